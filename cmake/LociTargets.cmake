@@ -1,0 +1,64 @@
+# One way to declare each kind of target, so that flags and conventions live here alone.
+
+add_library(loci_options INTERFACE)
+target_include_directories(loci_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(loci_options INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough
+  # Bits must not depend on which multiplications a compiler chooses to fuse: fusing is written out.
+  -ffp-contract=off
+  -fno-math-errno
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # false alarms of g++ 12 (GCC bug 105329)
+option(LOCI_WERROR "treat warnings as errors" OFF)
+if(LOCI_WERROR)
+  target_compile_options(loci_options INTERFACE -Werror)
+endif()
+if(LOCI_SANITIZE)
+  list(JOIN LOCI_SANITIZE "," sanitize)
+  target_compile_options(loci_options INTERFACE -fsanitize=${sanitize} -fno-omit-frame-pointer)
+  target_link_options(loci_options INTERFACE -fsanitize=${sanitize})
+endif()
+
+# loci_library(NAME SOURCES ... DEPENDS ...): the static library loci_NAME of one floor.
+function(loci_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(loci_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(loci_${name} PUBLIC loci_options ${ARG_DEPENDS})
+endfunction()
+
+# loci_test(NAME [SLOW] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the label
+# "fast" (all of them together take about a minute) or "slow".
+function(loci_test name)
+  cmake_parse_arguments(ARG "SLOW" "" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT LOCI_TESTS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE loci_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES
+    LABELS $<IF:$<BOOL:${ARG_SLOW}>,slow,fast>
+    TIMEOUT 900
+    ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR}")
+endfunction()
+
+# loci_fuzzer(NAME SOURCES ... DEPENDS ...): a libFuzzer program.
+function(loci_fuzzer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT LOCI_FUZZERS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(${name} PRIVATE loci_options ${ARG_DEPENDS})
+endfunction()
+
+# loci_benchmark(NAME SOURCES ... DEPENDS ...): a Google Benchmark program.
+function(loci_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT LOCI_BENCHMARKS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE loci_options ${ARG_DEPENDS} benchmark::benchmark)
+endfunction()

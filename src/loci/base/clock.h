@@ -1,0 +1,27 @@
+// The one place where time is read. Decisions never read it: they are given the time.
+#pragma once
+
+#include <cstdint>
+
+namespace loci {
+
+// Nanoseconds since an arbitrary start; never goes back. Costs and latencies use the same type.
+using Nanos = std::int64_t;
+
+inline constexpr Nanos kNanosPerMilli = 1'000'000;
+inline constexpr Nanos kNanosPerSecond = 1'000'000'000;
+
+// Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual Nanos now() const = 0;
+};
+
+// The machine's monotonic clock.
+class SystemClock final : public Clock {
+ public:
+  Nanos now() const override;
+};
+
+}  // namespace loci

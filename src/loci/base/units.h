@@ -1,0 +1,24 @@
+// Bytes and durations for people: parsing what flags say, printing what logs and tables say.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+// "4GiB", "512M", "1.5g", "1048576": binary multiples, case does not matter, "iB" and "B" optional.
+// Errors: kInvalidArgument naming `field` and the accepted form.
+Result<std::uint64_t> parse_bytes(std::string_view text, std::string_view field);
+std::string format_bytes(std::uint64_t bytes);  // "4.0 GiB"
+
+// "250ms", "30s", "10m", "2h", "30d"; a number alone is seconds. Result in nanoseconds.
+Result<std::int64_t> parse_duration(std::string_view text, std::string_view field);
+std::string format_duration(std::int64_t nanoseconds);  // "1.25 s"
+
+// "12,345"
+std::string format_count(std::uint64_t count);
+
+}  // namespace loci

@@ -1,0 +1,40 @@
+// A model's chat template (Jinja, as models ship it), rendered by minijinja behind the C ABI in deps/.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+#include "loci/model/tokenizer.h"
+
+namespace loci {
+
+// Immutable and thread-safe.
+class ChatTemplate {
+ public:
+  // Errors: kInvalidArgument with the template's line and what the parser says.
+  static Result<ChatTemplate> parse(std::string_view source, const Tokenizer& tokenizer);
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // Renders a conversation and tokenises it. `context_json` is the template's context as one JSON
+  // object: {"messages": [...], "tools": [...], "add_generation_prompt": true, ...}; bos_token and
+  // eos_token are supplied. Text inside the context that spells a control token is tokenised as plain
+  // text: only what the template itself writes becomes control tokens.
+  // Errors: kInvalidArgument with the template's message (raise_exception) or the place of a failure;
+  // bounded in time (instructions) and output size.
+  Result<std::vector<TokenId>> encode(std::string_view context_json) const;
+  // The text alone, for people and tests.
+  Result<std::string> render(std::string_view context_json) const;
+
+ private:
+  struct State;
+  explicit ChatTemplate(std::unique_ptr<const State> state);
+  std::unique_ptr<const State> state_;
+};
+
+}  // namespace loci

@@ -1,0 +1,33 @@
+// A model that is ready to be served: its specification, tokenizer and chat template, and the file
+// they point into.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "loci/base/status.h"
+#include "loci/model/chat_template.h"
+#include "loci/model/gguf.h"
+#include "loci/model/model_spec.h"
+#include "loci/model/tokenizer.h"
+
+namespace loci {
+
+// Immutable after loading; thread-safe.
+struct Model {
+  std::string path;
+  std::string id;  // what /v1/models lists: the file's name without its ending
+  GgufFile file;
+  ModelSpec spec;
+  Tokenizer tokenizer;
+  std::optional<ChatTemplate> chat_template;  // absent: chat is refused, completions work
+};
+
+// Errors: as GgufFile::open, and kInvalidArgument for an unknown family (with the list of known ones),
+// a missing tensor or one of another shape than its family says.
+Result<Model> load_model(const std::string& path);
+
+// Only the specification of an open file, its fingerprint included.
+Result<ModelSpec> read_model_spec(const GgufFile& file);
+
+}  // namespace loci

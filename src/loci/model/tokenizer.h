@@ -1,0 +1,70 @@
+// Text to tokens and back. Made from a GGUF vocabulary or a tokenizer.json; the work is done by
+// Hugging Face's `tokenizers` behind the C ABI in deps/.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+
+namespace loci {
+
+class GgufFile;
+
+// Whether text that spells a control token ("<|im_end|>") becomes that token. User's text never does.
+enum class ControlText : std::uint8_t { kAsText, kAsControl };
+
+// Immutable and thread-safe; cheap to move.
+class Tokenizer {
+ public:
+  // Errors: kInvalidArgument naming the metadata key, its value and what was expected.
+  static Result<Tokenizer> from_gguf(const GgufFile& file);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  std::uint32_t vocabulary_size() const;
+  // Without the automatic beginning-of-sequence token. Errors: kInvalidArgument where `text` is not
+  // UTF-8.
+  Result<std::vector<TokenId>> encode(std::string_view text, ControlText control) const;
+  // The text of `tokens` alone. Control tokens are skipped unless `control` is kAsControl. Bytes that
+  // are no UTF-8 become U+FFFD. Errors: kInvalidArgument for an id outside the vocabulary.
+  Result<std::string> decode(std::span<const TokenId> tokens, ControlText control) const;
+  // The bytes that one token stands for, not necessarily whole characters ("\xe2\x82"). A control
+  // token's are its name.
+  std::string token_bytes(TokenId token) const;
+  bool is_control(TokenId token) const;
+
+  std::optional<TokenId> find(std::string_view token_text) const;  // exact vocabulary entry
+  std::optional<TokenId> bos() const;
+  bool add_bos() const;  // whether a prompt starts with bos() when its template has not written it
+  // End of sequence, end of turn, end of message: generation stops at any of them.
+  const std::vector<TokenId>& end_tokens() const;
+  // The texts of all control tokens, longest first: what a template may write and a user may not.
+  const std::vector<std::string>& control_texts() const;
+
+ private:
+  struct State;
+  explicit Tokenizer(std::unique_ptr<const State> state);
+  std::unique_ptr<const State> state_;
+};
+
+// Turns a stream of tokens into text that is always whole UTF-8: bytes of an unfinished character wait
+// for the next token. Thread-compatible; the tokenizer must outlive it.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  std::string push(TokenId token);  // control tokens give nothing
+  std::string finish();             // what was held back, as U+FFFD
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::string pending_;
+};
+
+}  // namespace loci
