@@ -250,7 +250,8 @@ TEST(Gguf, RefusesWrongShapes) {
   expect_error(with(2, {33}), StatusCode::kDataLoss, "t", "multiple of 32 for type Q4_0, found 33");
   expect_error(with(12, {255}), StatusCode::kDataLoss, "t", "multiple of 256 for type Q4_K, found 255");
   expect_error(with(0, {1, 1ull << 33, 1ull << 33}), StatusCode::kDataLoss, "t", "below 2^64");
-  expect_error(with(0, {1ull << 40, 1ull << 40}), StatusCode::kDataLoss, "t", "below 2^64 bytes");
+  expect_error(with(77, {1ull << 40, 1ull << 40}), StatusCode::kDataLoss, "t", "fewer than 2^64 elements");
+  expect_error(with(0, {1ull << 31, 1ull << 31}), StatusCode::kDataLoss, "t", "below 2^64 bytes");
   expect_error(with(0, {17}), StatusCode::kDataLoss, "t", "expected 68 bytes at offset 0");
 }
 
