@@ -9,6 +9,7 @@
 #include "loci/model/gguf_exercise.h"
 #include "loci/model/gguf_writer.h"
 #include "loci/model/random_model.h"
+#include "loci/model/test_folder.h"
 
 namespace loci {
 namespace {
@@ -271,23 +272,21 @@ TEST(Gguf, RefusesWrongPlaces) {
 }
 
 TEST(Gguf, OpensFiles) {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "loci_gguf_test";
-  std::filesystem::create_directories(folder);
-  const std::string path = folder / "small.gguf";
+  const TestFolder folder;
+  const std::string path = folder.file("small.gguf");
   ASSERT_TRUE(small_file().write_file(path).ok());
   GgufFile file = GgufFile::open(path).value();
   EXPECT_EQ(file.file_bytes(), std::filesystem::file_size(path));
   const GgufFile moved = std::move(file);
   EXPECT_EQ(moved.find_tensor("b")->row(0)[35], std::byte{2});
 
-  const Status missing = GgufFile::open(folder / "none.gguf").status();
+  const Status missing = GgufFile::open(folder.file("none.gguf")).status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_NE(missing.message().find("none.gguf"), std::string::npos);
-  EXPECT_EQ(GgufFile::open(folder).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(GgufFile::open(folder.path()).status().code(), StatusCode::kInvalidArgument);
   std::filesystem::resize_file(path, 0);
   EXPECT_EQ(GgufFile::open(path).status().code(), StatusCode::kInvalidArgument);
-  std::filesystem::remove_all(folder);
-  EXPECT_EQ(small_file().write_file(path).code(), StatusCode::kInternal);
+  EXPECT_EQ(small_file().write_file(folder.file("none/small.gguf")).code(), StatusCode::kInternal);
 }
 
 // A complete model in a few kilobytes, with every kind of key and tensor that a model has.
