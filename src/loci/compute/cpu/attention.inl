@@ -1,0 +1,152 @@
+// Attention of a few queries over one partial (256 tokens of the context, eight blocks). The queries
+// are (token, head) pairs that share a key/value head, so each key and value is loaded and widened once
+// for all of them. Per element, whatever the number of queries:
+//   score[t]  = chain of fma over dimensions 0, 1, ...          (lanes are tokens)
+//   m         = max of the visible scores; w[t] = 2^(score[t] - m), zero where t is not visible
+//   sum       = lane sums over vectors of 16 tokens in order, then the tree
+//   out[dim]  = chain of fma(w[t], value[t][dim]) over visible t = 0, 1, ...   (lanes are dimensions)
+// Tokens that a query doesn't see never enter its sums, so what their slots hold (even NaN) is without
+// effect.
+
+template <int kRows>
+static void attention_scores(const AttentionPartial& a, u32 blocks) {
+  constexpr int kVectors = kScoreVectors;
+  for (u32 block = 0; block < blocks; ++block) {
+    for (int first = 0; first < 2; first += kVectors) {
+      const u16* key = a.keys[block] + 16 * first;
+      F32x16 acc[kRows][kVectors];
+      LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
+      }
+      for (u32 dim = 0; dim < a.head_dim; ++dim, key += kTokensPerBlock) {
+        F32x16 k[kVectors];
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) k[v] = load_f16(key + 16 * v);
+        LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+          const F32x16 q = all_f32(a.queries[r * kAttentionStride + dim]);
+          LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(q, k[v], acc[r][v]);
+        }
+      }
+      LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
+          store_f32(a.scores + r * kAttentionStride + 32 * block + 16 * (first + v), acc[r][v]);
+        }
+      }
+    }
+  }
+}
+
+// Scores of one query to weights; its maximum and sum.
+static void attention_weights(const AttentionPartial& a, u32 row) {
+  float* scores = a.scores + row * kAttentionStride;
+  const u32 visible = a.visible[row];
+  const F32x16 lowest = all_f32(-__builtin_inff());
+  F32x16 largest = lowest;
+  for (u32 i = 0; i < visible; i += 16) {
+    F32x16 s = load_f32(scores + i);
+    if (visible - i < 16) {
+      s = first_lanes(s, static_cast<int>(visible - i), lowest);
+      store_f32(scores + i, s);
+    }
+    largest = max(largest, s);
+  }
+  const float maximum = max_f32(largest);
+  F32x16 sum = zero_f32();
+  for (u32 i = 0; i < visible; i += 16) {
+    F32x16 w = exp2_of(sub(load_f32(scores + i), all_f32(maximum)));
+    if (visible - i < 16) w = first_lanes(w, static_cast<int>(visible - i), zero_f32());
+    store_f32(scores + i, w);
+    sum = add(sum, w);
+  }
+  a.maximum[row] = maximum;
+  a.sum[row] = sum_f32(sum);
+}
+
+// kVectors vectors of dimensions from `dim` on; kHalf: the one vector has 8 dimensions.
+template <int kRows, int kVectors, bool kHalf>
+static void attention_values(const AttentionPartial& a, u32 dim) {
+  const auto load = [](const u16* p) __attribute__((always_inline)) { return kHalf ? load_f16_8(p) : load_f16(p); };
+  F32x16 acc[kRows][kVectors];
+  LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+    LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
+  }
+  const u32 common = a.visible[0];  // the tokens that all queries see
+  for (u32 first = 0; first < common; first += kTokensPerBlock) {
+    const u16* value = a.values[first / kTokensPerBlock] + dim;
+    const float* weight = a.scores + first;
+    const u32 count = common - first < kTokensPerBlock ? common - first : kTokensPerBlock;
+    for (u32 t = 0; t < count; ++t, value += a.head_dim, ++weight) {
+      F32x16 x[kVectors];
+      LOCI_UNROLL for (int v = 0; v < kVectors; ++v) x[v] = load(value + 16 * v);
+      LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+        const F32x16 w = all_f32(weight[r * kAttentionStride]);
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(w, x[v], acc[r][v]);
+      }
+    }
+  }
+  LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+    LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
+      store_f32(a.out + r * kAttentionStride + dim + 16 * v, acc[r][v]);
+    }
+  }
+  for (int r = 1; r < kRows; ++r) {
+    for (u32 t = common; t < a.visible[r]; ++t) {
+      const u16* value = a.values[t / kTokensPerBlock] + (t % kTokensPerBlock) * a.head_dim + dim;
+      const F32x16 w = all_f32(a.scores[r * kAttentionStride + t]);
+      for (int v = 0; v < kVectors; ++v) {
+        float* out = a.out + r * kAttentionStride + dim + 16 * v;
+        store_f32(out, fma(w, load(value + 16 * v), load_f32(out)));
+      }
+    }
+  }
+}
+
+template <int kRows>
+static void attention_rows(const AttentionPartial& a) {
+  constexpr int kVectors = kRows * 4 <= kValueAccumulators ? 4 : kRows * 2 <= kValueAccumulators ? 2 : 1;
+  const u32 last = a.visible[kRows - 1];
+  attention_scores<kRows>(a, (last + kTokensPerBlock - 1) / kTokensPerBlock);
+  for (u32 r = 0; r < kRows; ++r) attention_weights(a, r);
+  u32 dim = 0;
+  for (; dim + 16 * kVectors <= a.head_dim; dim += 16 * kVectors) attention_values<kRows, kVectors, false>(a, dim);
+  for (; dim + 16 <= a.head_dim; dim += 16) attention_values<kRows, 1, false>(a, dim);
+  if (dim < a.head_dim) attention_values<kRows, 1, true>(a, dim);
+}
+
+template <int kRows = kAttentionRows>
+static void attention_partial(const AttentionPartial& a) {
+  if (a.rows == kRows) {
+    attention_rows<kRows>(a);
+  } else if constexpr (kRows > 1) {
+    attention_partial<kRows - 1>(a);
+  }
+}
+
+// With M = max(m1, m2), a = 2^(m1 - M), b = 2^(m2 - M): sum = fma(sum1, a, sum2 * b), values likewise.
+static void attention_merge(const AttentionPartial& from, const AttentionPartial& into, u32 row) {
+  const F32x16 m1 = all_f32(into.maximum[row]), m2 = all_f32(from.maximum[row]);
+  const F32x16 m = max(m1, m2);
+  const F32x16 a = exp2_of(sub(m1, m)), b = exp2_of(sub(m2, m));
+  const F32x16 sum = fma(all_f32(into.sum[row]), a, mul(all_f32(from.sum[row]), b));
+  float lanes[16];
+  store_f32(lanes, m);
+  into.maximum[row] = lanes[0];
+  store_f32(lanes, sum);
+  into.sum[row] = lanes[0];
+  for (u32 dim = 0; dim < into.head_dim; dim += 16) {
+    float* x = into.out + row * kAttentionStride + dim;
+    const F32x16 y = load_f32(from.out + row * kAttentionStride + dim);
+    store_f32(x, fma(load_f32(x), a, mul(y, b)));
+  }
+}
+
+static void attention_finish(const AttentionPartial& state, u32 row, float* out) {
+  const F32x16 inverse = div(all_f32(1.0f), all_f32(state.sum[row]));
+  for (u32 dim = 0; dim < state.head_dim; dim += 16) {
+    const F32x16 y = mul(load_f32(state.out + row * kAttentionStride + dim), inverse);
+    if (state.head_dim - dim < 16) {
+      store_f32_8(out + dim, y);
+    } else {
+      store_f32(out + dim, y);
+    }
+  }
+}

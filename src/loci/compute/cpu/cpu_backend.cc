@@ -1,0 +1,105 @@
+#include "loci/compute/cpu/cpu_backend.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/compute/cpu/block_storage.h"
+#include "loci/compute/cpu/cpu_weights.h"
+#include "loci/compute/cpu/instruction_set.h"
+#include "loci/compute/cpu/pass_runner.h"
+#include "loci/compute/cpu/thread_pool.h"
+
+namespace loci {
+
+namespace {
+
+using namespace cpu;
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const ModelSpec& spec, InstructionSet set, std::unique_ptr<ThreadPool> pool, CpuWeights weights)
+      : spec_(spec),
+        pool_(std::move(pool)),
+        weights_(std::move(weights)),
+        blocks_(spec.layer_count(), spec.kv_heads, spec.head_dim),
+        runner_(spec_, weights_, kernels_of(set), *pool_, blocks_) {
+    info_.name = "cpu";
+    info_.description = fmt::format("{}, {} thread{}", instruction_set_name(set), pool_->size(),
+                                    pool_->size() == 1 ? "" : "s");
+    info_.layout = "layer,k[head,dim,token]v[head,token,dim],f16";
+    info_.layers = spec.layer_count();
+    info_.vocabulary = spec.vocabulary;
+    info_.layer_slice_bytes = blocks_.slice_bytes();
+    info_.block_bytes = blocks_.block_bytes();
+    info_.hidden_row_bytes = runner_.hidden_row_bytes();
+    info_.weight_bytes = weights_.size_bytes();
+  }
+
+  const BackendInfo& info() const override { return info_; }
+  Status allocate_blocks(std::uint32_t count) override { return blocks_.allocate(count); }
+  void run(const Pass& pass, std::vector<SpanResult>& results) override { runner_.run(pass, results); }
+  void begin_fill(SlotId slot) override { blocks_.begin_fill(slot); }
+  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
+    blocks_.write_layer(slot, layer, slice);
+  }
+  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
+    blocks_.read_layer(slot, layer, slice);
+  }
+  void layer_arrived(SlotId slot, std::uint32_t layer) override { blocks_.layer_arrived(slot, layer); }
+  void fill_failed(SlotId slot) override { blocks_.fill_failed(slot); }
+
+ private:
+  const ModelSpec spec_;  // its tensors are views into the file
+  std::unique_ptr<ThreadPool> pool_;
+  CpuWeights weights_;
+  BlockStorage blocks_;
+  PassRunner runner_;
+  BackendInfo info_;
+};
+
+Status check_spec(const ModelSpec& spec) {
+  const auto refuse = [](std::string message, const char* field) { return invalid_argument(std::move(message), field); };
+  if (spec.layers.empty()) return refuse("a model has at least one layer", "layers");
+  if (spec.hidden == 0 || spec.ffn == 0 || spec.vocabulary == 0) return refuse("sizes must not be zero", "hidden");
+  if (spec.kv_heads == 0 || spec.heads % spec.kv_heads != 0 || spec.heads == 0) {
+    return refuse(fmt::format("{} heads are not a multiple of {} key/value heads", spec.heads, spec.kv_heads), "heads");
+  }
+  if (spec.head_dim == 0 || spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim) {
+    return refuse(fmt::format("expected a multiple of 8 up to {}, found {}", kMaxHeadDim, spec.head_dim), "head_dim");
+  }
+  if (spec.rope.dimensions > spec.head_dim || spec.rope.dimensions % 2 != 0 ||
+      spec.rope.inverse_frequency.size() != spec.rope.dimensions / 2) {
+    return refuse(fmt::format("expected an even number up to {} with half as many frequencies, found {} with {}",
+                              spec.head_dim, spec.rope.dimensions, spec.rope.inverse_frequency.size()),
+                  "rope.dimensions");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const CpuBackendOptions& options) {
+  const std::vector<InstructionSet> sets = available_instruction_sets();
+  const InstructionSet set = options.instruction_set.value_or(sets.back());
+  if (!machine_has(set)) {
+    std::string names;
+    for (const InstructionSet available : sets) {
+      names.append(names.empty() ? "" : ", ").append(instruction_set_name(available));
+    }
+    return invalid_argument(fmt::format("this machine lacks {}; it has {}", instruction_set_name(set), names), "cpu");
+  }
+  LOCI_RETURN_IF_ERROR(check_spec(spec));
+  try {
+    auto pool = std::make_unique<ThreadPool>(options.threads == 0 ? physical_core_count() : options.threads);
+    LOCI_ASSIGN_OR_RETURN(CpuWeights weights, CpuWeights::pack(spec, *pool));
+    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(spec, set, std::move(pool), std::move(weights)));
+  } catch (const std::exception& error) {  // no memory, no more threads
+    return resource_exhausted(fmt::format("the CPU backend could not be made: {}", error.what()));
+  }
+}
+
+}  // namespace loci

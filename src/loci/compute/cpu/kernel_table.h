@@ -1,0 +1,102 @@
+// The kernels of one instruction set as a table of functions, and the layouts of what they read.
+// Kernels are pure: they touch what their arguments point to, take no lock and check nothing; the
+// launchers (linear.h, pass_runner.h) have checked the shapes. All sets give the same bits
+// (docs/numerics.md).
+//
+// No function is defined here: see simd.h for why.
+#pragma once
+
+#include <stdint.h>
+
+namespace loci::cpu {
+
+inline constexpr uint32_t kLanes = 16;            // outputs of a group of packed rows
+inline constexpr uint32_t kMaxTileRows = 12;      // activation rows that one product kernel takes
+inline constexpr uint32_t kMaxHeadDim = 256;
+inline constexpr uint32_t kPartialTokens = 256;   // of the context, by absolute position
+inline constexpr uint32_t kTokensPerBlock = 32;
+inline constexpr uint32_t kQuantBlock = 32;       // activations that share a scale
+// One block of one activation row in a tile: 32 bytes, scale, scale * sum, sum, sum of the first half.
+inline constexpr uint32_t kTileBlockBytes = 48;
+// Rows of queries and scores lie this far apart (floats): not a power of two, so that rows fall into
+// different sets of the cache.
+inline constexpr uint32_t kAttentionStride = kPartialTokens + 16;
+
+// Packed weights: 16 output rows interleaved, "lane r" belongs to row r of the group. Quantised types
+// hold for each 32 columns, in this order (chunk c: columns 4c .. 4c + 3, four bytes a lane):
+//   Q4_1  4 x 64 B: chunk c in the low nibbles, chunk c + 4 in the high ones; 16 f16 scales; 16 f16 minima
+//   Q4_0  the same without minima; a nibble means value + 8
+//   Q8_0  8 x 64 B: chunk c, a byte means value + 128; 16 f16 scales
+//   Q6_K  4 x 64 B as Q4_1: the low four bits; 2 x 64 B: in vector h, bits 2f of each byte are the upper
+//         two of chunk 4h + f; 2 x 16 i8 scales of 16 columns each; 16 f16 scales. Means value + 32.
+// Float types hold for each column 16 values; an odd number of columns is padded by a zero column.
+enum class PackedType : uint8_t { kQ4_1, kQ4_0, kQ8_0, kQ6_K, kF32, kF16, kBF16 };
+inline constexpr uint32_t kPackedTypes = 7;
+// Bytes of one step of a group: 32 columns of a quantised type, 2 of a float type.
+inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {320, 288, 544, 448, 128, 64, 64};
+
+// out[r * 16 + lane] = row `lane` of the group times activation row r, for the tile's rows.
+// A tile of R rows is, for quantised weights, for each 32 columns
+//   { i8 q[8 chunks][R][4]; f32 scale[R]; f32 scale_sum[R]; i32 sum[R]; i32 half_sum[R]; }
+// and for float weights f32[columns, even][R].
+using ProductKernel = void (*)(const uint8_t* group, const uint8_t* tile, uint32_t steps, float* out);
+
+// Scores, weights and weighted values of up to `attention_rows` queries that share a key/value head,
+// over one partial of the context.
+struct AttentionPartial {
+  const uint16_t* const* keys = nullptr;    // f16 [head_dim][32], for each block of the partial
+  const uint16_t* const* values = nullptr;  // f16 [32][head_dim], likewise
+  uint32_t head_dim = 0;
+  uint32_t rows = 0;
+  const float* queries = nullptr;           // [rows][kAttentionStride], times scale * log2(e)
+  const uint32_t* visible = nullptr;        // [rows] tokens of the partial that a query sees; ascending
+  float* scores = nullptr;                  // scratch [rows][kAttentionStride]
+  float* maximum = nullptr;                 // [rows]
+  float* sum = nullptr;                     // [rows]; 0: nothing was visible
+  float* out = nullptr;                     // [rows][kAttentionStride]
+};
+
+struct RopeParams {
+  const float* cosine = nullptr;  // [pairs], of the token's position
+  const float* sine = nullptr;
+  uint32_t pairs = 0;
+  uint32_t adjacent = 0;          // 1: pairs (0,1), (2,3)...; 0: (0, pairs), (1, pairs + 1)...
+};
+
+struct KernelTable {
+  uint32_t tile_rows;       // most rows of a tile, <= kMaxTileRows
+  uint32_t attention_rows;  // most queries of an AttentionPartial, <= kMaxTileRows
+  ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
+
+  // Lengths `padded` are multiples of 16; lanes from `count` on are zero in x and weight.
+  void (*rms_norm)(const float* x, const float* weight, uint32_t count, uint32_t padded, float epsilon,
+                   float* out);
+  // Quantises `blocks` * 32 values into row `row` of a tile of `rows` rows.
+  void (*quantize)(const float* x, uint32_t blocks, uint8_t* tile, uint32_t rows, uint32_t row);
+  // out = silu(gate) * up; count is a multiple of 16.
+  void (*swiglu)(const float* gate, const float* up, uint32_t count, float* out);
+  // Rotates one head in place.
+  void (*rope)(float* head, const RopeParams& rope);
+  void (*scale)(const float* x, uint32_t count, float factor, float* out);
+  // One token of one head; the sources are readable to a multiple of 16. key: [head_dim] with a stride
+  // of 32; value: [head_dim].
+  void (*store_key)(const float* x, uint32_t head_dim, uint16_t* key);
+  void (*store_value)(const float* x, uint32_t head_dim, uint16_t* value);
+
+  void (*attention_partial)(const AttentionPartial& partial);
+  // Merges row `row` of `from` into the same row of `into`, which holds the partials before it.
+  void (*attention_merge)(const AttentionPartial& from, const AttentionPartial& into, uint32_t row);
+  // out[head_dim] = values / sum of weights.
+  void (*attention_finish)(const AttentionPartial& state, uint32_t row, float* out);
+
+  // For tests: lane-wise functions over `count` values, a multiple of 16.
+  void (*exp2)(const float* x, uint32_t count, float* out);
+  void (*f16_to_f32)(const uint16_t* x, uint32_t count, float* out);
+  void (*f32_to_f16)(const float* x, uint32_t count, uint16_t* out);
+};
+
+const KernelTable& plain_kernels();
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+
+}  // namespace loci::cpu
