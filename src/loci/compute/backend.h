@@ -1,0 +1,116 @@
+// The seam between the engine and a processor. A backend owns the memory of its blocks and computes
+// passes over them; it decides nothing. CPU: cpu/cpu_backend.h.
+//
+// A *block* holds the state (keys and values of every layer) of kBlockTokens consecutive tokens of one
+// sequence, at positions that are a multiple of kBlockTokens. It lies in a *slot* of the backend's
+// pool. A *span* is a run of tokens of one sequence over a range of layers; a *pass* is a list of
+// spans that go through the layers together. A decode step is a span of one token, a prompt chunk a
+// span of many; nothing here knows the one from the other.
+//
+// Within each layer all writes of K and V of all spans precede all attention, so a span may attend to
+// what another span of its pass writes (a hole that is recomputed below a new prompt).
+//
+// Exactness. On the CPU the bits of K, V and logits of a token depend on the model and on the tokens
+// before it alone: never on the batch, the chunking, threads, instruction set, or on how the context's
+// state came to be where it is. docs/numerics.md says how.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+
+namespace loci {
+
+inline constexpr std::uint32_t kBlockTokens = 32;
+
+// Layers [begin, end). Spans start at layer 0: a span that ends below the model's last layer recomputes
+// the state of its first layers only, and has no logits.
+struct LayerRange {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+};
+
+enum class LogitsWanted : std::uint8_t { kNone, kLast, kAll };
+
+struct Span {
+  std::vector<TokenId> tokens;     // at least one
+  std::uint32_t position = 0;      // of tokens[0] in its sequence
+  LayerRange layers;
+  // The sequence's block table: blocks[i] holds positions [i, i + 1) * kBlockTokens. It reaches at
+  // least to the span's last token. The span writes its own positions and reads all before them.
+  std::vector<SlotId> blocks;
+  LogitsWanted logits = LogitsWanted::kNone;
+  // Where the input of each layer's QKV projection is stored, in the form the projection consumes (H of
+  // HCache §4): empty, or one buffer of BackendInfo::hidden_row_bytes * tokens.size() for each layer of
+  // the range.
+  std::vector<std::span<std::byte>> capture;
+};
+
+// The first `tokens` tokens' state of one block becomes the beginning of another (a sequence that parts
+// from a shared one inside a block). Done before the pass's first layer.
+struct BlockCopy {
+  SlotId from;
+  SlotId to;
+  std::uint32_t tokens = 0;
+};
+
+struct Pass {
+  OperationId id;
+  std::vector<BlockCopy> copies;
+  std::vector<Span> spans;
+};
+
+struct SpanResult {
+  // kDataLoss: a block that the span read failed to arrive; nothing it computed may be used.
+  Status status;
+  // [rows, vocabulary], float32; one row (kLast), one a token (kAll) or none. Valid until the
+  // backend's next run.
+  std::span<const float> logits;
+};
+
+struct BackendInfo {
+  std::string name;                    // "cpu"
+  std::string description;             // for people: instruction set, threads
+  std::string layout;                  // of a block; movers convert between unlike ones
+  std::uint32_t layers = 0;
+  std::uint32_t vocabulary = 0;
+  std::uint64_t layer_slice_bytes = 0; // one layer of one block, contiguous
+  std::uint64_t block_bytes = 0;       // layers * layer_slice_bytes
+  std::uint64_t hidden_row_bytes = 0;  // one token's captured H in one layer
+  std::uint64_t weight_bytes = 0;      // held by this backend
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const BackendInfo& info() const = 0;
+
+  // Makes the pool of `count` slots, zeroed; called once, before the first pass.
+  // Errors: kResourceExhausted naming the size.
+  virtual Status allocate_blocks(std::uint32_t count) = 0;
+
+  // Computes one pass; returns when it has ended. One at a time, from any one thread. `results` gets
+  // one entry a span. A pass that breaks this header's rules (no tokens, a slot outside the pool, a
+  // table that is too short) is a bug of the caller and aborts.
+  virtual void run(const Pass& pass, std::vector<SpanResult>& results) = 0;
+
+  // --- for movers; thread-safe, also while a pass runs ---
+
+  // The slot's layers are about to arrive: passes that read it wait for each layer.
+  virtual void begin_fill(SlotId slot) = 0;
+  // Copies one layer's slice into the slot, or out of it. Sizes are layer_slice_bytes.
+  virtual void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) = 0;
+  virtual void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const = 0;
+  // Layers [0, layer] have arrived; layers arrive in order. After the last one the slot is whole.
+  virtual void layer_arrived(SlotId slot, std::uint32_t layer) = 0;
+  // What has not arrived will not: spans of the running pass that read it end with kDataLoss.
+  virtual void fill_failed(SlotId slot) = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,34 @@
+// The CPU backend: packed quantised weights, attention over scattered blocks, one pool of compute
+// threads. Same bits on every path (docs/numerics.md).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/compute/backend.h"
+#include "loci/model/model_spec.h"
+
+namespace loci {
+
+// What the kernels are compiled for. kPlain is portable code: the definition that the others match.
+enum class InstructionSet : std::uint8_t { kPlain, kAvx2, kAvx512 };
+
+std::string_view instruction_set_name(InstructionSet set);
+// The sets that this machine can run, best last.
+std::vector<InstructionSet> available_instruction_sets();
+
+struct CpuBackendOptions {
+  std::uint32_t threads = 0;                          // 0: one for each physical core
+  std::optional<InstructionSet> instruction_set;      // absent: the best that the machine has
+};
+
+// Packs the weights of `spec`; the file they are mapped from must outlive the backend only for the
+// embedding's rows. Errors: kInvalidArgument (a shape or tensor type that no kernel serves, by name; an
+// instruction set that the machine lacks), kResourceExhausted.
+Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const CpuBackendOptions& options);
+
+}  // namespace loci

@@ -1,0 +1,81 @@
+// The engine: one model on one backend, serving many requests at once. It carries out the core's plans
+// (core.h) with two threads of its own: "core" owns the state machine, "compute" drives the backend
+// and samples.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+#include "loci/compute/backend.h"
+#include "loci/engine/core.h"
+#include "loci/engine/plan.h"
+#include "loci/engine/sampler.h"
+
+namespace loci {
+
+struct GenerationRequest {
+  SharingGroup group;
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  std::uint32_t max_new_tokens = 0;
+  std::vector<TokenId> stop_tokens;     // the model's end tokens and the client's; empty: ignore_eos
+  std::optional<Nanos> time_limit;      // from now
+};
+
+// What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.
+struct GenerationStarted {
+  std::uint32_t cached_tokens = 0;
+};
+using GeneratedToken = Sampled;
+struct GenerationEnded {
+  Status status;                        // not ok: the request was refused; see Rejected
+  Nanos retry_after = 0;                // where status is kResourceExhausted
+  FinishReason reason = FinishReason::kStop;
+  Usage usage;
+};
+using GenerationEvent = std::variant<GenerationStarted, GeneratedToken, GenerationEnded>;
+
+// Called on the core's thread, in order. Must not block nor call back into the engine: it hands the
+// event on (to a queue, a strand).
+using GenerationListener = std::function<void(const GenerationEvent&)>;
+
+struct EngineOptions {
+  CoreConfig core;
+  std::string event_log_path;           // empty: none
+};
+
+// Thread-safe.
+class Engine {
+ public:
+  // `backend` (its blocks allocated) and `clock` must outlive the engine.
+  static Result<std::unique_ptr<Engine>> start(const EngineOptions& options, Backend& backend,
+                                               const Clock& clock);
+  // Cancels what runs, waits for the pass in flight and stops. Every listener has had its end.
+  ~Engine();
+
+  RequestId submit(GenerationRequest request, GenerationListener listener);
+  // The listener's end follows (kCancelled), unless it has come already.
+  void cancel(RequestId request);
+  // Refuses new requests; what runs may go on for `grace`, then is cut off.
+  void drain(Nanos grace);
+  // True once everything has ended after drain(); false at the time limit.
+  bool wait_drained(Nanos time_limit);
+
+  CoreStats stats() const;
+  const CoreConfig& config() const;
+
+ private:
+  class State;
+  explicit Engine(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace loci

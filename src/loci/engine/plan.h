@@ -1,0 +1,122 @@
+// What goes into the core and what comes out of it: events and plans, as plain values. Both can be
+// written to a log and read back (event_log.h); the same events give the same plans.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+#include "loci/compute/backend.h"
+
+namespace loci {
+
+// Requests share state only within a group (a tenant, or a declared public one).
+using SharingGroup = std::string;
+
+inline constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
+
+// --- events ---
+
+struct Arrival {
+  RequestId request;                    // never seen before
+  SharingGroup group;
+  std::vector<TokenId> prompt;          // at least one token
+  std::uint32_t max_new_tokens = 0;     // at least one
+  std::uint32_t min_new_tokens = 0;     // stop tokens don't end the request before
+  std::vector<TokenId> stop_tokens;     // end the request when sampled; empty: `ignore_eos`
+  Nanos deadline = kNever;
+};
+
+// The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it
+// ends first.
+struct Cancel {
+  RequestId request;
+};
+
+struct SpanOutcome {
+  bool ok = true;                       // false: poisoned; the span is planned again
+  std::optional<TokenId> sample;        // present where the plan asked for one and ok
+};
+
+struct PassDone {
+  OperationId pass;
+  std::vector<SpanOutcome> spans;       // as many as the pass has spans
+};
+
+// Time alone: a deadline may have come.
+struct Tick {};
+
+// Nothing more is admitted; what is there may go on until `deadline`, then it is cut off.
+struct Drain {
+  Nanos deadline = kNever;
+};
+
+using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain>;
+
+// --- plans ---
+
+enum class FinishReason : std::uint8_t {
+  kStop,       // a stop token was sampled
+  kLength,     // max_new_tokens, or the context is full
+  kCancelled,
+  kDeadline,   // the request's deadline, or the drain's
+};
+
+struct Usage {
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t cached_tokens = 0;      // of the prompt, whose state was there when it was first admitted
+  std::uint32_t completion_tokens = 0;  // a stop token that ended the request counts
+  std::uint32_t suspensions = 0;
+};
+
+// A request was first admitted.
+struct Started {
+  RequestId request;
+  std::uint32_t cached_tokens = 0;
+};
+
+struct TokenSampled {
+  RequestId request;
+  TokenId token;
+};
+
+// The request's last output; its id is forgotten.
+struct Finished {
+  RequestId request;
+  FinishReason reason = FinishReason::kStop;
+  Usage usage;
+};
+
+// The request's only output: it was not admitted. kResourceExhausted (the queue is full; retry_after is
+// an estimate), kUnavailable (draining), kInvalidArgument (it can never fit; names the limit).
+struct Rejected {
+  RequestId request;
+  Status status;
+  Nanos retry_after = 0;
+};
+
+using Output = std::variant<Started, TokenSampled, Finished, Rejected>;
+
+// What the executor must know of each span of the pass, beside what the backend is told.
+struct SpanPlan {
+  RequestId request;
+  bool sample = false;                  // sample from the span's last logits
+};
+
+struct Plan {
+  // To be run now. At most one pass is in flight; its PassDone must follow.
+  std::optional<Pass> pass;
+  std::vector<SpanPlan> spans;          // parallel to pass->spans
+  std::vector<Output> outputs;          // in order
+  Nanos wake_at = kNever;               // a Tick is wanted then; replaces the last plan's
+  bool drained = false;                 // draining, and nothing is left
+};
+
+}  // namespace loci

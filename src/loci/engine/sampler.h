@@ -1,0 +1,71 @@
+// From logits to a token. Deterministic: the token depends on the logits, the parameters, the tokens so
+// far and the seed alone, never on the batch or on a suspension.
+//
+// Order, as clients of llama.cpp and vLLM expect: bias, minimum tokens, penalties, then (temperature 0:
+// the greatest logit, the lowest id among equals) temperature, top-k, top-p, min-p, draw.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+
+namespace loci {
+
+struct SamplingParams {
+  float temperature = 1.0f;         // >= 0; 0: greedy
+  std::uint32_t top_k = 0;          // 0: all
+  float top_p = 1.0f;               // (0, 1]
+  float min_p = 0.0f;               // [0, 1]
+  float repetition_penalty = 1.0f;  // > 0; over prompt and output, as in vLLM
+  float frequency_penalty = 0.0f;   // [-2, 2]; over the output
+  float presence_penalty = 0.0f;    // [-2, 2]; over the output
+  std::vector<std::pair<TokenId, float>> logit_bias;  // [-100, 100]
+  std::uint64_t seed = 0;
+  std::uint32_t min_tokens = 0;     // stop tokens are not sampled before
+  std::uint32_t top_logprobs = 0;   // alternatives to report for each token, at most 20
+  bool logprobs = false;
+};
+
+// Errors: kInvalidArgument naming the API's field, its value and its limit.
+Status validate_sampling(const SamplingParams& params, std::uint32_t vocabulary);
+
+struct TokenLogprob {
+  TokenId token;
+  float logprob = 0;                // natural, of the model's own distribution (before any parameter)
+};
+
+struct Sampled {
+  TokenId token;
+  TokenLogprob chosen;              // where logprobs were asked for
+  std::vector<TokenLogprob> top;    // best first
+};
+
+// One request's sampling state. Thread-compatible.
+class Sampler {
+ public:
+  // `stop_tokens` are held back until params.min_tokens have been sampled.
+  Sampler(SamplingParams params, std::span<const TokenId> prompt, std::vector<TokenId> stop_tokens,
+          std::uint32_t vocabulary);
+
+  // `logits`: [vocabulary]. Counts the token it returns as output.
+  Sampled sample(std::span<const float> logits);
+
+ private:
+  void adjust(std::span<float> logits) const;
+  TokenId draw(std::span<const float> logits);
+
+  SamplingParams params_;
+  std::vector<TokenId> stop_tokens_;
+  std::vector<std::pair<TokenId, std::uint32_t>> output_counts_;  // sorted by token
+  std::vector<TokenId> prompt_tokens_;                            // sorted, distinct
+  std::vector<float> scratch_;
+  std::vector<std::uint32_t> order_;
+  std::uint64_t draws_ = 0;
+};
+
+}  // namespace loci
