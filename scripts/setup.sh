@@ -18,7 +18,7 @@ done
 
 # The Rust crates need a compiler of 2024's edition; Debian 12's plain one is older, its web one is not.
 if [[ " $* " == *" build "* ]]; then
-  cargo_minor="$(cargo --version 2>/dev/null | sed -nE 's/^cargo 1\.([0-9]+)\..*/\1/p')"
+  cargo_minor="$(cargo --version 2>/dev/null | sed -nE 's/^cargo 1\.([0-9]+)\..*/\1/p' || true)"
   if [[ -z "$cargo_minor" || "$cargo_minor" -lt 88 ]]; then packages+=(cargo-web rustc-web); fi
 fi
 
@@ -47,6 +47,7 @@ step "Installing ${#missing[@]} system packages"
 note "${missing[*]}"
 log="$(mktemp)"
 apt_get() { "${as_root[@]+"${as_root[@]}"}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 "$@"; }
-show() { awk '/^(Get:|Unpacking|Setting up)/ {n++; printf "\r    %d steps ", n; fflush()} END {if (n) print ""}'; }
+# On a terminal one line that counts; elsewhere nothing but the end.
+show() { if [[ ! -t 1 ]]; then cat > /dev/null; return; fi; awk '/^(Get:|Unpacking|Setting up)/ {n++; printf "\r    %d steps ", n; fflush()} END {if (n) print ""}'; }
 { apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; } 2>&1 | tee "$log" | show ||
   { tail -5 "$log" >&2; fail "apt-get failed (log: $log): mend it, then run make again"; }
