@@ -23,7 +23,6 @@ constexpr std::uint32_t kMaxDimensions = 4;
 constexpr int kMaxArrayDepth = 4;
 
 // GGUF's value types are the indices of GgufValue and of GgufArray::elements.
-constexpr std::uint32_t kArrayType = 9;
 constexpr std::uint32_t kValueTypes = std::variant_size_v<GgufValue>;
 static_assert(kValueTypes == 13 && std::variant_size_v<decltype(GgufArray::elements)> == kValueTypes);
 // The fewest bytes that one value of each type takes.
@@ -144,9 +143,10 @@ Status read_elements(Cursor& cursor, std::string_view field, std::uint64_t count
 template <class Variant, class Body, std::size_t... Index>
 Status dispatch_type(std::uint32_t type, Body body, std::index_sequence<Index...>) {
   Status status;
-  ((type == Index ? (status = body(std::type_identity<std::variant_alternative_t<Index, Variant>>{}), true)
-                  : false) ||
-   ...);
+  const auto call_if = [&](bool chosen, auto identity) {
+    if (chosen) status = body(identity);
+  };
+  (call_if(type == Index, std::type_identity<std::variant_alternative_t<Index, Variant>>{}), ...);
   return status;
 }
 
@@ -269,6 +269,11 @@ Result<TensorEntry> read_tensor_entry(Cursor& cursor, std::uint64_t index, std::
           fmt::format("expected dimensions whose product is below 2^64, found {} in dimension {}", size, i),
           entry.name);
     }
+  }
+  if (std::uint64_t elements = 0; !multiply(entry.rows, entry.columns, elements)) {
+    return data_loss(
+        fmt::format("expected fewer than 2^64 elements, found [{}, {}]", entry.rows, entry.columns),
+        entry.name);
   }
   LOCI_ASSIGN_OR_RETURN(entry.type, cursor.scalar<std::uint32_t>(entry.name));
   LOCI_ASSIGN_OR_RETURN(entry.offset, cursor.scalar<std::uint64_t>(entry.name));

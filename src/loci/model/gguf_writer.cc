@@ -86,6 +86,11 @@ void GgufWriter::replace(std::string_view key, GgufValue value) {
   LOCI_CHECK(false, "replace() needs a key that was added");
 }
 
+void GgufWriter::remove(std::string_view key) {
+  const auto removed = std::erase_if(metadata_, [&](const auto& entry) { return entry.first == key; });
+  LOCI_CHECK(removed == 1, "remove() needs a key that was added");
+}
+
 void GgufWriter::add_tensor(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns,
                             FillRow fill) {
   const TensorTypeInfo& info = tensor_type_info(type);

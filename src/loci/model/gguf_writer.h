@@ -26,6 +26,8 @@ class GgufWriter {
   void add_ints(std::string key, std::vector<std::int32_t> values);
   // Replaces the value of a key that was added before.
   void replace(std::string_view key, GgufValue value);
+  // Forgets a key that was added before.
+  void remove(std::string_view key);
 
   // `data` holds rows * columns elements, encoded as `type` says.
   void add_tensor(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns,

@@ -21,8 +21,7 @@ float store_f16(std::byte* to, float value) {
 }
 
 int round_within(float value, int least, int most) {
-  return static_cast<int>(
-      std::clamp(std::nearbyint(value), static_cast<float>(least), static_cast<float>(most)));
+  return static_cast<int>(std::lrint(std::clamp(value, static_cast<float>(least), static_cast<float>(most))));
 }
 
 float inverse(float value) { return value == 0 ? 0 : 1 / value; }

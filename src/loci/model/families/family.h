@@ -20,6 +20,8 @@ struct Family {
 };
 
 std::span<const Family> families();  // by name
+// The family of a file. Errors: kInvalidArgument for an unknown one, with the list of known ones.
+Result<const Family*> find_family(const GgufFile& file);
 
 Result<ModelSpec> read_llama(const GgufFile& file);
 

@@ -19,18 +19,11 @@ constexpr std::uint32_t kMaxFfn = 1u << 20;
 constexpr std::uint32_t kMaxVocabulary = 1u << 22;
 constexpr std::uint32_t kMaxContext = 1u << 27;
 
-Status check_supported(const GgufFile& file, const SpecReader& reader) {
+Status check_dense(const SpecReader& reader) {
   LOCI_ASSIGN_OR_RETURN(const std::uint32_t experts, reader.count_or("expert_count", 0, UINT32_MAX, 0));
   if (experts > 0) {
     return invalid_argument(fmt::format("expected a dense model (0 experts), found {} experts", experts),
                             reader.key("expert_count"));
-  }
-  if (reader.has("rope.scaling.type")) {
-    LOCI_ASSIGN_OR_RETURN(const std::string type, file.get_string(reader.key("rope.scaling.type")));
-    if (type != "none" && type != "linear") {
-      return invalid_argument(fmt::format("expected \"none\" or \"linear\", found \"{}\"", type),
-                              reader.key("rope.scaling.type"));
-    }
   }
   return {};
 }
@@ -99,7 +92,22 @@ Status read_sizes(const GgufFile& file, const SpecReader& reader, ModelSpec& spe
   return {};
 }
 
-Status read_rope(SpecReader& reader, ModelSpec& spec) {
+// By how much positions are divided.
+Result<double> read_linear_factor(const GgufFile& file, const SpecReader& reader) {
+  if (reader.has("rope.scaling.type")) {
+    LOCI_ASSIGN_OR_RETURN(const std::string type, file.get_string(reader.key("rope.scaling.type")));
+    if (type == "none") return 1.0;
+    if (type != "linear") {
+      return invalid_argument(fmt::format("expected \"none\" or \"linear\", found \"{}\"", type),
+                              reader.key("rope.scaling.type"));
+    }
+  }
+  // The older key means the same.
+  const char* key = reader.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+  return reader.number_or(key, 0, 1e6, 1.0);
+}
+
+Status read_rope(const GgufFile& file, SpecReader& reader, ModelSpec& spec) {
   RopeSpec& rope = spec.rope;
   rope.layout = RopeLayout::kAdjacent;
   LOCI_ASSIGN_OR_RETURN(rope.dimensions,
@@ -109,9 +117,7 @@ Status read_rope(SpecReader& reader, ModelSpec& spec) {
                             reader.key("rope.dimension_count"));
   }
   LOCI_ASSIGN_OR_RETURN(const double base, reader.number_or("rope.freq_base", 0, 1e12, 10000.0));
-  // The older key means the same.
-  const char* factor_key = reader.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
-  LOCI_ASSIGN_OR_RETURN(const double factor, reader.number_or(factor_key, 0, 1e6, 1.0));
+  LOCI_ASSIGN_OR_RETURN(const double factor, read_linear_factor(file, reader));
   LOCI_ASSIGN_OR_RETURN(const TensorView factors,
                         reader.tensor_if_any("rope_freqs.weight", 1, rope.dimensions / 2));
   std::vector<float> divisors(rope.dimensions / 2, 1.0f);
@@ -171,9 +177,9 @@ Result<ModelSpec> read_llama(const GgufFile& file) {
   spec.family = "llama";
   spec.display_name =
       file.get_string("general.name").ok() ? file.get_string("general.name").value() : spec.family;
-  LOCI_RETURN_IF_ERROR(check_supported(file, reader));
+  LOCI_RETURN_IF_ERROR(check_dense(reader));
   LOCI_RETURN_IF_ERROR(read_sizes(file, reader, spec));
-  LOCI_RETURN_IF_ERROR(read_rope(reader, spec));
+  LOCI_RETURN_IF_ERROR(read_rope(file, reader, spec));
   LOCI_ASSIGN_OR_RETURN(spec.embedding, reader.tensor("token_embd.weight", spec.vocabulary, spec.hidden));
   LOCI_ASSIGN_OR_RETURN(const std::uint32_t layers, reader.count("block_count", 1, kMaxLayers));
   for (std::uint32_t i = 0; i < layers; ++i) {

@@ -15,20 +15,23 @@ constexpr Family kFamilies[] = {
 
 std::span<const Family> families() { return kFamilies; }
 
-Result<ModelSpec> read_model_spec(const GgufFile& file) {
+Result<const Family*> find_family(const GgufFile& file) {
   LOCI_ASSIGN_OR_RETURN(const std::string architecture, file.get_string("general.architecture"));
   std::string known;
   for (const Family& family : families()) {
-    if (family.name == architecture) {
-      LOCI_ASSIGN_OR_RETURN(ModelSpec spec, family.read(file));
-      spec.fingerprint = compute_fingerprint(spec);
-      return spec;
-    }
+    if (family.name == architecture) return &family;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.name);
   }
   return invalid_argument(
       fmt::format("expected one of the known families ({}), found \"{}\"", known, architecture),
       "general.architecture");
+}
+
+Result<ModelSpec> read_model_spec(const GgufFile& file) {
+  LOCI_ASSIGN_OR_RETURN(const Family* family, find_family(file));
+  LOCI_ASSIGN_OR_RETURN(ModelSpec spec, family->read(file));
+  spec.fingerprint = compute_fingerprint(spec);
+  return spec;
 }
 
 }  // namespace loci
