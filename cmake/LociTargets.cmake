@@ -4,6 +4,7 @@ add_library(loci_options INTERFACE)
 target_include_directories(loci_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(loci_options INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough
+  -Wno-missing-field-initializers  # designated initialisers leave the rest at its default
   # Bits must not depend on which multiplications a compiler chooses to fuse: fusing is written out.
   -ffp-contract=off
   -fno-math-errno

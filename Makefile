@@ -1,0 +1,60 @@
+# The front door. `make help` lists what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+ARGS ?=
+JOBS ?= $(shell nproc)
+
+.PHONY: help run build test quick bench peers fuzz format tidy model setup clean
+
+help: ## this list
+	@echo "Loci: a language-model server that remembers."
+	@echo
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
+	@echo
+	@echo '  make run ARGS="--port 9000 --threads 4" passes flags to the server.'
+
+run: build model ## build, fetch the default model, serve it and chat with it
+	@scripts/run.sh $(ARGS)
+
+build: ## build/release/loci
+	@scripts/setup.sh build
+	@scripts/build.sh release loci
+
+test: ## everything that CI runs
+	@scripts/test.sh all
+
+quick: ## build and run the fast tests alone
+	@scripts/test.sh quick
+
+bench: model ## measure against llama.cpp; writes docs/performance.md
+	@scripts/setup.sh build test
+	@scripts/build.sh bench
+	@$(MAKE) --no-print-directory peers
+	@python3 bench/compare.py $(ARGS)
+
+peers: ## build llama.cpp once, for comparison
+	@scripts/setup.sh build test
+	@scripts/make-peers.sh
+
+fuzz: ## fuzz every target for SECONDS (60) each
+	@scripts/setup.sh build fuzz
+	@scripts/fuzz.sh $${SECONDS_EACH:-60}
+
+format: ## format the C++ sources
+	@scripts/setup.sh lint
+	@git ls-files '*.h' '*.cc' '*.inl' | xargs clang-format-19 -i
+
+tidy: ## the house's rules and clang-tidy
+	@scripts/setup.sh build test lint
+	@python3 tests/tidy_test.py
+	@scripts/clang-tidy.sh
+
+model: ## fetch the default model into the user's cache folder
+	@scripts/setup.sh model
+	@scripts/fetch-model.sh
+
+setup: ## install every system package that any target needs
+	@scripts/setup.sh build test fuzz lint model
+
+clean: ## remove what was built
+	@rm -rf build deps/target

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs the system packages of the groups named as arguments, where they are missing.
+source "$(dirname "$0")/common.sh"
+
+packages=()
+for group in "$@"; do
+  case "$group" in
+    build) packages+=(g++ cmake ninja-build ccache pkg-config libboost1.81-dev nlohmann-json3-dev libfmt-dev
+                      libspdlog-dev libcli11-dev prometheus-cpp-dev libxxhash-dev libsodium-dev libedit-dev
+                      libgtest-dev) ;;
+    test) packages+=(python3 python3-pip python3-venv librapidcheck-dev libbenchmark-dev zlib1g-dev) ;;
+    model) packages+=(python3 python3-pip) ;;
+    fuzz) packages+=(clang-19 libclang-rt-19-dev) ;;
+    lint) packages+=(clang-format-19 clang-tidy-19) ;;
+    *) fail "setup.sh: no group of packages is named \"$group\"" ;;
+  esac
+done
+
+# The Rust crates need a compiler of 2024's edition; Debian 12's plain one is older, its web one is not.
+if [[ " $* " == *" build "* ]]; then
+  cargo_minor="$(cargo --version 2>/dev/null | sed -nE 's/^cargo 1\.([0-9]+)\..*/\1/p' || true)"
+  if [[ -z "$cargo_minor" || "$cargo_minor" -lt 88 ]]; then packages+=(cargo-web rustc-web); fi
+fi
+
+if ! command -v dpkg-query >/dev/null; then
+  note "this is no Debian: install what corresponds to: ${packages[*]}"
+  exit 0
+fi
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+# A Python of the user's own serves as well as Debian's.
+if python3 -m pip --version >/dev/null 2>&1 && python3 -m venv -h >/dev/null 2>&1; then
+  kept=()
+  for package in "${missing[@]+"${missing[@]}"}"; do [[ "$package" == python3* ]] || kept+=("$package"); done
+  missing=("${kept[@]+"${kept[@]}"}")
+fi
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+as_root=()
+if [[ "$(id -u)" != 0 ]]; then
+  command -v sudo >/dev/null || fail "missing packages and no sudo: run as root: apt-get install -y ${missing[*]}"
+  as_root=(sudo)
+fi
+step "Installing ${#missing[@]} system packages"
+note "${missing[*]}"
+log="$(mktemp)"
+apt_get() { "${as_root[@]+"${as_root[@]}"}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 "$@"; }
+# On a terminal one line that counts; elsewhere nothing but the end.
+show() { if [[ ! -t 1 ]]; then cat > /dev/null; return; fi; awk '/^(Get:|Unpacking|Setting up)/ {n++; printf "\r    %d steps ", n; fflush()} END {if (n) print ""}'; }
+{ apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; } 2>&1 | tee "$log" | show ||
+  { tail -5 "$log" >&2; fail "apt-get failed (log: $log): mend it, then run make again"; }

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# test.sh all|quick: what CI runs, in the order in which a mistake shows soonest.
+source "$(dirname "$0")/common.sh"
+scope="${1:-all}"
+passed=0 failed=0
+declare -a broken=()
+# check NAME COMMAND...: runs it, goes on when it fails, counts.
+check() {
+  local name="$1" start="$SECONDS"; shift
+  step "$name"
+  if "$@"; then passed=$((passed + 1)); note "$name: passed in $((SECONDS - start)) s"
+  else failed=$((failed + 1)); broken+=("$name"); note "$name: FAILED after $((SECONDS - start)) s"; fi
+}
+ctests() { ctest --test-dir "build/$1" -L "$2" -j "$(nproc)" --output-on-failure --no-tests=error; }
+build_and_test() { scripts/build.sh "$1" && ctests "$1" "$2"; }
+
+scripts/setup.sh build test model
+scripts/fetch-model.sh
+check "tidy rules" python3 tests/tidy_test.py
+check "release: fast tests" build_and_test release fast
+if [[ "$scope" == all ]]; then
+  scripts/setup.sh lint fuzz
+  check "formatting" scripts/check-format.sh
+  check "release: slow tests" ctests release slow
+  check "live server" python3 tests/live_test.py build/release/loci
+  check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast
+  check "thread sanitizer: fast tests" build_and_test tsan fast
+  check "fuzz targets, briefly" scripts/fuzz.sh "${LOCI_FUZZ_SECONDS:-15}"
+fi
+echo
+for name in "${broken[@]+"${broken[@]}"}"; do echo "failed: $name"; done
+echo "$passed passed, $failed failed"
+[[ "$failed" == 0 ]]

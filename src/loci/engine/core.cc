@@ -1,0 +1,174 @@
+#include "loci/engine/core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core_state.h"
+#include "loci/policy/eviction.h"
+
+namespace loci {
+
+Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Core::Core(Core&&) noexcept = default;
+Core& Core::operator=(Core&&) noexcept = default;
+Core::~Core() = default;
+
+Result<Core> Core::make(const CoreConfig& config) {
+  const auto at_least_one = [](std::uint32_t value, const char* field) {
+    return value > 0 ? Status() : invalid_argument("expected at least 1, found 0", field);
+  };
+  LOCI_RETURN_IF_ERROR(at_least_one(config.block_count, "block_count"));
+  LOCI_RETURN_IF_ERROR(at_least_one(config.layers, "layers"));
+  LOCI_RETURN_IF_ERROR(at_least_one(config.max_batch_tokens, "max_batch_tokens"));
+  LOCI_RETURN_IF_ERROR(at_least_one(config.max_running, "max_running"));
+  LOCI_RETURN_IF_ERROR(at_least_one(config.max_queued, "max_queued"));
+  if (config.context_tokens < 2) {
+    return invalid_argument(fmt::format("expected at least 2, found {}", config.context_tokens),
+                            "context_tokens");
+  }
+  if (config.block_count > (1u << 30)) {
+    return invalid_argument(fmt::format("expected at most 2^30, found {}", config.block_count),
+                            "block_count");
+  }
+  if (config.decode_reserve_percent > 90) {
+    return invalid_argument(fmt::format("expected at most 90, found {}", config.decode_reserve_percent),
+                            "decode_reserve_percent");
+  }
+  LOCI_ASSIGN_OR_RETURN(auto eviction, make_eviction_order(config.eviction, config.seed));
+  return Core(std::make_unique<State>(config, std::move(eviction)));
+}
+
+Plan Core::step(Nanos now, const Event& event) { return state_->step(now, event); }
+CoreStats Core::stats() const { return state_->stats(); }
+void Core::check_invariants() const { state_->check_invariants(); }
+
+Core::State::State(const CoreConfig& config, std::unique_ptr<EvictionOrder> eviction)
+    : config_(config),
+      sequence_tokens_max_(static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(config.context_tokens, std::uint64_t{config.block_count} * kBlockTokens))),
+      // Each running request gets a token of each pass, so none starves.
+      running_max_(std::min(config.max_running, config.max_batch_tokens)),
+      reserve_blocks_(static_cast<std::uint32_t>(
+          (std::uint64_t{config.block_count} * config.decode_reserve_percent + 99) / 100)),
+      hasher_(config.chain_secret, config.model_fingerprint),
+      pool_(config.block_count),
+      index_(pool_, std::move(eviction)) {}
+
+Plan Core::State::step(Nanos now, const Event& event) {
+  now_ = std::max(now_, now);
+  index_.advance(now_);
+  Plan plan;
+  std::visit([&](const auto& e) { on(e, plan); }, event);
+  expire(plan);
+  if (!in_flight_) schedule(plan);
+  plan.wake_at = next_deadline();
+  plan.drained = drain_deadline_ && requests_.empty() && !in_flight_;
+  return plan;
+}
+
+// Not ok: the request cannot be taken.
+Status Core::State::refusal(const Arrival& event) const {
+  if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
+  if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
+  if (event.prompt.size() >= config_.context_tokens) {
+    return invalid_argument(
+        fmt::format(
+            "the prompt has {} tokens, but the context of {} holds at most {} of a prompt; shorten it",
+            event.prompt.size(), config_.context_tokens, config_.context_tokens - 1),
+        "prompt");
+  }
+  if (event.prompt.size() >= sequence_tokens_max_) {
+    return invalid_argument(
+        fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
+                    "at most {} of a prompt; shorten it or start the server with more device memory",
+                    event.prompt.size(), config_.block_count, kBlockTokens, sequence_tokens_max_ - 1),
+        "prompt");
+  }
+  if (drain_deadline_) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
+  if (queue_.size() >= config_.max_queued) {
+    return resource_exhausted(
+        fmt::format("{} requests are waiting, which is the limit; try again later", queue_.size()));
+  }
+  return {};
+}
+
+void Core::State::reject(RequestId request, Status status, Plan& plan) {
+  Rejected rejected{request, std::move(status), 0};
+  if (rejected.status.code() == StatusCode::kResourceExhausted) {
+    rejected.retry_after = retry_after();
+    ++refused_since_end_;
+  }
+  plan.outputs.emplace_back(std::move(rejected));
+  ++totals_.rejections_total;
+}
+
+void Core::State::on(const Arrival& event, Plan& plan) {
+  LOCI_CHECK(!requests_.contains(event.request), "a request's id is new");
+  if (Status status = refusal(event); !status.ok()) {
+    reject(event.request, std::move(status), plan);
+    return;
+  }
+  auto request = std::make_unique<CoreRequest>();
+  request->id = event.request;
+  request->arrival = arrivals_++;
+  request->group = event.group;
+  request->tokens = event.prompt;
+  request->prompt_tokens = static_cast<std::uint32_t>(event.prompt.size());
+  request->max_new_tokens = event.max_new_tokens;
+  request->min_new_tokens = event.min_new_tokens;
+  request->stop_tokens = event.stop_tokens;
+  std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
+  request->deadline = event.deadline;
+  if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
+  queue_.push(request->arrival, request->id);
+  requests_.emplace(event.request, std::move(request));
+}
+
+void Core::State::on(const Cancel& event, Plan& plan) {
+  if (const auto found = requests_.find(event.request); found != requests_.end()) {
+    end_when_free(*found->second, FinishReason::kCancelled, plan);
+  }
+}
+
+void Core::State::on(const PassDone& event, Plan& plan) { commit(event, plan); }
+
+void Core::State::on(const Tick&, Plan&) {}
+
+void Core::State::on(const Drain& event, Plan&) {
+  drain_deadline_ = std::min(event.deadline, drain_deadline_.value_or(kNever));
+}
+
+void Core::State::expire(Plan& plan) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
+    end_when_free(*requests_.at(deadlines_.begin()->second), FinishReason::kDeadline, plan);
+  }
+  if (!drain_deadline_ || *drain_deadline_ > now_) return;
+  for (auto next = requests_.begin(); next != requests_.end();) {
+    CoreRequest& request = *next->second;
+    ++next;  // end_when_free() may erase it
+    if (!request.ending) end_when_free(request, FinishReason::kDeadline, plan);
+  }
+}
+
+Nanos Core::State::next_deadline() const {
+  Nanos next = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  if (drain_deadline_ && *drain_deadline_ > now_ && !requests_.empty())
+    next = std::min(next, *drain_deadline_);
+  return next;
+}
+
+CoreStats Core::State::stats() const {
+  CoreStats stats = totals_;
+  stats.running = static_cast<std::uint32_t>(running_.size());
+  stats.queued = static_cast<std::uint32_t>(queue_.size());
+  stats.blocks_total = pool_.count();
+  stats.blocks_free = pool_.free_count();
+  stats.blocks_pinned = pool_.count() - index_.available();
+  stats.evictions_total = index_.evictions();
+  return stats;
+}
+
+}  // namespace loci

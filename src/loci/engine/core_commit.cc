@@ -1,0 +1,131 @@
+// What a pass has brought, and how requests end.
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core_state.h"
+
+namespace loci {
+namespace {
+
+constexpr Nanos kRetryAfterUnknown = kNanosPerSecond;  // no end was seen yet
+constexpr Nanos kRetryAfterMax = 60 * kNanosPerSecond;
+constexpr Nanos kEndIntervalWeight = 8;  // of the past in the moving mean
+
+}  // namespace
+
+void Core::State::commit(const PassDone& done, Plan& plan) {
+  LOCI_CHECK(in_flight_ && in_flight_->id == done.pass, "the pass in flight is the one that ends");
+  LOCI_CHECK(in_flight_->spans.size() == done.spans.size(), "each span of a pass has an outcome");
+  CorePass pass = std::move(*in_flight_);
+  in_flight_.reset();
+
+  for (const CoreCopy& copy : pass.copies) commit_piece(*copy.request, copy.target, pass);
+  pass.copies.clear();  // and with it the pins on the sources
+  const CoreRequest* poisoned = nullptr;
+  std::vector<std::pair<CoreRequest*, TokenId>> samples;
+  for (std::size_t i = 0; i < pass.spans.size(); ++i) {
+    const CoreSpan& span = pass.spans[i];
+    // A request's spans stand together, and later ones read what earlier ones have written.
+    if (!done.spans[i].ok) poisoned = span.request;
+    if (span.request == poisoned) continue;
+    for (std::size_t p = 0; p < span.piece_count; ++p) {
+      commit_piece(*span.request, pass.pieces[span.first_piece + p], pass);
+    }
+    if (!span.sample) continue;
+    LOCI_CHECK(done.spans[i].sample.has_value(), "a sample was asked for");
+    if (!span.request->ending) samples.emplace_back(span.request, *done.spans[i].sample);
+  }
+  pass.claims.clear();
+
+  for (CoreRequest* request : pass.requests) {
+    request->in_pass = false;
+    if (request->ending) end(*request, *request->ending, plan);
+  }
+  for (const auto& [request, token] : samples) take_sample(*request, token, plan);
+}
+
+void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass) {
+  if (piece.claim) {
+    index_.fill(pass.claims[*piece.claim], piece.filled);
+    return;
+  }
+  const std::uint32_t had = index_.block(piece.block).filled();
+  const std::size_t begin = (request.blocks.size() - 1) * kBlockTokens;
+  index_.append(*request.tail,
+                std::span<const TokenId>(request.tokens).subspan(begin + had, piece.filled - had));
+  if (piece.filled == kBlockTokens) complete_tail(request);
+}
+
+// The tail is whole: it becomes a block that others find by its key, or gives way to one that is there.
+void Core::State::complete_tail(CoreRequest& request) {
+  const std::size_t number = request.blocks.size() - 1;
+  const Block& tail = index_.block(request.blocks[number].block());
+  const ChainKey key = hasher_.child(index_.block(tail.parent).key, tail.tokens);
+  Completion completion = index_.complete(std::move(request.blocks[number]), std::move(*request.tail), key);
+  request.tail.reset();
+  request.blocks[number] = std::move(completion.pin);
+  const BlockId block = request.blocks[number].block();
+  const SlotId slot = index_.block(block).device->slot.slot();
+  request.table[number] = slot;
+  if (!completion.slot_replaced) return;
+  for (CoreRequest* other : running_) {
+    if (number < other->blocks.size() && other->blocks[number].block() == block) other->table[number] = slot;
+  }
+}
+
+void Core::State::take_sample(CoreRequest& request, TokenId token, Plan& plan) {
+  request.tokens.push_back(token);
+  request.decoding = true;
+  ++totals_.tokens_generated_total;
+  plan.outputs.emplace_back(TokenSampled{request.id, token});
+  const bool stops = request.new_tokens() >= request.min_new_tokens &&
+                     std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), token);
+  if (stops) {
+    end(request, FinishReason::kStop, plan);
+  } else if (request.new_tokens() >= request.max_new_tokens || request.length() >= sequence_tokens_max_) {
+    end(request, FinishReason::kLength, plan);
+  }
+}
+
+void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan& plan) {
+  if (request.ending) return;
+  if (!request.in_pass) {
+    end(request, reason, plan);
+    return;
+  }
+  request.ending = reason;
+  deadlines_.erase({request.deadline, request.id});
+}
+
+void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
+  if (request.running) {
+    stop_running(request);
+  } else {
+    queue_.erase(request.arrival);
+    head_blocked_ = false;
+  }
+  deadlines_.erase({request.deadline, request.id});
+  plan.outputs.emplace_back(Finished{
+      request.id, reason,
+      Usage{request.prompt_tokens, request.cached_tokens, request.new_tokens(), request.suspensions}});
+  // The rate at which places in the queue become free is seen while requests wait.
+  if (last_end_) {
+    const Nanos interval = now_ - *last_end_;
+    end_interval_ = end_interval_ == 0
+                        ? interval
+                        : (end_interval_ * (kEndIntervalWeight - 1) + interval) / kEndIntervalWeight;
+  }
+  last_end_ = queue_.empty() ? std::nullopt : std::optional<Nanos>(now_);
+  if (refused_since_end_ > 0) --refused_since_end_;
+  requests_.erase(request.id);
+}
+
+// When a place in the queue should be free for one more: as many ends from now as were refused before.
+Nanos Core::State::retry_after() const {
+  const Nanos interval = end_interval_ == 0 ? kRetryAfterUnknown : end_interval_;
+  if (interval >= kRetryAfterMax / (refused_since_end_ + Nanos{1})) return kRetryAfterMax;
+  return std::max(interval * (refused_since_end_ + Nanos{1}), kNanosPerMilli);
+}
+
+}  // namespace loci

@@ -1,0 +1,189 @@
+// The core's state and its transitions, for the core's own source files:
+//   core.cc            construction, events in, plans out
+//   core_admission.cc  what a request's tokens find in the index; taking it into the batch
+//   core_schedule.cc   growth and suspension, forming a pass
+//   core_commit.cc     what a pass has brought; how requests end
+//   core_check.cc      invariants
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core.h"
+#include "loci/memory/block_index.h"
+#include "loci/memory/chain_key.h"
+#include "loci/memory/slot_pool.h"
+#include "loci/policy/admission.h"
+
+namespace loci {
+
+// A request from its arrival to its end. It waits, or it runs: then it has pinned one block for every
+// kBlockTokens of its tokens, the last of them (the tail) its own.
+struct CoreRequest {
+  RequestId id;
+  std::uint64_t arrival = 0;  // counts arrivals
+  SharingGroup group;
+  std::vector<TokenId> tokens;  // the prompt, then what was sampled
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t max_new_tokens = 0;
+  std::uint32_t min_new_tokens = 0;
+  std::vector<TokenId> stop_tokens;  // sorted
+  Nanos deadline = kNever;
+  bool started = false;  // was admitted before
+  std::uint32_t cached_tokens = 0;
+  std::uint32_t suspensions = 0;
+
+  // While it runs:
+  bool running = false;
+  std::vector<BlockPin> blocks;        // blocks[i]: tokens [i, i + 1) * kBlockTokens
+  std::vector<SlotId> table;           // their slots
+  std::optional<AppendToken> tail;     // of the last block, until it is whole
+  std::uint32_t whole_blocks = 0;      // blocks before this one lack no state
+  bool decoding = false;               // lacks the state of its last token alone
+  bool in_pass = false;                // the pass in flight has spans of it
+  std::optional<FinishReason> ending;  // ends when the pass in flight has
+
+  std::uint32_t length() const { return static_cast<std::uint32_t>(tokens.size()); }
+  std::uint32_t new_tokens() const { return length() - prompt_tokens; }
+};
+
+// The state of one block that a pass brings.
+struct CorePiece {
+  BlockId block;
+  std::uint32_t filled = 0;          // after the pass
+  std::optional<std::size_t> claim;  // of the pass; none: the request's own tail
+};
+
+struct CoreSpan {
+  CoreRequest* request = nullptr;
+  std::uint32_t position = 0;
+  std::uint32_t count = 0;
+  bool sample = false;
+  std::size_t first_piece = 0;  // of the pass
+  std::size_t piece_count = 0;
+};
+
+struct CoreCopy {
+  CoreRequest* request = nullptr;
+  BlockPin source;
+  CorePiece target;
+};
+
+// The pass that is being formed, then in flight.
+struct CorePass {
+  OperationId id;
+  std::uint32_t budget = 0;  // tokens left
+  std::vector<CoreCopy> copies;
+  std::vector<CoreSpan> spans;
+  std::vector<CorePiece> pieces;
+  std::vector<AppendToken> claims;
+  std::vector<CoreRequest*> requests;  // that have spans or copies
+};
+
+// What the index has for one block of a request that waits.
+struct CoreProbe {
+  enum class Source : std::uint8_t { kNone, kCopy, kTakeOver };
+  ChainKey key;                   // not of the tail
+  BlockId node = kNoBlock;        // not of the tail
+  Source source = Source::kNone;  // a sibling whose first `run` tokens are the block's
+  BlockId sibling = kNoBlock;
+  std::uint32_t run = 0;
+};
+
+struct CoreProbes {
+  ChainKey root;
+  std::vector<CoreProbe> blocks;  // the last one: the tail
+  std::uint32_t slots = 0;        // to be taken
+  std::uint32_t pins = 0;         // evictable blocks that will no longer be
+  std::uint32_t copy_pins = 0;    // the same for one pass
+};
+
+class Core::State {
+ public:
+  State(const CoreConfig& config, std::unique_ptr<EvictionOrder> eviction);
+
+  Plan step(Nanos now, const Event& event);
+  CoreStats stats() const;
+  void check_invariants() const;
+
+ private:
+  // core.cc
+  void on(const Arrival& event, Plan& plan);
+  void on(const Cancel& event, Plan& plan);
+  void on(const PassDone& event, Plan& plan);
+  void on(const Tick& event, Plan& plan);
+  void on(const Drain& event, Plan& plan);
+  Status refusal(const Arrival& event) const;
+  void reject(RequestId request, Status status, Plan& plan);
+  void expire(Plan& plan);
+  Nanos next_deadline() const;
+
+  // core_admission.cc
+  CoreProbes probe(const CoreRequest& request) const;
+  void probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found,
+                      CoreProbes& probes) const;
+  CoreRequest* admit_head(CorePass& pass, Plan& plan);
+  void admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass);
+  void admit_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
+                    std::vector<std::optional<BlockPin>> siblings, CorePass& pass);
+  void add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens, bool to_tail,
+                CorePass& pass);
+  std::uint32_t cached_tokens(const CoreRequest& request, const CorePass& pass) const;
+
+  // core_schedule.cc
+  void schedule(Plan& plan);
+  void grow();
+  bool grow(CoreRequest& request);
+  void suspend_latest();
+  void add_spans(CoreRequest& request, CorePass& pass);
+  std::optional<CorePiece> open_piece(CoreRequest& request, std::uint32_t block_number, CorePass& pass);
+  void emit(CorePass pass, Plan& plan);
+  void stop_running(CoreRequest& request);
+
+  // core_commit.cc
+  void commit(const PassDone& done, Plan& plan);
+  void commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass);
+  void complete_tail(CoreRequest& request);
+  void take_sample(CoreRequest& request, TokenId token, Plan& plan);
+  void end(CoreRequest& request, FinishReason reason, Plan& plan);
+  void end_when_free(CoreRequest& request, FinishReason reason, Plan& plan);
+  Nanos retry_after() const;
+
+  // core_check.cc
+  void check_request(const CoreRequest& request) const;
+  void check_pins() const;
+  void check_pass(const CorePass& pass) const;
+
+  CoreConfig config_;
+  std::uint32_t sequence_tokens_max_;  // of prompt and output, by context and pool
+  std::uint32_t running_max_;
+  std::uint32_t reserve_blocks_;
+  ChainKeyHasher hasher_;
+  SlotPool pool_;
+  BlockIndex index_;
+
+  // The pins and tokens inside are dropped before the index: members end in reverse order.
+  std::map<RequestId, std::unique_ptr<CoreRequest>> requests_;
+  std::vector<CoreRequest*> running_;  // by arrival
+  FcfsQueue queue_;
+  bool head_blocked_ = false;                        // lacked blocks, and none were let go since
+  std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
+  std::optional<CorePass> in_flight_;
+
+  Nanos now_ = 0;
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t passes_ = 0;
+  std::optional<Nanos> drain_deadline_;
+  std::optional<Nanos> last_end_;
+  Nanos end_interval_ = 0;  // moving mean of the time between ends; 0: none seen
+  std::uint32_t refused_since_end_ = 0;
+  CoreStats totals_;  // the counters that only grow
+};
+
+}  // namespace loci

@@ -1,0 +1,306 @@
+// Threads: callers put events into one inbox; the core's thread takes them in order, steps the core and
+// hands passes to the compute thread, which puts PassDone into the same inbox. A pass in flight has its
+// place in the inbox reserved by construction (a vector, one pass at a time), so nothing can deadlock;
+// what waits there of arrivals is bounded by the connections of the callers, for the core refuses
+// beyond its own queue at once.
+#include "loci/engine/engine.h"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "loci/engine/event_log.h"
+
+namespace loci {
+namespace {
+
+void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
+
+// What the compute thread needs of one pass.
+struct ComputeJob {
+  Pass pass;
+  // Parallel to pass.spans; absent where nothing is sampled. Shared with the request, which may end
+  // while its last pass runs.
+  std::vector<std::shared_ptr<Sampler>> samplers;
+};
+
+// The answer: `sampled` is parallel to the pass's spans.
+struct ComputeDone {
+  PassDone event;
+  std::vector<std::optional<Sampled>> sampled;
+};
+
+struct Submission {
+  Arrival arrival;
+  std::shared_ptr<Sampler> sampler;
+  GenerationListener listener;
+};
+
+using InboxItem = std::variant<Submission, Cancel, Drain, ComputeDone>;
+
+ComputeDone compute(Backend& backend, ComputeJob& job, std::vector<SpanResult>& results) {
+  backend.run(job.pass, results);
+  ComputeDone done;
+  done.event.pass = job.pass.id;
+  done.event.spans.resize(results.size());
+  done.sampled.resize(results.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    done.event.spans[i].ok = results[i].status.ok();
+    if (!results[i].status.ok() || job.samplers[i] == nullptr) continue;
+    done.sampled[i] = job.samplers[i]->sample(results[i].logits);
+    done.event.spans[i].sample = done.sampled[i]->token;
+  }
+  return done;
+}
+
+}  // namespace
+
+class Engine::State {
+ public:
+  State(Core core, const CoreConfig& config, std::optional<EventLogWriter> log, Backend& backend,
+        const Clock& clock)
+      : config(config), core_(std::move(core)), log_(std::move(log)), backend_(backend), clock_(clock) {
+    stats_ = core_.stats();
+    core_thread_ = std::thread([this] { run_core(); });
+    compute_thread_ = std::thread([this] { run_compute(); });
+  }
+
+  ~State() {
+    post(Drain{.deadline = clock_.now()});
+    {
+      std::unique_lock lock(mutex_);
+      drained_changed_.wait(lock, [&] { return drained_; });
+      stopping_ = true;
+    }
+    inbox_changed_.notify_all();
+    job_changed_.notify_all();
+    core_thread_.join();
+    compute_thread_.join();
+  }
+
+  void post(InboxItem item) {
+    {
+      std::lock_guard lock(mutex_);
+      inbox_.push_back(std::move(item));
+    }
+    inbox_changed_.notify_one();
+  }
+
+  RequestId submit(GenerationRequest request, GenerationListener listener) {
+    const RequestId id(next_request_.fetch_add(1, std::memory_order_relaxed));
+    Submission submission;
+    submission.sampler = std::make_shared<Sampler>(request.sampling, request.prompt, request.stop_tokens,
+                                                   backend_.info().vocabulary);
+    submission.listener = std::move(listener);
+    submission.arrival = Arrival{
+        .request = id,
+        .group = std::move(request.group),
+        .prompt = std::move(request.prompt),
+        .max_new_tokens = request.max_new_tokens,
+        .min_new_tokens = request.sampling.min_tokens,
+        .stop_tokens = std::move(request.stop_tokens),
+        .deadline = request.time_limit ? clock_.now() + *request.time_limit : kNever,
+    };
+    post(std::move(submission));
+    return id;
+  }
+
+  bool wait_drained(Nanos time_limit) {
+    std::unique_lock lock(mutex_);
+    return drained_changed_.wait_for(lock, std::chrono::nanoseconds(time_limit), [&] { return drained_; });
+  }
+
+  Nanos now() const { return clock_.now(); }
+
+  CoreStats stats() const {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+  const CoreConfig config;
+
+ private:
+  struct Active {
+    std::shared_ptr<Sampler> sampler;
+    GenerationListener listener;
+  };
+
+  // --- the core's thread ---
+
+  void run_core() {
+    name_this_thread("loci-core");
+    std::vector<InboxItem> items;
+    for (;;) {
+      if (!take_items(items)) return;
+      if (items.empty()) step(Tick{});
+      for (InboxItem& item : items) std::visit([this](auto& i) { handle(i); }, item);
+      items.clear();
+    }
+  }
+
+  // Waits for items, for the time of the next tick (then gives none), or for the end (then false).
+  bool take_items(std::vector<InboxItem>& items) {
+    std::unique_lock lock(mutex_);
+    const auto ready = [&] { return stopping_ || !inbox_.empty(); };
+    if (wake_at_ == kNever) {
+      inbox_changed_.wait(lock, ready);
+    } else {
+      inbox_changed_.wait_for(lock, std::chrono::nanoseconds(wake_at_ - clock_.now()), ready);
+    }
+    if (stopping_) return false;
+    std::swap(items, inbox_);
+    return true;
+  }
+
+  void handle(Submission& submission) {
+    active_.emplace(submission.arrival.request,
+                    Active{std::move(submission.sampler), std::move(submission.listener)});
+    step(std::move(submission.arrival));
+  }
+  void handle(Cancel& cancel) { step(cancel); }
+  void handle(Drain& drain) { step(drain); }
+  void handle(ComputeDone& done) {
+    last_spans_ = std::exchange(flying_spans_, {});
+    last_sampled_ = std::move(done.sampled);
+    step(std::move(done.event));
+  }
+
+  void step(const Event& event) {
+    const Nanos now = clock_.now();
+    Plan plan = core_.step(now, event);
+    if (log_) log_->append(now, event, plan);
+    wake_at_ = plan.wake_at;
+    if (plan.pass) issue(plan);
+    for (const Output& output : plan.outputs) {
+      std::visit([this](const auto& o) { deliver(o); }, output);
+    }
+    {
+      std::lock_guard lock(mutex_);
+      stats_ = core_.stats();
+      if (plan.drained) drained_ = true;
+    }
+    if (plan.drained) drained_changed_.notify_all();
+  }
+
+  void issue(Plan& plan) {
+    ComputeJob job;
+    job.samplers.resize(plan.spans.size());
+    for (std::size_t i = 0; i < plan.spans.size(); ++i) {
+      if (plan.spans[i].sample) job.samplers[i] = active_.at(plan.spans[i].request).sampler;
+    }
+    job.pass = std::move(*plan.pass);
+    flying_spans_ = std::move(plan.spans);
+    {
+      std::lock_guard lock(mutex_);
+      LOCI_CHECK(!job_, "one pass in flight");
+      job_ = std::move(job);
+    }
+    job_changed_.notify_one();
+  }
+
+  void deliver(const Started& started) {
+    active_.at(started.request).listener(GenerationStarted{.cached_tokens = started.cached_tokens});
+  }
+
+  // The core names the token; its log-probabilities came with the pass.
+  void deliver(const TokenSampled& token) {
+    GeneratedToken event{.token = token.token};
+    for (std::size_t i = 0; i < last_spans_.size(); ++i) {
+      if (last_spans_[i].request == token.request && last_sampled_[i]) {
+        event = std::move(*last_sampled_[i]);
+        last_sampled_[i].reset();
+        break;
+      }
+    }
+    LOCI_CHECK(event.token == token.token, "the core speaks of the token that was sampled");
+    active_.at(token.request).listener(event);
+  }
+
+  void deliver(const Finished& finished) {
+    end(finished.request, GenerationEnded{.reason = finished.reason, .usage = finished.usage});
+  }
+  void deliver(const Rejected& rejected) {
+    end(rejected.request, GenerationEnded{.status = rejected.status, .retry_after = rejected.retry_after});
+  }
+  void end(RequestId request, const GenerationEnded& ended) {
+    const auto found = active_.find(request);
+    LOCI_CHECK(found != active_.end(), "a request ends once");
+    found->second.listener(ended);
+    active_.erase(found);
+  }
+
+  // --- the compute thread ---
+
+  void run_compute() {
+    name_this_thread("loci-compute");
+    std::vector<SpanResult> results;
+    for (;;) {
+      ComputeJob job;
+      {
+        std::unique_lock lock(mutex_);
+        job_changed_.wait(lock, [&] { return stopping_ || job_.has_value(); });
+        if (stopping_) return;
+        job = std::move(*job_);
+        job_.reset();
+      }
+      post(compute(backend_, job, results));
+    }
+  }
+
+  // Owned by the core's thread.
+  Core core_;
+  std::optional<EventLogWriter> log_;
+  std::map<RequestId, Active> active_;
+  std::vector<SpanPlan> flying_spans_;  // of the pass in flight
+  std::vector<SpanPlan> last_spans_;    // of the pass that ended last, and what was sampled in it
+  std::vector<std::optional<Sampled>> last_sampled_;
+  Nanos wake_at_ = kNever;
+
+  Backend& backend_;
+  const Clock& clock_;
+  std::atomic<std::uint64_t> next_request_{1};
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable inbox_changed_;
+  std::condition_variable job_changed_;
+  std::condition_variable drained_changed_;
+  std::vector<InboxItem> inbox_;
+  std::optional<ComputeJob> job_;
+  CoreStats stats_;
+  bool drained_ = false;
+  bool stopping_ = false;
+
+  std::thread core_thread_;
+  std::thread compute_thread_;
+};
+
+Result<std::unique_ptr<Engine>> Engine::start(const EngineOptions& options, Backend& backend,
+                                              const Clock& clock) {
+  LOCI_ASSIGN_OR_RETURN(Core core, Core::make(options.core));
+  std::optional<EventLogWriter> log;
+  if (!options.event_log_path.empty()) {
+    LOCI_ASSIGN_OR_RETURN(log, EventLogWriter::create(options.event_log_path, options.core));
+  }
+  return std::unique_ptr<Engine>(new Engine(
+      std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock)));
+}
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::~Engine() = default;
+
+RequestId Engine::submit(GenerationRequest request, GenerationListener listener) {
+  return state_->submit(std::move(request), std::move(listener));
+}
+void Engine::cancel(RequestId request) { state_->post(Cancel{.request = request}); }
+void Engine::drain(Nanos grace) {
+  state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});
+}
+bool Engine::wait_drained(Nanos time_limit) { return state_->wait_drained(time_limit); }
+CoreStats Engine::stats() const { return state_->stats(); }
+const CoreConfig& Engine::config() const { return state_->config; }
+
+}  // namespace loci

@@ -1,0 +1,261 @@
+#include "loci/engine/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "loci/base/random.h"
+
+namespace loci {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr std::size_t kSumBlock = 64;  // weights that are summed together before the draw walks them
+
+// e^x for x <= 0 with a relative error below 2e-7; exactly 0 below -87. Straight-line code, so that the
+// compiler turns loops over it into vectors, and the same bits on every machine (it is compiled once,
+// without fused operations).
+inline float exp_negative(float x) {
+  const float clamped = x < -87.0f ? -87.0f : x;
+  const float power = clamped * 1.44269504f;
+  const float rounded = static_cast<float>(static_cast<int>(power - 0.5f));
+  float r = clamped - rounded * 0.693359375f;
+  r = r + rounded * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const float scale = std::bit_cast<float>((static_cast<int>(rounded) + 127) << 23);
+  return x < -87.0f ? 0.0f : p * scale;
+}
+
+// Sum in double over fixed blocks of eight float lanes.
+double sum_blocked(std::span<const float> values) {
+  double total = 0;
+  for (std::size_t start = 0; start < values.size(); start += kSumBlock) {
+    std::array<float, 8> lanes{};
+    const std::size_t end = std::min(start + kSumBlock, values.size());
+    std::size_t i = start;
+    for (; i + 8 <= end; i += 8) {
+      for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += values[i + lane];
+    }
+    for (; i < end; ++i) lanes[0] += values[i];
+    total += ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+  return total;
+}
+
+// The index of the greatest value, the lowest among equals; NaN counts as -inf.
+std::uint32_t argmax(std::span<const float> values) {
+  std::array<float, 16> best;
+  best.fill(kMinusInfinity);
+  std::size_t i = 0;
+  for (; i + 16 <= values.size(); i += 16) {
+    for (std::size_t lane = 0; lane < 16; ++lane) {
+      best[lane] = values[i + lane] > best[lane] ? values[i + lane] : best[lane];
+    }
+  }
+  float greatest = *std::max_element(best.begin(), best.end());
+  for (; i < values.size(); ++i) greatest = values[i] > greatest ? values[i] : greatest;
+  const auto found = std::find(values.begin(), values.end(), greatest);
+  return found == values.end() ? 0u : static_cast<std::uint32_t>(found - values.begin());
+}
+
+// out[i] = exp(scale * (values[i] - greatest))
+void exponentials(std::span<const float> values, float greatest, float scale, std::span<float> out) {
+  for (std::size_t i = 0; i < values.size(); ++i) out[i] = exp_negative((values[i] - greatest) * scale);
+}
+
+Status out_of_range(std::string_view field, float value, std::string_view expected) {
+  return invalid_argument(fmt::format("must be {}, is {}", expected, value), std::string(field));
+}
+
+void penalise(float& logit, float penalty) { logit = logit > 0 ? logit / penalty : logit * penalty; }
+
+}  // namespace
+
+Status validate_sampling(const SamplingParams& p, std::uint32_t vocabulary) {
+  // Written so that NaN fails each test.
+  if (!(p.temperature >= 0.0f && p.temperature <= 100.0f)) {
+    return out_of_range("temperature", p.temperature, "between 0 and 100");
+  }
+  if (!(p.top_p > 0.0f && p.top_p <= 1.0f)) return out_of_range("top_p", p.top_p, "above 0 and at most 1");
+  if (!(p.min_p >= 0.0f && p.min_p <= 1.0f)) return out_of_range("min_p", p.min_p, "between 0 and 1");
+  if (!(p.repetition_penalty > 0.0f && p.repetition_penalty <= 100.0f)) {
+    return out_of_range("repetition_penalty", p.repetition_penalty, "above 0 and at most 100");
+  }
+  if (!(std::fabs(p.frequency_penalty) <= 2.0f)) {
+    return out_of_range("frequency_penalty", p.frequency_penalty, "between -2 and 2");
+  }
+  if (!(std::fabs(p.presence_penalty) <= 2.0f)) {
+    return out_of_range("presence_penalty", p.presence_penalty, "between -2 and 2");
+  }
+  if (p.top_logprobs > 20) {
+    return invalid_argument(fmt::format("must be at most 20, is {}", p.top_logprobs), "top_logprobs");
+  }
+  for (const auto& [token, bias] : p.logit_bias) {
+    if (token.value >= vocabulary) {
+      return invalid_argument(
+          fmt::format("token {} is outside the vocabulary of {} tokens", token.value, vocabulary), "logit_bias");
+    }
+    if (!(std::fabs(bias) <= 100.0f)) return out_of_range("logit_bias", bias, "between -100 and 100");
+  }
+  return {};
+}
+
+Sampler::Sampler(SamplingParams params, std::span<const TokenId> prompt, std::vector<TokenId> stop_tokens,
+                 std::uint32_t vocabulary)
+    : params_(std::move(params)), stop_tokens_(std::move(stop_tokens)), scratch_(vocabulary) {
+  if (params_.repetition_penalty != 1.0f) {
+    prompt_tokens_.assign(prompt.begin(), prompt.end());
+    std::sort(prompt_tokens_.begin(), prompt_tokens_.end());
+    prompt_tokens_.erase(std::unique(prompt_tokens_.begin(), prompt_tokens_.end()), prompt_tokens_.end());
+  }
+}
+
+void Sampler::adjust(std::span<float> logits) const {
+  for (const auto& [token, bias] : params_.logit_bias) logits[token.value] += bias;
+  if (draws_ < params_.min_tokens) {
+    for (const TokenId token : stop_tokens_) logits[token.value] = kMinusInfinity;
+  }
+  if (params_.repetition_penalty != 1.0f) {
+    const auto in_prompt = [&](TokenId token) {
+      return std::binary_search(prompt_tokens_.begin(), prompt_tokens_.end(), token);
+    };
+    for (const TokenId token : prompt_tokens_) penalise(logits[token.value], params_.repetition_penalty);
+    for (const auto& [token, count] : output_counts_) {
+      if (!in_prompt(token)) penalise(logits[token.value], params_.repetition_penalty);
+    }
+  }
+  if (params_.frequency_penalty != 0.0f || params_.presence_penalty != 0.0f) {
+    for (const auto& [token, count] : output_counts_) {
+      logits[token.value] -=
+          params_.frequency_penalty * static_cast<float>(count) + params_.presence_penalty;
+    }
+  }
+}
+
+// `logits` is scratch_, adjusted. Weights are e^((logit - greatest) / temperature).
+TokenId Sampler::draw(std::span<const float> logits) {
+  const std::uint32_t best = argmax(logits);
+  if (params_.temperature == 0.0f || params_.top_k == 1) return TokenId(best);
+  const double uniform = unit_interval(random_word(params_.seed, draws_));
+  weights_.resize(logits.size());
+  // A temperature so small that its inverse overflows is greedy all the same: 0 * inf never occurs,
+  // because the scale is bounded.
+  const float scale = std::min(1.0f / params_.temperature, 1e30f);
+  exponentials(logits, logits[best], scale, weights_);
+  const bool whole = (params_.top_k == 0 || params_.top_k >= logits.size()) && params_.top_p >= 1.0f &&
+                     params_.min_p <= 0.0f;
+  return whole ? draw_from_all(uniform, best) : draw_from_some(uniform);
+}
+
+TokenId Sampler::draw_from_all(double uniform, std::uint32_t best) const {
+  const std::span<const float> weights(weights_);
+  double left = uniform * sum_blocked(weights);
+  for (std::size_t start = 0; start < weights.size(); start += kSumBlock) {
+    const auto block = weights.subspan(start, std::min(kSumBlock, weights.size() - start));
+    const double sum = sum_blocked(block);
+    if (left >= sum) {
+      left -= sum;
+      continue;
+    }
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      left -= static_cast<double>(block[i]);
+      if (left < 0) return TokenId(static_cast<std::uint32_t>(start + i));
+    }
+  }
+  return TokenId(best);  // rounding ate the last sliver of the mass
+}
+
+TokenId Sampler::draw_from_some(double uniform) {
+  const auto heavier = [&](std::uint32_t a, std::uint32_t b) {
+    return weights_[a] != weights_[b] ? weights_[a] > weights_[b] : a < b;
+  };
+  // Tokens that top-p can't reach are never sorted: all tokens lighter than (1 - p) of the total over
+  // the vocabulary's size weigh less than 1 - p together. (With top-k the total is another: keep all.)
+  float floor = 0.0f;
+  if (params_.top_k == 0) {
+    const double total = sum_blocked(weights_);
+    const double unreachable = (1.0 - static_cast<double>(params_.top_p)) * total /
+                               static_cast<double>(weights_.size());
+    floor = std::max(static_cast<float>(unreachable * 0.999), params_.min_p);
+  }
+  order_.clear();
+  for (std::uint32_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i] >= floor && weights_[i] > 0.0f) order_.push_back(i);
+  }
+  if (params_.top_k > 0 && params_.top_k < order_.size()) {
+    std::nth_element(order_.begin(), order_.begin() + params_.top_k, order_.end(), heavier);
+    order_.resize(params_.top_k);
+  }
+  std::sort(order_.begin(), order_.end(), heavier);
+  double kept = 0;
+  if (params_.top_p < 1.0f) {
+    double mass = params_.top_k == 0 ? sum_blocked(weights_) : 0.0;
+    if (params_.top_k > 0) {
+      for (const std::uint32_t i : order_) mass += static_cast<double>(weights_[i]);
+    }
+    std::size_t count = 0;
+    while (count < order_.size() && kept < mass * static_cast<double>(params_.top_p)) {
+      kept += static_cast<double>(weights_[order_[count++]]);
+    }
+    order_.resize(std::max<std::size_t>(count, 1));
+  }
+  std::size_t count = 0;
+  kept = 0;
+  while (count < order_.size() && (count == 0 || weights_[order_[count]] >= params_.min_p)) {
+    kept += static_cast<double>(weights_[order_[count++]]);
+  }
+  double left = uniform * kept;
+  for (std::size_t i = 0; i < count; ++i) {
+    left -= static_cast<double>(weights_[order_[i]]);
+    if (left < 0) return TokenId(order_[i]);
+  }
+  return TokenId(order_[0]);
+}
+
+void Sampler::report(std::span<const float> logits, Sampled& sampled) {
+  const float greatest = logits[argmax(logits)];
+  weights_.resize(logits.size());
+  exponentials(logits, greatest, 1.0f, weights_);
+  const double log_sum = std::log(sum_blocked(weights_)) + static_cast<double>(greatest);
+  const auto logprob = [&](std::uint32_t token) {
+    return TokenLogprob{TokenId(token), static_cast<float>(static_cast<double>(logits[token]) - log_sum)};
+  };
+  sampled.chosen = logprob(sampled.token.value);
+  order_.resize(logits.size());
+  for (std::uint32_t i = 0; i < order_.size(); ++i) order_[i] = i;
+  const auto end = order_.begin() + std::min<std::size_t>(params_.top_logprobs, order_.size());
+  std::partial_sort(order_.begin(), end, order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  for (auto i = order_.begin(); i != end; ++i) sampled.top.push_back(logprob(*i));
+}
+
+Sampled Sampler::sample(std::span<const float> logits) {
+  LOCI_CHECK(logits.size() == scratch_.size(), "one row of logits over the vocabulary");
+  std::copy(logits.begin(), logits.end(), scratch_.begin());
+  adjust(scratch_);
+  Sampled sampled;
+  sampled.token = draw(scratch_);
+  if (params_.logprobs) report(logits, sampled);
+  ++draws_;
+  const auto at = std::lower_bound(output_counts_.begin(), output_counts_.end(), sampled.token,
+                                   [](const auto& entry, TokenId token) { return entry.first < token; });
+  if (at != output_counts_.end() && at->first == sampled.token) {
+    ++at->second;
+  } else {
+    output_counts_.insert(at, {sampled.token, 1});
+  }
+  return sampled;
+}
+
+}  // namespace loci

@@ -1,0 +1,55 @@
+#include "loci/memory/chain_key.h"
+
+#include <sodium.h>
+
+#include "loci/base/check.h"
+
+namespace loci {
+namespace {
+
+// The first byte of what is hashed keeps roots and children apart.
+enum class Domain : std::uint8_t { kRoot = 1, kChild = 2 };
+
+void put_u32(std::uint8_t* at, std::uint32_t value) {
+  for (int i = 0; i < 4; ++i) at[i] = static_cast<std::uint8_t>(value >> (8 * i));
+}
+
+}  // namespace
+
+ChainKeyHasher::ChainKeyHasher(const std::array<std::uint8_t, 32>& secret,
+                               const std::array<std::uint8_t, 16>& model_fingerprint)
+    : secret_(secret), model_fingerprint_(model_fingerprint) {
+  LOCI_CHECK(sodium_init() >= 0, "libsodium failed to start");
+}
+
+ChainKey ChainKeyHasher::root(std::string_view sharing_group) const {
+  std::array<std::uint8_t, 1 + 4 + 4 + 16> head{};
+  head[0] = static_cast<std::uint8_t>(Domain::kRoot);
+  put_u32(&head[1], kBlockTokens);
+  put_u32(&head[5], kNumericsVersion);
+  std::memcpy(&head[9], model_fingerprint_.data(), model_fingerprint_.size());
+
+  ChainKey key;
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, secret_.data(), secret_.size(), key.bytes.size());
+  crypto_generichash_update(&state, head.data(), head.size());
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(sharing_group.data()),
+                            sharing_group.size());
+  crypto_generichash_final(&state, key.bytes.data(), key.bytes.size());
+  return key;
+}
+
+ChainKey ChainKeyHasher::child(const ChainKey& parent, std::span<const TokenId> tokens) const {
+  LOCI_CHECK(tokens.size() == kBlockTokens, "a block's key needs all of its tokens");
+  std::array<std::uint8_t, 1 + 16 + 4 * kBlockTokens> text;
+  text[0] = static_cast<std::uint8_t>(Domain::kChild);
+  std::memcpy(&text[1], parent.bytes.data(), parent.bytes.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) put_u32(&text[17 + 4 * i], tokens[i].value);
+
+  ChainKey key;
+  crypto_generichash(key.bytes.data(), key.bytes.size(), text.data(), text.size(), secret_.data(),
+                     secret_.size());
+  return key;
+}
+
+}  // namespace loci

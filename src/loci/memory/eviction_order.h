@@ -1,0 +1,35 @@
+// The seam between the index, which knows what may be evicted, and the policies (policy/eviction.h),
+// which know what should be.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "loci/base/clock.h"
+#include "loci/base/ids.h"
+
+namespace loci {
+
+using BlockId = StrongId<struct BlockTag, std::uint32_t>;  // a node of the index; reused after its end
+inline constexpr BlockId kNoBlock{UINT32_MAX};
+
+// What a policy may judge a block by.
+struct EvictionFacts {
+  Nanos last_used = 0;      // when the last one that used it let go
+  Nanos born = 0;           // when its copy got its slot
+  std::uint32_t depth = 0;  // 1: the first block of a sequence
+};
+
+// The copies that nobody pins, in the order in which to give them up. Thread-compatible. Deterministic.
+class EvictionOrder {
+ public:
+  virtual ~EvictionOrder() = default;
+  virtual void insert(BlockId block, const EvictionFacts& facts) = 0;
+  // `facts`: as they were inserted.
+  virtual void erase(BlockId block, const EvictionFacts& facts) = 0;
+  // The next victim, which stays until it is erased; kNoBlock where there is none.
+  virtual BlockId choose(Nanos now) = 0;
+  virtual std::size_t size() const = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,46 @@
+#include "loci/memory/slot_pool.h"
+
+#include <utility>
+
+#include "loci/base/check.h"
+
+namespace loci {
+
+SlotReservation::SlotReservation(SlotReservation&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)), slot_(other.slot_) {}
+
+SlotReservation& SlotReservation::operator=(SlotReservation&& other) noexcept {
+  if (this != &other) {
+    release();
+    pool_ = std::exchange(other.pool_, nullptr);
+    slot_ = other.slot_;
+  }
+  return *this;
+}
+
+SlotReservation::~SlotReservation() { release(); }
+
+void SlotReservation::release() {
+  if (SlotPool* pool = std::exchange(pool_, nullptr)) pool->put_back(slot_);
+}
+
+SlotPool::SlotPool(std::uint32_t count) : taken_(count, false) {
+  free_.reserve(count);
+  for (std::uint32_t i = count; i > 0; --i) free_.push_back(SlotId(i - 1));
+}
+
+std::optional<SlotReservation> SlotPool::take() {
+  if (free_.empty()) return std::nullopt;
+  const SlotId slot = free_.back();
+  free_.pop_back();
+  taken_[slot.value] = true;
+  return SlotReservation(this, slot);
+}
+
+void SlotPool::put_back(SlotId slot) {
+  LOCI_CHECK(taken_[slot.value], "a slot was freed twice");
+  taken_[slot.value] = false;
+  free_.push_back(slot);
+}
+
+}  // namespace loci

@@ -1,0 +1,58 @@
+// The slots of one tier's pool: which are free. Metadata only; the bytes are the tier's own. The same
+// calls give the same slots: the slot that was freed last is taken first (its memory is warm), and fresh
+// slots are taken in ascending order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "loci/base/ids.h"
+
+namespace loci {
+
+class SlotPool;
+
+// One slot that is taken. Move-only; dropping it frees the slot.
+class SlotReservation {
+ public:
+  SlotReservation(SlotReservation&& other) noexcept;
+  SlotReservation& operator=(SlotReservation&& other) noexcept;
+  SlotReservation(const SlotReservation&) = delete;
+  SlotReservation& operator=(const SlotReservation&) = delete;
+  ~SlotReservation();
+
+  SlotId slot() const { return slot_; }
+
+ private:
+  friend class SlotPool;
+  SlotReservation(SlotPool* pool, SlotId slot) : pool_(pool), slot_(slot) {}
+  void release();
+
+  SlotPool* pool_;  // null: moved from
+  SlotId slot_;
+};
+
+// Thread-compatible. Must outlive its reservations. O(1) a call.
+class SlotPool {
+ public:
+  explicit SlotPool(std::uint32_t count);
+  SlotPool(const SlotPool&) = delete;
+  SlotPool& operator=(const SlotPool&) = delete;
+
+  // Absent: all slots are taken.
+  std::optional<SlotReservation> take();
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(taken_.size()); }
+  std::uint32_t free_count() const { return static_cast<std::uint32_t>(free_.size()); }
+  bool taken(SlotId slot) const { return taken_[slot.value]; }
+
+ private:
+  friend class SlotReservation;
+  void put_back(SlotId slot);
+
+  std::vector<SlotId> free_;  // the next one last
+  std::vector<bool> taken_;
+};
+
+}  // namespace loci

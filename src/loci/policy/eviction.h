@@ -1,0 +1,21 @@
+// Which of the blocks that nobody needs to give up first. All break ties by depth, the deepest first,
+// so that a sequence is given up from its end where nothing else decides.
+//
+//   lru     least recently used. A block's users use all blocks before it too, so no holes arise.
+//   fifo    the oldest copy first (Berkeley's prefix caching, as a baseline).
+//   random  any, from a seed (a baseline; leaves holes).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "loci/base/status.h"
+#include "loci/memory/eviction_order.h"
+
+namespace loci {
+
+// Errors: kInvalidArgument (field "eviction") naming the policies.
+Result<std::unique_ptr<EvictionOrder>> make_eviction_order(std::string_view name, std::uint64_t seed);
+
+}  // namespace loci
