@@ -1,3 +1,9 @@
 loci_library(core
   SOURCES core.cc core_admission.cc core_check.cc core_commit.cc core_schedule.cc
-  DEPENDS loci_policy loci_memory loci_base fmt::fmt)
+          event_log.cc event_log_codec.cc event_log_replay.cc
+  DEPENDS loci_policy loci_memory loci_base fmt::fmt PkgConfig::xxhash)
+
+if(LOCI_TESTS OR LOCI_FUZZERS)
+  loci_library(core_world SOURCES core_world.cc DEPENDS loci_core)
+endif()
+loci_test(core_fuzz_test SOURCES core_fuzz_test.cc DEPENDS loci_core_world)

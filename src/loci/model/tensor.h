@@ -12,7 +12,13 @@ namespace loci {
 
 // How the elements of a row are encoded. The numbers are GGUF's (ggml_type).
 enum class TensorType : std::uint32_t {
-  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kQ6_K = 14, kBF16 = 30,
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ8_0 = 8,
+  kQ6_K = 14,
+  kBF16 = 30,
 };
 
 struct TensorTypeInfo {
@@ -25,6 +31,7 @@ struct TensorTypeInfo {
 // nullptr for a type that Loci does not know.
 const TensorTypeInfo* find_tensor_type(std::uint32_t number);
 const TensorTypeInfo& tensor_type_info(TensorType type);
+std::span<const TensorTypeInfo> supported_tensor_types();
 
 // A matrix [rows, columns], row-major, each row a whole number of blocks; a vector is [1, columns].
 // The bytes belong to the file that was mapped, which must outlive the view.

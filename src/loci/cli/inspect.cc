@@ -1,0 +1,215 @@
+#include "loci/cli/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/units.h"
+#include "loci/model/families/family.h"
+#include "loci/model/model_spec.h"
+
+namespace loci {
+namespace {
+
+// One tensor, whether or not Loci can compute with it.
+struct Listed {
+  std::string_view name;
+  std::string type;
+  std::uint64_t rows;
+  std::uint64_t columns;
+  std::optional<std::uint64_t> size_bytes;
+  bool supported;
+
+  std::uint64_t elements() const { return rows * columns; }
+};
+
+std::vector<Listed> list_tensors(const GgufFile& file) {
+  std::vector<Listed> all;
+  for (const TensorView& tensor : file.tensors()) {
+    all.push_back({tensor.name, std::string(tensor_type_info(tensor.type).name), tensor.rows, tensor.columns,
+                   tensor.size_bytes(), true});
+  }
+  for (const GgufOpaqueTensor& tensor : file.opaque_tensors()) {
+    all.push_back({tensor.name, tensor.type_name, tensor.rows, tensor.columns, tensor.size_bytes, false});
+  }
+  return all;
+}
+
+// A file's text on one line of the report: control characters could rewrite the terminal.
+std::string printable(std::string_view text) {
+  constexpr std::size_t kMost = 100;
+  std::size_t end = std::min(text.size(), kMost);
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  std::string out;
+  for (const char letter : text.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(letter);
+    out += byte < 0x20 || byte == 0x7f ? '?' : letter;
+  }
+  if (end < text.size()) out += "...";
+  return out;
+}
+
+class Report {
+ public:
+  void section(std::string_view title) { text_ += fmt::format("{}{}\n", text_.empty() ? "" : "\n", title); }
+  void line(std::string_view name, std::string_view value) {
+    text_ += fmt::format("  {:<20} {}\n", name, value);
+  }
+  void raw(std::string_view text) { text_ += text; }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+std::string text_or(const GgufFile& file, std::string_view key, std::string_view otherwise) {
+  const Result<std::string> value = file.get_string(key);
+  return printable(value.ok() ? value.value() : std::string(otherwise));
+}
+
+std::string per_head(const ModelSpec& spec) {
+  std::string text =
+      fmt::format("{} query, {} key/value, {} dimensions each", spec.heads, spec.kv_heads, spec.head_dim);
+  if (spec.rope.dimensions != spec.head_dim) text += fmt::format(" ({} rotated)", spec.rope.dimensions);
+  return text;
+}
+
+void report_state(Report& report, const ModelSpec& spec) {
+  constexpr std::uint64_t kF16Bytes = 2;
+  const std::uint64_t per_token = 2 * kF16Bytes * spec.layer_count() * spec.kv_width();
+  const std::uint64_t whole_context = per_token * spec.context_length;
+  report.section("State (keys and values in f16)");
+  report.line("per token", fmt::format("{} ({} bytes)", format_bytes(per_token), format_count(per_token)));
+  report.line("tokens per GiB", format_count((std::uint64_t{1} << 30) / per_token));
+  report.line("whole context", format_bytes(whole_context));
+}
+
+void report_model(Report& report, const GgufFile& file, const Result<ModelSpec>& spec,
+                  const std::vector<Listed>& tensors) {
+  report.section("Model");
+  report.line("name", text_or(file, "general.name", "-"));
+  report.line("architecture", text_or(file, "general.architecture", "-"));
+  std::uint64_t parameters = 0;
+  for (const Listed& tensor : tensors) parameters += tensor.elements();
+  report.line("parameters", format_count(parameters));
+  if (!spec.ok()) {
+    report.line("can be served", "no: " + printable(spec.status().field()) + ": " + spec.status().message());
+    return;
+  }
+  report.line("layers", format_count(spec->layer_count()));
+  report.line("hidden", format_count(spec->hidden));
+  report.line("feed-forward", format_count(spec->ffn));
+  report.line("attention heads", per_head(spec.value()));
+  report.line("context", format_count(spec->context_length) + " tokens");
+  report.line("output",
+              spec->output.data == spec->embedding.data ? "tied to the embedding" : "a matrix of its own");
+  report_state(report, spec.value());
+}
+
+std::string count_of(const GgufFile& file, std::string_view key) {
+  const GgufValue* value = file.find(key);
+  const auto* array = value == nullptr ? nullptr : std::get_if<GgufArray>(value);
+  return array == nullptr ? "none" : format_count(array->size());
+}
+
+// "2 <|im_end|>"
+std::string token_of(const GgufFile& file, std::string_view key) {
+  const Result<std::uint64_t> id = file.get_uint(key);
+  if (!id.ok()) return "none";
+  const GgufValue* value = file.find("tokenizer.ggml.tokens");
+  const auto* array = value == nullptr ? nullptr : std::get_if<GgufArray>(value);
+  const auto* texts = array == nullptr ? nullptr : std::get_if<std::vector<std::string>>(&array->elements);
+  if (texts == nullptr || id.value() >= texts->size())
+    return fmt::format("{} (outside the vocabulary)", id.value());
+  return fmt::format("{} {}", id.value(), printable((*texts)[id.value()]));
+}
+
+void report_text(Report& report, const GgufFile& file) {
+  report.section("Text");
+  report.line("tokenizer", fmt::format("{}, pre-tokenizer {}", text_or(file, "tokenizer.ggml.model", "none"),
+                                       text_or(file, "tokenizer.ggml.pre", "none")));
+  report.line("vocabulary", count_of(file, "tokenizer.ggml.tokens") + " tokens");
+  report.line("merges", count_of(file, "tokenizer.ggml.merges"));
+  report.line("begin of sequence", token_of(file, "tokenizer.ggml.bos_token_id"));
+  report.line("end of sequence", token_of(file, "tokenizer.ggml.eos_token_id"));
+  const Result<std::string> source = file.get_string("tokenizer.chat_template");
+  report.line("chat template", source.ok() ? fmt::format("{} characters", format_count(source->size()))
+                                           : "none: completions only");
+}
+
+void report_types(Report& report, const std::vector<Listed>& tensors) {
+  struct Sum {
+    std::uint64_t tensors = 0, elements = 0, bytes = 0;
+    bool supported = true;
+  };
+  std::map<std::string, Sum> by_type;
+  for (const Listed& tensor : tensors) {
+    Sum& sum = by_type[tensor.type];
+    ++sum.tensors;
+    sum.elements += tensor.elements();
+    sum.bytes += tensor.size_bytes.value_or(0);
+    sum.supported = tensor.supported;
+  }
+  std::vector<std::pair<std::string, Sum>> order(by_type.begin(), by_type.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  report.section("Tensors");
+  report.raw(fmt::format("  {:<10} {:>8} {:>16} {:>12}\n", "type", "tensors", "elements", "bytes"));
+  Sum total;
+  for (const auto& [type, sum] : order) {
+    report.raw(fmt::format("  {:<10} {:>8} {:>16} {:>12}{}\n", type, format_count(sum.tensors),
+                           format_count(sum.elements), format_bytes(sum.bytes),
+                           sum.supported ? "" : "  not supported"));
+    total.tensors += sum.tensors;
+    total.elements += sum.elements;
+    total.bytes += sum.bytes;
+  }
+  report.raw(fmt::format("  {:<10} {:>8} {:>16} {:>12}\n", "all", format_count(total.tensors),
+                         format_count(total.elements), format_bytes(total.bytes)));
+}
+
+void report_every_tensor(Report& report, const std::vector<Listed>& tensors) {
+  std::size_t widest = 4;
+  for (const Listed& tensor : tensors) widest = std::max(widest, printable(tensor.name).size());
+  report.raw(
+      fmt::format("\n  {:<{}} {:<10} {:>18} {:>12}\n", "name", widest, "type", "[rows, columns]", "bytes"));
+  for (const Listed& tensor : tensors) {
+    report.raw(fmt::format("  {:<{}} {:<10} {:>18} {:>12}\n", printable(tensor.name), widest, tensor.type,
+                           fmt::format("[{}, {}]", tensor.rows, tensor.columns),
+                           tensor.size_bytes ? format_bytes(*tensor.size_bytes) : "?"));
+  }
+}
+
+// The specification without the fingerprint, which would read all the weights.
+Result<ModelSpec> read_sizes(const GgufFile& file) {
+  LOCI_ASSIGN_OR_RETURN(const Family* family, find_family(file));
+  return family->read(file);
+}
+
+}  // namespace
+
+std::string inspect_gguf(const GgufFile& file, const std::string& path, InspectDetail detail) {
+  const std::vector<Listed> tensors = list_tensors(file);
+  Report report;
+  report.section("File");
+  report.line("path", printable(path));
+  report.line("size",
+              fmt::format("{} ({} bytes)", format_bytes(file.file_bytes()), format_count(file.file_bytes())));
+  report.line("format", fmt::format("GGUF version {}, {} metadata keys", file.version(),
+                                    format_count(file.metadata().size())));
+  report_model(report, file, read_sizes(file), tensors);
+  report_text(report, file);
+  report_types(report, tensors);
+  if (detail == InspectDetail::kEveryTensor) report_every_tensor(report, tensors);
+  return report.take();
+}
+
+Result<std::string> inspect_file(const std::string& path, InspectDetail detail) {
+  LOCI_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
+  return inspect_gguf(file, path, detail);
+}
+
+}  // namespace loci

@@ -1,0 +1,80 @@
+#include "loci/cli/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+#include <vector>
+
+#include "loci/model/random_model.h"
+
+namespace loci {
+namespace {
+
+std::string inspect(const GgufWriter& writer, InspectDetail detail) {
+  const std::vector<std::byte> bytes = writer.to_bytes();
+  return inspect_gguf(GgufFile::parse(bytes).value(), "model.gguf", detail);
+}
+
+void expect_line(const std::string& report, std::string_view line) {
+  EXPECT_NE(report.find("\n" + std::string(line) + "\n"), std::string::npos) << line << "\nis not in\n"
+                                                                             << report;
+}
+
+TEST(Inspect, SaysWhatAModelIs) {
+  const GgufWriter writer = make_random_model({.type = TensorType::kQ4_0,
+                                               .hidden = 64,
+                                               .heads = 4,
+                                               .kv_heads = 2,
+                                               .head_dim = 32,
+                                               .ffn = 96,
+                                               .layers = 3,
+                                               .vocabulary = 300})
+                                .value();
+  const std::string report = inspect(writer, InspectDetail::kSummary);
+  expect_line(report, "  path                 model.gguf");
+  expect_line(report, "  architecture         llama");
+  expect_line(report, "  layers               3");
+  expect_line(report, "  attention heads      4 query, 2 key/value, 32 dimensions each");
+  expect_line(report, "  context              2,048 tokens");
+  expect_line(report, "  per token            768 B (768 bytes)");  // 2 * 3 layers * 2 heads * 32 * 2 bytes
+  expect_line(report, "  tokens per GiB       1,398,101");
+  expect_line(report, "  whole context        1.5 MiB");
+  expect_line(report, "  tokenizer            gpt2, pre-tokenizer smollm");
+  expect_line(report, "  vocabulary           300 tokens");
+  expect_line(report, "  end of sequence      2 <|im_end|>");
+  expect_line(report, "  output               tied to the embedding");
+  // 300 * 64 of the embedding and 3 layers of 64 * (128 + 2 * 64 + 128) + 3 * 64 * 96.
+  expect_line(report, "  Q4_0             22          148,224     81.4 KiB");
+  EXPECT_EQ(report.find("blk.0"), std::string::npos);
+}
+
+TEST(Inspect, ListsEveryTensor) {
+  const std::string report = inspect(make_random_model({}).value(), InspectDetail::kEveryTensor);
+  expect_line(report, "  blk.1.ffn_down.weight    F32                 [64, 128]     32.0 KiB");
+}
+
+TEST(Inspect, ExplainsWhatCannotBeServed) {
+  GgufWriter writer;
+  writer.add("general.architecture", std::string("mamba"));
+  writer.add("general.name", std::string("evil\x1b[2J\nname"));
+  writer.add("tokenizer.ggml.eos_token_id", std::uint32_t{9});
+  writer.add_raw_tensor("a", 12, {256}, std::vector<std::byte>(144));
+  writer.add_raw_tensor("b", 77, {5}, std::vector<std::byte>(32));
+  const std::string report = inspect(writer, InspectDetail::kEveryTensor);
+  expect_line(report,
+              "  can be served        no: general.architecture: expected one of the known families (llama), "
+              "found \"mamba\"");
+  expect_line(report, "  name                 evil?[2J?name");
+  expect_line(report, "  end of sequence      9 (outside the vocabulary)");
+  expect_line(report, "  chat template        none: completions only");
+  expect_line(report, "  Q4_K              1              256        144 B  not supported");
+  expect_line(report, "  b    type 77                [1, 5]            ?");
+}
+
+TEST(Inspect, ReportsAMissingFile) {
+  EXPECT_EQ(inspect_file("/nonexistent/model.gguf", InspectDetail::kSummary).status().code(),
+            StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace loci

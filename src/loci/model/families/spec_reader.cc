@@ -1,0 +1,72 @@
+#include "loci/model/families/spec_reader.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace loci {
+
+Result<std::uint32_t> SpecReader::count(std::string_view name, std::uint32_t least,
+                                        std::uint32_t most) const {
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t value, file_->get_uint(key(name)));
+  if (value < least || value > most) {
+    return invalid_argument(fmt::format("expected a number from {} to {}, found {}", least, most, value),
+                            key(name));
+  }
+  return static_cast<std::uint32_t>(value);
+}
+
+Result<std::uint32_t> SpecReader::count_or(std::string_view name, std::uint32_t least, std::uint32_t most,
+                                           std::uint32_t otherwise) const {
+  return has(name) ? count(name, least, most) : Result<std::uint32_t>(otherwise);
+}
+
+Result<double> SpecReader::number(std::string_view name, double above, double most) const {
+  LOCI_ASSIGN_OR_RETURN(const double value, file_->get_float(key(name)));
+  if (!(value > above && value <= most)) {  // a NaN fails too
+    return invalid_argument(
+        fmt::format("expected a number above {} and up to {}, found {}", above, most, value), key(name));
+  }
+  return value;
+}
+
+Result<double> SpecReader::number_or(std::string_view name, double above, double most,
+                                     double otherwise) const {
+  return has(name) ? number(name, above, most) : Result<double>(otherwise);
+}
+
+Result<TensorView> SpecReader::tensor(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+  used_.insert(name);
+  LOCI_ASSIGN_OR_RETURN(TensorView view, file_->get_tensor(name));
+  if (view.rows != rows || view.columns != columns) {
+    return invalid_argument(
+        fmt::format("expected [{}, {}], found [{}, {}]", rows, columns, view.rows, view.columns), name);
+  }
+  return view;
+}
+
+Result<TensorView> SpecReader::tensor_if_any(const std::string& name, std::uint64_t rows,
+                                             std::uint64_t columns) {
+  return exists(name) ? tensor(name, rows, columns) : Result<TensorView>(TensorView{});
+}
+
+bool SpecReader::exists(const std::string& name) const {
+  if (file_->find_tensor(name) != nullptr) return true;
+  for (const GgufOpaqueTensor& opaque : file_->opaque_tensors()) {
+    if (opaque.name == name) return true;
+  }
+  return false;
+}
+
+Status SpecReader::check_all_used() const {
+  const auto check = [&](const std::string& name) -> Status {
+    if (used_.contains(name)) return {};
+    return invalid_argument(
+        fmt::format("expected only tensors that the family {} computes with, found this one", prefix_), name);
+  };
+  for (const TensorView& view : file_->tensors()) LOCI_RETURN_IF_ERROR(check(view.name));
+  for (const GgufOpaqueTensor& opaque : file_->opaque_tensors()) LOCI_RETURN_IF_ERROR(check(opaque.name));
+  return {};
+}
+
+}  // namespace loci

@@ -1,0 +1,49 @@
+// What every family's reader needs: numbers within limits, tensors of the expected shape, and at the
+// end the certainty that no tensor of the file was left out of the computation.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "loci/base/status.h"
+#include "loci/model/gguf.h"
+
+namespace loci {
+
+// Thread-compatible; the file must outlive it. Keys are given without the family's prefix:
+// "block_count" reads "llama.block_count". All errors are kInvalidArgument naming key or tensor.
+class SpecReader {
+ public:
+  SpecReader(const GgufFile& file, std::string_view prefix) : file_(&file), prefix_(prefix) {}
+
+  bool has(std::string_view name) const { return file_->has(key(name)); }
+  std::string key(std::string_view name) const { return prefix_ + "." + std::string(name); }
+
+  // A whole number from `least` to `most`.
+  Result<std::uint32_t> count(std::string_view name, std::uint32_t least, std::uint32_t most) const;
+  Result<std::uint32_t> count_or(std::string_view name, std::uint32_t least, std::uint32_t most,
+                                 std::uint32_t otherwise) const;
+  // A finite number above `above` and up to `most`.
+  Result<double> number(std::string_view name, double above, double most) const;
+  Result<double> number_or(std::string_view name, double above, double most, double otherwise) const;
+
+  // A tensor that must be there, in this shape. Vectors are [1, columns].
+  Result<TensorView> tensor(const std::string& name, std::uint64_t rows, std::uint64_t columns);
+  // The same, or an absent view where the file has no tensor of this name.
+  Result<TensorView> tensor_if_any(const std::string& name, std::uint64_t rows, std::uint64_t columns);
+  // Marks a tensor that is known to have no part in the computation.
+  void ignore(const std::string& name) { used_.insert(name); }
+  // A tensor nobody asked for would be a part of the model that is silently not computed.
+  Status check_all_used() const;
+
+ private:
+  bool exists(const std::string& name) const;
+
+  const GgufFile* file_;
+  std::string prefix_;
+  std::set<std::string, std::less<>> used_;
+};
+
+}  // namespace loci

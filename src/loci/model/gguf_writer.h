@@ -1,0 +1,67 @@
+// Writing GGUF files (version 3): for tests, fuzz corpora and random models.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/model/gguf.h"
+
+namespace loci {
+
+// Collects metadata and tensors, then writes them in the order they were added. Nothing is checked
+// beyond what the format needs, so that tests can write wrong models. Thread-compatible.
+class GgufWriter {
+ public:
+  // A power of two; written as general.alignment when it is not 32.
+  explicit GgufWriter(std::uint32_t alignment = 32);
+
+  void add(std::string key, GgufValue value);
+  void add_strings(std::string key, std::vector<std::string> values);
+  void add_ints(std::string key, std::vector<std::int32_t> values);
+  // Replaces the value of a key that was added before.
+  void replace(std::string_view key, GgufValue value);
+  // Forgets a key that was added before.
+  void remove(std::string_view key);
+
+  // `data` holds rows * columns elements, encoded as `type` says.
+  void add_tensor(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns,
+                  std::vector<std::byte> data);
+  // A tensor whose bytes are made when they are written (large random models). `fill` is called once
+  // for each row in order, with the row's bytes.
+  using FillRow = std::function<void(std::uint64_t row, std::span<std::byte> bytes)>;
+  void add_tensor(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns, FillRow fill);
+  // Any shape and type number, GGUF's order of dimensions (the row's length first).
+  void add_raw_tensor(std::string name, std::uint32_t type, std::vector<std::uint64_t> dimensions,
+                      std::vector<std::byte> data);
+  // Forgets a tensor that was added before.
+  void remove_tensor(std::string_view name);
+
+  std::vector<std::byte> to_bytes() const;
+  // Errors: kInternal with the path and what the system says (disk full, no such folder).
+  Status write_file(const std::string& path) const;
+
+ private:
+  struct Tensor {
+    std::string name;
+    std::uint32_t type;
+    std::vector<std::uint64_t> dimensions;
+    std::uint64_t rows;
+    std::uint64_t size_bytes;
+    FillRow fill;
+  };
+  using Sink = std::function<Status(std::span<const std::byte>)>;
+  std::vector<std::byte> header() const;
+  Status write(const Sink& sink) const;
+
+  std::uint32_t alignment_;
+  std::vector<std::pair<std::string, GgufValue>> metadata_;
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace loci

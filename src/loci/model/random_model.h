@@ -1,0 +1,53 @@
+// Random models of the family llama, complete with a small byte-level BPE vocabulary and a chat
+// template, so that they can be served end to end: tiny ones for tests, ones of a real model's shape
+// for benchmarks where only sizes and types matter.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/model/gguf_writer.h"
+
+namespace loci {
+
+struct RandomModelOptions {
+  std::uint64_t seed = 1;
+  TensorType type = TensorType::kF32;                       // of all matrices but the embedding
+  std::optional<TensorType> embedding_type = std::nullopt;  // of embedding and output; `type` if absent
+  std::uint32_t hidden = 64;
+  std::uint32_t heads = 4;
+  std::uint32_t kv_heads = 2;
+  std::uint32_t head_dim = 16;
+  std::uint32_t ffn = 128;
+  std::uint32_t layers = 2;
+  std::uint32_t context_length = 2048;
+  // 0: just what the tokenizer needs (kSmallestVocabulary and a few words). A larger one is filled with
+  // strings of two and three printable characters, so that every token is text.
+  std::uint32_t vocabulary = 0;
+  bool tokenizer = true;  // false: no tokenizer.* keys, and any vocabulary (0: 256)
+  bool tied_embedding = true;
+  bool biases = false;                // on query, key, value and attention output
+  std::uint32_t rope_dimensions = 0;  // 0: head_dim
+  double rope_base = 10000;
+  double rope_linear_factor = 1;
+  bool rope_factors = false;  // Llama 3's rope_freqs.weight: 1 for fast pairs, 8 for slow ones
+};
+
+// Three control tokens and one for each byte.
+inline constexpr std::uint32_t kSmallestVocabulary = 3 + 256;
+
+// The writer of such a model: rows are made as they are written, so memory does not grow with the
+// model. The same options give the same bytes. Errors: kInvalidArgument naming the option: rows that
+// are no whole number of blocks, sizes of zero, a vocabulary that is too small or too large.
+Result<GgufWriter> make_random_model(const RandomModelOptions& options);
+
+// Shapes of real models: "tiny", "smollm2-135m", "llama-1b" (Llama 3.2 1B). Errors: kInvalidArgument
+// with the list.
+Result<RandomModelOptions> find_random_model_shape(std::string_view name);
+std::vector<std::string_view> random_model_shapes();
+
+}  // namespace loci
