@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "loci/model/default_model.h"
+
 namespace loci {
 namespace {
 
@@ -15,10 +17,6 @@ std::string base_folder(const char* variable, const char* below_home) {
 }
 
 }  // namespace
-
-std::string default_model_path() {
-  return base_folder("XDG_CACHE_HOME", ".cache") + "/loci/models/SmolLM2-135M-Instruct.Q4_1.gguf";
-}
 
 std::string chat_history_path() { return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/history"; }
 

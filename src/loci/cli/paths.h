@@ -7,8 +7,6 @@
 
 namespace loci {
 
-// $XDG_CACHE_HOME or ~/.cache, with /loci/models/...
-std::string default_model_path();
 // $XDG_STATE_HOME or ~/.local/state, with /loci/history
 std::string chat_history_path();
 

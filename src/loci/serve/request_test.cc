@@ -18,7 +18,7 @@ json completion(const json& extra) {
   return request;
 }
 
-GenerationFields accepted(const json& extra) {
+GenerationFields accepted(const json& extra = json::object()) {
   Result<CompletionRequest> result = parse_completion_request(completion(extra));
   EXPECT_TRUE(result.ok()) << extra.dump() << ": " << result.status().to_string();
   return result.ok() ? std::move(*result).fields : GenerationFields{};
@@ -34,7 +34,7 @@ void refused(const json& extra, const std::string& field, const std::string& par
 }
 
 TEST(GenerationFields, DefaultsAreOpenAis) {
-  const GenerationFields fields = accepted({});
+  const GenerationFields fields = accepted();
   EXPECT_EQ(fields.sampling.temperature, 1.0f);
   EXPECT_EQ(fields.sampling.top_p, 1.0f);
   EXPECT_EQ(fields.sampling.top_k, 0u);

@@ -104,7 +104,8 @@ class ServerTest : public testing::Test {
       co_await exchange.respond(std::move(response));
     } else if (exchange.path() == "/work") {
       const auto job = [&] { return std::string(exchange.request().body()); };
-      HttpResponse response{.body = co_await workers_.run(job), .headers = {}};
+      HttpResponse response;
+      response.body = co_await workers_.run(job);
       co_await exchange.respond(std::move(response));
     } else {
       HttpResponse response{.body = "<" + std::string(exchange.path()) + ":" + exchange.request().body() + ">", .headers = {}};
