@@ -128,12 +128,16 @@ struct GgufFile::State {
   FileMap map;  // empty when the caller keeps the bytes
   std::uint64_t file_bytes = 0;
   GgufContents contents;
-  std::map<std::string_view, std::size_t> tensor_index;  // views of the tensors' own names
+  // By views of the tensors' own names.
+  std::map<std::string_view, std::size_t> tensor_index;
+  std::map<std::string_view, std::size_t> opaque_index;
 };
 
 GgufFile::GgufFile(std::unique_ptr<State> state) : state_(std::move(state)) {
   const auto& tensors = state_->contents.tensors;
   for (std::size_t i = 0; i < tensors.size(); ++i) state_->tensor_index.emplace(tensors[i].name, i);
+  const auto& opaque = state_->contents.opaque_tensors;
+  for (std::size_t i = 0; i < opaque.size(); ++i) state_->opaque_index.emplace(opaque[i].name, i);
 }
 GgufFile::GgufFile(GgufFile&&) noexcept = default;
 GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
@@ -179,16 +183,20 @@ const TensorView* GgufFile::find_tensor(std::string_view name) const {
   return found == state_->tensor_index.end() ? nullptr : &tensors()[found->second];
 }
 
+const GgufOpaqueTensor* GgufFile::find_opaque_tensor(std::string_view name) const {
+  const auto found = state_->opaque_index.find(name);
+  return found == state_->opaque_index.end() ? nullptr : &opaque_tensors()[found->second];
+}
+
 Result<TensorView> GgufFile::get_tensor(std::string_view name) const {
   if (const TensorView* tensor = find_tensor(name)) return *tensor;
-  for (const GgufOpaqueTensor& opaque : opaque_tensors()) {
-    if (opaque.name != name) continue;
+  if (const GgufOpaqueTensor* opaque = find_opaque_tensor(name)) {
     std::string supported;
     for (const TensorTypeInfo& info : supported_tensor_types()) {
       supported += fmt::format("{}{}", supported.empty() ? "" : ", ", info.name);
     }
     return invalid_argument(fmt::format("expected a tensor of type {}, found {} (type number {})", supported,
-                                        opaque.type_name, opaque.type_number),
+                                        opaque->type_name, opaque->type_number),
                             std::string(name));
   }
   return invalid_argument("expected this tensor, found that the file has none of this name",

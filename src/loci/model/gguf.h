@@ -67,6 +67,7 @@ class GgufFile {
   const std::vector<GgufOpaqueTensor>& opaque_tensors() const;  // those of unsupported types, likewise
   const GgufValue* find(std::string_view key) const;
   const TensorView* find_tensor(std::string_view name) const;  // nullptr too for an opaque one
+  const GgufOpaqueTensor* find_opaque_tensor(std::string_view name) const;
   // Errors: kInvalidArgument where the tensor is missing or of an unsupported type (with the list of
   // supported ones).
   Result<TensorView> get_tensor(std::string_view name) const;

@@ -1,5 +1,7 @@
 // Fuzzes reading of GGUF files: parsing, typed look-ups, decoding of rows, the specification with its
-// fingerprint. Seeds: gguf_corpus.cc.
+// fingerprint. Seeds come from gguf_corpus:
+//   cmake --preset fuzz && ninja -C build/fuzz gguf_fuzz gguf_corpus
+//   build/fuzz/gguf_corpus SEEDS && mkdir -p FOUND && build/fuzz/gguf_fuzz -max_len=20000 FOUND SEEDS
 #include <cstdint>
 
 #include "loci/model/gguf_exercise.h"

@@ -49,6 +49,7 @@ class Tokenizer {
   const std::vector<std::string>& control_texts() const;
 
  private:
+  friend class ChatTemplate;  // shares the object behind the C ABI, which outlives both
   struct State;
   explicit Tokenizer(std::unique_ptr<const State> state);
   std::unique_ptr<const State> state_;

@@ -89,10 +89,16 @@ static void scale(const float* x, u32 count, float factor, float* out) {
   for (u32 i = 0; i < count; ++i) out[i] = x[i] * factor;
 }
 
+// State is always finite: what f16 cannot hold becomes its largest value (and NaN its lowest), so that a
+// sum over stored values has no NaN of its own.
+LOCI_LANES void store_state(u16* out, F32x16 x) {
+  store_f16(out, min(max(x, all_f32(-65504.0f)), all_f32(65504.0f)));
+}
+
 static void store_key(const float* x, u32 head_dim, u16* key) {
   u16 half[16];
   for (u32 i = 0; i < head_dim; i += 16) {
-    store_f16(half, load_f32(x + i));
+    store_state(half, load_f32(x + i));
     const u32 count = head_dim - i < 16 ? head_dim - i : 16;
     for (u32 j = 0; j < count; ++j) key[(i + j) * kTokensPerBlock] = half[j];
   }
@@ -101,7 +107,7 @@ static void store_key(const float* x, u32 head_dim, u16* key) {
 static void store_value(const float* x, u32 head_dim, u16* value) {
   u16 half[16];
   for (u32 i = 0; i < head_dim; i += 16) {
-    store_f16(half, load_f32(x + i));
+    store_state(half, load_f32(x + i));
     __builtin_memcpy(value + i, half, head_dim - i < 16 ? (head_dim - i) * 2 : 32);
   }
 }

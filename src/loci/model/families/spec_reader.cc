@@ -51,11 +51,7 @@ Result<TensorView> SpecReader::tensor_if_any(const std::string& name, std::uint6
 }
 
 bool SpecReader::exists(const std::string& name) const {
-  if (file_->find_tensor(name) != nullptr) return true;
-  for (const GgufOpaqueTensor& opaque : file_->opaque_tensors()) {
-    if (opaque.name == name) return true;
-  }
-  return false;
+  return file_->find_tensor(name) != nullptr || file_->find_opaque_tensor(name) != nullptr;
 }
 
 Status SpecReader::check_all_used() const {

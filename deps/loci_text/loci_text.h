@@ -1,0 +1,82 @@
+/* Tokenizers (Hugging Face `tokenizers`) and chat templates (`minijinja`) behind a C ABI.
+ *
+ * Every function but the destroying ones returns 0, or 1 with a message in *error, which the caller
+ * frees; *out is written on success alone. Texts are UTF-8 with a length, never NUL-terminated; what is
+ * not UTF-8 is an error. Nothing unwinds out of a function. Handles are immutable and may be used by
+ * many threads at once. Results belong to the caller, who frees them with the matching function. */
+#ifndef LOCI_TEXT_H
+#define LOCI_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct loci_text_tokenizer loci_text_tokenizer;
+typedef struct loci_text_template loci_text_template;
+
+typedef struct {
+  const uint8_t* data;
+  size_t size;
+} loci_text_view;
+
+typedef struct {
+  uint8_t* data;
+  size_t size;
+} loci_text_bytes;
+
+typedef struct {
+  uint32_t* data;
+  size_t size;
+} loci_text_ids;
+
+enum {
+  LOCI_TEXT_BYTE_LEVEL_BPE = 0, /* GGUF's "gpt2": merges, and a pre-tokenizer by name */
+  LOCI_TEXT_SENTENCE_PIECE = 1, /* GGUF's "llama": scores, byte fallback */
+};
+
+typedef struct {
+  int32_t kind;
+  int32_t add_space_prefix;     /* LOCI_TEXT_SENTENCE_PIECE: "▁" before each piece of text */
+  loci_text_view pre_tokenizer; /* LOCI_TEXT_BYTE_LEVEL_BPE: GGUF's name, such as "smollm" */
+  const loci_text_view* tokens; /* [token_count] */
+  const int32_t* token_types;   /* [token_count], GGUF's numbers */
+  const float* scores;          /* [token_count]; LOCI_TEXT_SENTENCE_PIECE */
+  size_t token_count;
+  const loci_text_view* merges; /* [merge_count], "left right"; LOCI_TEXT_BYTE_LEVEL_BPE */
+  size_t merge_count;
+  int64_t unknown_token; /* -1 for none */
+} loci_text_vocabulary;
+
+int loci_text_tokenizer_create(const loci_text_vocabulary* vocabulary, loci_text_tokenizer** out,
+                               loci_text_bytes* error);
+void loci_text_tokenizer_destroy(loci_text_tokenizer* tokenizer);
+
+/* with_control 0: no text becomes a control token. */
+int loci_text_tokenizer_encode(const loci_text_tokenizer* tokenizer, loci_text_view text,
+                               int32_t with_control, loci_text_ids* out, loci_text_bytes* error);
+
+/* bos and eos: the texts that the template sees as bos_token and eos_token; {NULL, 0} for none. The
+ * tokenizer may be destroyed before the template. */
+int loci_text_template_create(loci_text_view source, const loci_text_tokenizer* tokenizer,
+                              loci_text_view bos, loci_text_view eos, loci_text_template** out,
+                              loci_text_bytes* error);
+void loci_text_template_destroy(loci_text_template* chat_template);
+
+/* context: one JSON object. Bounded in instructions, in bytes built and in output. */
+int loci_text_template_render(const loci_text_template* chat_template, loci_text_view context,
+                              loci_text_bytes* out, loci_text_bytes* error);
+/* As render, tokenised: only what the template itself wrote becomes control tokens. */
+int loci_text_template_encode(const loci_text_template* chat_template, loci_text_view context,
+                              loci_text_ids* out, loci_text_bytes* error);
+
+void loci_text_bytes_free(loci_text_bytes bytes);
+void loci_text_ids_free(loci_text_ids ids);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,281 @@
+//! The C ABI of loci_text.h: every pointer is checked, every input is length-delimited, errors come
+//! back as text, and no panic leaves an entry.
+
+mod budget;
+mod guard;
+mod marks;
+mod pre_tokenizer;
+mod python;
+mod template;
+mod tokenizer;
+mod vocabulary;
+
+use std::any::Any;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+
+use template::Template;
+use tokenizer::{Scheme, Tokenizer};
+use vocabulary::{TokenKind, Vocabulary};
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct View {
+    data: *const u8,
+    size: usize,
+}
+
+#[repr(C)]
+pub struct Bytes {
+    data: *mut u8,
+    size: usize,
+}
+
+#[repr(C)]
+pub struct Ids {
+    data: *mut u32,
+    size: usize,
+}
+
+#[repr(C)]
+pub struct VocabularyView {
+    kind: i32,
+    add_space_prefix: i32,
+    pre_tokenizer: View,
+    tokens: *const View,
+    token_types: *const i32,
+    scores: *const f32,
+    token_count: usize,
+    merges: *const View,
+    merge_count: usize,
+    unknown_token: i64,
+}
+
+pub struct TokenizerHandle(Arc<Tokenizer>);
+pub struct TemplateHandle(Template);
+
+const OK: i32 = 0;
+const FAILED: i32 = 1;
+
+/// SAFETY: `data` is null or points to `size` readable bytes that outlive the result.
+unsafe fn slice<'a, T>(data: *const T, size: usize) -> &'a [T] {
+    if data.is_null() || size == 0 {
+        &[]
+    } else {
+        std::slice::from_raw_parts(data, size)
+    }
+}
+
+/// SAFETY: as `slice`.
+unsafe fn text<'a>(view: View, what: &str) -> Result<&'a str, String> {
+    std::str::from_utf8(slice(view.data, view.size))
+        .map_err(|error| format!("{what}: not UTF-8 at byte {}", error.valid_up_to()))
+}
+
+fn give_bytes(bytes: Vec<u8>) -> Bytes {
+    let boxed = bytes.into_boxed_slice();
+    let size = boxed.len();
+    Bytes { data: Box::into_raw(boxed).cast(), size }
+}
+
+fn give_ids(ids: Vec<u32>) -> Ids {
+    let boxed = ids.into_boxed_slice();
+    let size = boxed.len();
+    Ids { data: Box::into_raw(boxed).cast(), size }
+}
+
+fn panic_message(panic: Box<dyn Any + Send>) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| text.to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("internal error: {}", text.unwrap_or_else(|| "panic".to_string()))
+}
+
+/// Runs `body`; its error or panic becomes text in `error`.
+fn guarded(error: *mut Bytes, body: impl FnOnce() -> Result<(), String>) -> i32 {
+    let message = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return OK,
+        Ok(Err(message)) => message,
+        Err(panic) => panic_message(panic),
+    };
+    if !error.is_null() {
+        // SAFETY: the caller gives a writable place for the error.
+        unsafe { *error = give_bytes(message.into_bytes()) };
+    }
+    FAILED
+}
+
+unsafe fn views<'a>(data: *const View, count: usize, what: &str) -> Result<Vec<&'a str>, String> {
+    slice(data, count)
+        .iter()
+        .enumerate()
+        .map(|(index, view)| text(*view, "").map_err(|error| format!("{what}[{index}]{error}")))
+        .collect()
+}
+
+unsafe fn make_tokenizer(view: &VocabularyView) -> Result<Tokenizer, String> {
+    let tokens = views(view.tokens, view.token_count, "tokenizer.ggml.tokens")?;
+    let merges = views(view.merges, view.merge_count, "tokenizer.ggml.merges")?;
+    let mut kinds = Vec::with_capacity(tokens.len());
+    for (index, number) in slice(view.token_types, view.token_count).iter().enumerate() {
+        kinds.push(TokenKind::from_number(*number).ok_or_else(|| {
+            format!("tokenizer.ggml.token_type[{index}]: expected 1 to 6, found {number}")
+        })?);
+    }
+    if kinds.len() != tokens.len() {
+        return Err("tokenizer.ggml.token_type: expected one for each token".to_string());
+    }
+    let vocabulary = Vocabulary { tokens: tokens.iter().map(|t| t.to_string()).collect(), kinds };
+    let scheme = match view.kind {
+        0 => Scheme::ByteLevel { pre: text(view.pre_tokenizer, "tokenizer.ggml.pre")?, merges: &merges },
+        1 => {
+            let scores = slice(view.scores, view.token_count);
+            if scores.len() != tokens.len() {
+                return Err("tokenizer.ggml.scores: expected one for each token".to_string());
+            }
+            Scheme::SentencePiece {
+                scores,
+                add_space_prefix: view.add_space_prefix != 0,
+                unknown: u32::try_from(view.unknown_token).ok(),
+            }
+        }
+        other => return Err(format!("vocabulary kind: expected 0 or 1, found {other}")),
+    };
+    Tokenizer::new(vocabulary, scheme)
+}
+
+/// # Safety
+/// See loci_text.h; so for every entry below.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_tokenizer_create(
+    vocabulary: *const VocabularyView,
+    out: *mut *mut TokenizerHandle,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(error, || {
+        let tokenizer = make_tokenizer(&*vocabulary)?;
+        *out = Box::into_raw(Box::new(TokenizerHandle(Arc::new(tokenizer))));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `tokenizer` is null or was created above and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_tokenizer_destroy(tokenizer: *mut TokenizerHandle) {
+    if !tokenizer.is_null() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(tokenizer))));
+    }
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_tokenizer_encode(
+    tokenizer: *const TokenizerHandle,
+    input: View,
+    with_control: i32,
+    out: *mut Ids,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(error, || {
+        let input = text(input, "text")?;
+        let mut ids = Vec::new();
+        if with_control != 0 {
+            (*tokenizer).0.encode_with_control(input, &mut ids)?;
+        } else {
+            (*tokenizer).0.encode_plain(input, &mut ids)?;
+        }
+        *out = give_ids(ids);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_template_create(
+    source: View,
+    tokenizer: *const TokenizerHandle,
+    bos: View,
+    eos: View,
+    out: *mut *mut TemplateHandle,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(error, || {
+        let optional = |view: View, what: &str| -> Result<Option<String>, String> {
+            if view.data.is_null() {
+                return Ok(None);
+            }
+            Ok(Some(text(view, what)?.to_string()))
+        };
+        let source = text(source, "chat template")?;
+        let template = Template::new(
+            source,
+            (*tokenizer).0.clone(),
+            optional(bos, "bos_token")?,
+            optional(eos, "eos_token")?,
+        )?;
+        *out = Box::into_raw(Box::new(TemplateHandle(template)));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `template` is null or was created above and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_template_destroy(template: *mut TemplateHandle) {
+    if !template.is_null() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(template))));
+    }
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_template_render(
+    template: *const TemplateHandle,
+    context: View,
+    out: *mut Bytes,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(error, || {
+        let rendered = (*template).0.render(text(context, "context")?)?;
+        *out = give_bytes(rendered.into_bytes());
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_template_encode(
+    template: *const TemplateHandle,
+    context: View,
+    out: *mut Ids,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(error, || {
+        *out = give_ids((*template).0.encode(text(context, "context")?)?);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `bytes` was given by an entry above and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_bytes_free(bytes: Bytes) {
+    if !bytes.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(bytes.data, bytes.size)));
+    }
+}
+
+/// # Safety
+/// `ids` was given by an entry above and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_ids_free(ids: Ids) {
+    if !ids.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(ids.data, ids.size)));
+    }
+}

@@ -1,0 +1,105 @@
+// Random worlds: thousands of seeds of core_world.h. LOCI_WORLD_SEEDS=N runs more of them,
+// LOCI_WORLD_FIRST_SEED=S begins elsewhere (to repeat one: S and N = 1).
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "loci/base/random.h"
+#include "loci/engine/core_world.h"
+#include "loci/engine/event_log_codec.h"
+
+namespace loci {
+namespace {
+
+volatile std::uint64_t current_seed = 0;
+
+// A violation aborts: say in which world.
+void say_seed(int) {
+  char text[64];
+  const int size = std::snprintf(text, sizeof text, "in the world of seed %llu\n",
+                                 static_cast<unsigned long long>(current_seed));
+  if (size > 0) [[maybe_unused]]
+    const auto written = ::write(2, text, static_cast<std::size_t>(size));
+}
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+Chooser chooser(std::uint64_t seed) {
+  return [random = Random(seed)](std::uint64_t bound) mutable { return random.below(bound); };
+}
+
+class CoreWorlds : public testing::Test {
+ protected:
+  void SetUp() override { previous_ = std::signal(SIGABRT, say_seed); }
+  void TearDown() override { std::signal(SIGABRT, previous_); }
+
+ private:
+  void (*previous_)(int) = SIG_DFL;
+};
+
+TEST_F(CoreWorlds, KeepEveryPromise) {
+  const std::uint64_t first = from_environment("LOCI_WORLD_FIRST_SEED", 1);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1200);
+  std::uint64_t suspensions = 0, evictions = 0, copies = 0, holes = 0, cached = 0, generated = 0, events = 0;
+  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+    current_seed = seed;
+    const Chooser choose = chooser(seed);
+    const WorldOptions options = random_world(choose);
+    const WorldHistory history = World(options, choose).run();
+    suspensions += history.stats.suspensions_total;
+    evictions += history.stats.evictions_total;
+    cached += history.stats.tokens_cached_total;
+    generated += history.stats.tokens_generated_total;
+    copies += history.copies;
+    holes += history.holes;
+    events += history.events.size();
+
+    // 8. Same events, same plans.
+    if (seed % 4 != 0) continue;
+    Core again = Core::make(options.config).value();
+    for (std::size_t i = 0; i < history.events.size(); ++i) {
+      const Plan plan = again.step(history.events[i].first, history.events[i].second);
+      ASSERT_EQ(plan_digest(plan), history.plan_digests[i]) << "seed " << seed << ", step " << i;
+    }
+  }
+  std::printf(
+      "%llu events, %llu generated, %llu cached, %llu copies, %llu inner spans, %llu evictions, %llu "
+      "suspensions\n",
+      (unsigned long long)events, (unsigned long long)generated, (unsigned long long)cached,
+      (unsigned long long)copies, (unsigned long long)holes, (unsigned long long)evictions,
+      (unsigned long long)suspensions);
+  if (seeds >= 1000) {  // the worlds are not idle
+    EXPECT_GT(suspensions, seeds / 10);
+    EXPECT_GT(evictions, seeds);
+    EXPECT_GT(copies, seeds);
+    EXPECT_GT(cached, generated / 20);
+  }
+}
+
+// With room for everything, what is cached is exactly what a naive model knows.
+TEST_F(CoreWorlds, FindAllStateThatIsThere) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    current_seed = seed;
+    const Chooser choose = chooser(seed ^ 0x5eed);
+    WorldOptions options = random_world(choose);
+    options.config.block_count = 4000;
+    options.config.context_tokens = 400;
+    options.cancels = options.deadlines = options.drain = false;
+    options.poison_one_in = 0;
+    options.live_max = seed % 2 == 0 ? 1 : 6;
+    options.events = 150;
+    options.nothing_is_evicted = true;
+    const WorldHistory history = World(options, choose).run();
+    ASSERT_EQ(history.stats.evictions_total, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,465 @@
+#include "loci/engine/core_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "loci/base/random.h"
+#include "loci/engine/event_log_codec.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kFinishPassesMax = 200'000;
+
+void require(bool condition, std::string_view what) {
+  if (condition) return;
+  fmt::print(stderr, "world: {}\n", what);
+  std::abort();
+}
+
+template <class T>
+void erase_value(std::vector<T>& values, const T& value) {
+  values.erase(std::remove(values.begin(), values.end(), value), values.end());
+}
+
+}  // namespace
+
+World::World(const WorldOptions& options, Chooser choose)
+    : options_(options),
+      choose_(std::move(choose)),
+      core_(Core::make(options.config).value()),
+      device_(options.config.block_count) {}
+
+// --- the model ---
+
+std::uint64_t World::prefix_begin(const std::string& group) const {
+  std::uint64_t hash = 7;
+  for (const char c : group) hash = mix64(hash ^ static_cast<unsigned char>(c));
+  return hash;
+}
+
+std::uint64_t World::extend(std::uint64_t prefix, TokenId token) {
+  return mix64(prefix * 0x100000001b3u + token.value + 1) | 1;
+}
+
+TokenId World::next_token(std::uint64_t prefix) const {
+  return TokenId(static_cast<std::uint32_t>(mix64(prefix ^ 0xabcdef) % options_.vocabulary));
+}
+
+std::uint64_t World::prefix_hash(const std::string& group, const std::vector<TokenId>& tokens,
+                                 std::size_t count) const {
+  std::uint64_t hash = prefix_begin(group);
+  for (std::size_t i = 0; i < count; ++i) hash = extend(hash, tokens[i]);
+  return hash;
+}
+
+World::Client& World::client(RequestId id) {
+  const auto found = clients_.find(id);
+  require(found != clients_.end(), "an output names a request that nobody sent");
+  return found->second;
+}
+
+// --- what happens ---
+
+WorldHistory World::run() {
+  if (options_.prompts.empty()) {
+    run_random();
+  } else {
+    run_small();
+  }
+  for (std::uint64_t passes = 0; in_flight_; ++passes) {
+    require(passes < kFinishPassesMax, "what runs never finishes");
+    if (options_.prompts.empty()) now_ += static_cast<Nanos>(choose_(3));
+    finish_pass();
+  }
+  check_end();
+  return history_;
+}
+
+void World::run_small() {
+  for (std::uint32_t i = 0; i < options_.events; ++i) {
+    ++now_;
+    const std::uint64_t arrivals = clients_.size() < options_.live_max ? options_.prompts.size() : 0;
+    const std::uint64_t cancels = options_.cancels ? live_.size() : 0;
+    const std::uint64_t passes = in_flight_ ? 1 : 0;
+    if (arrivals + cancels + passes == 0) return;
+    const std::uint64_t what = choose_(arrivals + cancels + passes);
+    if (what < arrivals) {
+      arrive(Arrival{
+          RequestId(next_request_++), "g", options_.prompts[what], options_.new_tokens_max, 0, {}, kNever});
+    } else if (what < arrivals + cancels) {
+      const RequestId id = live_[what - arrivals];
+      client(id).cancelled = true;
+      step(Cancel{id});
+    } else {
+      finish_pass();
+    }
+  }
+}
+
+void World::run_random() {
+  for (std::uint32_t i = 0; i < options_.events; ++i) {
+    now_ += static_cast<Nanos>(choose_(4));
+    const std::uint64_t what = choose_(20);
+    if (what < 6 && live_.size() < options_.live_max) {
+      arrive();
+    } else if (what == 6 && options_.cancels) {
+      cancel_one();
+    } else if (what == 7) {
+      step(Tick{});
+    } else if (what == 8 && options_.drain && one_in(20)) {
+      const Nanos deadline = one_in(2) ? kNever : now_ + static_cast<Nanos>(choose_(200));
+      drain_deadline_ = std::min(drain_deadline_, deadline);
+      draining_ = true;
+      step(Drain{deadline});
+    } else if (in_flight_) {
+      finish_pass();
+    }
+  }
+}
+
+void World::step(const Event& event) {
+  history_.events.emplace_back(now_, event);
+  const Plan plan = core_.step(now_, event);
+  history_.plan_digests.push_back(plan_digest(plan));
+  core_.check_invariants();
+  see(plan);
+  if (plan.pass) run_pass(plan);
+  check_wake(plan);
+}
+
+std::vector<TokenId> World::make_prompt(const std::string& group) {
+  std::vector<TokenId> prompt;
+  if (!clients_.empty() && !one_in(4)) {
+    // A history: a client's that came lately, or any.
+    auto from = clients_.rbegin();
+    std::advance(from, static_cast<std::ptrdiff_t>(choose_(std::min<std::size_t>(clients_.size(), 12))));
+    prompt = from->second.tokens;
+    if (one_in(4)) {  // what the model will say is said by a client
+      for (std::uint64_t more = choose_(40); more > 0; --more) {
+        prompt.push_back(next_token(prefix_hash(group, prompt, prompt.size())));
+      }
+    }
+    const std::uint64_t cut = choose_(6);
+    if (cut == 0) prompt.resize(choose_(prompt.size() + 1));
+    if (cut == 1) prompt.resize(prompt.size() / kBlockTokens * kBlockTokens);
+    if (cut == 2 && !prompt.empty()) prompt.pop_back();
+  }
+  for (std::uint64_t more = choose_(options_.turn_tokens_max + 1); more > 0; --more) {
+    prompt.push_back(TokenId(static_cast<std::uint32_t>(choose_(options_.vocabulary))));
+  }
+  if (prompt.empty()) prompt.push_back(TokenId(0));
+  if (prompt.size() >= options_.config.context_tokens && !one_in(8)) {
+    prompt.resize(1 + choose_(options_.config.context_tokens - 1));
+  }
+  return prompt;
+}
+
+void World::arrive() {
+  Arrival arrival;
+  arrival.request = RequestId(next_request_++);
+  arrival.group = std::string(1, static_cast<char>('a' + choose_(options_.groups)));
+  arrival.prompt = make_prompt(arrival.group);
+  arrival.max_new_tokens = 1 + static_cast<std::uint32_t>(choose_(options_.new_tokens_max));
+  arrival.min_new_tokens = static_cast<std::uint32_t>(choose_(4));
+  if (one_in(3)) {
+    arrival.stop_tokens.push_back(TokenId(static_cast<std::uint32_t>(choose_(options_.vocabulary))));
+  }
+  if (options_.deadlines && one_in(8)) arrival.deadline = now_ + static_cast<Nanos>(choose_(150));
+  arrive(std::move(arrival));
+}
+
+void World::arrive(Arrival arrival) {
+  Client client;
+  client.group = arrival.group;
+  client.tokens = arrival.prompt;
+  client.prompt_tokens = static_cast<std::uint32_t>(arrival.prompt.size());
+  client.arrival = arrival;
+  live_.push_back(arrival.request);
+  clients_.emplace(arrival.request, std::move(client));
+  step(std::move(arrival));
+}
+
+void World::cancel_one() {
+  if (clients_.empty()) return;
+  // Mostly one that is there; sometimes one that has ended, or that never was.
+  RequestId id(next_request_ + 5);
+  if (!live_.empty() && !one_in(5)) {
+    id = live_[choose_(live_.size())];
+    client(id).cancelled = true;
+  } else if (one_in(2)) {
+    id = clients_.begin()->first;
+    client(id).cancelled = true;
+  }
+  step(Cancel{id});
+}
+
+void World::finish_pass() {
+  const PassDone done = *in_flight_;
+  in_flight_.reset();
+  in_pass_.clear();
+  committed_.insert(written_.begin(), written_.end());
+  step(done);
+}
+
+// --- the device ---
+
+void World::run_pass(const Plan& plan) {
+  const Pass& pass = *plan.pass;
+  require(!in_flight_, "one pass at a time");
+  require(pass.id.value == ++last_pass_, "passes are numbered");
+  require(pass.spans.size() == plan.spans.size() && !pass.spans.empty(), "each span has its plan");
+  written_.clear();
+  std::size_t rows = 0;
+  for (const Span& span : pass.spans) rows += span.tokens.size();
+  require(rows <= options_.config.max_batch_tokens, "a pass keeps to its budget");
+
+  copy_blocks(pass);
+  PassDone done{pass.id, {}};
+  std::set<RequestId> poisoned;
+  std::vector<bool> failed(pass.spans.size());
+  for (std::size_t i = 0; i < pass.spans.size(); ++i) {
+    const RequestId request = plan.spans[i].request;
+    in_pass_.insert(request);
+    failed[i] = options_.poison_one_in > 0 && one_in(options_.poison_one_in);
+    if (failed[i]) poisoned.insert(request);
+    write_span(pass, i, plan.spans[i], poisoned.contains(request));
+  }
+  for (std::size_t i = 0; i < pass.spans.size(); ++i) {
+    const SpanPlan& span_plan = plan.spans[i];
+    if (poisoned.contains(span_plan.request)) {
+      // Spans after the poisoned one say that they are well, and have sampled nonsense.
+      SpanOutcome nonsense;
+      nonsense.ok = !failed[i];
+      if (nonsense.ok && span_plan.sample) nonsense.sample = TokenId(options_.vocabulary + 1);
+      bool after = false;
+      for (std::size_t j = 0; j < i; ++j) after |= failed[j] && plan.spans[j].request == span_plan.request;
+      if (after || failed[i]) {
+        done.spans.push_back(nonsense);
+        continue;
+      }
+    }
+    read_span(pass, i, span_plan);
+    done.spans.push_back(outcome(pass.spans[i], span_plan));
+  }
+  in_flight_ = std::move(done);
+}
+
+void World::copy_blocks(const Pass& pass) {
+  for (const BlockCopy& copy : pass.copies) {
+    ++history_.copies;
+    require(copy.from.value < device_.size() && copy.to.value < device_.size() && copy.from != copy.to,
+            "copies are between slots of the pool");
+    require(copy.tokens > 0 && copy.tokens < kBlockTokens, "a copy is of some tokens");
+    for (std::uint32_t i = 0; i < copy.tokens; ++i) {
+      const Row& from = device_[copy.from.value][i];
+      Row& to = device_[copy.to.value][i];
+      require(from.content != 0, "what is copied is there");
+      require(from.writer_pass != pass.id.value, "nothing is copied from a copy of the same pass");
+      require(to.writer_pass != pass.id.value, "one writer a row");
+      to = {from.content, pass.id.value, 0};
+    }
+  }
+}
+
+void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan, bool garbage) {
+  const Span& span = pass.spans[index];
+  const Client& from = client(plan.request);
+  require(!from.ended, "a span is of a request that is there");
+  const std::size_t end = span.position + span.tokens.size();
+  require(!span.tokens.empty() && end <= from.tokens.size(), "a span is within its sequence");
+  require(std::equal(span.tokens.begin(), span.tokens.end(), from.tokens.begin() + span.position),
+          "a span's tokens are its sequence's");
+  require(span.blocks.size() * kBlockTokens >= end, "a table reaches to its span's end");
+  require(span.layers.begin == 0 && span.layers.end == options_.config.layers, "all layers");
+  require(plan.sample == (end == from.tokens.size()), "the last token is sampled from, no other");
+  require((span.logits == LogitsWanted::kLast) == plan.sample, "logits where a sample is wanted");
+  if (!plan.sample) ++history_.holes;
+
+  std::uint64_t prefix = prefix_hash(from.group, from.tokens, span.position);
+  for (std::size_t p = span.position; p < end; ++p) {
+    prefix = extend(prefix, from.tokens[p]);
+    require(span.blocks[p / kBlockTokens].value < device_.size(), "slots are of the pool");
+    Row& row = device_[span.blocks[p / kBlockTokens].value][p % kBlockTokens];
+    require(row.writer_pass != pass.id.value, "one writer a row");
+    row = {garbage ? 0 : prefix, pass.id.value, plan.request.value};
+    if (!garbage) written_.push_back(prefix);
+  }
+}
+
+void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan) {
+  const Span& span = pass.spans[index];
+  const Client& from = client(plan.request);
+  const std::size_t end = span.position + span.tokens.size();
+  const std::set<RequestId> none;
+  std::uint64_t prefix = prefix_begin(from.group);
+  for (std::size_t p = 0; p < end; ++p) {
+    prefix = extend(prefix, from.tokens[p]);
+    const Row& row = device_[span.blocks[p / kBlockTokens].value][p % kBlockTokens];
+    require(row.writer_pass != pass.id.value || row.writer == plan.request.value || row.writer == 0,
+            "nobody writes what another reads");
+    // (Rows that a poisoned later span of this request wrote are past this span's end.)
+    require(row.content == prefix, "what a span attends to is there, and of its own prefix");
+  }
+}
+
+SpanOutcome World::outcome(const Span& span, const SpanPlan& plan) {
+  SpanOutcome result;
+  if (!plan.sample) return result;
+  const std::size_t last = span.position + span.tokens.size() - 1;
+  result.sample = next_token(device_[span.blocks[last / kBlockTokens].value][last % kBlockTokens].content);
+  return result;
+}
+
+// --- what the core says ---
+
+void World::see(const Plan& plan) {
+  for (const Output& output : plan.outputs) {
+    std::visit([this](const auto& o) { see(o); }, output);
+  }
+  require(!drained_ || plan.drained, "drained stays");
+  drained_ = plan.drained;
+  require(plan.drained == (draining_ && live_.empty()), "drained when nothing is left");
+}
+
+void World::see(const Started& output) {
+  Client& started = client(output.request);
+  require(!started.started && !started.ended, "a request starts once");
+  started.started = true;
+  started.cached_tokens = output.cached_tokens;
+  check_cached(started);
+}
+
+// Against the naive model: all prefixes whose state was ever computed.
+void World::check_cached(const Client& started) const {
+  std::uint32_t known = 0;
+  std::uint64_t prefix = prefix_begin(started.group);
+  for (std::uint32_t i = 0; i + 1 < started.prompt_tokens; ++i) {
+    prefix = extend(prefix, started.tokens[i]);
+    if (committed_.contains(prefix)) ++known;
+  }
+  require(started.cached_tokens <= known, "only state that was computed is cached");
+  // Among others, some of a block that another request fills just now may be in a third place as well.
+  if (options_.nothing_is_evicted && options_.live_max == 1) {
+    require(started.cached_tokens == known, "all state that is there is found");
+  }
+}
+
+void World::see(const TokenSampled& output) {
+  Client& from = client(output.request);
+  require(from.started && !from.ended, "tokens come between start and end");
+  require(output.token == next_token(prefix_hash(from.group, from.tokens, from.tokens.size())),
+          "the tokens are those of the model");
+  from.tokens.push_back(output.token);
+}
+
+void World::see(const Finished& output) {
+  Client& from = client(output.request);
+  require(!from.ended, "one end a request");
+  from.ended = true;
+  erase_value(live_, output.request);
+  const auto sampled = static_cast<std::uint32_t>(from.tokens.size()) - from.prompt_tokens;
+  require(output.usage.prompt_tokens == from.prompt_tokens && output.usage.completion_tokens == sampled &&
+              output.usage.cached_tokens == from.cached_tokens,
+          "usage counts");
+  const bool stopped =
+      sampled > 0 && sampled >= from.arrival.min_new_tokens &&
+      std::count(from.arrival.stop_tokens.begin(), from.arrival.stop_tokens.end(), from.tokens.back()) > 0;
+  const std::size_t length_max = std::min<std::size_t>(
+      options_.config.context_tokens, std::size_t{options_.config.block_count} * kBlockTokens);
+  switch (output.reason) {
+    case FinishReason::kStop: require(stopped, "a stop token stops"); break;
+    case FinishReason::kLength:
+      require(sampled == from.arrival.max_new_tokens || from.tokens.size() == length_max, "a length ends");
+      break;
+    case FinishReason::kCancelled: require(from.cancelled, "who was cancelled ends so"); break;
+    case FinishReason::kDeadline:
+      require(from.arrival.deadline <= now_ || (draining_ && drain_deadline_ <= now_), "a deadline came");
+      break;
+  }
+}
+
+void World::see(const Rejected& output) {
+  Client& from = client(output.request);
+  require(!from.started && !from.ended, "who started is not refused");
+  from.ended = true;
+  erase_value(live_, output.request);
+  const std::size_t length_max = std::min<std::size_t>(
+      options_.config.context_tokens, std::size_t{options_.config.block_count} * kBlockTokens);
+  switch (output.status.code()) {
+    case StatusCode::kInvalidArgument: require(from.prompt_tokens >= length_max, "what fits is taken"); break;
+    case StatusCode::kUnavailable: require(draining_, "unavailable while draining"); break;
+    case StatusCode::kResourceExhausted:
+      require(output.retry_after > 0, "a time to try again");
+      require(live_.size() >= options_.config.max_queued, "the queue was full");
+      break;
+    default: require(false, "an unknown refusal");
+  }
+}
+
+void World::check_wake(const Plan& plan) const {
+  require(plan.wake_at > now_, "a wish to wake is for later");
+  for (const RequestId id : live_) {
+    const Client& waiting = clients_.at(id);
+    require(waiting.arrival.deadline > now_ || in_pass_.contains(id), "deadlines are kept");
+    if (waiting.arrival.deadline > now_ && !waiting.cancelled && drain_deadline_ > now_) {
+      require(plan.wake_at <= waiting.arrival.deadline, "a deadline is waited for");
+    }
+  }
+  if (!live_.empty() && drain_deadline_ > now_) require(plan.wake_at <= drain_deadline_, "the drain's too");
+  require(live_.empty() == !in_flight_.has_value(), "while there are requests, a pass is in flight");
+}
+
+void World::check_end() {
+  require(live_.empty(), "every request has ended");
+  for (const auto& [id, client] : clients_) require(client.ended, "every request has one end");
+  history_.stats = core_.stats();
+  require(history_.stats.blocks_pinned == 0, "nothing is pinned at the end");
+  require(history_.stats.running == 0 && history_.stats.queued == 0, "nothing runs at the end");
+}
+
+WorldOptions random_world(const Chooser& choose) {
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  WorldOptions options;
+  CoreConfig& config = options.config;
+  config.block_count = number(1, choose(2) == 0 ? 6 : 24);
+  config.layers = number(1, 4);
+  config.context_tokens = number(2, config.block_count * kBlockTokens * 3 / 2);
+  if (choose(2) == 0) config.context_tokens = config.block_count * kBlockTokens;
+  config.max_batch_tokens = number(1, choose(2) == 0 ? 16 : 120);
+  config.max_running = number(1, 8);
+  config.max_queued = number(1, 6);
+  config.decode_reserve_percent = number(0, 40);
+  const char* const policies[] = {"lru", "fifo", "random"};
+  config.eviction = policies[choose(3)];
+  config.seed = choose(1000);
+  options.events = number(20, 400);
+  options.vocabulary = number(1, 3);
+  options.groups = number(1, 2);
+  options.live_max = number(1, 10);
+  options.turn_tokens_max = number(0, 70);
+  options.new_tokens_max = number(1, 80);
+  options.cancels = choose(2) == 0;
+  options.deadlines = choose(3) == 0;
+  options.poison_one_in = choose(2) == 0 ? 0 : number(3, 30);
+  options.drain = choose(3) == 0;
+  if (choose(3) == 0) {  // decodes that run out of blocks together
+    config.context_tokens = config.block_count * kBlockTokens;
+    config.max_running = number(3, 8);
+    config.max_batch_tokens = number(8, 200);
+    config.decode_reserve_percent = number(0, 15);
+    options.live_max = 10;
+    options.turn_tokens_max = number(0, 40);
+    options.new_tokens_max = config.block_count * kBlockTokens;
+    options.deadlines = options.cancels = false;
+  }
+  return options;
+}
+
+}  // namespace loci

@@ -1,0 +1,131 @@
+// A world for the core's tests: clients that come, leave and continue conversations, and a modelled
+// device that stores for each token of each slot which prefix its state is of. So a span that would read
+// another prefix's state, or state that is not there, or a slot that is written while others read it,
+// is seen at once. The "model" derives the next token from the state that a span reads, so wrong state
+// shows as wrong tokens too.
+//
+// Everything is chosen by a Chooser: a seed or a fuzzer's bytes. A violation aborts with a message.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core.h"
+#include "loci/engine/plan.h"
+
+namespace loci {
+
+// A number in [0, bound); bound > 0.
+using Chooser = std::function<std::uint64_t(std::uint64_t bound)>;
+
+struct WorldOptions {
+  CoreConfig config;
+  std::uint32_t events = 0;  // before the world only finishes what is there
+  std::uint32_t vocabulary = 3;
+  std::uint32_t groups = 1;
+  std::uint32_t live_max = 8;          // clients at once
+  std::uint32_t turn_tokens_max = 40;  // that a turn adds to its history
+  std::uint32_t new_tokens_max = 60;
+  bool cancels = true;
+  bool deadlines = true;
+  std::uint32_t poison_one_in = 0;  // spans; 0: none
+  bool drain = false;
+  bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
+  // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
+  // choice among those that are possible, and there are at most live_max clients in all.
+  std::vector<std::vector<TokenId>> prompts;
+};
+
+// What was done, for replays and reports.
+struct WorldHistory {
+  std::vector<std::pair<Nanos, Event>> events;
+  std::vector<std::uint64_t> plan_digests;
+  CoreStats stats;
+  std::uint64_t holes = 0;  // spans that were not the last of their request
+  std::uint64_t copies = 0;
+};
+
+class World {
+ public:
+  World(const WorldOptions& options, Chooser choose);
+  WorldHistory run();
+
+ private:
+  struct Client {
+    std::string group;
+    std::vector<TokenId> tokens;
+    std::uint32_t prompt_tokens = 0;
+    Arrival arrival;
+    bool started = false;
+    bool ended = false;
+    bool cancelled = false;
+    std::uint32_t cached_tokens = 0;
+  };
+  struct Row {
+    std::uint64_t content = 0;  // hash of the prefix; 0: nothing, or garbage
+    std::uint64_t writer_pass = 0;
+    std::uint64_t writer = 0;  // request
+  };
+
+  bool one_in(std::uint64_t n) { return choose_(n) == 0; }
+  std::uint64_t prefix_begin(const std::string& group) const;
+  static std::uint64_t extend(std::uint64_t prefix, TokenId token);
+  TokenId next_token(std::uint64_t prefix) const;
+  std::uint64_t prefix_hash(const std::string& group, const std::vector<TokenId>& tokens,
+                            std::size_t count) const;
+
+  void run_random();
+  void run_small();
+  void step(const Event& event);
+  void arrive();
+  void arrive(Arrival arrival);
+  std::vector<TokenId> make_prompt(const std::string& group);
+  void cancel_one();
+  void finish_pass();
+
+  void run_pass(const Plan& plan);
+  void copy_blocks(const Pass& pass);
+  void write_span(const Pass& pass, std::size_t index, const SpanPlan& plan, bool garbage);
+  void read_span(const Pass& pass, std::size_t index, const SpanPlan& plan);
+  SpanOutcome outcome(const Span& span, const SpanPlan& plan);
+
+  void see(const Plan& plan);
+  void see(const Started& output);
+  void see(const TokenSampled& output);
+  void see(const Finished& output);
+  void see(const Rejected& output);
+  void check_cached(const Client& client) const;
+  void check_wake(const Plan& plan) const;
+  void check_end();
+  Client& client(RequestId id);
+
+  WorldOptions options_;
+  Chooser choose_;
+  Core core_;
+  Nanos now_ = 0;
+  std::uint64_t next_request_ = 1;
+  std::map<RequestId, Client> clients_;
+  std::vector<RequestId> live_;
+  std::vector<std::array<Row, kBlockTokens>> device_;
+  std::set<std::uint64_t> committed_;   // prefixes whose state was computed
+  std::vector<std::uint64_t> written_;  // by the pass in flight, which has not failed
+  std::optional<PassDone> in_flight_;
+  std::set<RequestId> in_pass_;
+  std::uint64_t last_pass_ = 0;
+  bool draining_ = false;
+  Nanos drain_deadline_ = kNever;
+  bool drained_ = false;
+  WorldHistory history_;
+};
+
+// Options for a world of the chooser's taste: tiny pools, every policy.
+WorldOptions random_world(const Chooser& choose);
+
+}  // namespace loci

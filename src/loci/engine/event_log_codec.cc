@@ -1,0 +1,295 @@
+#include "loci/engine/event_log_codec.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace loci {
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(std::string& out) : out_(out) {}
+
+  template <class T>
+    requires std::is_integral_v<T>
+  void number(T value) {
+    auto word = static_cast<std::make_unsigned_t<T>>(value);
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      out_.push_back(static_cast<char>(word & 0xff));
+      if constexpr (sizeof(T) > 1) word >>= 8;
+    }
+  }
+  void flag(bool value) { number<std::uint8_t>(value ? 1 : 0); }
+  template <class Tag, class T>
+  void id(StrongId<Tag, T> value) {
+    number(value.value);
+  }
+  void text(std::string_view value) {
+    number(static_cast<std::uint32_t>(value.size()));
+    out_.append(value);
+  }
+  template <class Tag>
+  void ids(const std::vector<StrongId<Tag, std::uint32_t>>& values) {
+    number(static_cast<std::uint32_t>(values.size()));
+    for (const auto value : values) id(value);
+  }
+  template <std::size_t kSize>
+  void bytes(const std::array<std::uint8_t, kSize>& value) {
+    out_.append(reinterpret_cast<const char*>(value.data()), kSize);
+  }
+
+ private:
+  std::string& out_;
+};
+
+// After the first failure everything reads as zero, and status() tells what failed.
+class Reader {
+ public:
+  explicit Reader(std::string_view in) : in_(in) {}
+
+  template <class T>
+    requires std::is_integral_v<T>
+  T number(const char* field) {
+    const std::string_view bytes = take(sizeof(T), field);
+    std::make_unsigned_t<T> word = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      word |= static_cast<std::make_unsigned_t<T>>(
+          static_cast<std::make_unsigned_t<T>>(static_cast<unsigned char>(bytes[i])) << (8 * i));
+    }
+    return static_cast<T>(word);
+  }
+  bool flag(const char* field) {
+    const auto value = number<std::uint8_t>(field);
+    if (value > 1) fail(field, fmt::format("expected 0 or 1, found {}", value));
+    return value == 1;
+  }
+  std::string text(const char* field) {
+    const auto size = number<std::uint32_t>(field);
+    return std::string(take(size, field));
+  }
+  std::vector<TokenId> tokens(const char* field) {
+    const auto count = number<std::uint32_t>(field);
+    if (count > in_.size() / 4) {
+      fail(field, fmt::format("{} tokens are announced, {} bytes are left", count, in_.size()));
+      return {};
+    }
+    std::vector<TokenId> values(count);
+    for (TokenId& value : values) value.value = number<std::uint32_t>(field);
+    return values;
+  }
+  template <std::size_t kSize>
+  void bytes(std::array<std::uint8_t, kSize>& value, const char* field) {
+    const std::string_view found = take(kSize, field);
+    std::copy(found.begin(), found.end(), value.begin());
+  }
+  std::size_t left() const { return in_.size(); }
+  void fail(const char* field, std::string message) {
+    if (status_.ok()) status_ = data_loss(std::move(message), field);
+    in_ = {};
+  }
+  Status finish(const char* what) {
+    if (status_.ok() && !in_.empty()) {
+      return data_loss(fmt::format("{} bytes follow its end", in_.size()), what);
+    }
+    return status_;
+  }
+
+ private:
+  std::string_view take(std::size_t size, const char* field) {
+    if (size > in_.size()) {
+      fail(field, fmt::format("expected {} bytes, found {}", size, in_.size()));
+      return {};
+    }
+    const std::string_view taken = in_.substr(0, size);
+    in_.remove_prefix(size);
+    return taken;
+  }
+
+  std::string_view in_;
+  Status status_;
+};
+
+void put(Writer& w, const Arrival& e) {
+  w.id(e.request);
+  w.text(e.group);
+  w.ids(e.prompt);
+  w.number(e.max_new_tokens);
+  w.number(e.min_new_tokens);
+  w.ids(e.stop_tokens);
+  w.number(e.deadline);
+}
+void put(Writer& w, const Cancel& e) { w.id(e.request); }
+void put(Writer& w, const PassDone& e) {
+  w.id(e.pass);
+  w.number(static_cast<std::uint32_t>(e.spans.size()));
+  for (const SpanOutcome& span : e.spans) {
+    w.flag(span.ok);
+    w.flag(span.sample.has_value());
+    if (span.sample) w.id(*span.sample);
+  }
+}
+void put(Writer&, const Tick&) {}
+void put(Writer& w, const Drain& e) { w.number(e.deadline); }
+
+void get(Reader& r, Arrival& e) {
+  e.request.value = r.number<std::uint64_t>("request");
+  e.group = r.text("group");
+  e.prompt = r.tokens("prompt");
+  e.max_new_tokens = r.number<std::uint32_t>("max_new_tokens");
+  e.min_new_tokens = r.number<std::uint32_t>("min_new_tokens");
+  e.stop_tokens = r.tokens("stop_tokens");
+  e.deadline = r.number<Nanos>("deadline");
+}
+void get(Reader& r, Cancel& e) { e.request.value = r.number<std::uint64_t>("request"); }
+void get(Reader& r, PassDone& e) {
+  e.pass.value = r.number<std::uint64_t>("pass");
+  const auto count = r.number<std::uint32_t>("spans");
+  if (count > r.left() / 2) {
+    r.fail("spans", fmt::format("{} spans are announced, {} bytes are left", count, r.left()));
+    return;
+  }
+  e.spans.resize(count);
+  for (SpanOutcome& span : e.spans) {
+    span.ok = r.flag("ok");
+    if (r.flag("has_sample")) span.sample = TokenId(r.number<std::uint32_t>("sample"));
+  }
+}
+void get(Reader&, Tick&) {}
+void get(Reader& r, Drain& e) { e.deadline = r.number<Nanos>("deadline"); }
+
+template <std::size_t kIndex = 0>
+bool get_event(Reader& r, std::size_t index, Event& event) {
+  if constexpr (kIndex == std::variant_size_v<Event>) {
+    return false;
+  } else {
+    if (index != kIndex) return get_event<kIndex + 1>(r, index, event);
+    get(r, event.emplace<kIndex>());
+    return true;
+  }
+}
+
+void put(Writer& w, const Started& o) {
+  w.id(o.request);
+  w.number(o.cached_tokens);
+}
+void put(Writer& w, const TokenSampled& o) {
+  w.id(o.request);
+  w.id(o.token);
+}
+void put(Writer& w, const Finished& o) {
+  w.id(o.request);
+  w.number(static_cast<std::uint8_t>(o.reason));
+  w.number(o.usage.prompt_tokens);
+  w.number(o.usage.cached_tokens);
+  w.number(o.usage.completion_tokens);
+  w.number(o.usage.suspensions);
+}
+void put(Writer& w, const Rejected& o) {
+  w.id(o.request);
+  w.number(static_cast<std::uint8_t>(o.status.code()));
+  w.text(o.status.field());
+  w.text(o.status.message());
+  w.number(o.retry_after);
+}
+
+void put(Writer& w, const Pass& pass) {
+  w.id(pass.id);
+  w.number(static_cast<std::uint32_t>(pass.copies.size()));
+  for (const BlockCopy& copy : pass.copies) {
+    w.id(copy.from);
+    w.id(copy.to);
+    w.number(copy.tokens);
+  }
+  w.number(static_cast<std::uint32_t>(pass.spans.size()));
+  for (const Span& span : pass.spans) {
+    w.ids(span.tokens);
+    w.number(span.position);
+    w.number(span.layers.begin);
+    w.number(span.layers.end);
+    w.ids(span.blocks);
+    w.number(static_cast<std::uint8_t>(span.logits));
+  }
+}
+
+}  // namespace
+
+void encode_config(const CoreConfig& config, std::string& out) {
+  Writer w(out);
+  w.number(config.block_count);
+  w.number(config.layers);
+  w.number(config.context_tokens);
+  w.number(config.max_batch_tokens);
+  w.number(config.max_running);
+  w.number(config.max_queued);
+  w.number(config.decode_reserve_percent);
+  w.bytes(config.model_fingerprint);
+  w.text(config.eviction);
+  w.number(config.seed);
+}
+
+Result<CoreConfig> decode_config(std::string_view bytes) {
+  Reader r(bytes);
+  CoreConfig config;
+  config.block_count = r.number<std::uint32_t>("block_count");
+  config.layers = r.number<std::uint32_t>("layers");
+  config.context_tokens = r.number<std::uint32_t>("context_tokens");
+  config.max_batch_tokens = r.number<std::uint32_t>("max_batch_tokens");
+  config.max_running = r.number<std::uint32_t>("max_running");
+  config.max_queued = r.number<std::uint32_t>("max_queued");
+  config.decode_reserve_percent = r.number<std::uint32_t>("decode_reserve_percent");
+  r.bytes(config.model_fingerprint, "model_fingerprint");
+  config.eviction = r.text("eviction");
+  config.seed = r.number<std::uint64_t>("seed");
+  LOCI_RETURN_IF_ERROR(r.finish("config"));
+  return config;
+}
+
+void encode_event(const Event& event, std::string& out) {
+  Writer w(out);
+  w.number(static_cast<std::uint8_t>(event.index()));
+  std::visit([&](const auto& e) { put(w, e); }, event);
+}
+
+Result<Event> decode_event(std::string_view bytes) {
+  Reader r(bytes);
+  const auto index = r.number<std::uint8_t>("event");
+  Event event;
+  if (!get_event(r, index, event)) {
+    return data_loss(fmt::format("expected a kind below {}, found {}", std::variant_size_v<Event>, index),
+                     "event");
+  }
+  LOCI_RETURN_IF_ERROR(r.finish("event"));
+  return event;
+}
+
+void encode_plan(const Plan& plan, std::string& out) {
+  Writer w(out);
+  w.flag(plan.pass.has_value());
+  if (plan.pass) put(w, *plan.pass);
+  w.number(static_cast<std::uint32_t>(plan.spans.size()));
+  for (const SpanPlan& span : plan.spans) {
+    w.id(span.request);
+    w.flag(span.sample);
+  }
+  w.number(static_cast<std::uint32_t>(plan.outputs.size()));
+  for (const Output& output : plan.outputs) {
+    w.number(static_cast<std::uint8_t>(output.index()));
+    std::visit([&](const auto& o) { put(w, o); }, output);
+  }
+  w.number(plan.wake_at);
+  w.flag(plan.drained);
+}
+
+std::uint64_t plan_digest(const Plan& plan) {
+  std::string bytes;
+  encode_plan(plan, bytes);
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+}  // namespace loci

@@ -1,0 +1,30 @@
+// The bytes of events, configurations and plans, as docs/event-log.md describes them. Little-endian,
+// without padding. Every decoder checks every bound: its input is a file that may be damaged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/engine/core.h"
+#include "loci/engine/plan.h"
+
+namespace loci {
+
+// Without chain_secret, which is left zero: no plan depends on it.
+void encode_config(const CoreConfig& config, std::string& out);
+// Errors: kDataLoss naming the field.
+Result<CoreConfig> decode_config(std::string_view bytes);
+
+void encode_event(const Event& event, std::string& out);
+// Errors: kDataLoss naming the field. All of `bytes` must be the event.
+Result<Event> decode_event(std::string_view bytes);
+
+// The canonical encoding of all that a plan says; equal plans, equal bytes.
+void encode_plan(const Plan& plan, std::string& out);
+// XXH3 of it.
+std::uint64_t plan_digest(const Plan& plan);
+
+}  // namespace loci

@@ -1,0 +1,85 @@
+// Runs a core over a log.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "loci/engine/event_log.h"
+#include "loci/engine/event_log_codec.h"
+
+namespace loci {
+namespace {
+
+// Knows what the core asks of its events, so that a log that breaks it is refused, not run.
+class EventGate {
+ public:
+  Status admit(const Event& event) {
+    if (const auto* arrival = std::get_if<Arrival>(&event)) {
+      if (!live_.insert(arrival->request).second) return data_loss("a request arrives that is there already");
+    } else if (const auto* done = std::get_if<PassDone>(&event)) {
+      LOCI_RETURN_IF_ERROR(check(*done));
+      pass_.reset();
+    }
+    return {};
+  }
+
+  void see(const Plan& plan) {
+    for (const Output& output : plan.outputs) {
+      if (const auto* finished = std::get_if<Finished>(&output)) live_.erase(finished->request);
+      if (const auto* rejected = std::get_if<Rejected>(&output)) live_.erase(rejected->request);
+    }
+    if (!plan.pass) return;
+    pass_ = plan.pass->id;
+    spans_ = plan.spans;
+  }
+
+ private:
+  Status check(const PassDone& done) const {
+    if (!pass_ || *pass_ != done.pass) return data_loss("a pass ends that is not in flight");
+    if (done.spans.size() != spans_.size()) {
+      return data_loss(fmt::format("the pass has {} spans, {} end", spans_.size(), done.spans.size()));
+    }
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      if (done.spans[i].ok && spans_[i].sample && !done.spans[i].sample) {
+        return data_loss(fmt::format("span {} lacks the sample that was asked for", i));
+      }
+    }
+    return {};
+  }
+
+  std::set<RequestId> live_;
+  std::optional<OperationId> pass_;
+  std::vector<SpanPlan> spans_;
+};
+
+}  // namespace
+
+Result<ReplayReport> replay(const std::string& path) {
+  LOCI_ASSIGN_OR_RETURN(EventLogReader reader, EventLogReader::open(path));
+  auto core = Core::make(reader.config());
+  if (!core.ok()) return core.status().with_context(fmt::format("{}: the logged configuration", path));
+  EventGate gate;
+  ReplayReport report;
+  while (true) {
+    LOCI_ASSIGN_OR_RETURN(std::optional<LoggedStep> step, reader.next());
+    if (!step) break;
+    ++report.steps;
+    const std::string where = fmt::format("step {}", report.steps);
+    if (Status status = gate.admit(step->event); !status.ok()) return status.with_context(where);
+    const Plan plan = core->step(step->now, step->event);
+    gate.see(plan);
+    if (!step->plan_digest) continue;
+    ++report.compared;
+    if (const std::uint64_t digest = plan_digest(plan); digest != *step->plan_digest) {
+      return internal_error(fmt::format("{}: the replayed plan differs (digest {:016x}, logged {:016x})",
+                                        where, digest, *step->plan_digest));
+    }
+  }
+  report.truncated = reader.truncated();
+  return report;
+}
+
+}  // namespace loci

@@ -1,0 +1,61 @@
+#include "loci/memory/chain_key.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace loci {
+namespace {
+
+std::vector<TokenId> block_of(std::uint32_t first) {
+  std::vector<TokenId> tokens;
+  for (std::uint32_t i = 0; i < kBlockTokens; ++i) tokens.push_back(TokenId(first + i));
+  return tokens;
+}
+
+TEST(ChainKey, DependsOnAllThatMakesStateUnlike) {
+  const std::array<std::uint8_t, 32> secret{1};
+  const std::array<std::uint8_t, 16> model{2};
+  const ChainKeyHasher hasher(secret, model);
+  const ChainKeyHasher other_secret(std::array<std::uint8_t, 32>{9}, model);
+  const ChainKeyHasher other_model(secret, std::array<std::uint8_t, 16>{9});
+  std::set<ChainKey> keys;
+  std::size_t made = 0;
+  const auto add = [&](const ChainKey& key) {
+    keys.insert(key);
+    ++made;
+  };
+  add(hasher.root("a"));
+  add(hasher.root("b"));
+  add(hasher.root(""));
+  add(other_secret.root("a"));
+  add(other_model.root("a"));
+  const auto tokens = block_of(0);
+  for (const char* group : {"a", "b"}) {
+    const ChainKey first = hasher.child(hasher.root(group), tokens);
+    add(first);
+    add(hasher.child(first, tokens));
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      auto changed = tokens;
+      changed[i].value ^= 0x80000000u;
+      add(hasher.child(hasher.root(group), changed));
+    }
+  }
+  add(other_secret.child(hasher.root("a"), tokens));
+  EXPECT_EQ(keys.size(), made);
+  EXPECT_EQ(hasher.child(hasher.root("a"), tokens), ChainKeyHasher(secret, model).child(hasher.root("a"), tokens));
+}
+
+// The keys name state on disks and between machines: they are the same everywhere. Expected values are
+// those of Python's hashlib.blake2b(bytes, digest_size=16, key=bytes(32)).
+TEST(ChainKey, IsBlake2b) {
+  const ChainKeyHasher hasher({}, {});
+  const ChainKey root = hasher.root("public");
+  const ChainKey child = hasher.child(root, block_of(100));
+  EXPECT_EQ(std::vector<int>(root.bytes.begin(), root.bytes.end()), (std::vector<int>{81, 26, 97, 73, 249, 78, 145, 95, 33, 61, 0, 151, 19, 23, 124, 126}));
+  EXPECT_EQ(std::vector<int>(child.bytes.begin(), child.bytes.end()), (std::vector<int>{131, 4, 192, 22, 97, 143, 206, 204, 41, 140, 172, 7, 47, 212, 41, 211}));
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,133 @@
+#include "loci/model/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "loci/model/gguf.h"
+#include "loci/model/tokenizer_state.h"
+#include "loci/model/utf8.h"
+
+namespace loci {
+namespace {
+
+std::vector<loci_text_view> views_of(const std::vector<std::string>& texts) {
+  std::vector<loci_text_view> views;
+  views.reserve(texts.size());
+  for (const std::string& text : texts) views.push_back(text_view(text));
+  return views;
+}
+
+Result<TextTokenizer> make_handle(const Vocabulary& vocabulary) {
+  const std::vector<loci_text_view> tokens = views_of(vocabulary.tokens);
+  const std::vector<loci_text_view> merges = views_of(vocabulary.merges);
+  loci_text_vocabulary view{};
+  view.kind = vocabulary.kind == VocabularyKind::kSentencePiece ? LOCI_TEXT_SENTENCE_PIECE
+                                                                : LOCI_TEXT_BYTE_LEVEL_BPE;
+  view.add_space_prefix = vocabulary.add_space_prefix ? 1 : 0;
+  view.pre_tokenizer = text_view(vocabulary.pre_tokenizer);
+  view.tokens = tokens.data();
+  view.token_types = vocabulary.types.data();
+  view.scores = vocabulary.scores.empty() ? nullptr : vocabulary.scores.data();
+  view.token_count = tokens.size();
+  view.merges = merges.data();
+  view.merge_count = merges.size();
+  view.unknown_token = vocabulary.unknown ? std::int64_t{vocabulary.unknown->value} : -1;
+  loci_text_tokenizer* handle = nullptr;
+  loci_text_bytes error{};
+  if (loci_text_tokenizer_create(&view, &handle, &error) != 0) return take_error(error);
+  return TextTokenizer(handle);
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::unique_ptr<const State> state) : state_(std::move(state)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::from_gguf(const GgufFile& file) {
+  auto state = std::make_unique<State>();
+  LOCI_ASSIGN_OR_RETURN(state->vocabulary, read_vocabulary(file));
+  Vocabulary& vocabulary = state->vocabulary;
+  // Refuses tokens that are not UTF-8, which what follows relies on.
+  LOCI_ASSIGN_OR_RETURN(state->handle, make_handle(vocabulary));
+  LOCI_ASSIGN_OR_RETURN(state->bytes, token_bytes_of(vocabulary));
+  vocabulary.merges = {};
+  vocabulary.scores = {};
+  for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string& token = vocabulary.tokens[id];
+    state->ids.emplace(token, id);
+    if (vocabulary.is_control(id) && !token.empty()) state->control_texts.push_back(token);
+  }
+  std::stable_sort(state->control_texts.begin(), state->control_texts.end(),
+                   [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
+  return Tokenizer(std::move(state));
+}
+
+std::uint32_t Tokenizer::vocabulary_size() const {
+  return static_cast<std::uint32_t>(state_->vocabulary.tokens.size());
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, ControlText control) const {
+  loci_text_ids ids{};
+  loci_text_bytes error{};
+  const int with_control = control == ControlText::kAsControl ? 1 : 0;
+  if (loci_text_tokenizer_encode(state_->handle.get(), text_view(text), with_control, &ids, &error) != 0)
+    return take_error(error);
+  return take_tokens(ids);
+}
+
+Result<std::string> Tokenizer::decode(std::span<const TokenId> tokens, ControlText control) const {
+  std::string bytes;
+  for (const TokenId token : tokens) {
+    if (token.value >= vocabulary_size())
+      return invalid_argument(
+          fmt::format("expected a token below {}, found {}", vocabulary_size(), token.value), "tokens");
+    if (control == ControlText::kAsText && is_control(token)) continue;
+    bytes += state_->bytes[token.value];
+  }
+  // The space that encoding put before the text.
+  std::string_view rest = bytes;
+  if (state_->vocabulary.add_space_prefix && rest.starts_with(' ')) rest.remove_prefix(1);
+  std::string text;
+  text.reserve(rest.size());
+  append_utf8_final(rest, text);
+  return text;
+}
+
+std::string Tokenizer::token_bytes(TokenId token) const {
+  return token.value < vocabulary_size() ? state_->bytes[token.value] : std::string();
+}
+
+bool Tokenizer::is_control(TokenId token) const {
+  return token.value < vocabulary_size() && state_->vocabulary.is_control(token.value);
+}
+
+std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
+  const auto found = state_->ids.find(token_text);
+  if (found == state_->ids.end()) return std::nullopt;
+  return TokenId(found->second);
+}
+
+std::optional<TokenId> Tokenizer::bos() const { return state_->vocabulary.bos; }
+bool Tokenizer::add_bos() const { return state_->vocabulary.add_bos; }
+const std::vector<TokenId>& Tokenizer::end_tokens() const { return state_->vocabulary.end_tokens; }
+const std::vector<std::string>& Tokenizer::control_texts() const { return state_->control_texts; }
+
+std::string StreamDecoder::push(TokenId token) {
+  std::string text;
+  if (tokenizer_->is_control(token)) return text;
+  pending_ += tokenizer_->token_bytes(token);
+  pending_.erase(0, append_utf8(pending_, text));
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text;
+  append_utf8_final(pending_, text);
+  pending_.clear();
+  return text;
+}
+
+}  // namespace loci

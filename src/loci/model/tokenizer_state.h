@@ -1,0 +1,23 @@
+// What a Tokenizer holds. Internal to the tokenizer and the chat template.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "loci/model/text_handles.h"
+#include "loci/model/tokenizer.h"
+#include "loci/model/vocabulary.h"
+
+namespace loci {
+
+struct Tokenizer::State {
+  Vocabulary vocabulary;  // without merges and scores, which the handle has taken in
+  std::vector<std::string> bytes;                            // by id
+  std::unordered_map<std::string_view, std::uint32_t> ids;  // into vocabulary.tokens
+  std::vector<std::string> control_texts;                    // longest first
+  TextTokenizer handle;
+};
+
+}  // namespace loci

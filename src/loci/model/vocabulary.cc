@@ -1,0 +1,207 @@
+#include "loci/model/vocabulary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <string_view>
+#include <unordered_map>
+
+#include "loci/model/gguf.h"
+#include "loci/model/utf8.h"
+
+namespace loci {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, SentencePiece's space
+
+Status bad(std::string_view key, std::string message) {
+  return invalid_argument(std::move(message), fmt::format("tokenizer.ggml.{}", key));
+}
+
+std::string full_key(std::string_view key) { return fmt::format("tokenizer.ggml.{}", key); }
+
+Result<std::optional<TokenId>> read_id(const GgufFile& file, std::string_view key, std::size_t count) {
+  if (!file.has(full_key(key))) return std::optional<TokenId>();
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t id, file.get_uint(full_key(key)));
+  // Converters write 2^32 - 1 for "none".
+  if (id == std::numeric_limits<std::uint32_t>::max()) return std::optional<TokenId>();
+  if (id >= count) return bad(key, fmt::format("expected a token below {}, found {}", count, id));
+  return std::optional<TokenId>(TokenId(static_cast<std::uint32_t>(id)));
+}
+
+Result<bool> read_flag(const GgufFile& file, std::string_view key, bool absent) {
+  if (!file.has(full_key(key))) return absent;
+  return file.get_bool(full_key(key));
+}
+
+Status read_kind(const GgufFile& file, Vocabulary& vocabulary) {
+  LOCI_ASSIGN_OR_RETURN(const std::string model, file.get_string(full_key("model")));
+  if (model == "gpt2") {
+    vocabulary.kind = VocabularyKind::kByteLevelBpe;
+    vocabulary.pre_tokenizer = "default";
+    if (file.has(full_key("pre"))) {
+      LOCI_ASSIGN_OR_RETURN(vocabulary.pre_tokenizer, file.get_string(full_key("pre")));
+    }
+  } else if (model == "llama") {
+    vocabulary.kind = VocabularyKind::kSentencePiece;
+  } else {
+    return bad("model", fmt::format("unknown vocabulary '{}'; expected one of gpt2 (byte-level BPE), "
+                                    "llama (SentencePiece BPE)",
+                                    model));
+  }
+  return {};
+}
+
+Status read_tables(const GgufFile& file, Vocabulary& vocabulary) {
+  LOCI_ASSIGN_OR_RETURN(vocabulary.tokens, file.get_strings(full_key("tokens")));
+  const std::size_t count = vocabulary.tokens.size();
+  if (count == 0 || count > std::numeric_limits<std::int32_t>::max())
+    return bad("tokens", fmt::format("expected 1 to 2^31 - 1 tokens, found {}", count));
+  vocabulary.types.assign(count, static_cast<std::int32_t>(TokenType::kNormal));
+  if (file.has(full_key("token_type"))) {
+    LOCI_ASSIGN_OR_RETURN(vocabulary.types, file.get_ints(full_key("token_type")));
+    if (vocabulary.types.size() != count)
+      return bad("token_type", fmt::format("expected {} types, found {}", count, vocabulary.types.size()));
+  }
+  for (std::size_t id = 0; id < count; ++id) {
+    if (vocabulary.types[id] < 1 || vocabulary.types[id] > 6)
+      return bad("token_type", fmt::format("expected 1 to 6 for token {}, found {}", id, vocabulary.types[id]));
+    // Converters pad a vocabulary with "[PAD<id>]"; no text is meant to become one.
+    if (vocabulary.tokens[id] == fmt::format("[PAD{}]", id))
+      vocabulary.types[id] = static_cast<std::int32_t>(TokenType::kUnused);
+  }
+  if (vocabulary.kind == VocabularyKind::kByteLevelBpe) {
+    LOCI_ASSIGN_OR_RETURN(vocabulary.merges, file.get_strings(full_key("merges")));
+  } else {
+    LOCI_ASSIGN_OR_RETURN(vocabulary.scores, file.get_floats(full_key("scores")));
+    if (vocabulary.scores.size() != count)
+      return bad("scores", fmt::format("expected {} scores, found {}", count, vocabulary.scores.size()));
+  }
+  return {};
+}
+
+// Control tokens that end a turn whatever else the file says: a model trained on chats emits them.
+constexpr std::array<std::string_view, 8> kEndTexts = {
+    "<|im_end|>", "<|endoftext|>",   "<|eot_id|>",           "<|eom_id|>",
+    "<|end|>",    "<end_of_turn>",   "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>",
+};
+
+Status read_special(const GgufFile& file, Vocabulary& vocabulary) {
+  const std::size_t count = vocabulary.tokens.size();
+  LOCI_ASSIGN_OR_RETURN(vocabulary.bos, read_id(file, "bos_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(vocabulary.eos, read_id(file, "eos_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(vocabulary.unknown, read_id(file, "unknown_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(const std::optional<TokenId> eot, read_id(file, "eot_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(const std::optional<TokenId> eom, read_id(file, "eom_token_id", count));
+  // Some files type these as ordinary or user-defined, and then a user could write them.
+  for (const std::optional<TokenId>& id : {vocabulary.bos, vocabulary.eos, eot, eom})
+    if (id) vocabulary.types[id->value] = static_cast<std::int32_t>(TokenType::kControl);
+  const auto add_end = [&](TokenId id) {
+    if (std::find(vocabulary.end_tokens.begin(), vocabulary.end_tokens.end(), id) == vocabulary.end_tokens.end())
+      vocabulary.end_tokens.push_back(id);
+  };
+  for (const std::optional<TokenId>& id : {vocabulary.eos, eot, eom})
+    if (id) add_end(*id);
+  for (std::uint32_t id = 0; id < count; ++id) {
+    if (!vocabulary.is_control(id)) continue;
+    if (std::find(kEndTexts.begin(), kEndTexts.end(), vocabulary.tokens[id]) != kEndTexts.end())
+      add_end(TokenId(id));
+  }
+  const bool is_sentence_piece = vocabulary.kind == VocabularyKind::kSentencePiece;
+  const std::string& pre = vocabulary.pre_tokenizer;
+  const bool starts_with_bos = is_sentence_piece || pre == "llama-bpe" || pre == "llama3" ||
+                               pre == "llama-v3" || pre == "tekken";
+  LOCI_ASSIGN_OR_RETURN(const bool add_bos, read_flag(file, "add_bos_token", starts_with_bos));
+  vocabulary.add_bos = add_bos && vocabulary.bos.has_value();
+  LOCI_ASSIGN_OR_RETURN(const bool add_prefix, read_flag(file, "add_space_prefix", is_sentence_piece));
+  vocabulary.add_space_prefix = is_sentence_piece && add_prefix;
+  return {};
+}
+
+// GPT-2's byte alphabet: printable bytes stand for themselves, the others for U+0100 and on, in order.
+std::unordered_map<char32_t, char> byte_alphabet() {
+  std::unordered_map<char32_t, char> alphabet;
+  char32_t next = 0x100;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool is_printable =
+        (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae);
+    alphabet.emplace(is_printable ? byte : next++, static_cast<char>(byte));
+  }
+  return alphabet;
+}
+
+std::string from_byte_alphabet(std::string_view token, const std::unordered_map<char32_t, char>& alphabet) {
+  std::string bytes;
+  while (!token.empty()) {
+    const Utf8Character character = first_character(token);
+    const auto found = alphabet.find(character.value);
+    if (found == alphabet.end()) {
+      bytes += token.substr(0, character.bytes);
+    } else {
+      bytes += found->second;
+    }
+    token.remove_prefix(character.bytes);
+  }
+  return bytes;
+}
+
+std::string with_spaces(std::string_view token) {
+  std::string bytes;
+  while (!token.empty()) {
+    if (token.starts_with(kSpaceMark)) {
+      bytes += ' ';
+      token.remove_prefix(kSpaceMark.size());
+    } else {
+      bytes += token.front();
+      token.remove_prefix(1);
+    }
+  }
+  return bytes;
+}
+
+// "<0x0A>"
+std::optional<std::string> named_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  unsigned value = 0;
+  const auto parsed = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
+  if (parsed.ec != std::errc() || parsed.ptr != token.data() + 5) return std::nullopt;
+  return std::string(1, static_cast<char>(value));
+}
+
+}  // namespace
+
+Result<Vocabulary> read_vocabulary(const GgufFile& file) {
+  Vocabulary vocabulary;
+  LOCI_RETURN_IF_ERROR(read_kind(file, vocabulary));
+  LOCI_RETURN_IF_ERROR(read_tables(file, vocabulary));
+  LOCI_RETURN_IF_ERROR(read_special(file, vocabulary));
+  return vocabulary;
+}
+
+Result<std::vector<std::string>> token_bytes_of(const Vocabulary& vocabulary) {
+  const std::unordered_map<char32_t, char> alphabet = byte_alphabet();
+  const bool is_sentence_piece = vocabulary.kind == VocabularyKind::kSentencePiece;
+  std::vector<std::string> bytes;
+  bytes.reserve(vocabulary.tokens.size());
+  for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string& token = vocabulary.tokens[id];
+    const auto type = static_cast<TokenType>(vocabulary.types[id]);
+    if (vocabulary.is_control(id)) {
+      bytes.push_back(token);
+    } else if (is_sentence_piece && type == TokenType::kByte) {
+      std::optional<std::string> byte = named_byte(token);
+      if (!byte) return bad("tokens", fmt::format("expected <0xNN> for byte token {}, found '{}'", id, token));
+      bytes.push_back(std::move(*byte));
+    } else if (is_sentence_piece) {
+      bytes.push_back(with_spaces(token));
+    } else {
+      bytes.push_back(type == TokenType::kUserDefined ? token : from_byte_alphabet(token, alphabet));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace loci

@@ -1,0 +1,56 @@
+// A model's vocabulary as its GGUF file has it (tokenizer.ggml.*), checked, with what follows from it:
+// which tokens control, which end a generation, which bytes each stands for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+
+namespace loci {
+
+class GgufFile;
+
+enum class VocabularyKind : std::uint8_t {
+  kByteLevelBpe,   // tokenizer.ggml.model "gpt2"
+  kSentencePiece,  // "llama"
+};
+
+// GGUF's numbers (tokenizer.ggml.token_type).
+enum class TokenType : std::int32_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+struct Vocabulary {
+  VocabularyKind kind = VocabularyKind::kByteLevelBpe;
+  std::string pre_tokenizer;         // kByteLevelBpe
+  std::vector<std::string> tokens;   // by id; UTF-8
+  std::vector<std::int32_t> types;   // by id; TokenType
+  std::vector<float> scores;         // by id; kSentencePiece
+  std::vector<std::string> merges;   // kByteLevelBpe: "left right"
+  bool add_space_prefix = false;     // kSentencePiece: a space before each piece of text
+  bool add_bos = false;
+  std::optional<TokenId> bos, eos, unknown;
+  std::vector<TokenId> end_tokens;
+
+  bool is_control(std::uint32_t id) const {
+    const auto type = static_cast<TokenType>(types[id]);
+    return type == TokenType::kControl || type == TokenType::kUnknown;
+  }
+};
+
+// Errors: kInvalidArgument naming the key, its value and what was expected.
+Result<Vocabulary> read_vocabulary(const GgufFile& file);
+
+// The bytes that each token stands for, by id. Errors: kInvalidArgument for a byte token that names none.
+Result<std::vector<std::string>> token_bytes_of(const Vocabulary& vocabulary);
+
+}  // namespace loci
