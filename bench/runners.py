@@ -1,0 +1,138 @@
+"""One measurement of one program: Loci's `bench-compute`, llama.cpp's llama-bench and
+llama-batched-bench. Each returns tokens per second."""
+
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import time
+from dataclasses import dataclass
+
+TIMEOUT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Test:
+    name: str
+    kind: str  # decode, prefill, streams
+    prompt: int
+    generate: int = 0
+    streams: int = 1
+    floor: float = 0.0  # the ratio to llama.cpp that must be reached; 0: none
+
+
+TESTS = [
+    Test("decode, 1 stream after 128 tokens", "decode", 128, 128, floor=1.0),
+    Test("prefill of 512", "prefill", 512, floor=1.0),
+    Test("prefill of 4,096", "prefill", 4096),
+    Test("8 streams of 128 + 64, decode alone", "streams", 128, 64, 8, floor=1.0),
+    Test("8 streams of 128 + 64, prompts too", "streams", 128, 64, 8),
+]
+WHOLE_STREAMS = TESTS[-1].name
+
+
+class Disturbance:
+    """What share of the machine others used while something of ours was measured: its largest value is told
+    with the results, since programs that spin at barriers (llama.cpp) lose far more by it than it says."""
+
+    worst = 0.0
+
+    def __enter__(self):
+        self._start = self._others_seconds(), time.monotonic()
+
+    def __exit__(self, *_):
+        seconds = time.monotonic() - self._start[1]
+        used = self._others_seconds() - self._start[0]
+        if seconds > 0.5:  # the kernel counts in hundredths
+            Disturbance.worst = max(Disturbance.worst, used / seconds / os.cpu_count())
+
+    @staticmethod
+    def _others_seconds():
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _idle, _iowait, irq, soft_irq, steal = map(int, file.readline().split()[1:9])
+        busy = (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
+        ours = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return busy - sum(usage.ru_utime + usage.ru_stime for usage in ours)
+
+
+def run(command):
+    """The command's standard output; a failure ends the benchmark with one line."""
+    with Disturbance():
+        return _run([str(part) for part in command])
+
+
+def _run(command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    except FileNotFoundError:
+        raise SystemExit(f"bench: {command[0]} is missing: run 'make build' and 'make peers'")
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"bench: no result after {TIMEOUT_SECONDS} s from: {' '.join(command)}")
+    if done.returncode != 0:
+        tail = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        raise SystemExit(f"bench: exit code {done.returncode} ({tail}) from: {' '.join(command)}")
+    return done.stdout
+
+
+def last_json(output):
+    """The last line that is a JSON object."""
+    for line in reversed(output.splitlines()):
+        if line.lstrip().startswith("{"):
+            return json.loads(line)
+    raise SystemExit(f"bench: expected a line of JSON, found: {output.strip()[-200:]!r}")
+
+
+class Loci:
+    """`loci bench-compute --json --model F --threads N --cpu NAME --test decode|prefill|streams --prompt N
+    [--context N] [--generate N] [--streams N]` prints one JSON object: tokens_per_second (decode: of the
+    generated tokens; prefill: of the prompt, after --context tokens that aren't timed; streams: all tokens,
+    prompts included) and, for streams, generated_tokens_per_second (of the steps after the prompts)."""
+
+    name = "Loci"
+
+    def __init__(self, program, model, threads, cpu):
+        self.program, self.model, self.threads, self.cpu = pathlib.Path(program), model, threads, cpu
+
+    def compute(self, *flags):
+        command = [self.program, "bench-compute", "--json", "--model", self.model, "--threads", self.threads]
+        return last_json(run([*command, "--cpu", self.cpu, *flags]))
+
+    def measure(self, test):
+        flags = ["--test", test.kind, "--prompt", test.prompt]
+        if test.generate:
+            flags += ["--generate", test.generate]
+        if test.streams > 1:
+            flags += ["--streams", test.streams]
+        result = self.compute(*flags)
+        if test.kind == "streams" and test.name != WHOLE_STREAMS:
+            return result["generated_tokens_per_second"]
+        return result["tokens_per_second"]
+
+    def prefill_seconds(self, tokens, context):
+        result = self.compute("--test", "prefill", "--prompt", tokens, "--context", context)
+        return tokens / result["tokens_per_second"]
+
+
+class LlamaCpp:
+    name = "llama.cpp"
+
+    def __init__(self, folder, model, threads):
+        self.folder, self.model, self.threads = pathlib.Path(folder), model, threads
+
+    def measure(self, test):
+        if test.kind == "streams":
+            return self._streams(test)
+        command = [self.folder / "llama-bench", "-m", self.model, "-t", self.threads, "-r", 1, "-o", "json"]
+        if test.kind == "decode":
+            command += ["-p", 0, "-n", test.generate, "-d", test.prompt]
+        else:
+            command += ["-p", test.prompt, "-n", 0]
+        return json.loads(run(command))[0]["avg_ts"]
+
+    def _streams(self, test):
+        context = test.streams * (test.prompt + test.generate)
+        result = last_json(run([self.folder / "llama-batched-bench", "-m", self.model, "-t", self.threads,
+                                "-c", context, "-b", 2048, "-ub", 512, "-npp", test.prompt, "-ntg", test.generate,
+                                "-npl", test.streams, "--output-format", "jsonl"]))
+        return result["speed"] if test.name == WHOLE_STREAMS else result["speed_tg"]
