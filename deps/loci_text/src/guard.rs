@@ -10,7 +10,8 @@
 //! Template text is emitted as a constant, so that captured blocks are charged by the formatter.
 
 use minijinja::machinery::ast::*;
-use minijinja::machinery::Span;
+use minijinja::machinery::{tokenize, Span, Token};
+use minijinja::syntax::SyntaxConfig;
 use minijinja::Value;
 
 pub const ADD: &str = "loci/add";
@@ -21,13 +22,40 @@ pub const EACH: &str = "loci/each";
 pub const SETTLE: &str = "loci/settle";
 pub const SCAN: &str = "loci/scan";
 
-/// Filters and methods that make one element per character of a string.
+/// Filters and methods that make one element per character of a string, or are as slow.
 const PER_CHARACTER: &[&str] = &[
     "list", "split", "lines", "splitlines", "sort", "unique", "reverse", "batch", "slice", "map", "select",
-    "reject", "join", "first", "last", "min", "max",
+    "reject", "join", "first", "last", "min", "max", "title",
 ];
 
+const TAG_TOKENS_MAX: usize = 2000;
+const BRANCHES_MAX: usize = 500;
+
 type Rewritten<T> = Result<T, String>;
+
+/// The parser bounds brackets and blocks, but follows a chain ("a.b.c", "not not", elif) as deep as it
+/// goes, and so do all that walk the tree. Bounds how long one tag and a run of elif can be.
+pub fn check_chains(source: &str, syntax: SyntaxConfig) -> Rewritten<()> {
+    let mut tokens = 0;
+    let mut branches = 0;
+    for token in tokenize(source, false, syntax) {
+        // The parser says what is wrong with a token, and where.
+        let Ok((token, span)) = token else { return Ok(()) };
+        match token {
+            Token::BlockStart | Token::VariableStart => tokens = 0,
+            Token::Ident("elif") => branches += 1,
+            _ => {}
+        }
+        tokens += 1;
+        if tokens > TAG_TOKENS_MAX || branches > BRANCHES_MAX {
+            return Err(format!(
+                "line {}: more than {TAG_TOKENS_MAX} tokens in one tag, or {BRANCHES_MAX} elif in all",
+                span.start_line
+            ));
+        }
+    }
+    Ok(())
+}
 
 pub fn rewrite<'a>(template: &Stmt<'a>) -> Rewritten<Stmt<'a>> {
     statement(template)

@@ -62,6 +62,7 @@ impl Template {
             .lstrip_blocks(true)
             .build()
             .map_err(|error| error.to_string())?;
+        guard::check_chains(borrowed, syntax.clone())?;
         let tree = machinery::parse(borrowed, NAME, syntax).map_err(|error| describe(&error))?;
         let tree = guard::rewrite(&tree)?;
         let mut generator = CodeGenerator::new(NAME, borrowed);

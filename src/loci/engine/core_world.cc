@@ -66,6 +66,42 @@ World::Client& World::client(RequestId id) {
 // --- what happens ---
 
 WorldHistory World::run() {
+  if (options_.prompts.empty()) {
+    run_random();
+  } else {
+    run_small();
+  }
+  for (std::uint64_t passes = 0; in_flight_; ++passes) {
+    require(passes < kFinishPassesMax, "what runs never finishes");
+    if (options_.prompts.empty()) now_ += static_cast<Nanos>(choose_(3));
+    finish_pass();
+  }
+  check_end();
+  return history_;
+}
+
+void World::run_small() {
+  for (std::uint32_t i = 0; i < options_.events; ++i) {
+    ++now_;
+    const std::uint64_t arrivals = clients_.size() < options_.live_max ? options_.prompts.size() : 0;
+    const std::uint64_t cancels = options_.cancels ? live_.size() : 0;
+    const std::uint64_t passes = in_flight_ ? 1 : 0;
+    if (arrivals + cancels + passes == 0) return;
+    const std::uint64_t what = choose_(arrivals + cancels + passes);
+    if (what < arrivals) {
+      arrive(Arrival{
+          RequestId(next_request_++), "g", options_.prompts[what], options_.new_tokens_max, 0, {}, kNever});
+    } else if (what < arrivals + cancels) {
+      const RequestId id = live_[what - arrivals];
+      client(id).cancelled = true;
+      step(Cancel{id});
+    } else {
+      finish_pass();
+    }
+  }
+}
+
+void World::run_random() {
   for (std::uint32_t i = 0; i < options_.events; ++i) {
     now_ += static_cast<Nanos>(choose_(4));
     const std::uint64_t what = choose_(20);
@@ -84,13 +120,6 @@ WorldHistory World::run() {
       finish_pass();
     }
   }
-  for (std::uint64_t passes = 0; in_flight_; ++passes) {
-    require(passes < kFinishPassesMax, "what runs never finishes");
-    now_ += static_cast<Nanos>(choose_(3));
-    finish_pass();
-  }
-  check_end();
-  return history_;
 }
 
 void World::step(const Event& event) {
@@ -131,23 +160,28 @@ std::vector<TokenId> World::make_prompt(const std::string& group) {
 }
 
 void World::arrive() {
-  Client client;
-  client.group = std::string(1, static_cast<char>('a' + choose_(options_.groups)));
-  Arrival& arrival = client.arrival;
+  Arrival arrival;
   arrival.request = RequestId(next_request_++);
-  arrival.group = client.group;
-  arrival.prompt = make_prompt(client.group);
+  arrival.group = std::string(1, static_cast<char>('a' + choose_(options_.groups)));
+  arrival.prompt = make_prompt(arrival.group);
   arrival.max_new_tokens = 1 + static_cast<std::uint32_t>(choose_(options_.new_tokens_max));
   arrival.min_new_tokens = static_cast<std::uint32_t>(choose_(4));
-  if (one_in(3))
+  if (one_in(3)) {
     arrival.stop_tokens.push_back(TokenId(static_cast<std::uint32_t>(choose_(options_.vocabulary))));
+  }
   if (options_.deadlines && one_in(8)) arrival.deadline = now_ + static_cast<Nanos>(choose_(150));
+  arrive(std::move(arrival));
+}
+
+void World::arrive(Arrival arrival) {
+  Client client;
+  client.group = arrival.group;
   client.tokens = arrival.prompt;
   client.prompt_tokens = static_cast<std::uint32_t>(arrival.prompt.size());
+  client.arrival = arrival;
   live_.push_back(arrival.request);
-  const Event event = arrival;
   clients_.emplace(arrival.request, std::move(client));
-  step(event);
+  step(std::move(arrival));
 }
 
 void World::cancel_one() {

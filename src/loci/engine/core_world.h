@@ -38,6 +38,9 @@ struct WorldOptions {
   std::uint32_t poison_one_in = 0;  // spans; 0: none
   bool drain = false;
   bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
+  // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
+  // choice among those that are possible, and there are at most live_max clients in all.
+  std::vector<std::vector<TokenId>> prompts;
 };
 
 // What was done, for replays and reports.
@@ -78,8 +81,11 @@ class World {
   std::uint64_t prefix_hash(const std::string& group, const std::vector<TokenId>& tokens,
                             std::size_t count) const;
 
+  void run_random();
+  void run_small();
   void step(const Event& event);
   void arrive();
+  void arrive(Arrival arrival);
   std::vector<TokenId> make_prompt(const std::string& group);
   void cancel_one();
   void finish_pass();

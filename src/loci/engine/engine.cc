@@ -6,7 +6,10 @@
 #include "loci/engine/engine.h"
 
 #include <pthread.h>
+#include <spdlog/spdlog.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -61,9 +64,9 @@ ComputeDone compute(Backend& backend, ComputeJob& job, std::vector<SpanResult>& 
 
 class Engine::State {
  public:
-  State(Core core, const CoreConfig& config, std::optional<EventLogWriter> log, Backend& backend,
+  State(Core core, const CoreConfig& core_config, std::optional<EventLogWriter> log, Backend& backend,
         const Clock& clock)
-      : config(config), core_(std::move(core)), log_(std::move(log)), backend_(backend), clock_(clock) {
+      : config(core_config), core_(std::move(core)), log_(std::move(log)), backend_(backend), clock_(clock) {
     stats_ = core_.stats();
     core_thread_ = std::thread([this] { run_core(); });
     compute_thread_ = std::thread([this] { run_compute(); });
@@ -171,8 +174,9 @@ class Engine::State {
 
   void step(const Event& event) {
     const Nanos now = clock_.now();
+    if (log_) keep_log(log_->append_event(now, event));
     Plan plan = core_.step(now, event);
-    if (log_) log_->append(now, event, plan);
+    if (log_) keep_log(log_->append_plan(plan));
     wake_at_ = plan.wake_at;
     if (plan.pass) issue(plan);
     for (const Output& output : plan.outputs) {
@@ -184,6 +188,13 @@ class Engine::State {
       if (plan.drained) drained_ = true;
     }
     if (plan.drained) drained_changed_.notify_all();
+  }
+
+  // A log that can't be written ends; the server goes on.
+  void keep_log(const Status& status) {
+    if (status.ok()) return;
+    spdlog::error("the event log ends here: {}", status.message());
+    log_.reset();
   }
 
   void issue(Plan& plan) {

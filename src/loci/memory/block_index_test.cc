@@ -37,7 +37,9 @@ Tokens tokens_of(std::initializer_list<std::uint32_t> values, std::size_t size =
 
 class BlockIndexTest : public testing::Test {
  protected:
-  ChainKey key(BlockId parent, const Tokens& tokens) { return hasher_.child(index_.block(parent).key, tokens); }
+  ChainKey key(BlockId parent, const Tokens& tokens) {
+    return hasher_.child(index_.block(parent).key, tokens);
+  }
   BlockPin root(const char* group = "g") { return index_.open_root(hasher_.root(group)); }
   BlockPin tail(BlockId parent, const Tokens& tokens) {
     BlockPin pin = index_.open_tail(parent);
@@ -126,7 +128,9 @@ TEST_F(BlockIndexTest, AHoleStaysWhileItsDescendantsHaveState) {
     first_key = index_.block(a.block()).key;
     std::optional<BlockPin> b = full(a.block(), second);
     second_key = index_.block(b->block()).key;
-    { const BlockPin gone = std::move(a); }  // the oldest in the order, though pinned through nothing
+    {
+      const BlockPin first_let_go = std::move(a);
+    }  // so it is the first victim
   }
   const BlockPin other = root("other");
   std::vector<BlockPin> held;
@@ -214,11 +218,17 @@ TEST_F(BlockIndexTest, WhatIsLeftHalfFilledIsFoundByItsTokens) {
 TEST_F(BlockIndexTest, AnUnusedTailWhoseStateASiblingHasIsDropped) {
   const BlockPin r = root();
   const BlockPin longer = tail(r.block(), tokens_of({1, 2, 3, 4}));
-  { const BlockPin shorter = tail(r.block(), tokens_of({1, 2, 3})); }
-  { const BlockPin equal = tail(r.block(), tokens_of({1, 2, 3, 4})); }
+  {
+    const BlockPin shorter = tail(r.block(), tokens_of({1, 2, 3}));
+  }
+  {
+    const BlockPin equal = tail(r.block(), tokens_of({1, 2, 3, 4}));
+  }
   EXPECT_EQ(index_.evictable_count(), 0u);
   EXPECT_EQ(pool_.free_count(), 7u);
-  { const BlockPin other = tail(r.block(), tokens_of({1, 2, 5})); }
+  {
+    const BlockPin other = tail(r.block(), tokens_of({1, 2, 5}));
+  }
   EXPECT_EQ(index_.evictable_count(), 1u);
   index_.check_invariants();
 }
@@ -258,7 +268,8 @@ TEST(BlockIndexFuzz, AgreesWithAMapOfPrefixes) {
       const auto rest = all.subspan(i, std::min<std::size_t>(kBlockTokens, tokens.size() - i));
       if (!rest.empty()) found += index.match_children(path.back().block(), rest).run;
       std::size_t expected = 0;
-      while (expected < tokens.size() && stored.contains(Tokens(tokens.begin(), tokens.begin() + expected + 1))) {
+      while (expected < tokens.size() &&
+             stored.contains(Tokens(tokens.begin(), tokens.begin() + expected + 1))) {
         ++expected;
       }
       ASSERT_EQ(found, expected) << "seed " << seed << ", turn " << turn;
@@ -270,14 +281,17 @@ TEST(BlockIndexFuzz, AgreesWithAMapOfPrefixes) {
         AppendToken token = *index.claim(tail.block());
         index.append(token, block_tokens);
         if (block_tokens.size() < kBlockTokens) {
-          { const AppendToken done = std::move(token); }
+          {
+            const AppendToken done = std::move(token);
+          }
           path.push_back(std::move(tail));
         } else {
           key = hasher.child(key, block_tokens);
           path.push_back(index.complete(std::move(tail), std::move(token), key).pin);
         }
       }
-      for (std::size_t n = 1; n <= tokens.size(); ++n) stored[Tokens(tokens.begin(), tokens.begin() + n)] = true;
+      for (std::size_t n = 1; n <= tokens.size(); ++n)
+        stored[Tokens(tokens.begin(), tokens.begin() + n)] = true;
       sequences.push_back(tokens);
       if (random.below(3) == 0) pinned.push_back(std::move(path));
       if (random.below(3) == 0) pinned.clear();

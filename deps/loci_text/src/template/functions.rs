@@ -68,6 +68,25 @@ fn install_tests(environment: &mut Environment<'static>) {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
     });
     environment.add_test("number", |value: Value| is_numeric(&value));
+    // `select` and its kin run a test for each element: what the test itself reads is charged.
+    environment.add_test("in", |state: &mut State, value: Value, container: Value| {
+        charge(container.len().unwrap_or(0).saturating_mul(4))?;
+        minijinja::tests::is_in(state, &value, &container)
+    });
+    for name in ["eq", "equalto", "=="] {
+        environment.add_test(name, |left: Value, right: Value| equal(left, right));
+    }
+    for name in ["ne", "!="] {
+        environment.add_test(name, |left: Value, right: Value| equal(left, right).map(|same| !same));
+    }
+}
+
+fn equal(left: Value, right: Value) -> Result<bool, Error> {
+    if left.as_object().is_some() && right.as_object().is_some() {
+        return Ok(settle(left)? == settle(right)?);
+    }
+    charge_scan(&left)?;
+    Ok(left == right)
 }
 
 /// {{ value }}
@@ -128,21 +147,22 @@ fn length(value: Value) -> Result<usize, Error> {
     })
 }
 
-/// `~`. Beside a safe text the others are escaped, as markupsafe does.
+/// `~`
 fn concat(left: Value, right: Value) -> Result<Value, Error> {
-    let is_safe = left.is_safe() || right.is_safe();
     let mut text = Text::default();
-    for part in [left, right] {
-        let part = if is_safe { escape(part)? } else { part };
-        crate::python::push_str(&part, &mut text)?;
-    }
-    Ok(if is_safe { Value::from_safe_string(text.0) } else { Value::from(text.0) })
+    crate::python::push_str(&left, &mut text)?;
+    crate::python::push_str(&right, &mut text)?;
+    Ok(Value::from(text.0))
 }
 
-/// `+` of texts, sequences and numbers.
+/// `+` of texts, sequences and numbers. What is added to a safe text is escaped, as by markupsafe.
 fn add(left: Value, right: Value) -> Result<Value, Error> {
     if left.kind() == ValueKind::String && right.kind() == ValueKind::String {
-        return concat(left, right);
+        if !left.is_safe() && !right.is_safe() {
+            return concat(left, right);
+        }
+        let joined = concat(escape(left)?, escape(right)?)?;
+        return Ok(Value::from_safe_string(joined.to_string()));
     }
     let is_sequence = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
     if is_sequence(&left) && is_sequence(&right) && left.is_tuple() == right.is_tuple() {

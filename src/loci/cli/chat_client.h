@@ -1,0 +1,83 @@
+// The client's side of the API, for `loci chat`: waits for a server and streams replies.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/serve/sse.h"
+
+namespace loci {
+
+struct ServerAddress {
+  std::string host;
+  std::string port;
+};
+
+// "http://127.0.0.1:8080", "localhost:9000", "http://[::1]"; the port is 8080 where none is given.
+// Errors: kInvalidArgument.
+Result<ServerAddress> parse_server_url(std::string_view url);
+
+// The events of one streamed chat reply. Thread-compatible; no networking.
+class ChatStream {
+ public:
+  // `on_text` gets the reply's text piece by piece.
+  explicit ChatStream(std::function<void(std::string_view)> on_text) : on_text_(std::move(on_text)) {}
+
+  void push(std::string_view bytes);
+
+  bool done() const { return done_; }                // "[DONE]" has come
+  const std::string& text() const { return text_; }
+  const std::string& finish_reason() const { return finish_reason_; }
+  const std::string& error() const { return error_; }  // what the server says went wrong; empty: nothing
+  std::optional<std::uint64_t> prompt_tokens() const { return prompt_tokens_; }
+  std::uint64_t cached_tokens() const { return cached_tokens_; }
+  std::uint64_t completion_tokens() const { return completion_tokens_; }
+
+ private:
+  void on_event(const std::string& data);
+
+  std::function<void(std::string_view)> on_text_;
+  SseParser parser_;
+  std::string text_;
+  std::string finish_reason_;
+  std::string error_;
+  std::optional<std::uint64_t> prompt_tokens_;
+  std::uint64_t cached_tokens_ = 0;
+  std::uint64_t completion_tokens_ = 0;
+  bool done_ = false;
+};
+
+// The message of an error object, or the body itself where it is none.
+std::string error_message(int http_status, std::string_view body);
+
+enum class ServerHealth : std::uint8_t { kReady, kLoading, kDraining, kAbsent };
+
+// Thread-compatible.
+class ChatClient {
+ public:
+  explicit ChatClient(ServerAddress address) : address_(std::move(address)) {}
+
+  // One GET /health. kAbsent: nobody answers there.
+  ServerHealth health() const;
+
+  // Streams one reply into `stream`. SIGINT closes the connection (which makes the server stop) and
+  // counts as an end: `interrupted`.
+  // Errors: kUnavailable (no server), kInvalidArgument and others as the server's answer says.
+  struct Outcome {
+    Status status;
+    bool interrupted = false;
+    std::optional<Nanos> first_text;  // from sending
+    Nanos duration = 0;
+  };
+  Outcome chat(const std::string& body, ChatStream& stream) const;
+
+ private:
+  ServerAddress address_;
+};
+
+}  // namespace loci

@@ -1,0 +1,228 @@
+// `loci chat [URL]`: a conversation with a server, in a terminal or from a pipe.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "loci/base/units.h"
+#include "loci/cli/chat_client.h"
+#include "loci/cli/commands.h"
+#include "loci/cli/line_reader.h"
+#include "loci/cli/paths.h"
+
+namespace loci {
+namespace {
+
+struct ChatFlags {
+  std::string url = "http://127.0.0.1:8080";
+  std::string system;
+  float temperature = 0.7f;
+  float top_p = 0.95f;
+  std::optional<std::uint32_t> max_tokens;
+  std::optional<std::uint64_t> seed;
+  unsigned wait_seconds = 120;
+};
+
+constexpr const char* kHelp =
+    "  /reset         forget this conversation\n"
+    "  /system TEXT   begin a new one with TEXT as the system's message\n"
+    "  /help          this list\n"
+    "  /quit          leave (so does Ctrl-D)\n"
+    "  Ctrl-C stops a reply. A line that ends in \\ goes on in the next one.\n";
+
+class Chat {
+ public:
+  explicit Chat(const ChatFlags& flags, ServerAddress address)
+      : flags_(flags), client_(std::move(address)), system_(flags.system),
+        terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {
+    reset();
+  }
+
+  int run();
+
+ private:
+  bool wait_for_server();
+  std::optional<std::string> read_message(LineReader& reader);
+  // False: leave.
+  bool handle_command(const std::string& line);
+  void turn(const std::string& message);
+  void print_status(const ChatStream& stream, const ChatClient::Outcome& outcome) const;
+  std::string request_body() const;
+  void reset();
+  std::string dim(const std::string& text) const { return terminal_ ? "\x1b[2m" + text + "\x1b[0m" : text; }
+
+  const ChatFlags& flags_;
+  ChatClient client_;
+  std::string system_;
+  bool terminal_;
+  bool failed_ = false;
+  nlohmann::json messages_;
+};
+
+void Chat::reset() {
+  messages_ = nlohmann::json::array();
+  if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
+}
+
+// While a server loads its model it answers 503; before it listens nobody answers.
+bool Chat::wait_for_server() {
+  constexpr std::array<const char*, 10> kFrames = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
+  constexpr auto kAbsentMax = std::chrono::seconds(3);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto waited = [&] { return std::chrono::steady_clock::now() - begin; };
+  bool spun = false;
+  ServerHealth health = ServerHealth::kAbsent;
+  for (std::size_t i = 0;; ++i) {
+    // The spinner turns faster than the server is asked.
+    if (i % 2 == 0) health = client_.health();
+    if (health == ServerHealth::kReady || health == ServerHealth::kDraining) break;
+    if (health == ServerHealth::kAbsent && waited() > kAbsentMax) break;
+    if (waited() > std::chrono::seconds(flags_.wait_seconds)) break;
+    if (terminal_) {
+      const char* what = health == ServerHealth::kLoading ? "the server is loading its model" : "waiting for the server";
+      fmt::print("\r\x1b[2m{} {}\x1b[0m\x1b[K", kFrames[i % kFrames.size()], what);
+      std::fflush(stdout);
+      spun = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(80));
+  }
+  if (spun) fmt::print("\r\x1b[K");
+  if (health == ServerHealth::kReady) return true;
+  const char* why = health == ServerHealth::kDraining ? "is stopping"
+                    : health == ServerHealth::kLoading ? "is still loading its model; try again later"
+                                                       : "does not answer: start one with `loci serve default`";
+  fmt::print(stderr, "loci chat: the server at {} {}\n", flags_.url, why);
+  return false;
+}
+
+std::optional<std::string> Chat::read_message(LineReader& reader) {
+  std::optional<std::string> line = reader.read("> ");
+  while (line && line->ends_with('\\')) {
+    line->back() = '\n';
+    const std::optional<std::string> more = reader.read(". ");
+    if (!more) break;
+    *line += *more;
+  }
+  return line;
+}
+
+bool Chat::handle_command(const std::string& line) {
+  const std::string name = line.substr(0, line.find(' '));
+  const std::string rest = name.size() < line.size() ? line.substr(name.size() + 1) : "";
+  if (name == "/quit" || name == "/exit") return false;
+  if (name == "/help") {
+    fmt::print("{}", kHelp);
+  } else if (name == "/reset") {
+    reset();
+    fmt::print("{}\n", dim("the conversation is forgotten"));
+  } else if (name == "/system") {
+    system_ = rest;
+    reset();
+    fmt::print("{}\n", dim(rest.empty() ? "a new conversation without a system's message"
+                                        : "a new conversation with that system's message"));
+  } else {
+    fmt::print("{}\n", dim(fmt::format("there is no {}; /help lists what there is", name)));
+  }
+  std::fflush(stdout);
+  return true;
+}
+
+std::string Chat::request_body() const {
+  nlohmann::json body = {{"messages", messages_}, {"stream", true}, {"stream_options", {{"include_usage", true}}},
+                         {"temperature", flags_.temperature}, {"top_p", flags_.top_p}};
+  if (flags_.max_tokens) body["max_tokens"] = *flags_.max_tokens;
+  if (flags_.seed) body["seed"] = *flags_.seed;
+  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void Chat::turn(const std::string& message) {
+  messages_.push_back({{"role", "user"}, {"content", message}});
+  ChatStream stream([](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  });
+  const ChatClient::Outcome outcome = client_.chat(request_body(), stream);
+  if (!stream.text().empty() && !stream.text().ends_with('\n')) fmt::print("\n");
+  if (!outcome.status.ok()) {
+    std::fflush(stdout);
+    fmt::print(stderr, "loci chat: {}\n", outcome.status.message());
+    failed_ = true;
+  }
+  // What was said stays said, also where it was cut short; a turn without any reply is taken back.
+  if (stream.text().empty() && (outcome.interrupted || !outcome.status.ok())) messages_.erase(messages_.size() - 1);
+  else messages_.push_back({{"role", "assistant"}, {"content", stream.text()}});
+  if (outcome.status.ok()) print_status(stream, outcome);
+  std::fflush(stdout);
+}
+
+void Chat::print_status(const ChatStream& stream, const ChatClient::Outcome& outcome) const {
+  std::string line;
+  const auto add = [&](const std::string& part) { line += (line.empty() ? "" : " · ") + part; };
+  if (outcome.interrupted) add("interrupted");
+  if (const std::uint64_t tokens = stream.completion_tokens(); tokens > 0) {
+    add(fmt::format("{} tokens", format_count(tokens)));
+    const Nanos rest = outcome.duration - outcome.first_text.value_or(0);
+    if (tokens > 1 && rest > 0) add(fmt::format("{:.1f} tokens/s", static_cast<double>(tokens - 1) * 1e9 / static_cast<double>(rest)));
+  }
+  if (stream.prompt_tokens()) {
+    add(fmt::format("{} of {} prompt tokens cached", format_count(stream.cached_tokens()), format_count(*stream.prompt_tokens())));
+  }
+  if (outcome.first_text) add(fmt::format("first token after {}", format_duration(*outcome.first_text)));
+  if (stream.finish_reason() == "length") add("cut off by the limit of tokens");
+  if (line.empty()) return;
+  // From a pipe the reply alone goes to standard output.
+  if (terminal_) fmt::print("{}\n\n", dim(line));
+  else fmt::print(stderr, "[{}]\n", line);
+}
+
+int Chat::run() {
+  if (!wait_for_server()) return 1;
+  if (terminal_) fmt::print("{}\n\n", dim(fmt::format("{} · /help lists the commands", flags_.url)));
+  LineReader reader(terminal_, chat_history_path());
+  while (const std::optional<std::string> message = read_message(reader)) {
+    if (message->find_first_not_of(" \t\n") == std::string::npos) continue;
+    if (message->starts_with('/') ? !handle_command(*message) : (turn(*message), false)) break;
+  }
+  if (terminal_) fmt::print("\n");
+  return failed_ && !terminal_ ? 1 : 0;
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("chat", "talk with a model that a server serves");
+  auto flags = std::make_shared<ChatFlags>();
+  command->add_option("URL", flags->url, "where the server is")->capture_default_str();
+  command->add_option("--system", flags->system, "the system's message");
+  command->add_option("--temperature", flags->temperature, "0: always the likeliest token")
+      ->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--top-p", flags->top_p, "share of the likeliest tokens to draw from")
+      ->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command->add_option("--max-tokens", flags->max_tokens, "longest reply")->check(CLI::PositiveNumber);
+  command->add_option("--seed", flags->seed, "the same seed gives the same replies");
+  command->add_option("--wait", flags->wait_seconds, "seconds to wait while the server loads")->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  loci chat\n"
+      "  loci chat http://127.0.0.1:9000 --system 'Answer in one sentence.'\n"
+      "  echo 'What is the capital of France?' | loci chat --temperature 0");
+  command->callback([flags, &exit_code] {
+    Result<ServerAddress> address = parse_server_url(flags->url);
+    if (!address.ok()) {
+      fmt::print(stderr, "loci chat: {}\n", address.status().message());
+      exit_code = 2;
+      return;
+    }
+    exit_code = Chat(*flags, std::move(*address)).run();
+  });
+}
+
+}  // namespace loci

@@ -1,0 +1,18 @@
+// The subcommands of the binary. Each function adds one to `app`; when the command line names it, its
+// callback runs it and sets `exit_code`.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace loci {
+
+inline constexpr const char* kVersion = LOCI_VERSION;
+
+void add_serve_command(CLI::App& app, int& exit_code);
+void add_chat_command(CLI::App& app, int& exit_code);
+void add_inspect_command(CLI::App& app, int& exit_code);
+void add_replay_command(CLI::App& app, int& exit_code);
+
+}  // namespace loci

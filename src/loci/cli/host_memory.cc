@@ -1,0 +1,121 @@
+#include "loci/cli/host_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "loci/base/units.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
+
+std::optional<std::string> read_text(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::optional<std::uint64_t> parse_number(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  std::uint64_t value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (parsed.ec != std::errc()) return std::nullopt;
+  return value;
+}
+
+// The number behind `key` at the beginning of a line.
+std::optional<std::uint64_t> find_number(const std::string& text, std::string_view key) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(key)) return parse_number(std::string_view(line).substr(key.size()));
+  }
+  return std::nullopt;
+}
+
+// What one control group leaves: its limit less what its processes hold. Files that were read and are
+// not in use count as free: the kernel gives them up first.
+std::optional<std::uint64_t> group_available(const std::string& folder) {
+  const auto limit_text = read_text(folder + "/memory.max");
+  const auto current_text = read_text(folder + "/memory.current");
+  if (!limit_text || !current_text) return std::nullopt;
+  const auto limit = parse_number(*limit_text);  // "max": none
+  const auto current = parse_number(*current_text);
+  if (!limit || !current) return std::nullopt;
+  const std::string stat = read_text(folder + "/memory.stat").value_or("");
+  const std::uint64_t reclaimable = find_number(stat, "inactive_file ").value_or(0);
+  const std::uint64_t held = *current - std::min(*current, reclaimable);
+  return *limit - std::min(*limit, held);
+}
+
+// The group's path: "0::/user.slice/x.scope".
+std::string own_group(const std::string& root) {
+  const std::string text = read_text(root + "/proc/self/cgroup").value_or("");
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("0::")) return line.substr(3);
+  }
+  return "/";
+}
+
+}  // namespace
+
+Result<HostMemory> read_host_memory(const std::string& root) {
+  const std::string meminfo = read_text(root + "/proc/meminfo").value_or("");
+  const auto kib = find_number(meminfo, "MemAvailable:");
+  if (!kib) {
+    return Status(StatusCode::kUnavailable, "this machine does not tell its available memory; give --device-memory",
+                  "--device-memory");
+  }
+  HostMemory memory{.available_bytes = *kib * 1024, .limited_by = "the machine"};
+  // A limit may stand at any level above the process.
+  std::string group = own_group(root);
+  for (;;) {
+    if (group == "/") group.clear();
+    const auto available = group_available(root + "/sys/fs/cgroup" + group);
+    if (available && *available < memory.available_bytes) {
+      memory = {.available_bytes = *available, .limited_by = "control group " + (group.empty() ? "/" : group)};
+    }
+    if (group.empty()) return memory;
+    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+  }
+}
+
+Result<PoolSize> size_pool(const PoolRequest& request) {
+  constexpr std::uint64_t kBlocksMax = std::numeric_limits<std::uint32_t>::max();
+  if (request.wanted_bytes) {
+    const std::uint64_t blocks = *request.wanted_bytes / request.block_bytes;
+    if (blocks < 2) {
+      return invalid_argument(fmt::format("expected room for at least two blocks of {}; got {}",
+                                          format_bytes(request.block_bytes), format_bytes(*request.wanted_bytes)),
+                              "--device-memory");
+    }
+    return PoolSize{.blocks = static_cast<std::uint32_t>(std::min(blocks, kBlocksMax)), .reason = "--device-memory"};
+  }
+  const std::uint64_t margin = std::max(kGib, request.available_bytes / 10);
+  const bool ample = request.available_bytes > 2 * margin;
+  const std::uint64_t usable = ample ? request.available_bytes - margin : request.available_bytes / 2;
+  const std::uint64_t context_blocks = (request.context_tokens + request.block_tokens - 1) / request.block_tokens;
+  const std::uint64_t cap = std::min(kBlocksMax, 4 * context_blocks * request.max_running);
+  const std::uint64_t blocks = std::min(usable / request.block_bytes, cap);
+  if (blocks < 2) {
+    return invalid_argument(fmt::format("only {} of memory are available, less than two blocks of {}: free some, or "
+                                        "give --device-memory",
+                                        format_bytes(request.available_bytes), format_bytes(request.block_bytes)),
+                            "--device-memory");
+  }
+  const std::string reason = blocks == cap ? "four times what --max-running requests can hold"
+                             : ample ? fmt::format("{} available less {}", format_bytes(request.available_bytes),
+                                                   format_bytes(margin))
+                                     : fmt::format("half of the {} available", format_bytes(request.available_bytes));
+  return PoolSize{.blocks = static_cast<std::uint32_t>(blocks), .reason = reason};
+}
+
+}  // namespace loci

@@ -1,0 +1,42 @@
+// How much memory this process may still take, and how much of it the state's pool gets by default.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+struct HostMemory {
+  std::uint64_t available_bytes = 0;  // without swapping, within the limits of the control groups
+  std::string limited_by;             // "the machine" or the control group that is narrower
+};
+
+// Reads /proc/meminfo and control groups (version 2) under `root` ("" but in tests).
+// Errors: kUnavailable where the machine does not tell.
+Result<HostMemory> read_host_memory(const std::string& root);
+
+struct PoolRequest {
+  std::optional<std::uint64_t> wanted_bytes;  // --device-memory
+  std::uint64_t available_bytes = 0;          // after the weights were loaded
+  std::uint64_t block_bytes = 0;
+  std::uint32_t block_tokens = 0;
+  std::uint32_t context_tokens = 0;
+  std::uint32_t max_running = 0;
+};
+
+struct PoolSize {
+  std::uint32_t blocks = 0;
+  std::string reason;  // for people: where the size comes from
+};
+
+// Wanted: as many whole blocks as fit. Otherwise what is available less a margin of a tenth, at least
+// 1 GiB (where that leaves nothing: half of it), but no more than four times what the most running
+// requests could hold at once: a pool is touched page by page as it fills, so its size costs nothing
+// until then.
+// Errors: kInvalidArgument where not even two blocks fit.
+Result<PoolSize> size_pool(const PoolRequest& request);
+
+}  // namespace loci

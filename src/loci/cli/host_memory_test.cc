@@ -1,0 +1,89 @@
+#include "loci/cli/host_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
+
+// A made-up machine's /proc and /sys.
+class HostMemoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = testing::TempDir() + "host_memory_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(root_);
+    write("/proc/meminfo", "MemTotal:       33554432 kB\nMemFree: 1 kB\nMemAvailable:   16777216 kB\n");
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text;
+  }
+  std::string root_;
+};
+
+TEST_F(HostMemoryTest, IsWhatTheMachineHas) {
+  const Result<HostMemory> memory = read_host_memory(root_);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(memory.value().available_bytes, 16 * kGib);
+  EXPECT_EQ(memory.value().limited_by, "the machine");
+}
+
+TEST_F(HostMemoryTest, ObeysTheNarrowestControlGroup) {
+  write("/proc/self/cgroup", "0::/a/b\n");
+  write("/sys/fs/cgroup/a/memory.max", std::to_string(4 * kGib) + "\n");
+  write("/sys/fs/cgroup/a/memory.current", std::to_string(3 * kGib) + "\n");
+  write("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file " + std::to_string(1 * kGib) + "\n");
+  write("/sys/fs/cgroup/a/b/memory.max", "max\n");
+  write("/sys/fs/cgroup/a/b/memory.current", "100\n");
+  const Result<HostMemory> memory = read_host_memory(root_);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(memory.value().available_bytes, 2 * kGib);
+  EXPECT_EQ(memory.value().limited_by, "control group /a");
+}
+
+TEST_F(HostMemoryTest, AGroupOverItsLimitLeavesNothing) {
+  write("/proc/self/cgroup", "0::/\n");
+  write("/sys/fs/cgroup/memory.max", "100\n");
+  write("/sys/fs/cgroup/memory.current", "200\n");
+  EXPECT_EQ(read_host_memory(root_).value().available_bytes, 0u);
+}
+
+TEST_F(HostMemoryTest, SaysWhatToDoWhereNothingIsKnown) {
+  std::filesystem::remove_all(root_);
+  EXPECT_EQ(read_host_memory(root_).status().field(), "--device-memory");
+}
+
+PoolRequest request(std::uint64_t available) {
+  return {.wanted_bytes = {}, .available_bytes = available, .block_bytes = 1 << 20, .block_tokens = 32,
+          .context_tokens = 8192, .max_running = 64};
+}
+
+TEST(SizePool, LeavesAMargin) {
+  EXPECT_EQ(size_pool(request(16 * kGib)).value().blocks, (16 * kGib - 16 * kGib / 10) >> 20);
+  EXPECT_EQ(size_pool(request(4 * kGib)).value().blocks, (3 * kGib) >> 20);
+  EXPECT_EQ(size_pool(request(1 * kGib)).value().blocks, (kGib / 2) >> 20);
+  EXPECT_EQ(size_pool(request(1 << 20)).status().field(), "--device-memory");
+}
+
+TEST(SizePool, IsCappedAtWhatCouldBeUsed) {
+  PoolRequest few = request(1000 * kGib);
+  few.max_running = 1;
+  few.context_tokens = 33;
+  EXPECT_EQ(size_pool(few).value().blocks, 8u);
+}
+
+TEST(SizePool, GivesWhatIsWanted) {
+  PoolRequest wanted = request(0);
+  wanted.wanted_bytes = (10 << 20) + 5;
+  EXPECT_EQ(size_pool(wanted).value().blocks, 10u);
+  wanted.wanted_bytes = 1 << 20;
+  EXPECT_EQ(size_pool(wanted).status().field(), "--device-memory");
+}
+
+}  // namespace
+}  // namespace loci

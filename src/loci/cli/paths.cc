@@ -1,0 +1,35 @@
+#include "loci/cli/paths.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "loci/model/default_model.h"
+
+namespace loci {
+namespace {
+
+std::string base_folder(const char* variable, const char* below_home) {
+  if (const char* folder = std::getenv(variable); folder != nullptr && folder[0] == '/') return folder;
+  const char* home = std::getenv("HOME");
+  return std::string(home != nullptr ? home : ".") + "/" + below_home;
+}
+
+}  // namespace
+
+std::string chat_history_path() { return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/history"; }
+
+Result<std::string> resolve_model(const std::string& model) {
+  const bool is_default = model == "default";
+  const std::string path = is_default ? default_model_path() : model;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) return path;
+  if (is_default) return not_found(fmt::format("the default model is not at {}: fetch it with `make model`", path));
+  if (std::filesystem::is_directory(path, error)) {
+    return not_found(fmt::format("{} is a folder; give a GGUF file or `default`", path));
+  }
+  return not_found(fmt::format("there is no file {}; give a GGUF file or `default`", path));
+}
+
+}  // namespace loci

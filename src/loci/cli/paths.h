@@ -1,0 +1,17 @@
+// Where files of the user are (XDG base directories).
+#pragma once
+
+#include <string>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+// $XDG_STATE_HOME or ~/.local/state, with /loci/history
+std::string chat_history_path();
+
+// The file behind a command's MODEL: `default` or a path.
+// Errors: kNotFound, saying what to do.
+Result<std::string> resolve_model(const std::string& model);
+
+}  // namespace loci

@@ -1,0 +1,215 @@
+// `loci serve MODEL`. The network answers (503) before the model is loaded; a first SIGINT or SIGTERM
+// drains, a second one stops at once.
+#include <fmt/format.h>
+#include <sodium.h>
+#include <spdlog/async.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "loci/base/units.h"
+#include "loci/cli/commands.h"
+#include "loci/cli/host_memory.h"
+#include "loci/cli/paths.h"
+#include "loci/cli/serve_flags.h"
+#include "loci/cli/serve_report.h"
+#include "loci/engine/engine.h"
+#include "loci/model/model.h"
+#include "loci/serve/api.h"
+#include "loci/serve/server.h"
+
+namespace loci {
+namespace {
+
+// The network thread logs too, and must not wait for whoever reads standard error.
+std::shared_ptr<spdlog::logger> make_logger(const std::string& level) {
+  spdlog::init_thread_pool(8192, 1);
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  auto log = std::make_shared<spdlog::async_logger>("loci", std::move(sink), spdlog::thread_pool(),
+                                                    spdlog::async_overflow_policy::overrun_oldest);
+  log->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  log->set_level(spdlog::level::from_str(level));
+  log->flush_on(spdlog::level::info);
+  return log;
+}
+
+// As many connections as the system lets us have.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// SIGINT and SIGTERM, taken by waiting for them. Blocked before any thread starts, so that every thread
+// inherits it.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+  bool arrived_within(std::chrono::milliseconds time) const {
+    const timespec wait{.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1'000'000};
+    return sigtimedwait(&set_, nullptr, &wait) > 0;
+  }
+
+ private:
+  sigset_t set_{};
+};
+
+// Everything that serves, in the order in which it must be taken down.
+struct Serving {
+  SystemClock clock;
+  std::shared_ptr<spdlog::logger> log;
+  ServeMetrics metrics{kVersion};
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Engine> engine;
+  ServedModel served;
+  std::unique_ptr<HttpServer> server;
+  std::unique_ptr<WorkerPool> workers;
+  std::unique_ptr<Api> api;
+
+  ~Serving() {
+    if (server) server->stop(0);
+    workers.reset();
+    server.reset();
+    engine.reset();
+  }
+};
+
+Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
+  LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.model));
+  LOCI_ASSIGN_OR_RETURN(Model model, load_model(path));
+  serving.model = std::make_unique<Model>(std::move(model));
+  const ModelSpec& spec = serving.model->spec;
+  const std::uint32_t context = flags.context_tokens == 0 ? spec.context_length : flags.context_tokens;
+  if (context < 2 || context > spec.context_length) {
+    return invalid_argument(fmt::format("expected from 2 to {}, the tokens that the model was trained for; got {}",
+                                        spec.context_length, context), "--context");
+  }
+  const CpuBackendOptions cpu{.threads = flags.threads, .instruction_set = flags.instruction_set};
+  LOCI_ASSIGN_OR_RETURN(serving.backend, make_cpu_backend(spec, cpu));
+  const BackendInfo& info = serving.backend->info();
+
+  PoolRequest pool{.wanted_bytes = flags.device_memory, .block_bytes = info.block_bytes, .block_tokens = kBlockTokens,
+                   .context_tokens = context, .max_running = flags.max_running};
+  if (!pool.wanted_bytes) {
+    LOCI_ASSIGN_OR_RETURN(const HostMemory memory, read_host_memory(""));
+    pool.available_bytes = memory.available_bytes;
+  }
+  LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_pool(pool));
+  LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(size.blocks));
+
+  EngineOptions options;
+  options.core = {.block_count = size.blocks, .layers = spec.layer_count(), .context_tokens = context,
+                  .max_batch_tokens = flags.max_batch_tokens, .max_running = flags.max_running,
+                  .max_queued = flags.max_queued, .model_fingerprint = spec.fingerprint,
+                  .eviction = flags.eviction, .seed = flags.seed};
+  if (sodium_init() < 0) return internal_error("the system gives no random numbers");
+  randombytes_buf(options.core.chain_secret.data(), options.core.chain_secret.size());
+  options.event_log_path = flags.event_log;
+  LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(options, *serving.backend, serving.clock));
+
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  serving.served = {.model = serving.model.get(), .engine = serving.engine.get(), .backend = info,
+                    .context_tokens = context,
+                    .loaded_at = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+                    .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
+                                               spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
+  return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
+}
+
+// Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.
+Result<LoadedConfiguration> load_or_leave(const ServeFlags& flags, Serving& serving, const StopSignals& signals) {
+  auto loading = std::async(std::launch::async, [&] { return load(flags, serving); });
+  while (loading.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
+    if (signals.arrived_within(std::chrono::milliseconds(20))) {
+      fmt::print(stderr, "loci: stopped while loading\n");
+      std::_Exit(0);
+    }
+  }
+  return loading.get();
+}
+
+// Returns the exit code.
+int drain_and_stop(const ServeFlags& flags, Serving& serving, const StopSignals& signals) {
+  serving.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
+                    format_duration(flags.drain_timeout));
+  serving.api->set_draining();
+  serving.engine->drain(flags.drain_timeout);
+  while (!serving.engine->wait_drained(0)) {
+    if (!signals.arrived_within(std::chrono::milliseconds(20))) continue;
+    serving.log->warn("stopping at once");
+    serving.server->stop(0);
+    return 1;
+  }
+  // What the engine has said is on its way to the clients.
+  serving.server->stop(5 * kNanosPerSecond);
+  serving.log->info("stopped");
+  return 0;
+}
+
+int report(const Status& status) {
+  const std::string field = status.field().empty() ? "" : status.field() + ": ";
+  fmt::print(stderr, "loci serve: {}{}\n", field, status.message());
+  return 1;
+}
+
+int run_serve(const ServeFlags& flags) {
+  const StopSignals signals;
+  raise_descriptor_limit();
+  Serving serving;
+  serving.log = make_logger(flags.log_level);
+  serving.workers = std::make_unique<WorkerPool>(flags.workers);
+  serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
+  serving.api = std::make_unique<Api>(ApiOptions{.cors_origin = flags.cors_origin, .time_limit = flags.request_timeout},
+                                      *serving.workers, serving.metrics, serving.clock, serving.log);
+  Api& api = *serving.api;
+  if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); }); !status.ok()) {
+    return report(status);
+  }
+  const Nanos begin = serving.clock.now();
+  const Result<LoadedConfiguration> loaded = load_or_leave(flags, serving, signals);
+  if (!loaded.ok()) return report(loaded.status());
+  api.set_ready(serving.served);
+  fmt::print("{}", describe_configuration(flags, *loaded, serving.served));
+  fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served, serving.clock.now() - begin));
+  std::fflush(stdout);
+  while (!signals.arrived_within(std::chrono::milliseconds(60'000))) {
+  }
+  return drain_and_stop(flags, serving, signals);
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("serve", "serve a model over HTTP (the API of OpenAI)");
+  auto flags = std::make_shared<ServeFlags>();
+  add_serve_flags(*command, *flags);
+  command->footer(
+      "Examples:\n"
+      "  loci serve default\n"
+      "  loci serve model.gguf --port 9000 --threads 4 --device-memory 8GiB\n"
+      "  loci serve default --host 0.0.0.0 --max-running 16 --log-level debug\n"
+      "  loci serve default --event-log events.bin      then: loci replay events.bin");
+  command->callback([flags, &exit_code] {
+    exit_code = run_serve(*flags);
+    spdlog::shutdown();
+  });
+}
+
+}  // namespace loci

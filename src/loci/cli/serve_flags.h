@@ -1,0 +1,41 @@
+// What `loci serve` can be told.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/serve/server.h"
+
+namespace CLI {
+class App;
+}
+
+namespace loci {
+
+struct ServeFlags {
+  std::string model = "default";
+  HttpServer::Options http;
+  std::string cors_origin = "*";
+  std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;
+  Nanos drain_timeout = 30 * kNanosPerSecond;
+  unsigned workers = 1;
+
+  std::uint32_t threads = 0;                 // 0: one for each physical core
+  std::optional<InstructionSet> instruction_set;
+  std::optional<std::uint64_t> device_memory;
+  std::uint32_t context_tokens = 0;          // 0: the model's
+  std::uint32_t max_batch_tokens = 512;
+  std::uint32_t max_running = 64;
+  std::uint32_t max_queued = 256;
+  std::string eviction = "lru";
+  std::uint64_t seed = 0;
+  std::string event_log;
+  std::string log_level = "info";
+};
+
+// Adds the flags to the subcommand; a value that is wrong is refused while the command line is parsed.
+void add_serve_flags(CLI::App& command, ServeFlags& flags);
+
+}  // namespace loci

@@ -1,0 +1,24 @@
+// What `loci serve` prints at start: the configuration in effect, for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "loci/base/clock.h"
+#include "loci/cli/serve_flags.h"
+#include "loci/serve/served_model.h"
+
+namespace loci {
+
+struct LoadedConfiguration {
+  CoreConfig core;
+  BackendInfo backend;
+  std::string pool_reason;
+};
+
+std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,
+                                   const ServedModel& served);
+// The address, and a request to try.
+std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served, Nanos loading);
+
+}  // namespace loci

@@ -1,0 +1,86 @@
+// What a step costs: decodes alone, and admission of a prompt that the index knows.
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core.h"
+
+namespace loci {
+namespace {
+
+CoreConfig config_of(std::uint32_t blocks) {
+  CoreConfig config;
+  config.block_count = blocks;
+  config.layers = 30;
+  config.context_tokens = 1 << 20;
+  config.max_batch_tokens = 8192;
+  return config;
+}
+
+std::vector<TokenId> prompt_of(std::uint32_t seed, std::size_t count) {
+  std::vector<TokenId> tokens;
+  for (std::size_t i = 0; i < count; ++i) {
+    tokens.push_back(TokenId(static_cast<std::uint32_t>((i * 2654435761u) ^ (seed * 40503u)) % 49152));
+  }
+  return tokens;
+}
+
+PassDone done(const Plan& plan) {
+  PassDone event{plan.pass->id, {}};
+  for (const SpanPlan& span : plan.spans) {
+    SpanOutcome outcome;
+    if (span.sample) outcome.sample = TokenId(static_cast<std::uint32_t>(span.request.value));
+    event.spans.push_back(outcome);
+  }
+  return event;
+}
+
+// One step that ends a pass of `batch` decodes and plans the next; contexts of `context` tokens.
+void step_decodes(benchmark::State& state) {
+  const auto batch = static_cast<std::uint32_t>(state.range(0));
+  const auto context = static_cast<std::size_t>(state.range(1));
+  Core core = Core::make(config_of(200'000)).value();
+  Plan plan;
+  Nanos now = 0;
+  for (std::uint32_t i = 1; i <= batch; ++i) {
+    Plan next = core.step(now, Arrival{RequestId(i), "g", prompt_of(i, context), 1u << 30, 0, {}, kNever});
+    if (next.pass) plan = std::move(next);
+  }
+  while (core.stats().running < batch || plan.spans.size() < batch ||
+         plan.pass->spans[0].tokens.size() != 1) {
+    plan = core.step(++now, done(plan));
+  }
+  for (auto _ : state) {
+    const PassDone event = done(plan);
+    plan = core.step(++now, event);
+  }
+  if (plan.spans.size() != batch) state.SkipWithError("the batch has changed");
+}
+// (Contexts grow by one token a step: few enough steps that they stay about as long.)
+BENCHMARK(step_decodes)->Iterations(2000)->Args({1, 500})->Args({8, 500})->Args({8, 8000})->Args({64, 500});
+
+// An arrival whose whole prompt but the end is in the index, and its end.
+void admit_known_prompt(benchmark::State& state) {
+  const auto tokens = static_cast<std::size_t>(state.range(0));
+  Core core = Core::make(config_of(200'000)).value();
+  const std::vector<TokenId> prompt = prompt_of(1, tokens);
+  std::uint64_t id = 0;
+  Nanos now = 0;
+  const auto serve = [&] {
+    Plan plan = core.step(++now, Arrival{RequestId(++id), "g", prompt, 1, 0, {}, kNever});
+    while (plan.pass) plan = core.step(++now, done(plan));
+  };
+  serve();
+  for (auto _ : state) serve();
+  state.counters["per_block"] =
+      benchmark::Counter(static_cast<double>(tokens / kBlockTokens),
+                         benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(admit_known_prompt)->Arg(512)->Arg(8000);
+
+}  // namespace
+}  // namespace loci
+
+BENCHMARK_MAIN();

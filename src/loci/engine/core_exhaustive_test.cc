@@ -1,0 +1,82 @@
+// Every small world: all sequences of a few arrivals, ends of passes and cancels, with prompts over two
+// letters whose lengths straddle blocks, in pools of a few blocks. LOCI_WORLD_DEPTH=N lets N events
+// happen before the world only finishes what is there (the default takes seconds, each more about ten
+// times as long).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core_world.h"
+
+namespace loci {
+namespace {
+
+// Goes through all sequences of choices, depth first.
+class Enumeration {
+ public:
+  Chooser chooser() {
+    next_ = 0;
+    return [this](std::uint64_t bound) {
+      if (next_ == taken_.size()) taken_.emplace_back(0, bound);
+      return taken_[next_++].first;
+    };
+  }
+  // False: that was the last sequence.
+  bool advance() {
+    while (!taken_.empty() && taken_.back().first + 1 == taken_.back().second) taken_.pop_back();
+    if (taken_.empty()) return false;
+    ++taken_.back().first;
+    return true;
+  }
+
+ private:
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> taken_;  // choice, bound
+  std::size_t next_ = 0;
+};
+
+std::vector<TokenId> letters(std::size_t a, std::size_t b) {
+  std::vector<TokenId> tokens(a, TokenId(0));
+  tokens.insert(tokens.end(), b, TokenId(1));
+  return tokens;
+}
+
+std::uint64_t run_all(WorldOptions options) {
+  Enumeration enumeration;
+  std::uint64_t worlds = 0;
+  do {
+    World(options, enumeration.chooser()).run();
+    ++worlds;
+  } while (enumeration.advance());
+  return worlds;
+}
+
+TEST(CoreExhaustive, EverySmallWorldKeepsItsPromises) {
+  const char* depth = std::getenv("LOCI_WORLD_DEPTH");
+  WorldOptions options;
+  options.events = depth == nullptr ? 4 : static_cast<std::uint32_t>(std::atoi(depth));
+  options.vocabulary = 2;
+  options.live_max = 4;
+  options.new_tokens_max = 3;
+  options.prompts = {letters(1, 0), letters(31, 1), letters(33, 0), letters(40, 24), letters(32, 31)};
+  std::uint64_t worlds = 0;
+  for (const std::uint32_t blocks : {1u, 2u, 3u, 5u}) {
+    for (const char* eviction : {"lru", "fifo", "random"}) {
+      for (const std::uint32_t batch : {5u, 100u}) {
+        options.config.block_count = blocks;
+        options.config.layers = 1;
+        options.config.context_tokens = blocks * kBlockTokens;
+        options.config.max_batch_tokens = batch;
+        options.config.max_queued = 4;
+        options.config.eviction = eviction;
+        worlds += run_all(options);
+      }
+    }
+  }
+  EXPECT_GT(worlds, 10'000u);
+  RecordProperty("worlds", std::to_string(worlds));
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,206 @@
+#include "loci/engine/event_log.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/base/random.h"
+#include "loci/engine/core_world.h"
+#include "loci/engine/event_log_codec.h"
+
+namespace loci {
+namespace {
+
+std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void spill(const std::string& path, const std::string& bytes) {
+  std::filesystem::remove(path);  // some file systems flush a file that is rewritten
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+class EventLog : public testing::Test {
+ protected:
+  EventLog() {
+    path_ =
+        (std::filesystem::temp_directory_path() / ("loci-event-log-" + std::to_string(::getpid()) + ".log"))
+            .string();
+  }
+  ~EventLog() override { std::filesystem::remove(path_); }
+
+  // The events of a random world, run and logged.
+  std::uint64_t write_log(std::uint64_t seed, std::uint32_t events_max = 400) {
+    const Chooser choose = [random = Random(seed)](std::uint64_t b) mutable { return random.below(b); };
+    WorldOptions options = random_world(choose);
+    options.events = std::min(options.events, events_max);
+    options.config.chain_secret.fill(0x5a);
+    const WorldHistory history = World(options, choose).run();
+    Core core = Core::make(options.config).value();
+    EventLogWriter writer = EventLogWriter::create(path_, options.config).value();
+    for (const auto& [now, event] : history.events) {
+      EXPECT_TRUE(writer.append_event(now, event).ok());
+      EXPECT_TRUE(writer.append_plan(core.step(now, event)).ok());
+    }
+    return history.events.size();
+  }
+
+  std::string path_;
+};
+
+TEST_F(EventLog, ReplaysToTheSamePlans) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const std::uint64_t steps = write_log(seed);
+    const auto report = replay(path_);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report->steps, steps);
+    EXPECT_EQ(report->compared, steps);
+    EXPECT_FALSE(report->truncated);
+  }
+}
+
+TEST_F(EventLog, IsForItsOwnerAndHoldsNoSecret) {
+  write_log(1);
+  const auto permissions = std::filesystem::status(path_).permissions();
+  EXPECT_EQ(permissions, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_EQ(slurp(path_).find(std::string(32, 0x5a)), std::string::npos);
+}
+
+TEST_F(EventLog, NamesTheFirstPlanThatDiffers) {
+  // A log whose third plan is another one's.
+  CoreConfig config;
+  config.block_count = 8;
+  config.layers = 1;
+  config.context_tokens = 100;
+  Core core = Core::make(config).value();
+  EventLogWriter writer = EventLogWriter::create(path_, config).value();
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    const Arrival arrival{RequestId(i), "g", {TokenId(1)}, 1, 0, {}, kNever};
+    ASSERT_TRUE(writer.append_event(0, arrival).ok());
+    Plan plan = core.step(0, arrival);
+    if (i == 3) plan.wake_at = 12345;
+    ASSERT_TRUE(writer.append_plan(plan).ok());
+  }
+  const Status status = replay(path_).status();
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_EQ(status.message().rfind("step 3: the replayed plan differs", 0), 0u) << status.message();
+}
+
+TEST_F(EventLog, ATruncatedTailReplaysUpToTheLastWholeRecord) {
+  const std::uint64_t steps = write_log(7, 30);
+  const std::string whole = slurp(path_);
+  std::uint64_t last_steps = 0, truncated = 0;
+  for (std::size_t size = 0; size < whole.size(); size += 1 + size / 64) {
+    spill(path_, whole.substr(0, size));
+    const auto report = replay(path_);
+    if (!report.ok()) {
+      ASSERT_EQ(report.status().code(), StatusCode::kDataLoss);
+      ASSERT_EQ(last_steps, 0u) << "only a head that is cut is refused";
+      continue;
+    }
+    ASSERT_GE(report->steps, last_steps);
+    last_steps = report->steps;
+    truncated += report->truncated;
+  }
+  EXPECT_GT(last_steps, steps / 2);
+  EXPECT_GT(truncated, 0u);
+  spill(path_, whole.substr(0, whole.size() - 1));
+  EXPECT_EQ(replay(path_)->steps, steps) << "the last event is there, its plan is not";
+  EXPECT_EQ(replay(path_)->compared, steps - 1);
+}
+
+TEST_F(EventLog, RefusesDamage) {
+  write_log(7, 20);
+  const std::string whole = slurp(path_);
+  Random random(1);
+  for (std::size_t at = 0; at < whole.size(); at += 1 + random.below(1 + at / 32)) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 + random.below(255)));
+    spill(path_, damaged);
+    const auto report = replay(path_);
+    ASSERT_FALSE(report.ok()) << "byte " << at;
+    ASSERT_EQ(report.status().code(), StatusCode::kDataLoss) << report.status().to_string();
+  }
+}
+
+TEST_F(EventLog, RefusesEventsThatCannotHaveHappened) {
+  CoreConfig config;
+  config.block_count = 8;
+  config.layers = 1;
+  config.context_tokens = 100;
+  const Arrival arrival{RequestId(1), "g", {TokenId(1)}, 5, 0, {}, kNever};
+  // Each story's last event is impossible; the plans before it are right.
+  const std::vector<std::pair<std::vector<Event>, std::string>> stories = {
+      {{arrival, arrival}, "step 2: a request arrives that is there already"},
+      {{PassDone{OperationId(1), {}}}, "step 1: a pass ends that is not in flight"},
+      {{arrival, PassDone{OperationId(2), {SpanOutcome{true, TokenId(1)}}}},
+       "step 2: a pass ends that is not in flight"},
+      {{arrival, PassDone{OperationId(1), {}}}, "step 2: the pass has 1 spans, 0 end"},
+      {{arrival, PassDone{OperationId(1), {SpanOutcome{true, std::nullopt}}}},
+       "step 2: span 0 lacks the sample that was asked for"},
+  };
+  for (const auto& [story, message] : stories) {
+    {
+      EventLogWriter writer = EventLogWriter::create(path_, config).value();
+      Core core = Core::make(config).value();
+      for (std::size_t i = 0; i < story.size(); ++i) {
+        ASSERT_TRUE(writer.append_event(0, story[i]).ok());
+        if (i + 1 == story.size()) break;
+        ASSERT_TRUE(writer.append_plan(core.step(0, story[i])).ok());
+      }
+    }
+    const Status status = replay(path_).status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(status.message(), message);
+  }
+}
+
+TEST_F(EventLog, NamesAMissingOrForeignFile) {
+  EXPECT_EQ(replay(path_ + ".none").status().code(), StatusCode::kNotFound);
+  spill(path_, "GGUF and so on, a file of another kind");
+  EXPECT_EQ(replay(path_).status().field(), "magic");
+  EXPECT_EQ(EventLogWriter::create("/nonexistent/x.log", {}).status().code(), StatusCode::kUnavailable);
+}
+
+TEST(EventLogCodec, EveryEventSurvivesAndNoDamagedOneCrashes) {
+  const std::vector<Event> events = {
+      Arrival{RequestId(7), "group", {TokenId(1), TokenId(0xffffffff)}, 9, 2, {TokenId(3)}, 1234567890123},
+      Cancel{RequestId(8)},
+      PassDone{OperationId(9), {{true, TokenId(4)}, {false, std::nullopt}, {true, std::nullopt}}}, Tick{},
+      Drain{55}};
+  Random random(3);
+  for (const Event& event : events) {
+    std::string bytes;
+    encode_event(event, bytes);
+    const auto decoded = decode_event(bytes);
+    ASSERT_TRUE(decoded.ok());
+    std::string again;
+    encode_event(*decoded, again);
+    EXPECT_EQ(bytes, again);
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_FALSE(decode_event(bytes.substr(0, size)).ok());
+    }
+    EXPECT_FALSE(decode_event(bytes + "x").ok());
+    for (int i = 0; i < 2000; ++i) {
+      std::string damaged = bytes;
+      damaged[random.below(damaged.size())] = static_cast<char>(random.below(256));
+      if (const auto other = decode_event(damaged); other.ok()) {
+        again.clear();
+        encode_event(*other, again);
+        EXPECT_EQ(again, damaged) << "one encoding an event";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,36 @@
+// A request and a response of HTTP as the handlers see them, and the limits of a connection.
+#pragma once
+
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/base/clock.h"
+
+namespace loci {
+
+using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  HttpHeaders headers;
+};
+
+struct HttpLimits {
+  std::uint64_t body_bytes_max = std::uint64_t{8} << 20;
+  std::uint32_t header_bytes_max = 64 << 10;
+  std::size_t connections_max = 1024;
+  Nanos header_timeout = 10 * kNanosPerSecond;  // from a request's first byte (or the connection's start)
+  Nanos body_timeout = 60 * kNanosPerSecond;    // from the header's end
+  Nanos idle_timeout = 75 * kNanosPerSecond;    // between two requests
+  Nanos write_timeout = 60 * kNanosPerSecond;   // without the client taking anything
+};
+
+}  // namespace loci

@@ -1,0 +1,65 @@
+// What /metrics tells, in Prometheus' text format. Names start with loci_; units come last.
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/engine/core.h"
+
+namespace loci {
+
+// The engine's side of a scrape.
+struct EngineSnapshot {
+  CoreStats stats;
+  std::uint64_t block_bytes = 0;
+  std::uint32_t block_tokens = 0;
+  std::uint64_t weight_bytes = 0;
+};
+
+// Thread-safe.
+class ServeMetrics {
+ public:
+  explicit ServeMetrics(std::string_view version);
+
+  void request_done(std::string_view endpoint, int status, Nanos duration);
+  void queued(Nanos duration) { queue_seconds_->Observe(seconds(duration)); }
+  void first_token(Nanos duration) { first_token_seconds_->Observe(seconds(duration)); }
+  void next_token(Nanos duration) { inter_token_seconds_->Observe(seconds(duration)); }
+  void generation_done(Nanos duration, std::uint64_t prompt_tokens, std::uint64_t generated_tokens);
+  void client_left() { disconnects_->Increment(); }
+  void connections(std::size_t open) { connections_->Set(static_cast<double>(open)); }
+  void received(std::size_t bytes) { received_bytes_->Increment(static_cast<double>(bytes)); }
+  void sent(std::size_t bytes) { sent_bytes_->Increment(static_cast<double>(bytes)); }
+
+  // `engine` is absent until the model is loaded.
+  std::string scrape(const std::optional<EngineSnapshot>& engine);
+
+ private:
+  static double seconds(Nanos duration) { return static_cast<double>(duration) * 1e-9; }
+  prometheus::Histogram* histogram(const char* name, const char* help, double first, double factor, int count);
+
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>* requests_;
+  prometheus::Counter* disconnects_;
+  prometheus::Counter* received_bytes_;
+  prometheus::Counter* sent_bytes_;
+  prometheus::Gauge* connections_;
+  prometheus::Histogram* request_seconds_;
+  prometheus::Histogram* queue_seconds_;
+  prometheus::Histogram* first_token_seconds_;
+  prometheus::Histogram* inter_token_seconds_;
+  prometheus::Histogram* generation_seconds_;
+  prometheus::Histogram* prompt_tokens_;
+  prometheus::Histogram* generated_tokens_;
+};
+
+}  // namespace loci

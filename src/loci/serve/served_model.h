@@ -1,0 +1,23 @@
+// The model and engine that a server answers for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "loci/compute/backend.h"
+#include "loci/engine/engine.h"
+#include "loci/model/model.h"
+
+namespace loci {
+
+// Model and engine must outlive the server that uses them.
+struct ServedModel {
+  const Model* model = nullptr;
+  Engine* engine = nullptr;
+  BackendInfo backend;
+  std::uint32_t context_tokens = 0;  // the most that prompt and reply may hold together
+  std::int64_t loaded_at = 0;        // seconds since 1970
+  std::string fingerprint;           // of the model, for system_fingerprint
+};
+
+}  // namespace loci

@@ -1,0 +1,36 @@
+// Server-sent events: framing for the server, parsing for the client.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace loci {
+
+inline constexpr std::string_view kSseDone = "[DONE]";
+
+// One event: "data: ...\n\n". Line ends inside `data` become further data lines.
+std::string sse_event(std::string_view data);
+
+// Takes the stream in pieces of any size and gives the data of whole events. Understands LF, CRLF and
+// CR line ends, comments and several data lines; ignores other fields. Thread-compatible.
+class SseParser {
+ public:
+  explicit SseParser(std::size_t event_bytes_max = std::size_t{64} << 20) : event_bytes_max_(event_bytes_max) {}
+  std::vector<std::string> push(std::string_view piece);
+  // An event was larger than the bound: it and what follows is dropped.
+  bool overflowed() const { return overflowed_; }
+
+ private:
+  void end_line(std::vector<std::string>& out);
+
+  std::size_t event_bytes_max_;
+  std::string line_;
+  std::string data_;
+  bool has_data_ = false;
+  bool after_cr_ = false;
+  bool overflowed_ = false;
+};
+
+}  // namespace loci

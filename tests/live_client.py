@@ -1,0 +1,139 @@
+"""A server process and the clients that live_test.py needs; Python's standard library alone."""
+import http.client
+import json
+import re
+import socket
+import subprocess
+import tempfile
+
+
+class Reply:
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.text = response.read().decode("utf-8")
+
+    @property
+    def json(self):
+        return json.loads(self.text)
+
+
+def chat_body(text, **fields):
+    return {"messages": [{"role": "user", "content": text}], **fields}
+
+
+def greedy(text, **fields):
+    return chat_body(text, temperature=0, **fields)
+
+
+def read_all(connection):
+    data = b""
+    while piece := connection.recv(65536):
+        data += piece
+    return data
+
+
+def dechunk(body):
+    out = b""
+    while True:
+        size, _, body = body.partition(b"\r\n")
+        count = int(size, 16)
+        if count == 0:
+            return out
+        out, body = out + body[:count], body[count + 2:]
+
+
+def stream_events(connection):
+    """All events of a reply on a raw connection that closes at its end; the last must be [DONE]."""
+    head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    connection.close()
+    if b" 200 " not in head.split(b"\r\n")[0]:
+        raise AssertionError((head + body).decode("utf-8", "replace"))
+    events = [e.removeprefix("data: ") for e in dechunk(body).decode("utf-8").split("\n\n") if e]
+    if events[-1] != "[DONE]":
+        raise AssertionError(f"the stream ends with {events[-1]!r}")
+    return [json.loads(e) for e in events[:-1]]
+
+
+class Server:
+    """A server on a port of its own; a context that ends it."""
+
+    def __init__(self, binary, model, *flags):
+        self.log = tempfile.TemporaryFile(mode="w+")
+        self.process = subprocess.Popen(
+            [binary, "serve", model, "--port", "0", "--log-level", "debug", *flags], stdout=subprocess.PIPE,
+            stderr=self.log, text=True)
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if match := re.match(r"ready .*: (http://127\.0\.0\.1:(\d+))$", line):
+                self.url, self.port = match.group(1), int(match.group(2))
+                break
+        else:
+            self.log.seek(0)
+            raise AssertionError("the server did not start:\n" + "".join(lines) + self.log.read())
+        self.banner = "".join(lines)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise AssertionError("the server did not stop")
+        self.process.stdout.close()
+        self.log.seek(0)
+        text = self.log.read()
+        if kind is None and self.process.returncode < 0 and "stopping at once" not in text:
+            raise AssertionError(f"the server ended by signal {-self.process.returncode}:\n{text[-4000:]}")
+        if "ERROR: " in text or "WARNING: ThreadSanitizer" in text or "runtime error" in text:
+            raise AssertionError(f"a sanitizer reports:\n{text[-8000:]}")
+
+    def request(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
+            return Reply(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path, headers=None):
+        return self.request("GET", path, headers=headers)
+
+    def post(self, path, body):
+        return self.request("POST", path, json.dumps(body))
+
+    def send(self, path, body, receive_buffer=None):
+        """A raw connection on which a request was sent and nothing was read."""
+        data = json.dumps(body).encode()
+        connection = socket.socket()
+        if receive_buffer:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection.settimeout(120)
+        connection.connect(("127.0.0.1", self.port))
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                           f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        return connection
+
+    def stream(self, path, body):
+        return stream_events(self.send(path, body | {"stream": True}))
+
+    def raw(self, data):
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        try:
+            connection.sendall(data)
+            return read_all(connection).decode("utf-8", "replace")
+        finally:
+            connection.close()
+
+    def metrics(self):
+        out = {}
+        for line in self.get("/metrics").text.splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                out[name] = float(value)
+        return out

@@ -1,0 +1,498 @@
+#!/usr/bin/env python3
+"""The real binary, a real model, real clients: live_test.py BINARY [--model MODEL] [--only NAME].
+
+Starts servers on free ports, talks to them as clients do (also badly), and looks at /metrics afterwards.
+Needs nothing but Python's standard library. Prints "N passed, N failed".
+"""
+import argparse
+import os
+import pty
+import random
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_client import Server, chat_body, greedy, stream_events  # noqa: E402
+
+RSS_GROWTH_MAX = 24 << 20  # bytes that a round of load may leave behind: allocator slack, histograms
+
+
+def expect(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def expect_equal(got, wanted, what):
+    expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
+
+
+def expect_error(reply, status, param=None, code=None):
+    expect_equal(reply.status, status, f"status of {reply.text[:200]}")
+    error = reply.json["error"]
+    expect(error["message"] and error["type"], f"an error object: {reply.text}")
+    if param is not None:
+        expect_equal(error["param"], param, "param")
+    if code is not None:
+        expect_equal(error["code"], code, "code")
+
+
+def wait_until(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def wait_idle(server):
+    def idle():
+        metrics = server.metrics()
+        return (metrics["loci_requests_running"] == 0 and metrics["loci_requests_queued"] == 0
+                and metrics['loci_blocks{state="pinned"}'] == 0)
+    wait_until(idle, 10, "nothing running, nothing queued, no block pinned")
+
+
+# --- what is answered ---
+
+def test_small_endpoints(server):
+    expect_equal(server.get("/health").json, {"status": "ok"}, "health")
+    models = server.get("/v1/models").json
+    model = models["data"][0]["id"]
+    expect_equal(server.get("/v1/models/" + model).json["id"], model, "model")
+    expect_error(server.get("/v1/models/other"), 404, "model", "model_not_found")
+    expect_error(server.get("/nothing"), 404)
+    expect_error(server.get("/v1/chat/completions"), 405)
+    expect_error(server.post("/health", {}), 405)
+    options = server.request("OPTIONS", "/v1/chat/completions")
+    expect_equal(options.status, 204, "OPTIONS")
+    expect("POST" in options.headers["Access-Control-Allow-Methods"], "CORS")
+    head = server.request("HEAD", "/health")
+    expect_equal((head.status, head.text), (200, ""), "HEAD")
+    expect_equal(server.get("/health", {"X-Request-Id": "abc"}).headers["X-Request-Id"], "abc", "request id")
+
+
+def test_stream_and_whole_agree(server):
+    body = greedy("Name three colours.", max_tokens=40)
+    whole = server.post("/v1/chat/completions", body).json
+    events = server.stream("/v1/chat/completions", body | {"stream_options": {"include_usage": True}})
+    text = "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"])
+    expect_equal(text, whole["choices"][0]["message"]["content"], "text")
+    expect_equal(events[0]["choices"][0]["delta"]["role"], "assistant", "first chunk")
+    expect_equal(events[-2]["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"], "finish_reason")
+    usage = events[-1]["usage"]
+    expect_equal(usage["completion_tokens"], whole["usage"]["completion_tokens"], "completion_tokens")
+    expect_equal(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"], "total_tokens")
+    expect(all(e["usage"] is None for e in events[:-1]), "usage is null in the other chunks")
+
+
+def test_second_turn_is_cached(server):
+    first = greedy("Tell me about the river Danube in a few sentences.", max_tokens=64)
+    reply = server.post("/v1/chat/completions", first).json
+    known = reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"]
+    second = dict(first)
+    second["messages"] = first["messages"] + [reply["choices"][0]["message"], {"role": "user", "content": "Go on."}]
+    second["messages"][1] = {"role": "assistant", "content": reply["choices"][0]["message"]["content"]}
+    usage = server.post("/v1/chat/completions", second).json["usage"]
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    expect(cached >= known - 8, f"cached {cached} of the {known} tokens of the first turn")
+    expect(cached < usage["prompt_tokens"], "the new message is computed")
+
+
+def test_seed_repeats_a_reply(server):
+    def text(seed):
+        body = chat_body("Write a line of a poem.", temperature=1.2, seed=seed, max_tokens=32)
+        return server.post("/v1/chat/completions", body).json["choices"][0]["message"]["content"]
+    expect_equal(text(11), text(11), "the same seed")
+    expect(len({text(seed) for seed in range(4)}) > 1, "other seeds give other replies")
+
+
+def test_batch_gives_the_reply_of_one_alone(server):
+    bodies = [greedy(f"Count from {i} upwards, in words.", max_tokens=24 + i) for i in range(12)]
+    def text(body):
+        return server.post("/v1/chat/completions", body).json["choices"][0]["message"]["content"]
+    alone = [text(body) for body in bodies]
+    together = [None] * len(bodies)
+    def run(i):
+        together[i] = text(bodies[i])
+    run_threads([lambda i=i: run(i) for i in range(len(bodies))])
+    expect_equal(together, alone, "greedy replies")
+
+
+def test_stop_strings_never_show(server):
+    body = {"prompt": "One, two, three, four, five,", "temperature": 0, "max_tokens": 40, "ignore_eos": True}
+    text = server.post("/v1/completions", body).json["choices"][0]["text"]
+    stop = text[len(text) // 2:len(text) // 2 + 5]
+    wanted = text[:text.index(stop)]
+    for stops in (stop, [stop, "never, ever"]):
+        whole = server.post("/v1/completions", body | {"stop": stops}).json
+        expect_equal(whole["choices"][0]["text"], wanted, "text before the stop string")
+        expect_equal(whole["choices"][0]["finish_reason"], "stop", "finish_reason")
+        expect(whole["usage"]["completion_tokens"] < 40, "it stops early")
+        shown = ""
+        for event in server.stream("/v1/completions", body | {"stop": stops}):
+            shown += event["choices"][0]["text"]
+            expect(wanted.startswith(shown), "nothing of a stop string is streamed")
+        expect_equal(shown, wanted, "streamed text")
+    wait_idle(server)
+
+
+def test_lengths_and_ends(server):
+    body = {"prompt": "Hello", "temperature": 0, "max_tokens": 9, "ignore_eos": True}
+    reply = server.post("/v1/completions", body | {"logprobs": 1}).json
+    expect_equal(reply["usage"]["completion_tokens"], 9, "completion_tokens")
+    expect_equal(reply["choices"][0]["finish_reason"], "length", "finish_reason")
+    tokens = server.post("/tokenize", {"content": reply["choices"][0]["text"]}).json["tokens"]
+    ended = server.post("/v1/completions", body | {"stop_token_ids": tokens[3:4]}).json
+    expect_equal(ended["choices"][0]["finish_reason"], "stop", "stop_token_ids")
+    expect(ended["usage"]["completion_tokens"] <= 4, "it ends at the token")
+    least = server.post("/v1/completions", {"prompt": "Hello", "temperature": 0, "max_tokens": 30, "min_tokens": 30}).json
+    expect_equal(least["usage"]["completion_tokens"], 30, "min_tokens")
+
+
+def test_choices_and_prompts(server):
+    reply = server.post("/v1/completions", {"prompt": ["One", [1, 2, 3], "Three"][:1] + ["Two"], "n": 3, "max_tokens": 5,
+                                            "seed": 5, "temperature": 1.5, "ignore_eos": True}).json
+    expect_equal([c["index"] for c in reply["choices"]], list(range(6)), "indexes")
+    expect_equal(reply["usage"]["completion_tokens"], 30, "completion_tokens")
+    tokens = server.post("/v1/completions", {"prompt": [[5, 6, 7], [8, 9]], "max_tokens": 2, "temperature": 0}).json
+    expect_equal(tokens["usage"]["prompt_tokens"], 5, "prompt_tokens")
+    events = server.stream("/v1/chat/completions", chat_body("Hi", n=2, max_tokens=4, ignore_eos=True))
+    expect_equal({e["choices"][0]["index"] for e in events}, {0, 1}, "indexes of the stream")
+
+
+def test_logprobs(server):
+    chat = server.post("/v1/chat/completions", greedy("Say hello.", max_tokens=6, logprobs=True, top_logprobs=4)).json
+    content = chat["choices"][0]["logprobs"]["content"]
+    expect(content, "there are some")
+    for token in content:
+        expect_equal(len(token["top_logprobs"]), 4, "top_logprobs")
+        expect_equal(token["top_logprobs"][0]["token"], token["token"], "greedy takes the best")
+        expect(-50 < token["logprob"] <= 0, "a log-probability")
+        expect_equal(bytes(token["bytes"]).decode("utf-8", "replace"), token["token"], "bytes")
+    text = "".join(t["token"] for t in content)
+    expect_equal(text, chat["choices"][0]["message"]["content"], "tokens spell the reply")
+    old = server.post("/v1/completions", {"prompt": "Hello", "max_tokens": 4, "temperature": 0, "logprobs": 2,
+                                          "ignore_eos": True}).json["choices"][0]
+    expect_equal([len(old["logprobs"][k]) for k in ("tokens", "token_logprobs", "top_logprobs", "text_offset")],
+                 [4, 4, 4, 4], "sizes")
+    expect_equal("".join(old["logprobs"]["tokens"]), old["text"], "tokens spell the text")
+
+
+def test_tokenize(server):
+    text = "Naïve café — 😀 <|im_end|>\n"
+    tokens = server.post("/tokenize", {"content": text}).json["tokens"]
+    expect_equal(server.post("/detokenize", {"tokens": tokens}).json["content"], text, "round trip")
+    plain = server.post("/tokenize", {"content": text, "parse_special": False}).json["tokens"]
+    expect(len(plain) > len(tokens), "a control token's text is text when asked for")
+    pieces = server.post("/tokenize", {"content": "Hello you", "with_pieces": True}).json["tokens"]
+    expect_equal("".join(p["piece"] for p in pieces), "Hello you", "pieces")
+    expect(server.post("/tokenize", {"messages": [{"role": "user", "content": "x"}]}).json["count"] > 3, "messages")
+    expect_error(server.post("/detokenize", {"tokens": [1 << 30]}), 400, "tokens[0]")
+
+
+def test_user_text_makes_no_control_tokens(server):
+    def count(text):
+        return server.post("/tokenize", {"messages": [{"role": "user", "content": text}]}).json["count"]
+    expect(count("<|im_end|>") > count("x") + 2, "it is spelled, not obeyed")
+
+
+def test_malformed_requests(server):
+    chat, text = "/v1/chat/completions", "/v1/completions"
+    user = [{"role": "user", "content": "x"}]
+    for path, body, param in [
+            (chat, {}, "messages"), (chat, {"messages": []}, "messages"), (chat, {"messages": "x"}, "messages"),
+            (chat, {"messages": [{"role": "x", "content": "y"}]}, "messages[0].role"),
+            (chat, {"messages": user, "temperature": "hot"}, "temperature"),
+            (chat, {"messages": user, "temperature": -1}, "temperature"),
+            (chat, {"messages": user, "top_p": 0}, "top_p"), (chat, {"messages": user, "n": 99}, "n"),
+            (chat, {"messages": user, "stop": [5]}, "stop[0]"), (chat, {"messages": user, "max_tokens": 0}, "max_tokens"),
+            (chat, {"messages": user, "logit_bias": {"999999999": 1}}, None),
+            (chat, {"messages": user, "tools": [{}]}, "tools"),
+            (chat, {"messages": user, "stop_token_ids": [1 << 30]}, "stop_token_ids[0]"),
+            (text, {}, "prompt"), (text, {"prompt": []}, "prompt"), (text, {"prompt": [1 << 30]}, "prompt[0]"),
+            (text, {"prompt": "x", "echo": True}, "echo"), (text, {"prompt": "x", "logprobs": 99}, "logprobs"),
+            ("/tokenize", {}, "content"), ("/detokenize", {"tokens": "x"}, "tokens")]:
+        expect_error(server.post(path, body), 400, param)
+    expect_error(server.post(chat, {"messages": user, "model": "other"}), 404, "model", "model_not_found")
+    for raw in (b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"messages": "\xff"}', b"[" * 100_000, b'{"a":' * 5000):
+        expect_error(server.request("POST", chat, raw), 400)
+    expect_error(server.request("POST", chat, b" " * ((8 << 20) + 1)), 413)
+    expect("400" in server.raw(b"BAD\r\n\r\n").split("\r\n")[0], "no HTTP")
+    expect("431" in server.raw(b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000 + b"\r\n\r\n").split("\r\n")[0], "long header")
+    expect_equal(server.get("/health").status, 200, "health afterwards")
+
+
+def test_context_length(server):
+    limit = server.get("/v1/models").json["data"][0]["max_model_len"]
+    reply = server.post("/v1/completions", {"prompt": [5] * limit})
+    expect_error(reply, 400, "prompt", "context_length_exceeded")
+    expect(str(limit) in reply.json["error"]["message"], "the limit is named")
+    reply = server.post("/v1/chat/completions", chat_body("word " * (limit + 10)))
+    expect_error(reply, 400, "messages", "context_length_exceeded")
+
+
+def test_leaving_cancels(server):
+    before = server.metrics()["loci_client_disconnects_total"]
+    for extra in ({"stream": True}, {}):
+        connection = server.send("/v1/completions", {"prompt": "Once", "max_tokens": 1500, "ignore_eos": True} | extra)
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, 10, "it runs")
+        connection.close()
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 0, 3, "it is cancelled")
+    expect_equal(server.metrics()["loci_client_disconnects_total"], before + 2, "disconnects")
+
+
+# --- load ---
+
+def run_threads(jobs, at_once=None):
+    """Runs all jobs, `at_once` of them at a time; the first failure is raised."""
+    failures, lock, queue = [], threading.Lock(), list(jobs)[::-1]
+    def work():
+        while True:
+            with lock:
+                if not queue or failures:
+                    return
+                job = queue.pop()
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001
+                failures.append(error)
+    threads = [threading.Thread(target=work) for _ in range(at_once or len(queue))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def one_client(server, kind, number):
+    draw = random.Random(number)
+    body = chat_body(f"Story number {number}: " + "and then " * draw.randrange(60), max_tokens=draw.randrange(4, 28),
+                     temperature=draw.choice([0, 1]), ignore_eos=draw.random() < 0.5)
+    if kind == "whole":
+        expect(server.post("/v1/chat/completions", body).json["usage"]["completion_tokens"] > 0, "a reply")
+    elif kind == "stream":
+        expect(server.stream("/v1/chat/completions", body)[-1]["choices"][0]["finish_reason"], "a reply")
+    elif kind == "leaver":
+        connection = server.send("/v1/chat/completions", body | {"stream": draw.random() < 0.7, "max_tokens": 500})
+        time.sleep(draw.random() * 0.4)
+        connection.close()
+    elif kind == "slow reader":
+        connection = server.send("/v1/chat/completions", body | {"stream": True}, receive_buffer=4096)
+        for _ in range(20):
+            if not connection.recv(16):
+                break
+            time.sleep(0.02)
+        connection.close()
+    else:
+        expect_error(server.request("POST", "/v1/chat/completions", draw.choice([b"{", b'{"messages": 5}'])), 400)
+
+
+def load(server, count, seed):
+    kinds = ["whole", "stream", "stream", "leaver", "slow reader", "malformed"]
+    run_threads([lambda n=n: one_client(server, kinds[n % len(kinds)], seed + n) for n in range(count)], at_once=24)
+    wait_idle(server)
+
+
+def test_load_leaves_nothing_behind(server):
+    """200 requests; before them a round that fills the pool, so that memory is compared like with like."""
+    load(server, 72, 1000)
+    fill = {"prompt": [[5 + i] * 700 for i in range(16)], "max_tokens": 1}
+    for i in range(6):
+        server.post("/v1/completions", fill | {"prompt": [[n + i for n in p] for p in fill["prompt"]]})
+    wait_idle(server)
+    expect_equal(server.metrics()['loci_blocks{state="free"}'], 0, "the pool was filled: free blocks")
+    before = server.metrics()["process_resident_memory_bytes"]
+    load(server, 200, 5000)
+    metrics = server.metrics()
+    growth = metrics["process_resident_memory_bytes"] - before
+    expect(growth <= RSS_GROWTH_MAX, f"memory grew by {growth / 2**20:.1f} MiB, more than {RSS_GROWTH_MAX >> 20} MiB")
+    expect(metrics["loci_http_connections"] <= 2, "no connection is left open")
+    expect(metrics["loci_time_to_first_token_seconds_count"] > 100, "histograms count")
+    print(f"    memory {before / 2**20:.0f} MiB, grew by {growth / 2**20:.1f} MiB")
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(binary, model):
+    with Server(binary, model, "--write-timeout", "1s") as server:
+        body = {"prompt": "x", "n": 8, "max_tokens": 1000, "ignore_eos": True, "logprobs": 20, "stream": True}
+        connection = server.send("/v1/completions", body, receive_buffer=4096)
+        wait_until(lambda: server.metrics()["loci_requests_running"] > 0, 10, "it runs")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 0, 60, "it is cut off")
+        expect_equal(server.metrics()["loci_client_disconnects_total"], 1, "disconnects")
+        expect(server.metrics()["loci_generated_tokens_total"] < 8000, "before its end")
+        connection.close()
+
+
+def test_full_queue(binary, model):
+    with Server(binary, model, "--max-running", "1", "--max-queued", "2") as server:
+        statuses, lock = [], threading.Lock()
+        def client():
+            reply = server.post("/v1/completions", {"prompt": "Once", "max_tokens": 60, "ignore_eos": True})
+            with lock:
+                statuses.append(reply.status)
+            if reply.status == 429:
+                expect_error(reply, 429)
+                expect(int(reply.headers["Retry-After"]) >= 1, "Retry-After")
+        run_threads([client] * 10)
+        expect_equal(sorted(set(statuses)), [200, 429], f"statuses of {statuses}")
+        expect(statuses.count(200) >= 3, "what fits is served")
+        wait_idle(server)
+
+
+# --- starting and stopping ---
+
+def test_stop_while_busy(binary, model):
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "events")
+        with Server(binary, model, "--event-log", log) as server:
+            body = {"prompt": "Once", "max_tokens": 150, "ignore_eos": True, "stream": True}
+            connections = [server.send("/v1/completions", body) for _ in range(8)]
+            wait_until(lambda: server.metrics()["loci_requests_running"] == 8, 10, "all run")
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: server.get("/health").status == 503, 2, "health is 503")
+            refused = server.post("/v1/completions", {"prompt": "x"})
+            expect_error(refused, 503, code="draining")
+            expect("Retry-After" in refused.headers, "Retry-After")
+            for connection in connections:
+                events = stream_events(connection)
+                expect_equal(events[-1]["choices"][0]["finish_reason"], "length", "what runs goes on to its end")
+            expect_equal(server.process.wait(10), 0, "exit code")
+        replayed = subprocess.run([binary, "replay", log], capture_output=True, text=True)
+        expect_equal(replayed.returncode, 0, f"replay: {replayed.stdout}{replayed.stderr}")
+
+
+def test_stop_at_once(binary, model):
+    with Server(binary, model) as server:
+        body = {"prompt": "Once", "max_tokens": 5000, "ignore_eos": True, "stream": True}
+        connections = [server.send("/v1/completions", body) for _ in range(4)]
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 4, 10, "all run")
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        server.process.wait(10)
+        expect(time.monotonic() - begin < 3, "it does not wait")
+        for connection in connections:
+            connection.close()
+    with Server(binary, model, "--drain-timeout", "300ms") as server:
+        connection = server.send("/v1/completions", body)
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, 10, "it runs")
+        server.process.send_signal(signal.SIGINT)
+        expect_equal(server.process.wait(10), 0, "exit code after the drain's time")
+        connection.close()
+
+
+def test_command_line_faults(binary, model, server):
+    def run(*arguments):
+        done = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60)
+        lines = done.stderr.strip().splitlines()
+        expect_equal(len(lines), 1, f"lines of {done.stderr!r}")
+        return done.returncode, lines[0]
+    code, line = run("serve", model, "--port", str(server.port))
+    expect(code == 1 and "in use" in line, line)
+    for arguments in (["serve", model, "--port", "70000"], ["serve"], ["serve", model, "--device-memory", "much"],
+                      ["serve", model, "--eviction", "best"], ["serve", model, "--nothing"], ["nothing"]):
+        code, line = run(*arguments)
+        expect(code == 2 and "--help" in line, f"{arguments}: {code} {line}")
+    for arguments in (["serve", "/nowhere.gguf"], ["inspect", "/nowhere.gguf"], ["replay", "/nowhere"],
+                      ["serve", model, "--port", "0", "--context", "99999999"], ["serve", model, "--host", "192.0.2.1"]):
+        code, line = run(*arguments)
+        expect(code == 1 and line.startswith("loci "), f"{arguments}: {code} {line}")
+    for command in ([], ["serve"], ["chat"], ["inspect"], ["replay"]):
+        done = subprocess.run([binary, *command, "--help"], capture_output=True, text=True)
+        expect(done.returncode == 0 and "Examples:" in done.stdout, f"help of {command}")
+
+
+def test_chat_from_a_pipe(binary, server):
+    wanted = server.post("/v1/chat/completions", greedy("Say hello.", max_tokens=20)).json
+    done = subprocess.run([binary, "chat", server.url, "--temperature", "0", "--max-tokens", "20"], input="Say hello.\n",
+                          capture_output=True, text=True, timeout=60)
+    expect_equal(done.returncode, 0, done.stderr)
+    expect_equal(done.stdout.strip(), wanted["choices"][0]["message"]["content"].strip(), "reply")
+    expect("tokens/s" in done.stderr and "cached" in done.stderr, done.stderr)
+    absent = subprocess.run([binary, "chat", "http://127.0.0.1:1"], input="x\n", capture_output=True, text=True)
+    expect(absent.returncode == 1 and "does not answer" in absent.stderr, absent.stderr)
+
+
+def test_chat_in_a_terminal(binary, server):
+    with tempfile.TemporaryDirectory() as folder:
+        child, terminal = pty.fork()
+        if child == 0:
+            os.environ.update({"XDG_STATE_HOME": folder, "TERM": "xterm"})
+            os.execv(binary, [binary, "chat", server.url, "--temperature", "0"])
+        screen = ""
+        def until(pattern):
+            nonlocal screen
+            end = time.monotonic() + 30
+            while not re.search(pattern, screen):
+                expect(time.monotonic() < end, f"no {pattern!r} in {screen!r}")
+                if select.select([terminal], [], [], 0.2)[0]:
+                    screen += os.read(terminal, 65536).decode("utf-8", "replace")
+            screen = ""
+        def type_keys(keys):
+            os.write(terminal, keys.encode())
+        until("> ")
+        type_keys("Say hello.\r")
+        until(r"prompt tokens cached.*first token after")
+        type_keys("dropped\x03")  # Ctrl-C drops a line
+        until("\n> ")
+        type_keys("Write a very long story about the sea.\r")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, 10, "it runs")
+        time.sleep(0.3)
+        type_keys("\x03")  # and interrupts a reply
+        until("interrupted")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 0, 3, "it is cancelled")
+        type_keys("/reset\r")
+        until("forgotten")
+        type_keys("\x1b[A")  # the history
+        until("/reset")
+        type_keys("\x15/quit\r")
+        expect_equal(os.waitpid(child, 0)[1], 0, "exit code")
+        os.close(terminal)
+        expect("Say hello." in open(os.path.join(folder, "loci", "history")).read().replace("\\040", " "), "history is kept")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--only", default="", help="part of a test's name")
+    options = parser.parse_args()
+    binary = os.path.abspath(options.binary)
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
+    passed, failed = 0, []
+    with Server(binary, options.model, "--device-memory", "192MiB", "--context", "2048") as shared:
+        for name, test in tests:
+            values = {"binary": binary, "model": options.model, "server": shared}
+            names = test.__code__.co_varnames[:test.__code__.co_argcount]
+            begin = time.monotonic()
+            try:
+                test(**{key: values[key] for key in names})
+                passed += 1
+                print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+            except Exception:  # noqa: BLE001
+                failed.append(name)
+                print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
+        try:
+            wait_idle(shared)
+            passed += 1
+        except Exception:  # noqa: BLE001
+            failed.append("the server is idle at the end")
+            print(f"FAIL  idle at the end\n{traceback.format_exc()}", flush=True)
+    for name in failed:
+        print("failed:", name)
+    print(f"{passed} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
