@@ -1,118 +1,152 @@
-// Attention over one partial of the context. Included by each kernels_*.cc after simd.inl.
-//
-// A row's score of a token is one chain of fused multiply-adds over the head's dimensions; its weights are
-// e^(score - greatest of the partial); the weighted sum of V is one chain over the partial's tokens, in
-// order. Rows that share the reads of K and V (a group of query heads, neighbouring tokens of a prompt) do
-// not share sums, so a row's bits don't depend on them.
+// Attention of a few queries over one partial (256 tokens of the context, eight blocks). The queries
+// are (token, head) pairs that share a key/value head, so each key and value is loaded and widened once
+// for all of them. Per element, whatever the number of queries:
+//   score[t]  = chain of fma over dimensions 0, 1, ...          (lanes are tokens)
+//   m         = max of the visible scores; w[t] = 2^(score[t] - m), zero where t is not visible
+//   sum       = lane sums over vectors of 16 tokens in order, then the tree
+//   out[dim]  = chain of fma(w[t], value[t][dim]) over visible t = 0, 1, ...   (lanes are dimensions)
+// Tokens that a query doesn't see never enter its sums, so what their slots hold (even NaN) is without
+// effect.
 
-// scores[r, t] for kRows rows and the 32 tokens of one block.
 template <int kRows>
-void score_block(const std::uint16_t* keys, const float* queries, std::uint32_t head_dim, float* scores) {
-  F32x16 low[kRows], high[kRows];
-  for (int r = 0; r < kRows; ++r) low[r] = high[r] = zero();
-  for (std::uint32_t d = 0; d < head_dim; ++d) {
-    const F32x16 k0 = load_f16(keys + d * 32), k1 = load_f16(keys + d * 32 + 16);
-    for (int r = 0; r < kRows; ++r) {
-      const F32x16 q = broadcast(queries[r * head_dim + d]);
-      low[r] = fma(q, k0, low[r]);
-      high[r] = fma(q, k1, high[r]);
+static void attention_scores(const AttentionPartial& a, u32 blocks) {
+  constexpr int kVectors = kScoreVectors;
+  for (u32 block = 0; block < blocks; ++block) {
+    for (int first = 0; first < 2; first += kVectors) {
+      const u16* key = a.keys[block] + 16 * first;
+      F32x16 acc[kRows][kVectors];
+      LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
+      }
+      for (u32 dim = 0; dim < a.head_dim; ++dim, key += kTokensPerBlock) {
+        F32x16 k[kVectors];
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) k[v] = load_f16(key + 16 * v);
+        LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+          const F32x16 q = all_f32(a.queries[r * kAttentionStride + dim]);
+          LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(q, k[v], acc[r][v]);
+        }
+      }
+      LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
+          store_f32(a.scores + r * kAttentionStride + 32 * block + 16 * (first + v), acc[r][v]);
+        }
+      }
     }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    store(scores + r * kAttentionPartial, low[r]);
-    store(scores + r * kAttentionPartial + 16, high[r]);
   }
 }
 
-// Scores become weights: e^(score - greatest), 0 beyond what the row sees.
-inline void weigh_row(float* scores, std::uint32_t visible, float& greatest, float& weight) {
-  static const float kIndex[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const F32x16 index = load(kIndex), lowest = broadcast(-__builtin_inff());
-  F32x16 top = lowest;
-  for (std::uint32_t t = 0; t < visible; t += 16) {
-    const F32x16 limit = broadcast(static_cast<float>(visible - t));
-    top = max(top, select_less(index, limit, load(scores + t), lowest));
-  }
-  greatest = reduce_max(top);
-  const F32x16 shift = broadcast(greatest);
-  F32x16 total = zero();
-  for (std::uint32_t t = 0; t < kAttentionPartial; t += 16) {
-    F32x16 w = zero();
-    if (t < visible) {
-      const F32x16 limit = broadcast(static_cast<float>(visible - t));
-      w = select_less(index, limit, exponential(sub(load(scores + t), shift)), zero());
-      total = add(total, w);
+// Scores of one query to weights; its maximum and sum.
+static void attention_weights(const AttentionPartial& a, u32 row) {
+  float* scores = a.scores + row * kAttentionStride;
+  const u32 visible = a.visible[row];
+  const F32x16 lowest = all_f32(-__builtin_inff());
+  F32x16 largest = lowest;
+  for (u32 i = 0; i < visible; i += 16) {
+    F32x16 s = load_f32(scores + i);
+    if (visible - i < 16) {
+      s = first_lanes(s, static_cast<int>(visible - i), lowest);
+      store_f32(scores + i, s);
     }
-    store(scores + t, w);
+    largest = max(largest, s);
   }
-  weight = reduce_add(total);
+  const float maximum = max_f32(largest);
+  F32x16 sum = zero_f32();
+  for (u32 i = 0; i < visible; i += 16) {
+    F32x16 w = exp2_of(sub(load_f32(scores + i), all_f32(maximum)));
+    if (visible - i < 16) w = first_lanes(w, static_cast<int>(visible - i), zero_f32());
+    store_f32(scores + i, w);
+    sum = add(sum, w);
+  }
+  a.maximum[row] = maximum;
+  a.sum[row] = sum_f32(sum);
 }
 
-// sum[r, d .. d + 16 kVectors) over the first `tokens` tokens.
-template <int kRows, int kVectors>
-void gather_values(const AttentionArgs& args, std::uint32_t row, std::uint32_t d, std::uint32_t tokens) {
+// kVectors vectors of dimensions from `dim` on; kHalf: the one vector has 8 dimensions.
+template <int kRows, int kVectors, bool kHalf>
+static void attention_values(const AttentionPartial& a, u32 dim) {
+  const auto load = [](const u16* p) __attribute__((always_inline)) { return kHalf ? load_f16_8(p) : load_f16(p); };
   F32x16 acc[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = zero();
+  LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+    LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
   }
-  const float* weights = args.scratch + row * kAttentionPartial;
-  for (std::uint32_t t = 0; t < tokens; ++t) {
-    const std::uint16_t* value = args.values[t / 32] + (t % 32) * args.head_dim + d;
-    F32x16 v[kVectors];
-    for (int i = 0; i < kVectors; ++i) v[i] = load_f16(value + 16 * i);
-    for (int r = 0; r < kRows; ++r) {
-      const F32x16 w = broadcast(weights[r * kAttentionPartial + t]);
-      for (int i = 0; i < kVectors; ++i) acc[r][i] = fma(w, v[i], acc[r][i]);
+  const u32 common = a.visible[0];  // the tokens that all queries see
+  for (u32 first = 0; first < common; first += kTokensPerBlock) {
+    const u16* value = a.values[first / kTokensPerBlock] + dim;
+    const float* weight = a.scores + first;
+    const u32 count = common - first < kTokensPerBlock ? common - first : kTokensPerBlock;
+    for (u32 t = 0; t < count; ++t, value += a.head_dim, ++weight) {
+      F32x16 x[kVectors];
+      LOCI_UNROLL for (int v = 0; v < kVectors; ++v) x[v] = load(value + 16 * v);
+      LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+        const F32x16 w = all_f32(weight[r * kAttentionStride]);
+        LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(w, x[v], acc[r][v]);
+      }
     }
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < kVectors; ++i) store(args.sum + (row + r) * args.head_dim + d + 16 * i, acc[r][i]);
+  LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+    LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
+      store_f32(a.out + r * kAttentionStride + dim + 16 * v, acc[r][v]);
+    }
+  }
+  for (int r = 1; r < kRows; ++r) {
+    for (u32 t = common; t < a.visible[r]; ++t) {
+      const u16* value = a.values[t / kTokensPerBlock] + (t % kTokensPerBlock) * a.head_dim + dim;
+      const F32x16 w = all_f32(a.scores[r * kAttentionStride + t]);
+      for (int v = 0; v < kVectors; ++v) {
+        float* out = a.out + r * kAttentionStride + dim + 16 * v;
+        store_f32(out, fma(w, load(value + 16 * v), load_f32(out)));
+      }
+    }
   }
 }
 
 template <int kRows>
-void attend_rows(const AttentionArgs& args, std::uint32_t row) {
-  std::uint32_t tokens = 0;
-  for (int r = 0; r < kRows; ++r) {
-    if (args.visible[row + r] > tokens) tokens = args.visible[row + r];
-  }
-  float* scores = args.scratch + row * kAttentionPartial;
-  for (std::uint32_t block = 0; block * 32 < tokens; ++block) {
-    score_block<kRows>(args.keys[block], args.queries + row * args.head_dim, args.head_dim,
-                       scores + block * 32);
-  }
-  for (int r = 0; r < kRows; ++r) {
-    weigh_row(scores + r * kAttentionPartial, args.visible[row + r], args.greatest[row + r],
-              args.weight[row + r]);
-  }
-  std::uint32_t d = 0;
-  for (; d + 16 * kValueVectors <= args.head_dim; d += 16 * kValueVectors) {
-    gather_values<kRows, kValueVectors>(args, row, d, tokens);
-  }
-  for (; d < args.head_dim; d += 16) gather_values<kRows, 1>(args, row, d, tokens);
+static void attention_rows(const AttentionPartial& a) {
+  constexpr int kVectors = kRows * 4 <= kValueAccumulators ? 4 : kRows * 2 <= kValueAccumulators ? 2 : 1;
+  const u32 last = a.visible[kRows - 1];
+  attention_scores<kRows>(a, (last + kTokensPerBlock - 1) / kTokensPerBlock);
+  for (u32 r = 0; r < kRows; ++r) attention_weights(a, r);
+  u32 dim = 0;
+  for (; dim + 16 * kVectors <= a.head_dim; dim += 16 * kVectors) attention_values<kRows, kVectors, false>(a, dim);
+  for (; dim + 16 <= a.head_dim; dim += 16) attention_values<kRows, 1, false>(a, dim);
+  if (dim < a.head_dim) attention_values<kRows, 1, true>(a, dim);
 }
 
-inline void attend(const AttentionArgs& args) {
-  std::uint32_t row = 0;
-  for (; row + kAttendRows <= args.rows; row += kAttendRows) attend_rows<kAttendRows>(args, row);
-  for (; row + 3 <= args.rows; row += 3) attend_rows<3>(args, row);
-  for (; row < args.rows; ++row) attend_rows<1>(args, row);
-}
-
-inline void merge(float* greatest, float* weight, float* sum, float later_greatest, float later_weight,
-                  const float* later_sum, std::uint32_t head_dim) {
-  const float top = *greatest > later_greatest ? *greatest : later_greatest;
-  float factors[16] = {*greatest - top, later_greatest - top};
-  store(factors, exponential(load(factors)));
-  const F32x16 keep = broadcast(factors[0]), take = broadcast(factors[1]);
-  *weight = __builtin_fmaf(later_weight, factors[1], *weight * factors[0]);
-  *greatest = top;
-  for (std::uint32_t d = 0; d < head_dim; d += 16) {
-    store(sum + d, fma(load(later_sum + d), take, mul(load(sum + d), keep)));
+template <int kRows = kAttentionRows>
+static void attention_partial(const AttentionPartial& a) {
+  if (a.rows == kRows) {
+    attention_rows<kRows>(a);
+  } else if constexpr (kRows > 1) {
+    attention_partial<kRows - 1>(a);
   }
 }
 
-inline void finish(const float* sum, float weight, std::uint32_t head_dim, float* out) {
-  const F32x16 divisor = broadcast(weight);
-  for (std::uint32_t d = 0; d < head_dim; d += 16) store(out + d, div(load(sum + d), divisor));
+// With M = max(m1, m2), a = 2^(m1 - M), b = 2^(m2 - M): sum = fma(sum1, a, sum2 * b), values likewise.
+static void attention_merge(const AttentionPartial& from, const AttentionPartial& into, u32 row) {
+  const F32x16 m1 = all_f32(into.maximum[row]), m2 = all_f32(from.maximum[row]);
+  const F32x16 m = max(m1, m2);
+  const F32x16 a = exp2_of(sub(m1, m)), b = exp2_of(sub(m2, m));
+  const F32x16 sum = fma(all_f32(into.sum[row]), a, mul(all_f32(from.sum[row]), b));
+  float lanes[16];
+  store_f32(lanes, m);
+  into.maximum[row] = lanes[0];
+  store_f32(lanes, sum);
+  into.sum[row] = lanes[0];
+  for (u32 dim = 0; dim < into.head_dim; dim += 16) {
+    float* x = into.out + row * kAttentionStride + dim;
+    const F32x16 y = load_f32(from.out + row * kAttentionStride + dim);
+    store_f32(x, fma(load_f32(x), a, mul(y, b)));
+  }
+}
+
+static void attention_finish(const AttentionPartial& state, u32 row, float* out) {
+  const F32x16 inverse = div(all_f32(1.0f), all_f32(state.sum[row]));
+  for (u32 dim = 0; dim < state.head_dim; dim += 16) {
+    const F32x16 y = mul(load_f32(state.out + row * kAttentionStride + dim), inverse);
+    if (state.head_dim - dim < 16) {
+      store_f32_8(out + dim, y);
+    } else {
+      store_f32(out + dim, y);
+    }
+  }
 }

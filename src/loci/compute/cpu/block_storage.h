@@ -1,7 +1,10 @@
-// The memory of the CPU backend's blocks, and which of their layers have arrived.
+// The pool of blocks in memory and what has arrived of each. A block is
+//   [layer][K: kv head, dim, token | V: kv head, token, dim], f16:
+// 32 tokens' values of one dimension of K are one cache line, which attention reads as a vector.
 //
-// A block is [layer][K: kv head, dim, token | V: kv head, token, dim] in f16: 32 keys' values of one
-// dimension are one cache line, and one layer is one contiguous slice.
+// Movers (begin_fill() .. fill_failed()) may be any threads; they and the running pass meet at one
+// atomic word a slot: bytes written before layer_arrived() are seen after await_layer(). What happens to
+// a slot that nobody fills is ordered by the pass alone.
 #pragma once
 
 #include <atomic>
@@ -9,58 +12,55 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
-#include "loci/compute/backend.h"
+#include "loci/compute/cpu/buffer.h"
 
-namespace loci {
+namespace loci::cpu {
 
-// Thread-safe where the Backend's movers' calls are.
 class BlockStorage {
  public:
-  BlockStorage(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim)
-      : layers_(layers), kv_heads_(kv_heads), head_dim_(head_dim) {}
+  BlockStorage(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim);
 
-  std::uint64_t slice_bytes() const { return std::uint64_t{2} * kv_heads_ * head_dim_ * kBlockTokens * 2; }
-  std::uint64_t block_bytes() const { return slice_bytes() * layers_; }
+  // Zeroed. Errors: kResourceExhausted.
   Status allocate(std::uint32_t count);
+
   std::uint32_t count() const { return count_; }
+  std::uint64_t slice_bytes() const { return slice_bytes_; }
+  std::uint64_t block_bytes() const { return slice_bytes_ * layers_; }
 
-  std::uint16_t* keys(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const {
-    return slice(slot, layer) + std::size_t{kv_head} * head_dim_ * kBlockTokens;
-  }
-  std::uint16_t* values(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const {
-    return slice(slot, layer) + (std::size_t{kv_heads_} + kv_head) * head_dim_ * kBlockTokens;
-  }
-  std::span<std::byte> slice_of(SlotId slot, std::uint32_t layer) const {
-    return {reinterpret_cast<std::byte*>(slice(slot, layer)), slice_bytes()};
-  }
-  void copy(const BlockCopy& copy);
+  // [head_dim][32] of one kv head; the value [32][head_dim].
+  std::uint16_t* key(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const;
+  std::uint16_t* value(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const;
 
-  void begin_fill(SlotId slot) { at(slot).store(0, std::memory_order_release); }
+  // Copies one layer of the first `tokens` tokens.
+  void copy_tokens(SlotId from, SlotId to, std::uint32_t layer, std::uint32_t tokens) const;
+
+  void begin_fill(SlotId slot);
+  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice);
+  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const;
   void layer_arrived(SlotId slot, std::uint32_t layer);
   void fill_failed(SlotId slot);
-  // Waits until `layer` of `slot` is there. False: it will not be.
-  bool wait_for_layer(SlotId slot, std::uint32_t layer);
+
+  // Sleeps until `layer` of the slot has arrived; false: it will not.
+  bool await_layer(SlotId slot, std::uint32_t layer) const;
+  bool is_whole(SlotId slot) const;
+  // The pass writes the slot from its beginning: an earlier fill and its failure are history.
+  void set_whole(SlotId slot);
 
  private:
-  static constexpr std::uint32_t kWhole = 0xffffffff;   // nothing is being filled
-  static constexpr std::uint32_t kFailed = 0xfffffffe;
+  std::uint16_t* slice(SlotId slot, std::uint32_t layer) const;
+  std::atomic<std::uint32_t>& state(SlotId slot) const;
 
-  std::atomic<std::uint32_t>& at(SlotId slot) {
-    LOCI_CHECK(slot.value < count_, "a slot of the pool");
-    return arrived_[slot.value];
-  }
-  std::uint16_t* slice(SlotId slot, std::uint32_t layer) const {
-    return memory_.get() + (std::size_t{slot.value} * layers_ + layer) * (slice_bytes() / 2);
-  }
-
-  const std::uint32_t layers_, kv_heads_, head_dim_;
+  const std::uint32_t layers_;
+  const std::uint32_t kv_heads_;
+  const std::uint32_t head_dim_;
+  const std::uint64_t slice_bytes_;
   std::uint32_t count_ = 0;
-  std::shared_ptr<std::uint16_t> memory_;
-  std::unique_ptr<std::atomic<std::uint32_t>[]> arrived_;  // layers that are there, or the above
+  Buffer blocks_;
+  // Layers that have arrived, and kFailed.
+  std::unique_ptr<std::atomic<std::uint32_t>[]> states_;
 };
 
-}  // namespace loci
+}  // namespace loci::cpu

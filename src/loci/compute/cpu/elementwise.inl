@@ -1,75 +1,123 @@
-// What is done to one row at a time. Included by each kernels_*.cc after simd.inl.
+// Norms, activations, rotation and rounding: what happens between the products.
 
-inline void rms_norm(const float* x, const float* weight, float epsilon, std::uint32_t count, std::uint32_t n,
-                     float* out) {
-  F32x16 squares = zero();
-  for (std::uint32_t i = 0; i < n; i += 16) {
-    const F32x16 v = load(x + i);
-    squares = fma(v, v, squares);
-  }
-  const float mean = reduce_add(squares) / static_cast<float>(count);
-  const F32x16 factor = broadcast(1.0f / __builtin_sqrtf(mean + epsilon));
-  for (std::uint32_t i = 0; i < n; i += 16) store(out + i, mul(mul(load(x + i), factor), load(weight + i)));
+// 2^x for x in [-125, 125], to which x is clamped; relative error below 2e-7. With n = x rounded to an
+// integer and f = x - n: 1 + f * P(f), then n is added to the exponent.
+LOCI_LANES F32x16 exp2_of(F32x16 x) {
+  const F32x16 magic = all_f32(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const F32x16 clamped = min(max(x, all_f32(-125.0f)), all_f32(125.0f));
+  const F32x16 shifted = add(clamped, magic);
+  const F32x16 f = sub(clamped, sub(shifted, magic));
+  F32x16 p = all_f32(1.535336188319500e-4f);
+  p = fma(p, f, all_f32(1.339887440266574e-3f));
+  p = fma(p, f, all_f32(9.618437357674640e-3f));
+  p = fma(p, f, all_f32(5.550332471162809e-2f));
+  p = fma(p, f, all_f32(2.402264791363012e-1f));
+  p = fma(p, f, all_f32(6.931472028550421e-1f));
+  p = fma(p, f, all_f32(1.0f));
+  return from_bits(add(bits_of(p), shift_left_23(bits_of(shifted))));
 }
 
-inline void quantise(const float* x, std::uint32_t n, std::int8_t* values, float* scales, std::int32_t* sums) {
-  for (std::uint32_t b = 0; b < n / 32; ++b, x += 32, values += 32) {
-    const F32x16 low = load(x), high = load(x + 16);
-    const float greatest = reduce_max(max(absolute(low), absolute(high)));
-    const F32x16 inverse = broadcast(greatest > 0.0f ? 127.0f / greatest : 0.0f);
-    scales[b] = greatest / 127.0f;
-    // The bound matters where 127 / greatest overflows or was rounded up.
-    const F32x16 most = broadcast(127.0f), least = broadcast(-127.0f);
-    store_i8(values, max(min(mul(low, inverse), most), least));
-    store_i8(values + 16, max(min(mul(high, inverse), most), least));
-    for (int half = 0; half < 2; ++half) {
-      std::int32_t sum = 0;
-      for (int i = 0; i < 16; ++i) sum += values[16 * half + i];
-      sums[2 * b + half] = sum;
+// x / (1 + e^-x)
+LOCI_LANES F32x16 silu(F32x16 x) {
+  const F32x16 power = exp2_of(mul(x, all_f32(-1.44269504088896341f)));
+  return div(x, add(all_f32(1.0f), power));
+}
+
+static void swiglu(const float* gate, const float* up, u32 count, float* out) {
+  for (u32 i = 0; i < count; i += 16) store_f32(out + i, mul(silu(load_f32(gate + i)), load_f32(up + i)));
+}
+
+// The sum of squares in four chains (vector i goes to chain i mod 4), (0 + 1) + (2 + 3), then the tree.
+static void rms_norm(const float* x, const float* weight, u32 count, u32 padded, float epsilon, float* out) {
+  F32x16 chain[4] = {zero_f32(), zero_f32(), zero_f32(), zero_f32()};
+  u32 i = 0;
+  for (; i + 64 <= padded; i += 64) {
+    LOCI_UNROLL for (int c = 0; c < 4; ++c) {
+      const F32x16 v = load_f32(x + i + 16 * c);
+      chain[c] = fma(v, v, chain[c]);
     }
   }
-}
-
-inline void swiglu(const float* gate, const float* up, std::uint32_t n, float* out) {
-  const F32x16 one = broadcast(1.0f);
-  for (std::uint32_t i = 0; i < n; i += 16) {
-    const F32x16 g = load(gate + i);
-    const F32x16 silu = div(g, add(one, exponential(sub(zero(), g))));
-    store(out + i, mul(silu, load(up + i)));
+  LOCI_UNROLL for (int c = 0; c < 3; ++c) {
+    if (i + 16 * c >= padded) break;
+    const F32x16 v = load_f32(x + i + 16 * c);
+    chain[c] = fma(v, v, chain[c]);
+  }
+  const float square_sum = sum_f32(add(add(chain[0], chain[1]), add(chain[2], chain[3])));
+  const F32x16 scale = all_f32(1.0f / __builtin_sqrtf(square_sum / static_cast<float>(count) + epsilon));
+  for (i = 0; i < padded; i += 16) {
+    store_f32(out + i, mul(mul(load_f32(x + i), scale), load_f32(weight + i)));
   }
 }
 
-inline void add_rows(float* x, const float* y, std::uint32_t n) {
-  std::uint32_t i = 0;
-  for (; i + 16 <= n; i += 16) store(x + i, add(load(x + i), load(y + i)));
-  for (; i < n; ++i) x[i] = x[i] + y[i];
-}
-
-inline void scale_row(float* x, float factor, std::uint32_t n) {
-  for (std::uint32_t i = 0; i < n; ++i) x[i] = x[i] * factor;
-}
-
-inline void rotate(float* head, const float* cosines, const float* sines, std::uint32_t pairs, bool adjacent) {
-  const std::uint32_t step = adjacent ? 2 : 1, partner = adjacent ? 1 : pairs;
-  for (std::uint32_t i = 0; i < pairs; ++i) {
-    float* first = head + i * step;
-    const float a = first[0], b = first[partner];
-    first[0] = __builtin_fmaf(a, cosines[i], -(b * sines[i]));
-    first[partner] = __builtin_fmaf(a, sines[i], b * cosines[i]);
+// 32 values to bytes with one scale: d = max|x| / 127, q = x * (127 / max|x|) rounded to nearest even.
+// Blocks below 2^-100 become zero.
+static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
+  const F32x16 magic = all_f32(12582912.0f);
+  const I32x16 magic_bits = all_i32(0x4b400000);
+  for (u32 block = 0; block < blocks; ++block, x += 32, tile += kTileBlockBytes * rows) {
+    const F32x16 a = load_f32(x), b = load_f32(x + 16);
+    const float largest = max_f32(max(abs(a), abs(b)));
+    const bool zero = largest < 0x1p-100f;
+    const float scale = zero ? 0.0f : largest / 127.0f;
+    const F32x16 inverse = all_f32(zero ? 0.0f : 127.0f / largest);
+    const I32x16 qa = sub(bits_of(add(mul(a, inverse), magic)), magic_bits);
+    const I32x16 qb = sub(bits_of(add(mul(b, inverse), magic)), magic_bits);
+    u8 bytes[32];
+    store_low_bytes(bytes, qa);
+    store_low_bytes(bytes + 16, qb);
+    for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
+    const i32 half_sum = sum_i32(qa), sum = half_sum + sum_i32(qb);
+    float* scales = reinterpret_cast<float*>(tile + 32 * rows);
+    scales[row] = scale;
+    scales[rows + row] = scale * static_cast<float>(sum);
+    i32* sums = reinterpret_cast<i32*>(scales + 2 * rows);
+    sums[row] = sum;
+    sums[rows + row] = half_sum;
   }
 }
 
-inline void to_f16(const float* x, std::uint32_t n, std::uint16_t* out) {
-  const F32x16 most = broadcast(65504.0f), least = broadcast(-65504.0f);
-  for (std::uint32_t i = 0; i < n; i += 16) store_f16(out + i, max(min(load(x + i), most), least));
+static void rope(float* head, const RopeParams& rope) {
+  const u32 step = rope.adjacent != 0 ? 2 : 1, second = rope.adjacent != 0 ? 1 : rope.pairs;
+  for (u32 i = 0; i < rope.pairs; ++i) {
+    const float x = head[i * step], y = head[i * step + second];
+    head[i * step] = __builtin_fmaf(x, rope.cosine[i], -(y * rope.sine[i]));
+    head[i * step + second] = __builtin_fmaf(x, rope.sine[i], y * rope.cosine[i]);
+  }
 }
 
-inline const ::loci::KernelTable* table(const char* name) {
-  static const ::loci::KernelTable kTable = {
-      name,
-      {quantised_linear<FormatQ4_0>, quantised_linear<FormatQ4_1>, quantised_linear<FormatQ8_0>,
-       quantised_linear<FormatQ6_K>, float_linear<FormatF16>, float_linear<FormatBF16>,
-       float_linear<FormatF32>},
-      rms_norm, quantise, swiglu, add_rows, rotate, scale_row, to_f16, attend, merge, finish};
-  return &kTable;
+static void scale(const float* x, u32 count, float factor, float* out) {
+  for (u32 i = 0; i < count; ++i) out[i] = x[i] * factor;
+}
+
+// State is always finite: what f16 cannot hold becomes its largest value (and NaN its lowest), so that a
+// sum over stored values has no NaN of its own.
+LOCI_LANES void store_state(u16* out, F32x16 x) {
+  store_f16(out, min(max(x, all_f32(-65504.0f)), all_f32(65504.0f)));
+}
+
+static void store_key(const float* x, u32 head_dim, u16* key) {
+  u16 half[16];
+  for (u32 i = 0; i < head_dim; i += 16) {
+    store_state(half, load_f32(x + i));
+    const u32 count = head_dim - i < 16 ? head_dim - i : 16;
+    for (u32 j = 0; j < count; ++j) key[(i + j) * kTokensPerBlock] = half[j];
+  }
+}
+
+static void store_value(const float* x, u32 head_dim, u16* value) {
+  u16 half[16];
+  for (u32 i = 0; i < head_dim; i += 16) {
+    store_state(half, load_f32(x + i));
+    __builtin_memcpy(value + i, half, head_dim - i < 16 ? (head_dim - i) * 2 : 32);
+  }
+}
+
+static void exp2_values(const float* x, u32 count, float* out) {
+  for (u32 i = 0; i < count; i += 16) store_f32(out + i, exp2_of(load_f32(x + i)));
+}
+static void f16_to_f32_values(const u16* x, u32 count, float* out) {
+  for (u32 i = 0; i < count; i += 16) store_f32(out + i, load_f16(x + i));
+}
+static void f32_to_f16_values(const float* x, u32 count, u16* out) {
+  for (u32 i = 0; i < count; i += 16) store_f16(out + i, load_f32(x + i));
 }

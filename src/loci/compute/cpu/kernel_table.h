@@ -1,86 +1,102 @@
-// The kernels of one instruction set, as a table of functions: chosen once, when a backend is made. A
-// kernel works on what one thread was given; none allocates, none locks. All tables give the same bits
-// (docs/numerics.md). Plain C types only, as the kernels' translation units are compiled for other
-// instruction sets than the rest.
+// The kernels of one instruction set as a table of functions, and the layouts of what they read.
+// Kernels are pure: they touch what their arguments point to, take no lock and check nothing; the
+// launchers (linear.h, pass_runner.h) have checked the shapes. All sets give the same bits
+// (docs/numerics.md).
+//
+// No function is defined here: see simd.h for why.
 #pragma once
 
-#include <cstdint>
+#include <stdint.h>
 
-namespace loci {
+namespace loci::cpu {
 
-inline constexpr std::uint32_t kLanes = 16;           // output rows that are packed together
-inline constexpr std::uint32_t kQuantBlock = 32;      // values that share one activation scale
-inline constexpr std::uint32_t kAttentionPartial = 256;  // context tokens of one partial
-inline constexpr std::uint32_t kAttentionRows = 16;   // query rows that share one read of K and V
+inline constexpr uint32_t kLanes = 16;            // outputs of a group of packed rows
+inline constexpr uint32_t kMaxTileRows = 12;      // activation rows that one product kernel takes
+inline constexpr uint32_t kMaxHeadDim = 256;
+inline constexpr uint32_t kPartialTokens = 256;   // of the context, by absolute position
+inline constexpr uint32_t kTokensPerBlock = 32;
+inline constexpr uint32_t kQuantBlock = 32;       // activations that share a scale
+// One block of one activation row in a tile: 32 bytes, scale, scale * sum, sum, sum of the first half.
+inline constexpr uint32_t kTileBlockBytes = 48;
+// Rows of queries and scores lie this far apart (floats): not a power of two, so that rows fall into
+// different sets of the cache.
+inline constexpr uint32_t kAttentionStride = kPartialTokens + 16;
 
-// How a packed matrix encodes kLanes rows of kQuantBlock columns (pack.h makes them).
-enum class PackedFormat : std::uint8_t { kQ4_0, kQ4_1, kQ8_0, kQ6_K, kF16, kBF16, kF32 };
-inline constexpr int kPackedFormats = 7;
+// Packed weights: 16 output rows interleaved, "lane r" belongs to row r of the group. Quantised types
+// hold for each 32 columns, in this order (chunk c: columns 4c .. 4c + 3, four bytes a lane):
+//   Q4_1  4 x 64 B: chunk c in the low nibbles, chunk c + 4 in the high ones; 16 f16 scales; 16 f16 minima
+//   Q4_0  the same without minima; a nibble means value + 8
+//   Q8_0  8 x 64 B: chunk c, a byte means value + 128; 16 f16 scales
+//   Q6_K  4 x 64 B as Q4_1: the low four bits; 2 x 64 B: in vector h, bits 2f of each byte are the upper
+//         two of chunk 4h + f; 2 x 16 i8 scales of 16 columns each; 16 f16 scales. Means value + 32.
+// Float types hold for each column 16 values; an odd number of columns is padded by a zero column.
+enum class PackedType : uint8_t { kQ4_1, kQ4_0, kQ8_0, kQ6_K, kF32, kF16, kBF16 };
+inline constexpr uint32_t kPackedTypes = 7;
+// Bytes of one step of a group: 32 columns of a quantised type, 2 of a float type.
+inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {320, 288, 544, 448, 128, 64, 64};
 
-// Rows of activations, quantised by blocks of 32: value = scale * int8.
-struct QuantRows {
-  std::int8_t* values;     // [rows, columns]
-  float* scales;           // [rows, columns / 32]
-  std::int32_t* sums;      // [rows, columns / 16]: of the int8 values of each half block
+// out[r * 16 + lane] = row `lane` of the group times activation row r, for the tile's rows.
+// A tile of R rows is, for quantised weights, for each 32 columns
+//   { i8 q[8 chunks][R][4]; f32 scale[R]; f32 scale_sum[R]; i32 sum[R]; i32 half_sum[R]; }
+// and for float weights f32[columns, even][R].
+using ProductKernel = void (*)(const uint8_t* group, const uint8_t* tile, uint32_t steps, float* out);
+
+// Scores, weights and weighted values of up to `attention_rows` queries that share a key/value head,
+// over one partial of the context.
+struct AttentionPartial {
+  const uint16_t* const* keys = nullptr;    // f16 [head_dim][32], for each block of the partial
+  const uint16_t* const* values = nullptr;  // f16 [32][head_dim], likewise
+  uint32_t head_dim = 0;
+  uint32_t rows = 0;
+  const float* queries = nullptr;           // [rows][kAttentionStride], times scale * log2(e)
+  const uint32_t* visible = nullptr;        // [rows] tokens of the partial that a query sees; ascending
+  float* scores = nullptr;                  // scratch [rows][kAttentionStride]
+  float* maximum = nullptr;                 // [rows]
+  float* sum = nullptr;                     // [rows]; 0: nothing was visible
+  float* out = nullptr;                     // [rows][kAttentionStride]
 };
 
-// out[m, n] (+)= sum over k of weight[n, k] * activation[m, k], for all rows m and for the packed groups
-// [group_begin, group_end) of kLanes outputs n.
-struct LinearArgs {
-  const std::uint8_t* weights;  // packed
-  std::uint32_t blocks;         // columns / 32
-  std::uint32_t group_begin, group_end;
-  QuantRows quantised;          // quantised formats
-  const float* floats;          // float formats: [rows, columns]
-  std::uint32_t rows;
-  float* out;                   // [rows, out_stride]
-  std::uint64_t out_stride;
-  std::uint32_t outputs;        // valid outputs; lanes beyond are not written
-  bool accumulate;              // adds to out (a residual) instead of writing it
-};
-
-// One kv head, one partial of at most kAttentionPartial tokens, up to kAttentionRows query rows.
-struct AttentionArgs {
-  const std::uint16_t* const* keys;    // [blocks]: f16 [head_dim][32 tokens]
-  const std::uint16_t* const* values;  // [blocks]: f16 [32 tokens][head_dim]
-  const float* queries;                // [rows, head_dim], already times the attention scale
-  const std::uint32_t* visible;        // [rows]: tokens of this partial that the row sees, 1..256
-  std::uint32_t rows;
-  std::uint32_t head_dim;              // a multiple of 16
-  float* greatest;                     // [rows]
-  float* weight;                       // [rows]
-  float* sum;                          // [rows, head_dim]
-  float* scratch;                      // [rows, kAttentionPartial]
+struct RopeParams {
+  const float* cosine = nullptr;  // [pairs], of the token's position
+  const float* sine = nullptr;
+  uint32_t pairs = 0;
+  uint32_t adjacent = 0;          // 1: pairs (0,1), (2,3)...; 0: (0, pairs), (1, pairs + 1)...
 };
 
 struct KernelTable {
-  const char* name;
-  // A quantised or a float product, by PackedFormat.
-  void (*linear[kPackedFormats])(const LinearArgs& args);
-  // out = x / rms(x) * weight; n a multiple of 32, `count` of them real (the rest are zero).
-  void (*rms_norm)(const float* x, const float* weight, float epsilon, std::uint32_t count, std::uint32_t n,
+  uint32_t tile_rows;       // most rows of a tile, <= kMaxTileRows
+  uint32_t attention_rows;  // most queries of an AttentionPartial, <= kMaxTileRows
+  ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
+
+  // Lengths `padded` are multiples of 16; lanes from `count` on are zero in x and weight.
+  void (*rms_norm)(const float* x, const float* weight, uint32_t count, uint32_t padded, float epsilon,
                    float* out);
-  // One row of n values (a multiple of 32) to int8.
-  void (*quantise)(const float* x, std::uint32_t n, std::int8_t* values, float* scales, std::int32_t* sums);
-  // out = silu(gate) * up
-  void (*swiglu)(const float* gate, const float* up, std::uint32_t n, float* out);
-  void (*add)(float* x, const float* y, std::uint32_t n);  // x += y
-  // Rotates one head in place. Pairs are (i, i + pair_stride) from first steps of `step`.
-  void (*rotate)(float* head, const float* cosines, const float* sines, std::uint32_t pairs, bool adjacent);
-  void (*scale)(float* x, float factor, std::uint32_t n);
-  // f16, to nearest even, what is beyond its range becomes its greatest value: state is always finite.
-  void (*to_f16)(const float* x, std::uint32_t n, std::uint16_t* out);
-  void (*attend)(const AttentionArgs& args);
-  // Merges a later partial into an earlier one: (greatest, weight, sum) of one row.
-  void (*merge)(float* greatest, float* weight, float* sum, float later_greatest, float later_weight,
-                const float* later_sum, std::uint32_t head_dim);
-  // out = sum / weight
-  void (*finish)(const float* sum, float weight, std::uint32_t head_dim, float* out);
+  // Quantises `blocks` * 32 values into row `row` of a tile of `rows` rows.
+  void (*quantize)(const float* x, uint32_t blocks, uint8_t* tile, uint32_t rows, uint32_t row);
+  // out = silu(gate) * up; count is a multiple of 16.
+  void (*swiglu)(const float* gate, const float* up, uint32_t count, float* out);
+  // Rotates one head in place.
+  void (*rope)(float* head, const RopeParams& rope);
+  void (*scale)(const float* x, uint32_t count, float factor, float* out);
+  // One token of one head; the sources are readable to a multiple of 16. key: [head_dim] with a stride
+  // of 32; value: [head_dim].
+  void (*store_key)(const float* x, uint32_t head_dim, uint16_t* key);
+  void (*store_value)(const float* x, uint32_t head_dim, uint16_t* value);
+
+  void (*attention_partial)(const AttentionPartial& partial);
+  // Merges row `row` of `from` into the same row of `into`, which holds the partials before it.
+  void (*attention_merge)(const AttentionPartial& from, const AttentionPartial& into, uint32_t row);
+  // out[head_dim] = values / sum of weights.
+  void (*attention_finish)(const AttentionPartial& state, uint32_t row, float* out);
+
+  // For tests: lane-wise functions over `count` values, a multiple of 16.
+  void (*exp2)(const float* x, uint32_t count, float* out);
+  void (*f16_to_f32)(const uint16_t* x, uint32_t count, float* out);
+  void (*f32_to_f16)(const float* x, uint32_t count, uint16_t* out);
 };
 
-// nullptr where it was not compiled or the machine can't run it.
-const KernelTable* plain_kernels();
-const KernelTable* avx2_kernels();
-const KernelTable* avx512_kernels();
+const KernelTable& plain_kernels();
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
 
-}  // namespace loci
+}  // namespace loci::cpu

@@ -1,29 +1,14 @@
-// The kernels for any processor.
-#include <cstdint>
-#include <cstring>
+// The kernels for portable code, the definition that the other sets match.
+#define LOCI_KERNELS plain_set
+#define LOCI_SIMD_PLAIN
+#define LOCI_SIMD_FILE "loci/compute/cpu/simd_plain.inl"
+#include "loci/compute/cpu/kernels.inl"
 
+namespace loci::cpu {
 
+const KernelTable& plain_kernels() {
+  static const KernelTable table = plain_set::make_table();
+  return table;
+}
 
-#include "loci/compute/cpu/kernel_table.h"
-#include "loci/model/tensor.h"
-
-namespace loci {
-namespace {
-namespace plain {
-
-
-constexpr int kTileRows = 2;      // activation rows that share one read of weights
-constexpr int kAttendRows = 3;    // query rows that share one read of keys
-constexpr int kValueVectors = 2;  // vectors of a head's dimensions that are summed together
-
-#include "loci/compute/cpu/simd.inl"
-#include "loci/compute/cpu/linear.inl"
-#include "loci/compute/cpu/attention.inl"
-#include "loci/compute/cpu/elementwise.inl"
-
-}  // namespace plain
-}  // namespace
-
-const KernelTable* plain_kernels() { return plain::table("plain"); }
-
-}  // namespace loci
+}  // namespace loci::cpu

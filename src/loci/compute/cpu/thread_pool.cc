@@ -1,68 +1,123 @@
 #include "loci/compute/cpu/thread_pool.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
+#include <sched.h>
 
-namespace loci {
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "loci/base/check.h"
+
+namespace loci::cpu {
+
 namespace {
 
-constexpr int kSpins = 4000;  // some 20 to 50 microseconds
+// About 50 microseconds: longer than phases differ, shorter than a time slice.
+constexpr std::uint32_t kSpins = 2000;
 
-inline void relax() {
+void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
 }
 
-// Until `value` is no longer `old`.
-void wait_for_change(std::atomic<std::uint32_t>& value, std::uint32_t old) {
-  for (int i = 0; i < kSpins; ++i) {
-    if (value.load(std::memory_order_acquire) != old) return;
-    relax();
-  }
-  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
-}
-
 }  // namespace
 
-void Barrier::wait() {
-  if (threads_ == 1) return;
-  const std::uint32_t round = round_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    round_.fetch_add(1, std::memory_order_acq_rel);
-    round_.notify_all();
-    return;
+ThreadPool::ThreadPool(std::uint32_t threads)
+    : size_(threads), spins_(threads > physical_core_count() ? 20 : kSpins), local_(threads) {
+  LOCI_CHECK(threads > 0, "a pool needs a thread");
+  for (std::uint32_t i = 1; i < threads; ++i) {
+    threads_.emplace_back([this, i] { work(i); });
+    pthread_setname_np(threads_.back().native_handle(), fmt::format("compute-{}", i).c_str());
   }
-  wait_for_change(round_, round);
-}
-
-ThreadPool::ThreadPool(std::uint32_t threads) : threads_(threads), barrier_(threads) {
-  for (std::uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
 }
 
 ThreadPool::~ThreadPool() {
   stopping_ = true;
-  round_.fetch_add(1, std::memory_order_acq_rel);
-  round_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  job_.fetch_add(1, std::memory_order_release);
+  job_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::run(const std::function<void(std::uint32_t)>& body) {
-  body_ = &body;
-  round_.fetch_add(1, std::memory_order_acq_rel);
-  round_.notify_all();
-  body(0);
-  barrier_.wait();
+void ThreadPool::wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) const {
+  for (std::uint32_t i = 0; i < spins_; ++i) {
+    if (word.load(std::memory_order_acquire) != old) return;
+    pause();
+  }
+  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
 }
 
-void ThreadPool::work(std::uint32_t index) {
-  pthread_setname_np(pthread_self(), "loci-kernels");
-  for (std::uint32_t round = 0;; ++round) {
-    wait_for_change(round_, round);
+void ThreadPool::work(std::uint32_t thread) {
+  std::uint32_t seen = 0;
+  while (true) {
+    wait_for_change(job_, seen);
+    ++seen;
     if (stopping_) return;
-    (*body_)(index);
-    barrier_.wait();
+    function_(context_, thread);
+    barrier(thread);
   }
 }
 
-}  // namespace loci
+void ThreadPool::run_erased(Function function, const void* context) {
+  function_ = function;
+  context_ = context;
+  job_.fetch_add(1, std::memory_order_release);
+  job_.notify_all();
+  function(context, 0);
+  barrier(0);
+}
+
+void ThreadPool::barrier(std::uint32_t thread) {
+  local_[thread].claimed = false;
+  const std::uint32_t phase = phase_.load(std::memory_order_relaxed);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+    arrived_.store(0, std::memory_order_relaxed);
+    next_.store(0, std::memory_order_relaxed);
+    phase_.store(phase + 1, std::memory_order_release);
+    phase_.notify_all();
+  } else {
+    wait_for_change(phase_, phase);
+  }
+}
+
+bool ThreadPool::claim(std::uint32_t thread, std::uint32_t total, WorkRange& range) {
+  // The first half is shared out beforehand: no thread waits for another's cache line to begin.
+  const std::uint32_t fixed = total / (2 * size_);
+  if (!local_[thread].claimed) {
+    local_[thread].claimed = true;
+    if (fixed > 0) {
+      range = {thread * fixed, (thread + 1) * fixed};
+      return true;
+    }
+  }
+  const std::uint32_t rest = total - size_ * fixed;
+  std::uint32_t taken = next_.load(std::memory_order_relaxed);
+  while (taken < rest) {
+    const std::uint32_t share = std::max(1u, (rest - taken) / (2 * size_));
+    if (next_.compare_exchange_weak(taken, taken + share, std::memory_order_relaxed)) {
+      range = {size_ * fixed + taken, size_ * fixed + taken + share};
+      return true;
+    }
+  }
+  return false;
+}
+
+std::uint32_t physical_core_count() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::max(1u, std::thread::hardware_concurrency());
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+    std::string siblings;
+    if (!std::getline(file, siblings)) siblings = fmt::format("cpu{}", cpu);
+    cores.insert(siblings);
+  }
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(cores.size()));
+}
+
+}  // namespace loci::cpu

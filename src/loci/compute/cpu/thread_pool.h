@@ -1,49 +1,75 @@
-// The compute threads. They run one function together (each with its index) and meet at barriers inside
-// it: a pass is one such function. Between passes they sleep.
+// The compute threads: one job at a time runs on all of them, in phases that a barrier separates.
+//
+// Waiting spins briefly, then sleeps: a thread whose core another process has taken would otherwise
+// hold up a spinning partner for a whole time slice. Between jobs the threads sleep.
+//
+// run() may be called by one thread at a time, which takes part as thread 0. claim() and barrier() are
+// for the job's threads.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
-namespace loci {
+namespace loci::cpu {
 
-// Spins briefly, then sleeps: a spinning barrier collapses when another process takes a core.
-class Barrier {
- public:
-  explicit Barrier(std::uint32_t threads) : threads_(threads) {}
-  void wait();
-
- private:
-  const std::uint32_t threads_;
-  std::atomic<std::uint32_t> arrived_{0};
-  std::atomic<std::uint32_t> round_{0};
+struct WorkRange {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
 };
 
 class ThreadPool {
  public:
+  // `threads` > 0, the caller of run() included.
   explicit ThreadPool(std::uint32_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  std::uint32_t threads() const { return threads_; }
-  // Runs body(0) on the caller's thread and body(1), ... on the others; returns when all have ended.
-  void run(const std::function<void(std::uint32_t)>& body);
-  // For use inside body, by all threads.
-  void barrier() { barrier_.wait(); }
+  std::uint32_t size() const { return size_; }
+
+  // Runs job(thread) on each thread, 0 <= thread < size(); returns when all have ended.
+  template <class Job>
+  void run(const Job& job) {
+    run_erased([](const void* context, std::uint32_t thread) { (*static_cast<const Job*>(context))(thread); },
+               &job);
+  }
+
+  // Inside a job. Every thread passes the same barriers; what was written before one is seen after it.
+  void barrier(std::uint32_t thread);
+
+  // Inside a job. Takes a part of [0, total); false when nothing is left. Every thread asks with the
+  // same total between two barriers, until it gets false. Shares shrink towards the end, so that a slow
+  // thread holds up nobody; which thread gets what varies and must not matter.
+  bool claim(std::uint32_t thread, std::uint32_t total, WorkRange& range);
 
  private:
-  void work(std::uint32_t index);
+  using Function = void (*)(const void*, std::uint32_t);
+  // What one thread alone writes, on its own cache line.
+  struct alignas(64) Local {
+    bool claimed = false;  // its fixed share of this phase
+  };
 
-  const std::uint32_t threads_;
-  Barrier barrier_;
-  std::atomic<std::uint32_t> round_{0};
-  const std::function<void(std::uint32_t)>* body_ = nullptr;
+  void run_erased(Function function, const void* context);
+  void work(std::uint32_t thread);
+  void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) const;
+
+  const std::uint32_t size_;
+  const std::uint32_t spins_;
+  alignas(64) std::atomic<std::uint32_t> arrived_{0};
+  alignas(64) std::atomic<std::uint32_t> phase_{0};
+  alignas(64) std::atomic<std::uint32_t> next_{0};   // of what is shared out in this phase
+  alignas(64) std::atomic<std::uint32_t> job_{0};    // counts jobs
+  Function function_ = nullptr;
+  const void* context_ = nullptr;
   bool stopping_ = false;
-  std::vector<std::thread> workers_;
+  std::vector<Local> local_;
+  std::vector<std::thread> threads_;
 };
 
-}  // namespace loci
+// Cores that this process may use; threads of one core count once.
+std::uint32_t physical_core_count();
+
+}  // namespace loci::cpu

@@ -1,0 +1,206 @@
+#include "loci/cli/bench_compute.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "loci/base/units.h"
+#include "loci/model/gguf.h"
+#include "loci/model/model.h"
+
+namespace loci {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+double seconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
+
+struct Sequence {
+  std::vector<SlotId> blocks;
+  std::uint32_t length = 0;
+  TokenId next;
+};
+
+// Sequences over a backend, with the greedy choice of the next token.
+class Runner {
+ public:
+  Runner(Backend& backend, std::uint32_t sequences, std::uint32_t tokens_each) : backend_(backend) {
+    const std::uint32_t blocks = (tokens_each + kBlockTokens - 1) / kBlockTokens;
+    for (std::uint32_t s = 0; s < sequences; ++s) {
+      Sequence sequence;
+      for (std::uint32_t b = 0; b < blocks; ++b) sequence.blocks.emplace_back(s * blocks + b);
+      sequences_.push_back(std::move(sequence));
+    }
+  }
+
+  void restart() {
+    for (Sequence& sequence : sequences_) sequence.length = 0;
+  }
+
+  // The prompts of all sequences, `batch` tokens a pass.
+  void prefill(std::uint32_t prompt, std::uint32_t batch) {
+    for (std::uint32_t done = 0; done < prompt * sequences_.size();) {
+      Pass pass;
+      std::vector<std::size_t> ended;
+      std::uint32_t room = batch;
+      for (std::size_t s = 0; s < sequences_.size() && room > 0; ++s) {
+        Sequence& sequence = sequences_[s];
+        const std::uint32_t count = std::min(room, prompt - sequence.length);
+        if (count == 0) continue;
+        std::vector<TokenId> tokens;
+        for (std::uint32_t i = 0; i < count; ++i) {
+          tokens.emplace_back(static_cast<std::uint32_t>((sequence.length + i + 7 * s) * 7919 % backend_.info().vocabulary));
+        }
+        add_span(pass, sequence, std::move(tokens), sequence.length == prompt - count ? LogitsWanted::kLast : LogitsWanted::kNone);
+        ended.push_back(s);
+        room -= count;
+        done += count;
+      }
+      run(pass, ended);
+    }
+  }
+
+  void decode_step() {
+    Pass pass;
+    std::vector<std::size_t> all;
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      add_span(pass, sequences_[s], {sequences_[s].next}, LogitsWanted::kLast);
+      all.push_back(s);
+    }
+    run(pass, all);
+  }
+
+ private:
+  void add_span(Pass& pass, Sequence& sequence, std::vector<TokenId> tokens, LogitsWanted logits) {
+    Span span;
+    span.position = sequence.length;
+    span.layers = {0, backend_.info().layers};
+    span.blocks = sequence.blocks;
+    span.logits = logits;
+    sequence.length += static_cast<std::uint32_t>(tokens.size());
+    span.tokens = std::move(tokens);
+    pass.spans.push_back(std::move(span));
+  }
+
+  void run(const Pass& pass, const std::vector<std::size_t>& sequences) {
+    backend_.run(pass, results_);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const std::span<const float> logits = results_[i].logits;
+      if (logits.empty()) continue;
+      const auto best = std::max_element(logits.begin(), logits.end());
+      sequences_[sequences[i]].next = TokenId(static_cast<std::uint32_t>(best - logits.begin()));
+    }
+  }
+
+  Backend& backend_;
+  std::vector<Sequence> sequences_;
+  std::vector<SpanResult> results_;
+};
+
+const char* test_name(ComputeTest test) {
+  switch (test) {
+    case ComputeTest::kDecode: return "decode";
+    case ComputeTest::kPrefill: return "prefill";
+    case ComputeTest::kStreams: return "streams";
+  }
+  return "";
+}
+
+// One round; returns the seconds that count.
+double measure(Runner& runner, const BenchComputeOptions& options) {
+  runner.restart();
+  SteadyClock::time_point begin = SteadyClock::now();
+  runner.prefill(options.prompt, options.max_batch_tokens);
+  if (options.test == ComputeTest::kPrefill) return seconds_since(begin);
+  if (options.test == ComputeTest::kDecode) begin = SteadyClock::now();
+  for (std::uint32_t i = 0; i < options.generate; ++i) runner.decode_step();
+  return seconds_since(begin);
+}
+
+}  // namespace
+
+Result<BenchComputeResult> bench_compute(const BenchComputeOptions& options) {
+  if (options.prompt == 0) return invalid_argument("expected at least one token", "prompt");
+  if (options.max_batch_tokens == 0) return invalid_argument("expected at least one token", "max-batch-tokens");
+  LOCI_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(options.model));
+  LOCI_ASSIGN_OR_RETURN(ModelSpec spec, read_model_spec(file));
+  const SteadyClock::time_point begin = SteadyClock::now();
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cpu_backend(spec, options.backend));
+  BenchComputeResult result;
+  result.load_seconds = seconds_since(begin);
+
+  const std::uint32_t sequences = options.test == ComputeTest::kStreams ? options.streams : 1;
+  const std::uint32_t generated = options.test == ComputeTest::kPrefill ? 0 : options.generate;
+  const std::uint32_t each = options.prompt + generated;
+  LOCI_RETURN_IF_ERROR(backend->allocate_blocks(sequences * ((each + kBlockTokens - 1) / kBlockTokens)));
+  Runner runner(*backend, sequences, each);
+  result.seconds = measure(runner, options);
+  for (std::uint32_t i = 1; i < options.repeats; ++i) result.seconds = std::min(result.seconds, measure(runner, options));
+  result.test = test_name(options.test);
+  result.backend = backend->info().description;
+  result.weight_bytes = backend->info().weight_bytes;
+  result.tokens = options.test == ComputeTest::kDecode ? generated : std::uint64_t{sequences} * each;
+  result.tokens_per_second = static_cast<double>(result.tokens) / result.seconds;
+  return result;
+}
+
+std::string format_bench_compute(const BenchComputeOptions& options, const BenchComputeResult& result) {
+  if (options.json) {
+    const nlohmann::json line = {{"test", result.test},
+                                 {"model", options.model},
+                                 {"backend", result.backend},
+                                 {"prompt", options.prompt},
+                                 {"generate", options.test == ComputeTest::kPrefill ? 0 : options.generate},
+                                 {"streams", options.test == ComputeTest::kStreams ? options.streams : 1},
+                                 {"tokens", result.tokens},
+                                 {"seconds", result.seconds},
+                                 {"tokens_per_second", result.tokens_per_second},
+                                 {"weight_bytes", result.weight_bytes},
+                                 {"load_seconds", result.load_seconds}};
+    return line.dump();
+  }
+  return fmt::format("{} on {}: {:.1f} tokens/s ({} tokens in {:.3f} s; weights {}, packed in {:.2f} s)", result.test,
+                     result.backend, result.tokens_per_second, result.tokens, result.seconds,
+                     format_bytes(result.weight_bytes), result.load_seconds);
+}
+
+int run_bench_compute(int count, const char* const* arguments) {
+  BenchComputeOptions options;
+  std::optional<InstructionSet> set;
+  CLI::App app("Measures the CPU backend alone: no server, scheduler or sampler.", "loci bench-compute");
+  app.add_option("--model", options.model, "GGUF file")->required();
+  app.add_option("--threads", options.backend.threads, "compute threads (0: one a core)");
+  const std::map<std::string, InstructionSet> sets = {
+      {"plain", InstructionSet::kPlain}, {"avx2", InstructionSet::kAvx2}, {"avx512", InstructionSet::kAvx512}};
+  app.add_option("--cpu", set, "instruction set (default: the best)")->transform(CLI::CheckedTransformer(sets));
+  const std::map<std::string, ComputeTest> tests = {{"decode", ComputeTest::kDecode},
+                                                    {"prefill", ComputeTest::kPrefill},
+                                                    {"streams", ComputeTest::kStreams}};
+  app.add_option("--test", options.test, "what is measured")->transform(CLI::CheckedTransformer(tests));
+  app.add_option("--prompt", options.prompt, "tokens of the prompt, of each stream")->capture_default_str();
+  app.add_option("--generate", options.generate, "tokens that follow it")->capture_default_str();
+  app.add_option("--streams", options.streams, "sequences")->capture_default_str();
+  app.add_option("--max-batch-tokens", options.max_batch_tokens, "tokens of a pass")->capture_default_str();
+  app.add_option("--repeats", options.repeats, "rounds, of which the best counts")->capture_default_str();
+  app.add_flag("--json", options.json, "one JSON line");
+  CLI11_PARSE(app, count, arguments);
+  options.backend.instruction_set = set;
+  const Result<BenchComputeResult> result = bench_compute(options);
+  if (!result.ok()) {
+    fmt::print(stderr, "{}\n", result.status().to_string());
+    return 1;
+  }
+  fmt::print("{}\n", format_bench_compute(options, *result));
+  return 0;
+}
+
+}  // namespace loci

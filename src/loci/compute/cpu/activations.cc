@@ -1,0 +1,108 @@
+#include "loci/compute/cpu/activations.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "loci/base/check.h"
+
+namespace loci::cpu {
+
+Activations::Activations(std::uint32_t columns, ActivationForms forms)
+    : columns_(columns),
+      forms_(forms),
+      quantized_row_bytes_(std::uint64_t{columns / kQuantBlock} * kTileBlockBytes),
+      float_row_bytes_(std::uint64_t{(columns + 1) / 2 * 2} * sizeof(float)) {
+  LOCI_CHECK(!forms.quantized || columns % kQuantBlock == 0, "quantised rows are whole blocks");
+}
+
+void Activations::resize(std::uint32_t rows, const KernelTable& kernels) {
+  if (rows == layout_.rows()) return;
+  layout_ = TileLayout(rows, kernels.tile_rows);
+  if (forms_.quantized) quantized_.reserve(rows * quantized_row_bytes_, "activations");
+  if (forms_.floats) {
+    floats_.reserve(rows * float_row_bytes_, "activations");
+    if (columns_ % 2 != 0) std::memset(floats_.data(), 0, rows * float_row_bytes_);
+  }
+}
+
+std::uint8_t* Activations::quantized_block(std::uint32_t row, std::uint32_t block) const {
+  const std::uint32_t tile = layout_.tile_of(row);
+  return quantized_.data() + layout_.begin(tile) * quantized_row_bytes_ +
+         std::uint64_t{block} * layout_.size(tile) * kTileBlockBytes;
+}
+
+void Activations::set_block(const KernelTable& kernels, std::uint32_t row, std::uint32_t block, const float* values,
+                            std::uint32_t count) {
+  const std::uint32_t tile = layout_.tile_of(row);
+  const std::uint32_t rows = layout_.size(tile), in_tile = row - layout_.begin(tile);
+  if (forms_.quantized) {
+    kernels.quantize(values, count / kQuantBlock, quantized_block(row, block), rows, in_tile);
+  }
+  if (forms_.floats) {
+    float* out = reinterpret_cast<float*>(floats_.data() + layout_.begin(tile) * float_row_bytes_) +
+                 std::uint64_t{block} * kQuantBlock * rows + in_tile;
+    for (std::uint32_t i = 0; i < count; ++i) out[std::uint64_t{i} * rows] = values[i];
+  }
+}
+
+void Activations::set_row(const KernelTable& kernels, std::uint32_t row, const float* values) {
+  set_block(kernels, row, 0, values, columns_);
+}
+
+std::uint64_t Activations::stored_row_bytes() const {
+  return forms_.floats ? std::uint64_t{columns_} * sizeof(float)
+                       : columns_ + std::uint64_t{columns_} / kQuantBlock * sizeof(float);
+}
+
+void Activations::store_row(std::uint32_t row, std::span<std::byte> out) const {
+  LOCI_CHECK(out.size() == stored_row_bytes(), "not a stored row");
+  const std::uint32_t tile = layout_.tile_of(row);
+  const std::uint32_t rows = layout_.size(tile), in_tile = row - layout_.begin(tile);
+  if (forms_.floats) {
+    const float* in = reinterpret_cast<const float*>(float_tile(tile)) + in_tile;
+    for (std::uint32_t i = 0; i < columns_; ++i) {
+      std::memcpy(out.data() + i * sizeof(float), in + std::uint64_t{i} * rows, sizeof(float));
+    }
+    return;
+  }
+  for (std::uint32_t block = 0; block < columns_ / kQuantBlock; ++block) {
+    const std::uint8_t* in = quantized_block(row, block);
+    for (std::uint32_t c = 0; c < 8; ++c) {
+      std::memcpy(out.data() + block * kQuantBlock + 4 * c, in + (c * rows + in_tile) * 4, 4);
+    }
+    std::memcpy(out.data() + columns_ + block * sizeof(float), in + kQuantBlock * rows + in_tile * sizeof(float),
+                sizeof(float));
+  }
+}
+
+void Activations::load_row(const KernelTable& kernels, std::uint32_t row, std::span<const std::byte> stored) {
+  LOCI_CHECK(stored.size() == stored_row_bytes(), "not a stored row");
+  if (forms_.floats) {
+    std::vector<float> values(columns_);
+    std::memcpy(values.data(), stored.data(), stored.size());
+    set_row(kernels, row, values.data());
+    return;
+  }
+  const std::uint32_t tile = layout_.tile_of(row);
+  const std::uint32_t rows = layout_.size(tile), in_tile = row - layout_.begin(tile);
+  for (std::uint32_t block = 0; block < columns_ / kQuantBlock; ++block) {
+    std::int8_t bytes[kQuantBlock];
+    float scale = 0;
+    std::memcpy(bytes, stored.data() + block * kQuantBlock, sizeof bytes);
+    std::memcpy(&scale, stored.data() + columns_ + block * sizeof(float), sizeof scale);
+    std::int32_t half_sum = 0, sum = 0;
+    for (std::uint32_t i = 0; i < kQuantBlock; ++i) (i < kQuantBlock / 2 ? half_sum : sum) += bytes[i];
+    sum += half_sum;
+    const float scale_sum = scale * static_cast<float>(sum);
+    std::uint8_t* out = quantized_block(row, block);
+    for (std::uint32_t c = 0; c < 8; ++c) std::memcpy(out + (c * rows + in_tile) * 4, bytes + 4 * c, 4);
+    std::uint8_t* scales = out + kQuantBlock * rows + in_tile * sizeof(float);
+    std::memcpy(scales, &scale, sizeof scale);
+    std::memcpy(scales + rows * sizeof(float), &scale_sum, sizeof scale_sum);
+    std::memcpy(scales + 2 * rows * sizeof(float), &sum, sizeof sum);
+    std::memcpy(scales + 3 * rows * sizeof(float), &half_sum, sizeof half_sum);
+  }
+}
+
+}  // namespace loci::cpu

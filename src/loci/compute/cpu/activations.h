@@ -1,0 +1,89 @@
+// The rows that a product multiplies, laid out in tiles of up to KernelTable::tile_rows rows
+// (kernel_table.h): quantised to int8 blocks, as floats, or both where the weights that read them differ.
+// Different rows may be set by different threads at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "loci/compute/cpu/buffer.h"
+#include "loci/compute/cpu/kernel_table.h"
+
+namespace loci::cpu {
+
+// Which forms of a row the matrices that read it need.
+struct ActivationForms {
+  bool quantized = false;
+  bool floats = false;
+};
+
+// How M rows fall into tiles: as few as can be, of nearly equal sizes.
+class TileLayout {
+ public:
+  TileLayout() = default;
+  TileLayout(std::uint32_t rows, std::uint32_t tile_rows)
+      : rows_(rows), tiles_((rows + tile_rows - 1) / tile_rows) {
+    if (tiles_ > 0) {
+      small_ = rows / tiles_;
+      large_tiles_ = rows % tiles_;
+    }
+  }
+  std::uint32_t rows() const { return rows_; }
+  std::uint32_t tiles() const { return tiles_; }
+  std::uint32_t begin(std::uint32_t tile) const { return tile * small_ + (tile < large_tiles_ ? tile : large_tiles_); }
+  std::uint32_t size(std::uint32_t tile) const { return small_ + (tile < large_tiles_ ? 1 : 0); }
+  std::uint32_t tile_of(std::uint32_t row) const {
+    const std::uint32_t in_large = large_tiles_ * (small_ + 1);
+    return row < in_large ? row / (small_ + 1) : large_tiles_ + (row - in_large) / small_;
+  }
+
+ private:
+  std::uint32_t rows_ = 0;
+  std::uint32_t tiles_ = 0;
+  std::uint32_t small_ = 0;        // rows of a small tile
+  std::uint32_t large_tiles_ = 0;  // tiles of one row more come first
+};
+
+class Activations {
+ public:
+  // `columns` is a multiple of 32 where rows are quantised.
+  Activations(std::uint32_t columns, ActivationForms forms);
+
+  // Makes room; what was set before is lost.
+  void resize(std::uint32_t rows, const KernelTable& kernels);
+  const TileLayout& layout() const { return layout_; }
+  const ActivationForms& forms() const { return forms_; }
+  std::uint32_t columns() const { return columns_; }
+
+  void set_row(const KernelTable& kernels, std::uint32_t row, const float* values);
+  // 32 values from column 32 * block on.
+  void set_block(const KernelTable& kernels, std::uint32_t row, std::uint32_t block, const float* values,
+                 std::uint32_t count);
+
+  const std::uint8_t* quantized_tile(std::uint32_t tile) const {
+    return quantized_.data() + layout_.begin(tile) * quantized_row_bytes_;
+  }
+  const std::uint8_t* float_tile(std::uint32_t tile) const {
+    return floats_.data() + layout_.begin(tile) * float_row_bytes_;
+  }
+
+  // A row as it is stored for later (H of HCache §4): what the product consumes, and nothing else.
+  // Quantised: i8[columns], f32 scale[columns / 32]; where floats are needed: f32[columns].
+  std::uint64_t stored_row_bytes() const;
+  void store_row(std::uint32_t row, std::span<std::byte> out) const;
+  void load_row(const KernelTable& kernels, std::uint32_t row, std::span<const std::byte> stored);
+
+ private:
+  std::uint8_t* quantized_block(std::uint32_t row, std::uint32_t block) const;
+
+  std::uint32_t columns_;
+  ActivationForms forms_;
+  std::uint64_t quantized_row_bytes_;
+  std::uint64_t float_row_bytes_;
+  TileLayout layout_;
+  Buffer quantized_;
+  Buffer floats_;
+};
+
+}  // namespace loci::cpu

@@ -1,0 +1,159 @@
+#include "loci/compute/cpu/attention_phase.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "loci/base/check.h"
+
+namespace loci::cpu {
+
+AttentionPhase::AttentionPhase(const KernelTable& kernels, ThreadPool& pool, const BlockStorage& blocks,
+                               std::uint32_t head_dim)
+    : kernels_(kernels), pool_(pool), blocks_(blocks), head_dim_(head_dim) {
+  scratch_.reserve(pool.size() * sizeof(Scratch), "attention");
+}
+
+void AttentionPhase::resize(const PassPlan& plan) {
+  unit_results_.reserve(plan.units().size() * sizeof(Results), "attention");
+}
+
+void AttentionPhase::gather_queries(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const {
+  std::uint32_t query = 0;
+  for (std::uint32_t row = task.row; row < task.row + task.rows; ++row) {
+    for (std::uint32_t head = task.head; head < task.head + task.heads; ++head, ++query) {
+      std::memcpy(scratch.queries + query * kAttentionStride,
+                  input.queries + std::size_t{row} * input.stride + std::size_t{head} * head_dim_,
+                  head_dim_ * sizeof(float));
+    }
+  }
+}
+
+AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& scratch, Results& results) const {
+  AttentionPartial partial;
+  partial.head_dim = head_dim_;
+  partial.rows = task.rows * task.heads;
+  partial.queries = scratch.queries;
+  partial.visible = scratch.visible;
+  partial.scores = scratch.scores;
+  partial.maximum = results.maximum;
+  partial.sum = results.sum;
+  partial.out = results.out;
+  return partial;
+}
+
+void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& task, std::uint32_t partial,
+                             Scratch& scratch, Results& results) const {
+  constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
+  const Segment& segment = input.plan.segments()[task.segment];
+  const std::vector<SlotId>& table = input.pass.spans[segment.span].blocks;
+  const std::uint32_t begin = partial * kPartialTokens;
+  std::uint32_t query = 0, visible = 0;
+  for (std::uint32_t row = 0; row < task.rows; ++row) {
+    const std::uint32_t seen = task.position + row + 1;  // a token sees itself and all before it
+    visible = seen <= begin ? 0 : std::min(seen - begin, kPartialTokens);
+    for (std::uint32_t head = 0; head < task.heads; ++head) scratch.visible[query++] = visible;
+  }
+  const std::uint16_t* keys[kBlocks];
+  const std::uint16_t* values[kBlocks];
+  for (std::uint32_t block = 0; block * kTokensPerBlock < visible; ++block) {
+    const SlotId slot = table[partial * kBlocks + block];
+    keys[block] = blocks_.key(slot, input.layer, task.kv_head);
+    values[block] = blocks_.value(slot, input.layer, task.kv_head);
+  }
+  AttentionPartial description = describe(task, scratch, results);
+  description.keys = keys;
+  description.values = values;
+  kernels_.attention_partial(description);
+}
+
+void AttentionPhase::merge(const AttentionTask& task, bool first, Results& from, Scratch& scratch) const {
+  const AttentionPartial source = describe(task, scratch, from);
+  const AttentionPartial state = describe(task, scratch, scratch.state);
+  for (std::uint32_t query = 0; query < source.rows; ++query) {
+    if (first) {
+      state.maximum[query] = source.maximum[query];
+      state.sum[query] = source.sum[query];
+      std::memcpy(state.out + query * kAttentionStride, source.out + query * kAttentionStride,
+                  (head_dim_ + 15) / 16 * 16 * sizeof(float));
+    } else if (source.sum[query] > 0) {  // it saw something of this partial
+      kernels_.attention_merge(source, state, query);
+    }
+  }
+}
+
+void AttentionPhase::finish(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const {
+  const AttentionPartial state = describe(task, scratch, scratch.state);
+  std::uint32_t query = 0;
+  for (std::uint32_t row = task.row; row < task.row + task.rows; ++row) {
+    for (std::uint32_t head = task.head; head < task.head + task.heads; ++head) {
+      kernels_.attention_finish(state, query++,
+                                input.out + std::size_t{row} * input.stride + std::size_t{head} * head_dim_);
+    }
+  }
+}
+
+void AttentionPhase::clear(const AttentionInput& input, const AttentionTask& task) const {
+  for (std::uint32_t row = task.row; row < task.row + task.rows; ++row) {
+    std::memset(input.out + std::size_t{row} * input.stride + std::size_t{task.head} * head_dim_, 0,
+                std::size_t{task.heads} * head_dim_ * sizeof(float));
+  }
+}
+
+void AttentionPhase::run(std::uint32_t thread, const AttentionInput& input) {
+  const std::uint32_t tasks = input.plan.tasks_below(input.rows);
+  if (input.plan.split()) return run_split(thread, input, tasks);
+  Scratch& scratch = scratch_.as<Scratch>()[thread];
+  WorkRange range;
+  while (pool_.claim(thread, tasks, range)) {
+    for (std::uint32_t i = range.begin; i < range.end; ++i) {
+      const AttentionTask& task = input.plan.tasks()[i];
+      if (input.poisoned[input.plan.segments()[task.segment].span]) {
+        clear(input, task);
+        continue;
+      }
+      gather_queries(input, task, scratch);
+      compute(input, task, 0, scratch, scratch.state);
+      for (std::uint32_t partial = 1; partial < task.partials(); ++partial) {
+        compute(input, task, partial, scratch, scratch.partial);
+        merge(task, false, scratch.partial, scratch);
+      }
+      finish(input, task, scratch);
+    }
+  }
+}
+
+void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input, std::uint32_t tasks) {
+  const PassPlan& plan = input.plan;
+  Scratch& scratch = scratch_.as<Scratch>()[thread];
+  Results* results = unit_results_.as<Results>();
+  const auto poisoned = [&](const AttentionTask& task) {
+    return input.poisoned[plan.segments()[task.segment].span] != 0;
+  };
+  const std::uint32_t units =
+      tasks < plan.tasks().size() ? plan.tasks()[tasks].first_unit : static_cast<std::uint32_t>(plan.units().size());
+  WorkRange range;
+  while (pool_.claim(thread, units, range)) {
+    for (std::uint32_t i = range.begin; i < range.end; ++i) {
+      const AttentionTask& task = plan.tasks()[plan.units()[i].task];
+      if (poisoned(task)) continue;
+      gather_queries(input, task, scratch);
+      compute(input, task, plan.units()[i].partial, scratch, results[i]);
+    }
+  }
+  pool_.barrier(thread);
+  while (pool_.claim(thread, tasks, range)) {
+    for (std::uint32_t i = range.begin; i < range.end; ++i) {
+      const AttentionTask& task = plan.tasks()[i];
+      if (poisoned(task)) {
+        clear(input, task);
+        continue;
+      }
+      for (std::uint32_t partial = 0; partial < task.partials(); ++partial) {
+        merge(task, partial == 0, results[task.first_unit + partial], scratch);
+      }
+      finish(input, task, scratch);
+    }
+  }
+}
+
+}  // namespace loci::cpu

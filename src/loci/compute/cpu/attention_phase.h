@@ -1,0 +1,71 @@
+// Attention of one layer over scattered blocks, shared out to the threads of a pass: whole tasks, or,
+// where few contexts are long, partials of 256 tokens that are merged afterwards in the same order.
+//
+// Sized before a pass by resize(); run() is called by every thread of the pool for each layer.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loci/compute/cpu/block_storage.h"
+#include "loci/compute/cpu/buffer.h"
+#include "loci/compute/cpu/kernel_table.h"
+#include "loci/compute/cpu/pass_plan.h"
+#include "loci/compute/cpu/thread_pool.h"
+
+namespace loci::cpu {
+
+// What every thread shares in one layer.
+struct AttentionInput {
+  const Pass& pass;
+  const PassPlan& plan;
+  const std::vector<std::uint8_t>& poisoned;  // [span]: its rows become zero
+  std::uint32_t layer = 0;
+  std::uint32_t rows = 0;                     // a prefix of the plan's
+  const float* queries = nullptr;             // [row][stride], rotated and scaled
+  float* out = nullptr;                       // [row][stride]
+  std::uint32_t stride = 0;
+};
+
+class AttentionPhase {
+ public:
+  AttentionPhase(const KernelTable& kernels, ThreadPool& pool, const BlockStorage& blocks, std::uint32_t head_dim);
+
+  void resize(const PassPlan& plan);
+  // Ends at no barrier: the caller's next one makes `out` complete.
+  void run(std::uint32_t thread, const AttentionInput& input);
+
+ private:
+  // Memory of one AttentionPartial's results.
+  struct Results {
+    float maximum[kMaxTileRows];
+    float sum[kMaxTileRows];
+    float out[kMaxTileRows * kAttentionStride];
+  };
+  // What a thread works in.
+  struct Scratch {
+    float queries[kMaxTileRows * kAttentionStride];
+    float scores[kMaxTileRows * kAttentionStride];
+    std::uint32_t visible[kMaxTileRows];
+    Results state, partial;
+  };
+
+  void gather_queries(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const;
+  AttentionPartial describe(const AttentionTask& task, Scratch& scratch, Results& results) const;
+  // The task's queries over one partial.
+  void compute(const AttentionInput& input, const AttentionTask& task, std::uint32_t partial, Scratch& scratch,
+               Results& results) const;
+  void merge(const AttentionTask& task, bool first, Results& from, Scratch& scratch) const;
+  void finish(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const;
+  void clear(const AttentionInput& input, const AttentionTask& task) const;
+  void run_split(std::uint32_t thread, const AttentionInput& input, std::uint32_t tasks);
+
+  const KernelTable& kernels_;
+  ThreadPool& pool_;
+  const BlockStorage& blocks_;
+  const std::uint32_t head_dim_;
+  Buffer scratch_;       // [threads] Scratch
+  Buffer unit_results_;  // [units] Results
+};
+
+}  // namespace loci::cpu

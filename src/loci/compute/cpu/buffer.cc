@@ -1,0 +1,62 @@
+#include "loci/compute/cpu/buffer.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "loci/base/units.h"
+
+namespace loci::cpu {
+
+namespace {
+
+constexpr std::uint64_t kHugePage = 2u << 20;
+
+std::uint64_t machine_memory() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+Result<Buffer> Buffer::allocate(std::uint64_t bytes, std::string_view purpose) {
+  Buffer buffer;
+  // Kernels may load a vector past the last element.
+  const std::uint64_t unit = bytes >= kHugePage ? kHugePage : 4096;
+  const std::uint64_t size = (bytes + 256 + unit - 1) / unit * unit;
+  void* data = MAP_FAILED;
+  if (size >= bytes && size <= machine_memory()) {
+    data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  if (data == MAP_FAILED) {
+    return resource_exhausted(fmt::format("{} needs {}, and this machine has {} in all: ask for less", purpose,
+                                          format_bytes(bytes), format_bytes(machine_memory())));
+  }
+  if (unit == kHugePage) madvise(data, size, MADV_HUGEPAGE);
+  buffer.data_ = static_cast<std::uint8_t*>(data);
+  buffer.size_ = size;
+  return buffer;
+}
+
+void Buffer::reserve(std::uint64_t bytes, std::string_view purpose) {
+  if (bytes + 256 <= size_) return;
+  Result<Buffer> grown = allocate(bytes + bytes / 4, purpose);
+  LOCI_CHECK(grown.ok(), "no memory for a pass");
+  *this = std::move(*grown);
+}
+
+}  // namespace loci::cpu

@@ -1,0 +1,37 @@
+// Memory of the CPU backend: zeroed, aligned to 64 bytes or better, on huge pages where the system
+// grants them. Move-only; not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "loci/base/status.h"
+
+namespace loci::cpu {
+
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  // Errors: kResourceExhausted naming `purpose`, the size and what the machine has.
+  static Result<Buffer> allocate(std::uint64_t bytes, std::string_view purpose);
+
+  // At least `bytes`, zeroed when it had to grow (what was there is lost then). A buffer that a pass
+  // needs: aborts where the system has no memory.
+  void reserve(std::uint64_t bytes, std::string_view purpose);
+
+  std::uint8_t* data() const { return data_; }
+  std::uint64_t size() const { return size_; }
+  template <class T>
+  T* as() const { return reinterpret_cast<T*>(data_); }
+
+ private:
+  std::uint8_t* data_ = nullptr;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace loci::cpu

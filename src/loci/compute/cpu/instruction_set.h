@@ -1,0 +1,13 @@
+// Which kernels this machine can run.
+#pragma once
+
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/cpu/kernel_table.h"
+
+namespace loci::cpu {
+
+bool machine_has(InstructionSet set);
+// `set` must be one that the machine has.
+const KernelTable& kernels_of(InstructionSet set);
+
+}  // namespace loci::cpu

@@ -1,0 +1,65 @@
+// All kernels of one instruction set; see simd.h for what the including file defines.
+#include "loci/compute/cpu/kernel_table.h"
+#include "loci/compute/cpu/simd.h"
+
+namespace loci::cpu::LOCI_KERNELS {
+
+using u8 = uint8_t;
+using i8 = int8_t;
+using u16 = uint16_t;
+using u32 = uint32_t;
+using i32 = int32_t;
+
+#include LOCI_SIMD_FILE
+
+#include "loci/compute/cpu/product_quantized.inl"
+
+#include "loci/compute/cpu/product_float.inl"
+
+#include "loci/compute/cpu/elementwise.inl"
+
+#include "loci/compute/cpu/attention.inl"
+
+template <class Type, int kRows>
+static void fill_quantized(ProductKernel* row) {
+  if constexpr (kRows > 0) {
+    row[kRows - 1] = product_quantized<Type, kRows>;
+    fill_quantized<Type, kRows - 1>(row);
+  }
+}
+template <class Type, int kRows>
+static void fill_float(ProductKernel* row) {
+  if constexpr (kRows > 0) {
+    row[kRows - 1] = product_float<Type, kRows>;
+    fill_float<Type, kRows - 1>(row);
+  }
+}
+
+static KernelTable make_table() {
+  KernelTable table = {};
+  table.tile_rows = kTileRows;
+  table.attention_rows = kAttentionRows;
+  fill_quantized<Q4_1, kTileRows>(table.product[static_cast<int>(PackedType::kQ4_1)]);
+  fill_quantized<Q4_0, kTileRows>(table.product[static_cast<int>(PackedType::kQ4_0)]);
+  fill_quantized<Q8_0, kTileRows>(table.product[static_cast<int>(PackedType::kQ8_0)]);
+  fill_quantized<Q6_K, kTileRows>(table.product[static_cast<int>(PackedType::kQ6_K)]);
+  fill_float<F32, kTileRows>(table.product[static_cast<int>(PackedType::kF32)]);
+  fill_float<F16, kTileRows>(table.product[static_cast<int>(PackedType::kF16)]);
+  fill_float<BF16, kTileRows>(table.product[static_cast<int>(PackedType::kBF16)]);
+  table.rms_norm = rms_norm;
+  table.quantize = quantize;
+  table.swiglu = swiglu;
+  table.rope = rope;
+  table.scale = scale;
+  table.store_key = store_key;
+  table.store_value = store_value;
+  table.attention_partial = attention_partial<>;
+  table.attention_merge = attention_merge;
+  table.attention_finish = attention_finish;
+  table.exp2 = exp2_values;
+  table.f16_to_f32 = f16_to_f32_values;
+  table.f32_to_f16 = f32_to_f16_values;
+  return table;
+}
+
+}  // namespace loci::cpu::LOCI_KERNELS

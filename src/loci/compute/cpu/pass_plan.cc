@@ -1,0 +1,112 @@
+#include "loci/compute/cpu/pass_plan.h"
+
+#include <algorithm>
+
+#include "loci/base/check.h"
+#include "loci/compute/cpu/kernel_table.h"
+
+namespace loci::cpu {
+
+std::uint32_t AttentionTask::partials() const { return (position + rows - 1) / kPartialTokens + 1; }
+
+namespace {
+
+void check_span(const Span& span, std::uint32_t layers, std::uint32_t slots) {
+  LOCI_CHECK(!span.tokens.empty(), "a span has a token");
+  LOCI_CHECK(span.layers.begin == 0 && span.layers.end > 0 && span.layers.end <= layers, "a span starts at layer 0");
+  LOCI_CHECK(span.logits == LogitsWanted::kNone || span.layers.end == layers, "logits need all layers");
+  LOCI_CHECK(span.blocks.size() * kBlockTokens >= span.position + span.tokens.size(), "a block table is too short");
+  for (const SlotId slot : span.blocks) LOCI_CHECK(slot.value < slots, "a slot outside the pool");
+  LOCI_CHECK(span.capture.empty() || span.capture.size() == span.layers.end, "one capture buffer a layer");
+}
+
+}  // namespace
+
+void PassPlan::make(const Pass& pass, std::uint32_t layers, std::uint32_t slots, const AttentionShape& shape,
+                    std::uint32_t threads) {
+  segments_.clear();
+  row_segment_.clear();
+  tasks_.clear();
+  units_.clear();
+  positions_end_ = 0;
+  for (const BlockCopy& copy : pass.copies) {
+    LOCI_CHECK(copy.from.value < slots && copy.to.value < slots, "a slot outside the pool");
+    LOCI_CHECK(copy.tokens <= kBlockTokens, "a block has 32 tokens");
+  }
+  for (const Span& span : pass.spans) {
+    check_span(span, layers, slots);
+    positions_end_ = std::max(positions_end_, span.position + static_cast<std::uint32_t>(span.tokens.size()));
+  }
+  add_segments(pass, layers);
+  add_tasks(pass, shape);
+  const bool few = tasks_.size() < 4u * threads;
+  const bool deep = std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) { return task.partials() > 1; });
+  split_ = threads > 1 && few && deep;
+  if (!split_) return;
+  for (std::uint32_t task = 0; task < tasks_.size(); ++task) {
+    tasks_[task].first_unit = static_cast<std::uint32_t>(units_.size());
+    for (std::uint32_t partial = 0; partial < tasks_[task].partials(); ++partial) units_.push_back({task, partial});
+  }
+}
+
+void PassPlan::add_segments(const Pass& pass, std::uint32_t layers) {
+  for (std::uint32_t i = 0; i < pass.spans.size(); ++i) {
+    const Span& span = pass.spans[i];
+    const auto count = static_cast<std::uint32_t>(span.tokens.size());
+    const std::uint32_t wanted = span.logits == LogitsWanted::kAll ? count : span.logits == LogitsWanted::kLast ? 1 : 0;
+    if (wanted < count) segments_.push_back({i, 0, count - wanted, 0, span.layers.end, false});
+    if (wanted > 0) segments_.push_back({i, count - wanted, wanted, 0, layers, true});
+  }
+  std::stable_sort(segments_.begin(), segments_.end(), [](const Segment& a, const Segment& b) {
+    return a.wanted != b.wanted ? a.wanted : a.end_layer > b.end_layer;
+  });
+  std::uint32_t row = 0;
+  wanted_rows_ = 0;
+  for (std::uint32_t i = 0; i < segments_.size(); ++i) {
+    segments_[i].row = row;
+    row += segments_[i].count;
+    row_segment_.insert(row_segment_.end(), segments_[i].count, i);
+    if (segments_[i].wanted) wanted_rows_ = row;
+  }
+}
+
+void PassPlan::add_tasks(const Pass& pass, const AttentionShape& shape) {
+  const std::uint32_t group = shape.heads / shape.kv_heads;
+  const std::uint32_t tile_heads = std::min(group, shape.tile), tile_rows = std::max(1u, shape.tile / group);
+  for (std::uint32_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    const std::uint32_t tiles = (segment.count + tile_rows - 1) / tile_rows;
+    for (std::uint32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+      for (std::uint32_t tile = tiles; tile-- > 0;) {  // the longest contexts first
+        const std::uint32_t first = tile * tile_rows;
+        for (std::uint32_t head = 0; head < group; head += tile_heads) {
+          tasks_.push_back({i, segment.row + first, std::min(tile_rows, segment.count - first),
+                            pass.spans[segment.span].position + segment.token + first, kv_head,
+                            kv_head * group + head, std::min(tile_heads, group - head), 0});
+        }
+      }
+    }
+  }
+}
+
+std::uint32_t PassPlan::rows_in_layer(std::uint32_t layer) const {
+  std::uint32_t rows = 0;
+  for (const Segment& segment : segments_) {
+    if (segment.end_layer > layer) rows += segment.count;
+  }
+  return rows;
+}
+
+std::uint32_t PassPlan::tasks_below(std::uint32_t rows) const {
+  const auto first = std::partition_point(tasks_.begin(), tasks_.end(), [&](const AttentionTask& task) {
+    return segments_[task.segment].row < rows;
+  });
+  return static_cast<std::uint32_t>(first - tasks_.begin());
+}
+
+std::uint32_t PassPlan::position(const Pass& pass, std::uint32_t row) const {
+  const Segment& segment = segment_of(row);
+  return pass.spans[segment.span].position + segment.token + row - segment.row;
+}
+
+}  // namespace loci::cpu

@@ -1,0 +1,156 @@
+// The products of a pass: what the threads share out, and what becomes of each result while it is in the
+// first-level cache.
+#include <algorithm>
+#include <cstring>
+
+#include "loci/compute/cpu/pass_runner.h"
+
+namespace loci::cpu {
+
+namespace {
+
+enum HeadKind { kQuery, kKey, kValue };
+
+// Heads whose outputs are whole groups of 16 rows: one, or two where head_dim is an odd multiple of 8.
+std::uint32_t unit_heads(std::uint32_t head_dim) { return head_dim % kLanes == 0 ? 1 : 2; }
+std::uint32_t units_of(std::uint32_t heads, std::uint32_t head_dim) {
+  return (heads + unit_heads(head_dim) - 1) / unit_heads(head_dim);
+}
+
+}  // namespace
+
+void PassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
+                          const Activations& input, std::uint32_t tile, float* outputs, std::uint32_t stride) const {
+  const std::uint32_t rows = input.layout().size(tile);
+  const ProductKernel kernel = kernels_.product[static_cast<std::size_t>(matrix.type)][rows - 1];
+  const std::uint8_t* activations = matrix.quantized() ? input.quantized_tile(tile) : input.float_tile(tile);
+  alignas(64) float product[kMaxTileRows * kLanes];
+  for (std::uint32_t group = 0; group < count; ++group) {
+    kernel(matrix.group(first + group), activations, matrix.steps, product);
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      float* out = outputs + row * stride + group * kLanes;
+      std::memcpy(out, product + row * kLanes, kLanes * sizeof(float));
+      if (matrix.bias == nullptr) continue;
+      for (std::uint32_t lane = 0; lane < kLanes; ++lane) out[lane] += matrix.bias[(first + group) * kLanes + lane];
+    }
+  }
+}
+
+void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head, std::uint32_t heads,
+                             std::uint32_t layer, int kind) {
+  const std::uint32_t head_dim = spec_.head_dim;
+  const std::uint32_t position = plan_.position(*pass_, row);
+  const std::uint32_t token = position % kBlockTokens;
+  alignas(64) float head[kMaxHeadDim + kLanes];
+  for (std::uint32_t i = 0; i < heads; ++i) {
+    std::memcpy(head, outputs + i * head_dim, head_dim * sizeof(float));
+    if (kind != kValue) kernels_.rope(head, rope_.at(position));
+    if (kind == kQuery) {
+      kernels_.scale(head, head_dim, query_factor_,
+                     queries_.as<float>() + std::size_t{row} * query_stride_ + (first_head + i) * head_dim);
+      continue;
+    }
+    const SlotId slot = pass_->spans[plan_.segment_of(row).span].blocks[position / kBlockTokens];
+    if (kind == kKey) {
+      kernels_.store_key(head, head_dim, blocks_.key(slot, layer, first_head + i) + token);
+    } else {
+      kernels_.store_value(head, head_dim, blocks_.value(slot, layer, first_head + i) + token * head_dim);
+    }
+  }
+}
+
+void PassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit, std::uint32_t layer,
+                               const Activations& input, int kind) {
+  const std::uint32_t head_dim = spec_.head_dim;
+  const std::uint32_t first_head = unit * unit_heads(head_dim);
+  const std::uint32_t heads = std::min(unit_heads(head_dim), matrix.rows / head_dim - first_head);
+  const std::uint32_t first = first_head * head_dim / kLanes;
+  const std::uint32_t count = (heads * head_dim + kLanes - 1) / kLanes;
+  state.outputs.resize(std::max<std::size_t>(state.outputs.size(), std::size_t{kMaxTileRows} * count * kLanes));
+  const TileLayout& layout = input.layout();
+  for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
+    multiply(matrix, first, count, input, tile, state.outputs.data(), count * kLanes);
+    for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
+      place_heads(state.outputs.data() + row * count * kLanes, layout.begin(tile) + row, first_head, heads, layer, kind);
+    }
+  }
+}
+
+void PassRunner::project(std::uint32_t thread, std::uint32_t layer, const Activations& input) {
+  const CpuLayer& weights = weights_.layers()[layer];
+  const std::uint32_t queries = units_of(spec_.heads, spec_.head_dim), keys = units_of(spec_.kv_heads, spec_.head_dim);
+  WorkRange range;
+  while (pool_.claim(thread, queries + 2 * keys, range)) {
+    for (std::uint32_t unit = range.begin; unit < range.end; ++unit) {
+      if (unit < queries) {
+        project_heads(threads_[thread], weights.query, unit, layer, input, kQuery);
+      } else if (unit < queries + keys) {
+        project_heads(threads_[thread], weights.key, unit - queries, layer, input, kKey);
+      } else {
+        project_heads(threads_[thread], weights.value, unit - queries - keys, layer, input, kValue);
+      }
+    }
+  }
+}
+
+void PassRunner::feed_forward(std::uint32_t thread, const CpuLayer& layer, const Activations& input) {
+  constexpr std::uint32_t kGroups = kQuantBlock / kLanes;  // outputs that are quantised together
+  alignas(64) float gate[kMaxTileRows * kQuantBlock], up[kMaxTileRows * kQuantBlock], values[kQuantBlock];
+  WorkRange range;
+  while (pool_.claim(thread, (layer.ffn_gate.groups + kGroups - 1) / kGroups, range)) {
+    for (std::uint32_t unit = range.begin; unit < range.end; ++unit) {
+      const std::uint32_t first = unit * kGroups, count = std::min(kGroups, layer.ffn_gate.groups - first);
+      const std::uint32_t outputs = std::min(kQuantBlock, spec_.ffn - unit * kQuantBlock);
+      const TileLayout& layout = input.layout();
+      for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
+        multiply(layer.ffn_gate, first, count, input, tile, gate, kQuantBlock);
+        multiply(layer.ffn_up, first, count, input, tile, up, kQuantBlock);
+        for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
+          kernels_.swiglu(gate + row * kQuantBlock, up + row * kQuantBlock, count * kLanes, values);
+          down_input_.set_block(kernels_, layout.begin(tile) + row, unit, values, outputs);
+        }
+      }
+    }
+  }
+}
+
+void PassRunner::add_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input) {
+  const TileLayout& layout = input.layout();
+  alignas(64) float outputs[kMaxTileRows * kLanes];
+  WorkRange range;
+  while (pool_.claim(thread, matrix.groups, range)) {
+    for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
+      for (std::uint32_t group = range.begin; group < range.end; ++group) {
+        multiply(matrix, group, 1, input, tile, outputs, kLanes);
+        for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
+          float* x = x_.as<float>() + std::size_t{layout.begin(tile) + row} * hidden_stride_ + group * kLanes;
+          for (std::uint32_t lane = 0; lane < kLanes; ++lane) x[lane] += outputs[row * kLanes + lane];
+        }
+      }
+    }
+  }
+}
+
+void PassRunner::run_output(std::uint32_t thread) {
+  const std::uint32_t rows = plan_.wanted_rows();
+  const PackedMatrix& matrix = weights_.output();
+  const Activations& input = prepare(thread, rows, weights_.output_norm(), &PassRunner::normalise_row, output_input_,
+                                     threads_[thread].output_input);
+  const TileLayout& layout = input.layout();
+  alignas(64) float outputs[kMaxTileRows * kLanes];
+  WorkRange range;
+  while (pool_.claim(thread, matrix.groups, range)) {
+    for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
+      for (std::uint32_t group = range.begin; group < range.end; ++group) {
+        multiply(matrix, group, 1, input, tile, outputs, kLanes);
+        const std::uint32_t lanes = std::min(kLanes, matrix.rows - group * kLanes);
+        for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
+          std::memcpy(logits_.as<float>() + std::size_t{layout.begin(tile) + row} * spec_.vocabulary + group * kLanes,
+                      outputs + row * kLanes, lanes * sizeof(float));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace loci::cpu

@@ -1,0 +1,27 @@
+// Cosines and sines of rotary embedding by position, computed in double and rounded once. Grows between
+// passes, is read during them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loci/compute/cpu/kernel_table.h"
+#include "loci/model/model_spec.h"
+
+namespace loci::cpu {
+
+class RopeTable {
+ public:
+  explicit RopeTable(const RopeSpec& spec) : spec_(spec) {}
+
+  // Makes positions [0, positions) known.
+  void extend(std::uint32_t positions);
+  RopeParams at(std::uint32_t position) const;
+
+ private:
+  RopeSpec spec_;
+  std::uint32_t positions_ = 0;
+  std::vector<float> values_;  // [position][cosine pairs | sine pairs]
+};
+
+}  // namespace loci::cpu

@@ -1,0 +1,34 @@
+// The 16 virtual lanes over which every float sum of the CPU backend is defined, in three makes with
+// the same bits: plain loops, AVX2, AVX-512. docs/numerics.md has the definitions.
+//
+// Included by kernels.inl only, inside no namespace. The translation unit names its namespace and set:
+//   LOCI_KERNELS           the namespace, unique for each instruction set
+//   LOCI_SIMD_FILE         "simd_plain.inl" or another
+//   LOCI_SIMD_PLAIN        for plain loops only
+// Nothing here or in kernels.inl includes a header with inline functions of external linkage: the
+// linker keeps one copy of such a function, and it might be the one compiled for AVX-512.
+//
+// What each make provides (x, y: F32x16; all operations are IEEE 754 single, round to nearest even):
+//   load/store_f32, _f16, _bf16  16 lanes; *_8: 8 lanes, the rest zero on load, untouched on store
+//   add sub mul div fma abs      lane by lane; fma is fused
+//   max(x, y), min(x, y)         x > y ? x : y (and <), as the processor's instruction
+//   first_lanes(x, n, y)         lanes below n of x, the others of y
+//   sum_f32, max_f32             lanes (i, i + 8), then (i, i + 4), (i, i + 2), (0, 1)
+//   add_nibbles/add_sixes/add_signed  exact sums of four products a lane: packed weight bytes (unsigned
+//                                to 15; to 63; value + 128) times four signed bytes that all lanes share
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define LOCI_LANES [[maybe_unused]] static inline __attribute__((always_inline))
+// Before a loop whose arrays must become registers.
+#ifdef LOCI_SIMD_PLAIN
+#define LOCI_UNROLL
+#else
+#define LOCI_UNROLL _Pragma("GCC unroll 32")
+#endif

@@ -1,0 +1,174 @@
+// The 16 lanes on AVX2, FMA and F16C: two registers. Included inside the namespace of one instruction
+// set; simd.h says what each function must compute.
+
+struct F32x16 { __m256 a, b; };
+struct I32x16 { __m256i a, b; };
+using Bytes64 = I32x16;
+
+LOCI_LANES F32x16 zero_f32() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+LOCI_LANES F32x16 all_f32(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+LOCI_LANES F32x16 load_f32(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+LOCI_LANES F32x16 load_f32_8(const float* p) { return {_mm256_loadu_ps(p), _mm256_setzero_ps()}; }
+LOCI_LANES void store_f32(float* p, F32x16 x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+LOCI_LANES void store_f32_8(float* p, F32x16 x) { _mm256_storeu_ps(p, x.a); }
+LOCI_LANES __m128i load_8_u16(const u16* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+LOCI_LANES F32x16 load_f16(const u16* p) {
+  return {_mm256_cvtph_ps(load_8_u16(p)), _mm256_cvtph_ps(load_8_u16(p + 8))};
+}
+LOCI_LANES F32x16 load_f16_8(const u16* p) { return {_mm256_cvtph_ps(load_8_u16(p)), _mm256_setzero_ps()}; }
+LOCI_LANES void store_f16(u16* p, F32x16 x) {
+  constexpr int kRounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, kRounding));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.b, kRounding));
+}
+LOCI_LANES F32x16 load_bf16(const u16* p) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_8_u16(p)), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_8_u16(p + 8)), 16))};
+}
+
+LOCI_LANES F32x16 add(F32x16 x, F32x16 y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+LOCI_LANES F32x16 sub(F32x16 x, F32x16 y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+LOCI_LANES F32x16 mul(F32x16 x, F32x16 y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+LOCI_LANES F32x16 div(F32x16 x, F32x16 y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+LOCI_LANES F32x16 fma(F32x16 x, F32x16 y, F32x16 z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+LOCI_LANES F32x16 max(F32x16 x, F32x16 y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+LOCI_LANES F32x16 min(F32x16 x, F32x16 y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+LOCI_LANES F32x16 abs(F32x16 x) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
+}
+LOCI_LANES F32x16 first_lanes(F32x16 x, int count, F32x16 other) {
+  const __m256i limit = _mm256_set1_epi32(count);
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i keep_a = _mm256_cmpgt_epi32(limit, lane);
+  const __m256i keep_b = _mm256_cmpgt_epi32(limit, _mm256_add_epi32(lane, _mm256_set1_epi32(8)));
+  return {_mm256_blendv_ps(other.a, x.a, _mm256_castsi256_ps(keep_a)),
+          _mm256_blendv_ps(other.b, x.b, _mm256_castsi256_ps(keep_b))};
+}
+LOCI_LANES F32x16 to_f32(I32x16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+LOCI_LANES I32x16 bits_of(F32x16 x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+LOCI_LANES F32x16 from_bits(I32x16 x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+LOCI_LANES I32x16 zero_i32() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+LOCI_LANES I32x16 all_i32(i32 x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+LOCI_LANES I32x16 add(I32x16 x, I32x16 y) {
+  return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+}
+LOCI_LANES I32x16 sub(I32x16 x, I32x16 y) {
+  return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
+}
+LOCI_LANES I32x16 mul(I32x16 x, I32x16 y) {
+  return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
+}
+LOCI_LANES I32x16 shift_left_23(I32x16 x) { return {_mm256_slli_epi32(x.a, 23), _mm256_slli_epi32(x.b, 23)}; }
+LOCI_LANES I32x16 load_i8(const u8* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+LOCI_LANES void store_low_bytes(u8* p, I32x16 x) {
+  const __m256i pick = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                                        0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+  const __m256i a = _mm256_shuffle_epi8(x.a, pick);
+  const __m256i b = _mm256_shuffle_epi8(x.b, pick);
+  const __m128i low = _mm_unpacklo_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  const __m128i high = _mm_unpacklo_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(low, high));
+}
+LOCI_LANES i32 sum_i32(I32x16 x) {
+  const __m256i b = _mm256_add_epi32(x.a, x.b);
+  const __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+  const __m128i d = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(d, _mm_shuffle_epi32(d, 0xb1)));
+}
+LOCI_LANES float sum_f32(F32x16 x) {
+  const __m256 b = _mm256_add_ps(x.a, x.b);
+  const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+}
+LOCI_LANES float max_f32(F32x16 x) {
+  const __m256 b = _mm256_max_ps(x.a, x.b);
+  const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+}
+
+// --- bytes ---
+LOCI_LANES Bytes64 load_bytes(const u8* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+LOCI_LANES Bytes64 low_nibbles(Bytes64 x) {
+  const __m256i mask = _mm256_set1_epi8(0x0f);
+  return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+}
+LOCI_LANES Bytes64 high_nibbles(Bytes64 x) {
+  return low_nibbles({_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)});
+}
+template <int kShift>
+LOCI_LANES __m256i with_bit_pairs_of(__m256i low, __m256i pairs) {
+  const __m256i moved = kShift < 4 ? _mm256_slli_epi16(pairs, 4 - kShift) : _mm256_srli_epi16(pairs, kShift - 4);
+  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
+}
+template <int kShift>
+LOCI_LANES Bytes64 with_bit_pairs(Bytes64 low, Bytes64 pairs) {
+  return {with_bit_pairs_of<kShift>(low.a, pairs.a), with_bit_pairs_of<kShift>(low.b, pairs.b)};
+}
+LOCI_LANES __m256i four_bytes(const u8* p) {
+  i32 x;
+  __builtin_memcpy(&x, p, 4);
+  return _mm256_set1_epi32(x);
+}
+
+// Sums of 16 bits: 8 steps of at most 2 * 15 * 127 = 3,810 stay below 32,767.
+using NibbleSum = I32x16;
+LOCI_LANES NibbleSum zero_nibble_sum() { return zero_i32(); }
+LOCI_LANES void add_nibbles(NibbleSum& sum, Bytes64 weights, const u8* x) {
+  const __m256i four = four_bytes(x);
+  sum.a = _mm256_add_epi16(sum.a, _mm256_maddubs_epi16(weights.a, four));
+  sum.b = _mm256_add_epi16(sum.b, _mm256_maddubs_epi16(weights.b, four));
+  // The compiler would compute many products ahead and spill them.
+  asm volatile("" : "+x"(sum.a), "+x"(sum.b));
+}
+LOCI_LANES I32x16 total(NibbleSum sum) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(sum.a, ones), _mm256_madd_epi16(sum.b, ones)};
+}
+
+// Two steps of at most 2 * 63 * 127 = 16,002 fit into 16 bits.
+LOCI_LANES void add_sixes(I32x16& sum, Bytes64 w0, const u8* x0, Bytes64 w1, const u8* x1) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i four0 = four_bytes(x0), four1 = four_bytes(x1);
+  const __m256i a = _mm256_add_epi16(_mm256_maddubs_epi16(w0.a, four0), _mm256_maddubs_epi16(w1.a, four1));
+  const __m256i b = _mm256_add_epi16(_mm256_maddubs_epi16(w0.b, four0), _mm256_maddubs_epi16(w1.b, four1));
+  sum = add(sum, {_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones)});
+  asm volatile("" : "+x"(sum.a), "+x"(sum.b));
+}
+
+// |w| * (sign of w times x): one step is at most 2 * 128 * 127 = 32,512, so it doesn't saturate.
+struct ByteWeights { Bytes64 sign, magnitude; };
+LOCI_LANES ByteWeights load_byte_weights(const u8* p) {
+  const __m256i flip = _mm256_set1_epi8(-128);
+  const Bytes64 packed = load_bytes(p);
+  const Bytes64 w = {_mm256_xor_si256(packed.a, flip), _mm256_xor_si256(packed.b, flip)};
+  return {w, {_mm256_abs_epi8(w.a), _mm256_abs_epi8(w.b)}};
+}
+LOCI_LANES void add_signed(I32x16& sum, ByteWeights weights, const u8* x) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i four = four_bytes(x);
+  const __m256i a = _mm256_maddubs_epi16(weights.magnitude.a, _mm256_sign_epi8(four, weights.sign.a));
+  const __m256i b = _mm256_maddubs_epi16(weights.magnitude.b, _mm256_sign_epi8(four, weights.sign.b));
+  sum = add(sum, {_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones)});
+  asm volatile("" : "+x"(sum.a), "+x"(sum.b));
+}
+LOCI_LANES I32x16 signed_total(I32x16 sum, i32) { return sum; }
+
+// How much of a kernel's work fits into this set's registers. No bits depend on these.
+constexpr int kTileRows = 4;           // activation rows of a product
+constexpr int kAttentionRows = 6;      // queries of an attention partial
+constexpr int kScoreVectors = 1;       // vectors of 16 tokens
+constexpr int kValueAccumulators = 6;  // rows * vectors of 16 dimensions

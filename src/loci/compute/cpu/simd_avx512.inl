@@ -1,0 +1,108 @@
+// The 16 lanes on AVX-512 (F, BW, DQ, VL, VNNI). Included inside the namespace of one instruction set;
+// simd.h says what each function must compute.
+
+using F32x16 = __m512;
+using I32x16 = __m512i;
+using Bytes64 = __m512i;
+
+LOCI_LANES F32x16 zero_f32() { return _mm512_setzero_ps(); }
+LOCI_LANES F32x16 all_f32(float x) { return _mm512_set1_ps(x); }
+LOCI_LANES F32x16 load_f32(const float* p) { return _mm512_loadu_ps(p); }
+LOCI_LANES F32x16 load_f32_8(const float* p) { return _mm512_zextps256_ps512(_mm256_loadu_ps(p)); }
+LOCI_LANES void store_f32(float* p, F32x16 x) { _mm512_storeu_ps(p, x); }
+LOCI_LANES void store_f32_8(float* p, F32x16 x) { _mm256_storeu_ps(p, _mm512_castps512_ps256(x)); }
+LOCI_LANES F32x16 load_f16(const u16* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+LOCI_LANES F32x16 load_f16_8(const u16* p) {
+  return _mm512_cvtph_ps(_mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+LOCI_LANES void store_f16(u16* p, F32x16 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+LOCI_LANES F32x16 load_bf16(const u16* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+LOCI_LANES F32x16 add(F32x16 a, F32x16 b) { return _mm512_add_ps(a, b); }
+LOCI_LANES F32x16 sub(F32x16 a, F32x16 b) { return _mm512_sub_ps(a, b); }
+LOCI_LANES F32x16 mul(F32x16 a, F32x16 b) { return _mm512_mul_ps(a, b); }
+LOCI_LANES F32x16 div(F32x16 a, F32x16 b) { return _mm512_div_ps(a, b); }
+LOCI_LANES F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return _mm512_fmadd_ps(a, b, c); }
+LOCI_LANES F32x16 max(F32x16 a, F32x16 b) { return _mm512_max_ps(a, b); }
+LOCI_LANES F32x16 min(F32x16 a, F32x16 b) { return _mm512_min_ps(a, b); }
+LOCI_LANES F32x16 abs(F32x16 a) { return _mm512_abs_ps(a); }
+LOCI_LANES F32x16 first_lanes(F32x16 a, int count, F32x16 other) {
+  return _mm512_mask_blend_ps(static_cast<__mmask16>((1u << count) - 1), other, a);
+}
+LOCI_LANES F32x16 to_f32(I32x16 a) { return _mm512_cvtepi32_ps(a); }
+LOCI_LANES I32x16 bits_of(F32x16 a) { return _mm512_castps_si512(a); }
+LOCI_LANES F32x16 from_bits(I32x16 a) { return _mm512_castsi512_ps(a); }
+LOCI_LANES I32x16 zero_i32() { return _mm512_setzero_si512(); }
+LOCI_LANES I32x16 all_i32(i32 x) { return _mm512_set1_epi32(x); }
+LOCI_LANES I32x16 add(I32x16 a, I32x16 b) { return _mm512_add_epi32(a, b); }
+LOCI_LANES I32x16 sub(I32x16 a, I32x16 b) { return _mm512_sub_epi32(a, b); }
+LOCI_LANES I32x16 mul(I32x16 a, I32x16 b) { return _mm512_mullo_epi32(a, b); }
+LOCI_LANES I32x16 shift_left_23(I32x16 a) { return _mm512_slli_epi32(a, 23); }
+LOCI_LANES I32x16 load_i8(const u8* p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+LOCI_LANES void store_low_bytes(u8* p, I32x16 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+}
+LOCI_LANES i32 sum_i32(I32x16 a) { return _mm512_reduce_add_epi32(a); }
+LOCI_LANES float sum_f32(F32x16 a) {
+  const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+}
+LOCI_LANES float max_f32(F32x16 a) {
+  const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+}
+
+// --- bytes ---
+LOCI_LANES Bytes64 load_bytes(const u8* p) { return _mm512_loadu_si512(p); }
+LOCI_LANES Bytes64 low_nibbles(Bytes64 a) { return _mm512_and_si512(a, _mm512_set1_epi8(0x0f)); }
+LOCI_LANES Bytes64 high_nibbles(Bytes64 a) { return low_nibbles(_mm512_srli_epi16(a, 4)); }
+template <int kShift>
+LOCI_LANES Bytes64 with_bit_pairs(Bytes64 low, Bytes64 pairs) {
+  const Bytes64 moved = kShift < 4 ? _mm512_slli_epi16(pairs, 4 - kShift) : _mm512_srli_epi16(pairs, kShift - 4);
+  return _mm512_or_si512(low, _mm512_and_si512(moved, _mm512_set1_epi8(0x30)));
+}
+LOCI_LANES i32 four_bytes(const u8* p) {
+  i32 x;
+  __builtin_memcpy(&x, p, 4);
+  return x;
+}
+
+using NibbleSum = __m512i;
+LOCI_LANES NibbleSum zero_nibble_sum() { return _mm512_setzero_si512(); }
+LOCI_LANES void add_nibbles(NibbleSum& sum, Bytes64 weights, const u8* x) {
+  sum = _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(four_bytes(x)));
+}
+LOCI_LANES I32x16 total(NibbleSum sum) { return sum; }
+
+LOCI_LANES void add_sixes(I32x16& sum, Bytes64 w0, const u8* x0, Bytes64 w1, const u8* x1) {
+  sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi32(four_bytes(x0)));
+  sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi32(four_bytes(x1)));
+}
+
+// Packed bytes are value + 128, multiplied as they are: the surplus 128 * (sum of x) is taken off.
+using ByteWeights = __m512i;
+LOCI_LANES ByteWeights load_byte_weights(const u8* p) { return _mm512_loadu_si512(p); }
+LOCI_LANES void add_signed(I32x16& sum, ByteWeights weights, const u8* x) {
+  sum = _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(four_bytes(x)));
+}
+LOCI_LANES I32x16 signed_total(I32x16 sum, i32 x_sum) { return sub(sum, all_i32(x_sum * 128)); }
+
+// How much of a kernel's work fits into this set's registers. No bits depend on these.
+constexpr int kTileRows = 12;           // activation rows of a product
+constexpr int kAttentionRows = 12;      // queries of an attention partial
+constexpr int kScoreVectors = 2;       // vectors of 16 tokens
+constexpr int kValueAccumulators = 24;  // rows * vectors of 16 dimensions
