@@ -32,7 +32,8 @@ class ChoiceTest : public testing::Test {
     std::vector<TokenId> tokens;
     for (const char byte : text) {
       for (std::uint32_t id = 0; id < tokenizer().vocabulary_size(); ++id) {
-        if (!tokenizer().is_control(TokenId(id)) && tokenizer().token_bytes(TokenId(id)) == std::string(1, byte)) {
+        if (!tokenizer().is_control(TokenId(id)) &&
+            tokenizer().token_bytes(TokenId(id)) == std::string(1, byte)) {
           tokens.emplace_back(id);
           break;
         }
@@ -146,7 +147,8 @@ std::string refusal(const std::variant<PreparedGeneration, ApiError>& result) {
 }
 
 TEST_F(ChoiceTest, PrepareRendersAndTokenises) {
-  const auto result = prepare_chat(R"({"messages":[{"role":"user","content":"Hi"}],"stop_token_ids":[7]})", served(2048));
+  const auto result =
+      prepare_chat(R"({"messages":[{"role":"user","content":"Hi"}],"stop_token_ids":[7]})", served(2048));
   const auto& prepared = std::get<PreparedGeneration>(result);
   ASSERT_EQ(prepared.prompts.size(), 1u);
   EXPECT_EQ(tokenizer().decode(prepared.prompts[0], ControlText::kAsControl).value(),
@@ -164,8 +166,11 @@ TEST_F(ChoiceTest, PrepareRefuses) {
   EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[[]]})", served(4))), "400 prompt");
   EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","model":"y"})", served(4))), "404 model");
   EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","model":"tiny"})", served(9))), "accepted");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","stop_token_ids":[99999]})", served(9))), "400 stop_token_ids[0]");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","logit_bias":{"99999":1}})", served(9))).substr(0, 14), "400 logit_bias");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","stop_token_ids":[99999]})", served(9))),
+            "400 stop_token_ids[0]");
+  EXPECT_EQ(
+      refusal(prepare_completion(R"({"prompt":"x","logit_bias":{"99999":1}})", served(9))).substr(0, 14),
+      "400 logit_bias");
   EXPECT_EQ(refusal(prepare_completion("{", served(9))), "400 ");
 }
 
