@@ -10,8 +10,10 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import statistics
 import subprocess
+import sys
 import time
 
 from limits import Limits, ModelCost
@@ -186,6 +188,7 @@ def write_document(lines):
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))  # so that servers are stopped too
     with Disturbance():
         time.sleep(2)
     if Disturbance.worst > QUIET_SHARE:
