@@ -58,9 +58,11 @@ class Runner {
         if (count == 0) continue;
         std::vector<TokenId> tokens;
         for (std::uint32_t i = 0; i < count; ++i) {
-          tokens.emplace_back(static_cast<std::uint32_t>((sequence.length + i + 7 * s) * 7919 % backend_.info().vocabulary));
+          tokens.emplace_back(
+              static_cast<std::uint32_t>((sequence.length + i + 7 * s) * 7919 % backend_.info().vocabulary));
         }
-        add_span(pass, sequence, std::move(tokens), sequence.length == prompt - count ? LogitsWanted::kLast : LogitsWanted::kNone);
+        add_span(pass, sequence, std::move(tokens),
+                 sequence.length == prompt - count ? LogitsWanted::kLast : LogitsWanted::kNone);
         ended.push_back(s);
         room -= count;
         done += count;
@@ -130,7 +132,8 @@ double measure(Runner& runner, const BenchComputeOptions& options) {
 
 Result<BenchComputeResult> bench_compute(const BenchComputeOptions& options) {
   if (options.prompt == 0) return invalid_argument("expected at least one token", "prompt");
-  if (options.max_batch_tokens == 0) return invalid_argument("expected at least one token", "max-batch-tokens");
+  if (options.max_batch_tokens == 0)
+    return invalid_argument("expected at least one token", "max-batch-tokens");
   LOCI_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(options.model));
   LOCI_ASSIGN_OR_RETURN(ModelSpec spec, read_model_spec(file));
   const SteadyClock::time_point begin = SteadyClock::now();
@@ -144,7 +147,8 @@ Result<BenchComputeResult> bench_compute(const BenchComputeOptions& options) {
   LOCI_RETURN_IF_ERROR(backend->allocate_blocks(sequences * ((each + kBlockTokens - 1) / kBlockTokens)));
   Runner runner(*backend, sequences, each);
   result.seconds = measure(runner, options);
-  for (std::uint32_t i = 1; i < options.repeats; ++i) result.seconds = std::min(result.seconds, measure(runner, options));
+  for (std::uint32_t i = 1; i < options.repeats; ++i)
+    result.seconds = std::min(result.seconds, measure(runner, options));
   result.test = test_name(options.test);
   result.backend = backend->info().description;
   result.weight_bytes = backend->info().weight_bytes;
@@ -168,8 +172,8 @@ std::string format_bench_compute(const BenchComputeOptions& options, const Bench
                                  {"load_seconds", result.load_seconds}};
     return line.dump();
   }
-  return fmt::format("{} on {}: {:.1f} tokens/s ({} tokens in {:.3f} s; weights {}, packed in {:.2f} s)", result.test,
-                     result.backend, result.tokens_per_second, result.tokens, result.seconds,
+  return fmt::format("{} on {}: {:.1f} tokens/s ({} tokens in {:.3f} s; weights {}, packed in {:.2f} s)",
+                     result.test, result.backend, result.tokens_per_second, result.tokens, result.seconds,
                      format_bytes(result.weight_bytes), result.load_seconds);
 }
 
@@ -179,9 +183,11 @@ int run_bench_compute(int count, const char* const* arguments) {
   CLI::App app("Measures the CPU backend alone: no server, scheduler or sampler.", "loci bench-compute");
   app.add_option("--model", options.model, "GGUF file")->required();
   app.add_option("--threads", options.backend.threads, "compute threads (0: one a core)");
-  const std::map<std::string, InstructionSet> sets = {
-      {"plain", InstructionSet::kPlain}, {"avx2", InstructionSet::kAvx2}, {"avx512", InstructionSet::kAvx512}};
-  app.add_option("--cpu", set, "instruction set (default: the best)")->transform(CLI::CheckedTransformer(sets));
+  const std::map<std::string, InstructionSet> sets = {{"plain", InstructionSet::kPlain},
+                                                      {"avx2", InstructionSet::kAvx2},
+                                                      {"avx512", InstructionSet::kAvx512}};
+  app.add_option("--cpu", set, "instruction set (default: the best)")
+      ->transform(CLI::CheckedTransformer(sets));
   const std::map<std::string, ComputeTest> tests = {{"decode", ComputeTest::kDecode},
                                                     {"prefill", ComputeTest::kPrefill},
                                                     {"streams", ComputeTest::kStreams}};

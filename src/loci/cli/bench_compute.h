@@ -20,22 +20,22 @@ struct BenchComputeOptions {
   std::string model;
   ComputeTest test = ComputeTest::kDecode;
   CpuBackendOptions backend;
-  std::uint32_t prompt = 16;             // tokens; of each stream
-  std::uint32_t generate = 128;          // tokens; of each stream; not for prefill
+  std::uint32_t prompt = 16;     // tokens; of each stream
+  std::uint32_t generate = 128;  // tokens; of each stream; not for prefill
   std::uint32_t streams = 8;
   std::uint32_t max_batch_tokens = 512;
-  std::uint32_t repeats = 1;             // the best one counts
+  std::uint32_t repeats = 1;  // the best one counts
   bool json = false;
 };
 
 struct BenchComputeResult {
   std::string test;
-  std::string backend;               // instruction set and threads
-  std::uint64_t tokens = 0;          // decode: generated; prefill: prompt; streams: both
+  std::string backend;       // instruction set and threads
+  std::uint64_t tokens = 0;  // decode: generated; prefill: prompt; streams: both
   double seconds = 0;
   double tokens_per_second = 0;
   std::uint64_t weight_bytes = 0;
-  double load_seconds = 0;           // packing
+  double load_seconds = 0;  // packing
 };
 
 Result<BenchComputeResult> bench_compute(const BenchComputeOptions& options);

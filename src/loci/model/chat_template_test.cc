@@ -225,9 +225,6 @@ std::vector<Hostile> hostile_templates() {
       {"nested list", grow + "{% set ns.l = [ns.l] %}{% endfor %}"},
       {"nested map", grow + "{% set ns.m = {'a': ns.m} %}{% endfor %}"},
       {"chain", grow + "{% set f = namespace() %}{% set f.p = ns.n %}{% set ns.n = f %}{% endfor %}"},
-      {"cycle", "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}"},
-      {"compared cycles",
-       "{% set a = namespace() %}{% set b = namespace() %}{% set a.x = b %}{% set b.x = a %}{{ a == b }}"},
       {"shared lists", grow + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}"},
       {"replace", million + "{{ s|replace('a', s) }}"},
       {"replace method", million + "{{ s.replace('a', s) }}"},
@@ -252,6 +249,17 @@ std::vector<Hostile> hostile_templates() {
       {"include", "{% include 'x' %}"},
       {"long", repeat("x", 2 << 20)},
   };
+}
+
+// They would never be freed: the leak checker of the asan build watches this.
+TEST(ChatTemplate, NamespacesNeverHoldThemselves) {
+  const Tokenizer& tokenizer = default_model().tokenizer;
+  const std::string source =
+      "{% set ns = namespace() %}{% set ns.a = ns %}{% set ns.b = [ns, ns.items()] %}{% set c, ns.d = 1, ns "
+      "%}"
+      "{% for x in [ns] %}{% set ns.l = loop %}{% endfor %}{{ ns.a }}{{ ns.b|length }}{{ ns.d|length }}";
+  const ChatTemplate chat = ChatTemplate::parse(source, tokenizer).value();
+  EXPECT_EQ(chat.render("{}").value(), "{}22");
 }
 
 TEST(ChatTemplate, HostileTemplatesEndInAnErrorSoon) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -117,10 +119,8 @@ std::string random_text(Random& random, const std::vector<std::string>& control)
       case 2: text += std::string(random.below(3), '\n') + "\t"; break;
       case 3: text += static_cast<char>(random.below(128)); break;
       case 4: {
-        // SmolLM2 has no token for the bytes F1 and F2 (planes 4 to 11, where no character is assigned).
         const char32_t c = static_cast<char32_t>(random.below(0x110000));
-        const bool is_unusable = (c >= 0xd800 && c < 0xe000) || (c >= 0x40000 && c < 0xc0000);
-        append_character(is_unusable ? U'x' : c, text);
+        append_character(c >= 0xd800 && c < 0xe000 ? U'x' : c, text);
         break;
       }
       default: text += "word's 1234 Ab"; break;
@@ -129,11 +129,34 @@ std::string random_text(Random& random, const std::vector<std::string>& control)
   return text;
 }
 
-TEST(Tokenizer, EncodingGoesRound) {
-  const Tokenizer& tokenizer = default_tokenizer();
+// SmolLM2 has no token for some bytes of rare characters (0x1d, 0xf1, ...); like Hugging Face's, its
+// tokenizer leaves them out.
+std::array<bool, 256> bytes_with_token(const Tokenizer& tokenizer) {
+  std::array<bool, 256> has_byte{};
+  for (std::uint32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const std::string bytes = tokenizer.token_bytes(TokenId(id));
+    if (bytes.size() == 1) has_byte[static_cast<unsigned char>(bytes[0])] = true;
+  }
+  return has_byte;
+}
+
+std::string without_missing_bytes(const std::array<bool, 256>& has_byte, std::string_view text) {
+  std::string kept;
+  while (!text.empty()) {
+    const std::string_view character = text.substr(0, first_character(text).bytes);
+    if (std::all_of(character.begin(), character.end(),
+                    [&](char byte) { return has_byte[static_cast<unsigned char>(byte)]; }))
+      kept += character;
+    text.remove_prefix(character.size());
+  }
+  return kept;
+}
+
+void check_round_trips(const Tokenizer& tokenizer, int times) {
+  const std::array<bool, 256> has_byte = bytes_with_token(tokenizer);
   Random random(1);
-  for (int i = 0; i < 3000; ++i) {
-    const std::string text = random_text(random, tokenizer.control_texts());
+  for (int i = 0; i < times; ++i) {
+    const std::string text = without_missing_bytes(has_byte, random_text(random, tokenizer.control_texts()));
     const auto plain = tokenizer.encode(text, ControlText::kAsText);
     ASSERT_TRUE(plain.ok());
     for (const TokenId token : *plain) ASSERT_FALSE(tokenizer.is_control(token)) << text;
@@ -141,6 +164,12 @@ TEST(Tokenizer, EncodingGoesRound) {
     const auto control = tokenizer.encode(text, ControlText::kAsControl);
     ASSERT_EQ(tokenizer.decode(*control, ControlText::kAsControl).value(), text);
   }
+}
+
+TEST(Tokenizer, EncodingGoesRound) {
+  check_round_trips(default_tokenizer(), 1000);
+  // Every byte has a token here.
+  check_round_trips(tokenizer_from(byte_level_writer({"<tool>", "word"}, {"<think>"}, 3000)).value(), 3000);
 }
 
 TEST(StreamDecoder, EqualsDecodingAtOnce) {

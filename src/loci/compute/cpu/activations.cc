@@ -32,8 +32,8 @@ std::uint8_t* Activations::quantized_block(std::uint32_t row, std::uint32_t bloc
          std::uint64_t{block} * layout_.size(tile) * kTileBlockBytes;
 }
 
-void Activations::set_block(const KernelTable& kernels, std::uint32_t row, std::uint32_t block, const float* values,
-                            std::uint32_t count) {
+void Activations::set_block(const KernelTable& kernels, std::uint32_t row, std::uint32_t block,
+                            const float* values, std::uint32_t count) {
   const std::uint32_t tile = layout_.tile_of(row);
   const std::uint32_t rows = layout_.size(tile), in_tile = row - layout_.begin(tile);
   if (forms_.quantized) {
@@ -71,8 +71,8 @@ void Activations::store_row(std::uint32_t row, std::span<std::byte> out) const {
     for (std::uint32_t c = 0; c < 8; ++c) {
       std::memcpy(out.data() + block * kQuantBlock + 4 * c, in + (c * rows + in_tile) * 4, 4);
     }
-    std::memcpy(out.data() + columns_ + block * sizeof(float), in + kQuantBlock * rows + in_tile * sizeof(float),
-                sizeof(float));
+    std::memcpy(out.data() + columns_ + block * sizeof(float),
+                in + kQuantBlock * rows + in_tile * sizeof(float), sizeof(float));
   }
 }
 

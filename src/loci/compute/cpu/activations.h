@@ -31,7 +31,9 @@ class TileLayout {
   }
   std::uint32_t rows() const { return rows_; }
   std::uint32_t tiles() const { return tiles_; }
-  std::uint32_t begin(std::uint32_t tile) const { return tile * small_ + (tile < large_tiles_ ? tile : large_tiles_); }
+  std::uint32_t begin(std::uint32_t tile) const {
+    return tile * small_ + (tile < large_tiles_ ? tile : large_tiles_);
+  }
   std::uint32_t size(std::uint32_t tile) const { return small_ + (tile < large_tiles_ ? 1 : 0); }
   std::uint32_t tile_of(std::uint32_t row) const {
     const std::uint32_t in_large = large_tiles_ * (small_ + 1);

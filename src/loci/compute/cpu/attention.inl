@@ -64,7 +64,8 @@ static void attention_weights(const AttentionPartial& a, u32 row) {
 // kVectors vectors of dimensions from `dim` on; kHalf: the one vector has 8 dimensions.
 template <int kRows, int kVectors, bool kHalf>
 static void attention_values(const AttentionPartial& a, u32 dim) {
-  const auto load = [](const u16* p) __attribute__((always_inline)) { return kHalf ? load_f16_8(p) : load_f16(p); };
+  const auto load = [](const u16* p)
+                        __attribute__((always_inline)) { return kHalf ? load_f16_8(p) : load_f16(p); };
   F32x16 acc[kRows][kVectors];
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
     LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
@@ -107,7 +108,8 @@ static void attention_rows(const AttentionPartial& a) {
   attention_scores<kRows>(a, (last + kTokensPerBlock - 1) / kTokensPerBlock);
   for (u32 r = 0; r < kRows; ++r) attention_weights(a, r);
   u32 dim = 0;
-  for (; dim + 16 * kVectors <= a.head_dim; dim += 16 * kVectors) attention_values<kRows, kVectors, false>(a, dim);
+  for (; dim + 16 * kVectors <= a.head_dim; dim += 16 * kVectors)
+    attention_values<kRows, kVectors, false>(a, dim);
   for (; dim + 16 <= a.head_dim; dim += 16) attention_values<kRows, 1, false>(a, dim);
   if (dim < a.head_dim) attention_values<kRows, 1, true>(a, dim);
 }

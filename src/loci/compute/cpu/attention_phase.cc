@@ -17,7 +17,8 @@ void AttentionPhase::resize(const PassPlan& plan) {
   unit_results_.reserve(plan.units().size() * sizeof(Results), "attention");
 }
 
-void AttentionPhase::gather_queries(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const {
+void AttentionPhase::gather_queries(const AttentionInput& input, const AttentionTask& task,
+                                    Scratch& scratch) const {
   std::uint32_t query = 0;
   for (std::uint32_t row = task.row; row < task.row + task.rows; ++row) {
     for (std::uint32_t head = task.head; head < task.head + task.heads; ++head, ++query) {
@@ -28,7 +29,8 @@ void AttentionPhase::gather_queries(const AttentionInput& input, const Attention
   }
 }
 
-AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& scratch, Results& results) const {
+AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& scratch,
+                                          Results& results) const {
   AttentionPartial partial;
   partial.head_dim = head_dim_;
   partial.rows = task.rows * task.heads;
@@ -129,8 +131,8 @@ void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input
   const auto poisoned = [&](const AttentionTask& task) {
     return input.poisoned[plan.segments()[task.segment].span] != 0;
   };
-  const std::uint32_t units =
-      tasks < plan.tasks().size() ? plan.tasks()[tasks].first_unit : static_cast<std::uint32_t>(plan.units().size());
+  const std::uint32_t units = tasks < plan.tasks().size() ? plan.tasks()[tasks].first_unit
+                                                          : static_cast<std::uint32_t>(plan.units().size());
   WorkRange range;
   while (pool_.claim(thread, units, range)) {
     for (std::uint32_t i = range.begin; i < range.end; ++i) {

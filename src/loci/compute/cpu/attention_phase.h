@@ -21,15 +21,16 @@ struct AttentionInput {
   const PassPlan& plan;
   const std::vector<std::uint8_t>& poisoned;  // [span]: its rows become zero
   std::uint32_t layer = 0;
-  std::uint32_t rows = 0;                     // a prefix of the plan's
-  const float* queries = nullptr;             // [row][stride], rotated and scaled
-  float* out = nullptr;                       // [row][stride]
+  std::uint32_t rows = 0;          // a prefix of the plan's
+  const float* queries = nullptr;  // [row][stride], rotated and scaled
+  float* out = nullptr;            // [row][stride]
   std::uint32_t stride = 0;
 };
 
 class AttentionPhase {
  public:
-  AttentionPhase(const KernelTable& kernels, ThreadPool& pool, const BlockStorage& blocks, std::uint32_t head_dim);
+  AttentionPhase(const KernelTable& kernels, ThreadPool& pool, const BlockStorage& blocks,
+                 std::uint32_t head_dim);
 
   void resize(const PassPlan& plan);
   // Ends at no barrier: the caller's next one makes `out` complete.
@@ -53,8 +54,8 @@ class AttentionPhase {
   void gather_queries(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const;
   AttentionPartial describe(const AttentionTask& task, Scratch& scratch, Results& results) const;
   // The task's queries over one partial.
-  void compute(const AttentionInput& input, const AttentionTask& task, std::uint32_t partial, Scratch& scratch,
-               Results& results) const;
+  void compute(const AttentionInput& input, const AttentionTask& task, std::uint32_t partial,
+               Scratch& scratch, Results& results) const;
   void merge(const AttentionTask& task, bool first, Results& from, Scratch& scratch) const;
   void finish(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const;
   void clear(const AttentionInput& input, const AttentionTask& task) const;

@@ -22,7 +22,8 @@ BlockStorage::BlockStorage(std::uint32_t layers, std::uint32_t kv_heads, std::ui
 
 Status BlockStorage::allocate(std::uint32_t count) {
   LOCI_CHECK(count_ == 0, "blocks are allocated once");
-  LOCI_ASSIGN_OR_RETURN(blocks_, Buffer::allocate(block_bytes() * count, fmt::format("a pool of {} blocks", count)));
+  LOCI_ASSIGN_OR_RETURN(blocks_,
+                        Buffer::allocate(block_bytes() * count, fmt::format("a pool of {} blocks", count)));
   states_ = std::make_unique<std::atomic<std::uint32_t>[]>(count);
   for (std::uint32_t i = 0; i < count; ++i) states_[i].store(layers_, std::memory_order_relaxed);
   count_ = count;
@@ -91,7 +92,9 @@ bool BlockStorage::await_layer(SlotId slot, std::uint32_t layer) const {
   }
 }
 
-bool BlockStorage::is_whole(SlotId slot) const { return state(slot).load(std::memory_order_acquire) == layers_; }
+bool BlockStorage::is_whole(SlotId slot) const {
+  return state(slot).load(std::memory_order_acquire) == layers_;
+}
 
 void BlockStorage::set_whole(SlotId slot) { state(slot).store(layers_, std::memory_order_release); }
 

@@ -15,7 +15,8 @@ namespace {
 constexpr std::uint64_t kHugePage = 2u << 20;
 
 std::uint64_t machine_memory() {
-  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace
@@ -43,8 +44,8 @@ Result<Buffer> Buffer::allocate(std::uint64_t bytes, std::string_view purpose) {
     data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
   if (data == MAP_FAILED) {
-    return resource_exhausted(fmt::format("{} needs {}, and this machine has {} in all: ask for less", purpose,
-                                          format_bytes(bytes), format_bytes(machine_memory())));
+    return resource_exhausted(fmt::format("{} needs {}, and this machine has {} in all: ask for less",
+                                          purpose, format_bytes(bytes), format_bytes(machine_memory())));
   }
   if (unit == kHugePage) madvise(data, size, MADV_HUGEPAGE);
   buffer.data_ = static_cast<std::uint8_t*>(data);

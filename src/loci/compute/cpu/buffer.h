@@ -27,7 +27,9 @@ class Buffer {
   std::uint8_t* data() const { return data_; }
   std::uint64_t size() const { return size_; }
   template <class T>
-  T* as() const { return reinterpret_cast<T*>(data_); }
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
 
  private:
   std::uint8_t* data_ = nullptr;

@@ -62,20 +62,26 @@ class CpuBackend final : public Backend {
 };
 
 Status check_spec(const ModelSpec& spec) {
-  const auto refuse = [](std::string message, const char* field) { return invalid_argument(std::move(message), field); };
+  const auto refuse = [](std::string message, const char* field) {
+    return invalid_argument(std::move(message), field);
+  };
   if (spec.layers.empty()) return refuse("a model has at least one layer", "layers");
-  if (spec.hidden == 0 || spec.ffn == 0 || spec.vocabulary == 0) return refuse("sizes must not be zero", "hidden");
+  if (spec.hidden == 0 || spec.ffn == 0 || spec.vocabulary == 0)
+    return refuse("sizes must not be zero", "hidden");
   if (spec.kv_heads == 0 || spec.heads % spec.kv_heads != 0 || spec.heads == 0) {
-    return refuse(fmt::format("{} heads are not a multiple of {} key/value heads", spec.heads, spec.kv_heads), "heads");
+    return refuse(fmt::format("{} heads are not a multiple of {} key/value heads", spec.heads, spec.kv_heads),
+                  "heads");
   }
   if (spec.head_dim == 0 || spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim) {
-    return refuse(fmt::format("expected a multiple of 8 up to {}, found {}", kMaxHeadDim, spec.head_dim), "head_dim");
+    return refuse(fmt::format("expected a multiple of 8 up to {}, found {}", kMaxHeadDim, spec.head_dim),
+                  "head_dim");
   }
   if (spec.rope.dimensions > spec.head_dim || spec.rope.dimensions % 2 != 0 ||
       spec.rope.inverse_frequency.size() != spec.rope.dimensions / 2) {
-    return refuse(fmt::format("expected an even number up to {} with half as many frequencies, found {} with {}",
-                              spec.head_dim, spec.rope.dimensions, spec.rope.inverse_frequency.size()),
-                  "rope.dimensions");
+    return refuse(
+        fmt::format("expected an even number up to {} with half as many frequencies, found {} with {}",
+                    spec.head_dim, spec.rope.dimensions, spec.rope.inverse_frequency.size()),
+        "rope.dimensions");
   }
   return {};
 }
@@ -90,13 +96,15 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const C
     for (const InstructionSet available : sets) {
       names.append(names.empty() ? "" : ", ").append(instruction_set_name(available));
     }
-    return invalid_argument(fmt::format("this machine lacks {}; it has {}", instruction_set_name(set), names), "cpu");
+    return invalid_argument(fmt::format("this machine lacks {}; it has {}", instruction_set_name(set), names),
+                            "cpu");
   }
   LOCI_RETURN_IF_ERROR(check_spec(spec));
   try {
     auto pool = std::make_unique<ThreadPool>(options.threads == 0 ? physical_core_count() : options.threads);
     LOCI_ASSIGN_OR_RETURN(CpuWeights weights, CpuWeights::pack(spec, *pool));
-    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(spec, set, std::move(pool), std::move(weights)));
+    return std::unique_ptr<Backend>(
+        std::make_unique<CpuBackend>(spec, set, std::move(pool), std::move(weights)));
   } catch (const std::exception& error) {  // no memory, no more threads
     return resource_exhausted(fmt::format("the CPU backend could not be made: {}", error.what()));
   }

@@ -22,8 +22,8 @@ std::string_view instruction_set_name(InstructionSet set);
 std::vector<InstructionSet> available_instruction_sets();
 
 struct CpuBackendOptions {
-  std::uint32_t threads = 0;                          // 0: one for each physical core
-  std::optional<InstructionSet> instruction_set;      // absent: the best that the machine has
+  std::uint32_t threads = 0;                      // 0: one for each physical core
+  std::optional<InstructionSet> instruction_set;  // absent: the best that the machine has
 };
 
 // Packs the weights of `spec`; the file they are mapped from must outlive the backend only for the

@@ -19,7 +19,7 @@ struct MatrixJob {
   const TensorView* tensor;
   const TensorView* bias;  // or nullptr
   PackedMatrix* matrix;
-  bool keep_file;          // rows are read from the file later
+  bool keep_file;  // rows are read from the file later
 };
 struct VectorJob {
   const TensorView* tensor;
@@ -28,9 +28,9 @@ struct VectorJob {
 
 Status check_shape(const TensorView& tensor, std::uint64_t rows, std::uint64_t columns) {
   if (tensor.present() && tensor.rows == rows && tensor.columns == columns) return {};
-  return invalid_argument(fmt::format("expected a tensor [{}, {}], found [{}, {}]", rows, columns, tensor.rows,
-                                      tensor.columns),
-                          tensor.name);
+  return invalid_argument(
+      fmt::format("expected a tensor [{}, {}], found [{}, {}]", rows, columns, tensor.rows, tensor.columns),
+      tensor.name);
 }
 
 Status check_vector(const TensorView& tensor, std::uint64_t count) {
@@ -72,7 +72,8 @@ float* take_vector(std::uint8_t*& at, std::uint64_t count) {
 void release_pages(const TensorView& tensor) {
   constexpr std::uintptr_t kPage = 4096;
   const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(tensor.data) + kPage - 1) / kPage * kPage;
-  const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.size_bytes()) / kPage * kPage;
+  const std::uintptr_t end =
+      (reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.size_bytes()) / kPage * kPage;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_PAGEOUT);
 }
 
@@ -81,7 +82,8 @@ void pack_all(std::span<const MatrixJob> jobs, ThreadPool& pool) {
     for (const MatrixJob& job : jobs) {
       WorkRange range;
       while (pool.claim(thread, job.matrix->groups, range)) {
-        for (std::uint32_t group = range.begin; group < range.end; ++group) pack_group(*job.tensor, *job.matrix, group);
+        for (std::uint32_t group = range.begin; group < range.end; ++group)
+          pack_group(*job.tensor, *job.matrix, group);
       }
       pool.barrier(thread);
       if (thread == 0 && !job.keep_file) release_pages(*job.tensor);
@@ -122,12 +124,13 @@ Result<CpuWeights> CpuWeights::pack(const ModelSpec& spec, ThreadPool& pool) {
   LOCI_RETURN_IF_ERROR(check_shape(spec.embedding, spec.vocabulary, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(spec.output, spec.vocabulary, spec.hidden));
   vectors.push_back({&spec.output_norm, &weights.output_norm_});
-  LOCI_RETURN_IF_ERROR(
-      add_matrix(spec.output, nullptr, weights.output_, weights.output_input, spec.output.data == spec.embedding.data));
+  LOCI_RETURN_IF_ERROR(add_matrix(spec.output, nullptr, weights.output_, weights.output_input,
+                                  spec.output.data == spec.embedding.data));
 
   std::uint64_t bytes = 0;
   for (const MatrixJob& job : matrices) {
-    bytes += aligned(job.matrix->size_bytes()) + (job.bias != nullptr ? aligned(job.matrix->groups * kLanes * 4) : 0);
+    bytes += aligned(job.matrix->size_bytes()) +
+             (job.bias != nullptr ? aligned(job.matrix->groups * kLanes * 4) : 0);
   }
   bytes += vectors.size() * aligned(std::uint64_t{padded_to_lanes(spec.hidden)} * sizeof(float));
   LOCI_ASSIGN_OR_RETURN(weights.memory_, Buffer::allocate(bytes, "the packed weights"));

@@ -26,7 +26,8 @@ namespace cpu {
 bool machine_has(InstructionSet set) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   switch (set) {
     case InstructionSet::kPlain: return true;
     case InstructionSet::kAvx2: return avx2;

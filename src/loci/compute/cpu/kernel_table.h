@@ -10,12 +10,12 @@
 
 namespace loci::cpu {
 
-inline constexpr uint32_t kLanes = 16;            // outputs of a group of packed rows
-inline constexpr uint32_t kMaxTileRows = 12;      // activation rows that one product kernel takes
+inline constexpr uint32_t kLanes = 16;        // outputs of a group of packed rows
+inline constexpr uint32_t kMaxTileRows = 12;  // activation rows that one product kernel takes
 inline constexpr uint32_t kMaxHeadDim = 256;
-inline constexpr uint32_t kPartialTokens = 256;   // of the context, by absolute position
+inline constexpr uint32_t kPartialTokens = 256;  // of the context, by absolute position
 inline constexpr uint32_t kTokensPerBlock = 32;
-inline constexpr uint32_t kQuantBlock = 32;       // activations that share a scale
+inline constexpr uint32_t kQuantBlock = 32;  // activations that share a scale
 // One block of one activation row in a tile: 32 bytes, scale, scale * sum, sum, sum of the first half.
 inline constexpr uint32_t kTileBlockBytes = 48;
 // Rows of queries and scores lie this far apart (floats): not a power of two, so that rows fall into
@@ -48,24 +48,24 @@ struct AttentionPartial {
   const uint16_t* const* values = nullptr;  // f16 [32][head_dim], likewise
   uint32_t head_dim = 0;
   uint32_t rows = 0;
-  const float* queries = nullptr;           // [rows][kAttentionStride], times scale * log2(e)
-  const uint32_t* visible = nullptr;        // [rows] tokens of the partial that a query sees; ascending
-  float* scores = nullptr;                  // scratch [rows][kAttentionStride]
-  float* maximum = nullptr;                 // [rows]
-  float* sum = nullptr;                     // [rows]; 0: nothing was visible
-  float* out = nullptr;                     // [rows][kAttentionStride]
+  const float* queries = nullptr;     // [rows][kAttentionStride], times scale * log2(e)
+  const uint32_t* visible = nullptr;  // [rows] tokens of the partial that a query sees; ascending
+  float* scores = nullptr;            // scratch [rows][kAttentionStride]
+  float* maximum = nullptr;           // [rows]
+  float* sum = nullptr;               // [rows]; 0: nothing was visible
+  float* out = nullptr;               // [rows][kAttentionStride]
 };
 
 struct RopeParams {
   const float* cosine = nullptr;  // [pairs], of the token's position
   const float* sine = nullptr;
   uint32_t pairs = 0;
-  uint32_t adjacent = 0;          // 1: pairs (0,1), (2,3)...; 0: (0, pairs), (1, pairs + 1)...
+  uint32_t adjacent = 0;  // 1: pairs (0,1), (2,3)...; 0: (0, pairs), (1, pairs + 1)...
 };
 
 struct KernelTable {
-  uint32_t tile_rows;       // most rows of a tile, <= kMaxTileRows
-  uint32_t attention_rows;  // most queries of an AttentionPartial, <= kMaxTileRows
+  uint32_t tile_rows;                                 // most rows of a tile, <= kMaxTileRows
+  uint32_t attention_rows;                            // most queries of an AttentionPartial, <= kMaxTileRows
   ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
 
   // Lengths `padded` are multiples of 16; lanes from `count` on are zero in x and weight.

@@ -72,7 +72,8 @@ void pack_q6_k(const Byte* row, std::uint32_t steps, std::uint32_t lane, Byte* o
     for (std::uint32_t h = 0; h < 2; ++h) {
       for (std::uint32_t j = 0; j < 4; ++j) {
         std::uint32_t pairs = 0;
-        for (std::uint32_t f = 0; f < 4; ++f) pairs |= static_cast<std::uint32_t>(six[16 * h + 4 * f + j] >> 4) << (2 * f);
+        for (std::uint32_t f = 0; f < 4; ++f)
+          pairs |= static_cast<std::uint32_t>(six[16 * h + 4 * f + j] >> 4) << (2 * f);
         out[256 + 64 * h + 4 * lane + j] = static_cast<Byte>(pairs);
       }
     }
@@ -84,7 +85,8 @@ void pack_q6_k(const Byte* row, std::uint32_t steps, std::uint32_t lane, Byte* o
 
 void pack_float(const Byte* row, std::uint32_t columns, std::uint32_t width, std::uint32_t lane, Byte* out) {
   for (std::uint32_t column = 0; column < columns; ++column) {
-    std::memcpy(out + (std::size_t{column} * kLanes + lane) * width, row + std::size_t{column} * width, width);
+    std::memcpy(out + (std::size_t{column} * kLanes + lane) * width, row + std::size_t{column} * width,
+                width);
   }
 }
 
@@ -106,8 +108,9 @@ void pack_row(const Byte* row, const PackedMatrix& matrix, std::uint32_t lane, B
 Result<PackedMatrix> describe_packed(const TensorView& tensor) {
   const std::optional<PackedType> type = packed_type(tensor.type);
   if (!type) {
-    return invalid_argument(fmt::format("no kernel multiplies weights of type {}", tensor_type_info(tensor.type).name),
-                            tensor.name);
+    return invalid_argument(
+        fmt::format("no kernel multiplies weights of type {}", tensor_type_info(tensor.type).name),
+        tensor.name);
   }
   PackedMatrix matrix;
   matrix.type = *type;

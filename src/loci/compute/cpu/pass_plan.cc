@@ -13,9 +13,11 @@ namespace {
 
 void check_span(const Span& span, std::uint32_t layers, std::uint32_t slots) {
   LOCI_CHECK(!span.tokens.empty(), "a span has a token");
-  LOCI_CHECK(span.layers.begin == 0 && span.layers.end > 0 && span.layers.end <= layers, "a span starts at layer 0");
+  LOCI_CHECK(span.layers.begin == 0 && span.layers.end > 0 && span.layers.end <= layers,
+             "a span starts at layer 0");
   LOCI_CHECK(span.logits == LogitsWanted::kNone || span.layers.end == layers, "logits need all layers");
-  LOCI_CHECK(span.blocks.size() * kBlockTokens >= span.position + span.tokens.size(), "a block table is too short");
+  LOCI_CHECK(span.blocks.size() * kBlockTokens >= span.position + span.tokens.size(),
+             "a block table is too short");
   for (const SlotId slot : span.blocks) LOCI_CHECK(slot.value < slots, "a slot outside the pool");
   LOCI_CHECK(span.capture.empty() || span.capture.size() == span.layers.end, "one capture buffer a layer");
 }
@@ -40,12 +42,14 @@ void PassPlan::make(const Pass& pass, std::uint32_t layers, std::uint32_t slots,
   add_segments(pass, layers);
   add_tasks(pass, shape);
   const bool few = tasks_.size() < 4u * threads;
-  const bool deep = std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) { return task.partials() > 1; });
+  const bool deep =
+      std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) { return task.partials() > 1; });
   split_ = threads > 1 && few && deep;
   if (!split_) return;
   for (std::uint32_t task = 0; task < tasks_.size(); ++task) {
     tasks_[task].first_unit = static_cast<std::uint32_t>(units_.size());
-    for (std::uint32_t partial = 0; partial < tasks_[task].partials(); ++partial) units_.push_back({task, partial});
+    for (std::uint32_t partial = 0; partial < tasks_[task].partials(); ++partial)
+      units_.push_back({task, partial});
   }
 }
 
@@ -53,7 +57,9 @@ void PassPlan::add_segments(const Pass& pass, std::uint32_t layers) {
   for (std::uint32_t i = 0; i < pass.spans.size(); ++i) {
     const Span& span = pass.spans[i];
     const auto count = static_cast<std::uint32_t>(span.tokens.size());
-    const std::uint32_t wanted = span.logits == LogitsWanted::kAll ? count : span.logits == LogitsWanted::kLast ? 1 : 0;
+    const std::uint32_t wanted = span.logits == LogitsWanted::kAll    ? count
+                                 : span.logits == LogitsWanted::kLast ? 1
+                                                                      : 0;
     if (wanted < count) segments_.push_back({i, 0, count - wanted, 0, span.layers.end, false});
     if (wanted > 0) segments_.push_back({i, count - wanted, wanted, 0, layers, true});
   }

@@ -16,30 +16,30 @@ namespace loci::cpu {
 // Neighbouring tokens of one span in neighbouring rows.
 struct Segment {
   std::uint32_t span = 0;
-  std::uint32_t token = 0;      // first, in the span
+  std::uint32_t token = 0;  // first, in the span
   std::uint32_t count = 0;
-  std::uint32_t row = 0;        // of the first token
+  std::uint32_t row = 0;  // of the first token
   std::uint32_t end_layer = 0;
-  bool wanted = false;          // logits
+  bool wanted = false;  // logits
 };
 
 // A tile of (row, head) pairs over one key/value head: what one attention kernel takes.
 struct AttentionTask {
   std::uint32_t segment = 0;
-  std::uint32_t row = 0;        // first row of the tile
+  std::uint32_t row = 0;  // first row of the tile
   std::uint32_t rows = 0;
-  std::uint32_t position = 0;   // of the first row
+  std::uint32_t position = 0;  // of the first row
   std::uint32_t kv_head = 0;
-  std::uint32_t head = 0;       // first of `heads` query heads
+  std::uint32_t head = 0;  // first of `heads` query heads
   std::uint32_t heads = 0;
-  std::uint32_t first_unit = 0; // of its partials, where they are computed apart
+  std::uint32_t first_unit = 0;  // of its partials, where they are computed apart
   std::uint32_t partials() const;
 };
 
 struct AttentionShape {
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
-  std::uint32_t tile = 0;       // most (row, head) pairs of a task
+  std::uint32_t tile = 0;  // most (row, head) pairs of a task
 };
 
 class PassPlan {

@@ -20,7 +20,8 @@ std::uint32_t units_of(std::uint32_t heads, std::uint32_t head_dim) {
 }  // namespace
 
 void PassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
-                          const Activations& input, std::uint32_t tile, float* outputs, std::uint32_t stride) const {
+                          const Activations& input, std::uint32_t tile, float* outputs,
+                          std::uint32_t stride) const {
   const std::uint32_t rows = input.layout().size(tile);
   const ProductKernel kernel = kernels_.product[static_cast<std::size_t>(matrix.type)][rows - 1];
   const std::uint8_t* activations = matrix.quantized() ? input.quantized_tile(tile) : input.float_tile(tile);
@@ -31,13 +32,14 @@ void PassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::
       float* out = outputs + row * stride + group * kLanes;
       std::memcpy(out, product + row * kLanes, kLanes * sizeof(float));
       if (matrix.bias == nullptr) continue;
-      for (std::uint32_t lane = 0; lane < kLanes; ++lane) out[lane] += matrix.bias[(first + group) * kLanes + lane];
+      for (std::uint32_t lane = 0; lane < kLanes; ++lane)
+        out[lane] += matrix.bias[(first + group) * kLanes + lane];
     }
   }
 }
 
-void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head, std::uint32_t heads,
-                             std::uint32_t layer, int kind) {
+void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head,
+                             std::uint32_t heads, std::uint32_t layer, int kind) {
   const std::uint32_t head_dim = spec_.head_dim;
   const std::uint32_t position = plan_.position(*pass_, row);
   const std::uint32_t token = position % kBlockTokens;
@@ -59,26 +61,29 @@ void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint3
   }
 }
 
-void PassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit, std::uint32_t layer,
-                               const Activations& input, int kind) {
+void PassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit,
+                               std::uint32_t layer, const Activations& input, int kind) {
   const std::uint32_t head_dim = spec_.head_dim;
   const std::uint32_t first_head = unit * unit_heads(head_dim);
   const std::uint32_t heads = std::min(unit_heads(head_dim), matrix.rows / head_dim - first_head);
   const std::uint32_t first = first_head * head_dim / kLanes;
   const std::uint32_t count = (heads * head_dim + kLanes - 1) / kLanes;
-  state.outputs.resize(std::max<std::size_t>(state.outputs.size(), std::size_t{kMaxTileRows} * count * kLanes));
+  state.outputs.resize(
+      std::max<std::size_t>(state.outputs.size(), std::size_t{kMaxTileRows} * count * kLanes));
   const TileLayout& layout = input.layout();
   for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
     multiply(matrix, first, count, input, tile, state.outputs.data(), count * kLanes);
     for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
-      place_heads(state.outputs.data() + row * count * kLanes, layout.begin(tile) + row, first_head, heads, layer, kind);
+      place_heads(state.outputs.data() + row * count * kLanes, layout.begin(tile) + row, first_head, heads,
+                  layer, kind);
     }
   }
 }
 
 void PassRunner::project(std::uint32_t thread, std::uint32_t layer, const Activations& input) {
   const CpuLayer& weights = weights_.layers()[layer];
-  const std::uint32_t queries = units_of(spec_.heads, spec_.head_dim), keys = units_of(spec_.kv_heads, spec_.head_dim);
+  const std::uint32_t queries = units_of(spec_.heads, spec_.head_dim),
+                      keys = units_of(spec_.kv_heads, spec_.head_dim);
   WorkRange range;
   while (pool_.claim(thread, queries + 2 * keys, range)) {
     for (std::uint32_t unit = range.begin; unit < range.end; ++unit) {
@@ -134,8 +139,8 @@ void PassRunner::add_product(std::uint32_t thread, const PackedMatrix& matrix, c
 void PassRunner::run_output(std::uint32_t thread) {
   const std::uint32_t rows = plan_.wanted_rows();
   const PackedMatrix& matrix = weights_.output();
-  const Activations& input = prepare(thread, rows, weights_.output_norm(), &PassRunner::normalise_row, output_input_,
-                                     threads_[thread].output_input);
+  const Activations& input = prepare(thread, rows, weights_.output_norm(), &PassRunner::normalise_row,
+                                     output_input_, threads_[thread].output_input);
   const TileLayout& layout = input.layout();
   alignas(64) float outputs[kMaxTileRows * kLanes];
   WorkRange range;
@@ -145,8 +150,9 @@ void PassRunner::run_output(std::uint32_t thread) {
         multiply(matrix, group, 1, input, tile, outputs, kLanes);
         const std::uint32_t lanes = std::min(kLanes, matrix.rows - group * kLanes);
         for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
-          std::memcpy(logits_.as<float>() + std::size_t{layout.begin(tile) + row} * spec_.vocabulary + group * kLanes,
-                      outputs + row * kLanes, lanes * sizeof(float));
+          std::memcpy(
+              logits_.as<float>() + std::size_t{layout.begin(tile) + row} * spec_.vocabulary + group * kLanes,
+              outputs + row * kLanes, lanes * sizeof(float));
         }
       }
     }

@@ -14,8 +14,8 @@ constexpr std::uint32_t kOwnRows = 2;
 
 }  // namespace
 
-PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels, ThreadPool& pool,
-                       BlockStorage& blocks)
+PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels,
+                       ThreadPool& pool, BlockStorage& blocks)
     : spec_(spec),
       weights_(weights),
       kernels_(kernels),
@@ -34,10 +34,12 @@ PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const K
       output_input_(spec.hidden, weights.output_input) {
   rope_.extend(std::min(spec.context_length, 4096u));
   for (std::uint32_t i = 0; i < pool.size(); ++i) {
-    threads_.push_back({Activations(spec.hidden, weights.ffn_input), Activations(spec.hidden, weights.qkv_input),
+    threads_.push_back({Activations(spec.hidden, weights.ffn_input),
+                        Activations(spec.hidden, weights.qkv_input),
                         Activations(spec.hidden, weights.output_input),
                         Activations(query_width_, weights.attention_output_input),
-                        std::vector<float>(std::max(hidden_stride_, query_stride_) + kLanes), {}});
+                        std::vector<float>(std::max(hidden_stride_, query_stride_) + kLanes),
+                        {}});
   }
 }
 
@@ -53,7 +55,8 @@ void PassRunner::make_room() {
 
 void PassRunner::mark_whole_blocks() {
   const std::uint32_t layers = spec_.layer_count();
-  std::map<std::uint32_t, std::uint32_t> computed;  // slot to layers that a span writes from its first token on
+  std::map<std::uint32_t, std::uint32_t>
+      computed;  // slot to layers that a span writes from its first token on
   for (const BlockCopy& copy : pass_->copies) {
     // All of `from` is needed now; a failure passes on to what is copied.
     if (blocks_.await_layer(copy.from, layers - 1)) {
@@ -89,15 +92,16 @@ void PassRunner::mark_whole_blocks() {
 void PassRunner::await_blocks(std::uint32_t layer) {
   for (const Arrival& arrival : arrivals_) {
     if (layer < arrival.computed_layers || layer >= pass_->spans[arrival.span].layers.end) continue;
-    if (poisoned_[arrival.span] == 0 && !blocks_.await_layer(arrival.slot, layer)) poisoned_[arrival.span] = 1;
+    if (poisoned_[arrival.span] == 0 && !blocks_.await_layer(arrival.slot, layer))
+      poisoned_[arrival.span] = 1;
   }
 }
 
 void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
   LOCI_CHECK(blocks_.count() > 0 || pass.spans.empty(), "a pass needs blocks");
   pass_ = &pass;
-  plan_.make(pass, spec_.layer_count(), blocks_.count(), {spec_.heads, spec_.kv_heads, kernels_.attention_rows},
-             pool_.size());
+  plan_.make(pass, spec_.layer_count(), blocks_.count(),
+             {spec_.heads, spec_.kv_heads, kernels_.attention_rows}, pool_.size());
   poisoned_.assign(pass.spans.size(), 0);
   make_room();
   mark_whole_blocks();
@@ -149,7 +153,8 @@ void PassRunner::start(std::uint32_t thread) {
   }
 }
 
-void PassRunner::normalise_row(std::uint32_t row, const float* norm, ThreadState& state, Activations& input) const {
+void PassRunner::normalise_row(std::uint32_t row, const float* norm, ThreadState& state,
+                               Activations& input) const {
   kernels_.rms_norm(x_.as<float>() + std::size_t{row} * hidden_stride_, norm, spec_.hidden, hidden_stride_,
                     spec_.norm_epsilon, state.row.data());
   input.set_row(kernels_, row, state.row.data());
@@ -159,8 +164,8 @@ void PassRunner::attention_row(std::uint32_t row, const float*, ThreadState&, Ac
   input.set_row(kernels_, row, attended_.as<float>() + std::size_t{row} * query_stride_);
 }
 
-const Activations& PassRunner::prepare(std::uint32_t thread, std::uint32_t rows, const float* norm, RowSource source,
-                                       Activations& shared, Activations& own) {
+const Activations& PassRunner::prepare(std::uint32_t thread, std::uint32_t rows, const float* norm,
+                                       RowSource source, Activations& shared, Activations& own) {
   ThreadState& state = threads_[thread];
   if (rows <= kOwnRows) {
     own.resize(rows, kernels_);
@@ -205,15 +210,15 @@ void PassRunner::run_layer(std::uint32_t thread, std::uint32_t layer) {
   const std::uint32_t rows_after = last ? plan_.wanted_rows() : rows;
   if (layer > 0 && rows != plan_.rows_in_layer(layer - 1)) resize_inputs(thread, rows);
   if (rows == 0) return;
-  const Activations& qkv =
-      prepare(thread, rows, weights.attention_norm, &PassRunner::normalise_row, attention_input_, state.attention_input);
+  const Activations& qkv = prepare(thread, rows, weights.attention_norm, &PassRunner::normalise_row,
+                                   attention_input_, state.attention_input);
   capture(thread, layer, qkv);
   project(thread, layer, qkv);
   if (thread == 0) await_blocks(layer);
   pool_.barrier(thread);
   if (rows_after == 0) return;
-  attention_.run(thread, {*pass_, plan_, poisoned_, layer, rows_after, queries_.as<float>(), attended_.as<float>(),
-                          query_stride_});
+  attention_.run(thread, {*pass_, plan_, poisoned_, layer, rows_after, queries_.as<float>(),
+                          attended_.as<float>(), query_stride_});
   pool_.barrier(thread);
   if (rows_after != rows) resize_inputs(thread, rows_after);
   add_product(thread, weights.attention_output,
@@ -221,7 +226,8 @@ void PassRunner::run_layer(std::uint32_t thread, std::uint32_t layer) {
                       state.attention_output_input));
   pool_.barrier(thread);
   feed_forward(thread, weights,
-               prepare(thread, rows_after, weights.ffn_norm, &PassRunner::normalise_row, ffn_input_, state.hidden_input));
+               prepare(thread, rows_after, weights.ffn_norm, &PassRunner::normalise_row, ffn_input_,
+                       state.hidden_input));
   pool_.barrier(thread);
   add_product(thread, weights.ffn_down, down_input_);
   pool_.barrier(thread);

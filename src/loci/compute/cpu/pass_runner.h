@@ -67,8 +67,8 @@ class PassRunner {
   void feed_forward(std::uint32_t thread, const CpuLayer& layer, const Activations& input);
   void add_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input);
   // Products of one tile with groups [first, first + count): [tile rows][count * 16], biases added.
-  void multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count, const Activations& input,
-                std::uint32_t tile, float* outputs, std::uint32_t stride) const;
+  void multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
+                const Activations& input, std::uint32_t tile, float* outputs, std::uint32_t stride) const;
   void await_blocks(std::uint32_t layer);
   void mark_whole_blocks();
 
@@ -79,28 +79,28 @@ class PassRunner {
   BlockStorage& blocks_;
   AttentionPhase attention_;
   RopeTable rope_;
-  const std::uint32_t hidden_stride_;     // floats between rows, a multiple of 16
-  const std::uint32_t query_width_;       // heads * head_dim
+  const std::uint32_t hidden_stride_;  // floats between rows, a multiple of 16
+  const std::uint32_t query_width_;    // heads * head_dim
   const std::uint32_t query_stride_;
-  const float query_factor_;              // attention scale * log2(e)
+  const float query_factor_;  // attention scale * log2(e)
 
-  Buffer x_;          // f32 [rows][hidden_stride]: the residual stream; pads are zero
-  Buffer queries_;    // f32 [rows][query_stride]
-  Buffer attended_;   // f32 [rows][query_stride]; pads are zero
-  Buffer logits_;     // f32 [wanted rows][vocabulary]
+  Buffer x_;         // f32 [rows][hidden_stride]: the residual stream; pads are zero
+  Buffer queries_;   // f32 [rows][query_stride]
+  Buffer attended_;  // f32 [rows][query_stride]; pads are zero
+  Buffer logits_;    // f32 [wanted rows][vocabulary]
   Activations attention_input_, attention_output_input_, ffn_input_, down_input_, output_input_;
   std::vector<ThreadState> threads_;
 
   // Of the running pass.
   const Pass* pass_ = nullptr;
   PassPlan plan_;
-  std::vector<std::uint8_t> poisoned_;    // [span]
+  std::vector<std::uint8_t> poisoned_;  // [span]
   struct Arrival {
     std::uint32_t span;
     SlotId slot;
-    std::uint32_t computed_layers;        // written by the pass itself
+    std::uint32_t computed_layers;  // written by the pass itself
   };
-  std::vector<Arrival> arrivals_;         // blocks that were not whole when the pass began
+  std::vector<Arrival> arrivals_;  // blocks that were not whole when the pass began
 };
 
 }  // namespace loci::cpu

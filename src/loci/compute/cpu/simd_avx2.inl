@@ -1,8 +1,12 @@
 // The 16 lanes on AVX2, FMA and F16C: two registers. Included inside the namespace of one instruction
 // set; simd.h says what each function must compute.
 
-struct F32x16 { __m256 a, b; };
-struct I32x16 { __m256i a, b; };
+struct F32x16 {
+  __m256 a, b;
+};
+struct I32x16 {
+  __m256i a, b;
+};
 using Bytes64 = I32x16;
 
 LOCI_LANES F32x16 zero_f32() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
@@ -55,12 +59,8 @@ LOCI_LANES I32x16 bits_of(F32x16 x) { return {_mm256_castps_si256(x.a), _mm256_c
 LOCI_LANES F32x16 from_bits(I32x16 x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 LOCI_LANES I32x16 zero_i32() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 LOCI_LANES I32x16 all_i32(i32 x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
-LOCI_LANES I32x16 add(I32x16 x, I32x16 y) {
-  return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
-}
-LOCI_LANES I32x16 sub(I32x16 x, I32x16 y) {
-  return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
-}
+LOCI_LANES I32x16 add(I32x16 x, I32x16 y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+LOCI_LANES I32x16 sub(I32x16 x, I32x16 y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
 LOCI_LANES I32x16 mul(I32x16 x, I32x16 y) {
   return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
 }
@@ -111,7 +111,8 @@ LOCI_LANES Bytes64 high_nibbles(Bytes64 x) {
 }
 template <int kShift>
 LOCI_LANES __m256i with_bit_pairs_of(__m256i low, __m256i pairs) {
-  const __m256i moved = kShift < 4 ? _mm256_slli_epi16(pairs, 4 - kShift) : _mm256_srli_epi16(pairs, kShift - 4);
+  const __m256i moved =
+      kShift < 4 ? _mm256_slli_epi16(pairs, 4 - kShift) : _mm256_srli_epi16(pairs, kShift - 4);
   return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
 }
 template <int kShift>
@@ -150,7 +151,9 @@ LOCI_LANES void add_sixes(I32x16& sum, Bytes64 w0, const u8* x0, Bytes64 w1, con
 }
 
 // |w| * (sign of w times x): one step is at most 2 * 128 * 127 = 32,512, so it doesn't saturate.
-struct ByteWeights { Bytes64 sign, magnitude; };
+struct ByteWeights {
+  Bytes64 sign, magnitude;
+};
 LOCI_LANES ByteWeights load_byte_weights(const u8* p) {
   const __m256i flip = _mm256_set1_epi8(-128);
   const Bytes64 packed = load_bytes(p);

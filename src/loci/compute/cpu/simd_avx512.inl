@@ -72,7 +72,8 @@ LOCI_LANES Bytes64 low_nibbles(Bytes64 a) { return _mm512_and_si512(a, _mm512_se
 LOCI_LANES Bytes64 high_nibbles(Bytes64 a) { return low_nibbles(_mm512_srli_epi16(a, 4)); }
 template <int kShift>
 LOCI_LANES Bytes64 with_bit_pairs(Bytes64 low, Bytes64 pairs) {
-  const Bytes64 moved = kShift < 4 ? _mm512_slli_epi16(pairs, 4 - kShift) : _mm512_srli_epi16(pairs, kShift - 4);
+  const Bytes64 moved =
+      kShift < 4 ? _mm512_slli_epi16(pairs, 4 - kShift) : _mm512_srli_epi16(pairs, kShift - 4);
   return _mm512_or_si512(low, _mm512_and_si512(moved, _mm512_set1_epi8(0x30)));
 }
 LOCI_LANES i32 four_bytes(const u8* p) {
@@ -104,5 +105,5 @@ LOCI_LANES I32x16 signed_total(I32x16 sum, i32 x_sum) { return sub(sum, all_i32(
 // How much of a kernel's work fits into this set's registers. No bits depend on these.
 constexpr int kTileRows = 12;           // activation rows of a product
 constexpr int kAttentionRows = 12;      // queries of an attention partial
-constexpr int kScoreVectors = 2;       // vectors of 16 tokens
+constexpr int kScoreVectors = 2;        // vectors of 16 tokens
 constexpr int kValueAccumulators = 24;  // rows * vectors of 16 dimensions

@@ -1,9 +1,15 @@
 // The 16 lanes as plain loops: the definition that the other instruction sets match. Included inside
 // the namespace of one instruction set; simd.h says what each function must compute.
 
-struct F32x16 { float v[16]; };
-struct I32x16 { i32 v[16]; };
-struct Bytes64 { u8 v[64]; };
+struct F32x16 {
+  float v[16];
+};
+struct I32x16 {
+  i32 v[16];
+};
+struct Bytes64 {
+  u8 v[64];
+};
 
 #define LOCI_EACH_LANE for (int i = 0; i < 16; ++i)
 
@@ -203,7 +209,9 @@ LOCI_LANES void add_unsigned(I32x16& sum, const Bytes64& weights, const u8* x) {
 }
 using NibbleSum = I32x16;
 LOCI_LANES NibbleSum zero_nibble_sum() { return zero_i32(); }
-LOCI_LANES void add_nibbles(NibbleSum& sum, const Bytes64& weights, const u8* x) { add_unsigned(sum, weights, x); }
+LOCI_LANES void add_nibbles(NibbleSum& sum, const Bytes64& weights, const u8* x) {
+  add_unsigned(sum, weights, x);
+}
 LOCI_LANES I32x16 total(const NibbleSum& sum) { return sum; }
 LOCI_LANES void add_sixes(I32x16& sum, const Bytes64& w0, const u8* x0, const Bytes64& w1, const u8* x1) {
   add_unsigned(sum, w0, x0);
@@ -211,7 +219,9 @@ LOCI_LANES void add_sixes(I32x16& sum, const Bytes64& w0, const u8* x0, const By
 }
 using ByteWeights = Bytes64;
 LOCI_LANES ByteWeights load_byte_weights(const u8* p) { return load_bytes(p); }
-LOCI_LANES void add_signed(I32x16& sum, const ByteWeights& weights, const u8* x) { add_unsigned(sum, weights, x); }
+LOCI_LANES void add_signed(I32x16& sum, const ByteWeights& weights, const u8* x) {
+  add_unsigned(sum, weights, x);
+}
 LOCI_LANES I32x16 signed_total(const I32x16& sum, i32 x_sum) { return sub(sum, all_i32(x_sum * 128)); }
 
 #undef LOCI_EACH_LANE

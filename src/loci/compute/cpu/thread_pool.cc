@@ -108,7 +108,8 @@ bool ThreadPool::claim(std::uint32_t thread, std::uint32_t total, WorkRange& ran
 std::uint32_t physical_core_count() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::max(1u, std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    return std::max(1u, std::thread::hardware_concurrency());
   std::set<std::string> cores;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed)) continue;

@@ -60,8 +60,8 @@ class ThreadPool {
   const std::uint32_t spins_;
   alignas(64) std::atomic<std::uint32_t> arrived_{0};
   alignas(64) std::atomic<std::uint32_t> phase_{0};
-  alignas(64) std::atomic<std::uint32_t> next_{0};   // of what is shared out in this phase
-  alignas(64) std::atomic<std::uint32_t> job_{0};    // counts jobs
+  alignas(64) std::atomic<std::uint32_t> next_{0};  // of what is shared out in this phase
+  alignas(64) std::atomic<std::uint32_t> job_{0};   // counts jobs
   Function function_ = nullptr;
   const void* context_ = nullptr;
   bool stopping_ = false;

@@ -1,0 +1,446 @@
+// Properties of the whole backend on random tiny models: the bits of a token's logits and state depend
+// on the model and the tokens before it alone. The definition is one token a pass, alone, one thread,
+// plain code.
+#include "loci/compute/cpu/cpu_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "loci/base/random.h"
+#include "loci/compute/cpu/activations.h"
+#include "loci/compute/cpu/cpu_weights.h"
+#include "loci/compute/cpu/instruction_set.h"
+#include "loci/compute/cpu/rope_table.h"
+#include "loci/model/gguf.h"
+#include "loci/model/model.h"
+#include "loci/model/random_model.h"
+
+namespace loci {
+namespace {
+
+using Bits = std::vector<std::uint32_t>;
+
+struct TestModel {
+  std::vector<std::byte> bytes;
+  GgufFile file;
+  ModelSpec spec;
+
+  static std::unique_ptr<TestModel> make(RandomModelOptions options) {
+    options.tokenizer = false;
+    options.vocabulary = 72;  // not a multiple of 16
+    Result<GgufWriter> writer = make_random_model(options);
+    LOCI_CHECK(writer.ok(), "the options are valid");
+    std::vector<std::byte> bytes = writer->to_bytes();
+    Result<GgufFile> file = GgufFile::parse(bytes);
+    LOCI_CHECK(file.ok(), "the model is valid");
+    Result<ModelSpec> spec = read_model_spec(*file);
+    LOCI_CHECK(spec.ok(), "the model is complete");
+    return std::make_unique<TestModel>(TestModel{std::move(bytes), std::move(*file), std::move(*spec)});
+  }
+};
+
+struct NamedShape {
+  const char* name;
+  RandomModelOptions options;
+};
+
+// Every tensor type, group size, head size that is awkward in some kernel, both kinds of input form.
+std::vector<NamedShape> shapes() {
+  const auto shape = [](TensorType type, std::uint32_t hidden, std::uint32_t heads, std::uint32_t kv_heads,
+                        std::uint32_t head_dim, std::uint32_t ffn, std::uint32_t layers) {
+    RandomModelOptions options;
+    options.type = type;
+    options.hidden = hidden;
+    options.heads = heads;
+    options.kv_heads = kv_heads;
+    options.head_dim = head_dim;
+    options.ffn = ffn;
+    options.layers = layers;
+    return options;
+  };
+  std::vector<NamedShape> all = {
+      {"q4_1", shape(TensorType::kQ4_1, 64, 6, 2, 16, 96, 3)},
+      {"q4_0", shape(TensorType::kQ4_0, 96, 4, 4, 24, 64, 2)},
+      {"q8_0", shape(TensorType::kQ8_0, 64, 4, 1, 40, 160, 3)},
+      {"q6_k", shape(TensorType::kQ6_K, 256, 4, 2, 64, 256, 2)},
+      {"f16", shape(TensorType::kF16, 50, 5, 5, 8, 70, 3)},
+      {"bf16", shape(TensorType::kBF16, 48, 16, 1, 32, 40, 2)},
+      {"f32", shape(TensorType::kF32, 33, 3, 3, 16, 47, 2)},
+  };
+  all[0].options.biases = true;
+  all[1].options.embedding_type = TensorType::kQ8_0;
+  all[2].options.rope_dimensions = 24;
+  all[3].options.embedding_type = TensorType::kF32;  // a float output after quantised layers
+  all[4].options.embedding_type = TensorType::kF32;
+  return all;
+}
+
+std::vector<TokenId> random_tokens(Random& random, std::uint32_t count, std::uint32_t vocabulary) {
+  std::vector<TokenId> tokens;
+  for (std::uint32_t i = 0; i < count; ++i)
+    tokens.emplace_back(static_cast<std::uint32_t>(random.below(vocabulary)));
+  return tokens;
+}
+
+std::vector<SlotId> slots(std::uint32_t first, std::uint32_t count) {
+  std::vector<SlotId> all;
+  for (std::uint32_t i = 0; i < count; ++i) all.emplace_back(first + i);
+  return all;
+}
+
+std::unique_ptr<Backend> make_backend(const TestModel& model, InstructionSet set, std::uint32_t threads,
+                                      std::uint32_t blocks) {
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model.spec, {threads, set});
+  LOCI_CHECK(backend.ok(), "the model is served");
+  LOCI_CHECK((*backend)->allocate_blocks(blocks).ok(), "there is memory");
+  return std::move(*backend);
+}
+
+Span make_span(const std::vector<TokenId>& tokens, std::uint32_t begin, std::uint32_t end,
+               std::vector<SlotId> blocks, std::uint32_t layers, LogitsWanted logits) {
+  Span span;
+  span.tokens.assign(tokens.begin() + begin, tokens.begin() + end);
+  span.position = begin;
+  span.layers = {0, layers};
+  span.blocks = std::move(blocks);
+  span.logits = logits;
+  return span;
+}
+
+Bits bits_of(std::span<const float> values) {
+  Bits bits(values.size());
+  std::memcpy(bits.data(), values.data(), values.size_bytes());
+  return bits;
+}
+
+// The state of tokens [0, count) of a sequence, without what lies beyond.
+std::vector<std::byte> state_of(const Backend& backend, const ModelSpec& spec,
+                                const std::vector<SlotId>& blocks, std::uint32_t count) {
+  std::vector<std::byte> all, slice(backend.info().layer_slice_bytes);
+  const std::size_t width = spec.kv_width();
+  for (std::uint32_t layer = 0; layer < spec.layer_count(); ++layer) {
+    for (std::uint32_t token = 0; token < count; ++token) {
+      backend.read_layer(blocks[token / kBlockTokens], layer, slice);
+      for (std::size_t i = 0; i < width; ++i) {
+        const std::byte* key = slice.data() + (i * kBlockTokens + token % kBlockTokens) * 2;
+        const std::size_t head = i / spec.head_dim, dim = i % spec.head_dim;
+        const std::byte* value =
+            slice.data() +
+            (width * kBlockTokens + (head * kBlockTokens + token % kBlockTokens) * spec.head_dim + dim) * 2;
+        all.insert(all.end(), key, key + 2);
+        all.insert(all.end(), value, value + 2);
+      }
+    }
+  }
+  return all;
+}
+
+// Logits of every token and the state, by the definition.
+struct Expected {
+  std::vector<TokenId> tokens;
+  Bits logits;  // [token, vocabulary]
+  std::vector<std::byte> state;
+
+  Expected(const TestModel& model, std::uint32_t count, std::uint64_t seed) {
+    Random random(seed);
+    tokens = random_tokens(random, count, model.spec.vocabulary);
+    const std::vector<SlotId> blocks = slots(0, (count + 31) / 32);
+    const auto backend = make_backend(model, InstructionSet::kPlain, 1, (count + 31) / 32);
+    std::vector<SpanResult> results;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      backend->run(
+          {{}, {}, {make_span(tokens, i, i + 1, blocks, model.spec.layer_count(), LogitsWanted::kLast)}},
+          results);
+      LOCI_CHECK(results[0].status.ok(), "nothing fails here");
+      const Bits row = bits_of(results[0].logits);
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    state = state_of(*backend, model.spec, blocks, count);
+  }
+  Bits rows(std::uint32_t begin, std::uint32_t end) const {
+    const std::size_t vocabulary = logits.size() / tokens.size();
+    return {logits.begin() + static_cast<std::ptrdiff_t>(begin * vocabulary),
+            logits.begin() + static_cast<std::ptrdiff_t>(end * vocabulary)};
+  }
+};
+
+class BackendTest : public testing::TestWithParam<NamedShape> {
+ protected:
+  static constexpr std::uint32_t kTokens = 300;  // more than one partial, and not whole blocks
+  static constexpr std::uint32_t kBlocks = (kTokens + 31) / 32;
+  const std::unique_ptr<TestModel> model_ = TestModel::make(GetParam().options);
+  const std::uint32_t layers_ = model_->spec.layer_count();
+  std::vector<SpanResult> results_;
+};
+
+TEST_P(BackendTest, AnyChunkingBatchThreadsAndInstructionSet) {
+  const std::vector<Expected> expected = {{*model_, kTokens, 1}, {*model_, 70, 2}, {*model_, 33, 3}};
+  std::uint64_t seed = 0;
+  for (const InstructionSet set : available_instruction_sets()) {
+    for (std::uint32_t threads = 1; threads <= 4; ++threads) {
+      Random random(++seed);
+      const auto backend = make_backend(*model_, set, threads, 64);
+      std::vector<SlotId> pool = slots(0, 64);  // scattered over the pool, in random order
+      for (std::size_t i = pool.size() - 1; i > 0; --i) std::swap(pool[i], pool[random.below(i + 1)]);
+      std::vector<std::vector<SlotId>> blocks;
+      std::size_t taken = 0;
+      for (const Expected& sequence : expected) {
+        const std::size_t count = (sequence.tokens.size() + 31) / 32;
+        blocks.emplace_back(pool.begin() + static_cast<std::ptrdiff_t>(taken),
+                            pool.begin() + static_cast<std::ptrdiff_t>(taken + count));
+        taken += count;
+      }
+      std::vector<std::uint32_t> done(expected.size(), 0);
+      while (true) {
+        Pass pass;
+        std::vector<std::size_t> who;
+        for (std::size_t s = 0; s < expected.size(); ++s) {
+          const auto left = static_cast<std::uint32_t>(expected[s].tokens.size()) - done[s];
+          if (left == 0 || random.below(4) == 0) continue;
+          const std::uint32_t most = random.below(2) == 0 ? 3 : 120;
+          const std::uint32_t count =
+              std::min<std::uint32_t>(left, 1 + static_cast<std::uint32_t>(random.below(most)));
+          const auto wanted = static_cast<LogitsWanted>(random.below(3));
+          pass.spans.push_back(
+              make_span(expected[s].tokens, done[s], done[s] + count, blocks[s], layers_, wanted));
+          who.push_back(s);
+        }
+        if (pass.spans.empty() &&
+            std::equal(done.begin(), done.end(), expected.begin(),
+                       [](std::uint32_t n, const Expected& e) { return n == e.tokens.size(); }))
+          break;
+        backend->run(pass, results_);
+        ASSERT_EQ(results_.size(), pass.spans.size());
+        for (std::size_t i = 0; i < who.size(); ++i) {
+          ASSERT_TRUE(results_[i].status.ok());
+          const auto count = static_cast<std::uint32_t>(pass.spans[i].tokens.size());
+          const std::uint32_t end = done[who[i]] + count;
+          const LogitsWanted wanted = pass.spans[i].logits;
+          const std::uint32_t begin = wanted == LogitsWanted::kAll    ? done[who[i]]
+                                      : wanted == LogitsWanted::kLast ? end - 1
+                                                                      : end;
+          ASSERT_EQ(bits_of(results_[i].logits), expected[who[i]].rows(begin, end))
+              << instruction_set_name(set) << ", " << threads << " threads, tokens to " << end;
+          done[who[i]] = end;
+        }
+      }
+      for (std::size_t s = 0; s < expected.size(); ++s) {
+        ASSERT_EQ(state_of(*backend, model_->spec, blocks[s], done[s]), expected[s].state);
+      }
+    }
+  }
+}
+
+TEST_P(BackendTest, LogitsAreFiniteAndDiffer) {
+  const Expected expected(*model_, 40, 4);
+  std::vector<float> logits(expected.logits.size());
+  std::memcpy(logits.data(), expected.logits.data(), logits.size() * 4);
+  for (const float logit : logits) ASSERT_TRUE(std::isfinite(logit));
+  const auto [low, high] = std::minmax_element(logits.begin(), logits.end());
+  EXPECT_GT(*high - *low, 0.01f);
+  EXPECT_NE(expected.rows(38, 39), expected.rows(39, 40));
+}
+
+TEST_P(BackendTest, ACopiedPrefixContinuesAsTheOriginal) {
+  const Expected expected(*model_, 64, 5);
+  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, slots(0, 2), layers_, LogitsWanted::kNone)}},
+               results_);
+  // Slot 5 held another sequence's state; it becomes tokens 32..48 of this one.
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, slots(5, 1), layers_, LogitsWanted::kNone)}},
+               results_);
+  Pass pass;
+  pass.copies.push_back({SlotId(1), SlotId(5), 17});
+  pass.spans.push_back(
+      make_span(expected.tokens, 49, 64, {SlotId(0), SlotId(5)}, layers_, LogitsWanted::kAll));
+  backend->run(pass, results_);
+  EXPECT_EQ(bits_of(results_[0].logits), expected.rows(49, 64));
+}
+
+TEST_P(BackendTest, StateThatLeftAndCameBackIsTheSame) {
+  const Expected expected(*model_, 100, 6);
+  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 96, slots(0, 3), layers_, LogitsWanted::kNone)}},
+               results_);
+  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
+  // A mover brings the blocks to slots 5..7, layer by layer, while the pass that reads them waits.
+  for (std::uint32_t block = 0; block < 3; ++block) backend->begin_fill(SlotId(5 + block));
+  std::thread mover([&] {
+    for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+      for (std::uint32_t block = 0; block < 3; ++block) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        backend->read_layer(SlotId(block), layer, slice);
+        backend->write_layer(SlotId(5 + block), layer, slice);
+        backend->layer_arrived(SlotId(5 + block), layer);
+      }
+    }
+  });
+  std::vector<SlotId> blocks = slots(5, 3);
+  blocks.emplace_back(4);
+  backend->run({{}, {}, {make_span(expected.tokens, 96, 100, blocks, layers_, LogitsWanted::kAll)}},
+               results_);
+  mover.join();
+  EXPECT_TRUE(results_[0].status.ok());
+  EXPECT_EQ(bits_of(results_[0].logits), expected.rows(96, 100));
+}
+
+TEST_P(BackendTest, LowLayersAreRecomputedWhileTheOthersArrive) {
+  const Expected expected(*model_, 80, 7);
+  for (std::uint32_t split = 1; split < layers_; ++split) {
+    const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+    backend->run({{}, {}, {make_span(expected.tokens, 0, 64, slots(0, 2), layers_, LogitsWanted::kNone)}},
+                 results_);
+    std::vector<std::byte> slice(backend->info().layer_slice_bytes);
+    for (std::uint32_t block = 0; block < 2; ++block) backend->begin_fill(SlotId(4 + block));
+    std::thread mover([&] {
+      for (std::uint32_t layer = split; layer < layers_; ++layer) {
+        for (std::uint32_t block = 0; block < 2; ++block) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+          backend->read_layer(SlotId(block), layer, slice);
+          backend->write_layer(SlotId(4 + block), layer, slice);
+          backend->layer_arrived(SlotId(4 + block), layer);
+        }
+      }
+    });
+    Pass pass;
+    pass.spans.push_back(make_span(expected.tokens, 0, 64, slots(4, 2), split, LogitsWanted::kNone));
+    pass.spans.push_back(make_span(expected.tokens, 64, 80, slots(4, 3), layers_, LogitsWanted::kAll));
+    backend->run(pass, results_);
+    mover.join();
+    EXPECT_EQ(bits_of(results_[1].logits), expected.rows(64, 80)) << split;
+    EXPECT_EQ(state_of(*backend, model_->spec, slots(4, 3), 80), expected.state) << split;
+  }
+}
+
+TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
+  const Expected expected(*model_, 64, 8), other(*model_, 20, 9);
+  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, slots(0, 1), layers_, LogitsWanted::kNone)}},
+               results_);
+  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
+  backend->begin_fill(SlotId(3));
+  std::thread mover([&] {
+    backend->read_layer(SlotId(0), 0, slice);
+    backend->write_layer(SlotId(3), 0, slice);
+    backend->layer_arrived(SlotId(3), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    backend->fill_failed(SlotId(3));
+  });
+  Pass pass;
+  pass.spans.push_back(make_span(expected.tokens, 32, 64, slots(3, 2), layers_, LogitsWanted::kLast));
+  pass.spans.push_back(make_span(other.tokens, 0, 20, slots(6, 1), layers_, LogitsWanted::kAll));
+  backend->run(pass, results_);
+  mover.join();
+  EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(results_[0].logits.empty());
+  ASSERT_TRUE(results_[1].status.ok());
+  EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
+  // The slot is used anew: written from its first token, it is whole again.
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, slots(3, 2), layers_, LogitsWanted::kAll)}},
+               results_);
+  ASSERT_TRUE(results_[0].status.ok());
+  EXPECT_EQ(bits_of(results_[0].logits), expected.rows(0, 64));
+}
+
+// K and V of one captured row, as the backend's kernels make them: product, bias, rotation, rounding.
+void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::uint32_t layer,
+                    std::uint32_t position, std::span<const std::byte> hidden,
+                    std::vector<std::uint16_t>& key, std::vector<std::uint16_t>& value) {
+  const cpu::KernelTable& kernels = cpu::kernels_of(available_instruction_sets().back());
+  cpu::Activations input(spec.hidden, weights.qkv_input);
+  input.resize(1, kernels);
+  input.load_row(kernels, 0, hidden);
+  cpu::RopeTable rope(spec.rope);
+  rope.extend(position + 1);
+  const cpu::CpuLayer& from = weights.layers()[layer];
+  for (const bool is_key : {true, false}) {
+    const cpu::PackedMatrix& matrix = is_key ? from.key : from.value;
+    std::vector<float> out(matrix.groups * cpu::kLanes + cpu::kLanes);
+    for (std::uint32_t group = 0; group < matrix.groups; ++group) {
+      kernels.product[static_cast<int>(matrix.type)][0](
+          matrix.group(group), matrix.quantized() ? input.quantized_tile(0) : input.float_tile(0),
+          matrix.steps, out.data() + group * cpu::kLanes);
+    }
+    if (matrix.bias != nullptr) {
+      for (std::uint32_t i = 0; i < matrix.rows; ++i) out[i] += matrix.bias[i];
+    }
+    for (std::uint32_t head = 0; head < spec.kv_heads; ++head) {
+      std::vector<float> one(out.begin() + head * spec.head_dim, out.begin() + (head + 1) * spec.head_dim);
+      one.resize(spec.head_dim + cpu::kLanes);
+      if (is_key) {
+        kernels.rope(one.data(), rope.at(position));
+        kernels.store_key(one.data(), spec.head_dim, key.data() + head * spec.head_dim * kBlockTokens);
+      } else {
+        kernels.store_value(one.data(), spec.head_dim, value.data() + head * spec.head_dim);
+      }
+    }
+  }
+}
+
+TEST_P(BackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
+  const ModelSpec& spec = model_->spec;
+  const Expected expected(*model_, 45, 10);
+  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 4);
+  const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
+  std::vector<std::vector<std::byte>> captured(layers_, std::vector<std::byte>(40 * row_bytes));
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 5, slots(0, 2), layers_, LogitsWanted::kNone)}},
+               results_);
+  Pass pass;
+  pass.spans.push_back(make_span(expected.tokens, 5, 45, slots(0, 2), layers_, LogitsWanted::kLast));
+  for (auto& buffer : captured) pass.spans[0].capture.emplace_back(buffer);
+  backend->run(pass, results_);
+
+  cpu::ThreadPool pool(1);
+  Result<cpu::CpuWeights> weights = cpu::CpuWeights::pack(spec, pool);
+  ASSERT_TRUE(weights.ok());
+  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
+  std::vector<std::uint16_t> key(spec.kv_width() * kBlockTokens), value(spec.kv_width()),
+      block(slice.size() / 2);
+  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+    for (std::uint32_t token = 5; token < 45; ++token) {
+      project_hidden(*weights, spec, layer, token,
+                     std::span(captured[layer]).subspan((token - 5) * row_bytes, row_bytes), key, value);
+      backend->read_layer(SlotId(token / 32), layer, slice);
+      std::memcpy(block.data(), slice.data(), slice.size());
+      for (std::uint32_t i = 0; i < spec.kv_width(); ++i) {
+        const std::uint32_t head = i / spec.head_dim, dim = i % spec.head_dim;
+        ASSERT_EQ(key[i * kBlockTokens], block[i * kBlockTokens + token % 32]);
+        ASSERT_EQ(
+            value[i],
+            block[spec.kv_width() * kBlockTokens + (head * kBlockTokens + token % 32) * spec.head_dim + dim]);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BackendTest, testing::ValuesIn(shapes()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(MakeBackendTest, RefusesWhatItCannotServe) {
+  const auto model = TestModel::make({});
+  ModelSpec odd = model->spec;
+  odd.head_dim = 12;
+  EXPECT_EQ(make_cpu_backend(odd, {}).status().field(), "head_dim");
+  ModelSpec wrong = model->spec;
+  wrong.layers[1].ffn_up.rows -= 1;
+  const Status status = make_cpu_backend(wrong, {}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("expected a tensor"), std::string::npos) << status.message();
+  EXPECT_EQ(status.field(), wrong.layers[1].ffn_up.name);
+  ModelSpec groups = model->spec;
+  groups.heads = 5;
+  EXPECT_EQ(make_cpu_backend(groups, {}).status().field(), "heads");
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model->spec, {});
+  ASSERT_TRUE(backend.ok());
+  const Status memory = (*backend)->allocate_blocks(std::numeric_limits<std::uint32_t>::max());
+  EXPECT_EQ(memory.code(), StatusCode::kResourceExhausted) << memory.to_string();
+}
+
+}  // namespace
+}  // namespace loci
