@@ -85,6 +85,7 @@ class ServerTest : public testing::Test {
       co_await exchange.end_stream();
     } else if (exchange.path() == "/flood") {
       const std::string megabyte(1 << 20, 'x');
+      flood_began_ = true;
       bool there = co_await exchange.begin_stream("text/plain");
       for (int i = 0; there && i < 1000; ++i) there = co_await exchange.stream(megabyte);
       flood_ended_ = !there;
@@ -128,6 +129,7 @@ class ServerTest : public testing::Test {
   ServeMetrics metrics_{"test"};
   std::atomic<bool> waiting_{false};
   std::atomic<bool> saw_gone_{false};
+  std::atomic<bool> flood_began_{false};
   std::atomic<bool> flood_ended_{false};
   std::optional<HttpServer> server_;
   WorkerPool workers_{1};
@@ -296,7 +298,7 @@ TEST_F(ServerTest, StopsWhileRequestsRun) {
   Client idle(server_->port());
   Client flood(server_->port());
   flood.send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
-  ASSERT_TRUE(eventually([&] { return waiting_.load(); }));
+  ASSERT_TRUE(eventually([&] { return waiting_.load() && flood_began_.load(); }));
   server_->stop(50 * kNanosPerMilli);
   EXPECT_TRUE(saw_gone_.load());
   EXPECT_TRUE(flood_ended_.load());
