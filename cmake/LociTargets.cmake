@@ -26,10 +26,15 @@ function(loci_library name)
   target_link_libraries(loci_${name} PUBLIC loci_options ${ARG_DEPENDS})
 endfunction()
 
-# loci_test(NAME [SLOW] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the label
-# "fast" (all of them together take about a minute) or "slow".
+# Everything that starts threads of its own: what the thread sanitizer is for.
+add_custom_target(threaded_tests)
+# All test programs, and what they start.
+add_custom_target(all_tests)
+
+# loci_test(NAME [SLOW] [THREADS] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the
+# label "fast" (all of them together take about a minute) or "slow", and "threads" where it has several.
 function(loci_test name)
-  cmake_parse_arguments(ARG "SLOW" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW;THREADS" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT LOCI_TESTS)
     return()
   endif()
@@ -37,9 +42,13 @@ function(loci_test name)
   target_link_libraries(${name} PRIVATE loci_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES
-    LABELS $<IF:$<BOOL:${ARG_SLOW}>,slow,fast>
+    LABELS "$<IF:$<BOOL:${ARG_SLOW}>,slow,fast>$<$<BOOL:${ARG_THREADS}>:;threads>"
     TIMEOUT 900
     ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR}")
+  add_dependencies(all_tests ${name})
+  if(ARG_THREADS)
+    add_dependencies(threaded_tests ${name})
+  endif()
 endfunction()
 
 # loci_fuzzer(NAME SOURCES ... DEPENDS ...): a libFuzzer program.

@@ -12,7 +12,8 @@ check() {
   else failed=$((failed + 1)); broken+=("$name"); note "$name: FAILED after $((SECONDS - start)) s"; fi
 }
 ctests() { ctest --test-dir "build/$1" -L "$2" -j "$(nproc)" --output-on-failure --no-tests=error; }
-build_and_test() { scripts/build.sh "$1" && ctests "$1" "$2"; }
+# build_and_test PRESET LABEL [TARGET...]
+build_and_test() { scripts/build.sh "$1" "${@:3}" && ctests "$1" "$2"; }
 
 scripts/setup.sh build test model
 scripts/fetch-model.sh
@@ -23,8 +24,8 @@ if [[ "$scope" == all ]]; then
   check "formatting" scripts/check-format.sh
   check "release: slow tests" ctests release slow
   check "live server" python3 tests/live_test.py build/release/loci
-  check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast
-  check "thread sanitizer: fast tests" build_and_test tsan fast
+  check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
+  check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests
   check "fuzz targets, briefly" scripts/fuzz.sh "${LOCI_FUZZ_SECONDS:-15}"
 fi
 echo
