@@ -1,4 +1,4 @@
-"""One measurement of one program: Loci's `bench-compute`, llama.cpp's llama-bench and
+"""One measurement of one program: Loci's bench_compute, llama.cpp's llama-bench and
 llama-batched-bench. Each returns tokens per second."""
 
 import json
@@ -45,7 +45,7 @@ class Disturbance:
         seconds = time.monotonic() - self._start[1]
         used = self._others_seconds() - self._start[0]
         if seconds > 0.5:  # the kernel counts in hundredths
-            Disturbance.worst = max(Disturbance.worst, used / seconds / os.cpu_count())
+            Disturbance.worst = max(Disturbance.worst, min(1.0, used / seconds / os.cpu_count()))
 
     @staticmethod
     def _others_seconds():
@@ -84,7 +84,7 @@ def last_json(output):
 
 
 class Loci:
-    """`loci bench-compute --json`: the backend alone, as llama.cpp's programs are. It prints one JSON object:
+    """`bench_compute --json`: the backend alone, as llama.cpp's programs are. It prints one JSON object:
     seconds (decode: of the steps after the prompt; otherwise of everything) and tokens_per_second."""
 
     name = "Loci"
@@ -94,7 +94,7 @@ class Loci:
         self.cpu_flags = [] if cpu == "auto" else ["--cpu", cpu]
 
     def compute(self, *flags):
-        return last_json(run([self.program, "bench-compute", "--json", "--model", self.model,
+        return last_json(run([self.program, "--json", "--model", self.model,
                               "--threads", self.threads, *self.cpu_flags, *flags]))
 
     def measure(self, test):

@@ -26,18 +26,16 @@ void Activations::resize(std::uint32_t rows, const KernelTable& kernels) {
   }
 }
 
-std::uint8_t* Activations::quantized_block(std::uint32_t row, std::uint32_t block) const {
-  const std::uint32_t tile = layout_.tile_of(row);
+std::uint8_t* Activations::quantized_block(std::uint32_t tile, std::uint32_t block) const {
   return quantized_.data() + layout_.begin(tile) * quantized_row_bytes_ +
          std::uint64_t{block} * layout_.size(tile) * kTileBlockBytes;
 }
 
-void Activations::set_block(const KernelTable& kernels, std::uint32_t row, std::uint32_t block,
-                            const float* values, std::uint32_t count) {
-  const std::uint32_t tile = layout_.tile_of(row);
-  const std::uint32_t rows = layout_.size(tile), in_tile = row - layout_.begin(tile);
+void Activations::set_block(const KernelTable& kernels, std::uint32_t tile, std::uint32_t in_tile,
+                            std::uint32_t block, const float* values, std::uint32_t count) {
+  const std::uint32_t rows = layout_.size(tile);
   if (forms_.quantized) {
-    kernels.quantize(values, count / kQuantBlock, quantized_block(row, block), rows, in_tile);
+    kernels.quantize(values, count / kQuantBlock, quantized_block(tile, block), rows, in_tile);
   }
   if (forms_.floats) {
     float* out = reinterpret_cast<float*>(floats_.data() + layout_.begin(tile) * float_row_bytes_) +
@@ -47,7 +45,8 @@ void Activations::set_block(const KernelTable& kernels, std::uint32_t row, std::
 }
 
 void Activations::set_row(const KernelTable& kernels, std::uint32_t row, const float* values) {
-  set_block(kernels, row, 0, values, columns_);
+  const std::uint32_t tile = layout_.tile_of(row);
+  set_block(kernels, tile, row - layout_.begin(tile), 0, values, columns_);
 }
 
 std::uint64_t Activations::stored_row_bytes() const {
@@ -67,7 +66,7 @@ void Activations::store_row(std::uint32_t row, std::span<std::byte> out) const {
     return;
   }
   for (std::uint32_t block = 0; block < columns_ / kQuantBlock; ++block) {
-    const std::uint8_t* in = quantized_block(row, block);
+    const std::uint8_t* in = quantized_block(tile, block);
     for (std::uint32_t c = 0; c < 8; ++c) {
       std::memcpy(out.data() + block * kQuantBlock + 4 * c, in + (c * rows + in_tile) * 4, 4);
     }
@@ -95,7 +94,7 @@ void Activations::load_row(const KernelTable& kernels, std::uint32_t row, std::s
     for (std::uint32_t i = 0; i < kQuantBlock; ++i) (i < kQuantBlock / 2 ? half_sum : sum) += bytes[i];
     sum += half_sum;
     const float scale_sum = scale * static_cast<float>(sum);
-    std::uint8_t* out = quantized_block(row, block);
+    std::uint8_t* out = quantized_block(tile, block);
     for (std::uint32_t c = 0; c < 8; ++c) std::memcpy(out + (c * rows + in_tile) * 4, bytes + 4 * c, 4);
     std::uint8_t* scales = out + kQuantBlock * rows + in_tile * sizeof(float);
     std::memcpy(scales, &scale, sizeof scale);

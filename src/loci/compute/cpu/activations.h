@@ -59,9 +59,9 @@ class Activations {
   std::uint32_t columns() const { return columns_; }
 
   void set_row(const KernelTable& kernels, std::uint32_t row, const float* values);
-  // 32 values from column 32 * block on.
-  void set_block(const KernelTable& kernels, std::uint32_t row, std::uint32_t block, const float* values,
-                 std::uint32_t count);
+  // `count` values from column 32 * block on, of row `in_tile` of a tile.
+  void set_block(const KernelTable& kernels, std::uint32_t tile, std::uint32_t in_tile, std::uint32_t block,
+                 const float* values, std::uint32_t count);
 
   const std::uint8_t* quantized_tile(std::uint32_t tile) const {
     return quantized_.data() + layout_.begin(tile) * quantized_row_bytes_;
@@ -77,7 +77,7 @@ class Activations {
   void load_row(const KernelTable& kernels, std::uint32_t row, std::span<const std::byte> stored);
 
  private:
-  std::uint8_t* quantized_block(std::uint32_t row, std::uint32_t block) const;
+  std::uint8_t* quantized_block(std::uint32_t tile, std::uint32_t block) const;
 
   std::uint32_t columns_;
   ActivationForms forms_;

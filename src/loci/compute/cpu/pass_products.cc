@@ -112,7 +112,7 @@ void PassRunner::feed_forward(std::uint32_t thread, const CpuLayer& layer, const
         multiply(layer.ffn_up, first, count, input, tile, up, kQuantBlock);
         for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
           kernels_.swiglu(gate + row * kQuantBlock, up + row * kQuantBlock, count * kLanes, values);
-          down_input_.set_block(kernels_, layout.begin(tile) + row, unit, values, outputs);
+          down_input_.set_block(kernels_, tile, row, unit, values, outputs);
         }
       }
     }

@@ -16,12 +16,12 @@ struct BF16 {
 
 template <class Type, int kRows>
 static void product_float(const u8* weights, const u8* tile, u32 steps, float* out) {
-  constexpr int kPrefetchBytes = 2048;
+  constexpr int kPrefetchBytes = 1024;
   const float* x = reinterpret_cast<const float*>(tile);
   F32x16 even[kRows], odd[kRows];
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) even[r] = odd[r] = zero_f32();
   for (u32 step = 0; step < steps; ++step) {
-    if constexpr (kRows <= 4) __builtin_prefetch(weights + kPrefetchBytes);
+    if constexpr (kRows <= 4) __builtin_prefetch(weights + kPrefetchBytes, 0, 2);
     const F32x16 w0 = Type::load(weights);
     LOCI_UNROLL for (int r = 0; r < kRows; ++r) even[r] = fma(w0, all_f32(x[r]), even[r]);
     const F32x16 w1 = Type::load(weights + Type::kBytes);

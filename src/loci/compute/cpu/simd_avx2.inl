@@ -171,7 +171,7 @@ LOCI_LANES void add_signed(I32x16& sum, ByteWeights weights, const u8* x) {
 LOCI_LANES I32x16 signed_total(I32x16 sum, i32) { return sum; }
 
 // How much of a kernel's work fits into this set's registers. No bits depend on these.
-constexpr int kTileRows = 4;           // activation rows of a product
+constexpr int kTileRows = 6;           // activation rows of a product
 constexpr int kAttentionRows = 6;      // queries of an attention partial
 constexpr int kScoreVectors = 1;       // vectors of 16 tokens
 constexpr int kValueAccumulators = 6;  // rows * vectors of 16 dimensions
