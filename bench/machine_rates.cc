@@ -83,7 +83,7 @@ double read_rate(int threads, std::size_t bytes, int passes) {
 }
 
 constexpr int kSteps = 200'000;  // short, so that some passes are undisturbed
-constexpr int kChains = 12;  // enough to hide the instruction's latency
+constexpr int kChains = 12;      // enough to hide the instruction's latency
 
 // Each returns the operations (multiplications and additions) that it did. An empty asm keeps the
 // compiler from folding the loop.

@@ -1,4 +1,4 @@
-"""One measurement of one program: Loci's `bench-compute`, llama.cpp's llama-bench and
+"""One measurement of one program: Loci's bench_compute, llama.cpp's llama-bench and
 llama-batched-bench. Each returns tokens per second."""
 
 import json
@@ -45,7 +45,7 @@ class Disturbance:
         seconds = time.monotonic() - self._start[1]
         used = self._others_seconds() - self._start[0]
         if seconds > 0.5:  # the kernel counts in hundredths
-            Disturbance.worst = max(Disturbance.worst, used / seconds / os.cpu_count())
+            Disturbance.worst = max(Disturbance.worst, min(1.0, used / seconds / os.cpu_count()))
 
     @staticmethod
     def _others_seconds():
@@ -84,34 +84,37 @@ def last_json(output):
 
 
 class Loci:
-    """`loci bench-compute --json --model F --threads N --cpu NAME --test decode|prefill|streams --prompt N
-    [--context N] [--generate N] [--streams N]` prints one JSON object: tokens_per_second (decode: of the
-    generated tokens; prefill: of the prompt, after --context tokens that aren't timed; streams: all tokens,
-    prompts included) and, for streams, generated_tokens_per_second (of the steps after the prompts)."""
+    """`bench_compute --json`: the backend alone, as llama.cpp's programs are. It prints one JSON object:
+    seconds (decode: of the steps after the prompt; otherwise of everything) and tokens_per_second."""
 
     name = "Loci"
 
     def __init__(self, program, model, threads, cpu):
-        self.program, self.model, self.threads, self.cpu = pathlib.Path(program), model, threads, cpu
+        self.program, self.model, self.threads = pathlib.Path(program), model, threads
+        self.cpu_flags = [] if cpu == "auto" else ["--cpu", cpu]
 
     def compute(self, *flags):
-        command = [self.program, "bench-compute", "--json", "--model", self.model, "--threads", self.threads]
-        return last_json(run([*command, "--cpu", self.cpu, *flags]))
+        return last_json(run([self.program, "--json", "--model", self.model,
+                              "--threads", self.threads, *self.cpu_flags, *flags]))
 
     def measure(self, test):
         flags = ["--test", test.kind, "--prompt", test.prompt]
-        if test.generate:
+        if test.kind == "decode":
             flags += ["--generate", test.generate]
-        if test.streams > 1:
-            flags += ["--streams", test.streams]
-        result = self.compute(*flags)
-        if test.kind == "streams" and test.name != WHOLE_STREAMS:
-            return result["generated_tokens_per_second"]
-        return result["tokens_per_second"]
+        if test.kind != "streams":
+            return self.compute(*flags)["tokens_per_second"]
+        flags += ["--streams", test.streams]
+        whole = self.compute(*flags, "--generate", test.generate)
+        if test.name == WHOLE_STREAMS:
+            return whole["tokens_per_second"]
+        prompts = self.compute(*flags, "--generate", 0)
+        return test.streams * test.generate / (whole["seconds"] - prompts["seconds"])
 
     def prefill_seconds(self, tokens, context):
-        result = self.compute("--test", "prefill", "--prompt", tokens, "--context", context)
-        return tokens / result["tokens_per_second"]
+        """What `tokens` cost after `context` others: a pass of both less a pass of the context alone."""
+        flags = ["--test", "prefill", "--max-batch-tokens", context, "--repeats", 2]
+        context_alone = self.compute(*flags, "--prompt", context)["seconds"]
+        return self.compute(*flags, "--prompt", context + tokens)["seconds"] - context_alone
 
 
 class LlamaCpp:

@@ -59,7 +59,7 @@ class Server:
     """A server on a port of its own; a context that ends it."""
 
     def __init__(self, binary, model, *flags):
-        self.log = tempfile.TemporaryFile(mode="w+")
+        self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
         self.process = subprocess.Popen(
             [binary, "serve", model, "--port", "0", "--log-level", "debug", *flags], stdout=subprocess.PIPE,
             stderr=self.log, text=True)

@@ -1,11 +1,10 @@
-/* Tokenizers (Hugging Face `tokenizers`) and chat templates (`minijinja`) behind a C ABI.
- *
- * Every function but the destroying ones returns 0, or 1 with a message in *error, which the caller
- * frees; *out is written on success alone. Texts are UTF-8 with a length, never NUL-terminated; what is
- * not UTF-8 is an error. Nothing unwinds out of a function. Handles are immutable and may be used by
- * many threads at once. Results belong to the caller, who frees them with the matching function. */
-#ifndef LOCI_TEXT_H
-#define LOCI_TEXT_H
+// Tokenizers (Hugging Face `tokenizers`) and chat templates (`minijinja`) behind a C ABI.
+//
+// Every function but the destroying ones returns 0, or 1 with a message in *error, which the caller
+// frees; *out is written on success alone. Texts are UTF-8 with a length, never NUL-terminated; what is
+// not UTF-8 is an error. Nothing unwinds out of a function. Handles are immutable and may be used by
+// many threads at once. Results belong to the caller, who frees them with the matching function.
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -77,6 +76,4 @@ void loci_text_ids_free(loci_text_ids ids);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

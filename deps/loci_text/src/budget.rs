@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use minijinja::value::{Value, ValueKind};
+use minijinja::value::{Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
 pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
@@ -79,32 +79,84 @@ pub fn settle(value: Value) -> Result<Value, Error> {
     } else {
         value
     };
-    let mut elements = 0;
-    walk(&value, 0, &mut elements)?;
-    charge(elements * WALK_BYTES)?;
+    let walk = Walk::over(&value)?;
+    charge(walk.elements * WALK_BYTES)?;
     charge_scan(&value)?;
     Ok(value)
 }
 
-fn walk(value: &Value, depth: usize, elements: &mut usize) -> Result<(), Error> {
-    let is_map = match value.kind() {
-        ValueKind::Seq | ValueKind::Iterable => false,
-        ValueKind::Map => true,
-        _ => return Ok(()),
-    };
+/// As `settle`, for what becomes a member of a namespace. A namespace is the only value that can be changed,
+/// so it could be made to hold itself, and would never be freed; what holds anything but lists, tuples and
+/// maps is replaced by a copy that does not.
+pub fn settle_member(value: Value) -> Result<Value, Error> {
+    let value = settle(value)?;
+    if Walk::over(&value)?.is_plain {
+        return Ok(value);
+    }
+    plain_copy(&value, 0)
+}
+
+struct Walk {
+    elements: usize,
+    is_plain: bool,
+}
+
+impl Walk {
+    fn over(value: &Value) -> Result<Walk, Error> {
+        let mut walk = Walk { elements: 0, is_plain: true };
+        walk.visit(value, 0)?;
+        Ok(walk)
+    }
+
+    fn visit(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        if let Some(object) = value.as_object() {
+            let name = object.type_name();
+            self.is_plain &= value.is_tuple() || name.contains("::Vec<") || name.contains("::IndexMap<");
+        }
+        let is_map = match value.kind() {
+            ValueKind::Seq | ValueKind::Iterable => false,
+            ValueKind::Map => true,
+            _ => return Ok(()),
+        };
+        if depth > DEPTH_MAX {
+            return Err(error("a value is nested too deeply"));
+        }
+        for item in value.try_iter()? {
+            self.elements += 1;
+            if self.elements > ELEMENTS_MAX {
+                return Err(error("a value has too many elements"));
+            }
+            if is_map {
+                self.visit(&value.get_item(&item)?, depth + 1)?;
+            } else {
+                self.visit(&item, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn plain_copy(value: &Value, depth: usize) -> Result<Value, Error> {
     if depth > DEPTH_MAX {
         return Err(error("a value is nested too deeply"));
     }
-    for item in value.try_iter()? {
-        *elements += 1;
-        if *elements > ELEMENTS_MAX {
-            return Err(error("a value has too many elements"));
+    charge_elements(1)?;
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            let mut items = Vec::new();
+            for item in value.try_iter()? {
+                items.push(plain_copy(&item, depth + 1)?);
+            }
+            Ok(if value.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) })
         }
-        if is_map {
-            walk(&value.get_item(&item)?, depth + 1, elements)?;
-        } else {
-            walk(&item, depth + 1, elements)?;
+        ValueKind::Map => {
+            let mut pairs = Vec::new();
+            for key in value.try_iter()? {
+                let item = plain_copy(&value.get_item(&key)?, depth + 1)?;
+                pairs.push((plain_copy(&key, depth + 1)?, item));
+            }
+            Ok(Value::from_pairs(pairs))
         }
+        _ => Ok(value.clone()),
     }
-    Ok(())
 }

@@ -6,6 +6,7 @@
 //!   ADD, CONCAT, MULTIPLY  `+`, `~` and `*`, with the result's size checked before it is made
 //!   CHARGE, EACH       around what filters, methods and loops read: its size is charged
 //!   SETTLE             around what is assigned, built or compared: its depth and element count are checked
+//!   SETTLE_MEMBER      the same around what is assigned to a namespace, which must not come to hold itself
 //!   SCAN               around what is searched or indexed: reading it is charged
 //! Template text is emitted as a constant, so that captured blocks are charged by the formatter.
 
@@ -20,6 +21,7 @@ pub const MULTIPLY: &str = "loci/multiply";
 pub const CHARGE: &str = "loci/charge";
 pub const EACH: &str = "loci/each";
 pub const SETTLE: &str = "loci/settle";
+pub const SETTLE_MEMBER: &str = "loci/settle_member";
 pub const SCAN: &str = "loci/scan";
 
 /// Filters and methods that make one element per character of a string, or are as slow.
@@ -97,7 +99,8 @@ fn statement<'a>(node: &Stmt<'a>) -> Rewritten<Stmt<'a>> {
             Stmt::IfCond(Spanned::new(condition, n.span()))
         }
         Stmt::Set(n) => {
-            let set = Set { target: target(&n.target)?, expr: around(SETTLE, expression(&n.expr)?) };
+            let name = if has_member(&n.target) { SETTLE_MEMBER } else { SETTLE };
+            let set = Set { target: target(&n.target)?, expr: around(name, expression(&n.expr)?) };
             Stmt::Set(Spanned::new(set, n.span()))
         }
         Stmt::Do(n) => Stmt::Do(Spanned::new(Do { call: call(&n.call)? }, n.span())),
@@ -117,6 +120,7 @@ fn scoped_statement<'a>(node: &Stmt<'a>) -> Rewritten<Stmt<'a>> {
             Stmt::WithBlock(Spanned::new(WithBlock { assignments, body: body(&n.body)? }, n.span()))
         }
         Stmt::SetBlock(n) => {
+            // The captured text is charged as it is emitted.
             let set = SetBlock {
                 target: target(&n.target)?,
                 filter: optional(&n.filter)?,
@@ -310,6 +314,14 @@ fn literal<'a>(node: &Expr<'a>) -> Rewritten<Expr<'a>> {
         other => return expression(other),
     };
     Ok(around(SETTLE, built))
+}
+
+fn has_member(target: &Expr) -> bool {
+    match target {
+        Expr::GetAttr(_) => true,
+        Expr::List(n) => n.items.iter().any(has_member),
+        _ => false,
+    }
 }
 
 /// What a loop or an assignment writes to: names, lists of them, attributes of namespaces.

@@ -180,7 +180,7 @@ pub unsafe extern "C" fn loci_text_tokenizer_encode(
     error: *mut Bytes,
 ) -> i32 {
     guarded(error, || {
-        let input = text(input, "text")?;
+        let input = text(input, "expected UTF-8")?;
         let mut ids = Vec::new();
         if with_control != 0 {
             (*tokenizer).0.encode_with_control(input, &mut ids)?;

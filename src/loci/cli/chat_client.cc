@@ -29,8 +29,8 @@ namespace {
 
 Status unreachable(const ServerAddress& address, const error_code& error) {
   return {StatusCode::kUnavailable,
-          fmt::format("no server answers at {}:{} ({}); start one with `loci serve default`", address.host, address.port,
-                      error.message())};
+          fmt::format("no server answers at {}:{} ({}); start one with `loci serve default`", address.host,
+                      address.port, error.message())};
 }
 
 // One reply in flight: connection, response parser, where its bytes go.
@@ -57,8 +57,8 @@ struct Call {
 asio::awaitable<error_code> Call::send(const std::string& body) {
   error_code error;
   tcp::resolver resolver(io);
-  const auto found =
-      co_await resolver.async_resolve(address.host, address.port, asio::redirect_error(asio::use_awaitable, error));
+  const auto found = co_await resolver.async_resolve(address.host, address.port,
+                                                     asio::redirect_error(asio::use_awaitable, error));
   if (!error) co_await asio::async_connect(socket, found, asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return error;
   socket.set_option(tcp::no_delay(true), error);
@@ -68,7 +68,9 @@ asio::awaitable<error_code> Call::send(const std::string& body) {
   request.body() = body;
   request.prepare_payload();
   co_await http::async_write(socket, request, asio::redirect_error(asio::use_awaitable, error));
-  if (!error) co_await http::async_read_header(socket, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+  if (!error)
+    co_await http::async_read_header(socket, buffer, parser,
+                                     asio::redirect_error(asio::use_awaitable, error));
   co_return error;
 }
 
@@ -81,10 +83,14 @@ asio::awaitable<void> Call::receive() {
     error_code error;
     co_await http::async_read_some(socket, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
     const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
-    if (is_stream) stream.push(got);
-    else error_body += got;
+    if (is_stream)
+      stream.push(got);
+    else
+      error_body += got;
     if (error && error != http::error::need_buffer) {
-      if (!interrupted) status = Status(StatusCode::kUnavailable, "the server went away in the middle of the reply: " + error.message());
+      if (!interrupted)
+        status = Status(StatusCode::kUnavailable,
+                        "the server went away in the middle of the reply: " + error.message());
       co_return;
     }
   }
@@ -100,7 +106,8 @@ asio::awaitable<void> Call::run(const std::string& body) {
   co_await receive();
   const int code = parser.get().result_int();
   if (!interrupted && status.ok() && code != 200) {
-    status = Status(code < 500 ? StatusCode::kInvalidArgument : StatusCode::kUnavailable, error_message(code, error_body));
+    status = Status(code < 500 ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,
+                    error_message(code, error_body));
   } else if (!interrupted && status.ok() && !stream.error().empty()) {
     status = Status(StatusCode::kUnavailable, stream.error());
   }
@@ -171,7 +178,8 @@ void ChatStream::on_event(const std::string& data) {
       const nlohmann::json& usage = event["usage"];
       prompt_tokens_ = usage.at("prompt_tokens").get<std::uint64_t>();
       completion_tokens_ = usage.at("completion_tokens").get<std::uint64_t>();
-      if (usage.contains("prompt_tokens_details")) cached_tokens_ = usage["prompt_tokens_details"].value("cached_tokens", 0);
+      if (usage.contains("prompt_tokens_details"))
+        cached_tokens_ = usage["prompt_tokens_details"].value("cached_tokens", 0);
     }
   } catch (const nlohmann::json::exception& error) {
     error_ = fmt::format("the server sent an event of another shape: {}", error.what());
@@ -210,13 +218,16 @@ ServerHealth ChatClient::health() const {
   if (!error) http::read(socket, buffer, response, error);
   if (error) return ServerHealth::kAbsent;
   if (response.result() == http::status::ok) return ServerHealth::kReady;
-  return response.body().find("draining") != std::string::npos ? ServerHealth::kDraining : ServerHealth::kLoading;
+  return response.body().find("draining") != std::string::npos ? ServerHealth::kDraining
+                                                               : ServerHealth::kLoading;
 }
 
 ChatClient::Outcome ChatClient::chat(const std::string& body, ChatStream& stream) const {
   using std::chrono::steady_clock;
   const auto begin = steady_clock::now();
-  const auto since = [&] { return std::chrono::duration_cast<std::chrono::nanoseconds>(steady_clock::now() - begin).count(); };
+  const auto since = [&] {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(steady_clock::now() - begin).count();
+  };
   Outcome outcome;
   Call call(address_, stream);
   asio::signal_set signals(call.io, SIGINT);

@@ -30,7 +30,7 @@ class ChatStream {
 
   void push(std::string_view bytes);
 
-  bool done() const { return done_; }                // "[DONE]" has come
+  bool done() const { return done_; }  // "[DONE]" has come
   const std::string& text() const { return text_; }
   const std::string& finish_reason() const { return finish_reason_; }
   const std::string& error() const { return error_; }  // what the server says went wrong; empty: nothing

@@ -22,17 +22,22 @@ TEST(ServerUrl, TakesTheUsualForms) {
 }
 
 TEST(ServerUrl, RefusesOthers) {
-  for (const char* text : {"", "http://", "https://x", "http://x:port", "http://x:", "http://x/v1", "http://[::1", "x:123456", "http://[::1]x"}) {
+  for (const char* text : {"", "http://", "https://x", "http://x:port", "http://x:", "http://x/v1",
+                           "http://[::1", "x:123456", "http://[::1]x"}) {
     EXPECT_EQ(url(text), "refused") << text;
   }
 }
 
 constexpr const char* kStream =
-    "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}],\"usage\":null}\n\n"
+    "data: "
+    "{\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}],"
+    "\"usage\":null}\n\n"
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hel\"},\"finish_reason\":null}]}\n\n"
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"lo é\"},\"finish_reason\":null}]}\n\n"
     "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
-    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":9}}}\n\n"
+    "data: "
+    "{\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3,\"prompt_tokens_details\":{"
+    "\"cached_tokens\":9}}}\n\n"
     "data: [DONE]\n\n";
 
 TEST(ChatStream, ReadsAReplyInPiecesOfAnySize) {
@@ -40,7 +45,8 @@ TEST(ChatStream, ReadsAReplyInPiecesOfAnySize) {
   for (std::size_t piece = 1; piece < stream.size(); ++piece) {
     std::string shown;
     ChatStream chat([&](std::string_view text) { shown += text; });
-    for (std::size_t at = 0; at < stream.size(); at += piece) chat.push(std::string_view(stream).substr(at, piece));
+    for (std::size_t at = 0; at < stream.size(); at += piece)
+      chat.push(std::string_view(stream).substr(at, piece));
     ASSERT_EQ(shown, "Hello é");
     ASSERT_EQ(chat.text(), shown);
     ASSERT_TRUE(chat.done());

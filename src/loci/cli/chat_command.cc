@@ -41,7 +41,9 @@ constexpr const char* kHelp =
 class Chat {
  public:
   explicit Chat(const ChatFlags& flags, ServerAddress address)
-      : flags_(flags), client_(std::move(address)), system_(flags.system),
+      : flags_(flags),
+        client_(std::move(address)),
+        system_(flags.system),
         terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {
     reset();
   }
@@ -87,7 +89,8 @@ bool Chat::wait_for_server() {
     if (health == ServerHealth::kAbsent && waited() > kAbsentMax) break;
     if (waited() > std::chrono::seconds(flags_.wait_seconds)) break;
     if (terminal_) {
-      const char* what = health == ServerHealth::kLoading ? "the server is loading its model" : "waiting for the server";
+      const char* what =
+          health == ServerHealth::kLoading ? "the server is loading its model" : "waiting for the server";
       fmt::print("\r\x1b[2m{} {}\x1b[0m\x1b[K", kFrames[i % kFrames.size()], what);
       std::fflush(stdout);
       spun = true;
@@ -97,8 +100,9 @@ bool Chat::wait_for_server() {
   if (spun) fmt::print("\r\x1b[K");
   if (health == ServerHealth::kReady) return true;
   const char* why = health == ServerHealth::kDraining ? "is stopping"
-                    : health == ServerHealth::kLoading ? "is still loading its model; try again later"
-                                                       : "does not answer: start one with `loci serve default`";
+                    : health == ServerHealth::kLoading
+                        ? "is still loading its model; try again later"
+                        : "does not answer: start one with `loci serve default`";
   fmt::print(stderr, "loci chat: the server at {} {}\n", flags_.url, why);
   return false;
 }
@@ -136,8 +140,11 @@ bool Chat::handle_command(const std::string& line) {
 }
 
 std::string Chat::request_body() const {
-  nlohmann::json body = {{"messages", messages_}, {"stream", true}, {"stream_options", {{"include_usage", true}}},
-                         {"temperature", flags_.temperature}, {"top_p", flags_.top_p}};
+  nlohmann::json body = {{"messages", messages_},
+                         {"stream", true},
+                         {"stream_options", {{"include_usage", true}}},
+                         {"temperature", flags_.temperature},
+                         {"top_p", flags_.top_p}};
   if (flags_.max_tokens) body["max_tokens"] = *flags_.max_tokens;
   if (flags_.seed) body["seed"] = *flags_.seed;
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -157,8 +164,10 @@ void Chat::turn(const std::string& message) {
     failed_ = true;
   }
   // What was said stays said, also where it was cut short; a turn without any reply is taken back.
-  if (stream.text().empty() && (outcome.interrupted || !outcome.status.ok())) messages_.erase(messages_.size() - 1);
-  else messages_.push_back({{"role", "assistant"}, {"content", stream.text()}});
+  if (stream.text().empty() && (outcome.interrupted || !outcome.status.ok()))
+    messages_.erase(messages_.size() - 1);
+  else
+    messages_.push_back({{"role", "assistant"}, {"content", stream.text()}});
   if (outcome.status.ok()) print_status(stream, outcome);
   std::fflush(stdout);
 }
@@ -170,17 +179,21 @@ void Chat::print_status(const ChatStream& stream, const ChatClient::Outcome& out
   if (const std::uint64_t tokens = stream.completion_tokens(); tokens > 0) {
     add(fmt::format("{} tokens", format_count(tokens)));
     const Nanos rest = outcome.duration - outcome.first_text.value_or(0);
-    if (tokens > 1 && rest > 0) add(fmt::format("{:.1f} tokens/s", static_cast<double>(tokens - 1) * 1e9 / static_cast<double>(rest)));
+    if (tokens > 1 && rest > 0)
+      add(fmt::format("{:.1f} tokens/s", static_cast<double>(tokens - 1) * 1e9 / static_cast<double>(rest)));
   }
   if (stream.prompt_tokens()) {
-    add(fmt::format("{} of {} prompt tokens cached", format_count(stream.cached_tokens()), format_count(*stream.prompt_tokens())));
+    add(fmt::format("{} of {} prompt tokens cached", format_count(stream.cached_tokens()),
+                    format_count(*stream.prompt_tokens())));
   }
   if (outcome.first_text) add(fmt::format("first token after {}", format_duration(*outcome.first_text)));
   if (stream.finish_reason() == "length") add("cut off by the limit of tokens");
   if (line.empty()) return;
   // From a pipe the reply alone goes to standard output.
-  if (terminal_) fmt::print("{}\n\n", dim(line));
-  else fmt::print(stderr, "[{}]\n", line);
+  if (terminal_)
+    fmt::print("{}\n\n", dim(line));
+  else
+    fmt::print(stderr, "[{}]\n", line);
 }
 
 int Chat::run() {
@@ -203,12 +216,15 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_option("URL", flags->url, "where the server is")->capture_default_str();
   command->add_option("--system", flags->system, "the system's message");
   command->add_option("--temperature", flags->temperature, "0: always the likeliest token")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--top-p", flags->top_p, "share of the likeliest tokens to draw from")
-      ->check(CLI::Range(0.0, 1.0))->capture_default_str();
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   command->add_option("--max-tokens", flags->max_tokens, "longest reply")->check(CLI::PositiveNumber);
   command->add_option("--seed", flags->seed, "the same seed gives the same replies");
-  command->add_option("--wait", flags->wait_seconds, "seconds to wait while the server loads")->capture_default_str();
+  command->add_option("--wait", flags->wait_seconds, "seconds to wait while the server loads")
+      ->capture_default_str();
   command->footer(
       "Examples:\n"
       "  loci chat\n"

@@ -71,8 +71,8 @@ Result<HostMemory> read_host_memory(const std::string& root) {
   const std::string meminfo = read_text(root + "/proc/meminfo").value_or("");
   const auto kib = find_number(meminfo, "MemAvailable:");
   if (!kib) {
-    return Status(StatusCode::kUnavailable, "this machine does not tell its available memory; give --device-memory",
-                  "--device-memory");
+    return Status(StatusCode::kUnavailable,
+                  "this machine does not tell its available memory; give --device-memory", "--device-memory");
   }
   HostMemory memory{.available_bytes = *kib * 1024, .limited_by = "the machine"};
   // A limit may stand at any level above the process.
@@ -81,7 +81,8 @@ Result<HostMemory> read_host_memory(const std::string& root) {
     if (group == "/") group.clear();
     const auto available = group_available(root + "/sys/fs/cgroup" + group);
     if (available && *available < memory.available_bytes) {
-      memory = {.available_bytes = *available, .limited_by = "control group " + (group.empty() ? "/" : group)};
+      memory = {.available_bytes = *available,
+                .limited_by = "control group " + (group.empty() ? "/" : group)};
     }
     if (group.empty()) return memory;
     group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
@@ -93,28 +94,33 @@ Result<PoolSize> size_pool(const PoolRequest& request) {
   if (request.wanted_bytes) {
     const std::uint64_t blocks = *request.wanted_bytes / request.block_bytes;
     if (blocks < 2) {
-      return invalid_argument(fmt::format("expected room for at least two blocks of {}; got {}",
-                                          format_bytes(request.block_bytes), format_bytes(*request.wanted_bytes)),
-                              "--device-memory");
+      return invalid_argument(
+          fmt::format("expected room for at least two blocks of {}; got {}",
+                      format_bytes(request.block_bytes), format_bytes(*request.wanted_bytes)),
+          "--device-memory");
     }
-    return PoolSize{.blocks = static_cast<std::uint32_t>(std::min(blocks, kBlocksMax)), .reason = "--device-memory"};
+    return PoolSize{.blocks = static_cast<std::uint32_t>(std::min(blocks, kBlocksMax)),
+                    .reason = "--device-memory"};
   }
   const std::uint64_t margin = std::max(kGib, request.available_bytes / 10);
   const bool ample = request.available_bytes > 2 * margin;
   const std::uint64_t usable = ample ? request.available_bytes - margin : request.available_bytes / 2;
-  const std::uint64_t context_blocks = (request.context_tokens + request.block_tokens - 1) / request.block_tokens;
+  const std::uint64_t context_blocks =
+      (request.context_tokens + request.block_tokens - 1) / request.block_tokens;
   const std::uint64_t cap = std::min(kBlocksMax, 4 * context_blocks * request.max_running);
   const std::uint64_t blocks = std::min(usable / request.block_bytes, cap);
   if (blocks < 2) {
-    return invalid_argument(fmt::format("only {} of memory are available, less than two blocks of {}: free some, or "
-                                        "give --device-memory",
-                                        format_bytes(request.available_bytes), format_bytes(request.block_bytes)),
-                            "--device-memory");
+    return invalid_argument(
+        fmt::format("only {} of memory are available, less than two blocks of {}: free some, or "
+                    "give --device-memory",
+                    format_bytes(request.available_bytes), format_bytes(request.block_bytes)),
+        "--device-memory");
   }
-  const std::string reason = blocks == cap ? "four times what --max-running requests can hold"
-                             : ample ? fmt::format("{} available less {}", format_bytes(request.available_bytes),
-                                                   format_bytes(margin))
-                                     : fmt::format("half of the {} available", format_bytes(request.available_bytes));
+  const std::string reason =
+      blocks == cap ? "four times what --max-running requests can hold"
+      : ample
+          ? fmt::format("{} available less {}", format_bytes(request.available_bytes), format_bytes(margin))
+          : fmt::format("half of the {} available", format_bytes(request.available_bytes));
   return PoolSize{.blocks = static_cast<std::uint32_t>(blocks), .reason = reason};
 }
 

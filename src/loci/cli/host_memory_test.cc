@@ -14,7 +14,8 @@ constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
 class HostMemoryTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "host_memory_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    root_ =
+        testing::TempDir() + "host_memory_" + testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(root_);
     write("/proc/meminfo", "MemTotal:       33554432 kB\nMemFree: 1 kB\nMemAvailable:   16777216 kB\n");
   }
@@ -59,8 +60,12 @@ TEST_F(HostMemoryTest, SaysWhatToDoWhereNothingIsKnown) {
 }
 
 PoolRequest request(std::uint64_t available) {
-  return {.wanted_bytes = {}, .available_bytes = available, .block_bytes = 1 << 20, .block_tokens = 32,
-          .context_tokens = 8192, .max_running = 64};
+  return {.wanted_bytes = {},
+          .available_bytes = available,
+          .block_bytes = 1 << 20,
+          .block_tokens = 32,
+          .context_tokens = 8192,
+          .max_running = 64};
 }
 
 TEST(SizePool, LeavesAMargin) {

@@ -37,7 +37,8 @@ void add_inspect_command(CLI::App& app, int& exit_code) {
   command->add_flag("--tensors", flags->tensors, "list every tensor");
   command->footer("Examples:\n  loci inspect default\n  loci inspect model.gguf --tensors");
   command->callback([flags, &exit_code] {
-    exit_code = run_inspect(flags->model, flags->tensors ? InspectDetail::kEveryTensor : InspectDetail::kSummary);
+    exit_code =
+        run_inspect(flags->model, flags->tensors ? InspectDetail::kEveryTensor : InspectDetail::kSummary);
   });
 }
 

@@ -23,7 +23,7 @@ class InterruptScope {
  public:
   InterruptScope() {
     interrupted = 0;
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = &note_interrupt;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &before_);
@@ -33,7 +33,7 @@ class InterruptScope {
   InterruptScope& operator=(const InterruptScope&) = delete;
 
  private:
-  struct sigaction before_ {};
+  struct sigaction before_{};
 };
 
 }  // namespace

@@ -22,7 +22,9 @@ int run(int argc, char** argv) {
   CLI::App app{"Loci: a language-model server that remembers.", "loci"};
   app.set_version_flag("--version", loci::kVersion);
   app.require_subcommand(1);
-  app.footer("Examples:\n  loci serve default\n  loci chat\n  loci inspect model.gguf\n\nloci COMMAND --help tells more.");
+  app.footer(
+      "Examples:\n  loci serve default\n  loci chat\n  loci inspect model.gguf\n\nloci COMMAND --help tells "
+      "more.");
   int exit_code = 0;
   loci::add_serve_command(app, exit_code);
   loci::add_chat_command(app, exit_code);

@@ -25,7 +25,8 @@ Result<std::string> resolve_model(const std::string& model) {
   const std::string path = is_default ? default_model_path() : model;
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return path;
-  if (is_default) return not_found(fmt::format("the default model is not at {}: fetch it with `make model`", path));
+  if (is_default)
+    return not_found(fmt::format("the default model is not at {}: fetch it with `make model`", path));
   if (std::filesystem::is_directory(path, error)) {
     return not_found(fmt::format("{} is a folder; give a GGUF file or `default`", path));
   }

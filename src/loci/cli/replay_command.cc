@@ -28,7 +28,8 @@ int run_replay(const std::string& path) {
 }  // namespace
 
 void add_replay_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("replay", "run the core over a server's event log and compare its decisions");
+  CLI::App* command =
+      app.add_subcommand("replay", "run the core over a server's event log and compare its decisions");
   auto path = std::make_shared<std::string>();
   command->add_option("LOG", *path, "what `loci serve --event-log` wrote")->required();
   command->footer("Examples:\n  loci serve default --event-log events.bin\n  loci replay events.bin");

@@ -98,15 +98,20 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   const ModelSpec& spec = serving.model->spec;
   const std::uint32_t context = flags.context_tokens == 0 ? spec.context_length : flags.context_tokens;
   if (context < 2 || context > spec.context_length) {
-    return invalid_argument(fmt::format("expected from 2 to {}, the tokens that the model was trained for; got {}",
-                                        spec.context_length, context), "--context");
+    return invalid_argument(
+        fmt::format("expected from 2 to {}, the tokens that the model was trained for; got {}",
+                    spec.context_length, context),
+        "--context");
   }
   const CpuBackendOptions cpu{.threads = flags.threads, .instruction_set = flags.instruction_set};
   LOCI_ASSIGN_OR_RETURN(serving.backend, make_cpu_backend(spec, cpu));
   const BackendInfo& info = serving.backend->info();
 
-  PoolRequest pool{.wanted_bytes = flags.device_memory, .block_bytes = info.block_bytes, .block_tokens = kBlockTokens,
-                   .context_tokens = context, .max_running = flags.max_running};
+  PoolRequest pool{.wanted_bytes = flags.device_memory,
+                   .block_bytes = info.block_bytes,
+                   .block_tokens = kBlockTokens,
+                   .context_tokens = context,
+                   .max_running = flags.max_running};
   if (!pool.wanted_bytes) {
     LOCI_ASSIGN_OR_RETURN(const HostMemory memory, read_host_memory(""));
     pool.available_bytes = memory.available_bytes;
@@ -115,26 +120,35 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(size.blocks));
 
   EngineOptions options;
-  options.core = {.block_count = size.blocks, .layers = spec.layer_count(), .context_tokens = context,
-                  .max_batch_tokens = flags.max_batch_tokens, .max_running = flags.max_running,
-                  .max_queued = flags.max_queued, .model_fingerprint = spec.fingerprint,
-                  .eviction = flags.eviction, .seed = flags.seed};
+  options.core = {.block_count = size.blocks,
+                  .layers = spec.layer_count(),
+                  .context_tokens = context,
+                  .max_batch_tokens = flags.max_batch_tokens,
+                  .max_running = flags.max_running,
+                  .max_queued = flags.max_queued,
+                  .model_fingerprint = spec.fingerprint,
+                  .eviction = flags.eviction,
+                  .seed = flags.seed};
   if (sodium_init() < 0) return internal_error("the system gives no random numbers");
   randombytes_buf(options.core.chain_secret.data(), options.core.chain_secret.size());
   options.event_log_path = flags.event_log;
   LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(options, *serving.backend, serving.clock));
 
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  serving.served = {.model = serving.model.get(), .engine = serving.engine.get(), .backend = info,
-                    .context_tokens = context,
-                    .loaded_at = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-                    .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
-                                               spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
+  serving.served = {
+      .model = serving.model.get(),
+      .engine = serving.engine.get(),
+      .backend = info,
+      .context_tokens = context,
+      .loaded_at = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+      .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
+                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
   return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
 }
 
 // Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.
-Result<LoadedConfiguration> load_or_leave(const ServeFlags& flags, Serving& serving, const StopSignals& signals) {
+Result<LoadedConfiguration> load_or_leave(const ServeFlags& flags, Serving& serving,
+                                          const StopSignals& signals) {
   auto loading = std::async(std::launch::async, [&] { return load(flags, serving); });
   while (loading.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
     if (signals.arrived_within(std::chrono::milliseconds(20))) {
@@ -176,10 +190,12 @@ int run_serve(const ServeFlags& flags) {
   serving.log = make_logger(flags.log_level);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
-  serving.api = std::make_unique<Api>(ApiOptions{.cors_origin = flags.cors_origin, .time_limit = flags.request_timeout},
-                                      *serving.workers, serving.metrics, serving.clock, serving.log);
+  serving.api =
+      std::make_unique<Api>(ApiOptions{.cors_origin = flags.cors_origin, .time_limit = flags.request_timeout},
+                            *serving.workers, serving.metrics, serving.clock, serving.log);
   Api& api = *serving.api;
-  if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); }); !status.ok()) {
+  if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); });
+      !status.ok()) {
     return report(status);
   }
   const Nanos begin = serving.clock.now();
@@ -187,7 +203,8 @@ int run_serve(const ServeFlags& flags) {
   if (!loaded.ok()) return report(loaded.status());
   api.set_ready(serving.served);
   fmt::print("{}", describe_configuration(flags, *loaded, serving.served));
-  fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served, serving.clock.now() - begin));
+  fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served,
+                                  serving.clock.now() - begin));
   std::fflush(stdout);
   while (!signals.arrived_within(std::chrono::milliseconds(60'000))) {
   }

@@ -2,21 +2,37 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 
 namespace loci {
 namespace {
 
+// Three columns; the flags that change a row stand in the last.
 class Table {
  public:
-  void row(std::string_view name, std::string_view value, std::string_view flag = "") {
-    text_ += flag.empty() ? fmt::format("  {:<15}{}\n", name, value) : fmt::format("  {:<15}{:<64} {}\n", name, value, flag);
+  void row(std::string name, std::string value, std::string flags = "") {
+    if (!flags.empty()) width_ = std::max(width_, value.size());
+    rows_.push_back({std::move(name), std::move(value), std::move(flags)});
   }
-  std::string take() { return std::move(text_); }
+  std::string text() const {
+    std::string out;
+    for (const Row& row : rows_) {
+      out += row.flags.empty() ? fmt::format("  {:<15}{}\n", row.name, row.value)
+                               : fmt::format("  {:<15}{:<{}}   {}\n", row.name, row.value, width_, row.flags);
+    }
+    return out;
+  }
 
  private:
-  std::string text_;
+  struct Row {
+    std::string name, value, flags;
+  };
+  std::vector<Row> rows_;
+  std::size_t width_ = 0;
 };
 
 }  // namespace
@@ -29,46 +45,58 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   const HttpLimits& limits = flags.http.limits;
   const std::uint64_t tokens = std::uint64_t{core.block_count} * kBlockTokens;
   Table table;
-  table.row("model", fmt::format("{} ({}, {} layers, vocabulary {})", served.model->id, spec.family, spec.layer_count(),
-                                 format_count(spec.vocabulary)));
+  table.row("model", fmt::format("{} ({}, {} layers, vocabulary {})", served.model->id, spec.family,
+                                 spec.layer_count(), format_count(spec.vocabulary)));
   table.row("file", served.model->path);
   table.row("weights", format_bytes(backend.weight_bytes));
   table.row("compute", backend.description, "--threads --cpu");
   table.row("context", format_count(core.context_tokens) + " tokens", "--context");
-  table.row("state", fmt::format("{} a token, {} a block of {}", format_bytes(backend.block_bytes / kBlockTokens),
-                                 format_bytes(backend.block_bytes), kBlockTokens));
-  table.row("device memory", fmt::format("{} for {} tokens of state ({})", format_bytes(core.block_count * backend.block_bytes),
-                                         format_count(tokens), loaded.pool_reason), "--device-memory");
+  table.row("state",
+            fmt::format("{} a token, {} a block of {}", format_bytes(backend.block_bytes / kBlockTokens),
+                        format_bytes(backend.block_bytes), kBlockTokens));
+  table.row(
+      "device memory",
+      fmt::format("{} for {} tokens of state ({})", format_bytes(core.block_count * backend.block_bytes),
+                  format_count(tokens), loaded.pool_reason),
+      "--device-memory");
   table.row("eviction", core.eviction, "--eviction");
-  table.row("batch", fmt::format("{} tokens a pass, {} requests running, {} waiting", format_count(core.max_batch_tokens),
-                                 format_count(core.max_running), format_count(core.max_queued)),
-            "--max-batch-tokens --max-running --max-queued");
-  table.row("requests", fmt::format("body {}, header {}, {} connections", format_bytes(limits.body_bytes_max),
-                                    format_bytes(limits.header_bytes_max), format_count(limits.connections_max)),
+  table.row(
+      "batch",
+      fmt::format("{} tokens a pass, {} requests running, {} waiting", format_count(core.max_batch_tokens),
+                  format_count(core.max_running), format_count(core.max_queued)),
+      "--max-batch-tokens --max-running --max-queued");
+  table.row("requests",
+            fmt::format("body {}, header {}, {} connections", format_bytes(limits.body_bytes_max),
+                        format_bytes(limits.header_bytes_max), format_count(limits.connections_max)),
             "--max-body --max-header --max-connections");
-  table.row("times", fmt::format("reply {}, idle {}, stop {}",
-                                 flags.request_timeout ? format_duration(*flags.request_timeout) : "unlimited",
-                                 format_duration(limits.idle_timeout), format_duration(flags.drain_timeout)),
+  table.row("times",
+            fmt::format("reply {}, idle {}, stop {}",
+                        flags.request_timeout ? format_duration(*flags.request_timeout) : "unlimited",
+                        format_duration(limits.idle_timeout), format_duration(flags.drain_timeout)),
             "--request-timeout --idle-timeout --drain-timeout");
   if (!flags.event_log.empty()) table.row("event log", flags.event_log, "--event-log");
-  std::string out = fmt::format("Loci {}\n{}", kVersion, table.take());
+  std::string out = fmt::format("Loci {}\n{}", kVersion, table.text());
   if (tokens < core.context_tokens) {
-    out += fmt::format("  note: state of {} tokens fits, less than a context of {}: longer requests are refused\n",
-                       format_count(tokens), format_count(core.context_tokens));
+    out += fmt::format(
+        "  note: state of {} tokens fits, less than a context of {}: longer requests are refused\n",
+        format_count(tokens), format_count(core.context_tokens));
   }
   return out;
 }
 
-std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served, Nanos loading) {
+std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served,
+                           Nanos loading) {
   const bool every = host == "0.0.0.0" || host == "::";
   std::string name = every ? "127.0.0.1" : host;
   if (name.find(':') != std::string::npos) name = "[" + name + "]";
   const std::string url = fmt::format("http://{}:{}", name, port);
   const char* path = served.model->chat_template ? "/v1/chat/completions" : "/v1/completions";
-  const char* body = served.model->chat_template ? R"({"messages": [{"role": "user", "content": "Hello"}], "stream": true})"
-                                                 : R"({"prompt": "Hello", "max_tokens": 32, "stream": true})";
-  return fmt::format("ready in {}: {}\n  curl -N {}{} -H 'Content-Type: application/json' \\\n    -d '{}'\n  loci chat {}\n",
-                     format_duration(loading), url, url, path, body, url);
+  const char* body = served.model->chat_template
+                         ? R"({"messages": [{"role": "user", "content": "Hello"}], "stream": true})"
+                         : R"({"prompt": "Hello", "max_tokens": 32, "stream": true})";
+  return fmt::format(
+      "ready in {}: {}\n  curl -N {}{} -H 'Content-Type: application/json' \\\n    -d '{}'\n  loci chat {}\n",
+      format_duration(loading), url, url, path, body, url);
 }
 
 }  // namespace loci

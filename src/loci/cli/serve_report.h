@@ -19,6 +19,7 @@ struct LoadedConfiguration {
 std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,
                                    const ServedModel& served);
 // The address, and a request to try.
-std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served, Nanos loading);
+std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served,
+                           Nanos loading);
 
 }  // namespace loci

@@ -46,7 +46,7 @@ class CoreWorlds : public testing::Test {
 
 TEST_F(CoreWorlds, KeepEveryPromise) {
   const std::uint64_t first = from_environment("LOCI_WORLD_FIRST_SEED", 1);
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1200);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1000);
   std::uint64_t suspensions = 0, evictions = 0, copies = 0, holes = 0, cached = 0, generated = 0, events = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     current_seed = seed;

@@ -179,15 +179,19 @@ class Engine::State {
     if (log_) keep_log(log_->append_plan(plan));
     wake_at_ = plan.wake_at;
     if (plan.pass) issue(plan);
+    {
+      std::lock_guard lock(mutex_);
+      stats_ = core_.stats();  // before the listeners: whoever hears of an end sees it counted
+    }
     for (const Output& output : plan.outputs) {
       std::visit([this](const auto& o) { deliver(o); }, output);
     }
+    if (!plan.drained) return;
     {
       std::lock_guard lock(mutex_);
-      stats_ = core_.stats();
-      if (plan.drained) drained_ = true;
+      drained_ = true;
     }
-    if (plan.drained) drained_changed_.notify_all();
+    drained_changed_.notify_all();
   }
 
   // A log that can't be written ends; the server goes on.

@@ -32,7 +32,7 @@ Result<std::vector<TokenId>> ChatTemplate::encode(std::string_view context_json)
   loci_text_ids ids{};
   loci_text_bytes error{};
   if (loci_text_template_encode(state_->handle.get(), text_view(context_json), &ids, &error) != 0)
-    return take_error(error);
+    return take_error(error, "messages");
   return take_tokens(ids);
 }
 
@@ -40,7 +40,7 @@ Result<std::string> ChatTemplate::render(std::string_view context_json) const {
   loci_text_bytes text{};
   loci_text_bytes error{};
   if (loci_text_template_render(state_->handle.get(), text_view(context_json), &text, &error) != 0)
-    return take_error(error);
+    return take_error(error, "messages");
   return take_text(text);
 }
 

@@ -1,3 +1,22 @@
+# loci_text: tokenizer and chat template.
 loci_library(text
   SOURCES chat_template.cc tokenizer.cc utf8.cc vocabulary.cc
   DEPENDS loci_gguf loci_text_rust fmt::fmt)
+
+loci_test(text_test SOURCES chat_template_test.cc tokenizer_test.cc utf8_test.cc
+  DEPENDS loci_text nlohmann_json::nlohmann_json)
+if(LOCI_TESTS)
+  # A real vocabulary, kept compressed.
+  set(packed ${CMAKE_SOURCE_DIR}/tests/data/text/ggml-vocab-gpt-2.gguf.gz)
+  set(unpacked ${CMAKE_BINARY_DIR}/testdata/ggml-vocab-gpt-2.gguf)
+  add_custom_command(OUTPUT ${unpacked}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/testdata
+    COMMAND gzip -dc ${packed} > ${unpacked}
+    DEPENDS ${packed}
+    COMMENT "Unpacking the vocabulary of GPT-2")
+  add_custom_target(text_testdata DEPENDS ${unpacked})
+  add_dependencies(text_test text_testdata)
+endif()
+
+loci_fuzzer(tokenizer_fuzz SOURCES tokenizer_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
+loci_fuzzer(chat_template_fuzz SOURCES chat_template_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)

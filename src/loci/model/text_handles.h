@@ -41,8 +41,15 @@ inline std::vector<TokenId> take_tokens(loci_text_ids ids) {
   return tokens;
 }
 
+// "tokenizer.ggml.pre: what is wrong" names the field at its front.
 inline Status take_error(loci_text_bytes error, std::string field = {}) {
-  return invalid_argument(take_text(error), std::move(field));
+  std::string message = take_text(error);
+  const std::size_t colon = message.find(": ");
+  if (message.starts_with("tokenizer.") && colon != std::string::npos) {
+    field = message.substr(0, colon);
+    message.erase(0, colon + 2);
+  }
+  return invalid_argument(std::move(message), std::move(field));
 }
 
 }  // namespace loci

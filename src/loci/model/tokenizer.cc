@@ -22,8 +22,8 @@ Result<TextTokenizer> make_handle(const Vocabulary& vocabulary) {
   const std::vector<loci_text_view> tokens = views_of(vocabulary.tokens);
   const std::vector<loci_text_view> merges = views_of(vocabulary.merges);
   loci_text_vocabulary view{};
-  view.kind = vocabulary.kind == VocabularyKind::kSentencePiece ? LOCI_TEXT_SENTENCE_PIECE
-                                                                : LOCI_TEXT_BYTE_LEVEL_BPE;
+  view.kind =
+      vocabulary.kind == VocabularyKind::kSentencePiece ? LOCI_TEXT_SENTENCE_PIECE : LOCI_TEXT_BYTE_LEVEL_BPE;
   view.add_space_prefix = vocabulary.add_space_prefix ? 1 : 0;
   view.pre_tokenizer = text_view(vocabulary.pre_tokenizer);
   view.tokens = tokens.data();
@@ -35,7 +35,8 @@ Result<TextTokenizer> make_handle(const Vocabulary& vocabulary) {
   view.unknown_token = vocabulary.unknown ? std::int64_t{vocabulary.unknown->value} : -1;
   loci_text_tokenizer* handle = nullptr;
   loci_text_bytes error{};
-  if (loci_text_tokenizer_create(&view, &handle, &error) != 0) return take_error(error);
+  if (loci_text_tokenizer_create(&view, &handle, &error) != 0)
+    return take_error(error, "tokenizer.ggml.model");
   return TextTokenizer(handle);
 }
 
@@ -74,7 +75,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, ControlTex
   loci_text_bytes error{};
   const int with_control = control == ControlText::kAsControl ? 1 : 0;
   if (loci_text_tokenizer_encode(state_->handle.get(), text_view(text), with_control, &ids, &error) != 0)
-    return take_error(error);
+    return take_error(error, "text");
   return take_tokens(ids);
 }
 

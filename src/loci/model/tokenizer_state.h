@@ -13,10 +13,10 @@
 namespace loci {
 
 struct Tokenizer::State {
-  Vocabulary vocabulary;  // without merges and scores, which the handle has taken in
-  std::vector<std::string> bytes;                            // by id
+  Vocabulary vocabulary;           // without merges and scores, which the handle has taken in
+  std::vector<std::string> bytes;  // by id
   std::unordered_map<std::string_view, std::uint32_t> ids;  // into vocabulary.tokens
-  std::vector<std::string> control_texts;                    // longest first
+  std::vector<std::string> control_texts;                   // longest first
   TextTokenizer handle;
 };
 

@@ -68,7 +68,8 @@ Status read_tables(const GgufFile& file, Vocabulary& vocabulary) {
   }
   for (std::size_t id = 0; id < count; ++id) {
     if (vocabulary.types[id] < 1 || vocabulary.types[id] > 6)
-      return bad("token_type", fmt::format("expected 1 to 6 for token {}, found {}", id, vocabulary.types[id]));
+      return bad("token_type",
+                 fmt::format("expected 1 to 6 for token {}, found {}", id, vocabulary.types[id]));
     // Converters pad a vocabulary with "[PAD<id>]"; no text is meant to become one.
     if (vocabulary.tokens[id] == fmt::format("[PAD{}]", id))
       vocabulary.types[id] = static_cast<std::int32_t>(TokenType::kUnused);
@@ -85,8 +86,8 @@ Status read_tables(const GgufFile& file, Vocabulary& vocabulary) {
 
 // Control tokens that end a turn whatever else the file says: a model trained on chats emits them.
 constexpr std::array<std::string_view, 8> kEndTexts = {
-    "<|im_end|>", "<|endoftext|>",   "<|eot_id|>",           "<|eom_id|>",
-    "<|end|>",    "<end_of_turn>",   "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>",
+    "<|im_end|>",    "<|endoftext|>",         "<|eot_id|>",      "<|eom_id|>", "<|end|>",
+    "<end_of_turn>", "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>",
 };
 
 Status read_special(const GgufFile& file, Vocabulary& vocabulary) {
@@ -100,7 +101,8 @@ Status read_special(const GgufFile& file, Vocabulary& vocabulary) {
   for (const std::optional<TokenId>& id : {vocabulary.bos, vocabulary.eos, eot, eom})
     if (id) vocabulary.types[id->value] = static_cast<std::int32_t>(TokenType::kControl);
   const auto add_end = [&](TokenId id) {
-    if (std::find(vocabulary.end_tokens.begin(), vocabulary.end_tokens.end(), id) == vocabulary.end_tokens.end())
+    if (std::find(vocabulary.end_tokens.begin(), vocabulary.end_tokens.end(), id) ==
+        vocabulary.end_tokens.end())
       vocabulary.end_tokens.push_back(id);
   };
   for (const std::optional<TokenId>& id : {vocabulary.eos, eot, eom})
@@ -112,8 +114,8 @@ Status read_special(const GgufFile& file, Vocabulary& vocabulary) {
   }
   const bool is_sentence_piece = vocabulary.kind == VocabularyKind::kSentencePiece;
   const std::string& pre = vocabulary.pre_tokenizer;
-  const bool starts_with_bos = is_sentence_piece || pre == "llama-bpe" || pre == "llama3" ||
-                               pre == "llama-v3" || pre == "tekken";
+  const bool starts_with_bos =
+      is_sentence_piece || pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3" || pre == "tekken";
   LOCI_ASSIGN_OR_RETURN(const bool add_bos, read_flag(file, "add_bos_token", starts_with_bos));
   vocabulary.add_bos = add_bos && vocabulary.bos.has_value();
   LOCI_ASSIGN_OR_RETURN(const bool add_prefix, read_flag(file, "add_space_prefix", is_sentence_piece));
@@ -193,7 +195,8 @@ Result<std::vector<std::string>> token_bytes_of(const Vocabulary& vocabulary) {
       bytes.push_back(token);
     } else if (is_sentence_piece && type == TokenType::kByte) {
       std::optional<std::string> byte = named_byte(token);
-      if (!byte) return bad("tokens", fmt::format("expected <0xNN> for byte token {}, found '{}'", id, token));
+      if (!byte)
+        return bad("tokens", fmt::format("expected <0xNN> for byte token {}, found '{}'", id, token));
       bytes.push_back(std::move(*byte));
     } else if (is_sentence_piece) {
       bytes.push_back(with_spaces(token));

@@ -31,12 +31,12 @@ enum class TokenType : std::int32_t {
 
 struct Vocabulary {
   VocabularyKind kind = VocabularyKind::kByteLevelBpe;
-  std::string pre_tokenizer;         // kByteLevelBpe
-  std::vector<std::string> tokens;   // by id; UTF-8
-  std::vector<std::int32_t> types;   // by id; TokenType
-  std::vector<float> scores;         // by id; kSentencePiece
-  std::vector<std::string> merges;   // kByteLevelBpe: "left right"
-  bool add_space_prefix = false;     // kSentencePiece: a space before each piece of text
+  std::string pre_tokenizer;        // kByteLevelBpe
+  std::vector<std::string> tokens;  // by id; UTF-8
+  std::vector<std::int32_t> types;  // by id; TokenType
+  std::vector<float> scores;        // by id; kSentencePiece
+  std::vector<std::string> merges;  // kByteLevelBpe: "left right"
+  bool add_space_prefix = false;    // kSentencePiece: a space before each piece of text
   bool add_bos = false;
   std::optional<TokenId> bos, eos, unknown;
   std::vector<TokenId> end_tokens;

@@ -20,8 +20,8 @@
 namespace loci {
 
 struct ApiOptions {
-  std::string cors_origin = "*";     // Access-Control-Allow-Origin; empty: none is sent
-  std::optional<Nanos> time_limit;   // of a whole generation
+  std::string cors_origin = "*";    // Access-Control-Allow-Origin; empty: none is sent
+  std::optional<Nanos> time_limit;  // of a whole generation
 };
 
 // handle(): network thread. set_...(): any thread.

@@ -31,8 +31,12 @@ Mapping mapping(StatusCode code) {
 
 ApiError api_error(const Status& status) {
   const Mapping to = mapping(status.code());
-  ApiError error{.http_status = to.http_status, .type = to.type, .message = status.message(),
-                 .param = status.field(), .code = to.code, .retry_after_seconds = {}};
+  ApiError error{.http_status = to.http_status,
+                 .type = to.type,
+                 .message = status.message(),
+                 .param = status.field(),
+                 .code = to.code,
+                 .retry_after_seconds = {}};
   if (!error.param.empty()) error.message = fmt::format("{}: {}", error.param, error.message);
   if (to.http_status == 429 || to.http_status == 503) error.retry_after_seconds = 1;
   return error;
@@ -49,16 +53,20 @@ ApiError api_error(const Status& status, std::int64_t retry_after) {
 
 ApiError http_error(int http_status, std::string message, std::string code) {
   const char* type = http_status >= 500 ? "server_error" : "invalid_request_error";
-  return {.http_status = http_status, .type = type, .message = std::move(message), .param = {},
-          .code = std::move(code), .retry_after_seconds = {}};
+  return {.http_status = http_status,
+          .type = type,
+          .message = std::move(message),
+          .param = {},
+          .code = std::move(code),
+          .retry_after_seconds = {}};
 }
 
 ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param) {
-  ApiError error = http_error(
-      400,
-      fmt::format("{}: this model's context holds {} tokens and a reply needs at least one of them; the prompt has {}",
-                  param, context_tokens, prompt_tokens),
-      "context_length_exceeded");
+  ApiError error = http_error(400,
+                              fmt::format("{}: this model's context holds {} tokens and a reply needs at "
+                                          "least one of them; the prompt has {}",
+                                          param, context_tokens, prompt_tokens),
+                              "context_length_exceeded");
   error.param = std::move(param);
   return error;
 }

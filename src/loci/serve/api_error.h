@@ -14,8 +14,8 @@ struct ApiError {
   int http_status = 500;
   std::string type = "server_error";
   std::string message;
-  std::string param;  // the field at fault; empty: null
-  std::string code;   // empty: null
+  std::string param;                                 // the field at fault; empty: null
+  std::string code;                                  // empty: null
   std::optional<std::uint32_t> retry_after_seconds;  // becomes the Retry-After header
 };
 

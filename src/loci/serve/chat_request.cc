@@ -28,9 +28,10 @@ Result<std::string> read_content(const nlohmann::json& content, const std::strin
     reader.text("type", type);
     LOCI_RETURN_IF_ERROR(reader.status());
     if (type != "text") {
-      return invalid_argument(fmt::format("expected \"text\", the only kind of part that is supported; got {}",
-                                          json_excerpt(part.value("type", nlohmann::json()))),
-                              name + ".type");
+      return invalid_argument(
+          fmt::format("expected \"text\", the only kind of part that is supported; got {}",
+                      json_excerpt(part.value("type", nlohmann::json()))),
+          name + ".type");
     }
     if (!part.contains("text")) return invalid_argument("is required", name + ".text");
     std::string piece;
@@ -48,10 +49,9 @@ Result<nlohmann::json> read_message(const nlohmann::json& message, const std::st
   reader.text("role", role);
   LOCI_RETURN_IF_ERROR(reader.status());
   if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
-    return invalid_argument(
-        fmt::format("expected system, developer, user, assistant or tool; got {}",
-                    json_excerpt(message.value("role", nlohmann::json()))),
-        field + ".role");
+    return invalid_argument(fmt::format("expected system, developer, user, assistant or tool; got {}",
+                                        json_excerpt(message.value("role", nlohmann::json()))),
+                            field + ".role");
   }
   nlohmann::json out = message;
   // Templates know the older name alone.
@@ -76,20 +76,24 @@ Result<std::string> read_template_context(const nlohmann::json& request) {
   LOCI_RETURN_IF_ERROR(reader.status());
   if (messages == nullptr) return invalid_argument("is required", "messages");
   if (!messages->is_array() || messages->empty()) {
-    return invalid_argument(fmt::format("expected an array of at least one message; got {}", json_excerpt(*messages)),
-                            "messages");
+    return invalid_argument(
+        fmt::format("expected an array of at least one message; got {}", json_excerpt(*messages)),
+        "messages");
   }
   nlohmann::json context = nlohmann::json::object();
   if (const nlohmann::json* extra = reader.find("chat_template_kwargs")) {
-    if (!extra->is_object()) reader.expected("chat_template_kwargs", "an object", *extra);
-    else context = *extra;
+    if (!extra->is_object())
+      reader.expected("chat_template_kwargs", "an object", *extra);
+    else
+      context = *extra;
   }
   bool add_generation_prompt = true;
   reader.boolean("add_generation_prompt", add_generation_prompt);
   LOCI_RETURN_IF_ERROR(reader.status());
   nlohmann::json list = nlohmann::json::array();
   for (std::size_t i = 0; i < messages->size(); ++i) {
-    LOCI_ASSIGN_OR_RETURN(nlohmann::json message, read_message((*messages)[i], fmt::format("messages[{}]", i)));
+    LOCI_ASSIGN_OR_RETURN(nlohmann::json message,
+                          read_message((*messages)[i], fmt::format("messages[{}]", i)));
     list.push_back(std::move(message));
   }
   context["messages"] = std::move(list);

@@ -16,10 +16,13 @@ Choice::Choice(const Tokenizer& tokenizer, ChoiceOptions options)
     : tokenizer_(&tokenizer), options_(std::move(options)), decoder_(tokenizer), matcher_(options_.stop) {}
 
 LogprobEntry Choice::describe(const Sampled& sampled) const {
-  LogprobEntry entry{.bytes = tokenizer_->token_bytes(sampled.token), .logprob = sampled.chosen.logprob,
-                     .top = {}, .text_offset = decoded_characters_};
+  LogprobEntry entry{.bytes = tokenizer_->token_bytes(sampled.token),
+                     .logprob = sampled.chosen.logprob,
+                     .top = {},
+                     .text_offset = decoded_characters_};
   entry.top.reserve(sampled.top.size());
-  for (const TokenLogprob& one : sampled.top) entry.top.emplace_back(tokenizer_->token_bytes(one.token), one.logprob);
+  for (const TokenLogprob& one : sampled.top)
+    entry.top.emplace_back(tokenizer_->token_bytes(one.token), one.logprob);
   return entry;
 }
 

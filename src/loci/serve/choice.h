@@ -30,9 +30,9 @@ struct Delta {
 };
 
 struct ChoiceOptions {
-  std::vector<std::string> stop;      // stop strings
-  std::vector<TokenId> stop_tokens;   // end the reply; they have no text
-  std::uint32_t min_tokens = 0;       // stop strings that end before are not looked for
+  std::vector<std::string> stop;     // stop strings
+  std::vector<TokenId> stop_tokens;  // end the reply; they have no text
+  std::uint32_t min_tokens = 0;      // stop strings that end before are not looked for
   bool logprobs = false;
 };
 

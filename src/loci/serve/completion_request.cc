@@ -12,7 +12,8 @@ constexpr const char* kPromptForms =
 
 Status read_prompt_list(const nlohmann::json& list, std::vector<Prompt>& out) {
   if (list.size() > kPromptsMax) {
-    return invalid_argument(fmt::format("expected at most {} prompts; got {}", kPromptsMax, list.size()), "prompt");
+    return invalid_argument(fmt::format("expected at most {} prompts; got {}", kPromptsMax, list.size()),
+                            "prompt");
   }
   for (std::size_t i = 0; i < list.size(); ++i) {
     const std::string field = fmt::format("prompt[{}]", i);
@@ -60,8 +61,9 @@ Result<CompletionRequest> parse_completion_request(const nlohmann::json& request
   if (prompt == nullptr) return invalid_argument("is required", "prompt");
   LOCI_ASSIGN_OR_RETURN(out.prompts, read_prompts(*prompt));
   if (const std::size_t all = out.prompts.size() * out.fields.choices; all > kRequestChoicesMax) {
-    return invalid_argument(
-        fmt::format("expected at most {} replies of one request (n * prompts); got {}", kRequestChoicesMax, all), "n");
+    return invalid_argument(fmt::format("expected at most {} replies of one request (n * prompts); got {}",
+                                        kRequestChoicesMax, all),
+                            "n");
   }
   return out;
 }

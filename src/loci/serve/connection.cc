@@ -26,8 +26,10 @@ constexpr std::size_t kLingerBytes = std::size_t{64} << 20;
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
-    : socket_(std::move(socket)), context_(context),
-      buffer_(context.limits.header_bytes_max + (std::size_t{128} << 10)), watchdog_(context.io),
+    : socket_(std::move(socket)),
+      context_(context),
+      buffer_(context.limits.header_bytes_max + (std::size_t{128} << 10)),
+      watchdog_(context.io),
       watch_ended_(context.io, steady_clock::time_point::max()) {}
 
 // --- deadlines ---
@@ -105,7 +107,8 @@ asio::awaitable<bool> Connection::read_request(bool first, std::optional<Parser>
   parser->header_limit(context_.limits.header_bytes_max);
   parser->body_limit(context_.limits.body_bytes_max);
   set_deadline(context_.limits.header_timeout);
-  co_await http::async_read_header(socket_, buffer_, *parser, asio::redirect_error(asio::use_awaitable, error));
+  co_await http::async_read_header(socket_, buffer_, *parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
   if (error) {
     co_await refuse(error);
     co_return false;
@@ -118,7 +121,8 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
   set_deadline(context_.limits.body_timeout);
   if (!parser.is_done() && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    co_await asio::async_write(socket_, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
+    co_await asio::async_write(socket_, asio::buffer(kContinue),
+                               asio::redirect_error(asio::use_awaitable, error));
   }
   if (!error) {
     co_await http::async_read(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
@@ -138,8 +142,9 @@ asio::awaitable<void> Connection::refuse(error_code error) {
     answer = http_error(413, "the body is larger than " + std::to_string(limits.body_bytes_max) + " bytes",
                         "body_too_large");
   } else if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    answer = http_error(431, "the header is larger than " + std::to_string(limits.header_bytes_max) + " bytes",
-                        "header_too_large");
+    answer =
+        http_error(431, "the header is larger than " + std::to_string(limits.header_bytes_max) + " bytes",
+                   "header_too_large");
   } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
              error != http::error::end_of_stream && error != http::error::partial_message) {
     answer = http_error(400, "this is not a valid HTTP request: " + error.message(), "bad_http");
@@ -196,19 +201,20 @@ void Connection::watch_read() {
   watch_reading_ = true;
   socket_.async_read_some(
       buffer_.prepare(kReadBytes),
-      asio::bind_cancellation_slot(watch_cancel_.slot(), [self = shared_from_this()](error_code error, std::size_t bytes) {
-        self->watch_reading_ = false;
-        self->buffer_.commit(bytes);
-        if (self->watch_stopping_) {
-          self->gone_ = self->gone_ || (error && error != asio::error::operation_aborted);
-          self->watch_ended_.cancel();
-        } else if (error) {
-          self->gone_ = true;
-          if (self->on_gone_) self->on_gone_();
-        } else {
-          self->watch_read();
-        }
-      }));
+      asio::bind_cancellation_slot(
+          watch_cancel_.slot(), [self = shared_from_this()](error_code error, std::size_t bytes) {
+            self->watch_reading_ = false;
+            self->buffer_.commit(bytes);
+            if (self->watch_stopping_) {
+              self->gone_ = self->gone_ || (error && error != asio::error::operation_aborted);
+              self->watch_ended_.cancel();
+            } else if (error) {
+              self->gone_ = true;
+              if (self->on_gone_) self->on_gone_();
+            } else {
+              self->watch_read();
+            }
+          }));
 }
 
 void Exchange::watch(std::function<void()> on_gone) {

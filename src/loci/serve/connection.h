@@ -37,11 +37,13 @@ class Exchange {
   // The client's X-Request-Id where it is acceptable, else one of our own.
   const std::string& request_id() const { return request_id_; }
   Nanos received_at() const { return received_at_; }
-  int status() const { return status_; }           // of the answer; 0 before
+  int status() const { return status_; }  // of the answer; 0 before
   boost::asio::io_context& io();
 
   // Added to whatever is answered.
-  void add_header(std::string name, std::string value) { headers_.emplace_back(std::move(name), std::move(value)); }
+  void add_header(std::string name, std::string value) {
+    headers_.emplace_back(std::move(name), std::move(value));
+  }
 
   // False: the client is gone; nothing more need be written.
   boost::asio::awaitable<bool> respond(HttpResponse response);

@@ -9,7 +9,8 @@ namespace loci {
 namespace asio = boost::asio;
 
 EventMailbox::EventMailbox(asio::io_context& io, const Clock& clock)
-    : io_(io), clock_(clock),
+    : io_(io),
+      clock_(clock),
       signal_(std::make_shared<asio::steady_timer>(io, asio::steady_timer::time_point::max())) {}
 
 GenerationListener EventMailbox::listener(std::uint32_t choice) {

@@ -11,7 +11,8 @@ namespace {
 
 std::string describe(const NumberRange& range) {
   const bool bounded = range.high < std::numeric_limits<float>::max();
-  std::string text = fmt::format("a number {} {:g}", range.low_excluded ? "greater than" : "of at least", range.low);
+  std::string text =
+      fmt::format("a number {} {:g}", range.low_excluded ? "greater than" : "of at least", range.low);
   if (bounded) text += fmt::format(" and at most {:g}", range.high);
   return text;
 }

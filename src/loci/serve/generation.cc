@@ -14,19 +14,24 @@ namespace asio = boost::asio;
 
 namespace {
 
+constexpr std::size_t kTokensSubmittedHere = 16'384;
+
 std::uint64_t random_seed() {
   static thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
 }
 
 std::int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
 
 Generation::Generation(const GenerationContext& context, Exchange& exchange, PreparedGeneration prepared)
-    : context_(context), exchange_(exchange), prepared_(std::move(prepared)),
+    : context_(context),
+      exchange_(exchange),
+      prepared_(std::move(prepared)),
       mailbox_(std::make_shared<EventMailbox>(exchange.io(), context.clock)) {
   const bool chat = prepared_.shape == ApiShape::kChat;
   head_ = {.shape = prepared_.shape,
@@ -57,14 +62,21 @@ void Generation::submit() {
   for (const std::vector<TokenId>& prompt : prepared_.prompts) {
     const auto room = static_cast<std::uint32_t>(context_.served.context_tokens - prompt.size());
     for (std::uint32_t i = 0; i < fields.choices; ++i, ++index) {
-      GenerationRequest request{.group = context_.group, .prompt = prompt, .sampling = fields.sampling,
+      GenerationRequest request{.group = context_.group,
+                                .prompt = prompt,
+                                .sampling = fields.sampling,
                                 .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
-                                .stop_tokens = prepared_.stop_tokens, .time_limit = context_.time_limit};
+                                .stop_tokens = prepared_.stop_tokens,
+                                .time_limit = context_.time_limit};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
-      ChoiceOptions options{.stop = fields.stop, .stop_tokens = prepared_.stop_tokens,
-                            .min_tokens = fields.sampling.min_tokens, .logprobs = fields.sampling.logprobs};
-      slots_.push_back({.request = {}, .choice = Choice(context_.served.model->tokenizer, std::move(options)),
-                        .content = {}, .finish_reason = {}});
+      ChoiceOptions options{.stop = fields.stop,
+                            .stop_tokens = prepared_.stop_tokens,
+                            .min_tokens = fields.sampling.min_tokens,
+                            .logprobs = fields.sampling.logprobs};
+      slots_.push_back({.request = {},
+                        .choice = Choice(context_.served.model->tokenizer, std::move(options)),
+                        .content = {},
+                        .finish_reason = {}});
       slots_.back().request = context_.served.engine->submit(std::move(request), mailbox_->listener(index));
       ++open_;
     }
@@ -72,7 +84,19 @@ void Generation::submit() {
 }
 
 asio::awaitable<void> Generation::run() {
-  submit();
+  // Each submission copies and sorts its prompt: many long ones are too much for this thread.
+  std::size_t tokens = 0;
+  for (const std::vector<TokenId>& prompt : prepared_.prompts)
+    tokens += prompt.size() * prepared_.fields.choices;
+  if (tokens <= kTokensSubmittedHere) {
+    submit();
+  } else {
+    const auto job = [this] {
+      submit();
+      return true;
+    };
+    co_await context_.workers.run(job);
+  }
   exchange_.watch([mailbox = mailbox_] { mailbox->wake(); });
   while (open_ > 0 && !failure_) {
     co_await mailbox_->wait();
@@ -96,7 +120,8 @@ asio::awaitable<void> Generation::run() {
     co_await answer_whole();
   }
   const ReplyUsage total = usage();
-  context_.metrics.generation_done(ended_at_ - exchange_.received_at(), total.prompt_tokens, total.completion_tokens);
+  context_.metrics.generation_done(ended_at_ - exchange_.received_at(), total.prompt_tokens,
+                                   total.completion_tokens);
 }
 
 // --- events ---
@@ -116,7 +141,8 @@ void Generation::on_started(std::uint32_t index, const GenerationStarted& starte
   slots_[index].cached_tokens = started.cached_tokens;
   context_.metrics.queued(at - submitted_at_);
   accepted_ = true;
-  if (prepared_.fields.stream && prepared_.shape == ApiShape::kChat) frames_ += sse_event(role_chunk_json(head_, index));
+  if (prepared_.fields.stream && prepared_.shape == ApiShape::kChat)
+    frames_ += sse_event(role_chunk_json(head_, index));
 }
 
 void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nanos at) {
@@ -139,10 +165,12 @@ void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
   Slot& slot = slots_[index];
   if (!ended.status.ok()) {
     failure_ = api_error(ended.status, ended.retry_after);
-  } else if (ended.reason == FinishReason::kCancelled) {
+  } else if (ended.reason == FinishReason::kCancelled ||
+             (ended.reason == FinishReason::kDeadline && context_.draining.load())) {
     failure_ = api_error(Status(StatusCode::kUnavailable, "the server is stopping"));
   } else if (ended.reason == FinishReason::kDeadline) {
-    failure_ = api_error(Status(StatusCode::kDeadlineExceeded, "the reply was not finished in the time that the server allows"));
+    failure_ = api_error(Status(StatusCode::kDeadlineExceeded,
+                                "the reply was not finished in the time that the server allows"));
   }
   if (failure_) {
     slot.open = false;
@@ -192,7 +220,8 @@ asio::awaitable<bool> Generation::flush() {
 asio::awaitable<void> Generation::answer_whole() {
   std::vector<ReplyChoice> choices;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    choices.push_back({.index = static_cast<std::uint32_t>(i), .content = std::move(slots_[i].content),
+    choices.push_back({.index = static_cast<std::uint32_t>(i),
+                       .content = std::move(slots_[i].content),
                        .finish_reason = slots_[i].finish_reason});
   }
   HttpResponse response;
@@ -229,8 +258,11 @@ ReplyUsage Generation::usage() const {
 }
 
 GenerationSummary Generation::summary() const {
-  GenerationSummary out{.usage = usage(), .choices = slots_.size(), .first_token = {},
-                        .duration = ended_at_ - exchange_.received_at(), .client_left = client_left_,
+  GenerationSummary out{.usage = usage(),
+                        .choices = slots_.size(),
+                        .first_token = {},
+                        .duration = ended_at_ - exchange_.received_at(),
+                        .client_left = client_left_,
                         .finish_reason = slots_.empty() ? "" : slots_.front().finish_reason};
   if (first_token_at_) out.first_token = *first_token_at_ - exchange_.received_at();
   return out;

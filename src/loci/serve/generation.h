@@ -2,6 +2,7 @@
 // reply, and cancels what nobody waits for any more (the client left, a stop string was found).
 #pragma once
 
+#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,7 @@ struct GenerationContext {
   WorkerPool& workers;
   ServeMetrics& metrics;
   const Clock& clock;
+  const std::atomic<bool>& draining;  // the server is stopping
   std::optional<Nanos> time_limit;
   SharingGroup group;
 };
@@ -34,7 +36,7 @@ struct GenerationSummary {
   std::optional<Nanos> first_token;  // from the request's last byte
   Nanos duration = 0;
   bool client_left = false;
-  std::string finish_reason;         // of the first choice
+  std::string finish_reason;  // of the first choice
 };
 
 // Network thread only. The destructor cancels what still runs.
@@ -53,11 +55,11 @@ class Generation {
   struct Slot {
     RequestId request;
     Choice choice;
-    bool open = true;                 // its end has not come
+    bool open = true;  // its end has not come
     std::uint32_t cached_tokens = 0;
     std::uint32_t completion_tokens = 0;
     Nanos last_token_at = 0;
-    Delta content;                    // not streamed: all so far
+    Delta content;  // not streamed: all so far
     std::string finish_reason;
   };
 
@@ -79,12 +81,12 @@ class Generation {
   PreparedGeneration prepared_;
   ReplyHead head_;
   std::shared_ptr<EventMailbox> mailbox_;
-  std::vector<Slot> slots_;           // prompt-major: choice = prompt * n + i
+  std::vector<Slot> slots_;  // prompt-major: choice = prompt * n + i
   std::size_t open_ = 0;
-  bool accepted_ = false;             // a choice was admitted: the answer is a 200
-  bool streaming_ = false;            // its header was sent
+  bool accepted_ = false;   // a choice was admitted: the answer is a 200
+  bool streaming_ = false;  // its header was sent
   bool client_left_ = false;
-  std::string frames_;                // events of the stream that are not yet written
+  std::string frames_;  // events of the stream that are not yet written
   std::optional<ApiError> failure_;
   Nanos submitted_at_ = 0;
   std::optional<Nanos> first_token_at_;

@@ -47,7 +47,8 @@ void read_logit_bias(FieldReader& reader, GenerationFields& out) {
   if (bias == nullptr) return;
   if (!bias->is_object()) return reader.expected("logit_bias", "an object of token id to number", *bias);
   if (bias->size() > kLogitBiasMax) {
-    return reader.fail("logit_bias", fmt::format("expected at most {} tokens; got {}", kLogitBiasMax, bias->size()));
+    return reader.fail("logit_bias",
+                       fmt::format("expected at most {} tokens; got {}", kLogitBiasMax, bias->size()));
   }
   for (const auto& [key, value] : bias->items()) {
     std::uint32_t token = 0;
@@ -57,7 +58,8 @@ void read_logit_bias(FieldReader& reader, GenerationFields& out) {
       return reader.expected("logit_bias", "token ids as keys", nlohmann::json(key));
     }
     if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100)) {
-      return reader.expected(fmt::format("logit_bias.{}", token), "a number of at least -100 and at most 100", value);
+      return reader.expected(fmt::format("logit_bias.{}", token), "a number of at least -100 and at most 100",
+                             value);
     }
     out.sampling.logit_bias.emplace_back(TokenId(token), value.get<float>());
   }
@@ -76,7 +78,8 @@ void read_stop(FieldReader& reader, GenerationFields& out) {
     const std::string& text = one.get_ref<const std::string&>();
     if (text.empty()) return reader.fail(name, "expected a string that is not empty");
     if (text.size() > kStopStringBytesMax) {
-      return reader.fail(name, fmt::format("expected at most {} bytes; got {}", kStopStringBytesMax, text.size()));
+      return reader.fail(name,
+                         fmt::format("expected at most {} bytes; got {}", kStopStringBytesMax, text.size()));
     }
     out.stop.push_back(text);
   };
@@ -127,7 +130,9 @@ bool is_empty_container(const nlohmann::json& value) {
   return (value.is_array() || value.is_object()) && value.empty();
 }
 bool is_false(const nlohmann::json& value) { return value == false || value == 0; }
-bool is_text_format(const nlohmann::json& value) { return value.is_object() && value.value("type", nlohmann::json()) == "text"; }
+bool is_text_format(const nlohmann::json& value) {
+  return value.is_object() && value.value("type", nlohmann::json()) == "text";
+}
 bool is_text_only(const nlohmann::json& value) { return value == nlohmann::json::array({"text"}); }
 bool is_none(const nlohmann::json& value) { return value == "none" || value == "auto"; }
 bool is_empty_text(const nlohmann::json& value) { return value == ""; }
@@ -168,7 +173,8 @@ void refuse_unserved(FieldReader& reader, const GenerationFields& fields) {
   for (const Unserved& one : kUnserved) {
     const nlohmann::json* value = reader.find(one.field);
     if (value != nullptr && !one.harmless(*value)) {
-      return reader.fail(one.field, fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)));
+      return reader.fail(one.field,
+                         fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)));
     }
   }
   const nlohmann::json* best_of = reader.find("best_of");

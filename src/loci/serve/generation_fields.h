@@ -31,8 +31,8 @@ struct GenerationFields {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool stream = false;
-  bool include_usage = false;               // a last chunk with the usage
-  std::uint32_t choices = 1;                // n
+  bool include_usage = false;  // a last chunk with the usage
+  std::uint32_t choices = 1;   // n
 };
 
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields

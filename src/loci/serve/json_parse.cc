@@ -17,8 +17,10 @@ Status check_limits(std::string_view text, const JsonLimits& limits) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
       continue;
     }
     switch (c) {
@@ -26,8 +28,8 @@ Status check_limits(std::string_view text, const JsonLimits& limits) {
       case '[':
       case '{':
         if (++depth > limits.depth_max) {
-          return invalid_argument(fmt::format("the JSON is nested deeper than {} levels (byte {})",
-                                              limits.depth_max, i));
+          return invalid_argument(
+              fmt::format("the JSON is nested deeper than {} levels (byte {})", limits.depth_max, i));
         }
         ++values;
         break;
@@ -48,11 +50,22 @@ std::string readable(std::string_view what) {
   if (const auto end = what.find("] "); what.starts_with("[json.") && end != what.npos) {
     what.remove_prefix(end + 2);
   }
-  const std::string_view prefix = utf8_prefix(what, 240);
-  return std::string(prefix) + (prefix.size() < what.size() ? "..." : "");
+  const std::string_view prefix = what.substr(0, 240);
+  return visible_ascii(prefix) + (prefix.size() < what.size() ? "..." : "");
 }
 
 }  // namespace
+
+std::string visible_ascii(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c >= ' ' && c < 0x7f)
+      out += c;
+    else
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
 
 std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
@@ -68,7 +81,8 @@ std::string json_excerpt(const nlohmann::json& value, std::size_t bytes_max) {
   std::string text;
   if (value.is_string() && value.get_ref<const std::string&>().size() > bytes_max) {
     const std::string& whole = value.get_ref<const std::string&>();
-    text = nlohmann::json(utf8_prefix(whole, bytes_max)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    text = nlohmann::json(utf8_prefix(whole, bytes_max))
+               .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     text.pop_back();
     return text + "...\"";
   }

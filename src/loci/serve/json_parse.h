@@ -26,4 +26,7 @@ std::string json_excerpt(const nlohmann::json& value, std::size_t bytes_max = 64
 // The longest prefix of `text` of at most `bytes_max` bytes that does not part a UTF-8 character.
 std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max);
 
+// `text` with every byte that is no visible ASCII character or blank written as \\xNN: for logs.
+std::string visible_ascii(std::string_view text);
+
 }  // namespace loci

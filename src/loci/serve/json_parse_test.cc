@@ -53,6 +53,9 @@ TEST(JsonParse, CutsLongMessages) {
   const std::string message = error_of("{\"" + std::string(100'000, 'x'));
   EXPECT_FALSE(message.empty());
   EXPECT_LT(message.size(), 400u);
+  // It goes to logs: nothing of a stranger's bytes is written raw.
+  EXPECT_EQ(error_of("\"a\xff\n").find('\xff'), std::string::npos);
+  EXPECT_EQ(visible_ascii("a\n\xc3\xa9 b"), "a\\x0a\\xc3\\xa9 b");
 }
 
 TEST(JsonExcerpt, IsShortAndWholeUtf8) {

@@ -63,11 +63,14 @@ void add_engine(const EngineSnapshot& engine, Snapshot& out) {
   out.gauge("loci_state_bytes", state, bytes(used), "state", "used");
   out.gauge("loci_block_tokens", "Tokens in a block", engine.block_tokens);
   out.gauge("loci_weight_bytes", "Memory for the model's weights", static_cast<double>(engine.weight_bytes));
-  out.counter("loci_prompt_tokens_total", "Tokens of prompts", static_cast<double>(stats.tokens_prompt_total));
+  out.counter("loci_prompt_tokens_total", "Tokens of prompts",
+              static_cast<double>(stats.tokens_prompt_total));
   out.counter("loci_prompt_tokens_cached_total", "Tokens of prompts whose state was reused",
               static_cast<double>(stats.tokens_cached_total));
-  out.counter("loci_generated_tokens_total", "Tokens sampled", static_cast<double>(stats.tokens_generated_total));
-  out.counter("loci_computed_tokens_total", "Rows of all passes", static_cast<double>(stats.tokens_computed_total));
+  out.counter("loci_generated_tokens_total", "Tokens sampled",
+              static_cast<double>(stats.tokens_generated_total));
+  out.counter("loci_computed_tokens_total", "Rows of all passes",
+              static_cast<double>(stats.tokens_computed_total));
   out.counter("loci_evicted_blocks_total", "Blocks evicted", static_cast<double>(stats.evictions_total));
   out.counter("loci_suspensions_total", "Requests suspended for want of blocks",
               static_cast<double>(stats.suspensions_total));
@@ -95,8 +98,8 @@ void add_process(Snapshot& out) {
 
 }  // namespace
 
-prometheus::Histogram* ServeMetrics::histogram(const char* name, const char* help, double first, double factor,
-                                               int count) {
+prometheus::Histogram* ServeMetrics::histogram(const char* name, const char* help, double first,
+                                               double factor, int count) {
   prometheus::Histogram::BucketBoundaries bounds;
   for (double bound = first; count > 0; --count, bound *= factor) bounds.push_back(bound);
   return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry_).Add({}, bounds);
@@ -110,7 +113,8 @@ ServeMetrics::ServeMetrics(std::string_view version) {
     return &prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
   };
   requests_ = counter("loci_http_requests_total", "HTTP requests answered, by endpoint and status code");
-  disconnects_ = &counter("loci_client_disconnects_total", "Clients that left before their reply ended")->Add({});
+  disconnects_ =
+      &counter("loci_client_disconnects_total", "Clients that left before their reply ended")->Add({});
   received_bytes_ = &counter("loci_http_received_bytes_total", "Bytes of request bodies")->Add({});
   sent_bytes_ = &counter("loci_http_sent_bytes_total", "Bytes sent")->Add({});
   connections_ = &gauge("loci_http_connections", "Open connections")->Add({});
@@ -118,11 +122,15 @@ ServeMetrics::ServeMetrics(std::string_view version) {
   gauge("process_start_time_seconds", "Start of the process since 1970")
       ->Add({})
       .Set(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
-  request_seconds_ = histogram("loci_http_request_duration_seconds", "From a request's last byte to its reply's end", 0.001, 2, 20);
+  request_seconds_ = histogram("loci_http_request_duration_seconds",
+                               "From a request's last byte to its reply's end", 0.001, 2, 20);
   queue_seconds_ = histogram("loci_queue_seconds", "From submission to admission", 0.0005, 2, 20);
-  first_token_seconds_ = histogram("loci_time_to_first_token_seconds", "From a request's last byte to its first token", 0.001, 1.6, 28);
-  inter_token_seconds_ = histogram("loci_inter_token_seconds", "Between two tokens of a choice", 0.0005, 1.5, 24);
-  generation_seconds_ = histogram("loci_generation_seconds", "From a request's last byte to its last token", 0.004, 1.8, 24);
+  first_token_seconds_ = histogram("loci_time_to_first_token_seconds",
+                                   "From a request's last byte to its first token", 0.001, 1.6, 28);
+  inter_token_seconds_ =
+      histogram("loci_inter_token_seconds", "Between two tokens of a choice", 0.0005, 1.5, 24);
+  generation_seconds_ =
+      histogram("loci_generation_seconds", "From a request's last byte to its last token", 0.004, 1.8, 24);
   prompt_tokens_ = histogram("loci_request_prompt_tokens", "Tokens of a request's prompts", 1, 2, 21);
   generated_tokens_ = histogram("loci_request_generated_tokens", "Tokens of a request's choices", 1, 2, 21);
 }
@@ -132,7 +140,8 @@ void ServeMetrics::request_done(std::string_view endpoint, int status, Nanos dur
   request_seconds_->Observe(seconds(duration));
 }
 
-void ServeMetrics::generation_done(Nanos duration, std::uint64_t prompt_tokens, std::uint64_t generated_tokens) {
+void ServeMetrics::generation_done(Nanos duration, std::uint64_t prompt_tokens,
+                                   std::uint64_t generated_tokens) {
   generation_seconds_->Observe(seconds(duration));
   prompt_tokens_->Observe(static_cast<double>(prompt_tokens));
   generated_tokens_->Observe(static_cast<double>(generated_tokens));

@@ -45,7 +45,8 @@ class ServeMetrics {
 
  private:
   static double seconds(Nanos duration) { return static_cast<double>(duration) * 1e-9; }
-  prometheus::Histogram* histogram(const char* name, const char* help, double first, double factor, int count);
+  prometheus::Histogram* histogram(const char* name, const char* help, double first, double factor,
+                                   int count);
 
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>* requests_;

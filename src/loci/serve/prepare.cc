@@ -16,9 +16,10 @@ using Prepared = std::variant<PreparedGeneration, ApiError>;
 
 std::optional<ApiError> check_model(const std::string& name, const ServedModel& served) {
   if (name.empty() || name == served.model->id || name == "default") return std::nullopt;
-  ApiError error = http_error(
-      404, fmt::format("model: '{}' is not served here; this server has '{}'", utf8_prefix(name, 200), served.model->id),
-      "model_not_found");
+  ApiError error = http_error(404,
+                              fmt::format("model: '{}' is not served here; this server has '{}'",
+                                          utf8_prefix(name, 200), served.model->id),
+                              "model_not_found");
   error.param = "model";
   return error;
 }
@@ -57,8 +58,10 @@ std::optional<ApiError> check_generation(PreparedGeneration& out, const ServedMo
   const char* name = out.shape == ApiShape::kChat ? "messages" : "prompt";
   for (std::size_t i = 0; i < out.prompts.size(); ++i) {
     const std::string field = out.prompts.size() == 1 ? name : fmt::format("{}[{}]", name, i);
-    if (Status status = check_tokens(out.prompts[i], vocabulary, field); !status.ok()) return api_error(status);
-    if (out.prompts[i].empty()) return api_error(invalid_argument("expected at least one token; got none", field));
+    if (Status status = check_tokens(out.prompts[i], vocabulary, field); !status.ok())
+      return api_error(status);
+    if (out.prompts[i].empty())
+      return api_error(invalid_argument("expected at least one token; got none", field));
     if (out.prompts[i].size() >= served.context_tokens) {
       return context_length_error(out.prompts[i].size(), served.context_tokens, field);
     }
@@ -85,7 +88,8 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served) {
   if (!request.ok()) return api_error(request.status());
   Result<std::vector<TokenId>> tokens = encode_chat(served, request->template_context);
   if (!tokens.ok()) return api_error(tokens.status());
-  PreparedGeneration out{.shape = ApiShape::kChat, .fields = std::move(request->fields), .prompts = {}, .stop_tokens = {}};
+  PreparedGeneration out{
+      .shape = ApiShape::kChat, .fields = std::move(request->fields), .prompts = {}, .stop_tokens = {}};
   out.prompts.push_back(std::move(*tokens));
   return finish(std::move(out), served);
 }
@@ -118,14 +122,16 @@ std::variant<std::string, ApiError> tokenize(std::string_view body, const Served
   if (!request.ok()) return api_error(request.status());
   const Tokenizer& tokenizer = served.model->tokenizer;
   const ControlText control = request->parse_special ? ControlText::kAsControl : ControlText::kAsText;
-  Result<std::vector<TokenId>> tokens = request->template_context
-                                            ? encode_chat(served, *request->template_context)
-                                            : encode_text(tokenizer, request->text, request->add_special, control);
+  Result<std::vector<TokenId>> tokens =
+      request->template_context ? encode_chat(served, *request->template_context)
+                                : encode_text(tokenizer, request->text, request->add_special, control);
   if (!tokens.ok()) return api_error(tokens.status());
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const TokenId token : *tokens) {
-    if (request->with_pieces) list.push_back({{"id", token.value}, {"piece", tokenizer.token_bytes(token)}});
-    else list.push_back(token.value);
+    if (request->with_pieces)
+      list.push_back({{"id", token.value}, {"piece", tokenizer.token_bytes(token)}});
+    else
+      list.push_back(token.value);
   }
   const nlohmann::ordered_json answer = {
       {"tokens", std::move(list)}, {"count", tokens->size()}, {"max_model_len", served.context_tokens}};
@@ -137,7 +143,8 @@ std::variant<std::string, ApiError> detokenize(std::string_view body, const Serv
   if (!json.ok()) return api_error(json.status());
   Result<DetokenizeRequest> request = parse_detokenize_request(*json);
   if (!request.ok()) return api_error(request.status());
-  if (Status status = check_tokens(request->tokens, served.model->tokenizer.vocabulary_size(), "tokens"); !status.ok()) {
+  if (Status status = check_tokens(request->tokens, served.model->tokenizer.vocabulary_size(), "tokens");
+      !status.ok()) {
     return api_error(status);
   }
   Result<std::string> text = served.model->tokenizer.decode(request->tokens, ControlText::kAsControl);

@@ -22,7 +22,8 @@ struct PreparedGeneration {
 
 // Thread-safe.
 std::variant<PreparedGeneration, ApiError> prepare_chat(std::string_view body, const ServedModel& served);
-std::variant<PreparedGeneration, ApiError> prepare_completion(std::string_view body, const ServedModel& served);
+std::variant<PreparedGeneration, ApiError> prepare_completion(std::string_view body,
+                                                              const ServedModel& served);
 
 // The answers of /tokenize and /detokenize.
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served);

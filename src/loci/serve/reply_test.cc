@@ -50,13 +50,15 @@ TEST(ApiError, ContextLengthNamesBothNumbers) {
 }
 
 ReplyHead head(ApiShape shape) {
-  return {.shape = shape, .id = "id-1", .created = 5, .model = "m", .fingerprint = "f", .include_usage = true};
+  return {
+      .shape = shape, .id = "id-1", .created = 5, .model = "m", .fingerprint = "f", .include_usage = true};
 }
 
 TEST(ReplyJson, WholeChatReply) {
   const ReplyChoice choice{.index = 0, .content = {.text = "hi", .logprobs = {}}, .finish_reason = "stop"};
-  const json body = json::parse(reply_json(head(ApiShape::kChat), {choice}, false,
-                                           {.prompt_tokens = 10, .cached_tokens = 8, .completion_tokens = 2}));
+  const json body =
+      json::parse(reply_json(head(ApiShape::kChat), {choice}, false,
+                             {.prompt_tokens = 10, .cached_tokens = 8, .completion_tokens = 2}));
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["choices"][0]["message"]["content"], "hi");
   EXPECT_EQ(body["choices"][0]["message"]["role"], "assistant");
@@ -67,7 +69,8 @@ TEST(ReplyJson, WholeChatReply) {
 }
 
 TEST(ReplyJson, LogprobsInBothShapes) {
-  LogprobEntry entry{.bytes = "\xe2\x82", .logprob = -0.5f, .top = {{"a", -0.5f}, {"b", -1.0f}}, .text_offset = 3};
+  LogprobEntry entry{
+      .bytes = "\xe2\x82", .logprob = -0.5f, .top = {{"a", -0.5f}, {"b", -1.0f}}, .text_offset = 3};
   const Delta delta{.text = "x", .logprobs = {entry}};
   const json chat = json::parse(delta_chunk_json(head(ApiShape::kChat), 1, delta, true));
   const json& token = chat["choices"][0]["logprobs"]["content"][0];
@@ -91,7 +94,8 @@ TEST(ReplyJson, ChunksOfAStream) {
   const json finish = json::parse(finish_chunk_json(head(ApiShape::kChat), 2, "length"));
   EXPECT_EQ(finish["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(finish["choices"][0]["delta"], json::object());
-  const json usage = json::parse(usage_chunk_json(head(ApiShape::kChat), {.prompt_tokens = 1, .completion_tokens = 2}));
+  const json usage =
+      json::parse(usage_chunk_json(head(ApiShape::kChat), {.prompt_tokens = 1, .completion_tokens = 2}));
   EXPECT_EQ(usage["choices"], json::array());
   EXPECT_EQ(usage["usage"]["completion_tokens"], 2);
   ReplyHead quiet = head(ApiShape::kCompletion);

@@ -38,8 +38,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check(json.status());
     return 0;
   }
-  if (const auto chat = loci::parse_chat_request(*json); chat.ok()) check(chat.value().fields);
-  else check(chat.status());
+  if (const auto chat = loci::parse_chat_request(*json); chat.ok())
+    check(chat.value().fields);
+  else
+    check(chat.status());
   if (const auto text = loci::parse_completion_request(*json); text.ok()) {
     check(text.value().fields);
     require(!text.value().prompts.empty());

@@ -46,12 +46,23 @@ TEST(GenerationFields, DefaultsAreOpenAis) {
 }
 
 TEST(GenerationFields, ReadsEverySamplingField) {
-  const GenerationFields fields = accepted({{"temperature", 0.5}, {"top_k", 40}, {"top_p", 0.9}, {"min_p", 0.05},
-                                            {"repetition_penalty", 1.1}, {"frequency_penalty", -0.5},
-                                            {"presence_penalty", 2}, {"seed", 42}, {"min_tokens", 3},
-                                            {"max_tokens", 7}, {"ignore_eos", true}, {"n", 2},
-                                            {"logit_bias", {{"5", -100}, {"7", 1.5}}}, {"stop_token_ids", {1, 2}},
-                                            {"stop", {"a", "b"}}, {"user", "me"}, {"unknown", {1, 2}}});
+  const GenerationFields fields = accepted({{"temperature", 0.5},
+                                            {"top_k", 40},
+                                            {"top_p", 0.9},
+                                            {"min_p", 0.05},
+                                            {"repetition_penalty", 1.1},
+                                            {"frequency_penalty", -0.5},
+                                            {"presence_penalty", 2},
+                                            {"seed", 42},
+                                            {"min_tokens", 3},
+                                            {"max_tokens", 7},
+                                            {"ignore_eos", true},
+                                            {"n", 2},
+                                            {"logit_bias", {{"5", -100}, {"7", 1.5}}},
+                                            {"stop_token_ids", {1, 2}},
+                                            {"stop", {"a", "b"}},
+                                            {"user", "me"},
+                                            {"unknown", {1, 2}}});
   EXPECT_EQ(fields.sampling.temperature, 0.5f);
   EXPECT_EQ(fields.sampling.top_k, 40u);
   EXPECT_EQ(fields.sampling.top_p, 0.9f);
@@ -72,9 +83,28 @@ TEST(GenerationFields, ReadsEverySamplingField) {
 
 TEST(GenerationFields, NullIsAbsent) {
   json all;
-  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "seed", "stop", "stop_token_ids", "logit_bias", "n",
-                           "max_tokens", "max_completion_tokens", "stream", "stream_options", "logprobs", "tools",
-                           "response_format", "echo", "suffix", "best_of", "model", "ignore_eos", "min_tokens"}) {
+  for (const char* name : {"temperature",
+                           "top_k",
+                           "top_p",
+                           "min_p",
+                           "seed",
+                           "stop",
+                           "stop_token_ids",
+                           "logit_bias",
+                           "n",
+                           "max_tokens",
+                           "max_completion_tokens",
+                           "stream",
+                           "stream_options",
+                           "logprobs",
+                           "tools",
+                           "response_format",
+                           "echo",
+                           "suffix",
+                           "best_of",
+                           "model",
+                           "ignore_eos",
+                           "min_tokens"}) {
     all[name] = nullptr;
   }
   accepted(all);
@@ -161,8 +191,13 @@ TEST(GenerationFields, WhatIsNotServedIsRefusedByName) {
   refused({{"guided_json", json::object()}}, "guided_json");
   refused({{"grammar", "root ::= x"}}, "grammar");
   refused({{"modalities", {"text", "audio"}}}, "modalities");
-  accepted({{"tools", json::array()}, {"tool_choice", "none"}, {"response_format", {{"type", "text"}}}, {"echo", false},
-            {"suffix", ""}, {"best_of", 1}, {"modalities", json::array({"text"})}});
+  accepted({{"tools", json::array()},
+            {"tool_choice", "none"},
+            {"response_format", {{"type", "text"}}},
+            {"echo", false},
+            {"suffix", ""},
+            {"best_of", 1},
+            {"modalities", json::array({"text"})}});
   accepted({{"n", 3}, {"best_of", 3}});
 }
 
@@ -184,7 +219,9 @@ TEST(CompletionRequest, PromptTakesFourForms) {
   EXPECT_EQ(field(std::vector<std::string>(257, "a")), "prompt");
   EXPECT_EQ(parse_completion_request(json::object()).status().field(), "prompt");
   EXPECT_EQ(parse_completion_request(json::array()).ok(), false);
-  EXPECT_EQ(parse_completion_request({{"prompt", std::vector<std::string>(200, "a")}, {"n", 2}}).status().field(), "n");
+  EXPECT_EQ(
+      parse_completion_request({{"prompt", std::vector<std::string>(200, "a")}, {"n", 2}}).status().field(),
+      "n");
 }
 
 TEST(CompletionRequest, LogprobsIsANumber) {
@@ -208,7 +245,8 @@ std::string chat_field(const json& messages, const json& extra = json::object())
 TEST(ChatRequest, NormalisesMessages) {
   const Result<ChatRequest> result = parse_chat_request(
       chat({{{"role", "developer"}, {"content", "be brief"}},
-            {{"role", "user"}, {"content", json::parse(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])")}},
+            {{"role", "user"},
+             {"content", json::parse(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])")}},
             {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array({json::object()})}},
             {{"role", "tool"}, {"content", "5"}, {"tool_call_id", "x"}}}));
   ASSERT_TRUE(result.ok()) << result.status().to_string();
@@ -232,8 +270,10 @@ TEST(ChatRequest, RefusesByPlace) {
   EXPECT_EQ(chat_field(json::array({{{"role", 5}, {"content", "x"}}})), "messages[0].role");
   EXPECT_EQ(chat_field(json::array({good, {{"role", "user"}}})), "messages[1].content");
   EXPECT_EQ(chat_field(json::array({{{"role", "user"}, {"content", 5}}})), "messages[0].content");
-  EXPECT_EQ(chat_field(json::parse(R"([{"role":"user","content":[{"type":"image_url"}]}])")), "messages[0].content[0].type");
-  EXPECT_EQ(chat_field(json::parse(R"([{"role":"user","content":[{"type":"text"}]}])")), "messages[0].content[0].text");
+  EXPECT_EQ(chat_field(json::parse(R"([{"role":"user","content":[{"type":"image_url"}]}])")),
+            "messages[0].content[0].type");
+  EXPECT_EQ(chat_field(json::parse(R"([{"role":"user","content":[{"type":"text"}]}])")),
+            "messages[0].content[0].text");
   EXPECT_EQ(chat_field(json::parse(R"([{"role":"user","content":["x"]}])")), "messages[0].content[0]");
   EXPECT_EQ(chat_field(json::array({good}), {{"chat_template_kwargs", 5}}), "chat_template_kwargs");
   EXPECT_EQ(chat_field(json::array({good}), {{"top_logprobs", 3}}), "top_logprobs");
@@ -243,9 +283,10 @@ TEST(ChatRequest, RefusesByPlace) {
 }
 
 TEST(ChatRequest, TemplateArgumentsCannotReplaceMessages) {
-  const Result<ChatRequest> result = parse_chat_request(
-      chat(json::array({{{"role", "user"}, {"content", "x"}}}),
-           {{"chat_template_kwargs", {{"enable_thinking", false}, {"messages", "gone"}}}, {"add_generation_prompt", false}}));
+  const Result<ChatRequest> result =
+      parse_chat_request(chat(json::array({{{"role", "user"}, {"content", "x"}}}),
+                              {{"chat_template_kwargs", {{"enable_thinking", false}, {"messages", "gone"}}},
+                               {"add_generation_prompt", false}}));
   ASSERT_TRUE(result.ok());
   const json context = json::parse(result->template_context);
   EXPECT_EQ(context["enable_thinking"], false);
@@ -258,7 +299,8 @@ TEST(TokenRequests, TakeBothShapes) {
   EXPECT_TRUE(parse_tokenize_request({{"prompt", "x"}})->add_special);
   EXPECT_FALSE(parse_tokenize_request({{"prompt", "x"}, {"add_special_tokens", false}})->add_special);
   EXPECT_TRUE(parse_tokenize_request({{"content", "x"}, {"with_pieces", true}})->with_pieces);
-  EXPECT_TRUE(parse_tokenize_request({{"messages", json::array({{{"role", "user"}, {"content", "x"}}})}})->template_context);
+  EXPECT_TRUE(parse_tokenize_request({{"messages", json::array({{{"role", "user"}, {"content", "x"}}})}})
+                  ->template_context);
   EXPECT_FALSE(parse_tokenize_request(json::object()).ok());
   EXPECT_FALSE(parse_tokenize_request({{"prompt", "x"}, {"content", "x"}}).ok());
   EXPECT_EQ(parse_tokenize_request({{"prompt", 5}}).status().field(), "prompt");

@@ -114,8 +114,10 @@ std::string role_chunk_json(const ReplyHead& head, std::uint32_t index) {
 
 std::string delta_chunk_json(const ReplyHead& head, std::uint32_t index, const Delta& delta, bool logprobs) {
   Json choice = {{"index", index}};
-  if (head.shape == ApiShape::kChat) choice["delta"] = {{"content", delta.text}};
-  else choice["text"] = delta.text;
+  if (head.shape == ApiShape::kChat)
+    choice["delta"] = {{"content", delta.text}};
+  else
+    choice["text"] = delta.text;
   choice["logprobs"] = logprobs_json(head.shape, delta.logprobs, logprobs);
   choice["finish_reason"] = nullptr;
   Json choices = Json::array();
@@ -125,8 +127,10 @@ std::string delta_chunk_json(const ReplyHead& head, std::uint32_t index, const D
 
 std::string finish_chunk_json(const ReplyHead& head, std::uint32_t index, std::string_view finish_reason) {
   Json choice = {{"index", index}};
-  if (head.shape == ApiShape::kChat) choice["delta"] = Json::object();
-  else choice["text"] = "";
+  if (head.shape == ApiShape::kChat)
+    choice["delta"] = Json::object();
+  else
+    choice["text"] = "";
   choice["logprobs"] = nullptr;
   choice["finish_reason"] = finish_reason;
   Json choices = Json::array();

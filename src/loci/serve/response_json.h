@@ -16,11 +16,11 @@ enum class ApiShape : std::uint8_t { kChat, kCompletion };
 // What all chunks of one reply have in common.
 struct ReplyHead {
   ApiShape shape = ApiShape::kChat;
-  std::string id;             // "chatcmpl-..." or "cmpl-..."
-  std::int64_t created = 0;   // seconds since 1970
+  std::string id;            // "chatcmpl-..." or "cmpl-..."
+  std::int64_t created = 0;  // seconds since 1970
   std::string model;
-  std::string fingerprint;    // system_fingerprint
-  bool include_usage = false; // chunks carry "usage": null, the last one the numbers
+  std::string fingerprint;     // system_fingerprint
+  bool include_usage = false;  // chunks carry "usage": null, the last one the numbers
 };
 
 struct ReplyUsage {

@@ -15,8 +15,8 @@
 
 namespace loci {
 namespace asio = boost::asio;
-using boost::system::error_code;
 using asio::ip::tcp;
+using boost::system::error_code;
 
 namespace {
 
@@ -25,21 +25,26 @@ constexpr std::size_t kTurnedAwayMax = 64;
 Status bind_error(const std::string& host, std::uint16_t port, const error_code& error) {
   if (error == asio::error::address_in_use) {
     return {StatusCode::kUnavailable,
-            fmt::format("port {} of {} is in use; stop what listens there or choose another --port (0: any)", port, host),
+            fmt::format("port {} of {} is in use; stop what listens there or choose another --port (0: any)",
+                        port, host),
             "--port"};
   }
   if (error == asio::error::access_denied) {
-    return {StatusCode::kUnavailable, fmt::format("no permission to listen on port {}; choose one above 1023", port),
-            "--port"};
+    return {StatusCode::kUnavailable,
+            fmt::format("no permission to listen on port {}; choose one above 1023", port), "--port"};
   }
-  return invalid_argument(fmt::format("cannot listen on {} port {}: {}", host, port, error.message()), "--host");
+  return invalid_argument(fmt::format("cannot listen on {} port {}: {}", host, port, error.message()),
+                          "--host");
 }
 
 }  // namespace
 
 HttpServer::HttpServer(const Options& options, const Clock& clock, ServeMetrics& metrics,
                        std::shared_ptr<spdlog::logger> log)
-    : options_(options), log_(std::move(log)), metrics_(metrics), work_(asio::make_work_guard(io_)),
+    : options_(options),
+      log_(std::move(log)),
+      metrics_(metrics),
+      work_(asio::make_work_guard(io_)),
       context_{.io = io_, .limits = options_.limits, .clock = clock, .metrics = metrics, .handler = {}} {}
 
 HttpServer::~HttpServer() { stop(0); }
@@ -48,10 +53,11 @@ Status HttpServer::listen(ExchangeHandler handler) {
   context_.handler = std::move(handler);
   error_code error;
   tcp::resolver resolver(io_);
-  const auto found = resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);
+  const auto found =
+      resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);
   if (error || found.empty()) {
-    return invalid_argument(fmt::format("'{}' is no address of this machine: {}", options_.host, error.message()),
-                            "--host");
+    return invalid_argument(
+        fmt::format("'{}' is no address of this machine: {}", options_.host, error.message()), "--host");
   }
   const tcp::endpoint endpoint = found.begin()->endpoint();
   acceptor_.open(endpoint.protocol(), error);
@@ -102,11 +108,13 @@ asio::awaitable<void> HttpServer::serve(std::shared_ptr<Connection> connection) 
 
 asio::awaitable<void> HttpServer::turn_away(tcp::socket socket) {
   ++turned_away_;
-  const std::string body = to_json(http_error(
-      503, fmt::format("all {} connections are in use", options_.limits.connections_max), "too_many_connections"));
+  const std::string body =
+      to_json(http_error(503, fmt::format("all {} connections are in use", options_.limits.connections_max),
+                         "too_many_connections"));
   const std::string answer = fmt::format(
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
-      "Retry-After: 1\r\nConnection: close\r\n\r\n{}", body.size(), body);
+      "Retry-After: 1\r\nConnection: close\r\n\r\n{}",
+      body.size(), body);
   error_code error;
   // The send buffer of a new connection holds it: one write, no waiting for the client.
   socket.non_blocking(true, error);

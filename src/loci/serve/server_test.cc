@@ -70,8 +70,9 @@ class Client {
 class ServerTest : public testing::Test {
  protected:
   void start(const HttpLimits& limits = {}) {
-    server_.emplace(HttpServer::Options{.host = "127.0.0.1", .port = 0, .limits = limits}, clock_, metrics_,
-                    std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+    server_.emplace(
+        HttpServer::Options{.host = "127.0.0.1", .port = 0, .limits = limits}, clock_, metrics_,
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
     const Status status = server_->listen([this](Exchange& exchange) { return handle(exchange); });
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
@@ -84,6 +85,7 @@ class ServerTest : public testing::Test {
       co_await exchange.end_stream();
     } else if (exchange.path() == "/flood") {
       const std::string megabyte(1 << 20, 'x');
+      flood_began_ = true;
       bool there = co_await exchange.begin_stream("text/plain");
       for (int i = 0; there && i < 1000; ++i) there = co_await exchange.stream(megabyte);
       flood_ended_ = !there;
@@ -108,7 +110,8 @@ class ServerTest : public testing::Test {
       response.body = co_await workers_.run(job);
       co_await exchange.respond(std::move(response));
     } else {
-      HttpResponse response{.body = "<" + std::string(exchange.path()) + ":" + exchange.request().body() + ">", .headers = {}};
+      HttpResponse response{
+          .body = "<" + std::string(exchange.path()) + ":" + exchange.request().body() + ">", .headers = {}};
       co_await exchange.respond(std::move(response));
     }
   }
@@ -126,6 +129,7 @@ class ServerTest : public testing::Test {
   ServeMetrics metrics_{"test"};
   std::atomic<bool> waiting_{false};
   std::atomic<bool> saw_gone_{false};
+  std::atomic<bool> flood_began_{false};
   std::atomic<bool> flood_ended_{false};
   std::optional<HttpServer> server_;
   WorkerPool workers_{1};
@@ -134,8 +138,9 @@ class ServerTest : public testing::Test {
 TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
   start();
   Client client(server_->port());
-  client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\nPOST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nxyz"
-              "POST /work HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n<ab\r\n2\r\nc>\r\n0\r\n\r\n");
+  client.send(
+      "GET /a HTTP/1.1\r\nHost: x\r\n\r\nPOST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nxyz"
+      "POST /work HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n<ab\r\n2\r\nc>\r\n0\r\n\r\n");
   const std::string got = client.read_until(">", 3);
   EXPECT_LT(got.find("</a:>"), got.find("</b:xyz>"));
   EXPECT_LT(got.find("</b:xyz>"), got.find("<abc>"));
@@ -203,7 +208,8 @@ TEST_F(ServerTest, RefusesWhatPassesTheLimits) {
   big_body.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n" + std::string(101, 'x'));
   EXPECT_NE(big_body.read_all().find("HTTP/1.1 413"), std::string::npos);
   Client big_chunks(server_->port());
-  big_chunks.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'x') + "\r\n0\r\n\r\n");
+  big_chunks.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
+                  std::string(101, 'x') + "\r\n0\r\n\r\n");
   EXPECT_NE(big_chunks.read_all().find("HTTP/1.1 413"), std::string::npos);
   Client big_header(server_->port());
   big_header.send("GET /a HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(4096, 'x') + "\r\n\r\n");
@@ -225,7 +231,9 @@ TEST_F(ServerTest, LetsAClientThatExpectsItContinue) {
 }
 
 TEST_F(ServerTest, HasPatienceWithLimits) {
-  start({.header_timeout = 100 * kNanosPerMilli, .body_timeout = 100 * kNanosPerMilli, .idle_timeout = 100 * kNanosPerMilli});
+  start({.header_timeout = 100 * kNanosPerMilli,
+         .body_timeout = 100 * kNanosPerMilli,
+         .idle_timeout = 100 * kNanosPerMilli});
   Client half_header(server_->port());
   half_header.send("GET /a HT");
   EXPECT_NE(half_header.read_all().find("HTTP/1.1 408"), std::string::npos);
@@ -290,7 +298,7 @@ TEST_F(ServerTest, StopsWhileRequestsRun) {
   Client idle(server_->port());
   Client flood(server_->port());
   flood.send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
-  ASSERT_TRUE(eventually([&] { return waiting_.load(); }));
+  ASSERT_TRUE(eventually([&] { return waiting_.load() && flood_began_.load(); }));
   server_->stop(50 * kNanosPerMilli);
   EXPECT_TRUE(saw_gone_.load());
   EXPECT_TRUE(flood_ended_.load());

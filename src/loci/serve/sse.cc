@@ -9,8 +9,10 @@ std::string sse_event(std::string_view data) {
   for (std::size_t i = 0; i < data.size(); ++i) {
     const char c = data[i];
     if (c == '\r' && i + 1 < data.size() && data[i + 1] == '\n') continue;
-    if (c == '\n' || c == '\r') out += "\ndata: ";
-    else out += c;
+    if (c == '\n' || c == '\r')
+      out += "\ndata: ";
+    else
+      out += c;
   }
   out += "\n\n";
   return out;

@@ -17,7 +17,8 @@ std::string sse_event(std::string_view data);
 // CR line ends, comments and several data lines; ignores other fields. Thread-compatible.
 class SseParser {
  public:
-  explicit SseParser(std::size_t event_bytes_max = std::size_t{64} << 20) : event_bytes_max_(event_bytes_max) {}
+  explicit SseParser(std::size_t event_bytes_max = std::size_t{64} << 20)
+      : event_bytes_max_(event_bytes_max) {}
   std::vector<std::string> push(std::string_view piece);
   // An event was larger than the bound: it and what follows is dropped.
   bool overflowed() const { return overflowed_; }

@@ -12,7 +12,8 @@ std::vector<std::string> parse(const std::string& stream, std::size_t piece) {
   SseParser parser;
   std::vector<std::string> out;
   for (std::size_t at = 0; at < stream.size(); at += piece) {
-    for (std::string& event : parser.push(std::string_view(stream).substr(at, piece))) out.push_back(std::move(event));
+    for (std::string& event : parser.push(std::string_view(stream).substr(at, piece)))
+      out.push_back(std::move(event));
   }
   return out;
 }
@@ -28,11 +29,13 @@ TEST(Sse, WhatIsFramedIsReadBackInPiecesOfAnySize) {
   const std::vector<std::string> events = {"{\"a\":1}", "two\nlines", "", " leading blank", "é€😀", "[DONE]"};
   std::string stream;
   for (const std::string& event : events) stream += sse_event(event);
-  for (std::size_t piece = 1; piece <= stream.size(); ++piece) EXPECT_EQ(parse(stream, piece), events) << piece;
+  for (std::size_t piece = 1; piece <= stream.size(); ++piece)
+    EXPECT_EQ(parse(stream, piece), events) << piece;
 }
 
 TEST(Sse, TakesWhatOtherServersSend) {
-  const std::string stream = ": comment\r\n\r\nevent: x\r\nid: 5\r\ndata:no blank\r\n\r\ndata: a\rdata: b\r\rdata: cut";
+  const std::string stream =
+      ": comment\r\n\r\nevent: x\r\nid: 5\r\ndata:no blank\r\n\r\ndata: a\rdata: b\r\rdata: cut";
   for (std::size_t piece = 1; piece <= stream.size(); ++piece) {
     EXPECT_EQ(parse(stream, piece), (std::vector<std::string>{"no blank", "a\nb"})) << piece;
   }

@@ -37,7 +37,7 @@ class StopMatcher {
   };
 
   std::vector<Pattern> patterns_;
-  std::string held_;             // the text from released_ on
+  std::string held_;  // the text from released_ on
   std::uint64_t released_ = 0;
   std::optional<std::uint64_t> match_begin_;
 };

@@ -16,7 +16,8 @@ std::optional<std::size_t> find_stop(const std::string& text, const std::vector<
   for (std::size_t end = 1; end <= text.size(); ++end) {
     std::size_t longest = 0;
     for (const std::string& stop : stops) {
-      if (!stop.empty() && std::string_view(text).substr(0, end).ends_with(stop)) longest = std::max(longest, stop.size());
+      if (!stop.empty() && std::string_view(text).substr(0, end).ends_with(stop))
+        longest = std::max(longest, stop.size());
     }
     if (longest > 0) return end - longest;
   }

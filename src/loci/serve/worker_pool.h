@@ -29,8 +29,8 @@ class WorkerPool {
   template <class Job>
   boost::asio::awaitable<std::invoke_result_t<Job&>> run(Job job) {
     using Value = std::invoke_result_t<Job&>;
-    std::optional<Value> value = co_await boost::asio::co_spawn(
-        pool_, call<Value, Job>(std::move(job)), boost::asio::use_awaitable);
+    std::optional<Value> value =
+        co_await boost::asio::co_spawn(pool_, call<Value, Job>(std::move(job)), boost::asio::use_awaitable);
     co_return std::move(*value);
   }
 

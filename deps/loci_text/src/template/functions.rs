@@ -5,7 +5,7 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
 
 use super::to_text;
-use crate::budget::{self, charge, charge_scan, charge_value, error, settle, OUTPUT_BYTES_MAX};
+use crate::budget::{self, charge, charge_scan, charge_value, error, settle, settle_member, OUTPUT_BYTES_MAX};
 use crate::guard;
 use crate::python::{JsonStyle, Text};
 
@@ -26,6 +26,7 @@ pub fn install(environment: &mut Environment<'static>) {
     environment.add_filter(guard::EACH, |value: Value| charge_value(&value, true).map(|()| value));
     environment.add_filter(guard::SCAN, |value: Value| charge_scan(&value).map(|()| value));
     environment.add_filter(guard::SETTLE, settle);
+    environment.add_filter(guard::SETTLE_MEMBER, settle_member);
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", |value: Value| to_text(&value));
     environment.add_filter("replace", replace);

@@ -1,0 +1,332 @@
+#include "loci/model/tokenizer.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "loci/base/random.h"
+#include "loci/model/text_testing.h"
+#include "loci/model/utf8.h"
+
+namespace loci {
+namespace {
+
+Result<Tokenizer> open_tokenizer(const std::string& path) {
+  LOCI_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
+  return Tokenizer::from_gguf(file);
+}
+
+const Tokenizer& default_tokenizer() {
+  static const Result<Tokenizer> tokenizer = open_tokenizer(default_model_path());
+  LOCI_CHECK(tokenizer.ok(), kDefaultModelHint);
+  return tokenizer.value();
+}
+
+std::vector<std::uint32_t> encode(const Tokenizer& tokenizer, std::string_view text,
+                                  ControlText control = ControlText::kAsText) {
+  const Result<std::vector<TokenId>> tokens = tokenizer.encode(text, control);
+  EXPECT_TRUE(tokens.ok()) << tokens.status().to_string();
+  return tokens.ok() ? numbers(*tokens) : std::vector<std::uint32_t>();
+}
+
+// The known-good ids of llama.cpp's vocabulary tests.
+void check_conformance(const Tokenizer& tokenizer, const std::string& rows_name) {
+  std::istringstream rows(read_file(source_file("tests/data/text/" + rows_name)));
+  std::string line;
+  int count = 0;
+  while (std::getline(rows, line)) {
+    const auto row = nlohmann::json::parse(line);
+    const auto text = row["text"].get<std::string>();
+    EXPECT_EQ(encode(tokenizer, text), row["ids"].get<std::vector<std::uint32_t>>()) << text;
+    const auto tokens = tokenizer.encode(text, ControlText::kAsText);
+    EXPECT_EQ(tokenizer.decode(*tokens, ControlText::kAsText).value(), text);
+    ++count;
+  }
+  EXPECT_EQ(count, 47);
+}
+
+TEST(Tokenizer, ConformsOnGpt2) {
+  const auto tokenizer = open_tokenizer(environment("LOCI_BINARY_DIR") + "/testdata/ggml-vocab-gpt-2.gguf");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  EXPECT_EQ(tokenizer->vocabulary_size(), 50257u);
+  EXPECT_EQ(numbers(tokenizer->end_tokens()), std::vector<std::uint32_t>{50256});
+  EXPECT_EQ(tokenizer->bos(), TokenId(50256));
+  EXPECT_FALSE(tokenizer->add_bos());
+  check_conformance(*tokenizer, "gpt-2.jsonl");
+}
+
+// LOCI_VOCABULARIES names the folder models/ of llama.cpp's sources (tests/golden/fetch_vocabularies.sh
+// fetches it): every vocabulary there that has test cases is checked.
+TEST(Tokenizer, ConformsOnLlamaCppVocabularies) {
+  const std::string folder = environment("LOCI_VOCABULARIES");
+  if (folder.empty()) GTEST_SKIP() << "LOCI_VOCABULARIES is not set";
+  check_conformance(open_tokenizer(folder + "/ggml-vocab-qwen2.gguf").value(), "qwen2.jsonl");
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  for (const char* name : {"command-r", "deepseek-coder", "falcon", "gpt-2", "llama-bpe", "llama-spm", "mpt",
+                           "phi-3", "qwen2", "qwen35", "refact", "starcoder"}) {
+    const std::string path = folder + "/ggml-vocab-" + name + ".gguf";
+    const auto tokenizer = open_tokenizer(path);
+    ASSERT_TRUE(tokenizer.ok()) << name << ": " << tokenizer.status().to_string();
+    const std::string texts = read_file(path + ".inp");
+    std::istringstream wanted(read_file(path + ".out"));
+    std::string line;
+    std::size_t at = 0;
+    for (std::size_t end; (end = texts.find(separator, at)) != std::string::npos;
+         at = end + separator.size()) {
+      ASSERT_TRUE(std::getline(wanted, line));
+      std::istringstream ids(line);
+      const std::vector<std::uint32_t> want{std::istream_iterator<std::uint32_t>(ids), {}};
+      EXPECT_EQ(encode(*tokenizer, texts.substr(at, end - at)), want) << name << texts.substr(at, end - at);
+    }
+  }
+  for (const char* name : {"bert-bge", "gemma-4"})
+    EXPECT_EQ(open_tokenizer(folder + "/ggml-vocab-" + name + ".gguf").status().field(),
+              "tokenizer.ggml.model");
+}
+
+TEST(Tokenizer, MatchesHuggingFaceOnTheDefaultModel) {
+  const Tokenizer& tokenizer = default_tokenizer();
+  EXPECT_EQ(tokenizer.vocabulary_size(), 49152u);
+  EXPECT_EQ(tokenizer.control_texts().size(), 17u);
+  EXPECT_FALSE(tokenizer.add_bos());
+  EXPECT_EQ(numbers(tokenizer.end_tokens()), (std::vector<std::uint32_t>{2, 0}));
+  const auto rows = read_golden("smollm2_tokens.json");
+  EXPECT_GT(rows.size(), 90u);
+  for (const auto& row : rows) {
+    const auto text = row["text"].get<std::string>();
+    const auto tokens = tokenizer.encode(text, ControlText::kAsControl);
+    ASSERT_TRUE(tokens.ok());
+    EXPECT_EQ(numbers(*tokens), row["ids"].get<std::vector<std::uint32_t>>()) << text;
+    EXPECT_EQ(tokenizer.decode(*tokens, ControlText::kAsControl).value(), text);
+    const auto plain = tokenizer.encode(text, ControlText::kAsText);
+    for (const TokenId token : *plain) EXPECT_FALSE(tokenizer.is_control(token)) << text;
+    EXPECT_EQ(tokenizer.decode(*plain, ControlText::kAsText).value(), text);
+  }
+}
+
+std::string random_text(Random& random, const std::vector<std::string>& control) {
+  std::string text;
+  for (std::uint64_t left = random.below(12); left > 0; --left) {
+    switch (random.below(6)) {
+      case 0: text += control[random.below(control.size())]; break;
+      case 1: text += std::string(random.below(5), ' '); break;
+      case 2: text += std::string(random.below(3), '\n') + "\t"; break;
+      case 3: text += static_cast<char>(random.below(128)); break;
+      case 4: {
+        const char32_t c = static_cast<char32_t>(random.below(0x110000));
+        append_character(c >= 0xd800 && c < 0xe000 ? U'x' : c, text);
+        break;
+      }
+      default: text += "word's 1234 Ab"; break;
+    }
+  }
+  return text;
+}
+
+// SmolLM2 has no token for some bytes of rare characters (0x1d, 0xf1, ...); like Hugging Face's, its
+// tokenizer leaves them out.
+std::array<bool, 256> bytes_with_token(const Tokenizer& tokenizer) {
+  std::array<bool, 256> has_byte{};
+  for (std::uint32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const std::string bytes = tokenizer.token_bytes(TokenId(id));
+    if (bytes.size() == 1) has_byte[static_cast<unsigned char>(bytes[0])] = true;
+  }
+  return has_byte;
+}
+
+std::string without_missing_bytes(const std::array<bool, 256>& has_byte, std::string_view text) {
+  std::string kept;
+  while (!text.empty()) {
+    const std::string_view character = text.substr(0, first_character(text).bytes);
+    if (std::all_of(character.begin(), character.end(),
+                    [&](char byte) { return has_byte[static_cast<unsigned char>(byte)]; }))
+      kept += character;
+    text.remove_prefix(character.size());
+  }
+  return kept;
+}
+
+void check_round_trips(const Tokenizer& tokenizer, int times) {
+  const std::array<bool, 256> has_byte = bytes_with_token(tokenizer);
+  Random random(1);
+  for (int i = 0; i < times; ++i) {
+    const std::string text = without_missing_bytes(has_byte, random_text(random, tokenizer.control_texts()));
+    const auto plain = tokenizer.encode(text, ControlText::kAsText);
+    ASSERT_TRUE(plain.ok());
+    for (const TokenId token : *plain) ASSERT_FALSE(tokenizer.is_control(token)) << text;
+    ASSERT_EQ(tokenizer.decode(*plain, ControlText::kAsText).value(), text);
+    const auto control = tokenizer.encode(text, ControlText::kAsControl);
+    ASSERT_EQ(tokenizer.decode(*control, ControlText::kAsControl).value(), text);
+  }
+}
+
+TEST(Tokenizer, EncodingGoesRound) {
+  check_round_trips(default_tokenizer(), 1000);
+  // Every byte has a token here.
+  check_round_trips(tokenizer_from(byte_level_writer({"<tool>", "word"}, {"<think>"}, 3000)).value(), 3000);
+}
+
+TEST(StreamDecoder, EqualsDecodingAtOnce) {
+  const Tokenizer& tokenizer = default_tokenizer();
+  std::vector<TokenId> byte_tokens;  // tokens of one or two bytes, most of them no whole character
+  for (std::uint32_t id = 0; id < tokenizer.vocabulary_size(); ++id)
+    if (!tokenizer.is_control(TokenId(id)) && tokenizer.token_bytes(TokenId(id)).size() <= 2)
+      byte_tokens.emplace_back(id);
+  ASSERT_GT(byte_tokens.size(), 200u);
+  Random random(2);
+  std::size_t replaced = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<TokenId> tokens;
+    for (std::uint64_t left = random.below(24); left > 0; --left) {
+      const bool is_any = random.below(4) == 0;  // control tokens among them
+      tokens.push_back(is_any ? TokenId(static_cast<std::uint32_t>(random.below(tokenizer.vocabulary_size())))
+                              : byte_tokens[random.below(byte_tokens.size())]);
+    }
+    StreamDecoder decoder(tokenizer);
+    std::string text;
+    for (const TokenId token : tokens) {
+      const std::string piece = decoder.push(token);
+      std::string checked;
+      append_utf8_final(piece, checked);
+      ASSERT_EQ(checked, piece) << "a piece is whole UTF-8";
+      text += piece;
+    }
+    text += decoder.finish();
+    ASSERT_EQ(text, tokenizer.decode(tokens, ControlText::kAsText).value());
+    replaced += text.find("\xef\xbf\xbd") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(replaced, 100u) << "the sequences held bytes that are no UTF-8";
+}
+
+TEST(Tokenizer, UserDefinedTokensAreAlwaysMatchedControlTokensNever) {
+  const auto tokenizer =
+      tokenizer_from(byte_level_writer({"<tool>", "plainword", "</s>"}, {"<think>", "<tool", "[PAD264]"}));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  const TokenId think = tokenizer->find("<think>").value();
+  const TokenId part = tokenizer->find("<tool").value();
+  const TokenId tool = tokenizer->find("<tool>").value();
+  EXPECT_FALSE(tokenizer->is_control(think));
+  EXPECT_TRUE(tokenizer->is_control(tool));
+  for (const ControlText control : {ControlText::kAsText, ControlText::kAsControl})
+    EXPECT_EQ(encode(*tokenizer, "<think>", control), std::vector<std::uint32_t>{think.value});
+  EXPECT_EQ(encode(*tokenizer, "<tool>", ControlText::kAsControl), std::vector<std::uint32_t>{tool.value});
+  const auto plain = encode(*tokenizer, "<tool>");
+  ASSERT_EQ(plain.size(), 2u);
+  EXPECT_EQ(plain[0], part.value);
+  // A control token of letters alone is a word like any other in plain text.
+  for (const std::uint32_t id : encode(*tokenizer, "plainword plainword </s>"))
+    EXPECT_FALSE(tokenizer->is_control(TokenId(id)));
+  EXPECT_EQ(tokenizer->control_texts().front().size(), 13u) << "longest first: <|endoftext|>";
+}
+
+GgufWriter sentence_piece_writer() {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<std::int32_t> types = {2, 3, 3};
+  std::vector<float> scores = {0, 0, 0};
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    types.push_back(6);
+    scores.push_back(0);
+  }
+  // "ab" is better than "bc": "abc" is ab + c.
+  const std::vector<std::pair<const char*, float>> pieces = {{"▁a", -1},  {"ab", -2}, {"bc", -3},
+                                                             {"▁ab", -4}, {"▁", -5},  {"a", -6},
+                                                             {"b", -7},   {"c", -8},  {"▁▁", -9}};
+  for (const auto& [text, score] : pieces) {
+    tokens.emplace_back(text);
+    types.push_back(1);
+    scores.push_back(score);
+  }
+  GgufWriter writer;
+  writer.add("tokenizer.ggml.model", std::string("llama"));
+  writer.add_strings("tokenizer.ggml.tokens", std::move(tokens));
+  writer.add_ints("tokenizer.ggml.token_type", std::move(types));
+  writer.add("tokenizer.ggml.scores", GgufArray{std::move(scores)});
+  writer.add("tokenizer.ggml.bos_token_id", std::uint32_t{1});
+  writer.add("tokenizer.ggml.eos_token_id", std::uint32_t{2});
+  writer.add("tokenizer.ggml.unknown_token_id", std::uint32_t{0});
+  return writer;
+}
+
+TEST(Tokenizer, MergesSentencePiecesByScore) {
+  const auto tokenizer = tokenizer_from(sentence_piece_writer());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  EXPECT_TRUE(tokenizer->add_bos());
+  const auto id = [&](std::string_view text) { return tokenizer->find(text).value().value; };
+  EXPECT_EQ(encode(*tokenizer, "abc"), (std::vector<std::uint32_t>{id("▁a"), id("bc")}));
+  EXPECT_EQ(encode(*tokenizer, "ab"), (std::vector<std::uint32_t>{id("▁ab")}));
+  EXPECT_EQ(encode(*tokenizer, "cab"), (std::vector<std::uint32_t>{id("▁"), id("c"), id("ab")}));
+  EXPECT_EQ(encode(*tokenizer, "\xc3\xa9"),
+            (std::vector<std::uint32_t>{id("▁"), id("<0xC3>"), id("<0xA9>")}));
+  // Each piece of text between control tokens has its space.
+  EXPECT_EQ(encode(*tokenizer, "<s>a</s>ab", ControlText::kAsControl),
+            (std::vector<std::uint32_t>{1, id("▁a"), 2, id("▁ab")}));
+  for (const char* text : {"", " ", "a", " a", "  a  b ", "<s>", "\xf0\x9f\x98\x80 c", "<0x41>", "\n\t"}) {
+    const auto tokens = tokenizer->encode(text, ControlText::kAsText);
+    EXPECT_EQ(tokenizer->decode(*tokens, ControlText::kAsText).value(), text);
+    for (const TokenId token : *tokens) EXPECT_FALSE(tokenizer->is_control(token));
+  }
+  EXPECT_EQ(tokenizer->token_bytes(TokenId(id("<0x0A>"))), "\n");
+  EXPECT_EQ(tokenizer->token_bytes(TokenId(id("▁ab"))), " ab");
+}
+
+TEST(Tokenizer, RefusesInput) {
+  const Tokenizer& tokenizer = default_tokenizer();
+  EXPECT_EQ(tokenizer.encode("a\xff", ControlText::kAsText).status().code(), StatusCode::kInvalidArgument);
+  const std::vector<TokenId> beyond = {TokenId(49152)};
+  EXPECT_EQ(tokenizer.decode(beyond, ControlText::kAsText).status().field(), "tokens");
+  EXPECT_EQ(tokenizer.token_bytes(TokenId(49152)), "");
+  EXPECT_FALSE(tokenizer.is_control(TokenId(49152)));
+}
+
+TEST(Tokenizer, RefusesVocabulariesByNamingTheKey) {
+  const auto refusal = [](std::string_view key, GgufValue value) {
+    GgufWriter writer = byte_level_writer({}, {});
+    writer.replace(fmt::format("tokenizer.ggml.{}", key), std::move(value));
+    return tokenizer_from(writer).status();
+  };
+  const Status pre = refusal("pre", std::string("nonesuch"));
+  EXPECT_EQ(pre.field(), "tokenizer.ggml.pre");
+  EXPECT_NE(pre.message().find("nonesuch"), std::string::npos);
+  EXPECT_NE(pre.message().find("smollm"), std::string::npos) << "the known names are listed";
+  const Status model = refusal("model", std::string("bert"));
+  EXPECT_EQ(model.field(), "tokenizer.ggml.model");
+  EXPECT_NE(model.message().find("gpt2"), std::string::npos);
+  EXPECT_EQ(refusal("merges", GgufArray{std::vector<std::string>{"x nonesuchtoken"}}).field(),
+            "tokenizer.ggml.merges[0]");
+  EXPECT_EQ(refusal("merges", GgufArray{std::vector<std::string>{"nospace"}}).field(),
+            "tokenizer.ggml.merges[0]");
+  EXPECT_EQ(refusal("token_type", GgufArray{std::vector<std::int32_t>{1}}).field(),
+            "tokenizer.ggml.token_type");
+  EXPECT_EQ(refusal("bos_token_id", std::uint32_t{1u << 30}).field(), "tokenizer.ggml.bos_token_id");
+  EXPECT_EQ(refusal("tokens", GgufArray{std::vector<std::string>{}}).field(), "tokenizer.ggml.tokens");
+}
+
+// A prompt of 100,000 tokens is encoded once per request: time must grow with length, not its square.
+TEST(Tokenizer, LongTextsTakeLinearTime) {
+  const Tokenizer& tokenizer = default_tokenizer();
+  const auto seconds = [&](const std::string& text) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(tokenizer.encode(text, ControlText::kAsControl).ok());
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  for (const std::string unit :
+       {"The quick brown fox's 42 jumps. ", "a", " ", "\n", "<|im_end|>", "漢", "<|"}) {
+    std::string small;
+    while (small.size() < 40'000) small += unit;
+    std::string large;
+    for (int i = 0; i < 16; ++i) large += small;
+    seconds(small);
+    const double base = seconds(small);
+    EXPECT_LT(seconds(large), 16 * 6 * base + 0.5) << unit;
+  }
+}
+
+}  // namespace
+}  // namespace loci
