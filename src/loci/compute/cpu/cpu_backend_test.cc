@@ -115,7 +115,7 @@ Span make_span(const std::vector<TokenId>& tokens, std::uint32_t begin, std::uin
 
 Bits bits_of(std::span<const float> values) {
   Bits bits(values.size());
-  std::memcpy(bits.data(), values.data(), values.size_bytes());
+  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size_bytes());
   return bits;
 }
 

@@ -66,7 +66,9 @@ static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
     store_low_bytes(bytes, qa);
     store_low_bytes(bytes + 16, qb);
     for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
-    const i32 half_sum = sum_i32(qa), sum = half_sum + sum_i32(qb);
+    i32 half_sum = 0, other_half = 0;
+    sums_i32(qa, qb, half_sum, other_half);
+    const i32 sum = half_sum + other_half;
     float* scales = reinterpret_cast<float*>(tile + 32 * rows);
     scales[row] = scale;
     scales[rows + row] = scale * static_cast<float>(sum);
@@ -76,12 +78,48 @@ static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
   }
 }
 
+// y[i] = fma(x[i], cos, x[partner] * +-sin), vectors of 16 while they last.
 static void rope(float* head, const RopeParams& rope) {
-  const u32 step = rope.adjacent != 0 ? 2 : 1, second = rope.adjacent != 0 ? 1 : rope.pairs;
-  for (u32 i = 0; i < rope.pairs; ++i) {
-    const float x = head[i * step], y = head[i * step + second];
-    head[i * step] = __builtin_fmaf(x, rope.cosine[i], -(y * rope.sine[i]));
-    head[i * step + second] = __builtin_fmaf(x, rope.sine[i], y * rope.cosine[i]);
+  const float* cosine = rope.cosine;
+  const float* sine = rope.sine;
+  const u32 pairs = rope.pairs;
+  u32 i = 0;
+  if (rope.adjacent != 0) {
+    for (; i + 16 <= 2 * pairs; i += 16) {
+      const F32x16 x = load_f32(head + i);
+      store_f32(head + i, fma(x, load_f32(cosine + i), mul(swap_neighbours(x), load_f32(sine + i))));
+    }
+    for (; i < 2 * pairs; i += 2) {
+      const float x = head[i], y = head[i + 1];
+      head[i] = __builtin_fmaf(x, cosine[i], y * sine[i]);
+      head[i + 1] = __builtin_fmaf(y, cosine[i + 1], x * sine[i + 1]);
+    }
+    return;
+  }
+  for (; i + 16 <= pairs; i += 16) {
+    const F32x16 x = load_f32(head + i), y = load_f32(head + pairs + i);
+    store_f32(head + i, fma(x, load_f32(cosine + i), mul(y, load_f32(sine + i))));
+    store_f32(head + pairs + i, fma(y, load_f32(cosine + pairs + i), mul(x, load_f32(sine + pairs + i))));
+  }
+  for (; i < pairs; ++i) {
+    const float x = head[i], y = head[pairs + i];
+    head[i] = __builtin_fmaf(x, cosine[i], y * sine[i]);
+    head[pairs + i] = __builtin_fmaf(y, cosine[pairs + i], x * sine[pairs + i]);
+  }
+}
+
+// The results of a product kernel [rows][16] to where they belong.
+static void place_rows(const float* product, const float* bias, u32 rows, float* out, u32 stride) {
+  for (u32 r = 0; r < rows; ++r) {
+    const F32x16 y = load_f32(product + 16 * r);
+    store_f32(out + static_cast<size_t>(r) * stride, bias == nullptr ? y : add(y, load_f32(bias)));
+  }
+}
+static void add_rows(const float* product, const float* bias, u32 rows, float* out, u32 stride) {
+  for (u32 r = 0; r < rows; ++r) {
+    const F32x16 y = load_f32(product + 16 * r);
+    float* x = out + static_cast<size_t>(r) * stride;
+    store_f32(x, add(load_f32(x), bias == nullptr ? y : add(y, load_f32(bias))));
   }
 }
 

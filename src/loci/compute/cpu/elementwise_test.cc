@@ -136,11 +136,13 @@ TEST(ElementwiseTest, RopeTurnsPairs) {
   for (const std::uint32_t adjacent : {0u, 1u}) {
     for (const std::uint32_t pairs : {1u, 4u, 20u, 32u, 128u}) {
       const std::vector<float> head = normal_values(random, 2 * pairs + 8);
-      std::vector<float> cosine(pairs), sine(pairs);
+      std::vector<float> cosine(2 * pairs), sine(2 * pairs);
       for (std::uint32_t i = 0; i < pairs; ++i) {
         const double angle = 100 * random.unit();
-        cosine[i] = static_cast<float>(std::cos(angle));
-        sine[i] = static_cast<float>(std::sin(angle));
+        const std::uint32_t a = adjacent ? 2 * i : i, b = adjacent ? 2 * i + 1 : i + pairs;
+        cosine[a] = cosine[b] = static_cast<float>(std::cos(angle));
+        sine[b] = static_cast<float>(std::sin(angle));
+        sine[a] = -sine[b];
       }
       const std::vector<float> turned =
           on_all_sets<float>(head.size(), [&](const KernelTable& k, float* out) {
@@ -149,7 +151,7 @@ TEST(ElementwiseTest, RopeTurnsPairs) {
           });
       for (std::uint32_t i = 0; i < pairs; ++i) {
         const std::uint32_t a = adjacent ? 2 * i : i, b = adjacent ? 2 * i + 1 : i + pairs;
-        const double c = cosine[i], s = sine[i];
+        const double c = cosine[b], s = sine[b];
         ASSERT_NEAR(turned[a], head[a] * c - head[b] * s, 1e-6);
         ASSERT_NEAR(turned[b], head[a] * s + head[b] * c, 1e-6);
       }

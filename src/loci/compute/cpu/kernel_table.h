@@ -56,9 +56,10 @@ struct AttentionPartial {
   float* out = nullptr;               // [rows][kAttentionStride]
 };
 
+// Of a token's position. Element i of the head turns with its partner p(i): i +- 1 or i +- pairs.
 struct RopeParams {
-  const float* cosine = nullptr;  // [pairs], of the token's position
-  const float* sine = nullptr;
+  const float* cosine = nullptr;  // [2 * pairs], of each element
+  const float* sine = nullptr;    // [2 * pairs], negated for the first of a pair
   uint32_t pairs = 0;
   uint32_t adjacent = 0;  // 1: pairs (0,1), (2,3)...; 0: (0, pairs), (1, pairs + 1)...
 };
@@ -75,7 +76,11 @@ struct KernelTable {
   void (*quantize)(const float* x, uint32_t blocks, uint8_t* tile, uint32_t rows, uint32_t row);
   // out = silu(gate) * up; count is a multiple of 16.
   void (*swiglu)(const float* gate, const float* up, uint32_t count, float* out);
-  // Rotates one head in place.
+  // A product's [rows][16], and the bias of its 16 outputs if there is one, written or added to rows
+  // that lie `stride` floats apart.
+  void (*place_rows)(const float* product, const float* bias, uint32_t rows, float* out, uint32_t stride);
+  void (*add_rows)(const float* product, const float* bias, uint32_t rows, float* out, uint32_t stride);
+  // Rotates one head in place: y[i] = fma(x[i], cosine[i], x[p(i)] * sine[i]).
   void (*rope)(float* head, const RopeParams& rope);
   void (*scale)(const float* x, uint32_t count, float factor, float* out);
   // One token of one head; the sources are readable to a multiple of 16. key: [head_dim] with a stride

@@ -50,6 +50,8 @@ static KernelTable make_table() {
   table.quantize = quantize;
   table.swiglu = swiglu;
   table.rope = rope;
+  table.place_rows = place_rows;
+  table.add_rows = add_rows;
   table.scale = scale;
   table.store_key = store_key;
   table.store_value = store_value;

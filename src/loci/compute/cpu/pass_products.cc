@@ -20,21 +20,16 @@ std::uint32_t units_of(std::uint32_t heads, std::uint32_t head_dim) {
 }  // namespace
 
 void PassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
-                          const Activations& input, std::uint32_t tile, float* outputs,
+                          const Activations& input, std::uint32_t tile, PlaceRows place, float* outputs,
                           std::uint32_t stride) const {
   const std::uint32_t rows = input.layout().size(tile);
   const ProductKernel kernel = kernels_.product[static_cast<std::size_t>(matrix.type)][rows - 1];
   const std::uint8_t* activations = matrix.quantized() ? input.quantized_tile(tile) : input.float_tile(tile);
   alignas(64) float product[kMaxTileRows * kLanes];
-  for (std::uint32_t group = 0; group < count; ++group) {
-    kernel(matrix.group(first + group), activations, matrix.steps, product);
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      float* out = outputs + row * stride + group * kLanes;
-      std::memcpy(out, product + row * kLanes, kLanes * sizeof(float));
-      if (matrix.bias == nullptr) continue;
-      for (std::uint32_t lane = 0; lane < kLanes; ++lane)
-        out[lane] += matrix.bias[(first + group) * kLanes + lane];
-    }
+  for (std::uint32_t group = first; group < first + count; ++group) {
+    kernel(matrix.group(group), activations, matrix.steps, product);
+    place(product, matrix.bias == nullptr ? nullptr : matrix.bias + group * kLanes, rows,
+          outputs + (group - first) * kLanes, stride);
   }
 }
 
@@ -72,7 +67,7 @@ void PassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, s
       std::max<std::size_t>(state.outputs.size(), std::size_t{kMaxTileRows} * count * kLanes));
   const TileLayout& layout = input.layout();
   for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
-    multiply(matrix, first, count, input, tile, state.outputs.data(), count * kLanes);
+    multiply(matrix, first, count, input, tile, kernels_.place_rows, state.outputs.data(), count * kLanes);
     for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
       place_heads(state.outputs.data() + row * count * kLanes, layout.begin(tile) + row, first_head, heads,
                   layer, kind);
@@ -108,8 +103,8 @@ void PassRunner::feed_forward(std::uint32_t thread, const CpuLayer& layer, const
       const std::uint32_t outputs = std::min(kQuantBlock, spec_.ffn - unit * kQuantBlock);
       const TileLayout& layout = input.layout();
       for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
-        multiply(layer.ffn_gate, first, count, input, tile, gate, kQuantBlock);
-        multiply(layer.ffn_up, first, count, input, tile, up, kQuantBlock);
+        multiply(layer.ffn_gate, first, count, input, tile, kernels_.place_rows, gate, kQuantBlock);
+        multiply(layer.ffn_up, first, count, input, tile, kernels_.place_rows, up, kQuantBlock);
         for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
           kernels_.swiglu(gate + row * kQuantBlock, up + row * kQuantBlock, count * kLanes, values);
           down_input_.set_block(kernels_, tile, row, unit, values, outputs);
@@ -121,17 +116,12 @@ void PassRunner::feed_forward(std::uint32_t thread, const CpuLayer& layer, const
 
 void PassRunner::add_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input) {
   const TileLayout& layout = input.layout();
-  alignas(64) float outputs[kMaxTileRows * kLanes];
   WorkRange range;
   while (pool_.claim(thread, matrix.groups, range)) {
     for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
-      for (std::uint32_t group = range.begin; group < range.end; ++group) {
-        multiply(matrix, group, 1, input, tile, outputs, kLanes);
-        for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
-          float* x = x_.as<float>() + std::size_t{layout.begin(tile) + row} * hidden_stride_ + group * kLanes;
-          for (std::uint32_t lane = 0; lane < kLanes; ++lane) x[lane] += outputs[row * kLanes + lane];
-        }
-      }
+      float* x = x_.as<float>() + std::size_t{layout.begin(tile)} * hidden_stride_ + range.begin * kLanes;
+      multiply(matrix, range.begin, range.end - range.begin, input, tile, kernels_.add_rows, x,
+               hidden_stride_);
     }
   }
 }
@@ -147,7 +137,7 @@ void PassRunner::run_output(std::uint32_t thread) {
   while (pool_.claim(thread, matrix.groups, range)) {
     for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
       for (std::uint32_t group = range.begin; group < range.end; ++group) {
-        multiply(matrix, group, 1, input, tile, outputs, kLanes);
+        multiply(matrix, group, 1, input, tile, kernels_.place_rows, outputs, kLanes);
         const std::uint32_t lanes = std::min(kLanes, matrix.rows - group * kLanes);
         for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
           std::memcpy(

@@ -66,9 +66,11 @@ class PassRunner {
                    std::uint32_t layer, int kind);
   void feed_forward(std::uint32_t thread, const CpuLayer& layer, const Activations& input);
   void add_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input);
-  // Products of one tile with groups [first, first + count): [tile rows][count * 16], biases added.
+  // Products of one tile with groups [first, first + count), biases added, placed from `outputs` on.
+  using PlaceRows = decltype(KernelTable::place_rows);
   void multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
-                const Activations& input, std::uint32_t tile, float* outputs, std::uint32_t stride) const;
+                const Activations& input, std::uint32_t tile, PlaceRows place, float* outputs,
+                std::uint32_t stride) const;
   void await_blocks(std::uint32_t layer);
   void mark_whole_blocks();
 

@@ -21,7 +21,7 @@ class RopeTable {
  private:
   RopeSpec spec_;
   std::uint32_t positions_ = 0;
-  std::vector<float> values_;  // [position][cosine pairs | sine pairs]
+  std::vector<float> values_;  // [position][cosine of each element | signed sine of each element]
 };
 
 }  // namespace loci::cpu

@@ -13,6 +13,7 @@
 //   add sub mul div fma abs      lane by lane; fma is fused
 //   max(x, y), min(x, y)         x > y ? x : y (and <), as the processor's instruction
 //   first_lanes(x, n, y)         lanes below n of x, the others of y
+//   swap_neighbours(x)           lanes 0 and 1, 2 and 3, ... exchanged
 //   sum_f32, max_f32             lanes (i, i + 8), then (i, i + 4), (i, i + 2), (0, 1)
 //   add_nibbles/add_sixes/add_signed  exact sums of four products a lane: packed weight bytes (unsigned
 //                                to 15; to 63; value + 128) times four signed bytes that all lanes share

@@ -46,6 +46,9 @@ LOCI_LANES F32x16 abs(F32x16 x) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
 }
+LOCI_LANES F32x16 swap_neighbours(F32x16 x) {
+  return {_mm256_permute_ps(x.a, 0xb1), _mm256_permute_ps(x.b, 0xb1)};
+}
 LOCI_LANES F32x16 first_lanes(F32x16 x, int count, F32x16 other) {
   const __m256i limit = _mm256_set1_epi32(count);
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -78,11 +81,12 @@ LOCI_LANES void store_low_bytes(u8* p, I32x16 x) {
   const __m128i high = _mm_unpacklo_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(low, high));
 }
-LOCI_LANES i32 sum_i32(I32x16 x) {
-  const __m256i b = _mm256_add_epi32(x.a, x.b);
-  const __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
-  const __m128i d = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(d, _mm_shuffle_epi32(d, 0xb1)));
+LOCI_LANES void sums_i32(I32x16 x, I32x16 y, i32& sum_x, i32& sum_y) {
+  const __m256i pairs = _mm256_hadd_epi32(_mm256_add_epi32(x.a, x.b), _mm256_add_epi32(y.a, y.b));
+  const __m256i fours = _mm256_hadd_epi32(pairs, pairs);
+  const __m128i both = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  sum_x = _mm_extract_epi32(both, 0);
+  sum_y = _mm_extract_epi32(both, 1);
 }
 LOCI_LANES float sum_f32(F32x16 x) {
   const __m256 b = _mm256_add_ps(x.a, x.b);

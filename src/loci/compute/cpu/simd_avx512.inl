@@ -34,6 +34,7 @@ LOCI_LANES F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return _mm512_fmadd_ps(a, 
 LOCI_LANES F32x16 max(F32x16 a, F32x16 b) { return _mm512_max_ps(a, b); }
 LOCI_LANES F32x16 min(F32x16 a, F32x16 b) { return _mm512_min_ps(a, b); }
 LOCI_LANES F32x16 abs(F32x16 a) { return _mm512_abs_ps(a); }
+LOCI_LANES F32x16 swap_neighbours(F32x16 a) { return _mm512_permute_ps(a, 0xb1); }
 LOCI_LANES F32x16 first_lanes(F32x16 a, int count, F32x16 other) {
   return _mm512_mask_blend_ps(static_cast<__mmask16>((1u << count) - 1), other, a);
 }
@@ -52,7 +53,15 @@ LOCI_LANES I32x16 load_i8(const u8* p) {
 LOCI_LANES void store_low_bytes(u8* p, I32x16 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
 }
-LOCI_LANES i32 sum_i32(I32x16 a) { return _mm512_reduce_add_epi32(a); }
+LOCI_LANES void sums_i32(I32x16 a, I32x16 b, i32& sum_a, i32& sum_b) {
+  const __m256i fold_a = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+  const __m256i fold_b = _mm256_add_epi32(_mm512_castsi512_si256(b), _mm512_extracti64x4_epi64(b, 1));
+  const __m256i pairs = _mm256_hadd_epi32(fold_a, fold_b);
+  const __m256i fours = _mm256_hadd_epi32(pairs, pairs);
+  const __m128i both = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  sum_a = _mm_extract_epi32(both, 0);
+  sum_b = _mm_extract_epi32(both, 1);
+}
 LOCI_LANES float sum_f32(F32x16 a) {
   const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
   const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));

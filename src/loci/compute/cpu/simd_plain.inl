@@ -115,6 +115,11 @@ LOCI_LANES F32x16 abs(F32x16 x) {
   LOCI_EACH_LANE x.v[i] = float_of(bits_of_float(x.v[i]) & 0x7fffffff);
   return x;
 }
+LOCI_LANES F32x16 swap_neighbours(const F32x16& x) {
+  F32x16 r;
+  LOCI_EACH_LANE r.v[i] = x.v[i ^ 1];
+  return r;
+}
 LOCI_LANES F32x16 first_lanes(F32x16 x, int count, const F32x16& other) {
   LOCI_EACH_LANE x.v[i] = i < count ? x.v[i] : other.v[i];
   return x;
@@ -162,10 +167,12 @@ LOCI_LANES I32x16 load_i8(const u8* p) {
   return r;
 }
 LOCI_LANES void store_low_bytes(u8* p, const I32x16& x) { LOCI_EACH_LANE p[i] = static_cast<u8>(x.v[i]); }
-LOCI_LANES i32 sum_i32(const I32x16& x) {
-  i32 sum = 0;
-  LOCI_EACH_LANE sum += x.v[i];
-  return sum;
+LOCI_LANES void sums_i32(const I32x16& x, const I32x16& y, i32& sum_x, i32& sum_y) {
+  sum_x = sum_y = 0;
+  LOCI_EACH_LANE {
+    sum_x += x.v[i];
+    sum_y += y.v[i];
+  }
 }
 LOCI_LANES float sum_f32(F32x16 x) {
   for (int half = 8; half > 0; half /= 2) {
