@@ -59,9 +59,8 @@ int loci_text_tokenizer_encode(const loci_text_tokenizer* tokenizer, loci_text_v
 
 /* bos and eos: the texts that the template sees as bos_token and eos_token; {NULL, 0} for none. The
  * tokenizer may be destroyed before the template. */
-int loci_text_template_create(loci_text_view source, const loci_text_tokenizer* tokenizer,
-                              loci_text_view bos, loci_text_view eos, loci_text_template** out,
-                              loci_text_bytes* error);
+int loci_text_template_create(loci_text_view source, const loci_text_tokenizer* tokenizer, loci_text_view bos,
+                              loci_text_view eos, loci_text_template** out, loci_text_bytes* error);
 void loci_text_template_destroy(loci_text_template* chat_template);
 
 /* context: one JSON object. Bounded in instructions, in bytes built and in output. */

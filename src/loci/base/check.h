@@ -12,8 +12,8 @@ namespace loci {
 
 }  // namespace loci
 
-#define LOCI_CHECK(condition, message)                          \
-  do {                                                          \
-    if (!(condition)) [[unlikely]]                              \
-      ::loci::check_failed(#condition, message);                \
+#define LOCI_CHECK(condition, message)           \
+  do {                                           \
+    if (!(condition)) [[unlikely]]               \
+      ::loci::check_failed(#condition, message); \
   } while (false)

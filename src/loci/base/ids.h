@@ -17,10 +17,11 @@ struct StrongId {
   friend constexpr auto operator<=>(StrongId, StrongId) = default;
 };
 
-using TokenId = StrongId<struct TokenTag, std::uint32_t>;          // index into the vocabulary
-using SlotId = StrongId<struct SlotTag, std::uint32_t>;            // a block's place in one tier's pool
-using RequestId = StrongId<struct RequestTag, std::uint64_t>;      // unique in a process
-using OperationId = StrongId<struct OperationTag, std::uint64_t>;  // a pass, move or save; unique in a process
+using TokenId = StrongId<struct TokenTag, std::uint32_t>;      // index into the vocabulary
+using SlotId = StrongId<struct SlotTag, std::uint32_t>;        // a block's place in one tier's pool
+using RequestId = StrongId<struct RequestTag, std::uint64_t>;  // unique in a process
+using OperationId =
+    StrongId<struct OperationTag, std::uint64_t>;  // a pass, move or save; unique in a process
 
 }  // namespace loci
 

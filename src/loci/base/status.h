@@ -14,15 +14,15 @@ namespace loci {
 
 enum class StatusCode {
   kOk,
-  kInvalidArgument,    // the caller's input is wrong; the message names the field and the limit
+  kInvalidArgument,  // the caller's input is wrong; the message names the field and the limit
   kNotFound,
   kResourceExhausted,  // a bound was reached; try again later
   kUnavailable,        // stopping, or not yet ready
   kDeadlineExceeded,
   kCancelled,
-  kDataLoss,           // stored bytes are damaged
+  kDataLoss,  // stored bytes are damaged
   kUnimplemented,
-  kInternal,           // a fault of this program or its machine
+  kInternal,  // a fault of this program or its machine
 };
 
 std::string_view status_code_name(StatusCode code);
@@ -105,8 +105,8 @@ class [[nodiscard]] Result {
 #define LOCI_CONCAT(a, b) LOCI_CONCAT_INNER(a, b)
 
 // Returns the error of `expression` (a Status) from the enclosing function, if it is one.
-#define LOCI_RETURN_IF_ERROR(expression)                       \
-  do {                                                         \
+#define LOCI_RETURN_IF_ERROR(expression)                                                     \
+  do {                                                                                       \
     if (::loci::Status loci_status_ = (expression); !loci_status_.ok()) return loci_status_; \
   } while (false)
 

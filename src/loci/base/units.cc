@@ -36,9 +36,19 @@ bool split_number(std::string_view text, Scaled& out) {
 }  // namespace
 
 Result<std::uint64_t> parse_bytes(std::string_view text, std::string_view field) {
-  static constexpr std::array<std::pair<std::string_view, int>, 13> kUnits{
-      {{"", 0}, {"b", 0}, {"k", 10}, {"kb", 10}, {"kib", 10}, {"m", 20}, {"mb", 20},
-       {"mib", 20}, {"g", 30}, {"gb", 30}, {"gib", 30}, {"t", 40}, {"tib", 40}}};
+  static constexpr std::array<std::pair<std::string_view, int>, 13> kUnits{{{"", 0},
+                                                                            {"b", 0},
+                                                                            {"k", 10},
+                                                                            {"kb", 10},
+                                                                            {"kib", 10},
+                                                                            {"m", 20},
+                                                                            {"mb", 20},
+                                                                            {"mib", 20},
+                                                                            {"g", 30},
+                                                                            {"gb", 30},
+                                                                            {"gib", 30},
+                                                                            {"t", 40},
+                                                                            {"tib", 40}}};
   Scaled scaled;
   if (split_number(text, scaled)) {
     for (const auto& [name, shift] : kUnits) {
@@ -65,9 +75,15 @@ std::string format_bytes(std::uint64_t bytes) {
 }
 
 Result<std::int64_t> parse_duration(std::string_view text, std::string_view field) {
-  static constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{
-      {{"", 1e9}, {"s", 1e9}, {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"m", 60e9}, {"min", 60e9},
-       {"h", 3600e9}, {"d", 86400e9}}};
+  static constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{{{"", 1e9},
+                                                                              {"s", 1e9},
+                                                                              {"ns", 1},
+                                                                              {"us", 1e3},
+                                                                              {"ms", 1e6},
+                                                                              {"m", 60e9},
+                                                                              {"min", 60e9},
+                                                                              {"h", 3600e9},
+                                                                              {"d", 86400e9}}};
   Scaled scaled;
   if (split_number(text, scaled)) {
     for (const auto& [name, factor] : kUnits) {
@@ -77,7 +93,8 @@ Result<std::int64_t> parse_duration(std::string_view text, std::string_view fiel
     }
   }
   return invalid_argument(
-      fmt::format("expected a time such as 250ms, 30s, 10m, 2h or 30d, found \"{}\"", text), std::string(field));
+      fmt::format("expected a time such as 250ms, 30s, 10m, 2h or 30d, found \"{}\"", text),
+      std::string(field));
 }
 
 std::string format_duration(std::int64_t nanoseconds) {

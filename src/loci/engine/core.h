@@ -22,16 +22,16 @@
 namespace loci {
 
 struct CoreConfig {
-  std::uint32_t block_count = 0;         // slots of the device pool
+  std::uint32_t block_count = 0;  // slots of the device pool
   std::uint32_t layers = 0;
-  std::uint32_t context_tokens = 0;      // the most that one sequence may hold
-  std::uint32_t max_batch_tokens = 512;  // budget of a pass
-  std::uint32_t max_running = 64;        // requests in a batch
-  std::uint32_t max_queued = 256;        // requests that wait; beyond: Rejected
+  std::uint32_t context_tokens = 0;           // the most that one sequence may hold
+  std::uint32_t max_batch_tokens = 512;       // budget of a pass
+  std::uint32_t max_running = 64;             // requests in a batch
+  std::uint32_t max_queued = 256;             // requests that wait; beyond: Rejected
   std::uint32_t decode_reserve_percent = 10;  // of the blocks, free of admission
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
-  std::string eviction = "lru";          // lru, fifo, random
+  std::string eviction = "lru";                 // lru, fifo, random
   std::uint64_t seed = 0;
 };
 
@@ -39,13 +39,13 @@ struct CoreStats {
   std::uint32_t running = 0;
   std::uint32_t queued = 0;
   std::uint32_t blocks_total = 0;
-  std::uint32_t blocks_free = 0;         // hold nothing
-  std::uint32_t blocks_pinned = 0;       // needed by running requests
-  std::uint64_t tokens_cached_total = 0; // prompt tokens whose state was reused, ever
+  std::uint32_t blocks_free = 0;          // hold nothing
+  std::uint32_t blocks_pinned = 0;        // needed by running requests
+  std::uint64_t tokens_cached_total = 0;  // prompt tokens whose state was reused, ever
   std::uint64_t tokens_prompt_total = 0;
   std::uint64_t tokens_generated_total = 0;
   std::uint64_t tokens_computed_total = 0;  // rows of all passes
-  std::uint64_t evictions_total = 0;     // blocks
+  std::uint64_t evictions_total = 0;        // blocks
   std::uint64_t suspensions_total = 0;
   std::uint64_t rejections_total = 0;
   std::uint64_t passes_total = 0;

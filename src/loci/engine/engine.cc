@@ -300,8 +300,8 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineOptions& options, Back
   if (!options.event_log_path.empty()) {
     LOCI_ASSIGN_OR_RETURN(log, EventLogWriter::create(options.event_log_path, options.core));
   }
-  return std::unique_ptr<Engine>(new Engine(
-      std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock)));
+  return std::unique_ptr<Engine>(
+      new Engine(std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock)));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}

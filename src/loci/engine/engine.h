@@ -26,8 +26,8 @@ struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   std::uint32_t max_new_tokens = 0;
-  std::vector<TokenId> stop_tokens;     // the model's end tokens and the client's; empty: ignore_eos
-  std::optional<Nanos> time_limit;      // from now
+  std::vector<TokenId> stop_tokens;  // the model's end tokens and the client's; empty: ignore_eos
+  std::optional<Nanos> time_limit;   // from now
 };
 
 // What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.
@@ -36,8 +36,8 @@ struct GenerationStarted {
 };
 using GeneratedToken = Sampled;
 struct GenerationEnded {
-  Status status;                        // not ok: the request was refused; see Rejected
-  Nanos retry_after = 0;                // where status is kResourceExhausted
+  Status status;          // not ok: the request was refused; see Rejected
+  Nanos retry_after = 0;  // where status is kResourceExhausted
   FinishReason reason = FinishReason::kStop;
   Usage usage;
 };
@@ -49,7 +49,7 @@ using GenerationListener = std::function<void(const GenerationEvent&)>;
 
 struct EngineOptions {
   CoreConfig core;
-  std::string event_log_path;           // empty: none
+  std::string event_log_path;  // empty: none
 };
 
 // Thread-safe.

@@ -166,7 +166,8 @@ struct World {
 std::vector<TokenId> some_prompt(std::uint64_t seed, std::size_t length) {
   Random random(seed);
   std::vector<TokenId> prompt;
-  while (prompt.size() < length) prompt.push_back(TokenId(static_cast<std::uint32_t>(random.below(kVocabulary))));
+  while (prompt.size() < length)
+    prompt.push_back(TokenId(static_cast<std::uint32_t>(random.below(kVocabulary))));
   return prompt;
 }
 

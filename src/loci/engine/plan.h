@@ -25,12 +25,12 @@ inline constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 // --- events ---
 
 struct Arrival {
-  RequestId request;                    // never seen before
+  RequestId request;  // never seen before
   SharingGroup group;
-  std::vector<TokenId> prompt;          // at least one token
-  std::uint32_t max_new_tokens = 0;     // at least one
-  std::uint32_t min_new_tokens = 0;     // stop tokens don't end the request before
-  std::vector<TokenId> stop_tokens;     // end the request when sampled; empty: `ignore_eos`
+  std::vector<TokenId> prompt;       // at least one token
+  std::uint32_t max_new_tokens = 0;  // at least one
+  std::uint32_t min_new_tokens = 0;  // stop tokens don't end the request before
+  std::vector<TokenId> stop_tokens;  // end the request when sampled; empty: `ignore_eos`
   Nanos deadline = kNever;
 };
 
@@ -41,13 +41,13 @@ struct Cancel {
 };
 
 struct SpanOutcome {
-  bool ok = true;                       // false: poisoned; the span is planned again
-  std::optional<TokenId> sample;        // present where the plan asked for one and ok
+  bool ok = true;                 // false: poisoned; the span is planned again
+  std::optional<TokenId> sample;  // present where the plan asked for one and ok
 };
 
 struct PassDone {
   OperationId pass;
-  std::vector<SpanOutcome> spans;       // as many as the pass has spans
+  std::vector<SpanOutcome> spans;  // as many as the pass has spans
 };
 
 // Time alone: a deadline may have come.
@@ -63,10 +63,10 @@ using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain>;
 // --- plans ---
 
 enum class FinishReason : std::uint8_t {
-  kStop,       // a stop token was sampled
-  kLength,     // max_new_tokens, or the context is full
+  kStop,    // a stop token was sampled
+  kLength,  // max_new_tokens, or the context is full
   kCancelled,
-  kDeadline,   // the request's deadline, or the drain's
+  kDeadline,  // the request's deadline, or the drain's
 };
 
 struct Usage {
@@ -107,16 +107,16 @@ using Output = std::variant<Started, TokenSampled, Finished, Rejected>;
 // What the executor must know of each span of the pass, beside what the backend is told.
 struct SpanPlan {
   RequestId request;
-  bool sample = false;                  // sample from the span's last logits
+  bool sample = false;  // sample from the span's last logits
 };
 
 struct Plan {
   // To be run now. At most one pass is in flight; its PassDone must follow.
   std::optional<Pass> pass;
-  std::vector<SpanPlan> spans;          // parallel to pass->spans
-  std::vector<Output> outputs;          // in order
-  Nanos wake_at = kNever;               // a Tick is wanted then; replaces the last plan's
-  bool drained = false;                 // draining, and nothing is left
+  std::vector<SpanPlan> spans;  // parallel to pass->spans
+  std::vector<Output> outputs;  // in order
+  Nanos wake_at = kNever;       // a Tick is wanted then; replaces the last plan's
+  bool drained = false;         // draining, and nothing is left
 };
 
 }  // namespace loci

@@ -47,7 +47,8 @@ double sum_blocked(std::span<const float> values) {
       for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += values[i + lane];
     }
     for (; i < end; ++i) lanes[0] += values[i];
-    total += ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+    total +=
+        ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
   return total;
 }
@@ -103,7 +104,8 @@ Status validate_sampling(const SamplingParams& p, std::uint32_t vocabulary) {
   for (const auto& [token, bias] : p.logit_bias) {
     if (token.value >= vocabulary) {
       return invalid_argument(
-          fmt::format("token {} is outside the vocabulary of {} tokens", token.value, vocabulary), "logit_bias");
+          fmt::format("token {} is outside the vocabulary of {} tokens", token.value, vocabulary),
+          "logit_bias");
     }
     if (!(std::fabs(bias) <= 100.0f)) return out_of_range("logit_bias", bias, "between -100 and 100");
   }
@@ -136,8 +138,7 @@ void Sampler::adjust(std::span<float> logits) const {
   }
   if (params_.frequency_penalty != 0.0f || params_.presence_penalty != 0.0f) {
     for (const auto& [token, count] : output_counts_) {
-      logits[token.value] -=
-          params_.frequency_penalty * static_cast<float>(count) + params_.presence_penalty;
+      logits[token.value] -= params_.frequency_penalty * static_cast<float>(count) + params_.presence_penalty;
     }
   }
 }
@@ -184,8 +185,8 @@ TokenId Sampler::draw_from_some(double uniform) {
   float floor = 0.0f;
   if (params_.top_k == 0) {
     const double total = sum_blocked(weights_);
-    const double unreachable = (1.0 - static_cast<double>(params_.top_p)) * total /
-                               static_cast<double>(weights_.size());
+    const double unreachable =
+        (1.0 - static_cast<double>(params_.top_p)) * total / static_cast<double>(weights_.size());
     floor = std::max(static_cast<float>(unreachable * 0.999), params_.min_p);
   }
   order_.clear();

@@ -17,17 +17,17 @@
 namespace loci {
 
 struct SamplingParams {
-  float temperature = 1.0f;         // >= 0; 0: greedy
-  std::uint32_t top_k = 0;          // 0: all
-  float top_p = 1.0f;               // (0, 1]
-  float min_p = 0.0f;               // [0, 1]
-  float repetition_penalty = 1.0f;  // > 0; over prompt and output, as in vLLM
-  float frequency_penalty = 0.0f;   // [-2, 2]; over the output
-  float presence_penalty = 0.0f;    // [-2, 2]; over the output
+  float temperature = 1.0f;                           // >= 0; 0: greedy
+  std::uint32_t top_k = 0;                            // 0: all
+  float top_p = 1.0f;                                 // (0, 1]
+  float min_p = 0.0f;                                 // [0, 1]
+  float repetition_penalty = 1.0f;                    // > 0; over prompt and output, as in vLLM
+  float frequency_penalty = 0.0f;                     // [-2, 2]; over the output
+  float presence_penalty = 0.0f;                      // [-2, 2]; over the output
   std::vector<std::pair<TokenId, float>> logit_bias;  // [-100, 100]
   std::uint64_t seed = 0;
-  std::uint32_t min_tokens = 0;     // stop tokens are not sampled before
-  std::uint32_t top_logprobs = 0;   // alternatives to report for each token, at most 20
+  std::uint32_t min_tokens = 0;    // stop tokens are not sampled before
+  std::uint32_t top_logprobs = 0;  // alternatives to report for each token, at most 20
   bool logprobs = false;
 };
 
@@ -36,13 +36,13 @@ Status validate_sampling(const SamplingParams& params, std::uint32_t vocabulary)
 
 struct TokenLogprob {
   TokenId token;
-  float logprob = 0;                // natural, of the model's own distribution (before any parameter)
+  float logprob = 0;  // natural, of the model's own distribution (before any parameter)
 };
 
 struct Sampled {
   TokenId token;
-  TokenLogprob chosen;              // where logprobs were asked for
-  std::vector<TokenLogprob> top;    // best first
+  TokenLogprob chosen;            // where logprobs were asked for
+  std::vector<TokenLogprob> top;  // best first
 };
 
 // One request's sampling state. Thread-compatible.
@@ -66,9 +66,9 @@ class Sampler {
   std::vector<TokenId> stop_tokens_;
   std::vector<std::pair<TokenId, std::uint32_t>> output_counts_;  // sorted by token
   std::vector<TokenId> prompt_tokens_;                            // sorted, distinct
-  std::vector<float> scratch_;         // [vocabulary]: the logits after adjust()
-  std::vector<float> weights_;         // [vocabulary]: unnormalised probabilities, the greatest is 1
-  std::vector<std::uint32_t> order_;   // candidates
+  std::vector<float> scratch_;                                    // [vocabulary]: the logits after adjust()
+  std::vector<float> weights_;        // [vocabulary]: unnormalised probabilities, the greatest is 1
+  std::vector<std::uint32_t> order_;  // candidates
   std::uint64_t draws_ = 0;
 };
 

@@ -35,9 +35,8 @@ std::vector<double> reference(std::span<const float> logits, const SamplingParam
   for (std::uint32_t i = 0; i < logits.size(); ++i) {
     entries.push_back({i, std::exp((double{logits[i]} - greatest) / double{p.temperature})});
   }
-  std::sort(entries.begin(), entries.end(), [](auto& a, auto& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
-  });
+  std::sort(entries.begin(), entries.end(),
+            [](auto& a, auto& b) { return a.weight != b.weight ? a.weight > b.weight : a.token < b.token; });
   if (p.top_k > 0 && p.top_k < entries.size()) entries.resize(p.top_k);
   double mass = 0, kept = 0;
   for (const Entry& e : entries) mass += e.weight;
@@ -143,8 +142,8 @@ TEST(Sampler, BiasAndPenaltiesMoveLogits) {
 
 TEST(Sampler, ReportsTheModelsOwnLogprobs) {
   const auto logits = some_logits(4);
-  Sampler sampler = make({.temperature = 0.0f, .logit_bias = {{TokenId(0), 100.0f}}, .top_logprobs = 3,
-                          .logprobs = true});
+  Sampler sampler =
+      make({.temperature = 0.0f, .logit_bias = {{TokenId(0), 100.0f}}, .top_logprobs = 3, .logprobs = true});
   const Sampled sampled = sampler.sample(logits);
   double sum = 0;
   for (const float logit : logits) sum += std::exp(double{logit});

@@ -44,7 +44,8 @@ TEST(ChainKey, DependsOnAllThatMakesStateUnlike) {
   }
   add(other_secret.child(hasher.root("a"), tokens));
   EXPECT_EQ(keys.size(), made);
-  EXPECT_EQ(hasher.child(hasher.root("a"), tokens), ChainKeyHasher(secret, model).child(hasher.root("a"), tokens));
+  EXPECT_EQ(hasher.child(hasher.root("a"), tokens),
+            ChainKeyHasher(secret, model).child(hasher.root("a"), tokens));
 }
 
 // The keys name state on disks and between machines: they are the same everywhere. Expected values are
@@ -53,8 +54,10 @@ TEST(ChainKey, IsBlake2b) {
   const ChainKeyHasher hasher({}, {});
   const ChainKey root = hasher.root("public");
   const ChainKey child = hasher.child(root, block_of(100));
-  EXPECT_EQ(std::vector<int>(root.bytes.begin(), root.bytes.end()), (std::vector<int>{81, 26, 97, 73, 249, 78, 145, 95, 33, 61, 0, 151, 19, 23, 124, 126}));
-  EXPECT_EQ(std::vector<int>(child.bytes.begin(), child.bytes.end()), (std::vector<int>{131, 4, 192, 22, 97, 143, 206, 204, 41, 140, 172, 7, 47, 212, 41, 211}));
+  EXPECT_EQ(std::vector<int>(root.bytes.begin(), root.bytes.end()),
+            (std::vector<int>{81, 26, 97, 73, 249, 78, 145, 95, 33, 61, 0, 151, 19, 23, 124, 126}));
+  EXPECT_EQ(std::vector<int>(child.bytes.begin(), child.bytes.end()),
+            (std::vector<int>{131, 4, 192, 22, 97, 143, 206, 204, 41, 140, 172, 7, 47, 212, 41, 211}));
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ TEST(SlotPool, AgreesWithASet) {
         held.pop_back();
       }
       ASSERT_EQ(pool.free_count() + model.size(), pool.count());
-      for (std::uint32_t s = 0; s < pool.count(); ++s) ASSERT_EQ(pool.taken(SlotId(s)), model.contains(SlotId(s)));
+      for (std::uint32_t s = 0; s < pool.count(); ++s)
+        ASSERT_EQ(pool.taken(SlotId(s)), model.contains(SlotId(s)));
     }
   }
 }

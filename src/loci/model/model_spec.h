@@ -31,15 +31,15 @@ enum class Activation : std::uint8_t { kSilu };
 //   x += down · (activation(gate·m) * (up·m)),          m = rms_norm(x) * ffn_norm
 // Matrices are [outputs, inputs]. Biases are absent where TensorView::present() is false.
 struct LayerSpec {
-  TensorView attention_norm;  // [1, hidden]
-  TensorView query, query_bias;    // [heads * head_dim, hidden]
-  TensorView key, key_bias;        // [kv_heads * head_dim, hidden]
-  TensorView value, value_bias;    // [kv_heads * head_dim, hidden]
+  TensorView attention_norm;                           // [1, hidden]
+  TensorView query, query_bias;                        // [heads * head_dim, hidden]
+  TensorView key, key_bias;                            // [kv_heads * head_dim, hidden]
+  TensorView value, value_bias;                        // [kv_heads * head_dim, hidden]
   TensorView attention_output, attention_output_bias;  // [hidden, heads * head_dim]
-  TensorView ffn_norm;        // [1, hidden]
-  TensorView ffn_gate;        // [ffn, hidden]
-  TensorView ffn_up;          // [ffn, hidden]
-  TensorView ffn_down;        // [hidden, ffn]
+  TensorView ffn_norm;                                 // [1, hidden]
+  TensorView ffn_gate;                                 // [ffn, hidden]
+  TensorView ffn_up;                                   // [ffn, hidden]
+  TensorView ffn_down;                                 // [hidden, ffn]
 };
 
 struct ModelSpec {
@@ -53,13 +53,13 @@ struct ModelSpec {
   std::uint32_t vocabulary = 0;
   std::uint32_t context_length = 0;  // tokens it was trained for
   float norm_epsilon = 0;
-  float attention_scale = 0;         // multiplies q·k
+  float attention_scale = 0;  // multiplies q·k
   Activation activation = Activation::kSilu;
   RopeSpec rope;
-  TensorView embedding;              // [vocabulary, hidden]
+  TensorView embedding;  // [vocabulary, hidden]
   std::vector<LayerSpec> layers;
-  TensorView output_norm;            // [1, hidden]
-  TensorView output;                 // [vocabulary, hidden]; the embedding itself where they are tied
+  TensorView output_norm;  // [1, hidden]
+  TensorView output;       // [vocabulary, hidden]; the embedding itself where they are tied
   // 128 bits over everything above and every tensor's bytes: state of one model is never taken for
   // another's.
   std::array<std::uint8_t, 16> fingerprint{};

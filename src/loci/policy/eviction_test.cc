@@ -22,9 +22,12 @@ std::vector<std::uint32_t> drain(EvictionOrder& order, const std::map<BlockId, E
 
 TEST(Eviction, OrdersByTheirTimesThenTheDeepestFirst) {
   const std::map<BlockId, EvictionFacts> facts = {
-      {BlockId(0), {.last_used = 30, .born = 1, .depth = 1}}, {BlockId(1), {.last_used = 20, .born = 2, .depth = 1}},
-      {BlockId(2), {.last_used = 20, .born = 2, .depth = 3}}, {BlockId(3), {.last_used = 20, .born = 2, .depth = 2}},
-      {BlockId(4), {.last_used = 10, .born = 9, .depth = 7}}, {BlockId(5), {.last_used = 20, .born = 2, .depth = 2}},
+      {BlockId(0), {.last_used = 30, .born = 1, .depth = 1}},
+      {BlockId(1), {.last_used = 20, .born = 2, .depth = 1}},
+      {BlockId(2), {.last_used = 20, .born = 2, .depth = 3}},
+      {BlockId(3), {.last_used = 20, .born = 2, .depth = 2}},
+      {BlockId(4), {.last_used = 10, .born = 9, .depth = 7}},
+      {BlockId(5), {.last_used = 20, .born = 2, .depth = 2}},
   };
   const auto order_of = [&](const char* name) {
     const auto order = make_eviction_order(name, 0).value();
