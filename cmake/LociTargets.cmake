@@ -51,6 +51,7 @@ function(loci_test name)
   endif()
 endfunction()
 
+add_custom_target(all_fuzzers)
 # loci_fuzzer(NAME SOURCES ... DEPENDS ...): a libFuzzer program.
 function(loci_fuzzer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
@@ -61,6 +62,7 @@ function(loci_fuzzer name)
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_libraries(${name} PRIVATE loci_options ${ARG_DEPENDS})
+  add_dependencies(all_fuzzers ${name})
 endfunction()
 
 # loci_benchmark(NAME SOURCES ... DEPENDS ...): a Google Benchmark program.
