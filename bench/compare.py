@@ -41,9 +41,9 @@ def parse_arguments():
     parser.add_argument("--cpu", choices=("auto", "avx512", "avx2"), default="auto",
                         help="the instruction set of both programs")
     parser.add_argument("--peer-only", action="store_true", help="measure llama.cpp alone")
-    parser.add_argument("--loci", type=pathlib.Path, default=ROOT / "build" / "bench" / "loci")
-    parser.add_argument("--compute", type=pathlib.Path, default=ROOT / "build" / "bench" / "bench_compute")
-    parser.add_argument("--rates", type=pathlib.Path, default=ROOT / "build" / "bench" / "machine_rates")
+    parser.add_argument("--loci", type=pathlib.Path, default=ROOT / "build" / "release" / "loci")
+    parser.add_argument("--compute", type=pathlib.Path, default=ROOT / "build" / "release" / "bench_compute")
+    parser.add_argument("--rates", type=pathlib.Path, default=ROOT / "build" / "release" / "machine_rates")
     parser.add_argument("--no-document", action="store_true", help="print the table only")
     arguments = parser.parse_args()
     if not arguments.model.exists():

@@ -18,7 +18,7 @@ build_and_test() { scripts/build.sh "$1" "${@:3}" && ctests "$1" "$2"; }
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
-check "release: fast tests" build_and_test release fast
+check "release: fast tests" build_and_test release fast loci all_tests
 if [[ "$scope" == all ]]; then
   scripts/setup.sh lint fuzz
   check "formatting" scripts/check-format.sh
