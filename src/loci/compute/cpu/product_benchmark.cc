@@ -1,0 +1,56 @@
+// How fast each product kernel is with its weights in the first-level cache: the ceiling of a batch of
+// that many rows. Items are multiplications and additions; bytes are the weights'.
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loci/compute/cpu/instruction_set.h"
+#include "loci/compute/cpu/kernel_table.h"
+
+namespace loci::cpu {
+namespace {
+
+constexpr const char* kTypeNames[kPackedTypes] = {"Q4_1", "Q4_0", "Q8_0", "Q6_K", "F32", "F16", "BF16"};
+
+void run_product(benchmark::State& state, InstructionSet set, std::uint32_t type, std::uint32_t rows) {
+  const bool quantized = type < static_cast<std::uint32_t>(PackedType::kF32);
+  const std::uint32_t steps = quantized ? 18 : 64;
+  const std::uint32_t columns = steps * (quantized ? 32 : 2);
+  const std::uint64_t weight_bytes = std::uint64_t{steps} * kPackedStepBytes[type];
+  const std::vector<std::uint8_t> weights(weight_bytes + 4096),
+      tile(std::size_t{steps} * rows * kTileBlockBytes + 64);
+  std::vector<float> out(kMaxTileRows * kLanes);
+  const ProductKernel kernel = kernels_of(set).product[type][rows - 1];
+  for (auto _ : state) {
+    kernel(weights.data(), tile.data(), steps, out.data());
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  const auto rounds = static_cast<std::int64_t>(state.iterations());
+  state.SetItemsProcessed(rounds * 2 * kLanes * columns * rows);
+  state.SetBytesProcessed(rounds * static_cast<std::int64_t>(weight_bytes));
+}
+
+}  // namespace
+}  // namespace loci::cpu
+
+int main(int count, char** arguments) {
+  using namespace loci;
+  using namespace loci::cpu;
+  for (const InstructionSet set : available_instruction_sets()) {
+    for (std::uint32_t type = 0; type < kPackedTypes; ++type) {
+      for (const std::uint32_t rows : {1u, 2u, 4u, 6u, 8u, 12u}) {
+        if (rows > kernels_of(set).tile_rows) continue;
+        const std::string name =
+            std::string(instruction_set_name(set)) + "/" + kTypeNames[type] + "/" + std::to_string(rows);
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [=](benchmark::State& state) { run_product(state, set, type, rows); });
+      }
+    }
+  }
+  benchmark::Initialize(&count, arguments);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
