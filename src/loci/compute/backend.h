@@ -38,8 +38,8 @@ struct LayerRange {
 enum class LogitsWanted : std::uint8_t { kNone, kLast, kAll };
 
 struct Span {
-  std::vector<TokenId> tokens;     // at least one
-  std::uint32_t position = 0;      // of tokens[0] in its sequence
+  std::vector<TokenId> tokens;  // at least one
+  std::uint32_t position = 0;   // of tokens[0] in its sequence
   LayerRange layers;
   // The sequence's block table: blocks[i] holds positions [i, i + 1) * kBlockTokens. It reaches at
   // least to the span's last token. The span writes its own positions and reads all before them.
@@ -74,15 +74,15 @@ struct SpanResult {
 };
 
 struct BackendInfo {
-  std::string name;                    // "cpu"
-  std::string description;             // for people: instruction set, threads
-  std::string layout;                  // of a block; movers convert between unlike ones
+  std::string name;         // "cpu"
+  std::string description;  // for people: instruction set, threads
+  std::string layout;       // of a block; movers convert between unlike ones
   std::uint32_t layers = 0;
   std::uint32_t vocabulary = 0;
-  std::uint64_t layer_slice_bytes = 0; // one layer of one block, contiguous
-  std::uint64_t block_bytes = 0;       // layers * layer_slice_bytes
-  std::uint64_t hidden_row_bytes = 0;  // one token's captured H in one layer
-  std::uint64_t weight_bytes = 0;      // held by this backend
+  std::uint64_t layer_slice_bytes = 0;  // one layer of one block, contiguous
+  std::uint64_t block_bytes = 0;        // layers * layer_slice_bytes
+  std::uint64_t hidden_row_bytes = 0;   // one token's captured H in one layer
+  std::uint64_t weight_bytes = 0;       // held by this backend
 };
 
 class Backend {
