@@ -15,6 +15,12 @@ ctests() { ctest --test-dir "build/$1" -L "$2" -j "$(nproc)" --output-on-failure
 # build_and_test PRESET LABEL [TARGET...]
 build_and_test() { scripts/build.sh "$1" "${@:3}" && ctests "$1" "$2"; }
 
+# The tokenizer on every vocabulary with cases that llama.cpp carries; skipped where they were not fetched.
+vocabularies() {
+  [[ -n "$(ls build/vocabularies/*.gguf 2>/dev/null)" ]] || sh tests/golden/fetch_vocabularies.sh build/vocabularies || return 1
+  LOCI_VOCABULARIES="$PWD/build/vocabularies" ctest --test-dir build/release -R '^text_test$' --output-on-failure --no-tests=error
+}
+
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
@@ -22,6 +28,7 @@ check "release: fast tests" build_and_test release fast loci all_tests
 if [[ "$scope" == all ]]; then
   scripts/setup.sh lint fuzz
   check "formatting" scripts/check-format.sh
+  check "release: llama.cpp's vocabularies" vocabularies
   check "release: slow tests" ctests release slow
   check "live server" python3 tests/live_test.py build/release/loci
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
