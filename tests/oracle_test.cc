@@ -16,6 +16,7 @@
 
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/default_model.h"
+#include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "reference/golden_file.h"
 #include "reference/sequence_runner.h"

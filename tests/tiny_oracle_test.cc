@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "reference/golden_file.h"
 #include "reference/sequence_runner.h"
@@ -28,7 +29,7 @@ constexpr double kAmplification = 4;
 double relative_bound(const ModelSpec& spec) {
   bool quantised = false;
   for (const LayerSpec& layer : spec.layers) {
-    for (const TensorView* tensor : {&layer.query, &layer.value, &layer.ffn_down}) {
+    for (const TensorView* tensor : {&layer.query, &layer.value, &layer.ffn.down}) {
       quantised |= tensor_type_info(tensor->type).block_elements > 1;
     }
   }

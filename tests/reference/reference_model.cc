@@ -116,12 +116,12 @@ void attend(const ModelSpec& spec, const Activations& q, const Activations& k, c
 }
 
 void apply_attention(const ModelSpec& spec, const LayerSpec& layer, ReferenceState state, Activations& x) {
-  const Activations n = rms_norm(x, layer.attention_norm, spec.norm_epsilon);
+  const Activations n = rms_norm(x, layer.attention_norm.weight, spec.norm_epsilon);
   Activations q = multiply(layer.query, layer.query_bias, n);
   Activations k = multiply(layer.key, layer.key_bias, n);
   Activations v = multiply(layer.value, layer.value_bias, n);
-  rotate(q, spec.head_dim, spec.rope);
-  rotate(k, spec.head_dim, spec.rope);
+  rotate(q, spec.head_dim, spec.ropes[*layer.rope]);
+  rotate(k, spec.head_dim, spec.ropes[*layer.rope]);
   if (state == ReferenceState::kF16) {
     round_to_f16(k);
     round_to_f16(v);
@@ -133,13 +133,13 @@ void apply_attention(const ModelSpec& spec, const LayerSpec& layer, ReferenceSta
 
 void apply_ffn(const ModelSpec& spec, const LayerSpec& layer, Activations& x) {
   LOCI_CHECK(spec.activation == Activation::kSilu, "the reference knows SiLU alone");
-  const Activations m = rms_norm(x, layer.ffn_norm, spec.norm_epsilon);
-  Activations gate = multiply(layer.ffn_gate, {}, m);
-  const Activations up = multiply(layer.ffn_up, {}, m);
+  const Activations m = rms_norm(x, layer.ffn_norm.weight, spec.norm_epsilon);
+  Activations gate = multiply(layer.ffn.gate, {}, m);
+  const Activations up = multiply(layer.ffn.up, {}, m);
   for (std::size_t i = 0; i < gate.values.size(); ++i) {
     gate.values[i] = gate.values[i] / (1 + std::exp(-gate.values[i])) * up.values[i];
   }
-  add(x, multiply(layer.ffn_down, {}, gate));
+  add(x, multiply(layer.ffn.down, {}, gate));
 }
 
 }  // namespace
@@ -155,7 +155,8 @@ std::vector<double> reference_logits(const ModelSpec& spec, std::span<const Toke
     apply_attention(spec, layer, state, x);
     apply_ffn(spec, layer, x);
   }
-  const Activations by_feature = multiply(spec.output, {}, rms_norm(x, spec.output_norm, spec.norm_epsilon));
+  const Activations by_feature =
+      multiply(spec.output, {}, rms_norm(x, spec.output_norm.weight, spec.norm_epsilon));
   std::vector<double> logits(tokens.size() * spec.vocabulary);
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     for (std::size_t i = 0; i < spec.vocabulary; ++i)

@@ -32,7 +32,7 @@ std::vector<Listed> list_tensors(const GgufFile& file) {
     all.push_back({tensor.name, std::string(tensor_type_info(tensor.type).name), tensor.rows, tensor.columns,
                    tensor.size_bytes(), true});
   }
-  for (const GgufOpaqueTensor& tensor : file.opaque_tensors()) {
+  for (const OpaqueTensor& tensor : file.opaque_tensors()) {
     all.push_back({tensor.name, tensor.type_name, tensor.rows, tensor.columns, tensor.size_bytes, false});
   }
   return all;
@@ -73,7 +73,8 @@ std::string text_or(const GgufFile& file, std::string_view key, std::string_view
 std::string per_head(const ModelSpec& spec) {
   std::string text =
       fmt::format("{} query, {} key/value, {} dimensions each", spec.heads, spec.kv_heads, spec.head_dim);
-  if (spec.rope.dimensions != spec.head_dim) text += fmt::format(" ({} rotated)", spec.rope.dimensions);
+  if (spec.ropes.front().dimensions != spec.head_dim)
+    text += fmt::format(" ({} rotated)", spec.ropes.front().dimensions);
   return text;
 }
 

@@ -50,32 +50,56 @@ class Hasher {
   std::unique_ptr<XXH3_state_t, FreeState> state_;
 };
 
+void hash_rope(Hasher& hasher, const RopeSpec& rope) {
+  hasher.word(static_cast<std::uint64_t>(rope.layout));
+  hasher.word(rope.dimensions);
+  hasher.number(rope.magnitude);
+  for (const double frequency : rope.inverse_frequency) hasher.number(frequency);
+}
+
+void hash_layer(Hasher& hasher, const LayerSpec& layer) {
+  hasher.word(layer.window);
+  hasher.word(layer.rope ? *layer.rope + 1 : 0);
+  for (const NormSpec* norm : {&layer.attention_norm, &layer.query_norm, &layer.key_norm,
+                               &layer.attention_post_norm, &layer.ffn_norm, &layer.ffn_post_norm}) {
+    hasher.tensor(norm->weight);
+    hasher.tensor(norm->bias);
+  }
+  const FeedForwardSpec& ffn = layer.ffn;
+  for (const TensorView* view :
+       {&layer.query, &layer.query_bias, &layer.key, &layer.key_bias, &layer.value, &layer.value_bias,
+        &layer.attention_sinks, &layer.attention_output, &layer.attention_output_bias, &ffn.gate,
+        &ffn.gate_bias, &ffn.up, &ffn.up_bias, &ffn.down, &ffn.down_bias, &ffn.router, &ffn.router_bias}) {
+    hasher.tensor(*view);
+  }
+}
+
 }  // namespace
 
 std::array<std::uint8_t, 16> compute_fingerprint(const ModelSpec& spec) {
   Hasher hasher;
-  hasher.text("loci model 1");  // the version of this order of fields
+  hasher.text("loci model 2");  // the version of this order of fields
   hasher.text(spec.family);
-  for (const std::uint32_t size : {spec.hidden, spec.heads, spec.kv_heads, spec.head_dim, spec.ffn,
-                                   spec.vocabulary, spec.context_length, spec.layer_count()}) {
+  for (const std::uint32_t size :
+       {spec.hidden, spec.heads, spec.kv_heads, spec.head_dim, spec.ffn, spec.vocabulary, spec.context_length,
+        spec.layer_count(), spec.experts, spec.expert_uses, spec.position_offset}) {
     hasher.word(size);
   }
-  hasher.number(spec.norm_epsilon);
-  hasher.number(spec.attention_scale);
-  hasher.word(static_cast<std::uint64_t>(spec.activation));
-  hasher.word(static_cast<std::uint64_t>(spec.rope.layout));
-  hasher.word(spec.rope.dimensions);
-  for (const double frequency : spec.rope.inverse_frequency) hasher.number(frequency);
-  hasher.tensor(spec.embedding);
-  for (const LayerSpec& layer : spec.layers) {
-    for (const TensorView* view :
-         {&layer.attention_norm, &layer.query, &layer.query_bias, &layer.key, &layer.key_bias, &layer.value,
-          &layer.value_bias, &layer.attention_output, &layer.attention_output_bias, &layer.ffn_norm,
-          &layer.ffn_gate, &layer.ffn_up, &layer.ffn_down}) {
-      hasher.tensor(*view);
-    }
+  for (const float number : {spec.norm_epsilon, spec.attention_scale, spec.attention_softcap,
+                             spec.output_softcap, spec.embedding_scale}) {
+    hasher.number(static_cast<double>(number));
   }
-  hasher.tensor(spec.output_norm);
+  hasher.word(static_cast<std::uint64_t>(spec.norm));
+  hasher.word(static_cast<std::uint64_t>(spec.activation));
+  hasher.word(spec.parallel ? 1 : 0);
+  hasher.word(spec.expert_weights_normalised ? 1 : 0);
+  hasher.word(spec.ropes.size());
+  for (const RopeSpec& rope : spec.ropes) hash_rope(hasher, rope);
+  hasher.tensor(spec.embedding);
+  hasher.tensor(spec.position_embedding);
+  for (const LayerSpec& layer : spec.layers) hash_layer(hasher, layer);
+  hasher.tensor(spec.output_norm.weight);
+  hasher.tensor(spec.output_norm.bias);
   const bool tied = spec.output.data == spec.embedding.data;
   hasher.word(tied ? 1 : 0);
   if (!tied) hasher.tensor(spec.output);

@@ -18,7 +18,7 @@ struct GgufContents {
   std::uint32_t version = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
   std::vector<TensorView> tensors;  // point into the bytes that were parsed
-  std::vector<GgufOpaqueTensor> opaque_tensors;
+  std::vector<OpaqueTensor> opaque_tensors;
 };
 
 // Errors: as GgufFile::open.

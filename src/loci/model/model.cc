@@ -1,14 +1,17 @@
 #include "loci/model/model.h"
 
 #include <filesystem>
+#include <memory>
 #include <utility>
+
+#include "loci/model/gguf.h"
 
 namespace loci {
 namespace {
 
 constexpr const char* kTemplateKey = "tokenizer.chat_template";
 
-Result<std::optional<ChatTemplate>> read_template(const GgufFile& file, const Tokenizer& tokenizer) {
+Result<std::optional<ChatTemplate>> read_template(const ModelSource& file, const Tokenizer& tokenizer) {
   if (!file.has(kTemplateKey)) return std::optional<ChatTemplate>();
   LOCI_ASSIGN_OR_RETURN(const std::string source, file.get_string(kTemplateKey));
   Result<ChatTemplate> parsed = ChatTemplate::parse(source, tokenizer);
@@ -28,7 +31,7 @@ Result<Model> build_model(const std::string& path, GgufFile file) {
   LOCI_ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, read_template(file, tokenizer));
   return Model{.path = path,
                .id = std::filesystem::path(path).stem().string(),
-               .file = std::move(file),
+               .source = std::make_unique<GgufFile>(std::move(file)),
                .spec = std::move(spec),
                .tokenizer = std::move(tokenizer),
                .chat_template = std::move(chat_template)};

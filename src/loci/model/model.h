@@ -2,12 +2,13 @@
 // they point into.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "loci/base/status.h"
 #include "loci/model/chat_template.h"
-#include "loci/model/gguf.h"
+#include "loci/model/model_source.h"
 #include "loci/model/model_spec.h"
 #include "loci/model/tokenizer.h"
 
@@ -17,7 +18,7 @@ namespace loci {
 struct Model {
   std::string path;
   std::string id;  // what /v1/models lists: the file's name without its ending
-  GgufFile file;
+  std::unique_ptr<ModelSource> source;
   ModelSpec spec;
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;  // absent: chat is refused, completions work
@@ -27,7 +28,7 @@ struct Model {
 // a missing tensor or one of another shape than its family says.
 Result<Model> load_model(const std::string& path);
 
-// Only the specification of an open file, its fingerprint included.
-Result<ModelSpec> read_model_spec(const GgufFile& file);
+// Only the specification of an open source, its fingerprint included.
+Result<ModelSpec> read_model_spec(const ModelSource& source);
 
 }  // namespace loci

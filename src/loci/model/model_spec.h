@@ -1,8 +1,9 @@
 // What a model is, as data: sizes, tensors, and how a layer is put together. A family (families/)
-// turns a file's metadata into a ModelSpec; a backend needs nothing else to compute.
+// turns a source's metadata into a ModelSpec; a backend needs nothing else to compute.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,29 +18,67 @@ enum class RopeLayout : std::uint8_t {
 };
 
 // Rotary position embedding: pair i of `dimensions`/2 turns by position * inverse_frequency[i].
-// Scalings (linear, Llama 3's factors, ...) are already inside inverse_frequency.
+// Scalings of frequencies (linear, Llama 3's, YaRN, LongRoPE) are already inside inverse_frequency.
 struct RopeSpec {
   RopeLayout layout = RopeLayout::kAdjacent;
-  std::uint32_t dimensions = 0;
+  std::uint32_t dimensions = 0;           // the first ones of a head; the others are left as they are
   std::vector<double> inverse_frequency;  // [dimensions / 2]
+  double magnitude = 1;                   // multiplies the rotated dimensions (YaRN's mscale, LongRoPE)
 };
 
-enum class Activation : std::uint8_t { kSilu };
+enum class NormKind : std::uint8_t {
+  kRms,    // x / sqrt(mean(x^2) + epsilon) * weight
+  kLayer,  // (x - mean) / sqrt(variance + epsilon) * weight + bias
+};
 
-// One pre-norm decoder layer:
-//   x += wo · attention(rope(wq·n), rope(wk·n), wv·n),  n = rms_norm(x) * attention_norm
-//   x += down · (activation(gate·m) * (up·m)),          m = rms_norm(x) * ffn_norm
-// Matrices are [outputs, inputs]. Biases are absent where TensorView::present() is false.
+enum class Activation : std::uint8_t {
+  kSilu,           // x / (1 + e^-x)
+  kGelu,           // x * Phi(x), by erf
+  kGeluTanh,       // the tanh approximation
+  kRelu,           //
+  kClampedSwiglu,  // gate' = min(gate, 7), up' = clamp(up, -7, 7): gate' * sigmoid(1.702 gate') * (up' + 1)
+};
+
+// Of one norm; without a weight there is no norm.
+struct NormSpec {
+  TensorView weight;  // [1, width]
+  TensorView bias;    // [1, width] or absent; kLayer only
+
+  bool present() const { return weight.present(); }
+};
+
+// A feed-forward part; `experts` of them lie one after the other in each matrix and bias where a layer
+// is a mixture (rows [e * ffn, (e + 1) * ffn) are expert e's).
+struct FeedForwardSpec {
+  TensorView gate, gate_bias;  // [ffn, hidden]; absent: activation(up) instead of activation(gate) * up
+  TensorView up, up_bias;      // [ffn, hidden]
+  TensorView down, down_bias;  // [hidden, ffn]
+  // Mixtures only: scores of the experts, of which the best expert_uses take part.
+  TensorView router, router_bias;  // [experts, hidden], [1, experts]
+};
+
+// One decoder layer over the residual stream x. What is absent falls away.
+//   n  = attention_norm(x)
+//   a  = output · attention(rope(query_norm(wq·n)), rope(key_norm(wk·n)), wv·n)
+//   x' = x + attention_post_norm(a)
+//   m  = ffn_norm(x'), or of x where the spec says parallel; n itself where parallel and ffn_norm absent
+//   x  = x' + ffn_post_norm(ffn(m))
+// Matrices are [outputs, inputs]; biases are [1, outputs] or absent.
 struct LayerSpec {
-  TensorView attention_norm;                           // [1, hidden]
+  NormSpec attention_norm;                             // [1, hidden]
   TensorView query, query_bias;                        // [heads * head_dim, hidden]
   TensorView key, key_bias;                            // [kv_heads * head_dim, hidden]
   TensorView value, value_bias;                        // [kv_heads * head_dim, hidden]
+  NormSpec query_norm, key_norm;                       // [1, head_dim], of each head; always kRms
+  TensorView attention_sinks;                          // [1, heads]: one more score, whose value is zero
   TensorView attention_output, attention_output_bias;  // [hidden, heads * head_dim]
-  TensorView ffn_norm;                                 // [1, hidden]
-  TensorView ffn_gate;                                 // [ffn, hidden]
-  TensorView ffn_up;                                   // [ffn, hidden]
-  TensorView ffn_down;                                 // [hidden, ffn]
+  NormSpec attention_post_norm;                        // [1, hidden]
+  NormSpec ffn_norm;                                   // [1, hidden]
+  FeedForwardSpec ffn;
+  NormSpec ffn_post_norm;  // [1, hidden]
+  // A token sees itself and the window - 1 tokens before it; 0: all before it.
+  std::uint32_t window = 0;
+  std::optional<std::uint32_t> rope;  // index into ModelSpec::ropes; absent: no rotation
 };
 
 struct ModelSpec {
@@ -49,17 +88,30 @@ struct ModelSpec {
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
-  std::uint32_t ffn = 0;
+  std::uint32_t ffn = 0;  // of one expert in a mixture
   std::uint32_t vocabulary = 0;
   std::uint32_t context_length = 0;  // tokens it was trained for
+  NormKind norm = NormKind::kRms;
   float norm_epsilon = 0;
-  float attention_scale = 0;  // multiplies q·k
+  float attention_scale = 0;    // multiplies q·k
+  float attention_softcap = 0;  // scores become cap * tanh(score / cap); 0: none
+  float output_softcap = 0;     // logits likewise
   Activation activation = Activation::kSilu;
-  RopeSpec rope;
-  TensorView embedding;  // [vocabulary, hidden]
+  bool parallel = false;  // feed-forward beside attention, from the same x
+  // Mixtures; 0: every layer is dense.
+  std::uint32_t experts = 0;
+  std::uint32_t expert_uses = 0;  // of them for each token
+  // Their weights are softmax over the chosen ones; otherwise softmax over all, as it is.
+  bool expert_weights_normalised = true;
+  std::vector<RopeSpec> ropes;
+  float embedding_scale = 1;  // multiplies the embedding's rows
+  TensorView embedding;       // [vocabulary, hidden]
+  // Learned: row (position + position_offset) is added to the embedding; absent: none.
+  TensorView position_embedding;  // [context_length + offset or more, hidden]
+  std::uint32_t position_offset = 0;
   std::vector<LayerSpec> layers;
-  TensorView output_norm;  // [1, hidden]
-  TensorView output;       // [vocabulary, hidden]; the embedding itself where they are tied
+  NormSpec output_norm;  // [1, hidden]
+  TensorView output;     // [vocabulary, hidden]; the embedding itself where they are tied
   // 128 bits over everything above and every tensor's bytes: state of one model is never taken for
   // another's.
   std::array<std::uint8_t, 16> fingerprint{};

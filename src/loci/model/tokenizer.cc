@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "loci/model/gguf.h"
+#include "loci/model/model_source.h"
 #include "loci/model/tokenizer_state.h"
 #include "loci/model/utf8.h"
 
@@ -47,9 +47,9 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-Result<Tokenizer> Tokenizer::from_gguf(const GgufFile& file) {
+Result<Tokenizer> Tokenizer::from_gguf(const ModelSource& source) {
   auto state = std::make_unique<State>();
-  LOCI_ASSIGN_OR_RETURN(state->vocabulary, read_vocabulary(file));
+  LOCI_ASSIGN_OR_RETURN(state->vocabulary, read_vocabulary(source));
   Vocabulary& vocabulary = state->vocabulary;
   // Refuses tokens that are not UTF-8, which what follows relies on.
   LOCI_ASSIGN_OR_RETURN(state->handle, make_handle(vocabulary));

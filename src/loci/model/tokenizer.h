@@ -14,7 +14,7 @@
 
 namespace loci {
 
-class GgufFile;
+class ModelSource;
 
 // Whether text that spells a control token ("<|im_end|>") becomes that token. User's text never does.
 enum class ControlText : std::uint8_t { kAsText, kAsControl };
@@ -23,7 +23,7 @@ enum class ControlText : std::uint8_t { kAsText, kAsControl };
 class Tokenizer {
  public:
   // Errors: kInvalidArgument naming the metadata key, its value and what was expected.
-  static Result<Tokenizer> from_gguf(const GgufFile& file);
+  static Result<Tokenizer> from_gguf(const ModelSource& source);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();

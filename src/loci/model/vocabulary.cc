@@ -9,7 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "loci/model/gguf.h"
+#include "loci/model/model_source.h"
 #include "loci/model/utf8.h"
 
 namespace loci {
@@ -23,27 +23,27 @@ Status bad(std::string_view key, std::string message) {
 
 std::string full_key(std::string_view key) { return fmt::format("tokenizer.ggml.{}", key); }
 
-Result<std::optional<TokenId>> read_id(const GgufFile& file, std::string_view key, std::size_t count) {
-  if (!file.has(full_key(key))) return std::optional<TokenId>();
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t id, file.get_uint(full_key(key)));
+Result<std::optional<TokenId>> read_id(const ModelSource& source, std::string_view key, std::size_t count) {
+  if (!source.has(full_key(key))) return std::optional<TokenId>();
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t id, source.get_uint(full_key(key)));
   // Converters write 2^32 - 1 for "none".
   if (id == std::numeric_limits<std::uint32_t>::max()) return std::optional<TokenId>();
   if (id >= count) return bad(key, fmt::format("expected a token below {}, found {}", count, id));
   return std::optional<TokenId>(TokenId(static_cast<std::uint32_t>(id)));
 }
 
-Result<bool> read_flag(const GgufFile& file, std::string_view key, bool absent) {
-  if (!file.has(full_key(key))) return absent;
-  return file.get_bool(full_key(key));
+Result<bool> read_flag(const ModelSource& source, std::string_view key, bool absent) {
+  if (!source.has(full_key(key))) return absent;
+  return source.get_bool(full_key(key));
 }
 
-Status read_kind(const GgufFile& file, Vocabulary& vocabulary) {
-  LOCI_ASSIGN_OR_RETURN(const std::string model, file.get_string(full_key("model")));
+Status read_kind(const ModelSource& source, Vocabulary& vocabulary) {
+  LOCI_ASSIGN_OR_RETURN(const std::string model, source.get_string(full_key("model")));
   if (model == "gpt2") {
     vocabulary.kind = VocabularyKind::kByteLevelBpe;
     vocabulary.pre_tokenizer = "default";
-    if (file.has(full_key("pre"))) {
-      LOCI_ASSIGN_OR_RETURN(vocabulary.pre_tokenizer, file.get_string(full_key("pre")));
+    if (source.has(full_key("pre"))) {
+      LOCI_ASSIGN_OR_RETURN(vocabulary.pre_tokenizer, source.get_string(full_key("pre")));
     }
   } else if (model == "llama") {
     vocabulary.kind = VocabularyKind::kSentencePiece;
@@ -55,14 +55,14 @@ Status read_kind(const GgufFile& file, Vocabulary& vocabulary) {
   return {};
 }
 
-Status read_tables(const GgufFile& file, Vocabulary& vocabulary) {
-  LOCI_ASSIGN_OR_RETURN(vocabulary.tokens, file.get_strings(full_key("tokens")));
+Status read_tables(const ModelSource& source, Vocabulary& vocabulary) {
+  LOCI_ASSIGN_OR_RETURN(vocabulary.tokens, source.get_strings(full_key("tokens")));
   const std::size_t count = vocabulary.tokens.size();
   if (count == 0 || count > std::numeric_limits<std::int32_t>::max())
     return bad("tokens", fmt::format("expected 1 to 2^31 - 1 tokens, found {}", count));
   vocabulary.types.assign(count, static_cast<std::int32_t>(TokenType::kNormal));
-  if (file.has(full_key("token_type"))) {
-    LOCI_ASSIGN_OR_RETURN(vocabulary.types, file.get_ints(full_key("token_type")));
+  if (source.has(full_key("token_type"))) {
+    LOCI_ASSIGN_OR_RETURN(vocabulary.types, source.get_ints(full_key("token_type")));
     if (vocabulary.types.size() != count)
       return bad("token_type", fmt::format("expected {} types, found {}", count, vocabulary.types.size()));
   }
@@ -75,9 +75,9 @@ Status read_tables(const GgufFile& file, Vocabulary& vocabulary) {
       vocabulary.types[id] = static_cast<std::int32_t>(TokenType::kUnused);
   }
   if (vocabulary.kind == VocabularyKind::kByteLevelBpe) {
-    LOCI_ASSIGN_OR_RETURN(vocabulary.merges, file.get_strings(full_key("merges")));
+    LOCI_ASSIGN_OR_RETURN(vocabulary.merges, source.get_strings(full_key("merges")));
   } else {
-    LOCI_ASSIGN_OR_RETURN(vocabulary.scores, file.get_floats(full_key("scores")));
+    LOCI_ASSIGN_OR_RETURN(vocabulary.scores, source.get_floats(full_key("scores")));
     if (vocabulary.scores.size() != count)
       return bad("scores", fmt::format("expected {} scores, found {}", count, vocabulary.scores.size()));
   }
@@ -90,13 +90,13 @@ constexpr std::array<std::string_view, 8> kEndTexts = {
     "<end_of_turn>", "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>",
 };
 
-Status read_special(const GgufFile& file, Vocabulary& vocabulary) {
+Status read_special(const ModelSource& source, Vocabulary& vocabulary) {
   const std::size_t count = vocabulary.tokens.size();
-  LOCI_ASSIGN_OR_RETURN(vocabulary.bos, read_id(file, "bos_token_id", count));
-  LOCI_ASSIGN_OR_RETURN(vocabulary.eos, read_id(file, "eos_token_id", count));
-  LOCI_ASSIGN_OR_RETURN(vocabulary.unknown, read_id(file, "unknown_token_id", count));
-  LOCI_ASSIGN_OR_RETURN(const std::optional<TokenId> eot, read_id(file, "eot_token_id", count));
-  LOCI_ASSIGN_OR_RETURN(const std::optional<TokenId> eom, read_id(file, "eom_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(vocabulary.bos, read_id(source, "bos_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(vocabulary.eos, read_id(source, "eos_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(vocabulary.unknown, read_id(source, "unknown_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(const std::optional<TokenId> eot, read_id(source, "eot_token_id", count));
+  LOCI_ASSIGN_OR_RETURN(const std::optional<TokenId> eom, read_id(source, "eom_token_id", count));
   // Some files type these as ordinary or user-defined, and then a user could write them.
   for (const std::optional<TokenId>& id : {vocabulary.bos, vocabulary.eos, eot, eom})
     if (id) vocabulary.types[id->value] = static_cast<std::int32_t>(TokenType::kControl);
@@ -116,9 +116,9 @@ Status read_special(const GgufFile& file, Vocabulary& vocabulary) {
   const std::string& pre = vocabulary.pre_tokenizer;
   const bool starts_with_bos =
       is_sentence_piece || pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3" || pre == "tekken";
-  LOCI_ASSIGN_OR_RETURN(const bool add_bos, read_flag(file, "add_bos_token", starts_with_bos));
+  LOCI_ASSIGN_OR_RETURN(const bool add_bos, read_flag(source, "add_bos_token", starts_with_bos));
   vocabulary.add_bos = add_bos && vocabulary.bos.has_value();
-  LOCI_ASSIGN_OR_RETURN(const bool add_prefix, read_flag(file, "add_space_prefix", is_sentence_piece));
+  LOCI_ASSIGN_OR_RETURN(const bool add_prefix, read_flag(source, "add_space_prefix", is_sentence_piece));
   vocabulary.add_space_prefix = is_sentence_piece && add_prefix;
   return {};
 }
@@ -175,11 +175,11 @@ std::optional<std::string> named_byte(std::string_view token) {
 
 }  // namespace
 
-Result<Vocabulary> read_vocabulary(const GgufFile& file) {
+Result<Vocabulary> read_vocabulary(const ModelSource& source) {
   Vocabulary vocabulary;
-  LOCI_RETURN_IF_ERROR(read_kind(file, vocabulary));
-  LOCI_RETURN_IF_ERROR(read_tables(file, vocabulary));
-  LOCI_RETURN_IF_ERROR(read_special(file, vocabulary));
+  LOCI_RETURN_IF_ERROR(read_kind(source, vocabulary));
+  LOCI_RETURN_IF_ERROR(read_tables(source, vocabulary));
+  LOCI_RETURN_IF_ERROR(read_special(source, vocabulary));
   return vocabulary;
 }
 

@@ -12,7 +12,7 @@
 
 namespace loci {
 
-class GgufFile;
+class ModelSource;
 
 enum class VocabularyKind : std::uint8_t {
   kByteLevelBpe,   // tokenizer.ggml.model "gpt2"
@@ -48,7 +48,7 @@ struct Vocabulary {
 };
 
 // Errors: kInvalidArgument naming the key, its value and what was expected.
-Result<Vocabulary> read_vocabulary(const GgufFile& file);
+Result<Vocabulary> read_vocabulary(const ModelSource& source);
 
 // The bytes that each token stands for, by id. Errors: kInvalidArgument for a byte token that names none.
 Result<std::vector<std::string>> token_bytes_of(const Vocabulary& vocabulary);

@@ -76,12 +76,14 @@ Status check_spec(const ModelSpec& spec) {
     return refuse(fmt::format("expected a multiple of 8 up to {}, found {}", kMaxHeadDim, spec.head_dim),
                   "head_dim");
   }
-  if (spec.rope.dimensions > spec.head_dim || spec.rope.dimensions % 2 != 0 ||
-      spec.rope.inverse_frequency.size() != spec.rope.dimensions / 2) {
-    return refuse(
-        fmt::format("expected an even number up to {} with half as many frequencies, found {} with {}",
-                    spec.head_dim, spec.rope.dimensions, spec.rope.inverse_frequency.size()),
-        "rope.dimensions");
+  for (const RopeSpec& rope : spec.ropes) {
+    if (rope.dimensions > spec.head_dim || rope.dimensions % 2 != 0 ||
+        rope.inverse_frequency.size() != rope.dimensions / 2) {
+      return refuse(
+          fmt::format("expected an even number up to {} with half as many frequencies, found {} with {}",
+                      spec.head_dim, rope.dimensions, rope.inverse_frequency.size()),
+          "rope.dimensions");
+    }
   }
   return {};
 }

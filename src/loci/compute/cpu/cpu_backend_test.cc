@@ -356,7 +356,7 @@ void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::
   cpu::Activations input(spec.hidden, weights.qkv_input);
   input.resize(1, kernels);
   input.load_row(kernels, 0, hidden);
-  cpu::RopeTable rope(spec.rope);
+  cpu::RopeTable rope(spec.ropes.front());
   rope.extend(position + 1);
   const cpu::CpuLayer& from = weights.layers()[layer];
   for (const bool is_key : {true, false}) {
@@ -428,11 +428,11 @@ TEST(MakeBackendTest, RefusesWhatItCannotServe) {
   odd.head_dim = 12;
   EXPECT_EQ(make_cpu_backend(odd, {}).status().field(), "head_dim");
   ModelSpec wrong = model->spec;
-  wrong.layers[1].ffn_up.rows -= 1;
+  wrong.layers[1].ffn.up.rows -= 1;
   const Status status = make_cpu_backend(wrong, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("expected a tensor"), std::string::npos) << status.message();
-  EXPECT_EQ(status.field(), wrong.layers[1].ffn_up.name);
+  EXPECT_EQ(status.field(), wrong.layers[1].ffn.up.name);
   ModelSpec groups = model->spec;
   groups.heads = 5;
   EXPECT_EQ(make_cpu_backend(groups, {}).status().field(), "heads");

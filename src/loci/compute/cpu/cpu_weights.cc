@@ -40,15 +40,15 @@ Status check_vector(const TensorView& tensor, std::uint64_t count) {
 
 Status check_layer(const ModelSpec& spec, const LayerSpec& layer) {
   const std::uint64_t q = std::uint64_t{spec.heads} * spec.head_dim, kv = spec.kv_width();
-  LOCI_RETURN_IF_ERROR(check_shape(layer.attention_norm, 1, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn_norm, 1, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_shape(layer.attention_norm.weight, 1, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn_norm.weight, 1, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(layer.query, q, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(layer.key, kv, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(layer.value, kv, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(layer.attention_output, spec.hidden, q));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn_gate, spec.ffn, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn_up, spec.ffn, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn_down, spec.hidden, spec.ffn));
+  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn.gate, spec.ffn, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn.up, spec.ffn, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn.down, spec.hidden, spec.ffn));
   LOCI_RETURN_IF_ERROR(check_vector(layer.query_bias, q));
   LOCI_RETURN_IF_ERROR(check_vector(layer.key_bias, kv));
   LOCI_RETURN_IF_ERROR(check_vector(layer.value_bias, kv));
@@ -109,21 +109,21 @@ Result<CpuWeights> CpuWeights::pack(const ModelSpec& spec, ThreadPool& pool) {
     const LayerSpec& from = spec.layers[i];
     CpuLayer& to = weights.layers_[i];
     LOCI_RETURN_IF_ERROR(check_layer(spec, from));
-    vectors.push_back({&from.attention_norm, &to.attention_norm});
-    vectors.push_back({&from.ffn_norm, &to.ffn_norm});
+    vectors.push_back({&from.attention_norm.weight, &to.attention_norm});
+    vectors.push_back({&from.ffn_norm.weight, &to.ffn_norm});
     LOCI_RETURN_IF_ERROR(add_matrix(from.query, &from.query_bias, to.query, weights.qkv_input));
     LOCI_RETURN_IF_ERROR(add_matrix(from.key, &from.key_bias, to.key, weights.qkv_input));
     LOCI_RETURN_IF_ERROR(add_matrix(from.value, &from.value_bias, to.value, weights.qkv_input));
     LOCI_RETURN_IF_ERROR(add_matrix(from.attention_output, &from.attention_output_bias, to.attention_output,
                                     weights.attention_output_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn_gate, nullptr, to.ffn_gate, weights.ffn_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn_up, nullptr, to.ffn_up, weights.ffn_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn_down, nullptr, to.ffn_down, weights.down_input));
+    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn.gate, nullptr, to.ffn_gate, weights.ffn_input));
+    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn.up, nullptr, to.ffn_up, weights.ffn_input));
+    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn.down, nullptr, to.ffn_down, weights.down_input));
   }
-  LOCI_RETURN_IF_ERROR(check_shape(spec.output_norm, 1, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_shape(spec.output_norm.weight, 1, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(spec.embedding, spec.vocabulary, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(spec.output, spec.vocabulary, spec.hidden));
-  vectors.push_back({&spec.output_norm, &weights.output_norm_});
+  vectors.push_back({&spec.output_norm.weight, &weights.output_norm_});
   LOCI_RETURN_IF_ERROR(add_matrix(spec.output, nullptr, weights.output_, weights.output_input,
                                   spec.output.data == spec.embedding.data));
 

@@ -22,7 +22,7 @@ PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const K
       pool_(pool),
       blocks_(blocks),
       attention_(kernels, pool, blocks, spec.head_dim),
-      rope_(spec.rope),
+      rope_(spec.ropes.front()),
       hidden_stride_(padded_to_lanes(spec.hidden)),
       query_width_(spec.heads * spec.head_dim),
       query_stride_(padded_to_lanes(spec.heads * spec.head_dim)),

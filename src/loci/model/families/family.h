@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "loci/base/status.h"
-#include "loci/model/gguf.h"
+#include "loci/model/model_source.h"
 #include "loci/model/model_spec.h"
 
 namespace loci {
@@ -16,13 +16,13 @@ struct Family {
   std::string_view name;  // general.architecture
   // The specification without its fingerprint. Errors: kInvalidArgument naming the key or tensor, what
   // was expected and what was found.
-  Result<ModelSpec> (*read)(const GgufFile& file);
+  Result<ModelSpec> (*read)(const ModelSource& source);
 };
 
 std::span<const Family> families();  // by name
 // The family of a file. Errors: kInvalidArgument for an unknown one, with the list of known ones.
-Result<const Family*> find_family(const GgufFile& file);
+Result<const Family*> find_family(const ModelSource& source);
 
-Result<ModelSpec> read_llama(const GgufFile& file);
+Result<ModelSpec> read_llama(const ModelSource& source);
 
 }  // namespace loci

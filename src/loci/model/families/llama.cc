@@ -59,7 +59,7 @@ Status read_heads(const SpecReader& reader, ModelSpec& spec) {
   return {};
 }
 
-Status read_sizes(const GgufFile& file, const SpecReader& reader, ModelSpec& spec) {
+Status read_sizes(const ModelSource& source, const SpecReader& reader, ModelSpec& spec) {
   LOCI_ASSIGN_OR_RETURN(spec.hidden, reader.count("embedding_length", 1, kMaxHidden));
   LOCI_ASSIGN_OR_RETURN(spec.ffn, reader.count("feed_forward_length", 1, kMaxFfn));
   LOCI_ASSIGN_OR_RETURN(spec.context_length, reader.count("context_length", 1, kMaxContext));
@@ -67,7 +67,7 @@ Status read_sizes(const GgufFile& file, const SpecReader& reader, ModelSpec& spe
   spec.norm_epsilon = static_cast<float>(epsilon);
   LOCI_RETURN_IF_ERROR(read_heads(reader, spec));
 
-  LOCI_ASSIGN_OR_RETURN(const TensorView embedding, file.get_tensor("token_embd.weight"));
+  LOCI_ASSIGN_OR_RETURN(const TensorView embedding, source.get_tensor("token_embd.weight"));
   if (embedding.rows > kMaxVocabulary) {
     return invalid_argument(fmt::format("expected at most {} rows, found {}", kMaxVocabulary, embedding.rows),
                             embedding.name);
@@ -80,7 +80,7 @@ Status read_sizes(const GgufFile& file, const SpecReader& reader, ModelSpec& spe
         fmt::format("expected {} (the rows of token_embd.weight), found {}", spec.vocabulary, stated),
         reader.key("vocab_size"));
   }
-  if (const GgufValue* tokens = file.find("tokenizer.ggml.tokens")) {
+  if (const GgufValue* tokens = source.find("tokenizer.ggml.tokens")) {
     const auto* array = std::get_if<GgufArray>(tokens);
     if (array == nullptr || array->size() != spec.vocabulary) {
       return invalid_argument(
@@ -93,9 +93,9 @@ Status read_sizes(const GgufFile& file, const SpecReader& reader, ModelSpec& spe
 }
 
 // By how much positions are divided.
-Result<double> read_linear_factor(const GgufFile& file, const SpecReader& reader) {
+Result<double> read_linear_factor(const ModelSource& source, const SpecReader& reader) {
   if (reader.has("rope.scaling.type")) {
-    LOCI_ASSIGN_OR_RETURN(const std::string type, file.get_string(reader.key("rope.scaling.type")));
+    LOCI_ASSIGN_OR_RETURN(const std::string type, source.get_string(reader.key("rope.scaling.type")));
     if (type == "none") return 1.0;
     if (type != "linear") {
       return invalid_argument(fmt::format("expected \"none\" or \"linear\", found \"{}\"", type),
@@ -107,9 +107,9 @@ Result<double> read_linear_factor(const GgufFile& file, const SpecReader& reader
   return reader.number_or(key, 0, 1e6, 1.0);
 }
 
-Status read_rope(const GgufFile& file, SpecReader& reader, ModelSpec& spec) {
-  RopeSpec& rope = spec.rope;
-  rope.layout = RopeLayout::kAdjacent;
+Status read_rope(const ModelSource& source, SpecReader& reader, ModelSpec& spec) {
+  RopeSpec& rope = spec.ropes.emplace_back();
+  rope.layout = source.format() == SourceFormat::kGguf ? RopeLayout::kAdjacent : RopeLayout::kHalves;
   LOCI_ASSIGN_OR_RETURN(rope.dimensions,
                         reader.count_or("rope.dimension_count", 2, spec.head_dim, spec.head_dim));
   if (rope.dimensions % 2 != 0) {
@@ -117,7 +117,7 @@ Status read_rope(const GgufFile& file, SpecReader& reader, ModelSpec& spec) {
                             reader.key("rope.dimension_count"));
   }
   LOCI_ASSIGN_OR_RETURN(const double base, reader.number_or("rope.freq_base", 0, 1e12, 10000.0));
-  LOCI_ASSIGN_OR_RETURN(const double factor, read_linear_factor(file, reader));
+  LOCI_ASSIGN_OR_RETURN(const double factor, read_linear_factor(source, reader));
   LOCI_ASSIGN_OR_RETURN(const TensorView factors,
                         reader.tensor_if_any("rope_freqs.weight", 1, rope.dimensions / 2));
   std::vector<float> divisors(rope.dimensions / 2, 1.0f);
@@ -137,21 +137,22 @@ Result<LayerSpec> read_layer(SpecReader& reader, const ModelSpec& spec, std::uin
   const std::string block = fmt::format("blk.{}.", index);
   const std::uint64_t query_width = std::uint64_t{spec.heads} * spec.head_dim;
   LayerSpec layer;
+  layer.rope = 0;
   struct Part {
     TensorView* view;
     const char* name;
     std::uint64_t rows, columns;
   };
   const Part required[] = {
-      {&layer.attention_norm, "attn_norm.weight", 1, spec.hidden},
+      {&layer.attention_norm.weight, "attn_norm.weight", 1, spec.hidden},
       {&layer.query, "attn_q.weight", query_width, spec.hidden},
       {&layer.key, "attn_k.weight", spec.kv_width(), spec.hidden},
       {&layer.value, "attn_v.weight", spec.kv_width(), spec.hidden},
       {&layer.attention_output, "attn_output.weight", spec.hidden, query_width},
-      {&layer.ffn_norm, "ffn_norm.weight", 1, spec.hidden},
-      {&layer.ffn_gate, "ffn_gate.weight", spec.ffn, spec.hidden},
-      {&layer.ffn_up, "ffn_up.weight", spec.ffn, spec.hidden},
-      {&layer.ffn_down, "ffn_down.weight", spec.hidden, spec.ffn},
+      {&layer.ffn_norm.weight, "ffn_norm.weight", 1, spec.hidden},
+      {&layer.ffn.gate, "ffn_gate.weight", spec.ffn, spec.hidden},
+      {&layer.ffn.up, "ffn_up.weight", spec.ffn, spec.hidden},
+      {&layer.ffn.down, "ffn_down.weight", spec.hidden, spec.ffn},
   };
   for (const Part& part : required) {
     LOCI_ASSIGN_OR_RETURN(*part.view, reader.tensor(block + part.name, part.rows, part.columns));
@@ -171,22 +172,22 @@ Result<LayerSpec> read_layer(SpecReader& reader, const ModelSpec& spec, std::uin
 
 }  // namespace
 
-Result<ModelSpec> read_llama(const GgufFile& file) {
-  SpecReader reader(file, "llama");
+Result<ModelSpec> read_llama(const ModelSource& source) {
+  SpecReader reader(source, "llama");
   ModelSpec spec;
   spec.family = "llama";
   spec.display_name =
-      file.get_string("general.name").ok() ? file.get_string("general.name").value() : spec.family;
+      source.get_string("general.name").ok() ? source.get_string("general.name").value() : spec.family;
   LOCI_RETURN_IF_ERROR(check_dense(reader));
-  LOCI_RETURN_IF_ERROR(read_sizes(file, reader, spec));
-  LOCI_RETURN_IF_ERROR(read_rope(file, reader, spec));
+  LOCI_RETURN_IF_ERROR(read_sizes(source, reader, spec));
+  LOCI_RETURN_IF_ERROR(read_rope(source, reader, spec));
   LOCI_ASSIGN_OR_RETURN(spec.embedding, reader.tensor("token_embd.weight", spec.vocabulary, spec.hidden));
   LOCI_ASSIGN_OR_RETURN(const std::uint32_t layers, reader.count("block_count", 1, kMaxLayers));
   for (std::uint32_t i = 0; i < layers; ++i) {
     LOCI_ASSIGN_OR_RETURN(LayerSpec layer, read_layer(reader, spec, i));
     spec.layers.push_back(std::move(layer));
   }
-  LOCI_ASSIGN_OR_RETURN(spec.output_norm, reader.tensor("output_norm.weight", 1, spec.hidden));
+  LOCI_ASSIGN_OR_RETURN(spec.output_norm.weight, reader.tensor("output_norm.weight", 1, spec.hidden));
   LOCI_ASSIGN_OR_RETURN(spec.output, reader.tensor_if_any("output.weight", spec.vocabulary, spec.hidden));
   if (!spec.output.present()) spec.output = spec.embedding;  // tied
   LOCI_RETURN_IF_ERROR(reader.check_all_used());

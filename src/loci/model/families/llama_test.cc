@@ -46,13 +46,13 @@ TEST(Llama, ReadsItsSizesAndTensors) {
   EXPECT_EQ(spec.context_length, 2048u);
   EXPECT_EQ(spec.norm_epsilon, 1e-5f);
   EXPECT_EQ(spec.attention_scale, static_cast<float>(1 / std::sqrt(8.0)));
-  EXPECT_EQ(spec.rope.layout, RopeLayout::kAdjacent);
+  EXPECT_EQ(spec.ropes.front().layout, RopeLayout::kAdjacent);
   EXPECT_NE(spec.output.data, spec.embedding.data);
   const LayerSpec& layer = spec.layers[3];
   EXPECT_EQ(layer.query.name, "blk.3.attn_q.weight");
   EXPECT_EQ(layer.query.rows, 48u);
   EXPECT_EQ(layer.attention_output.columns, 48u);
-  EXPECT_EQ(layer.ffn_down.rows, 24u);
+  EXPECT_EQ(layer.ffn.down.rows, 24u);
   EXPECT_EQ(layer.key_bias.columns, 16u);
   EXPECT_TRUE(layer.attention_output_bias.present());
   EXPECT_FALSE(read_ok(kSmall, bytes).layers[0].query_bias.present());
@@ -70,19 +70,22 @@ TEST(Llama, PutsEveryScalingIntoTheFrequencies) {
   RandomModelOptions options = kSmall;
   options.rope_base = 500000;
   const ModelSpec plain = read_ok(options, bytes);
-  ASSERT_EQ(plain.rope.inverse_frequency.size(), 4u);
-  for (int i = 0; i < 4; ++i) EXPECT_DOUBLE_EQ(plain.rope.inverse_frequency[i], std::pow(500000.0, -i / 4.0));
+  ASSERT_EQ(plain.ropes.front().inverse_frequency.size(), 4u);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_DOUBLE_EQ(plain.ropes.front().inverse_frequency[i], std::pow(500000.0, -i / 4.0));
   options.rope_linear_factor = 4;
   options.rope_factors = true;
   const ModelSpec scaled = read_ok(options, bytes);
   for (int i = 0; i < 4; ++i) {
-    EXPECT_DOUBLE_EQ(scaled.rope.inverse_frequency[i], plain.rope.inverse_frequency[i] / 4 / (i < 2 ? 1 : 8));
+    EXPECT_DOUBLE_EQ(scaled.ropes.front().inverse_frequency[i],
+                     plain.ropes.front().inverse_frequency[i] / 4 / (i < 2 ? 1 : 8));
   }
   GgufWriter unscaled = make_random_model(options).value();
   unscaled.replace("llama.rope.scaling.type", std::string("none"));  // then the factor means nothing
-  EXPECT_EQ(read(unscaled, bytes)->rope.inverse_frequency[1], plain.rope.inverse_frequency[1]);
+  EXPECT_EQ(read(unscaled, bytes)->ropes.front().inverse_frequency[1],
+            plain.ropes.front().inverse_frequency[1]);
   options.rope_dimensions = 4;
-  EXPECT_EQ(read_ok(options, bytes).rope.inverse_frequency.size(), 2u);
+  EXPECT_EQ(read_ok(options, bytes).ropes.front().inverse_frequency.size(), 2u);
 }
 
 TEST(Llama, DefaultsWhatOlderFilesLeaveOut) {
@@ -95,8 +98,8 @@ TEST(Llama, DefaultsWhatOlderFilesLeaveOut) {
   EXPECT_EQ(drop("llama.attention.head_count_kv")->kv_heads, 4u);
   EXPECT_EQ(drop("llama.attention.key_length")->head_dim, 8u);
   EXPECT_EQ(drop("llama.attention.value_length")->head_dim, 8u);
-  EXPECT_EQ(drop("llama.rope.dimension_count")->rope.dimensions, 8u);
-  EXPECT_EQ(drop("llama.rope.freq_base")->rope.inverse_frequency[1], std::pow(10000.0, -0.25));
+  EXPECT_EQ(drop("llama.rope.dimension_count")->ropes.front().dimensions, 8u);
+  EXPECT_EQ(drop("llama.rope.freq_base")->ropes.front().inverse_frequency[1], std::pow(10000.0, -0.25));
   EXPECT_EQ(drop("llama.block_count").status().to_string(),
             "invalid_argument: llama.block_count: expected an unsigned integer, found no such key");
 }
@@ -230,11 +233,11 @@ TEST(RandomModel, MakesEveryType) {
     Bytes bytes;
     const ModelSpec spec = read_ok(
         {.type = info.type, .hidden = 256, .heads = 8, .kv_heads = 2, .head_dim = 32, .ffn = 512}, bytes);
-    EXPECT_EQ(spec.layers[1].ffn_down.type, info.type);
+    EXPECT_EQ(spec.layers[1].ffn.down.type, info.type);
     double squares = 0;
     std::vector<float> row(512);
     for (std::uint64_t i = 0; i < 256; ++i) {
-      decode_row(spec.layers[1].ffn_down, i, row);
+      decode_row(spec.layers[1].ffn.down, i, row);
       for (const float value : row) squares += static_cast<double>(value) * value;
     }
     EXPECT_NEAR(squares / 256, 1.0, 0.03) << info.name;  // rows keep a vector's size
@@ -265,11 +268,11 @@ TEST(DefaultModel, IsReadWhole) {
   EXPECT_EQ(spec.ffn, 1536u);
   EXPECT_EQ(spec.vocabulary, 49152u);
   EXPECT_EQ(spec.context_length, 8192u);
-  EXPECT_EQ(spec.rope.dimensions, 64u);
-  EXPECT_DOUBLE_EQ(spec.rope.inverse_frequency[31], std::pow(100000.0, -62.0 / 64));
+  EXPECT_EQ(spec.ropes.front().dimensions, 64u);
+  EXPECT_DOUBLE_EQ(spec.ropes.front().inverse_frequency[31], std::pow(100000.0, -62.0 / 64));
   EXPECT_EQ(spec.embedding.type, TensorType::kQ8_0);
   EXPECT_EQ(spec.output.data, spec.embedding.data);
-  EXPECT_EQ(spec.layers[29].ffn_down.type, TensorType::kQ4_1);
+  EXPECT_EQ(spec.layers[29].ffn.down.type, TensorType::kQ4_1);
   std::vector<float> row(576);
   for (std::uint64_t token = 0; token < spec.vocabulary; ++token) {
     decode_row(spec.embedding, token, row);

@@ -15,8 +15,8 @@ constexpr Family kFamilies[] = {
 
 std::span<const Family> families() { return kFamilies; }
 
-Result<const Family*> find_family(const GgufFile& file) {
-  LOCI_ASSIGN_OR_RETURN(const std::string architecture, file.get_string("general.architecture"));
+Result<const Family*> find_family(const ModelSource& source) {
+  LOCI_ASSIGN_OR_RETURN(const std::string architecture, source.get_string("general.architecture"));
   std::string known;
   for (const Family& family : families()) {
     if (family.name == architecture) return &family;
@@ -27,9 +27,9 @@ Result<const Family*> find_family(const GgufFile& file) {
       "general.architecture");
 }
 
-Result<ModelSpec> read_model_spec(const GgufFile& file) {
-  LOCI_ASSIGN_OR_RETURN(const Family* family, find_family(file));
-  LOCI_ASSIGN_OR_RETURN(ModelSpec spec, family->read(file));
+Result<ModelSpec> read_model_spec(const ModelSource& source) {
+  LOCI_ASSIGN_OR_RETURN(const Family* family, find_family(source));
+  LOCI_ASSIGN_OR_RETURN(ModelSpec spec, family->read(source));
   spec.fingerprint = compute_fingerprint(spec);
   return spec;
 }

@@ -8,7 +8,7 @@ namespace loci {
 
 Result<std::uint32_t> SpecReader::count(std::string_view name, std::uint32_t least,
                                         std::uint32_t most) const {
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t value, file_->get_uint(key(name)));
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t value, source_->get_uint(key(name)));
   if (value < least || value > most) {
     return invalid_argument(fmt::format("expected a number from {} to {}, found {}", least, most, value),
                             key(name));
@@ -22,7 +22,7 @@ Result<std::uint32_t> SpecReader::count_or(std::string_view name, std::uint32_t 
 }
 
 Result<double> SpecReader::number(std::string_view name, double above, double most) const {
-  LOCI_ASSIGN_OR_RETURN(const double value, file_->get_float(key(name)));
+  LOCI_ASSIGN_OR_RETURN(const double value, source_->get_float(key(name)));
   if (!(value > above && value <= most)) {  // a NaN fails too
     return invalid_argument(
         fmt::format("expected a number above {} and up to {}, found {}", above, most, value), key(name));
@@ -37,7 +37,7 @@ Result<double> SpecReader::number_or(std::string_view name, double above, double
 
 Result<TensorView> SpecReader::tensor(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
   used_.insert(name);
-  LOCI_ASSIGN_OR_RETURN(TensorView view, file_->get_tensor(name));
+  LOCI_ASSIGN_OR_RETURN(TensorView view, source_->get_tensor(name));
   if (view.rows != rows || view.columns != columns) {
     return invalid_argument(
         fmt::format("expected [{}, {}], found [{}, {}]", rows, columns, view.rows, view.columns), name);
@@ -51,7 +51,7 @@ Result<TensorView> SpecReader::tensor_if_any(const std::string& name, std::uint6
 }
 
 bool SpecReader::exists(const std::string& name) const {
-  return file_->find_tensor(name) != nullptr || file_->find_opaque_tensor(name) != nullptr;
+  return source_->find_tensor(name) != nullptr || source_->find_opaque_tensor(name) != nullptr;
 }
 
 Status SpecReader::check_all_used() const {
@@ -60,8 +60,8 @@ Status SpecReader::check_all_used() const {
     return invalid_argument(
         fmt::format("expected only tensors that the family {} computes with, found this one", prefix_), name);
   };
-  for (const TensorView& view : file_->tensors()) LOCI_RETURN_IF_ERROR(check(view.name));
-  for (const GgufOpaqueTensor& opaque : file_->opaque_tensors()) LOCI_RETURN_IF_ERROR(check(opaque.name));
+  for (const TensorView& view : source_->tensors()) LOCI_RETURN_IF_ERROR(check(view.name));
+  for (const OpaqueTensor& opaque : source_->opaque_tensors()) LOCI_RETURN_IF_ERROR(check(opaque.name));
   return {};
 }
 

@@ -8,17 +8,17 @@
 #include <string_view>
 
 #include "loci/base/status.h"
-#include "loci/model/gguf.h"
+#include "loci/model/model_source.h"
 
 namespace loci {
 
-// Thread-compatible; the file must outlive it. Keys are given without the family's prefix:
+// Thread-compatible; the source must outlive it. Keys are given without the family's prefix:
 // "block_count" reads "llama.block_count". All errors are kInvalidArgument naming key or tensor.
 class SpecReader {
  public:
-  SpecReader(const GgufFile& file, std::string_view prefix) : file_(&file), prefix_(prefix) {}
+  SpecReader(const ModelSource& source, std::string_view prefix) : source_(&source), prefix_(prefix) {}
 
-  bool has(std::string_view name) const { return file_->has(key(name)); }
+  bool has(std::string_view name) const { return source_->has(key(name)); }
   std::string key(std::string_view name) const { return prefix_ + "." + std::string(name); }
 
   // A whole number from `least` to `most`.
@@ -41,7 +41,7 @@ class SpecReader {
  private:
   bool exists(const std::string& name) const;
 
-  const GgufFile* file_;
+  const ModelSource* source_;
   std::string prefix_;
   std::set<std::string, std::less<>> used_;
 };
