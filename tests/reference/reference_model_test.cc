@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "reference/golden_file.h"
 
