@@ -1,8 +1,6 @@
 // Falcon: feed-forward and attention side by side. The old decoder (7B) has one key and value head and one
 // norm for both parts; the new one (40B, 180B) has groups of heads and a norm for each, Falcon 2 (11B) groups
 // and one norm. Falcon-RW's ALiBi is refused by name.
-#include <nlohmann/json.hpp>
-
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
 #include "loci/model/families/published.h"
@@ -29,7 +27,7 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "falcon", metadata);
   LOCI_RETURN_IF_ERROR(config.expect("alibi", false));
   LOCI_RETURN_IF_ERROR(config.expect("activation", {"gelu"}));
-  LOCI_ASSIGN_OR_RETURN(const bool grouped, config.flag_or("new_decoder_architecture", false));
+  LOCI_ASSIGN_OR_RETURN(const bool grouped, config.fields().get_bool_or("new_decoder_architecture", false));
   if (!grouped) {
     LOCI_RETURN_IF_ERROR(config.expect("parallel_attn", true));
   }
@@ -40,15 +38,17 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
       {"layer_norm_epsilon", "attention.layer_norm_epsilon", FieldKind::kNumber},
       {"vocab_size", "vocab_size", FieldKind::kCount, FieldNeed::kOptional},
   }));
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t context, config.count_or("max_position_embeddings", kContext));
-  config.set("context_length", context);
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t hidden, config.count("hidden_size"));
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t inner, config.count_or("ffn_hidden_size", 4 * hidden));
-  config.set("feed_forward_length", inner);
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t heads, config.count("num_attention_heads"));
-  LOCI_ASSIGN_OR_RETURN(const bool one_head, config.flag_or("multi_query", true));
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t groups, config.count_or("num_kv_heads", heads));
-  config.set("attention.head_count_kv", grouped ? groups : one_head ? 1 : heads);
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t context,
+                        config.fields().get_uint_or("max_position_embeddings", kContext));
+  config.set_count("context_length", context);
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t hidden, config.fields().get_uint("hidden_size"));
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t inner,
+                        config.fields().get_uint_or("ffn_hidden_size", 4 * hidden));
+  config.set_count("feed_forward_length", inner);
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t heads, config.fields().get_uint("num_attention_heads"));
+  LOCI_ASSIGN_OR_RETURN(const bool one_head, config.fields().get_bool_or("multi_query", true));
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t groups, config.fields().get_uint_or("num_kv_heads", heads));
+  config.set_count("attention.head_count_kv", grouped ? groups : one_head ? 1 : heads);
   return config.copy_rope();
 }
 

@@ -33,7 +33,7 @@ Status configure_gemma(PublishedConfig& config) {
   LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
   LOCI_RETURN_IF_ERROR(config.copy(
       {{"final_logit_softcapping", "final_logit_softcapping", FieldKind::kNumber, FieldNeed::kOptional}}));
-  LOCI_ASSIGN_OR_RETURN(const double scalar, config.number("query_pre_attn_scalar"));
+  LOCI_ASSIGN_OR_RETURN(const double scalar, config.fields().get_number("query_pre_attn_scalar"));
   config.set("attention.scale", static_cast<float>(1 / std::sqrt(scalar)));
   LOCI_RETURN_IF_ERROR(config.copy_windows());
   return config.copy_rope();

@@ -20,7 +20,7 @@ Status read_layer(const LayerPart& part) {
 Status configure(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "gemma3", metadata);
   if (config.has("attn_logit_softcapping")) {
-    return invalid_argument("expected none, as Gemma 3 has, found one", "attn_logit_softcapping");
+    return config.fields().unexpected("attn_logit_softcapping", "none, as Gemma 3 has");
   }
   LOCI_RETURN_IF_ERROR(config.copy({
       {"rope_local_base_freq", "rope.freq_base_swa", FieldKind::kNumber, FieldNeed::kOptional},

@@ -1,7 +1,5 @@
 // OPT: GPT's layer with learned positions, LayerNorm and ReLU. llama.cpp has no such family; the keys are
 // Loci's, in its style: opt.block_count, opt.attention.layer_norm_epsilon, position_embd.weight.
-#include <nlohmann/json.hpp>
-
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
 #include "loci/model/families/published.h"
@@ -26,13 +24,12 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
   LOCI_RETURN_IF_ERROR(config.expect("do_layer_norm_before", true));
   LOCI_RETURN_IF_ERROR(config.expect("layer_norm_elementwise_affine", true));
   LOCI_RETURN_IF_ERROR(config.expect("_remove_final_layer_norm", false));
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t hidden, config.count("hidden_size"));
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t projected, config.count_or("word_embed_proj_dim", hidden));
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t hidden, config.fields().get_uint("hidden_size"));
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t projected,
+                        config.fields().get_uint_or("word_embed_proj_dim", hidden));
   if (projected != hidden) {  // OPT-350m
-    return invalid_argument("expected hidden_size, " + std::to_string(hidden) +
-                                " (embeddings that are projected are not computed), found " +
-                                std::to_string(projected),
-                            "word_embed_proj_dim");
+    return config.fields().unexpected("word_embed_proj_dim",
+                                      "hidden_size (embeddings that are projected are not computed)");
   }
   config.set("attention.layer_norm_epsilon", kNormEpsilon);
   return config.copy({

@@ -2,106 +2,91 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 namespace loci {
 namespace {
 
 using Json = nlohmann::json;
 
-Status wrong(std::string_view field, std::string_view expected, const Json* found) {
-  return invalid_argument(fmt::format("expected {}, found {}", expected,
-                                      found == nullptr ? "no such field" : found->dump().substr(0, 60)),
-                          std::string(field));
-}
+constexpr std::uint64_t kMaxLayers = 100'000;  // of what a list is made for
 
-const Json* find_in(const Json& object, std::string_view field) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(field);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
+constexpr PublishedField kScalingFields[] = {
+    {"factor", "rope.scaling.factor", FieldKind::kNumber, FieldNeed::kOptional},
+    {"low_freq_factor", "rope.scaling.low_freq_factor", FieldKind::kNumber, FieldNeed::kOptional},
+    {"high_freq_factor", "rope.scaling.high_freq_factor", FieldKind::kNumber, FieldNeed::kOptional},
+    {"beta_fast", "rope.scaling.yarn_beta_fast", FieldKind::kNumber, FieldNeed::kOptional},
+    {"beta_slow", "rope.scaling.yarn_beta_slow", FieldKind::kNumber, FieldNeed::kOptional},
+    {"truncate", "rope.scaling.yarn_truncate", FieldKind::kFlag, FieldNeed::kOptional},
+    {"original_max_position_embeddings", "rope.scaling.original_context_length", FieldKind::kCount,
+     FieldNeed::kOptional},
+};
 
-// Counts that a program wrote as 4096.0 are counts.
-Result<std::uint64_t> to_count(const Json* value, std::string_view field) {
-  constexpr std::string_view kExpected = "a whole number of at least 0";
-  if (value == nullptr) return wrong(field, kExpected, nullptr);
-  if (value->is_number_unsigned()) return value->get<std::uint64_t>();
-  if (value->is_number_float()) {
-    const double number = value->get<double>();
-    if (number >= 0 && number < 0x1p53 && number == std::floor(number))
-      return static_cast<std::uint64_t>(number);
-  }
-  return wrong(field, kExpected, value);
-}
-
-Result<double> to_number(const Json* value, std::string_view field) {
-  if (value == nullptr || !value->is_number()) return wrong(field, "a number", value);
-  return value->get<double>();
-}
-
-Result<bool> to_flag(const Json* value, std::string_view field) {
-  if (value == nullptr || !value->is_boolean()) return wrong(field, "true or false", value);
-  return value->get<bool>();
-}
-
-Result<GgufValue> to_factors(const Json* value, std::string_view field) {
-  if (value == nullptr || !value->is_array()) return wrong(field, "an array of numbers", value);
+Result<GgufValue> read_factors(const JsonFields& scaling, std::string_view name) {
+  const Json* value = scaling.find(name);
+  if (value == nullptr || !value->is_array()) return scaling.unexpected(name, "an array of numbers");
   std::vector<float> factors;
-  for (const Json& element : *value) {
-    if (!element.is_number()) return wrong(field, "an array of numbers", value);
-    factors.push_back(element.get<float>());
+  for (const Json& factor : *value) {
+    if (!factor.is_number()) return scaling.unexpected(name, "an array of numbers alone");
+    factors.push_back(factor.get<float>());
   }
   return GgufValue(GgufArray{std::move(factors)});
 }
 
-Result<std::string> to_rope_type(const Json& scaling) {
-  const Json* type = find_in(scaling, "rope_type");
-  if (type == nullptr) type = find_in(scaling, "type");
-  if (type == nullptr) return std::string("default");
-  if (!type->is_string()) return wrong("rope_scaling.rope_type", "a string", type);
-  return type->get<std::string>() == "su" ? std::string("longrope") : type->get<std::string>();
+Result<std::string> read_rope_type(const JsonFields& scaling) {
+  const char* name = scaling.has("rope_type") ? "rope_type" : "type";
+  LOCI_ASSIGN_OR_RETURN(std::string type, scaling.get_string_or(name, "default"));
+  if (type == "su") type = "longrope";  // its older name
+  if (type == "default" || type == "linear" || type == "llama3" || type == "yarn" || type == "longrope") {
+    return type;
+  }
+  return scaling.unexpected(name, "default, linear, llama3, yarn or longrope");
+}
+
+// YaRN's magnitude as DeepSeek gives it: the ratio of two, which is 1 where they are the same.
+Result<bool> has_equal_mscales(const JsonFields& scaling) {
+  if (!scaling.has("mscale") || !scaling.has("mscale_all_dim")) return false;
+  LOCI_ASSIGN_OR_RETURN(const double one, scaling.get_number("mscale"));
+  LOCI_ASSIGN_OR_RETURN(const double other, scaling.get_number("mscale_all_dim"));
+  if (one != other) return scaling.unexpected("mscale", fmt::format("{} as in mscale_all_dim", other));
+  return true;
 }
 
 }  // namespace
 
 PublishedConfig::PublishedConfig(const Json& config, std::string_view family, Metadata& metadata)
-    : config_(&config), family_(family), metadata_(&metadata) {}
+    : PublishedConfig(JsonFields(config, "config.json"), family, metadata) {}
 
-const Json* PublishedConfig::find(std::string_view field) const { return find_in(*config_, field); }
-bool PublishedConfig::has(std::string_view field) const { return find(field) != nullptr; }
+PublishedConfig::PublishedConfig(JsonFields fields, std::string_view family, Metadata& metadata)
+    : fields_(std::move(fields)), family_(family), metadata_(&metadata) {}
 
 void PublishedConfig::set(std::string_view key, GgufValue value) {
   metadata_->insert_or_assign(fmt::format("{}.{}", family_, key), std::move(value));
 }
 
-Status PublishedConfig::copy_field(const PublishedField& field) {
-  const Json* value = find(field.field);
-  if (value == nullptr && field.need == FieldNeed::kOptional) return {};
-  switch (field.kind) {
-    case FieldKind::kCount: {
-      LOCI_ASSIGN_OR_RETURN(const std::uint64_t count, to_count(value, field.field));
-      set(field.key, count);
-      return {};
-    }
-    case FieldKind::kNumber: {
-      LOCI_ASSIGN_OR_RETURN(const double number, to_number(value, field.field));
-      set(field.key, static_cast<float>(number));  // as GGUF holds it
-      return {};
-    }
-    case FieldKind::kFlag: {
-      LOCI_ASSIGN_OR_RETURN(const bool flag, to_flag(value, field.field));
-      set(field.key, flag);
-      return {};
-    }
+void PublishedConfig::set_count(std::string_view key, std::uint64_t value) {
+  if (std::in_range<std::uint32_t>(value)) {
+    set(key, static_cast<std::uint32_t>(value));
+  } else {
+    set(key, value);
   }
-  return internal_error("no such kind of field");
 }
 
 Status PublishedConfig::copy(std::span<const PublishedField> fields) {
-  for (const PublishedField& field : fields) LOCI_RETURN_IF_ERROR(copy_field(field));
+  for (const PublishedField& field : fields) {
+    if (field.need == FieldNeed::kOptional && !has(field.field)) continue;
+    if (field.kind == FieldKind::kCount) {
+      LOCI_ASSIGN_OR_RETURN(const std::uint64_t count, fields_.get_uint(field.field));
+      set_count(field.key, count);
+    } else if (field.kind == FieldKind::kNumber) {
+      LOCI_ASSIGN_OR_RETURN(const double number, fields_.get_number(field.field));
+      set(field.key, static_cast<float>(number));  // as GGUF holds it
+    } else {
+      LOCI_ASSIGN_OR_RETURN(const bool flag, fields_.get_bool(field.field));
+      set(field.key, flag);
+    }
+  }
   return {};
 }
 
@@ -110,76 +95,38 @@ Status PublishedConfig::copy(std::initializer_list<PublishedField> fields) {
 }
 
 Status PublishedConfig::expect(std::string_view field, std::initializer_list<std::string_view> values) const {
-  const Json* value = find(field);
+  const Json* value = fields_.find(field);
   if (value == nullptr) return {};
   std::string known;
   for (const std::string_view expected : values) {
     if (value->is_string() && value->get_ref<const std::string&>() == expected) return {};
     known += fmt::format("{}\"{}\"", known.empty() ? "" : " or ", expected);
   }
-  return wrong(field, known, value);
+  return fields_.unexpected(field, known);
 }
 
 Status PublishedConfig::expect(std::string_view field, bool value) const {
-  const Json* found = find(field);
-  if (found == nullptr || (found->is_boolean() && found->get<bool>() == value)) return {};
-  return wrong(field, value ? "true" : "false", found);
+  LOCI_ASSIGN_OR_RETURN(const bool found, fields_.get_bool_or(field, value));
+  if (found == value) return {};
+  return fields_.unexpected(field, value ? "true" : "false");
 }
 
-Result<std::uint64_t> PublishedConfig::count(std::string_view field) const {
-  return to_count(find(field), field);
-}
-Result<std::uint64_t> PublishedConfig::count_or(std::string_view field, std::uint64_t otherwise) const {
-  return has(field) ? count(field) : Result<std::uint64_t>(otherwise);
-}
-Result<double> PublishedConfig::number(std::string_view field) const { return to_number(find(field), field); }
-Result<double> PublishedConfig::number_or(std::string_view field, double otherwise) const {
-  return has(field) ? number(field) : Result<double>(otherwise);
-}
-Result<bool> PublishedConfig::flag_or(std::string_view field, bool otherwise) const {
-  return has(field) ? to_flag(find(field), field) : Result<bool>(otherwise);
-}
-
-Status PublishedConfig::copy_scaling(const Json& scaling) {
-  LOCI_ASSIGN_OR_RETURN(const std::string type, to_rope_type(scaling));
+Status PublishedConfig::copy_scaling(const JsonFields& scaling) {
+  LOCI_ASSIGN_OR_RETURN(const std::string type, read_rope_type(scaling));
   if (type == "default") return {};
-  if (type != "linear" && type != "llama3" && type != "yarn" && type != "longrope") {
-    return invalid_argument(
-        fmt::format("expected default, linear, llama3, yarn or longrope, found \"{}\"", type),
-        "rope_scaling.rope_type");
-  }
   set("rope.scaling.type", type);
-  if (type == "yarn") {
-    const Json* mscale = find_in(scaling, "mscale");
-    const Json* all = find_in(scaling, "mscale_all_dim");
-    if (mscale != nullptr && all != nullptr && *mscale != *all) {
-      return wrong("rope_scaling.mscale", fmt::format("{} as in mscale_all_dim", all->dump()), mscale);
-    }
-    if (mscale != nullptr && all != nullptr && !find_in(scaling, "attention_factor")) {
-      set("rope.scaling.yarn_attn_factor", 1.0f);
-    }
-  }
-  PublishedConfig part(scaling, family_, *metadata_);
-  constexpr PublishedField kNumbers[] = {
-      {"factor", "rope.scaling.factor", FieldKind::kNumber, FieldNeed::kOptional},
-      {"low_freq_factor", "rope.scaling.low_freq_factor", FieldKind::kNumber, FieldNeed::kOptional},
-      {"high_freq_factor", "rope.scaling.high_freq_factor", FieldKind::kNumber, FieldNeed::kOptional},
-      {"beta_fast", "rope.scaling.yarn_beta_fast", FieldKind::kNumber, FieldNeed::kOptional},
-      {"beta_slow", "rope.scaling.yarn_beta_slow", FieldKind::kNumber, FieldNeed::kOptional},
-      {"truncate", "rope.scaling.yarn_truncate", FieldKind::kFlag, FieldNeed::kOptional},
-      {"original_max_position_embeddings", "rope.scaling.original_context_length", FieldKind::kCount,
-       FieldNeed::kOptional},
-  };
-  if (Status status = part.copy(kNumbers); !status.ok()) return status.with_context("rope_scaling");
-  if (const Json* factor = find_in(scaling, "attention_factor")) {
-    LOCI_ASSIGN_OR_RETURN(const double number, to_number(factor, "rope_scaling.attention_factor"));
-    set(type == "yarn" ? "rope.scaling.yarn_attn_factor" : "rope.scaling.attn_factor",
-        static_cast<float>(number));
+  LOCI_RETURN_IF_ERROR(PublishedConfig(scaling, family_, *metadata_).copy(kScalingFields));
+  const char* magnitude = type == "yarn" ? "rope.scaling.yarn_attn_factor" : "rope.scaling.attn_factor";
+  if (scaling.has("attention_factor")) {
+    LOCI_ASSIGN_OR_RETURN(const double factor, scaling.get_number("attention_factor"));
+    set(magnitude, static_cast<float>(factor));
+  } else if (type == "yarn") {
+    LOCI_ASSIGN_OR_RETURN(const bool is_one, has_equal_mscales(scaling));
+    if (is_one) set(magnitude, 1.0f);
   }
   if (type == "longrope") {
     for (const char* name : {"long", "short"}) {
-      const std::string field = fmt::format("{}_factor", name);
-      LOCI_ASSIGN_OR_RETURN(GgufValue factors, to_factors(find_in(scaling, field), "rope_scaling." + field));
+      LOCI_ASSIGN_OR_RETURN(GgufValue factors, read_factors(scaling, fmt::format("{}_factor", name)));
       set(fmt::format("rope.scaling.{}_factors", name), std::move(factors));
     }
   }
@@ -187,43 +134,45 @@ Status PublishedConfig::copy_scaling(const Json& scaling) {
 }
 
 Status PublishedConfig::copy_rope() {
-  const Json* parameters = find("rope_parameters");  // since version 5 of transformers
-  const Json* scaling = parameters != nullptr ? parameters : find("rope_scaling");
-  const Json& rope = parameters != nullptr ? *parameters : *config_;
-  for (const Json* object : {parameters, scaling}) {
-    if (object != nullptr && !object->is_object()) return wrong("rope_scaling", "an object", object);
-  }
+  // Since version 5 of transformers all of it is in rope_parameters.
+  const bool in_one = has("rope_parameters");
+  const char* name = in_one ? "rope_parameters" : "rope_scaling";
+  const Json* scaling = fields_.find(name);
+  if (scaling != nullptr && !scaling->is_object()) return fields_.unexpected(name, "an object");
+  const Json nothing = Json::object();
+  const JsonFields parameters(scaling == nullptr ? nothing : *scaling, fields_.field(name));
+  const JsonFields& rope = in_one ? parameters : fields_;
   LOCI_RETURN_IF_ERROR(
       PublishedConfig(rope, family_, *metadata_)
           .copy({{"rope_theta", "rope.freq_base", FieldKind::kNumber, FieldNeed::kOptional}}));
-  const Json* partial = find_in(rope, "partial_rotary_factor");
-  if (partial == nullptr) partial = find("partial_rotary_factor");
-  if (partial != nullptr) {
-    LOCI_ASSIGN_OR_RETURN(const double share, to_number(partial, "partial_rotary_factor"));
-    LOCI_ASSIGN_OR_RETURN(const std::uint64_t hidden, count("hidden_size"));
-    LOCI_ASSIGN_OR_RETURN(const std::uint64_t heads, count("num_attention_heads"));
-    LOCI_ASSIGN_OR_RETURN(const std::uint64_t head_dim,
-                          count_or("head_dim", hidden / std::max<std::uint64_t>(heads, 1)));
-    if (!(share > 0 && share <= 1))
-      return wrong("partial_rotary_factor", "a number above 0 and up to 1", partial);
-    set("rope.dimension_count", static_cast<std::uint64_t>(static_cast<double>(head_dim) * share));
+  const JsonFields& partial = rope.has("partial_rotary_factor") ? rope : fields_;
+  if (partial.has("partial_rotary_factor")) {
+    LOCI_ASSIGN_OR_RETURN(const double share, partial.get_number("partial_rotary_factor"));
+    if (!(share > 0 && share <= 1)) {
+      return partial.unexpected("partial_rotary_factor", "a number above 0 and up to 1");
+    }
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t hidden, fields_.get_uint("hidden_size"));
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t heads, fields_.get_uint("num_attention_heads"));
+    if (heads == 0) return fields_.unexpected("num_attention_heads", "a number above 0");
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t head_dim, fields_.get_uint_or("head_dim", hidden / heads));
+    set_count("rope.dimension_count", static_cast<std::uint64_t>(static_cast<double>(head_dim) * share));
   }
-  if (scaling != nullptr) LOCI_RETURN_IF_ERROR(copy_scaling(*scaling));
-  // Phi 3 has it beside the scaling. It decides between the factors even where it is in both.
+  LOCI_RETURN_IF_ERROR(copy_scaling(parameters));
+  // Phi 3 has it beside the scaling; it is the one that counts where both have it.
   return copy({{"original_max_position_embeddings", "rope.scaling.original_context_length", FieldKind::kCount,
                 FieldNeed::kOptional}});
 }
 
 Status PublishedConfig::copy_windows() {
-  LOCI_RETURN_IF_ERROR(
-      copy({{"sliding_window", "attention.sliding_window", FieldKind::kCount, FieldNeed::kOptional}}));
-  const Json* types = find("layer_types");
-  if (types == nullptr || !has("sliding_window")) return {};
-  if (!types->is_array()) return wrong("layer_types", "an array of strings", types);
+  if (!has("sliding_window")) return {};
+  LOCI_RETURN_IF_ERROR(copy({{"sliding_window", "attention.sliding_window"}}));
+  const Json* types = fields_.find("layer_types");
+  if (types == nullptr) return {};
+  if (!types->is_array()) return fields_.unexpected("layer_types", "an array of strings");
   std::vector<bool> windowed;
   for (const Json& type : *types) {
     if (type != "sliding_attention" && type != "full_attention") {
-      return wrong("layer_types", "\"sliding_attention\" or \"full_attention\"", &type);
+      return fields_.unexpected("layer_types", "\"sliding_attention\" or \"full_attention\" for each layer");
     }
     windowed.push_back(type == "sliding_attention");
   }
@@ -232,12 +181,14 @@ Status PublishedConfig::copy_windows() {
 }
 
 Status PublishedConfig::copy_windows_if_used() {
-  LOCI_ASSIGN_OR_RETURN(const bool used, flag_or("use_sliding_window", false));
+  LOCI_ASSIGN_OR_RETURN(const bool used, fields_.get_bool_or("use_sliding_window", false));
   if (!used || !has("sliding_window")) return {};
   if (!has("layer_types") && has("max_window_layers")) {
-    LOCI_ASSIGN_OR_RETURN(const std::uint64_t layers, count("num_hidden_layers"));
-    LOCI_ASSIGN_OR_RETURN(const std::uint64_t first, count("max_window_layers"));
-    if (layers > 100'000) return wrong("num_hidden_layers", "at most 100000", find("num_hidden_layers"));
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t layers, fields_.get_uint("num_hidden_layers"));
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t first, fields_.get_uint("max_window_layers"));
+    if (layers > kMaxLayers) {
+      return fields_.unexpected("num_hidden_layers", fmt::format("at most {}", kMaxLayers));
+    }
     std::vector<bool> windowed(layers);
     for (std::uint64_t i = first; i < layers; ++i) windowed[i] = true;
     set("attention.sliding_window_pattern", GgufArray{std::move(windowed)});

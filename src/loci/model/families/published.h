@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "loci/base/status.h"
 #include "loci/model/families/hugging_face.h"
+#include "loci/model/json_file.h"
 
 namespace loci {
 
@@ -75,19 +75,16 @@ class PublishedConfig {
  public:
   PublishedConfig(const nlohmann::json& config, std::string_view family, Metadata& metadata);
 
-  bool has(std::string_view field) const;  // and it is not null
+  const JsonFields& fields() const { return fields_; }
+  bool has(std::string_view field) const { return fields_.has(field); }
   Status copy(std::span<const PublishedField> fields);
   Status copy(std::initializer_list<PublishedField> fields);
   void set(std::string_view key, GgufValue value);
+  void set_count(std::string_view key, std::uint64_t value);
 
   // Each refuses a field that is there and is anything else.
   Status expect(std::string_view field, std::initializer_list<std::string_view> values) const;
   Status expect(std::string_view field, bool value) const;
-  Result<std::uint64_t> count(std::string_view field) const;
-  Result<std::uint64_t> count_or(std::string_view field, std::uint64_t otherwise) const;
-  Result<double> number(std::string_view field) const;
-  Result<double> number_or(std::string_view field, double otherwise) const;
-  Result<bool> flag_or(std::string_view field, bool otherwise) const;
 
   // rope_theta, partial_rotary_factor and rope_scaling, or rope_parameters in their place.
   Status copy_rope();
@@ -97,11 +94,10 @@ class PublishedConfig {
   Status copy_windows_if_used();
 
  private:
-  const nlohmann::json* find(std::string_view field) const;  // nullptr for null, too
-  Status copy_field(const PublishedField& field);
-  Status copy_scaling(const nlohmann::json& scaling);
+  PublishedConfig(JsonFields fields, std::string_view family, Metadata& metadata);
+  Status copy_scaling(const JsonFields& scaling);
 
-  const nlohmann::json* config_;
+  JsonFields fields_;
   std::string family_;
   Metadata* metadata_;
 };

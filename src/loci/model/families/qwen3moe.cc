@@ -1,7 +1,4 @@
 // Qwen 3's mixtures of experts: Qwen 3's attention, and in every layer experts for the feed-forward part.
-#include <nlohmann/json.hpp>
-#include <string>
-
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
 #include "loci/model/families/published.h"
@@ -29,15 +26,11 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
       {"norm_topk_prob", "expert_weights_norm", FieldKind::kFlag},
   }));
   // Layers without experts among those with them.
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t step, config.count_or("decoder_sparse_step", 1));
-  if (step != 1) {
-    return invalid_argument("expected 1 (a mixture in every layer), found " + std::to_string(step),
-                            "decoder_sparse_step");
-  }
-  if (config.has("mlp_only_layers") && !json.at("mlp_only_layers").empty()) {
-    return invalid_argument("expected an empty list (a mixture in every layer), found " +
-                                json.at("mlp_only_layers").dump().substr(0, 60),
-                            "mlp_only_layers");
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t step, config.fields().get_uint_or("decoder_sparse_step", 1));
+  if (step != 1) return config.fields().unexpected("decoder_sparse_step", "1 (a mixture in every layer)");
+  const nlohmann::json* dense = config.fields().find("mlp_only_layers");
+  if (dense != nullptr && !(dense->is_array() && dense->empty())) {
+    return config.fields().unexpected("mlp_only_layers", "an empty array (a mixture in every layer)");
   }
   LOCI_RETURN_IF_ERROR(config.copy_windows_if_used());
   return config.copy_rope();

@@ -1,6 +1,4 @@
 // SmolLM3: Llama's layer, of which every fourth doesn't rotate at all (NoPE).
-#include <nlohmann/json.hpp>
-
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
 #include "loci/model/families/published.h"
@@ -26,13 +24,11 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
   LOCI_RETURN_IF_ERROR(config.expect("mlp_bias", false));
   LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
   LOCI_RETURN_IF_ERROR(config.copy_windows_if_used());
-  if (config.has("no_rope_layers")) {  // in which 1 means that the layer rotates
-    const nlohmann::json& layers = json.at("no_rope_layers");
+  if (const nlohmann::json* layers = config.fields().find("no_rope_layers")) {
     std::vector<bool> rotated;
-    for (const nlohmann::json& layer : layers) {
+    for (const nlohmann::json& layer : *layers) {  // 1 means that the layer rotates
       if (layer != 0 && layer != 1) {
-        return invalid_argument("expected 0 or 1 for each layer, found " + layer.dump().substr(0, 60),
-                                "no_rope_layers");
+        return config.fields().unexpected("no_rope_layers", "an array with 0 or 1 for each layer");
       }
       rotated.push_back(layer == 1);
     }

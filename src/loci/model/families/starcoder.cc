@@ -1,6 +1,4 @@
 // StarCoder and the other GPT-BigCode models: GPT-2's layer with one key and value head for all queries.
-#include <nlohmann/json.hpp>
-
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
 #include "loci/model/families/published.h"
@@ -29,9 +27,9 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
       {"vocab_size", "vocab_size", FieldKind::kCount, FieldNeed::kOptional},
   }));
   config.set("attention.head_count_kv", std::uint32_t{1});
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t hidden, config.count("n_embd"));
-  LOCI_ASSIGN_OR_RETURN(const std::uint64_t inner, config.count_or("n_inner", 4 * hidden));
-  config.set("feed_forward_length", inner);
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t hidden, config.fields().get_uint("n_embd"));
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t inner, config.fields().get_uint_or("n_inner", 4 * hidden));
+  config.set_count("feed_forward_length", inner);
   return {};
 }
 
