@@ -112,7 +112,7 @@ TEST(Core, DecodesGoFirstThenPromptsInChunks) {
   d.done();
   EXPECT_EQ(d.spans(), "1:12+1 2:78+22 3:0+5");
   EXPECT_EQ(d.plan.pass->spans[1].logits, LogitsWanted::kLast);
-  EXPECT_EQ(d.plan.pass->spans[1].blocks.size(), 4u);
+  EXPECT_EQ(d.plan.pass->spans[1].tables[0].blocks.size(), 4u);
   d.done();
   EXPECT_EQ(d.spans(), "1:13+1 2:100+1 3:5+1");
   d.finish();
@@ -383,14 +383,15 @@ TEST(Core, AGeneratedBlockRepairsAPromptsOwn) {
   d.arrive(2, Tokens(40, TokenId(5)), 1);
   d.done();  // 30; the second copies them and computes the rest
   ASSERT_EQ(d.spans(), "1:30+1 2:30+10");
-  const SlotId first = d.plan.pass->spans[0].blocks[0], second = d.plan.pass->spans[1].blocks[0];
+  const SlotId first = d.plan.pass->spans[0].tables[0].blocks[0],
+               second = d.plan.pass->spans[1].tables[0].blocks[0];
   ASSERT_NE(first, second);
   d.done(1);  // the copy stands, the rest is poisoned
   EXPECT_EQ(d.spans(), "1:31+1 2:30+10");
   d.done(1);  // the first's block is whole
   EXPECT_EQ(d.spans(), "1:32+1 2:32+8");
-  EXPECT_EQ(d.plan.pass->spans[1].blocks[0], first);
-  EXPECT_EQ(d.plan.pass->spans[0].blocks[0], first);
+  EXPECT_EQ(d.plan.pass->spans[1].tables[0].blocks[0], first);
+  EXPECT_EQ(d.plan.pass->spans[0].tables[0].blocks[0], first);
   d.finish();
   EXPECT_EQ(d.core.stats().blocks_pinned, 0u);
 }

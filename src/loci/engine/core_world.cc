@@ -274,7 +274,7 @@ void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan
   require(!span.tokens.empty() && end <= from.tokens.size(), "a span is within its sequence");
   require(std::equal(span.tokens.begin(), span.tokens.end(), from.tokens.begin() + span.position),
           "a span's tokens are its sequence's");
-  require(span.blocks.size() * kBlockTokens >= end, "a table reaches to its span's end");
+  require(span.tables[0].blocks.size() * kBlockTokens >= end, "a table reaches to its span's end");
   require(span.layers.begin == 0 && span.layers.end == options_.config.layers, "all layers");
   require(plan.sample == (end == from.tokens.size()), "the last token is sampled from, no other");
   require((span.logits == LogitsWanted::kLast) == plan.sample, "logits where a sample is wanted");
@@ -283,8 +283,8 @@ void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan
   std::uint64_t prefix = prefix_hash(from.group, from.tokens, span.position);
   for (std::size_t p = span.position; p < end; ++p) {
     prefix = extend(prefix, from.tokens[p]);
-    require(span.blocks[p / kBlockTokens].value < device_.size(), "slots are of the pool");
-    Row& row = device_[span.blocks[p / kBlockTokens].value][p % kBlockTokens];
+    require(span.tables[0].blocks[p / kBlockTokens].value < device_.size(), "slots are of the pool");
+    Row& row = device_[span.tables[0].blocks[p / kBlockTokens].value][p % kBlockTokens];
     require(row.writer_pass != pass.id.value, "one writer a row");
     row = {garbage ? 0 : prefix, pass.id.value, plan.request.value};
     if (!garbage) written_.push_back(prefix);
@@ -299,7 +299,7 @@ void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan)
   std::uint64_t prefix = prefix_begin(from.group);
   for (std::size_t p = 0; p < end; ++p) {
     prefix = extend(prefix, from.tokens[p]);
-    const Row& row = device_[span.blocks[p / kBlockTokens].value][p % kBlockTokens];
+    const Row& row = device_[span.tables[0].blocks[p / kBlockTokens].value][p % kBlockTokens];
     require(row.writer_pass != pass.id.value || row.writer == plan.request.value || row.writer == 0,
             "nobody writes what another reads");
     // (Rows that a poisoned later span of this request wrote are past this span's end.)
@@ -311,7 +311,8 @@ SpanOutcome World::outcome(const Span& span, const SpanPlan& plan) {
   SpanOutcome result;
   if (!plan.sample) return result;
   const std::size_t last = span.position + span.tokens.size() - 1;
-  result.sample = next_token(device_[span.blocks[last / kBlockTokens].value][last % kBlockTokens].content);
+  result.sample =
+      next_token(device_[span.tables[0].blocks[last / kBlockTokens].value][last % kBlockTokens].content);
   return result;
 }
 
