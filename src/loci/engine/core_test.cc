@@ -373,6 +373,26 @@ TEST(Core, APoisonedSpanIsPlannedAgain) {
   EXPECT_EQ(d.finished(1).usage.completion_tokens, 2u);
 }
 
+TEST(Core, WhatStaysPoisonedEnds) {
+  Driver d(config_of(64));
+  d.arrive(1, run_of(0, 60), 2);
+  d.done();
+  for (std::uint32_t i = 0; i + 1 < kPoisonedPassesMax; ++i) d.done(0);
+  d.done();  // one good pass in between
+  d.finish();
+  EXPECT_EQ(d.finished(1).reason, FinishReason::kLength);
+  d.arrive(2, run_of(500, 60), 2);
+  d.arrive(3, run_of(700, 10), 40);
+  for (std::uint32_t i = 0; i < kPoisonedPassesMax; ++i) {
+    EXPECT_EQ(d.all<Finished>().size(), 1u) << i;
+    d.done(i < 2 ? 0 : 1);  // from then on the third request decodes before it
+  }
+  EXPECT_EQ(d.finished(2).reason, FinishReason::kFailed);
+  d.finish();
+  EXPECT_EQ(d.finished(3).reason, FinishReason::kLength) << "the others go on";
+  EXPECT_EQ(d.core.stats().blocks_pinned, 0u);
+}
+
 // What one client says is just what the other's model generates: a generated block becomes whole while a
 // prompt's same block is half filled. The prompt's block gets the whole copy, and its table follows.
 TEST(Core, AGeneratedBlockRepairsAPromptsOwn) {

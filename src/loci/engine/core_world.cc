@@ -226,7 +226,8 @@ void World::run_pass(const Plan& plan) {
     const RequestId request = plan.spans[i].request;
     in_pass_.insert(request);
     failed[i] = options_.poison_one_in > 0 && one_in(options_.poison_one_in);
-    if (failed[i]) poisoned.insert(request);
+    if (failed[i] && poisoned.insert(request).second) ++client(request).poisoned_passes;
+    if (!poisoned.contains(request)) client(request).poisoned_passes = 0;
     write_span(pass, i, plan.spans[i], poisoned.contains(request));
   }
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
@@ -381,6 +382,9 @@ void World::see(const Finished& output) {
     case FinishReason::kDeadline:
       require(from.arrival.deadline <= now_ || (draining_ && drain_deadline_ <= now_), "a deadline came");
       break;
+    case FinishReason::kFailed:
+      require(from.poisoned_passes == kPoisonedPassesMax, "retries have a bound");
+      break;
   }
 }
 
@@ -413,6 +417,9 @@ void World::check_wake(const Plan& plan) const {
   }
   if (!live_.empty() && drain_deadline_ > now_) require(plan.wake_at <= drain_deadline_, "the drain's too");
   require(live_.empty() == !in_flight_.has_value(), "while there are requests, a pass is in flight");
+  for (const RequestId id : live_) {
+    require(in_pass_.contains(id) || clients_.at(id).poisoned_passes < kPoisonedPassesMax, "then they end");
+  }
 }
 
 void World::check_end() {
@@ -448,7 +455,7 @@ WorldOptions random_world(const Chooser& choose) {
   options.new_tokens_max = number(1, 80);
   options.cancels = choose(2) == 0;
   options.deadlines = choose(3) == 0;
-  options.poison_one_in = choose(2) == 0 ? 0 : number(3, 30);
+  options.poison_one_in = choose(2) == 0 ? 0 : number(1, 30);
   options.drain = choose(3) == 0;
   if (choose(3) == 0) {  // decodes that run out of blocks together
     config.context_tokens = config.block_count * kBlockTokens;
