@@ -98,8 +98,9 @@ std::vector<NamedShape> shapes() {
   all[4].second.embedding_type = TensorType::kF32;
   std::vector<NamedShape> named;
   for (const auto& [name, options] : all) named.push_back({name, options});
-  // spec_oracle_test.cc checks that seeds like these draw every part of ModelSpec.
-  for (std::uint64_t seed = 101; seed <= 116; ++seed) named.push_back({"spec_" + std::to_string(seed), seed});
+  // spec_oracle_test.cc checks that such seeds draw every part of ModelSpec; these are small ones.
+  for (const std::uint64_t seed : {101, 102, 103, 105, 108, 109, 110, 111, 113, 132, 135, 136})
+    named.push_back({"spec_" + std::to_string(seed), seed});
   return named;
 }
 
