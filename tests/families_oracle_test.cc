@@ -8,11 +8,13 @@
 #include <cctype>
 #include <cmath>
 
+#include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/gguf.h"
 #include "loci/model/hugging_face/hugging_face_source.h"
 #include "loci/model/model.h"
 #include "reference/golden_file.h"
 #include "reference/reference_model.h"
+#include "reference/sequence_runner.h"
 
 namespace loci {
 namespace {
@@ -193,6 +195,69 @@ TEST_P(PublishedFamiliesTest, ReferenceOfTheDirectoryIsTransformers) {
   expect_reference_logits(GetParam(), SourceFormat::kHuggingFace, 1e-7);
 }
 
+// Weights are BF16, so what the CPU backend rounds on purpose is keys and values to float16 (2^-12 / sqrt(3)
+// * 2 relative, root mean square) in each layer; roundings add like independent noise, which the random
+// weights of these models (their attention is peaked) amplify by at most this much.
+constexpr double kStateRounding = 2.8e-4;
+// A token whose experts' scores are closer than this at the edge of the chosen ones may be given another
+// expert by that rounding, which no bound covers.
+constexpr double kNearTie = 0.01;
+constexpr double kAmplification = 4;
+
+struct CpuCase {
+  std::string name;
+  InstructionSet set;
+};
+
+std::vector<CpuCase> cpu_cases() {
+  std::vector<CpuCase> all;
+  for (const std::string& name : golden_family_names()) {
+    for (const InstructionSet set : available_instruction_sets()) all.push_back({name, set});
+  }
+  return all;
+}
+
+class FamiliesCpuTest : public testing::TestWithParam<CpuCase> {};
+
+TEST_P(FamiliesCpuTest, LogitsAreTransformersWithinTheStatesRounding) {
+  const GoldenFamily golden = read_golden_family(GetParam().name).value();
+  const Result<Loaded> model = load(golden, SourceFormat::kGguf);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  const std::uint32_t vocabulary = model->spec.vocabulary;
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model->spec, {2, GetParam().set});
+  ASSERT_TRUE(backend.ok()) << backend.status().to_string();
+  SequenceRunner runner(**backend, model->spec.context_length);
+  const double bound = kAmplification * std::sqrt(2.0 * model->spec.layer_count()) * kStateRounding;
+  double worst = 0;
+  int compared = 0;
+  for (const GoldenSequence& sequence : golden.sequences) {
+    const std::span<const float> logits = runner.run(sequence.tokens, 0);
+    const std::vector<double> found(logits.begin(), logits.end());
+    std::vector<double> margins;
+    if (model->spec.experts > 0) {
+      reference_logits(model->spec, sequence.tokens, ReferenceState::kExact, &margins);
+    }
+    for (const GoldenRow& row : sequence.rows) {
+      if (!margins.empty() && margins[row.position] < kNearTie) continue;
+      ++compared;
+      const double error = relative_error(row, &found[row.position * vocabulary]);
+      EXPECT_LT(error, bound) << sequence.tokens.size() << " tokens, position " << row.position;
+      worst = std::max(worst, error);
+    }
+    // In two passes, the bits are the same.
+    const std::uint32_t cut = static_cast<std::uint32_t>(sequence.tokens.size()) / 3;
+    const std::span<const float> later = runner.run(sequence.tokens, cut);
+    for (std::size_t i = 0; i < later.size(); ++i) {
+      ASSERT_EQ(static_cast<double>(later[i]), found[cut * vocabulary + i]) << "cut at " << cut;
+    }
+  }
+  EXPECT_GE(compared, 7);
+  RecordProperty("worst_relative_error", fmt::format("{:.2e} of {:.1e}", worst, bound));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamiliesCpuTest, testing::ValuesIn(cpu_cases()), [](const auto& tested) {
+  return test_name(fmt::format("{}_{}", tested.param.name, instruction_set_name(tested.param.set)));
+});
 INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, testing::ValuesIn(golden_family_names()),
                          [](const auto& tested) { return test_name(tested.param); });
 INSTANTIATE_TEST_SUITE_P(All, PublishedFamiliesTest, testing::ValuesIn(names_with_directory()),
