@@ -47,7 +47,8 @@ void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& t
                              Scratch& scratch, Results& results) const {
   constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
   const Segment& segment = input.plan.segments()[task.segment];
-  const std::vector<SlotId>& table = input.pass.spans[segment.span].blocks;
+  const std::vector<SlotId>& table =
+      input.pass.spans[segment.span].tables[blocks_.group_of(input.layer)].blocks;
   const std::uint32_t begin = partial * kPartialTokens;
   std::uint32_t query = 0, visible = 0;
   for (std::uint32_t row = 0; row < task.rows; ++row) {

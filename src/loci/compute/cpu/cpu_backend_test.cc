@@ -98,7 +98,7 @@ std::unique_ptr<Backend> make_backend(const TestModel& model, InstructionSet set
                                       std::uint32_t blocks) {
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model.spec, {threads, set});
   LOCI_CHECK(backend.ok(), "the model is served");
-  LOCI_CHECK((*backend)->allocate_blocks(blocks).ok(), "there is memory");
+  LOCI_CHECK((*backend)->allocate_blocks(0, blocks).ok(), "there is memory");
   return std::move(*backend);
 }
 
@@ -108,7 +108,7 @@ Span make_span(const std::vector<TokenId>& tokens, std::uint32_t begin, std::uin
   span.tokens.assign(tokens.begin() + begin, tokens.begin() + end);
   span.position = begin;
   span.layers = {0, layers};
-  span.blocks = std::move(blocks);
+  span.tables = {{std::move(blocks)}};
   span.logits = logits;
   return span;
 }
@@ -122,7 +122,7 @@ Bits bits_of(std::span<const float> values) {
 // The state of tokens [0, count) of a sequence, without what lies beyond.
 std::vector<std::byte> state_of(const Backend& backend, const ModelSpec& spec,
                                 const std::vector<SlotId>& blocks, std::uint32_t count) {
-  std::vector<std::byte> all, slice(backend.info().layer_slice_bytes);
+  std::vector<std::byte> all, slice(backend.info().groups[0].layer_slice_bytes);
   const std::size_t width = spec.kv_width();
   for (std::uint32_t layer = 0; layer < spec.layer_count(); ++layer) {
     for (std::uint32_t token = 0; token < count; ++token) {
@@ -268,9 +268,9 @@ TEST_P(BackendTest, StateThatLeftAndCameBackIsTheSame) {
   const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
   backend->run({{}, {}, {make_span(expected.tokens, 0, 96, slots(0, 3), layers_, LogitsWanted::kNone)}},
                results_);
-  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
+  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
   // A mover brings the blocks to slots 5..7, layer by layer, while the pass that reads them waits.
-  for (std::uint32_t block = 0; block < 3; ++block) backend->begin_fill(SlotId(5 + block));
+  for (std::uint32_t block = 0; block < 3; ++block) backend->begin_fill(0, SlotId(5 + block));
   std::thread mover([&] {
     for (std::uint32_t layer = 0; layer < layers_; ++layer) {
       for (std::uint32_t block = 0; block < 3; ++block) {
@@ -296,8 +296,8 @@ TEST_P(BackendTest, LowLayersAreRecomputedWhileTheOthersArrive) {
     const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
     backend->run({{}, {}, {make_span(expected.tokens, 0, 64, slots(0, 2), layers_, LogitsWanted::kNone)}},
                  results_);
-    std::vector<std::byte> slice(backend->info().layer_slice_bytes);
-    for (std::uint32_t block = 0; block < 2; ++block) backend->begin_fill(SlotId(4 + block));
+    std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
+    for (std::uint32_t block = 0; block < 2; ++block) backend->begin_fill(0, SlotId(4 + block));
     std::thread mover([&] {
       for (std::uint32_t layer = split; layer < layers_; ++layer) {
         for (std::uint32_t block = 0; block < 2; ++block) {
@@ -323,14 +323,14 @@ TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
   const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
   backend->run({{}, {}, {make_span(expected.tokens, 0, 32, slots(0, 1), layers_, LogitsWanted::kNone)}},
                results_);
-  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
-  backend->begin_fill(SlotId(3));
+  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
+  backend->begin_fill(0, SlotId(3));
   std::thread mover([&] {
     backend->read_layer(SlotId(0), 0, slice);
     backend->write_layer(SlotId(3), 0, slice);
     backend->layer_arrived(SlotId(3), 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    backend->fill_failed(SlotId(3));
+    backend->fill_failed(0, SlotId(3));
   });
   Pass pass;
   pass.spans.push_back(make_span(expected.tokens, 32, 64, slots(3, 2), layers_, LogitsWanted::kLast));
@@ -399,7 +399,7 @@ TEST_P(BackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   cpu::ThreadPool pool(1);
   Result<cpu::CpuWeights> weights = cpu::CpuWeights::pack(spec, pool);
   ASSERT_TRUE(weights.ok());
-  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
+  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
   std::vector<std::uint16_t> key(spec.kv_width() * kBlockTokens), value(spec.kv_width()),
       block(slice.size() / 2);
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
@@ -438,7 +438,7 @@ TEST(MakeBackendTest, RefusesWhatItCannotServe) {
   EXPECT_EQ(make_cpu_backend(groups, {}).status().field(), "heads");
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model->spec, {});
   ASSERT_TRUE(backend.ok());
-  const Status memory = (*backend)->allocate_blocks(std::numeric_limits<std::uint32_t>::max());
+  const Status memory = (*backend)->allocate_blocks(0, std::numeric_limits<std::uint32_t>::max());
   EXPECT_EQ(memory.code(), StatusCode::kResourceExhausted) << memory.to_string();
 }
 

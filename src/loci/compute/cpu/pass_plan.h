@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "loci/compute/backend.h"
+#include "loci/compute/cpu/block_storage.h"
 
 namespace loci::cpu {
 
@@ -45,7 +46,7 @@ struct AttentionShape {
 class PassPlan {
  public:
   // Aborts where `pass` breaks the rules of backend.h.
-  void make(const Pass& pass, std::uint32_t layers, std::uint32_t slots, const AttentionShape& shape,
+  void make(const Pass& pass, std::uint32_t layers, const BlockStorage& blocks, const AttentionShape& shape,
             std::uint32_t threads);
 
   const std::vector<Segment>& segments() const { return segments_; }

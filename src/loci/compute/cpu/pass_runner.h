@@ -73,6 +73,7 @@ class PassRunner {
                 std::uint32_t stride) const;
   void await_blocks(std::uint32_t layer);
   void mark_whole_blocks();
+  void mark_whole_blocks(std::uint32_t group);
 
   const ModelSpec& spec_;
   const CpuWeights& weights_;
@@ -99,6 +100,7 @@ class PassRunner {
   std::vector<std::uint8_t> poisoned_;  // [span]
   struct Arrival {
     std::uint32_t span;
+    std::uint32_t group;
     SlotId slot;
     std::uint32_t computed_layers;  // written by the pass itself
   };

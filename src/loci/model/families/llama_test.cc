@@ -128,7 +128,8 @@ Fault number(const std::string& key, GgufValue value, std::string message) {
 TEST(Llama, RefusesWrongNumbers) {
   expect_faults({
       number("general.architecture", std::string("mamba"),
-             "expected one of the known families (llama), found \"mamba\""),
+             "expected one of the known families (falcon, gemma2, gemma3, gpt-oss, llama, opt, phi3, qwen2, "
+             "qwen3, qwen3moe, smollm3, starcoder), found \"mamba\""),
       number("llama.block_count", std::uint32_t{0}, "expected a number from 1 to 1024, found 0"),
       number("llama.block_count", std::uint32_t{1025}, "found 1025"),
       number("llama.block_count", std::string("4"), "expected an unsigned integer, found a string"),
@@ -152,8 +153,8 @@ TEST(Llama, RefusesWrongNumbers) {
              "entries (the rows of token_embd.weight), found 1"),
       {[](GgufWriter& w) { w.add("llama.expert_count", std::uint32_t{8}); }, "llama.expert_count",
        "found 8 experts"},
-      {[](GgufWriter& w) { w.add("llama.rope.scaling.type", std::string("yarn")); },
-       "llama.rope.scaling.type", "expected \"none\" or \"linear\", found \"yarn\""},
+      {[](GgufWriter& w) { w.add("llama.rope.scaling.type", std::string("dynamic")); },
+       "llama.rope.scaling.type", "expected none, linear, llama3, yarn or longrope, found \"dynamic\""},
       {[](GgufWriter& w) { w.add("llama.rope.scaling.factor", 0.0f); }, "llama.rope.scaling.factor",
        "found 0"},
   });
