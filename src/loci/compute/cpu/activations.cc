@@ -110,17 +110,18 @@ void Activations::load_row(const KernelTable& kernels, std::uint32_t row, std::s
     float scale = 0;
     std::memcpy(bytes, stored.data() + block * kQuantBlock, sizeof bytes);
     std::memcpy(&scale, stored.data() + columns_ + block * sizeof(float), sizeof scale);
-    std::int32_t half_sum = 0, sum = 0;
-    for (std::uint32_t i = 0; i < kQuantBlock; ++i) (i < kQuantBlock / 2 ? half_sum : sum) += bytes[i];
-    sum += half_sum;
-    const float scale_sum = scale * static_cast<float>(sum);
+    std::int16_t half_sums[2] = {0, 0};
+    for (std::uint32_t i = 0; i < kQuantBlock; ++i) {
+      std::int16_t& sum = half_sums[i / (kQuantBlock / 2)];
+      sum = static_cast<std::int16_t>(sum + bytes[i]);
+    }
+    const float scale_sum = scale * static_cast<float>(half_sums[0] + half_sums[1]);
     std::uint8_t* out = quantized_block(tile, block);
     for (std::uint32_t c = 0; c < 8; ++c) std::memcpy(out + (c * rows + in_tile) * 4, bytes + 4 * c, 4);
     std::uint8_t* scales = out + kQuantBlock * rows + in_tile * sizeof(float);
     std::memcpy(scales, &scale, sizeof scale);
     std::memcpy(scales + rows * sizeof(float), &scale_sum, sizeof scale_sum);
-    std::memcpy(scales + 2 * rows * sizeof(float), &sum, sizeof sum);
-    std::memcpy(scales + 3 * rows * sizeof(float), &half_sum, sizeof half_sum);
+    std::memcpy(scales + 2 * rows * sizeof(float), half_sums, sizeof half_sums);
   }
 }
 
