@@ -29,6 +29,15 @@ struct GoldenTinyModel {
 const std::vector<std::string>& golden_tiny_names();
 Result<GoldenTinyModel> read_golden_tiny(const std::string& name);
 
+// families/NAME/: a tiny model of each family in both formats, and its logits by transformers in float64.
+struct GoldenFamily {
+  std::string directory;                  // config.json and model.safetensors
+  std::string gguf_path;                  // the same model by llama.cpp's converter
+  std::vector<GoldenSequence> sequences;  // 10 significant digits
+};
+const std::vector<std::string>& golden_family_names();
+Result<GoldenFamily> read_golden_family(const std::string& name);
+
 // llama_cpp/chat.jsonl: greedy answers of llama.cpp on the default model. In each step ids and
 // logprobs [20] are the most likely tokens, descending, after the prompt and the steps before;
 // ids[0] is the token that was taken.

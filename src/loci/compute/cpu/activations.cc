@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "loci/base/check.h"
@@ -25,10 +26,30 @@ Activations::Activations(std::uint32_t columns, ActivationForms forms)
   LOCI_CHECK(!forms.quantized || columns % kQuantBlock == 0, "quantised rows are whole blocks");
 }
 
+TileLayout::TileLayout(std::span<const std::uint32_t> counts, std::uint32_t tile_rows) {
+  for (const std::uint32_t count : counts) {
+    const TileLayout part(count, tile_rows);
+    for (std::uint32_t tile = 0; tile < part.tiles(); ++tile) begins_.push_back(rows_ + part.begin(tile));
+    rows_ += count;
+    tiles_ += part.tiles();
+  }
+  begins_.push_back(rows_);
+}
+
+std::uint32_t TileLayout::tile_in_parts(std::uint32_t row) const {
+  return static_cast<std::uint32_t>(std::upper_bound(begins_.begin(), begins_.end(), row) - begins_.begin()) -
+         1;
+}
+
 void Activations::resize(std::uint32_t rows, const KernelTable& kernels) {
   if (rows == layout_.rows()) return;
   const bool wide = kernels.wide_tile_rows != 0 && rows >= kernels.wide_tile_rows;
-  layout_ = TileLayout(rows, wide ? kernels.wide_tile_rows : kernels.tile_rows);
+  resize(TileLayout(rows, wide ? kernels.wide_tile_rows : kernels.tile_rows));
+}
+
+void Activations::resize(TileLayout layout) {
+  layout_ = std::move(layout);
+  const std::uint32_t rows = layout_.rows();
   if (forms_.quantized) quantized_.reserve(rows * quantized_row_bytes_, "activations");
   if (forms_.floats) {
     floats_.reserve(rows * float_row_bytes_, "activations");

@@ -10,7 +10,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/activations.h"
@@ -20,34 +25,47 @@
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model.h"
+#include "loci/model/random_spec.h"
 
 namespace loci {
 namespace {
 
 using Bits = std::vector<std::uint32_t>;
 
+// A spec, and what owns its tensors.
 struct TestModel {
   std::vector<std::byte> bytes;
-  GgufFile file;
+  std::optional<GgufFile> file;
+  std::unique_ptr<RandomSpec> random;
   ModelSpec spec;
 
+  static std::unique_ptr<TestModel> make(std::uint64_t seed) {
+    auto model = std::make_unique<TestModel>();
+    model->random = make_random_spec(seed);
+    model->spec = model->random->spec;
+    return model;
+  }
   static std::unique_ptr<TestModel> make(RandomModelOptions options) {
     options.tokenizer = false;
     options.vocabulary = 72;  // not a multiple of 16
     Result<GgufWriter> writer = make_random_model(options);
     LOCI_CHECK(writer.ok(), "the options are valid");
-    std::vector<std::byte> bytes = writer->to_bytes();
-    Result<GgufFile> file = GgufFile::parse(bytes);
+    auto model = std::make_unique<TestModel>();
+    model->bytes = writer->to_bytes();
+    Result<GgufFile> file = GgufFile::parse(model->bytes);
     LOCI_CHECK(file.ok(), "the model is valid");
-    Result<ModelSpec> spec = read_model_spec(*file);
+    model->file = std::move(*file);
+    Result<ModelSpec> spec = read_model_spec(*model->file);
     LOCI_CHECK(spec.ok(), "the model is complete");
-    return std::make_unique<TestModel>(TestModel{std::move(bytes), std::move(*file), std::move(*spec)});
+    model->spec = std::move(*spec);
+    return model;
   }
 };
 
+// A Llama, or a model of any family's layer by its seed.
 struct NamedShape {
-  const char* name;
-  RandomModelOptions options;
+  std::string name;
+  std::variant<RandomModelOptions, std::uint64_t> source;
 };
 
 // Every tensor type, group size, head size that is awkward in some kernel, both kinds of input form.
@@ -64,7 +82,7 @@ std::vector<NamedShape> shapes() {
     options.layers = layers;
     return options;
   };
-  std::vector<NamedShape> all = {
+  std::vector<std::pair<const char*, RandomModelOptions>> all = {
       {"q4_1", shape(TensorType::kQ4_1, 64, 6, 2, 16, 96, 3)},
       {"q4_0", shape(TensorType::kQ4_0, 96, 4, 4, 24, 64, 2)},
       {"q8_0", shape(TensorType::kQ8_0, 64, 4, 1, 40, 160, 3)},
@@ -73,12 +91,17 @@ std::vector<NamedShape> shapes() {
       {"bf16", shape(TensorType::kBF16, 48, 16, 1, 32, 40, 2)},
       {"f32", shape(TensorType::kF32, 33, 3, 3, 16, 47, 2)},
   };
-  all[0].options.biases = true;
-  all[1].options.embedding_type = TensorType::kQ8_0;
-  all[2].options.rope_dimensions = 24;
-  all[3].options.embedding_type = TensorType::kF32;  // a float output after quantised layers
-  all[4].options.embedding_type = TensorType::kF32;
-  return all;
+  all[0].second.biases = true;
+  all[1].second.embedding_type = TensorType::kQ8_0;
+  all[2].second.rope_dimensions = 24;
+  all[3].second.embedding_type = TensorType::kF32;  // a float output after quantised layers
+  all[4].second.embedding_type = TensorType::kF32;
+  std::vector<NamedShape> named;
+  for (const auto& [name, options] : all) named.push_back({name, options});
+  // spec_oracle_test.cc checks that such seeds draw every part of ModelSpec; these are small ones.
+  for (const std::uint64_t seed : {101, 102, 103, 105, 108, 109, 110, 111, 113, 132, 135, 136})
+    named.push_back({"spec_" + std::to_string(seed), seed});
+  return named;
 }
 
 std::vector<TokenId> random_tokens(Random& random, std::uint32_t count, std::uint32_t vocabulary) {
@@ -174,7 +197,8 @@ class BackendTest : public testing::TestWithParam<NamedShape> {
  protected:
   static constexpr std::uint32_t kTokens = 300;  // more than one partial, and not whole blocks
   static constexpr std::uint32_t kBlocks = (kTokens + 31) / 32;
-  const std::unique_ptr<TestModel> model_ = TestModel::make(GetParam().options);
+  const std::unique_ptr<TestModel> model_ =
+      std::visit([](const auto& source) { return TestModel::make(source); }, GetParam().source);
   const std::uint32_t layers_ = model_->spec.layer_count();
   std::vector<SpanResult> results_;
 };
@@ -356,7 +380,8 @@ void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::
   cpu::Activations input(spec.hidden, weights.qkv_input);
   input.resize(1, kernels);
   input.load_row(kernels, 0, hidden);
-  cpu::RopeTable rope(spec.ropes.front());
+  const std::optional<std::uint32_t> rotation = spec.layers[layer].rope;
+  cpu::RopeTable rope(rotation ? spec.ropes[*rotation] : RopeSpec{});
   rope.extend(position + 1);
   const cpu::CpuLayer& from = weights.layers()[layer];
   for (const bool is_key : {true, false}) {
@@ -374,7 +399,12 @@ void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::
       std::vector<float> one(out.begin() + head * spec.head_dim, out.begin() + (head + 1) * spec.head_dim);
       one.resize(spec.head_dim + cpu::kLanes);
       if (is_key) {
-        kernels.rope(one.data(), rope.at(position));
+        std::fill(one.begin() + spec.head_dim, one.end(), 0.0f);
+        if (from.key_norm.present()) {
+          kernels.rms_norm(one.data(), from.key_norm.weight, spec.head_dim,
+                           cpu::padded_to_lanes(spec.head_dim), spec.norm_epsilon, one.data());
+        }
+        if (rotation) kernels.rope(one.data(), rope.at(position));
         kernels.store_key(one.data(), spec.head_dim, key.data() + head * spec.head_dim * kBlockTokens);
       } else {
         kernels.store_value(one.data(), spec.head_dim, value.data() + head * spec.head_dim);
@@ -423,7 +453,7 @@ INSTANTIATE_TEST_SUITE_P(Models, BackendTest, testing::ValuesIn(shapes()),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(MakeBackendTest, RefusesWhatItCannotServe) {
-  const auto model = TestModel::make({});
+  const auto model = TestModel::make(RandomModelOptions{});
   ModelSpec odd = model->spec;
   odd.head_dim = 12;
   EXPECT_EQ(make_cpu_backend(odd, {}).status().field(), "head_dim");
@@ -433,6 +463,19 @@ TEST(MakeBackendTest, RefusesWhatItCannotServe) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("expected a tensor"), std::string::npos) << status.message();
   EXPECT_EQ(status.field(), wrong.layers[1].ffn.up.name);
+  ModelSpec rotation = model->spec;
+  rotation.layers[1].rope = 1;
+  EXPECT_EQ(make_cpu_backend(rotation, {}).status().field(), "rope");
+  ModelSpec router = model->spec;  // without experts
+  router.layers[0].ffn.router = router.layers[0].ffn.up;
+  EXPECT_EQ(make_cpu_backend(router, {}).status().field(), router.layers[0].ffn.router.name);
+  ModelSpec ungated = model->spec;
+  ungated.activation = Activation::kClampedSwiglu;
+  ungated.layers[0].ffn.gate = {};
+  EXPECT_EQ(make_cpu_backend(ungated, {}).status().field(), ungated.layers[0].ffn.up.name);
+  ModelSpec biased = model->spec;
+  biased.output_norm.bias = biased.output_norm.weight;
+  EXPECT_EQ(make_cpu_backend(biased, {}).status().code(), StatusCode::kInvalidArgument);
   ModelSpec groups = model->spec;
   groups.heads = 5;
   EXPECT_EQ(make_cpu_backend(groups, {}).status().field(), "heads");

@@ -16,6 +16,7 @@ inline constexpr uint32_t kWideTileRows = 16;  // from here on a tile is laid ou
 inline constexpr uint32_t kMaxHeadDim = 256;
 inline constexpr uint32_t kPartialTokens = 256;  // of the context, by absolute position
 inline constexpr uint32_t kTokensPerBlock = 32;
+inline constexpr uint32_t kActivations = 5;  // values of Activation
 inline constexpr uint32_t kQuantBlock = 32;  // activations that share a scale
 // One block of one activation row in a tile: 32 bytes, scale, scale * sum, the sums of both halves.
 inline constexpr uint32_t kTileBlockBytes = 44;
@@ -71,12 +72,15 @@ struct AttentionPartial {
   const uint16_t* const* values = nullptr;  // f16 [32][head_dim], likewise
   uint32_t head_dim = 0;
   uint32_t rows = 0;
-  const float* queries = nullptr;     // [rows][kAttentionStride], times scale * log2(e)
-  const uint32_t* visible = nullptr;  // [rows] tokens of the partial that a query sees; ascending
-  float* scores = nullptr;            // scratch [rows][kAttentionStride]
-  float* maximum = nullptr;           // [rows]
-  float* sum = nullptr;               // [rows]; 0: nothing was visible
-  float* out = nullptr;               // [rows][kAttentionStride]
+  const float* queries = nullptr;  // [rows][kAttentionStride], scaled
+  // [rows] A query sees the partial's tokens [hidden, visible), none where they are equal; both ascend.
+  const uint32_t* hidden = nullptr;
+  const uint32_t* visible = nullptr;
+  float softcap = 0;         // scores become softcap * tanh(score); 0: they stay
+  float* scores = nullptr;   // scratch [rows][kAttentionStride]
+  float* maximum = nullptr;  // [rows]
+  float* sum = nullptr;      // [rows]; 0: nothing was visible, and `out` is zero
+  float* out = nullptr;      // [rows][kAttentionStride]
 };
 
 // Of a token's position. Element i of the head turns with its partner p(i): i +- 1 or i +- pairs.
@@ -98,14 +102,25 @@ struct KernelTable {
   // Lengths `padded` are multiples of 16; lanes from `count` on are zero in x and weight.
   void (*rms_norm)(const float* x, const float* weight, uint32_t count, uint32_t padded, float epsilon,
                    float* out);
+  // `bias` may be nullptr.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, uint32_t count, uint32_t padded,
+                     float epsilon, float* out);
   // Quantises `blocks` * 32 values into row `row` of a tile of `rows` rows.
   void (*quantize)(const float* x, uint32_t blocks, uint8_t* tile, uint32_t rows, uint32_t row);
-  // out = silu(gate) * up; count is a multiple of 16.
-  void (*swiglu)(const float* gate, const float* up, uint32_t count, float* out);
-  // A product's [rows][16], and the bias of its 16 outputs if there is one, written or added to rows
-  // that lie `stride` floats apart.
+  // By Activation (model_spec.h): out = activation(gate) * up, and out = activation(x); count is a
+  // multiple of 16.
+  void (*gated[kActivations])(const float* gate, const float* up, uint32_t count, float* out);
+  void (*ungated[kActivations])(const float* x, uint32_t count, float* out);
+  // out = cap * tanh(x / cap); count is a multiple of 16.
+  void (*softcap)(const float* x, uint32_t count, float cap, float* out);
+  // x += y; count is a multiple of 16.
+  void (*add)(float* x, const float* y, uint32_t count);
+  // A product's [rows][16], and the bias of its 16 outputs if there is one, written to rows that lie
+  // `stride` floats apart.
   void (*place_rows)(const float* product, const float* bias, uint32_t rows, float* out, uint32_t stride);
-  void (*add_rows)(const float* product, const float* bias, uint32_t rows, float* out, uint32_t stride);
+  // out[targets[r]] = fma(weights[r], product[r], out[targets[r]])
+  void (*add_weighted_rows)(const float* product, uint32_t rows, const float* weights,
+                            const uint32_t* targets, float* out, uint32_t stride);
   // Rotates one head in place: y[i] = fma(x[i], cosine[i], x[p(i)] * sine[i]).
   void (*rope)(float* head, const RopeParams& rope);
   void (*scale)(const float* x, uint32_t count, float factor, float* out);
@@ -117,11 +132,15 @@ struct KernelTable {
   void (*attention_partial)(const AttentionPartial& partial);
   // Merges row `row` of `from` into the same row of `into`, which holds the partials before it.
   void (*attention_merge)(const AttentionPartial& from, const AttentionPartial& into, uint32_t row);
+  // Merges one more score whose value is zero.
+  void (*attention_sink)(const AttentionPartial& state, uint32_t row, float score);
   // out[head_dim] = values / sum of weights.
   void (*attention_finish)(const AttentionPartial& state, uint32_t row, float* out);
 
   // For tests: lane-wise functions over `count` values, a multiple of 16.
   void (*exp2)(const float* x, uint32_t count, float* out);
+  void (*tanh)(const float* x, uint32_t count, float* out);
+  void (*erf)(const float* x, uint32_t count, float* out);
   void (*f16_to_f32)(const uint16_t* x, uint32_t count, float* out);
   void (*f32_to_f16)(const float* x, uint32_t count, uint16_t* out);
 };

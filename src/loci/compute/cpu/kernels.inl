@@ -42,6 +42,14 @@ static void add_quantized(KernelTable& table) {
   fill_quantized<Type, kTileRows>(table.product[kIndex]);
 }
 
+// In the order of Activation (model_spec.h).
+template <class... Types>
+static void fill_activations(KernelTable& table) {
+  static_assert(sizeof...(Types) == kActivations);
+  u32 index = 0;
+  ((table.gated[index] = gated<Types>, table.ungated[index++] = ungated<Types>), ...);
+}
+
 static KernelTable make_table() {
   KernelTable table = {};
   table.tile_rows = kTileRows;
@@ -63,18 +71,24 @@ static KernelTable make_table() {
   fill_float<F16, kTileRows>(table.product[static_cast<int>(PackedType::kF16)]);
   fill_float<BF16, kTileRows>(table.product[static_cast<int>(PackedType::kBF16)]);
   table.rms_norm = rms_norm;
+  table.layer_norm = layer_norm;
   table.quantize = quantize;
-  table.swiglu = swiglu;
+  fill_activations<Silu, Gelu, GeluTanh, Relu, ClampedSwiglu>(table);
+  table.softcap = softcap;
+  table.add = add_values;
   table.rope = rope;
   table.place_rows = place_rows;
-  table.add_rows = add_rows;
+  table.add_weighted_rows = add_weighted_rows;
   table.scale = scale;
   table.store_key = store_key;
   table.store_value = store_value;
   table.attention_partial = attention_partial<>;
   table.attention_merge = attention_merge;
+  table.attention_sink = attention_sink;
   table.attention_finish = attention_finish;
   table.exp2 = exp2_values;
+  table.tanh = tanh_values;
+  table.erf = erf_values;
   table.f16_to_f32 = f16_to_f32_values;
   table.f32_to_f16 = f32_to_f16_values;
   return table;

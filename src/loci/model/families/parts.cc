@@ -196,6 +196,7 @@ Status read_attention_output(const LayerPart& part) {
 }  // namespace
 
 Status read_attention(const LayerPart& part) {
+  if (part.reader.exists(part.name("attn_qkv.weight"))) return read_fused_attention(part);
   LayerSpec& layer = part.layer;
   const std::uint64_t queries = query_width(part.spec);
   const std::uint64_t keys = part.spec.kv_width();

@@ -42,9 +42,10 @@ struct LayerPart {
 Status read_norm(const LayerPart& part, std::string_view name, NormSpec& norm);
 // attn_q_norm and attn_k_norm, of each head.
 Status read_head_norms(const LayerPart& part);
-// attn_q, attn_k, attn_v and attn_output, with biases where the file has them.
+// attn_q, attn_k, attn_v (or attn_qkv, as converters may fuse them) and attn_output, with biases where the
+// file has them.
 Status read_attention(const LayerPart& part);
-// The same from attn_qkv, whose rows are all queries, all keys, all values.
+// The same from attn_qkv alone, whose rows are all queries, all keys, all values.
 Status read_fused_attention(const LayerPart& part);
 // ffn_gate, ffn_up, ffn_down.
 Status read_gated_ffn(const LayerPart& part);
