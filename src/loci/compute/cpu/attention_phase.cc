@@ -54,7 +54,7 @@ void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& t
   std::uint32_t query = 0, visible = 0;
   for (std::uint32_t row = 0; row < task.rows; ++row) {
     const std::uint32_t end = task.position + row + 1;  // a token sees itself and those before it
-    const std::uint32_t first = input.window == 0 || end < input.window ? 0 : end - input.window;
+    const std::uint32_t first = first_visible(input.window, end - 1);
     visible = end <= begin ? 0 : std::min(end - begin, kPartialTokens);
     const std::uint32_t hidden = first <= begin ? 0 : std::min(first - begin, visible);
     for (std::uint32_t head = 0; head < task.heads; ++head, ++query) {

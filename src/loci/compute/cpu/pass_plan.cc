@@ -8,7 +8,7 @@
 namespace loci::cpu {
 
 std::uint32_t AttentionTask::partials_begin(std::uint32_t window) const {
-  return window == 0 || position < window ? 0 : (position - window + 1) / kPartialTokens;
+  return first_visible(window, position) / kPartialTokens;
 }
 std::uint32_t AttentionTask::partials_end() const { return (position + rows - 1) / kPartialTokens + 1; }
 
