@@ -167,7 +167,11 @@ static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
     u8 bytes[32];
     store_low_bytes(bytes, qa);
     store_low_bytes(bytes + 16, qb);
-    for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
+    if (rows < kWideTileRows) {
+      for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
+    } else {
+      __builtin_memcpy(tile + 32 * row, bytes, 32);
+    }
     i32 first = 0, second = 0;
     sums_i32(qa, qb, first, second);
     float* scales = reinterpret_cast<float*>(tile + 32 * rows);

@@ -10,8 +10,9 @@
 
 namespace loci::cpu {
 
-inline constexpr uint32_t kLanes = 16;        // outputs of a group of packed rows
-inline constexpr uint32_t kMaxTileRows = 12;  // activation rows that one product kernel takes
+inline constexpr uint32_t kLanes = 16;         // outputs of a group of packed rows
+inline constexpr uint32_t kMaxTileRows = 32;   // activation rows that one product kernel takes
+inline constexpr uint32_t kWideTileRows = 16;  // from here on a tile is laid out row by row
 inline constexpr uint32_t kMaxHeadDim = 256;
 inline constexpr uint32_t kPartialTokens = 256;  // of the context, by absolute position
 inline constexpr uint32_t kTokensPerBlock = 32;
@@ -60,6 +61,7 @@ inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {
 // out[r * 16 + lane] = row `lane` of the group times activation row r, for the tile's rows.
 // A tile of R rows is, for quantised weights, for each 32 columns
 //   { i8 q[8 chunks][R][4]; f32 scale[R]; f32 scale_sum[R]; { i16 first half, i16 second half } sums[R]; }
+// where a wide tile, of kWideTileRows rows and more, has i8 q[R][32] instead,
 // and for float weights f32[columns, even][R].
 using ProductKernel = void (*)(const uint8_t* group, const uint8_t* tile, uint32_t steps, float* out);
 
@@ -90,7 +92,10 @@ struct RopeParams {
 };
 
 struct KernelTable {
-  uint32_t tile_rows;                                 // most rows of a tile, <= kMaxTileRows
+  uint32_t tile_rows;                                 // most rows of a tile, < kWideTileRows
+  uint32_t wide_tile_rows;                            // of a wide tile; 0: there are none. For as many rows
+                                                      // and more all tiles are wide: TileLayout keeps them
+                                                      // above half of this
   uint32_t attention_rows;                            // most queries of an AttentionPartial, <= kMaxTileRows
   ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
 
@@ -143,5 +148,6 @@ struct KernelTable {
 const KernelTable& plain_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& amx_kernels();
 
 }  // namespace loci::cpu

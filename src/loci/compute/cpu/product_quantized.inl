@@ -155,25 +155,99 @@ constexpr int bias_of() {
   return Planes::kBias - (Planes::kMost > 127 ? kWideBias : 0);
 }
 
-// The scales of a tile's block, after its bytes.
-template <int kRows>
+// The scales of some rows of a tile's block: they come after its bytes, `stride` rows of each kind.
 struct TileScales {
   const float* scale;
   const float* scale_sum;
   const i32* sums;  // of the halves, 16 bits each
-  LOCI_LANES TileScales of(const u8* tile) {
-    const float* first = reinterpret_cast<const float*>(tile + 32 * kRows);
-    return {first, first + kRows, reinterpret_cast<const i32*>(first + 2 * kRows)};
+  LOCI_LANES TileScales of(const u8* tile, u32 stride) {
+    const float* first = reinterpret_cast<const float*>(tile + 32 * stride);
+    return {first, first + stride, reinterpret_cast<const i32*>(first + 2 * stride)};
   }
 };
 
-// acc += (d * dx) * I for the columns of kCount chunks from kFirst on.
-template <class Planes, int kRows, int kFirst, int kCount>
-LOCI_LANES void add_dots(const u8* planes, const u8* tile, F32x16 d, F32x16 (&acc)[kRows]) {
-  constexpr int kBias = bias_of<Planes>();
-  const auto x = TileScales<kRows>::of(tile);
-  I32x16 dot[kRows];
-  dot_block<Planes, kRows, kFirst, kCount>(planes, tile, dot);
+// --- types: planes and a kind of scales ---
+
+enum class Scaling {
+  kF16,               // f16 a block
+  kBF16,              // bf16 a block
+  kMinimum,           // f16 and a minimum of f16
+  kSuper,             // integers a block, f16 for 8 blocks
+  kSuperMinimum,      // and integer minima
+  kSuperHalf,         // integers a half of a block
+  kSuperHalfMinimum,  // and integer minima
+};
+
+// Of 32 columns of a group. What a type has not is zero and unused.
+struct BlockScales {
+  F32x16 d, d_second;  // of the block, or of its halves
+  F32x16 m;            // the minimum; kSuperHalfMinimum: the scale of the minima
+  I32x16 minimum[2];   // kSuperHalfMinimum alone
+};
+
+LOCI_LANES F32x16 load_half(const u8* p) { return load_f16(reinterpret_cast<const u16*>(p)); }
+LOCI_LANES F32x16 negative(F32x16 x) { return sub(zero_f32(), x); }
+
+template <class PlanesOfType, Scaling kScaling>
+struct Quantized {
+  using Planes = PlanesOfType;
+  static constexpr bool kSuper = kScaling >= Scaling::kSuper;
+  static constexpr bool kHalves = kScaling >= Scaling::kSuperHalf;
+  static constexpr bool kJointMinima = kScaling == Scaling::kSuperHalfMinimum;
+  static constexpr bool kMinima =
+      kScaling == Scaling::kMinimum || kScaling == Scaling::kSuperMinimum || kJointMinima;
+  static constexpr int kBlocks = kSuper ? 8 : 1;
+  static constexpr int kScalesAt = kBlocks * Planes::kBytes;
+  static constexpr int kScaleBytes = !kSuper                       ? 0
+                                     : kScaling == Scaling::kSuper ? 16
+                                                                   : 32;  // integers of a block
+  static constexpr int kSuperAt = kScalesAt + kBlocks * kScaleBytes;
+  static constexpr int kBytes = kSuperAt + (kMinima ? 64 : 32);
+
+  LOCI_LANES const u8* planes(const u8* step, int index) { return step + Planes::kBytes * index; }
+
+  LOCI_LANES BlockScales scales(const u8* step, int index) {
+    BlockScales s = {zero_f32(), zero_f32(), zero_f32(), {zero_i32(), zero_i32()}};
+    const u8* own = step + kScalesAt + kScaleBytes * index;
+    s.d = kScaling == Scaling::kBF16 ? load_bf16(reinterpret_cast<const u16*>(step + kSuperAt))
+                                     : load_half(step + kSuperAt);
+    if constexpr (kMinima) s.m = load_half(step + kSuperAt + 32);
+    if constexpr (kSuper && kMinima) s.m = negative(s.m);
+    if constexpr (kJointMinima) {
+      s.d_second = mul(s.d, to_f32(load_low_nibbles(own + 16)));
+      s.d = mul(s.d, to_f32(load_low_nibbles(own)));
+      s.minimum[0] = load_high_nibbles(own);
+      s.minimum[1] = load_high_nibbles(own + 16);
+    } else if constexpr (kHalves) {
+      s.d_second = mul(s.d, to_f32(load_i8(own + 16)));
+      s.d = mul(s.d, to_f32(load_i8(own)));
+    } else if constexpr (kSuper) {
+      s.d = mul(s.d, to_f32(load_i8(own)));
+      if constexpr (kMinima) s.m = mul(s.m, to_f32(load_i8(own + 16)));
+    }
+    return s;
+  }
+};
+
+using Q4_0 = Quantized<NibblePlanes<8>, Scaling::kF16>;
+using Q4_1 = Quantized<NibblePlanes<0>, Scaling::kMinimum>;
+using Q5_0 = Quantized<FivePlanes<16>, Scaling::kF16>;
+using Q5_1 = Quantized<FivePlanes<0>, Scaling::kMinimum>;
+using Q8_0 = Quantized<BytePlanes, Scaling::kF16>;
+using IQ4_NL = Quantized<IQ4Planes, Scaling::kF16>;
+using MXFP4 = Quantized<MXFP4Planes, Scaling::kBF16>;
+using Q2_K = Quantized<PairPlanes, Scaling::kSuperHalfMinimum>;
+using Q3_K = Quantized<TriplePlanes, Scaling::kSuperHalf>;
+using Q4_K = Quantized<NibblePlanes<0>, Scaling::kSuperMinimum>;
+using Q5_K = Quantized<FivePlanes<0>, Scaling::kSuperMinimum>;
+using Q6_K = Quantized<SixPlanes, Scaling::kSuperHalf>;
+using IQ4_XS = Quantized<IQ4Planes, Scaling::kSuper>;
+
+// --- the float part ---
+
+// acc += (d * dx) * I, from the dots of kCount chunks from kFirst on.
+template <int kBias, int kFirst, int kCount, int kRows>
+LOCI_LANES void add_dots(I32x16 (&dot)[kRows], F32x16 d, const TileScales& x, F32x16 (&acc)[kRows]) {
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
     if constexpr (kBias != 0) {
       dot[r] = sub_sums < kFirst == 0 ? kBias : 0, kFirst + kCount == 8 ? kBias : 0 > (dot[r], x.sums + r);
@@ -182,116 +256,37 @@ LOCI_LANES void add_dots(const u8* planes, const u8* tile, F32x16 d, F32x16 (&ac
   }
 }
 
-template <int kRows>
-LOCI_LANES void add_minima(const u8* tile, F32x16 m, F32x16 (&acc)[kRows]) {
-  const auto x = TileScales<kRows>::of(tile);
-  LOCI_UNROLL for (int r = 0; r < kRows; ++r) acc[r] = fma(m, all_f32(x.scale_sum[r]), acc[r]);
+template <class Type, int kRows>
+LOCI_LANES void add_minima(const BlockScales& s, const TileScales& x, F32x16 (&acc)[kRows]) {
+  if constexpr (Type::kJointMinima) {
+    LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+      const I32x16 minima = times_sums(s.minimum[0], s.minimum[1], x.sums + r);
+      acc[r] = fma(mul(s.m, all_f32(x.scale[r])), to_f32(minima), acc[r]);
+    }
+  } else if constexpr (Type::kMinima) {
+    LOCI_UNROLL for (int r = 0; r < kRows; ++r) acc[r] = fma(s.m, all_f32(x.scale_sum[r]), acc[r]);
+  }
 }
 
-LOCI_LANES F32x16 load_half(const u8* p) { return load_f16(reinterpret_cast<const u16*>(p)); }
-
-// --- steps of 32 columns ---
-
-template <class Planes>
-struct SimpleStep {
-  static constexpr int kBytes = Planes::kBytes + 32, kBlocks = 1;
-  template <int kRows>
-  LOCI_LANES void block(const u8* step, int, const u8* tile, F32x16 (&acc)[kRows]) {
-    add_dots<Planes, kRows, 0, 8>(step, tile, load_half(step + Planes::kBytes), acc);
+template <class Type, int kRows>
+LOCI_LANES void add_block(const u8* step, int index, const u8* tile, F32x16 (&acc)[kRows]) {
+  using Planes = typename Type::Planes;
+  constexpr int kBias = bias_of<Planes>();
+  const u8* planes = Type::planes(step, index);
+  const TileScales x = TileScales::of(tile, kRows);
+  const BlockScales s = Type::scales(step, index);
+  I32x16 dot[kRows];
+  if constexpr (Type::kHalves) {
+    dot_block<Planes, kRows, 0, 4>(planes, tile, dot);
+    add_dots<kBias, 0, 4>(dot, s.d, x, acc);
+    dot_block<Planes, kRows, 4, 4>(planes, tile, dot);
+    add_dots<kBias, 4, 4>(dot, s.d_second, x, acc);
+  } else {
+    dot_block<Planes, kRows, 0, 8>(planes, tile, dot);
+    add_dots<kBias, 0, 8>(dot, s.d, x, acc);
   }
-};
-using Q4_0 = SimpleStep<NibblePlanes<8>>;
-using Q5_0 = SimpleStep<FivePlanes<16>>;
-using Q8_0 = SimpleStep<BytePlanes>;
-using IQ4_NL = SimpleStep<IQ4Planes>;
-
-struct MXFP4 {
-  static constexpr int kBytes = MXFP4Planes::kBytes + 32, kBlocks = 1;
-  template <int kRows>
-  LOCI_LANES void block(const u8* step, int, const u8* tile, F32x16 (&acc)[kRows]) {
-    const F32x16 d = load_bf16(reinterpret_cast<const u16*>(step + MXFP4Planes::kBytes));
-    add_dots<MXFP4Planes, kRows, 0, 8>(step, tile, d, acc);
-  }
-};
-
-template <class Planes>
-struct MinimumStep {
-  static constexpr int kBytes = Planes::kBytes + 64, kBlocks = 1;
-  template <int kRows>
-  LOCI_LANES void block(const u8* step, int, const u8* tile, F32x16 (&acc)[kRows]) {
-    add_dots<Planes, kRows, 0, 8>(step, tile, load_half(step + Planes::kBytes), acc);
-    add_minima<kRows>(tile, load_half(step + Planes::kBytes + 32), acc);
-  }
-};
-using Q4_1 = MinimumStep<NibblePlanes<0>>;
-using Q5_1 = MinimumStep<FivePlanes<0>>;
-
-// --- steps of 256 columns: 8 blocks of planes, 8 of scales, the scales' scales ---
-
-LOCI_LANES F32x16 negative(F32x16 x) { return sub(zero_f32(), x); }
-
-template <class Planes>
-struct ScaledStep {
-  static constexpr int kScales = 8 * Planes::kBytes, kSuper = kScales + 8 * 16;
-  static constexpr int kBytes = kSuper + 32, kBlocks = 8;
-  template <int kRows>
-  LOCI_LANES void block(const u8* step, int index, const u8* tile, F32x16 (&acc)[kRows]) {
-    const F32x16 d = mul(load_half(step + kSuper), to_f32(load_i8(step + kScales + 16 * index)));
-    add_dots<Planes, kRows, 0, 8>(step + Planes::kBytes * index, tile, d, acc);
-  }
-};
-using IQ4_XS = ScaledStep<IQ4Planes>;
-
-template <class Planes>
-struct ScaledMinimumStep {
-  static constexpr int kScales = 8 * Planes::kBytes, kSuper = kScales + 8 * 32;
-  static constexpr int kBytes = kSuper + 64, kBlocks = 8;
-  template <int kRows>
-  LOCI_LANES void block(const u8* step, int index, const u8* tile, F32x16 (&acc)[kRows]) {
-    const u8* scales = step + kScales + 32 * index;
-    const F32x16 d = mul(load_half(step + kSuper), to_f32(load_i8(scales)));
-    add_dots<Planes, kRows, 0, 8>(step + Planes::kBytes * index, tile, d, acc);
-    add_minima<kRows>(tile, mul(negative(load_half(step + kSuper + 32)), to_f32(load_i8(scales + 16))), acc);
-  }
-};
-using Q4_K = ScaledMinimumStep<NibblePlanes<0>>;
-using Q5_K = ScaledMinimumStep<FivePlanes<0>>;
-
-template <class Planes>
-struct HalfScaledStep {
-  static constexpr int kScales = 8 * Planes::kBytes, kSuper = kScales + 8 * 32;
-  static constexpr int kBytes = kSuper + 32, kBlocks = 8;
-  template <int kRows>
-  LOCI_LANES void block(const u8* step, int index, const u8* tile, F32x16 (&acc)[kRows]) {
-    const u8* planes = step + Planes::kBytes * index;
-    const u8* scales = step + kScales + 32 * index;
-    const F32x16 d = load_half(step + kSuper);
-    add_dots<Planes, kRows, 0, 4>(planes, tile, mul(d, to_f32(load_i8(scales))), acc);
-    add_dots<Planes, kRows, 4, 4>(planes, tile, mul(d, to_f32(load_i8(scales + 16))), acc);
-  }
-};
-using Q3_K = HalfScaledStep<TriplePlanes>;
-using Q6_K = HalfScaledStep<SixPlanes>;
-
-struct Q2_K {
-  static constexpr int kScales = 8 * PairPlanes::kBytes, kSuper = kScales + 8 * 32;
-  static constexpr int kBytes = kSuper + 64, kBlocks = 8;
-  template <int kRows>
-  LOCI_LANES void block(const u8* step, int index, const u8* tile, F32x16 (&acc)[kRows]) {
-    const u8* planes = step + PairPlanes::kBytes * index;
-    const u8* scales = step + kScales + 32 * index;
-    const F32x16 d = load_half(step + kSuper);
-    add_dots<PairPlanes, kRows, 0, 4>(planes, tile, mul(d, to_f32(load_low_nibbles(scales))), acc);
-    add_dots<PairPlanes, kRows, 4, 4>(planes, tile, mul(d, to_f32(load_low_nibbles(scales + 16))), acc);
-    const auto x = TileScales<kRows>::of(tile);
-    const F32x16 m = negative(load_half(step + kSuper + 32));
-    const I32x16 first = load_high_nibbles(scales), second = load_high_nibbles(scales + 16);
-    LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
-      const I32x16 minima = times_sums(first, second, x.sums + r);
-      acc[r] = fma(mul(m, all_f32(x.scale[r])), to_f32(minima), acc[r]);
-    }
-  }
-};
+  add_minima<Type>(s, x, acc);
+}
 
 template <class Type, int kRows>
 static void product_quantized(const u8* weights, const u8* tile, u32 steps, float* out) {
@@ -302,13 +297,13 @@ static void product_quantized(const u8* weights, const u8* tile, u32 steps, floa
   F32x16 acc[kRows];
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) acc[r] = zero_f32();
   for (u32 step = 0; step < steps; ++step, weights += Type::kBytes) {
-    for (int block = 0; block < Type::kBlocks; ++block, tile += kTileBlockBytes * kRows) {
+    for (int index = 0; index < Type::kBlocks; ++index, tile += kTileBlockBytes * kRows) {
       if constexpr (kRows <= 4) {
         LOCI_UNROLL for (int line = 0; line < kShare; line += 64) {
-          __builtin_prefetch(weights + kPrefetchBytes + block * kShare + line, 0, 2);
+          __builtin_prefetch(weights + kPrefetchBytes + index * kShare + line, 0, 2);
         }
       }
-      Type::template block<kRows>(weights, block, tile, acc);
+      add_block<Type, kRows>(weights, index, tile, acc);
     }
   }
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) store_f32(out + 16 * r, acc[r]);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "loci/compute/cpu/activations.h"
+#include "loci/compute/cpu/kernels_emulated_tiles.h"
 #include "loci/compute/cpu/test_values.h"
 #include "loci/model/tensor_block.h"
 
@@ -110,6 +111,18 @@ float defined_product(const TensorView& tensor, std::uint64_t output, const floa
   return acc;
 }
 
+struct NamedKernels {
+  std::string name;
+  const KernelTable* kernels;
+};
+std::vector<NamedKernels> all_kernels() {
+  std::vector<NamedKernels> all = {{"emulated tiles", &emulated_tiles_kernels()}};
+  for (const InstructionSet set : available_instruction_sets()) {
+    all.push_back({std::string(instruction_set_name(set)), &kernels_of(set)});
+  }
+  return all;
+}
+
 struct Shape {
   TensorType type;
   std::uint32_t rows, columns;
@@ -121,7 +134,7 @@ TEST_P(ProductTest, IsExactEnoughAndTheSameEverywhere) {
   const Shape shape = GetParam();
   Random random(shape.rows * 1000 + shape.columns);
   const TestMatrix matrix(shape.type, shape.rows, shape.columns, random);
-  constexpr std::uint32_t kRows = 27;
+  constexpr std::uint32_t kRows = 65;  // of wide tiles: 22, 22 and 21
   const std::vector<float> x = normal_values(random, std::size_t{kRows} * shape.columns);
   const std::uint32_t width = matrix.packed.groups * kLanes;
 
@@ -138,12 +151,15 @@ TEST_P(ProductTest, IsExactEnoughAndTheSameEverywhere) {
     for (std::uint32_t lane = shape.rows; lane < width; ++lane) ASSERT_EQ(one[lane], 0) << "padding";
     expected.insert(expected.end(), one.begin(), one.end());
   }
-  for (const InstructionSet set : available_instruction_sets()) {
+  for (const auto& [name, kernels] : all_kernels()) {
     for (std::uint32_t rows = 1; rows <= kRows; ++rows) {
+      // Every size of a tile, narrow (up to 12) and wide (16 to 32), and a mixture.
+      const bool wide = kernels->wide_tile_rows != 0 && (rows >= 31 && rows <= 35);
+      if (rows > 13 && rows != 27 && rows != kRows && !wide) continue;
       const std::vector<float> first(x.begin(), x.begin() + rows * shape.columns);
-      const std::vector<float> found = multiply(kernels_of(set), matrix.packed, first, rows);
+      const std::vector<float> found = multiply(*kernels, matrix.packed, first, rows);
       ASSERT_TRUE(same_bits({expected.begin(), expected.begin() + rows * width}, found))
-          << instruction_set_name(set) << ", " << rows << " rows";
+          << name << ", " << rows << " rows";
     }
   }
 }

@@ -9,6 +9,7 @@
 // linker keeps one copy of such a function, and it might be the one compiled for AVX-512.
 //
 // What each make provides (x, y: F32x16; all operations are IEEE 754 single, round to nearest even):
+//   load_i32, store_bytes         where wide tiles are (AVX-512, plain)
 //   load/store_f32, _f16, _bf16  16 lanes; *_8: 8 lanes, the rest zero on load, untouched on store
 //   add sub mul div fma abs      lane by lane; fma is fused
 //   max(x, y), min(x, y)         x > y ? x : y (and <), as the processor's instruction

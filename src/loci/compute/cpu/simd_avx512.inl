@@ -47,6 +47,7 @@ LOCI_LANES I32x16 add(I32x16 a, I32x16 b) { return _mm512_add_epi32(a, b); }
 LOCI_LANES I32x16 sub(I32x16 a, I32x16 b) { return _mm512_sub_epi32(a, b); }
 LOCI_LANES I32x16 mul(I32x16 a, I32x16 b) { return _mm512_mullo_epi32(a, b); }
 LOCI_LANES I32x16 shift_left_23(I32x16 a) { return _mm512_slli_epi32(a, 23); }
+LOCI_LANES I32x16 load_i32(const i32* p) { return _mm512_loadu_si512(p); }
 LOCI_LANES I32x16 load_i8(const u8* p) {
   return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -77,6 +78,7 @@ LOCI_LANES float max_f32(F32x16 a) {
 
 // --- bytes ---
 LOCI_LANES Bytes64 load_bytes(const u8* p) { return _mm512_loadu_si512(p); }
+LOCI_LANES void store_bytes(u8* p, Bytes64 a) { _mm512_storeu_si512(p, a); }
 // Bits kFrom .. kFrom + kWidth - 1 of each byte, moved to kTo; the byte's other bits are zero.
 template <int kFrom, int kTo>
 LOCI_LANES Bytes64 move_bits(Bytes64 a) {

@@ -161,6 +161,11 @@ LOCI_LANES I32x16 shift_left_23(I32x16 x) {
   LOCI_EACH_LANE x.v[i] = static_cast<i32>(static_cast<u32>(x.v[i]) << 23);
   return x;
 }
+LOCI_LANES I32x16 load_i32(const i32* p) {
+  I32x16 r;
+  LOCI_EACH_LANE r.v[i] = p[i];
+  return r;
+}
 LOCI_LANES I32x16 load_i8(const u8* p) {
   I32x16 r;
   LOCI_EACH_LANE r.v[i] = static_cast<i8>(p[i]);
@@ -193,6 +198,7 @@ LOCI_LANES Bytes64 load_bytes(const u8* p) {
   __builtin_memcpy(&r, p, 64);
   return r;
 }
+LOCI_LANES void store_bytes(u8* p, const Bytes64& x) { __builtin_memcpy(p, &x, 64); }
 // Bits kFrom .. kFrom + kWidth - 1 of each byte, moved to kTo; the byte's other bits are zero.
 template <int kFrom, int kWidth, int kTo>
 LOCI_LANES Bytes64 take_bits(Bytes64 x) {
