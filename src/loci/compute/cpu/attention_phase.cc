@@ -48,12 +48,13 @@ void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& t
                              Scratch& scratch, Results& results) const {
   constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
   const Segment& segment = input.plan.segments()[task.segment];
-  const Span& span = input.pass.spans[segment.span];
+  const std::vector<SlotId>& table =
+      input.pass.spans[segment.span].tables[blocks_.group_of(input.layer)].blocks;
   const std::uint32_t begin = partial * kPartialTokens;
   std::uint32_t query = 0, visible = 0;
   for (std::uint32_t row = 0; row < task.rows; ++row) {
     const std::uint32_t end = task.position + row + 1;  // a token sees itself and those before it
-    const std::uint32_t first = input.window == 0 || end < input.window ? 0 : end - input.window;
+    const std::uint32_t first = first_visible(input.window, end - 1);
     visible = end <= begin ? 0 : std::min(end - begin, kPartialTokens);
     const std::uint32_t hidden = first <= begin ? 0 : std::min(first - begin, visible);
     for (std::uint32_t head = 0; head < task.heads; ++head, ++query) {
@@ -65,7 +66,7 @@ void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& t
   const std::uint16_t* values[kBlocks];
   for (std::uint32_t block = scratch.hidden[0] / kTokensPerBlock; block * kTokensPerBlock < visible;
        ++block) {
-    const SlotId slot = block_slot(span, input.layer, partial * kBlocks + block);
+    const SlotId slot = table[partial * kBlocks + block];
     keys[block] = blocks_.key(slot, input.layer, task.kv_head);
     values[block] = blocks_.value(slot, input.layer, task.kv_head);
   }

@@ -23,6 +23,7 @@ std::optional<PackedType> packed_type(TensorType type) {
     case TensorType::kQ4_1: return PackedType::kQ4_1;
     case TensorType::kQ8_0: return PackedType::kQ8_0;
     case TensorType::kQ6_K: return PackedType::kQ6_K;
+    default: return std::nullopt;
   }
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "loci/compute/backend.h"
+#include "loci/compute/cpu/block_storage.h"
 
 namespace loci::cpu {
 
@@ -58,16 +59,10 @@ struct AttentionShares {
   std::vector<std::uint32_t> first_unit;  // [task], and the end
 };
 
-// Where `layer`'s part of a block of a span's context lies.
-inline SlotId block_slot(const Span& span, std::uint32_t layer, std::uint32_t block) {
-  static_cast<void>(layer);
-  return span.blocks[block];
-}
-
 class PassPlan {
  public:
   // Aborts where `pass` breaks the rules of backend.h.
-  void make(const Pass& pass, std::uint32_t layers, std::uint32_t slots, const AttentionShape& shape,
+  void make(const Pass& pass, std::uint32_t layers, const BlockStorage& blocks, const AttentionShape& shape,
             std::uint32_t threads);
 
   const std::vector<Segment>& segments() const { return segments_; }

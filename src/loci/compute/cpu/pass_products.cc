@@ -56,7 +56,9 @@ void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint3
                      queries_.as<float>() + std::size_t{row} * query_stride_ + (first_head + i) * head_dim);
       continue;
     }
-    const SlotId slot = block_slot(pass_->spans[plan_.segment_of(row).span], layer, position / kBlockTokens);
+    const BlockTable& table = pass_->spans[plan_.segment_of(row).span].tables[blocks_.group_of(layer)];
+    if (position < table.write_from) continue;  // it is there
+    const SlotId slot = table.blocks[position / kBlockTokens];
     if (kind == kKey) {
       kernels_.store_key(head, head_dim, blocks_.key(slot, layer, first_head + i) + token);
     } else {

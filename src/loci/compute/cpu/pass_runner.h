@@ -109,6 +109,7 @@ class PassRunner {
 
   void await_blocks(std::uint32_t layer);
   void mark_whole_blocks();
+  void mark_whole_blocks(std::uint32_t group);
 
   const ModelSpec& spec_;
   const CpuWeights& weights_;
@@ -144,6 +145,7 @@ class PassRunner {
   std::vector<std::uint8_t> poisoned_;  // [span]
   struct Arrival {
     std::uint32_t span;
+    std::uint32_t group;
     SlotId slot;
     std::uint32_t computed_layers;  // written by the pass itself
   };
