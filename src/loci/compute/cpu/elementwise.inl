@@ -167,16 +167,18 @@ static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
     u8 bytes[32];
     store_low_bytes(bytes, qa);
     store_low_bytes(bytes + 16, qb);
-    for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
-    i32 half_sum = 0, other_half = 0;
-    sums_i32(qa, qb, half_sum, other_half);
-    const i32 sum = half_sum + other_half;
+    if (rows < kWideTileRows) {
+      for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
+    } else {
+      __builtin_memcpy(tile + 32 * row, bytes, 32);
+    }
+    i32 first = 0, second = 0;
+    sums_i32(qa, qb, first, second);
     float* scales = reinterpret_cast<float*>(tile + 32 * rows);
     scales[row] = scale;
-    scales[rows + row] = scale * static_cast<float>(sum);
+    scales[rows + row] = scale * static_cast<float>(first + second);
     i32* sums = reinterpret_cast<i32*>(scales + 2 * rows);
-    sums[row] = sum;
-    sums[rows + row] = half_sum;
+    sums[row] = (first & 0xffff) | static_cast<i32>(static_cast<u32>(second) << 16);
   }
 }
 

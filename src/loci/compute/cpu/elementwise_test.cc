@@ -110,7 +110,9 @@ TEST(ElementwiseTest, QuantisedBlocksAreWithinHalfAStep) {
           [&](const KernelTable& k, std::uint8_t* out) { k.quantize(x.data(), 3, out, rows, rows - 1); });
       for (std::uint32_t i = 0; i < 96; ++i) {
         const std::uint8_t* block = tile.data() + i / 32 * rows * kTileBlockBytes;
-        const auto q = static_cast<std::int8_t>(block[(i % 32 / 4 * rows + rows - 1) * 4 + i % 4]);
+        const std::uint32_t at =
+            rows < kWideTileRows ? (i % 32 / 4 * rows + rows - 1) * 4 + i % 4 : 32 * (rows - 1) + i % 32;
+        const auto q = static_cast<std::int8_t>(block[at]);
         float scale = 0;
         std::memcpy(&scale, block + 32 * rows + 4 * (rows - 1), 4);
         ASSERT_NEAR(x[i], static_cast<double>(scale) * q, 0.50001 * scale + 0x1p-100) << deviation;

@@ -10,35 +10,58 @@
 
 namespace loci::cpu {
 
-inline constexpr uint32_t kLanes = 16;        // outputs of a group of packed rows
-inline constexpr uint32_t kMaxTileRows = 12;  // activation rows that one product kernel takes
+inline constexpr uint32_t kLanes = 16;         // outputs of a group of packed rows
+inline constexpr uint32_t kMaxTileRows = 32;   // activation rows that one product kernel takes
+inline constexpr uint32_t kWideTileRows = 16;  // from here on a tile is laid out row by row
 inline constexpr uint32_t kMaxHeadDim = 256;
 inline constexpr uint32_t kPartialTokens = 256;  // of the context, by absolute position
 inline constexpr uint32_t kTokensPerBlock = 32;
 inline constexpr uint32_t kActivations = 5;  // values of Activation
 inline constexpr uint32_t kQuantBlock = 32;  // activations that share a scale
-// One block of one activation row in a tile: 32 bytes, scale, scale * sum, sum, sum of the first half.
-inline constexpr uint32_t kTileBlockBytes = 48;
+// One block of one activation row in a tile: 32 bytes, scale, scale * sum, the sums of both halves.
+inline constexpr uint32_t kTileBlockBytes = 44;
 // Rows of queries and scores lie this far apart (floats): not a power of two, so that rows fall into
 // different sets of the cache.
 inline constexpr uint32_t kAttentionStride = kPartialTokens + 16;
 
-// Packed weights: 16 output rows interleaved, "lane r" belongs to row r of the group. Quantised types
-// hold for each 32 columns, in this order (chunk c: columns 4c .. 4c + 3, four bytes a lane):
-//   Q4_1  4 x 64 B: chunk c in the low nibbles, chunk c + 4 in the high ones; 16 f16 scales; 16 f16 minima
-//   Q4_0  the same without minima; a nibble means value + 8
-//   Q8_0  8 x 64 B: chunk c, a byte means value + 128; 16 f16 scales
-//   Q6_K  4 x 64 B as Q4_1: the low four bits; 2 x 64 B: in vector h, bits 2f of each byte are the upper
-//         two of chunk 4h + f; 2 x 16 i8 scales of 16 columns each; 16 f16 scales. Means value + 32.
+// Packed weights: 16 output rows interleaved, "lane r" belongs to row r of the group. A quantised type
+// holds its integers, made unsigned, in planes for each 32 columns (chunk c: columns 4c .. 4c + 3, a byte
+// each, four bytes a lane; "bit c" of a byte belongs to chunk c of the same lane and place):
+//   nibbles  4 x 64 B: chunk c in the low nibbles, chunk c + 4 in the high ones
+//   bytes    8 x 64 B: chunk c
+//   pairs    2 x 64 B: in vector h, bits 2f and 2f + 1 of each byte belong to chunk 4h + f
+//   bit      1 x 64 B: bit c
+// A step is 32 columns of
+//   Q4_0 Q4_1 IQ4_NL MXFP4  nibbles            then 16 f16 scales (MXFP4: bf16); Q4_1, Q5_1: 16 f16 minima
+//   Q5_0 Q5_1               nibbles, fifth bit
+//   Q8_0                    bytes
+// or 256 columns of
+//   Q2_K pairs    Q3_K pairs, third bit    Q4_K IQ4_XS nibbles    Q5_K nibbles, fifth bit
+//   Q6_K nibbles, upper pairs
+// for each 32 columns; then for each 32 columns 16 i8 scales (Q3_K, Q6_K: of the first 16 columns, then 16 of
+// the others; Q2_K likewise, with scales in low nibbles and minima in high ones), and for Q4_K and Q5_K 16 i8
+// minima; then 16 f16 scales of the scales and, where there are minima, 16 f16 scales of these.
 // Float types hold for each column 16 values; an odd number of columns is padded by a zero column.
-enum class PackedType : uint8_t { kQ4_1, kQ4_0, kQ8_0, kQ6_K, kF32, kF16, kBF16 };
-inline constexpr uint32_t kPackedTypes = 7;
-// Bytes of one step of a group: 32 columns of a quantised type, 2 of a float type.
-inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {320, 288, 544, 448, 128, 64, 64};
+// clang-format off
+enum class PackedType : uint8_t {
+  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kIQ4_NL, kMXFP4,
+  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_XS,
+  kF32, kF16, kBF16,
+};
+inline constexpr uint32_t kPackedTypes = 16;
+// Columns and bytes of one step of a group.
+inline constexpr uint32_t kPackedStepColumns[kPackedTypes] = {
+    32, 32, 32, 32, 32, 32, 32, 256, 256, 256, 256, 256, 256, 2, 2, 2};
+inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {
+    288, 320, 352, 384, 544, 288, 288,
+    8 * (128 + 32) + 64, 8 * (192 + 32) + 32, 8 * (256 + 32) + 64, 8 * (320 + 32) + 64, 8 * (384 + 32) + 32,
+    8 * (256 + 16) + 32, 128, 64, 64};
+// clang-format on
 
 // out[r * 16 + lane] = row `lane` of the group times activation row r, for the tile's rows.
 // A tile of R rows is, for quantised weights, for each 32 columns
-//   { i8 q[8 chunks][R][4]; f32 scale[R]; f32 scale_sum[R]; i32 sum[R]; i32 half_sum[R]; }
+//   { i8 q[8 chunks][R][4]; f32 scale[R]; f32 scale_sum[R]; { i16 first half, i16 second half } sums[R]; }
+// where a wide tile, of kWideTileRows rows and more, has i8 q[R][32] instead,
 // and for float weights f32[columns, even][R].
 using ProductKernel = void (*)(const uint8_t* group, const uint8_t* tile, uint32_t steps, float* out);
 
@@ -69,7 +92,10 @@ struct RopeParams {
 };
 
 struct KernelTable {
-  uint32_t tile_rows;                                 // most rows of a tile, <= kMaxTileRows
+  uint32_t tile_rows;                                 // most rows of a tile, < kWideTileRows
+  uint32_t wide_tile_rows;                            // of a wide tile; 0: there are none. For as many rows
+                                                      // and more all tiles are wide: TileLayout keeps them
+                                                      // above half of this
   uint32_t attention_rows;                            // most queries of an AttentionPartial, <= kMaxTileRows
   ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
 
@@ -122,5 +148,6 @@ struct KernelTable {
 const KernelTable& plain_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& amx_kernels();
 
 }  // namespace loci::cpu

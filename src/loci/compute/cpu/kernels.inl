@@ -34,6 +34,13 @@ static void fill_float(ProductKernel* row) {
     fill_float<Type, kRows - 1>(row);
   }
 }
+template <class Type, PackedType kType>
+static void add_quantized(KernelTable& table) {
+  constexpr int kIndex = static_cast<int>(kType);
+  static_assert(Type::kBytes == kPackedStepBytes[kIndex]);
+  static_assert(Type::kBlocks * kQuantBlock == kPackedStepColumns[kIndex]);
+  fill_quantized<Type, kTileRows>(table.product[kIndex]);
+}
 
 // In the order of Activation (model_spec.h).
 template <class... Types>
@@ -47,10 +54,19 @@ static KernelTable make_table() {
   KernelTable table = {};
   table.tile_rows = kTileRows;
   table.attention_rows = kAttentionRows;
-  fill_quantized<Q4_1, kTileRows>(table.product[static_cast<int>(PackedType::kQ4_1)]);
-  fill_quantized<Q4_0, kTileRows>(table.product[static_cast<int>(PackedType::kQ4_0)]);
-  fill_quantized<Q8_0, kTileRows>(table.product[static_cast<int>(PackedType::kQ8_0)]);
-  fill_quantized<Q6_K, kTileRows>(table.product[static_cast<int>(PackedType::kQ6_K)]);
+  add_quantized<Q4_0, PackedType::kQ4_0>(table);
+  add_quantized<Q4_1, PackedType::kQ4_1>(table);
+  add_quantized<Q5_0, PackedType::kQ5_0>(table);
+  add_quantized<Q5_1, PackedType::kQ5_1>(table);
+  add_quantized<Q8_0, PackedType::kQ8_0>(table);
+  add_quantized<IQ4_NL, PackedType::kIQ4_NL>(table);
+  add_quantized<MXFP4, PackedType::kMXFP4>(table);
+  add_quantized<Q2_K, PackedType::kQ2_K>(table);
+  add_quantized<Q3_K, PackedType::kQ3_K>(table);
+  add_quantized<Q4_K, PackedType::kQ4_K>(table);
+  add_quantized<Q5_K, PackedType::kQ5_K>(table);
+  add_quantized<Q6_K, PackedType::kQ6_K>(table);
+  add_quantized<IQ4_XS, PackedType::kIQ4_XS>(table);
   fill_float<F32, kTileRows>(table.product[static_cast<int>(PackedType::kF32)]);
   fill_float<F16, kTileRows>(table.product[static_cast<int>(PackedType::kF16)]);
   fill_float<BF16, kTileRows>(table.product[static_cast<int>(PackedType::kBF16)]);

@@ -15,8 +15,8 @@ void PassRunner::copy_blocks(std::uint32_t thread) {
   while (pool_.claim(thread, copies * layers, range)) {
     for (std::uint32_t i = range.begin; i < range.end; ++i) {
       const BlockCopy& copy = pass_->copies[i / layers];
-      if (blocks_.group_of(i % layers) == copy.group)
-        blocks_.copy_tokens(copy.from, copy.to, i % layers, copy.tokens);
+      if (blocks_.group_of(i % layers) != copy.group) continue;
+      blocks_.copy_tokens(copy.from, copy.to, i % layers, copy.tokens);
     }
   }
   pool_.barrier(thread);
