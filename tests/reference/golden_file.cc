@@ -92,9 +92,9 @@ Result<GoldenFamily> read_golden_family(const std::string& name) {
   return family;
 }
 
-Result<GoldenChats> read_golden_chats() {
+Result<GoldenChats> read_golden_chats(const std::string& name) {
   GoldenChats golden;
-  LOCI_RETURN_IF_ERROR(read_lines(golden_path("llama_cpp/chat.jsonl"), [&](const Json& json, int number) {
+  LOCI_RETURN_IF_ERROR(read_lines(golden_path(name), [&](const Json& json, int number) {
     if (number == 1) {
       golden.model_sha256 = json.at("model_sha256").get<std::string>();
     } else {

@@ -146,7 +146,7 @@ class SpecMaker {
     layer.value = matrix(kv, spec_.hidden), layer.value_bias = bias(kv);
     layer.attention_output = matrix(spec_.hidden, q), layer.attention_output_bias = bias(spec_.hidden);
     if (has("sinks", 3)) layer.attention_sinks = tensor(TensorType::kF32, 1, spec_.heads, 0, 2);
-    if (has("window")) layer.window = one_of({1u, 5u, 33u, 64u, 270u});
+    if (has("window")) layer.window = one_of({2u, 5u, 33u, 64u, 270u});
     if (!has("no rotation", 5)) layer.rope = static_cast<std::uint32_t>(random_.below(spec_.ropes.size()));
     const bool mixture = spec_.experts > 0 && !has("dense layer beside mixtures", 6);
     const std::uint32_t parts = mixture ? spec_.experts : 1;

@@ -4,12 +4,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
-
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT 21
-#endif
 
 namespace loci::cpu {
 
@@ -19,7 +19,6 @@ struct MatrixJob {
   TensorView tensor;
   TensorView bias;  // or absent
   PackedMatrix* matrix;
-  bool keep_file;  // rows are read from the file later
 };
 struct VectorJob {
   TensorView tensor;
@@ -117,26 +116,63 @@ float* take_vector(std::uint8_t*& at, std::uint64_t count) {
   return vector;
 }
 
-// The file's pages are clean and can be read again: the system may have them back. Pages of other memory
-// stay as they are.
-void release_pages(const TensorView& tensor) {
-  constexpr std::uintptr_t kPage = 4096;
-  const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(tensor.data) + kPage - 1) / kPage * kPage;
-  const std::uintptr_t end =
-      (reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.size_bytes()) / kPage * kPage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_PAGEOUT);
+// The read-only mappings of files in this process: their pages can be dropped, and are read again (from the
+// system's cache, if it still has them) when they are touched.
+class FileMappings {
+ public:
+  FileMappings() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      std::uintptr_t begin = 0, end = 0;
+      unsigned long inode = 0;
+      char access[5] = {};
+      if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu", &begin, &end, access, &inode) == 4 &&
+          inode != 0 && std::string_view(access).starts_with("r--")) {
+        mappings_.push_back({begin, end});
+      }
+    }
+  }
+
+  // Takes whole pages of rows [begin, end) out of the process's memory. Other memory stays as it is.
+  void release(const TensorView& tensor, std::uint64_t begin, std::uint64_t end) const {
+    constexpr std::uintptr_t kPage = 4096;
+    const auto data = reinterpret_cast<std::uintptr_t>(tensor.data);
+    const std::uintptr_t first = (data + begin * tensor.row_bytes() + kPage - 1) / kPage * kPage;
+    const std::uintptr_t last = (data + end * tensor.row_bytes()) / kPage * kPage;
+    if (first >= last) return;
+    for (const Mapping& mapping : mappings_) {
+      if (mapping.begin <= first && last <= mapping.end)
+        madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    }
+  }
+
+ private:
+  struct Mapping {
+    std::uintptr_t begin, end;
+  };
+  std::vector<Mapping> mappings_;
+};
+
+// The file's pages are given back piece by piece as they are packed, so that a model is not held twice.
+void pack_range(const MatrixJob& job, WorkRange range, const FileMappings& files) {
+  constexpr std::uint64_t kPieceBytes = 4u << 20;
+  const std::uint64_t group_bytes = kLanes * job.tensor.row_bytes();
+  const auto piece = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kPieceBytes / group_bytes));
+  for (std::uint32_t begin = range.begin; begin < range.end; begin += piece) {
+    const std::uint32_t end = std::min(range.end, begin + piece);
+    for (std::uint32_t group = begin; group < end; ++group) pack_group(job.tensor, *job.matrix, group);
+    files.release(job.tensor, std::uint64_t{begin} * kLanes,
+                  std::min<std::uint64_t>(job.tensor.rows, std::uint64_t{end} * kLanes));
+  }
 }
 
 void pack_all(std::span<const MatrixJob> jobs, ThreadPool& pool) {
+  const FileMappings files;
   pool.run([&](std::uint32_t thread) {
     for (const MatrixJob& job : jobs) {
       WorkRange range;
-      while (pool.claim(thread, job.matrix->groups, range)) {
-        for (std::uint32_t group = range.begin; group < range.end; ++group)
-          pack_group(job.tensor, *job.matrix, group);
-      }
+      while (pool.claim(thread, job.matrix->groups, range)) pack_range(job, range, files);
       pool.barrier(thread);
-      if (thread == 0 && !job.keep_file) release_pages(job.tensor);
     }
   });
 }
@@ -146,10 +182,10 @@ class Jobs {
  public:
   // Errors: a type that no kernel multiplies.
   Status add_matrix(const TensorView& tensor, const TensorView& bias, PackedMatrix& matrix,
-                    ActivationForms& input, bool keep_file = false) {
+                    ActivationForms& input) {
     LOCI_ASSIGN_OR_RETURN(matrix, describe_packed(tensor));
     add_form(input, matrix);
-    matrices_.push_back({tensor, bias, &matrix, keep_file});
+    matrices_.push_back({tensor, bias, &matrix});
     return {};
   }
   void add_vector(const TensorView& tensor, const float*& vector, float factor = 1) {
@@ -259,8 +295,7 @@ Result<CpuWeights> CpuWeights::pack(const ModelSpec& spec, ThreadPool& pool) {
   LOCI_RETURN_IF_ERROR(check_shape(spec.embedding, spec.vocabulary, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(spec.output, spec.vocabulary, spec.hidden));
   jobs.add_norm(spec.output_norm, weights.output_norm_);
-  LOCI_RETURN_IF_ERROR(jobs.add_matrix(spec.output, {}, weights.output_, weights.output_input,
-                                       spec.output.data == spec.embedding.data));
+  LOCI_RETURN_IF_ERROR(jobs.add_matrix(spec.output, {}, weights.output_, weights.output_input));
   LOCI_ASSIGN_OR_RETURN(weights.memory_, jobs.pack(pool));
   return weights;
 }

@@ -43,8 +43,8 @@ struct CpuLayer {
 
 class CpuWeights {
  public:
-  // Packs with all threads of `pool`; the pages of the file that are packed are given back to the
-  // system, but for an embedding that is also read by row. Errors: kInvalidArgument naming the tensor;
+  // Packs with all threads of `pool`; what is packed of a mapped file leaves the process's memory at once
+  // (the rows of an embedding come back as they are read). Errors: kInvalidArgument naming the tensor;
   // kResourceExhausted.
   static Result<CpuWeights> pack(const ModelSpec& spec, ThreadPool& pool);
 
