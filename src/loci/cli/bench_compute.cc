@@ -188,7 +188,9 @@ int run_bench_compute(int count, const char* const* arguments) {
   app.add_option("--threads", options.backend.threads, "compute threads (0: one a core)");
   const std::map<std::string, InstructionSet> sets = {{"plain", InstructionSet::kPlain},
                                                       {"avx2", InstructionSet::kAvx2},
-                                                      {"avx512", InstructionSet::kAvx512}};
+                                                      {"avx512", InstructionSet::kAvx512},
+                                                      {"amx", InstructionSet::kAmx},
+                                                      {"neon", InstructionSet::kNeon}};
   app.add_option("--cpu", set, "instruction set (default: the best)")
       ->transform(CLI::CheckedTransformer(sets));
   const std::map<std::string, ComputeTest> tests = {{"decode", ComputeTest::kDecode},

@@ -78,9 +78,12 @@ Result<TensorView> ModelSource::get_tensor(std::string_view name) const {
     for (const TensorTypeInfo& info : supported_tensor_types()) {
       supported += fmt::format("{}{}", supported.empty() ? "" : ", ", info.name);
     }
-    return invalid_argument(fmt::format("expected a tensor of type {}, found {} (type number {})", supported,
-                                        opaque->type_name, opaque->type_number),
-                            std::string(name));
+    const std::string number = opaque->type_number == kNoTypeNumber
+                                   ? std::string()
+                                   : fmt::format(" (type number {})", opaque->type_number);
+    return invalid_argument(
+        fmt::format("expected a tensor of type {}, found {}{}", supported, opaque->type_name, number),
+        std::string(name));
   }
   return invalid_argument("expected this tensor, found that the file has none of this name",
                           std::string(name));

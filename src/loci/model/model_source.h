@@ -31,11 +31,14 @@ struct GgufArray {
   std::size_t size() const;
 };
 
+// Of a tensor whose format does not number its types.
+inline constexpr std::uint32_t kNoTypeNumber = UINT32_MAX;
+
 // A tensor of a type that Loci does not compute with: it can be listed, not used.
 struct OpaqueTensor {
   std::string name;
-  std::uint32_t type_number = 0;
-  std::string type_name;  // "Q4_K", or "type 77" where GGUF's list as of now has no such number
+  std::uint32_t type_number = 0;  // GGUF's, or kNoTypeNumber
+  std::string type_name;          // "Q4_K", or "type 77" where GGUF's list as of now has no such number
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
   std::optional<std::uint64_t> size_bytes;  // absent where the type's encoding is unknown

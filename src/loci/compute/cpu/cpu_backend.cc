@@ -69,8 +69,7 @@ Status check_spec(const ModelSpec& spec) {
     return invalid_argument(std::move(message), field);
   };
   if (spec.layers.empty()) return refuse("a model has at least one layer", "layers");
-  if (spec.hidden == 0 || spec.ffn == 0 || spec.vocabulary == 0)
-    return refuse("sizes must not be zero", "hidden");
+  if (spec.hidden == 0 || spec.vocabulary == 0) return refuse("sizes must not be zero", "hidden");
   if (spec.kv_heads == 0 || spec.heads % spec.kv_heads != 0 || spec.heads == 0) {
     return refuse(fmt::format("{} heads are not a multiple of {} key/value heads", spec.heads, spec.kv_heads),
                   "heads");
@@ -87,6 +86,28 @@ Status check_spec(const ModelSpec& spec) {
                       spec.head_dim, rope.dimensions, rope.inverse_frequency.size()),
           "rope.dimensions");
     }
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.rope && *layer.rope >= spec.ropes.size()) {
+      return refuse(fmt::format("expected one of {} rotations, found {}", spec.ropes.size(), *layer.rope),
+                    "rope");
+    }
+  }
+  if (spec.experts > 0 && (spec.expert_uses == 0 || spec.expert_uses > spec.experts)) {
+    return refuse(
+        fmt::format("expected from 1 to {} experts for each token, found {}", spec.experts, spec.expert_uses),
+        "expert_uses");
+  }
+  if (!(spec.attention_softcap >= 0 && spec.output_softcap >= 0)) {
+    return refuse("expected caps of 0 or above", "softcap");
+  }
+  const TensorView& positions = spec.position_embedding;
+  if (positions.present() && (positions.columns != spec.hidden ||
+                              positions.rows < std::uint64_t{spec.context_length} + spec.position_offset)) {
+    return invalid_argument(fmt::format("expected {} positions or more of {} values, found {} of {}",
+                                        std::uint64_t{spec.context_length} + spec.position_offset,
+                                        spec.hidden, positions.rows, positions.columns),
+                            positions.name);
   }
   return {};
 }

@@ -7,7 +7,10 @@
 
 namespace loci::cpu {
 
-std::uint32_t AttentionTask::partials() const { return (position + rows - 1) / kPartialTokens + 1; }
+std::uint32_t AttentionTask::partials_begin(std::uint32_t window) const {
+  return first_visible(window, position) / kPartialTokens;
+}
+std::uint32_t AttentionTask::partials_end() const { return (position + rows - 1) / kPartialTokens + 1; }
 
 namespace {
 
@@ -38,7 +41,6 @@ void PassPlan::make(const Pass& pass, std::uint32_t layers, const BlockStorage& 
   segments_.clear();
   row_segment_.clear();
   tasks_.clear();
-  units_.clear();
   positions_end_ = 0;
   for (const BlockCopy& copy : pass.copies) {
     LOCI_CHECK(copy.group < blocks.groups().size(), "no such group");
@@ -52,16 +54,31 @@ void PassPlan::make(const Pass& pass, std::uint32_t layers, const BlockStorage& 
   }
   add_segments(pass, layers);
   add_tasks(pass, shape);
+  shares_.resize(shape.windows.size());
+  for (std::size_t i = 0; i < shape.windows.size(); ++i) share_out(shape.windows[i], threads, shares_[i]);
+}
+
+void PassPlan::share_out(std::uint32_t window, std::uint32_t threads, AttentionShares& shares) const {
+  shares.units.clear();
+  shares.first_unit.clear();
   const bool few = tasks_.size() < 4u * threads;
-  const bool deep =
-      std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) { return task.partials() > 1; });
-  split_ = threads > 1 && few && deep;
-  if (!split_) return;
+  shares.split = threads > 1 && few && std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
+                   return task.partials_end() - task.partials_begin(window) > 1;
+                 });
+  if (!shares.split) return;
   for (std::uint32_t task = 0; task < tasks_.size(); ++task) {
-    tasks_[task].first_unit = static_cast<std::uint32_t>(units_.size());
-    for (std::uint32_t partial = 0; partial < tasks_[task].partials(); ++partial)
-      units_.push_back({task, partial});
+    shares.first_unit.push_back(static_cast<std::uint32_t>(shares.units.size()));
+    const std::uint32_t end = tasks_[task].partials_end();
+    for (std::uint32_t partial = tasks_[task].partials_begin(window); partial < end; ++partial)
+      shares.units.push_back({task, partial});
   }
+  shares.first_unit.push_back(static_cast<std::uint32_t>(shares.units.size()));
+}
+
+std::uint32_t PassPlan::most_units() const {
+  std::size_t most = 0;
+  for (const AttentionShares& shares : shares_) most = std::max(most, shares.units.size());
+  return static_cast<std::uint32_t>(most);
 }
 
 void PassPlan::add_segments(const Pass& pass, std::uint32_t layers) {
@@ -99,7 +116,7 @@ void PassPlan::add_tasks(const Pass& pass, const AttentionShape& shape) {
         for (std::uint32_t head = 0; head < group; head += tile_heads) {
           tasks_.push_back({i, segment.row + first, std::min(tile_rows, segment.count - first),
                             pass.spans[segment.span].position + segment.token + first, kv_head,
-                            kv_head * group + head, std::min(tile_heads, group - head), 0});
+                            kv_head * group + head, std::min(tile_heads, group - head)});
         }
       }
     }

@@ -1,0 +1,47 @@
+// How one tensor under GGUF's name is made of published ones, row by row.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/model/families/hugging_face.h"
+#include "loci/model/hugging_face/shards.h"
+#include "loci/model/model_source.h"
+
+namespace loci {
+
+// Immutable and thread-safe; points into the shards.
+struct TensorPlan {
+  std::string name;  // GGUF's
+  TensorType type = TensorType::kF32;
+  std::uint64_t rows = 0;
+  std::uint64_t columns = 0;
+  TensorChange change = TensorChange::kNone;
+  std::vector<TensorView> parts;  // kStack: one for each expert; otherwise one
+  // kGroupedQkv: the row (of a bias: the element) of the part that becomes row i.
+  std::vector<std::uint32_t> order;
+
+  // Whether its bytes are those of its only part, as they lie in the file.
+  bool is_view() const;
+  std::uint64_t row_bytes() const;
+  // Writes row `index` in `type`; `out` holds row_bytes().
+  void copy_row(std::uint64_t index, std::span<std::byte> out) const;
+  // The same as float32; `out` holds `columns`.
+  void decode_row(std::uint64_t index, std::span<float> out) const;
+};
+
+struct TensorPlans {
+  std::vector<TensorPlan> tensors;    // by name
+  std::vector<OpaqueTensor> opaques;  // of dtypes that Loci does not compute with
+};
+
+// `metadata`: GGUF's keys of the model, for the numbers of heads. Errors: kInvalidArgument naming the
+// tensor: one that `family` has no name for, two under one name, experts that are not numbered 0, 1, ...
+// or differ in shape, rows that are not those of the heads.
+Result<TensorPlans> plan_tensors(const Shards& shards, const PublishedFamily& family,
+                                 const std::map<std::string, GgufValue, std::less<>>& metadata);
+
+}  // namespace loci
