@@ -28,7 +28,7 @@ quick: ## build and run the fast tests alone
 
 bench: model ## measure against llama.cpp; writes docs/performance.md
 	@scripts/setup.sh build test
-	@scripts/build.sh release loci bench_compute machine_rates
+	@scripts/build.sh release loci bench_compute loci-random-model machine_rates
 	@$(MAKE) --no-print-directory peers
 	@python3 bench/compare.py $(ARGS)
 

@@ -1,224 +1,173 @@
 #!/usr/bin/env python3
-"""`make bench`: Loci beside llama.cpp on the same file, threads and machine, in interleaved rounds, each
-figure with its physical limit. Writes the table into docs/performance.md between its markers.
+"""`make bench`: Loci beside llama.cpp on the same files, threads, instruction set and machine, in
+interleaved rounds, each figure with its physical limit. Raw results go to build/bench-results.json case by
+case; the tables and plots of docs/performance.md are made from them (report.py).
 
-    bench/compare.py [--model FILE] [--threads 2] [--rounds 5] [--cpu auto|avx512|avx2] [--peer-only]
+    bench/compare.py [--case KEY ...] [--rounds 5] [--threads 2] [--no-sweeps] [--no-second-turn] [--report-only]
 """
 
 import argparse
 import json
-import os
 import pathlib
-import platform
 import signal
-import statistics
-import subprocess
 import sys
 import time
 
-from limits import Limits, ModelCost
-from runners import TESTS, WHOLE_STREAMS, Disturbance, LlamaCpp, Loci, last_json, run
+from cases import BATCHES, CASES, CONTEXTS, DEFAULT, ROOT
+from runners import Disturbance, LlamaCpp, Loci, last_json, run
+import report
 import second_turn
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+RESULTS = ROOT / "build" / "bench-results.json"
 CONVERSATION_TOKENS, QUESTION_WORDS = 2000, 36
-SECOND_TURN_FACTOR, SECOND_TURN_SLACK_SECONDS = 1.2, 0.020
-QUIET_SHARE = 0.05
-
-
-def default_model():
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    return cache / "loci" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+SWEEP_GENERATE = 32
+SWEEP_PROMPT = 128
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Compares Loci with llama.cpp.")
-    parser.add_argument("--model", type=pathlib.Path, default=default_model())
+    parser.add_argument("--case", action="append", choices=[case.key for case in CASES],
+                        help="measure this one alone (may be repeated); the results of others are kept")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cpu", choices=("auto", "avx512", "avx2"), default="auto",
-                        help="the instruction set of both programs")
-    parser.add_argument("--peer-only", action="store_true", help="measure llama.cpp alone")
-    parser.add_argument("--loci", type=pathlib.Path, default=ROOT / "build" / "release" / "loci")
-    parser.add_argument("--compute", type=pathlib.Path, default=ROOT / "build" / "release" / "bench_compute")
-    parser.add_argument("--rates", type=pathlib.Path, default=ROOT / "build" / "release" / "machine_rates")
-    parser.add_argument("--no-document", action="store_true", help="print the table only")
+    parser.add_argument("--no-sweeps", action="store_true", help="leave out the plots' measurements")
+    parser.add_argument("--no-second-turn", action="store_true", help="leave out the servers")
+    parser.add_argument("--report-only", action="store_true", help="only write the document from the last results")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     arguments = parser.parse_args()
-    if not arguments.model.exists():
-        raise SystemExit(f"bench: {arguments.model} is missing: run 'make model', or name a file with --model")
     if arguments.rounds < 1:
         raise SystemExit(f"bench: --rounds must be at least 1, found {arguments.rounds}")
     return arguments
 
 
 def peer_folder(cpu):
-    folder = ROOT / "build" / "peers" / ("default" if cpu == "auto" else cpu) / "bin"
+    folder = ROOT / "build" / "peers" / cpu / "bin"
     if not folder.exists():
         raise SystemExit(f"bench: {folder} is missing: run 'make peers'")
     return folder.resolve()
+
+
+def machine_has(cpu):
+    return cpu == "avx2" or "avx512_vnni" in report.processor_flags()
 
 
 def progress(text):
     print(f"bench: {text}", flush=True)
 
 
-def measure_compute(programs, rounds):
-    """{test name: {program name: [tokens per second of each round]}}; who goes first alternates."""
-    results = {test.name: {program.name: [] for program in programs} for test in TESTS}
-    for number in range(rounds):
+def load_results():
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def save_results(results):
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def stamp(arguments):
+    return {"threads": arguments.threads, "rounds": arguments.rounds, "commit": report.commit(),
+            "date": time.strftime("%Y-%m-%d"), "disturbed_share": Disturbance.worst}
+
+
+def programs_of(case, arguments):
+    path = case.model.ensure(arguments.build / "loci-random-model")
+    return [Loci(arguments.build / "bench_compute", path, arguments.threads, case.cpu),
+            LlamaCpp(peer_folder(case.cpu), path, arguments.threads)]
+
+
+def machine_rates(arguments, path, cpu):
+    return last_json(run([arguments.build / "machine_rates", arguments.threads, max(1, path.stat().st_size >> 20),
+                          *([cpu] if cpu == "avx2" else [])]))
+
+
+def measure_case(case, arguments):
+    """{"tests": {test: {program: [tokens per second of each round]}}}; who goes first alternates."""
+    Disturbance.worst = 0.0
+    programs = programs_of(case, arguments)
+    progress(f"{case.model.name}, {case.cpu}: the machine's rates")
+    rates = machine_rates(arguments, programs[0].model, case.cpu)
+    tests = {test.name: {program.name: [] for program in programs} for test in case.tests}
+    for number in range(arguments.rounds):
         order = programs if number % 2 == 0 else programs[::-1]
-        for test in TESTS:
+        for test in case.tests:
             for program in order:
-                results[test.name][program.name].append(program.measure(test))
-            progress(f"round {number + 1}/{rounds}, {test.name}: " + ", ".join(
-                f"{program.name} {results[test.name][program.name][-1]:.0f}" for program in programs) + " tokens/s")
-    return results
+                tests[test.name][program.name].append(program.measure(test))
+            progress(f"{case.key}, round {number + 1}/{arguments.rounds}, {test.name}: " + ", ".join(
+                f"{program.name} {tests[test.name][program.name][-1]:.0f}" for program in programs) + " tokens/s")
+    return {"rates": rates, "tests": tests, **stamp(arguments)}
 
 
-def server_command(name, arguments, port):
+def measure_sweep(case, arguments, points):
+    """[[x, Loci's median, llama.cpp's median]] of generated tokens per second; points: (x, streams, context)."""
+    Disturbance.worst = 0.0
+    programs = programs_of(case, arguments)
+    rows = []
+    for x, streams, context in points:
+        rates = [[program.decode_rate(streams, context, SWEEP_GENERATE) for _ in range(3)] for program in programs]
+        rows.append([x, *(sorted(values)[1] for values in rates)])
+        progress(f"{streams} streams after {context} tokens: " + ", ".join(
+            f"{program.name} {rate:.0f}" for program, rate in zip(programs, rows[-1][1:])) + " tokens/s")
+    return {"points": rows, **stamp(arguments)}
+
+
+def server_command(name, case, arguments, port):
+    path = case.model.path()
     if name == Loci.name:
-        cpu = [] if arguments.cpu == "auto" else ["--cpu", arguments.cpu]
-        return [arguments.loci, "serve", arguments.model, "--port", port, "--threads", arguments.threads, *cpu]
-    return [peer_folder(arguments.cpu) / "llama-server", "-m", arguments.model, "--port", port, "-t", arguments.threads,
+        return [arguments.build / "loci", "serve", path, "--port", port, "--threads", arguments.threads,
+                "--cpu", case.cpu]
+    return [peer_folder(case.cpu) / "llama-server", "-m", path, "--port", port, "-t", arguments.threads,
             "-c", 4096, "-np", 1, "--no-webui"]
 
 
-def measure_second_turns(names, arguments):
-    """{program name: [SecondTurn of each round]}; one server runs at a time, since two would share the cores."""
-    turns = {name: [] for name in names}
-    for name in names:
+def measure_second_turns(case, arguments):
+    """One server runs at a time, since two would share the cores."""
+    Disturbance.worst = 0.0
+    turns = {}
+    for name in (Loci.name, LlamaCpp.name):
+        turns[name] = []
         port = second_turn.free_port()
-        with second_turn.Server(server_command(name, arguments, port), port) as server:
+        with second_turn.Server(server_command(name, case, arguments, port), port) as server:
             for number in range(arguments.rounds):
                 turn = second_turn.measure(server.port, number + 1, CONVERSATION_TOKENS, QUESTION_WORDS)
-                turns[name].append(turn)
+                turns[name].append(vars(turn))
                 progress(f"second turn {number + 1}/{arguments.rounds}, {name}: {turn.first_token_seconds * 1e3:.0f} ms, "
                          f"{turn.context_tokens} tokens reused, {turn.new_tokens} new")
-    return turns
+    loci = programs_of(case, arguments)[0]
+    turn = turns[Loci.name][0]
+    alone = [loci.prefill_seconds(turn["new_tokens"], turn["context_tokens"]) for _ in range(arguments.rounds)]
+    return {"turns": turns, "alone_seconds": alone, **stamp(arguments)}
 
 
-def limit_of(test, limits):
-    if test.kind == "decode":
-        return limits.decode_rate(1, test.prompt, test.generate)
-    if test.kind == "prefill":
-        return limits.prefill_rate(test.prompt)
-    if test.name == WHOLE_STREAMS:
-        return limits.streams_rate(test.streams, test.prompt, test.generate)
-    return limits.decode_rate(test.streams, test.prompt, test.generate)
-
-
-def spread(values, form="{:,.0f}"):
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{form.format(middle)} ({form.format(low)}–{form.format(high)})"
-
-
-def compute_table(results, limits):
-    lines = ["| tokens/s: median (min–max) | Loci | llama.cpp | ratio (floor) | limit | Loci of limit |",
-             "|---|---|---|---|---|---|"]
-    for test in TESTS:
-        loci, peer = results[test.name].get(Loci.name), results[test.name][LlamaCpp.name]
-        limit = limit_of(test, limits)
-        ratio = share = "–"
-        if loci:
-            ratio = f"{statistics.median(a / b for a, b in zip(loci, peer)):.2f}"
-            share = f"{statistics.median(loci) / limit:.0%}"
-        floor = f" ({test.floor:.1f})" if test.floor else ""
-        lines.append(f"| {test.name} | {spread(loci) if loci else '–'} | {spread(peer)} | {ratio}{floor} | {limit:,.0f} | "
-                     f"{share} |")
-    return lines
-
-
-def second_turn_table(turns, limits, alone_seconds):
-    lines = ["| second turn of a conversation | first token after, ms: median (min–max) | tokens reused | new tokens | "
-             "limit, ms |", "|---|---|---|---|---|"]
-    for name, measured in turns.items():
-        context = statistics.median_low([turn.context_tokens for turn in measured])
-        new = statistics.median_low([turn.new_tokens for turn in measured])
-        times = spread([turn.first_token_seconds * 1e3 for turn in measured], "{:.0f}")
-        limit = limits.prefill_seconds(new, context) * 1e3
-        lines.append(f"| {name} | {times} | {context:,} | {new} | {limit:.0f} |")
-    if Loci.name in turns:
-        alone = statistics.median(alone_seconds)
-        bound = SECOND_TURN_FACTOR * alone + SECOND_TURN_SLACK_SECONDS
-        found = statistics.median(turn.first_token_seconds for turn in turns[Loci.name])
-        lines += ["", f"The new tokens alone take "
-                  f"{spread([value * 1e3 for value in alone_seconds], '{:.0f}')} ms, by `bench_compute`: a pass of context and new "
-                  f"tokens less a pass of the context. The floor is {SECOND_TURN_FACTOR} × that "
-                  f"+ {SECOND_TURN_SLACK_SECONDS * 1e3:.0f} ms = {bound * 1e3:.0f} ms: "
-                  f"{'met' if found <= bound else 'missed'} with {found * 1e3:.0f} ms."]
-    return lines
-
-
-def processor():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        info = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines() if ":" in line)
-    info = {key.strip(): value.strip() for key, value in info.items()}
-    flags = set(info.get("flags", "").split())
-    interesting = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8")
-    return (f"{info.get('model name', platform.processor())} (family {info.get('cpu family')}, model {info.get('model')}), "
-            f"{os.cpu_count()} processors, {', '.join(flag for flag in interesting if flag in flags)}")
-
-
-def describe(arguments, rates):
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
-                            check=False).stdout.strip()
-    disturbed = Disturbance.worst
-    return [f"Machine: {processor()}. Both programs: {arguments.threads} threads, instruction set "
-            f"`{arguments.cpu}`, {arguments.model.name}, {arguments.rounds} rounds, interleaved"
-            f"{', at commit ' + commit if commit else ''}, {time.strftime('%Y-%m-%d')}. "
-            f"Other programs used at most {disturbed:.0%} of the machine during any one measurement"
-            f"{'.' if disturbed <= QUIET_SHARE else ': too much for these figures to be trusted, the ratios included.'}", "",
-            f"Rates of {rates['threads']} threads together: memory reads {rates['read_bytes_per_second'] / 1e9:.1f} GB/s (1 GiB), "
-            f"{rates['read_model_bytes_per_second'] / 1e9:.1f} GB/s (a buffer of the model's size, partly in the last "
-            f"cache); int8 products {rates['int8_operations_per_second'] / 1e9:,.0f} GOP/s ({rates['int8_instruction']}); "
-            f"float32 multiply-adds {rates['float32_operations_per_second'] / 1e9:,.0f} GFLOP/s.", ""]
-
-
-def write_document(lines):
-    text = DOCUMENT.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise SystemExit(f"bench: {DOCUMENT} must hold {BEGIN} and {END} once each")
-    head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
-    DOCUMENT.write_text(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + tail, encoding="utf-8")
-    progress(f"wrote {DOCUMENT.relative_to(ROOT)}")
+def measure(arguments):
+    results = load_results()
+    wanted = [case for case in CASES if (arguments.case is None or case.key in arguments.case)]
+    for case in wanted:
+        if not machine_has(case.cpu):
+            progress(f"{case.key}: left out, as this machine lacks {case.cpu}")
+            continue
+        results.setdefault("cases", {})[case.key] = measure_case(case, arguments)
+        save_results(results)
+    first = next(case for case in CASES if case.model is DEFAULT and machine_has(case.cpu))
+    if not arguments.no_second_turn:
+        results["second_turn"] = measure_second_turns(first, arguments)
+        save_results(results)
+    if not arguments.no_sweeps:
+        results["batches"] = measure_sweep(first, arguments, [(batch, batch, SWEEP_PROMPT) for batch in BATCHES])
+        save_results(results)
+        results["contexts"] = measure_sweep(first, arguments, [(context, 1, context) for context in CONTEXTS])
+        save_results(results)
 
 
 def main():
     arguments = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))  # so that servers are stopped too
-    with Disturbance():
-        time.sleep(2)
-    if Disturbance.worst > QUIET_SHARE:
-        progress(f"others use {Disturbance.worst:.0%} of the machine: stop them for figures to trust")
-    Disturbance.worst = 0.0
-    peer = LlamaCpp(peer_folder(arguments.cpu), arguments.model, arguments.threads)
-    loci = Loci(arguments.compute, arguments.model, arguments.threads, arguments.cpu)
-    programs = [peer] if arguments.peer_only else [loci, peer]
-    progress("measuring the machine's rates")
-    model_mib = max(1, arguments.model.stat().st_size >> 20)
-    rates = last_json(run([arguments.rates, arguments.threads, model_mib]))
-    limits = Limits(ModelCost.read(arguments.model), rates)
-
-    results = measure_compute(programs, arguments.rounds)
-    turns = measure_second_turns([program.name for program in programs], arguments)
-    alone = []
-    if not arguments.peer_only:
-        turn = turns[Loci.name][0]
-        alone = [loci.prefill_seconds(turn.new_tokens, turn.context_tokens) for _ in range(arguments.rounds)]
-
-    lines = describe(arguments, rates) + compute_table(results, limits) + [""]
-    lines += second_turn_table(turns, limits, alone)
-    print("\n" + "\n".join(lines) + "\n")
-    raw = {"rates": rates, "disturbed_share": Disturbance.worst, "tokens_per_second": results, "alone_seconds": alone,
-           "second_turns": {name: [vars(turn) for turn in measured] for name, measured in turns.items()}}
-    output = ROOT / "build" / "bench-results.json"
-    output.parent.mkdir(exist_ok=True)
-    output.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
-    if not (arguments.no_document or arguments.peer_only):
-        write_document(lines)
+    if not arguments.report_only:
+        with Disturbance():
+            time.sleep(2)
+        if Disturbance.worst > report.QUIET_SHARE:
+            progress(f"others use {Disturbance.worst:.0%} of the machine: stop them for figures to trust")
+        measure(arguments)
+    report.write(load_results())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ import struct
 from dataclasses import dataclass
 
 # ggml_type: (elements, bytes) of a block.
-BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 8: (32, 34), 14: (256, 210), 30: (1, 2)}
+BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
+          11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 20: (32, 18), 23: (256, 136), 30: (1, 2),
+          39: (32, 17)}
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 STRING, ARRAY = 8, 9
 
@@ -88,10 +90,14 @@ class Limits:
         attention = self.cost.attention_operations * tokens * (context + (tokens + 1) / 2)
         return products / self.int8_rate + attention / self.float_rate
 
+    def step_bytes(self, streams, context):
+        """Weights and state that a step reads."""
+        weights = self.cost.layer_bytes + self.cost.output_bytes
+        return weights + streams * context * self.cost.state_bytes
+
     def step_seconds(self, streams, context):
         """One token for each of `streams`, each with `context` tokens of state."""
-        weights = self.cost.layer_bytes + self.cost.output_bytes
-        read = (weights + streams * context * self.cost.state_bytes) / self.read_rate
+        read = self.step_bytes(streams, context) / self.read_rate
         products = 2 * streams * (self.cost.layer_multiplications + self.cost.output_multiplications)
         attention = streams * self.cost.attention_operations * context
         return max(read, products / self.int8_rate + attention / self.float_rate)

@@ -2,7 +2,9 @@
 // all threads together read memory, and the peak rates of the int8 dot product and of the float32
 // multiply-add. One JSON line. `compare.py` compiles and runs it; it needs no other file.
 //
-//   machine_rates THREADS MODEL_MIB
+//   machine_rates THREADS MODEL_MIB [avx2]
+//
+// "avx2" leaves AVX-512 aside.
 //
 // The read rate is taken twice: over a buffer that no cache holds, and over one of the model's size,
 // which a large last cache holds in part; both are the best of several passes.
@@ -156,14 +158,15 @@ int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 0;
   const int model_mib = argc > 2 ? std::atoi(argv[2]) : 0;
   if (threads < 1 || threads > 1024 || model_mib < 1 || model_mib > 1 << 20) {
-    std::fprintf(stderr, "usage: machine_rates THREADS MODEL_MIB\n");
+    std::fprintf(stderr, "usage: machine_rates THREADS MODEL_MIB [avx2]\n");
     return 2;
   }
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
     std::fprintf(stderr, "machine_rates: this processor has no AVX2\n");
     return 1;
   }
-  const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
+  const bool only_avx2 = argc > 3 && std::strcmp(argv[3], "avx2") == 0;
+  const bool avx512 = !only_avx2 && __builtin_cpu_supports("avx512f") != 0;
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni") != 0;
   const double large = read_rate(threads, std::size_t{1} << 30, 12);
   const double model = read_rate(threads, static_cast<std::size_t>(model_mib) << 20, 30);

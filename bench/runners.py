@@ -7,29 +7,8 @@ import pathlib
 import resource
 import subprocess
 import time
-from dataclasses import dataclass
 
 TIMEOUT_SECONDS = 600
-
-
-@dataclass(frozen=True)
-class Test:
-    name: str
-    kind: str  # decode, prefill, streams
-    prompt: int
-    generate: int = 0
-    streams: int = 1
-    floor: float = 0.0  # the ratio to llama.cpp that must be reached; 0: none
-
-
-TESTS = [
-    Test("decode, 1 stream after 128 tokens", "decode", 128, 128, floor=1.0),
-    Test("prefill of 512", "prefill", 512, floor=1.0),
-    Test("prefill of 4,096", "prefill", 4096),
-    Test("8 streams of 128 + 64, decode alone", "streams", 128, 64, 8, floor=1.0),
-    Test("8 streams of 128 + 64, prompts too", "streams", 128, 64, 8),
-]
-WHOLE_STREAMS = TESTS[-1].name
 
 
 class Disturbance:
@@ -90,25 +69,25 @@ class Loci:
     name = "Loci"
 
     def __init__(self, program, model, threads, cpu):
-        self.program, self.model, self.threads = pathlib.Path(program), model, threads
-        self.cpu_flags = [] if cpu == "auto" else ["--cpu", cpu]
+        self.program, self.model, self.threads, self.cpu = pathlib.Path(program), model, threads, cpu
 
     def compute(self, *flags):
-        return last_json(run([self.program, "--json", "--model", self.model,
-                              "--threads", self.threads, *self.cpu_flags, *flags]))
+        return last_json(run([self.program, "--json", "--model", self.model, "--threads", self.threads,
+                              "--cpu", self.cpu, *flags]))
 
     def measure(self, test):
         flags = ["--test", test.kind, "--prompt", test.prompt]
-        if test.kind == "decode":
+        if test.kind != "prefill":
             flags += ["--generate", test.generate]
-        if test.kind != "streams":
-            return self.compute(*flags)["tokens_per_second"]
-        flags += ["--streams", test.streams]
-        whole = self.compute(*flags, "--generate", test.generate)
-        if test.name == WHOLE_STREAMS:
-            return whole["tokens_per_second"]
-        prompts = self.compute(*flags, "--generate", 0)
-        return test.streams * test.generate / (whole["seconds"] - prompts["seconds"])
+        if test.kind == "streams":
+            flags += ["--streams", test.streams]
+        return self.compute(*flags)["tokens_per_second"]
+
+    def decode_rate(self, streams, context, generate):
+        """Generated tokens per second of all streams, prompts not counted."""
+        flags = ["--test", "streams", "--streams", streams, "--prompt", context]
+        whole = self.compute(*flags, "--generate", generate)["seconds"]
+        return streams * generate / (whole - self.compute(*flags, "--generate", 0)["seconds"])
 
     def prefill_seconds(self, tokens, context):
         """What `tokens` cost after `context` others: a pass of both less a pass of the context alone."""
@@ -125,17 +104,20 @@ class LlamaCpp:
 
     def measure(self, test):
         if test.kind == "streams":
-            return self._streams(test)
-        command = [self.folder / "llama-bench", "-m", self.model, "-t", self.threads, "-r", 1, "-o", "json"]
+            return self._streams(test.streams, test.prompt, test.generate)["speed"]
+        # Both programs measure their first pass over a prompt: a warm-up would take as long again.
+        command = [self.folder / "llama-bench", "-m", self.model, "-t", self.threads, "-r", 1, "-o", "json",
+                   "--no-warmup"]
         if test.kind == "decode":
             command += ["-p", 0, "-n", test.generate, "-d", test.prompt]
         else:
             command += ["-p", test.prompt, "-n", 0]
         return json.loads(run(command))[0]["avg_ts"]
 
-    def _streams(self, test):
-        context = test.streams * (test.prompt + test.generate)
-        result = last_json(run([self.folder / "llama-batched-bench", "-m", self.model, "-t", self.threads,
-                                "-c", context, "-b", 2048, "-ub", 512, "-npp", test.prompt, "-ntg", test.generate,
-                                "-npl", test.streams, "--output-format", "jsonl"]))
-        return result["speed"] if test.name == WHOLE_STREAMS else result["speed_tg"]
+    def decode_rate(self, streams, context, generate):
+        return self._streams(streams, context, generate)["speed_tg"]
+
+    def _streams(self, streams, prompt, generate):
+        return last_json(run([self.folder / "llama-batched-bench", "-m", self.model, "-t", self.threads,
+                              "-c", streams * (prompt + generate), "-b", 2048, "-ub", 512, "-npp", prompt,
+                              "-ntg", generate, "-npl", streams, "--output-format", "jsonl"]))

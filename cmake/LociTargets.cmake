@@ -17,6 +17,10 @@ if(LOCI_SANITIZE)
   list(JOIN LOCI_SANITIZE "," sanitize)
   target_compile_options(loci_options INTERFACE -fsanitize=${sanitize} -fno-omit-frame-pointer)
   target_link_options(loci_options INTERFACE -fsanitize=${sanitize})
+  if("undefined" IN_LIST LOCI_SANITIZE)
+    # Half of the build's time; the address sanitizer finds the first by itself.
+    target_compile_options(loci_options INTERFACE -fno-sanitize=null,alignment)
+  endif()
 endif()
 
 # loci_library(NAME SOURCES ... DEPENDS ...): the static library loci_NAME of one floor.

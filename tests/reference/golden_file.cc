@@ -34,6 +34,19 @@ std::vector<TokenId> read_tokens(const Json& json) {
   return tokens;
 }
 
+std::vector<GoldenSequence> read_sequences(const Json& json) {
+  std::vector<GoldenSequence> sequences;
+  for (const Json& sequence : json) {
+    GoldenSequence& target = sequences.emplace_back();
+    target.tokens = read_tokens(sequence.at("tokens"));
+    for (const Json& row : sequence.at("rows")) {
+      target.rows.push_back(
+          {row.at("position").get<std::uint32_t>(), row.at("logits").get<std::vector<double>>()});
+    }
+  }
+  return sequences;
+}
+
 GoldenChat read_chat(const Json& json) {
   GoldenChat chat{json.at("text").get<std::string>(), read_tokens(json.at("prompt")), {}};
   for (const Json& step : json.at("steps")) {
@@ -58,21 +71,30 @@ Result<GoldenTinyModel> read_golden_tiny(const std::string& name) {
   GoldenTinyModel model;
   LOCI_RETURN_IF_ERROR(read_lines(golden_path("tiny/" + name + ".json"), [&](const Json& json, int) {
     model.model_path = golden_path("tiny/" + json.at("model").get<std::string>());
-    for (const Json& sequence : json.at("sequences")) {
-      GoldenSequence& target = model.sequences.emplace_back();
-      target.tokens = read_tokens(sequence.at("tokens"));
-      for (const Json& row : sequence.at("rows")) {
-        target.rows.push_back(
-            {row.at("position").get<std::uint32_t>(), row.at("logits").get<std::vector<double>>()});
-      }
-    }
+    model.sequences = read_sequences(json.at("sequences"));
   }));
   return model;
 }
 
-Result<GoldenChats> read_golden_chats() {
+const std::vector<std::string>& golden_family_names() {
+  static const std::vector<std::string> names = {
+      "llama3", "llama-yarn", "mistral",    "smollm3", "qwen2",      "qwen3",      "qwen3moe",  "gemma2",
+      "gemma3", "phi3-long",  "phi3-short", "opt",     "falcon-old", "falcon-new", "starcoder", "gpt-oss"};
+  return names;
+}
+
+Result<GoldenFamily> read_golden_family(const std::string& name) {
+  GoldenFamily family{.directory = golden_path("families/" + name),
+                      .gguf_path = golden_path("families/" + name + "/model.gguf")};
+  LOCI_RETURN_IF_ERROR(read_lines(family.directory + "/logits.json", [&](const Json& json, int) {
+    family.sequences = read_sequences(json.at("sequences"));
+  }));
+  return family;
+}
+
+Result<GoldenChats> read_golden_chats(const std::string& name) {
   GoldenChats golden;
-  LOCI_RETURN_IF_ERROR(read_lines(golden_path("llama_cpp/chat.jsonl"), [&](const Json& json, int number) {
+  LOCI_RETURN_IF_ERROR(read_lines(golden_path(name), [&](const Json& json, int number) {
     if (number == 1) {
       golden.model_sha256 = json.at("model_sha256").get<std::string>();
     } else {

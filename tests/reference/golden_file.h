@@ -29,9 +29,18 @@ struct GoldenTinyModel {
 const std::vector<std::string>& golden_tiny_names();
 Result<GoldenTinyModel> read_golden_tiny(const std::string& name);
 
-// llama_cpp/chat.jsonl: greedy answers of llama.cpp on the default model. In each step ids and
-// logprobs [20] are the most likely tokens, descending, after the prompt and the steps before;
-// ids[0] is the token that was taken.
+// families/NAME/: a tiny model of each family in both formats, and its logits by transformers in float64.
+struct GoldenFamily {
+  std::string directory;                  // config.json and model.safetensors
+  std::string gguf_path;                  // the same model by llama.cpp's converter
+  std::vector<GoldenSequence> sequences;  // 10 significant digits
+};
+const std::vector<std::string>& golden_family_names();
+Result<GoldenFamily> read_golden_family(const std::string& name);
+
+// llama_cpp/chat.jsonl: greedy answers of llama.cpp on the default model (gemma3.jsonl: on Gemma 3 270M). In
+// each step ids and logprobs [20] are the most likely tokens, descending, after the prompt and the steps
+// before; ids[0] is the token that was taken.
 struct GoldenStep {
   std::vector<TokenId> ids;
   std::vector<double> logprobs;
@@ -45,7 +54,7 @@ struct GoldenChats {
   std::string model_sha256;
   std::vector<GoldenChat> chats;
 };
-Result<GoldenChats> read_golden_chats();
+Result<GoldenChats> read_golden_chats(const std::string& name = "llama_cpp/chat.jsonl");
 
 // llama_cpp/perplexity.jsonl: per window, each from an empty context, the sum over i >= 1 of
 // -log p(tokens[i] | tokens[0..i-1]).

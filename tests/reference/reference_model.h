@@ -21,7 +21,12 @@ enum class ReferenceState {
 // zero. Pure and thread-safe; the file behind the spec's tensors must stay open. Weights are decoded
 // each time they are used, so memory is a few activations, and time about 2 * parameters * tokens
 // operations at a compiler's, not a kernel's, speed.
+//
+// `router_margins`, where given, gets for each token by how much the last expert that takes part was
+// ahead of the first that does not, the least over the layers (infinite without mixtures): a smaller
+// error than that cannot change the choice.
 std::vector<double> reference_logits(const ModelSpec& spec, std::span<const TokenId> tokens,
-                                     ReferenceState state = ReferenceState::kExact);
+                                     ReferenceState state = ReferenceState::kExact,
+                                     std::vector<double>* router_margins = nullptr);
 
 }  // namespace loci

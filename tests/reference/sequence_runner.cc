@@ -6,7 +6,9 @@ namespace loci {
 
 SequenceRunner::SequenceRunner(Backend& backend, std::uint32_t max_tokens)
     : backend_(&backend), blocks_((max_tokens + kBlockTokens - 1) / kBlockTokens) {
-  LOCI_CHECK(backend.allocate_blocks(blocks_).ok(), "a test's sequence must fit into memory");
+  for (std::uint32_t group = 0; group < backend.info().groups.size(); ++group) {
+    LOCI_CHECK(backend.allocate_blocks(group, blocks_).ok(), "a test's sequence must fit into memory");
+  }
 }
 
 std::span<const float> SequenceRunner::run(std::span<const TokenId> tokens, std::uint32_t first_row) {
@@ -24,7 +26,9 @@ std::span<const float> SequenceRunner::run_span(std::span<const TokenId> tokens,
   span.logits = logits;
   const std::size_t used = (position + tokens.size() + kBlockTokens - 1) / kBlockTokens;
   LOCI_CHECK(used <= blocks_, "the sequence must fit into the pool");
-  for (std::uint32_t block = 0; block < used; ++block) span.blocks.emplace_back(block);
+  BlockTable table;
+  for (std::uint32_t block = 0; block < used; ++block) table.blocks.emplace_back(block);
+  span.tables.assign(backend_->info().groups.size(), table);
   Pass pass;
   pass.id = OperationId(++passes_);
   pass.spans.push_back(std::move(span));

@@ -86,7 +86,7 @@ class Runner {
     Span span;
     span.position = sequence.length;
     span.layers = {0, backend_.info().layers};
-    span.blocks = sequence.blocks;
+    span.tables.assign(backend_.info().groups.size(), BlockTable{.blocks = sequence.blocks});
     span.logits = logits;
     sequence.length += static_cast<std::uint32_t>(tokens.size());
     span.tokens = std::move(tokens);
@@ -144,7 +144,10 @@ Result<BenchComputeResult> bench_compute(const BenchComputeOptions& options) {
   const std::uint32_t sequences = options.test == ComputeTest::kStreams ? options.streams : 1;
   const std::uint32_t generated = options.test == ComputeTest::kPrefill ? 0 : options.generate;
   const std::uint32_t each = options.prompt + generated;
-  LOCI_RETURN_IF_ERROR(backend->allocate_blocks(sequences * ((each + kBlockTokens - 1) / kBlockTokens)));
+  for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group) {
+    LOCI_RETURN_IF_ERROR(
+        backend->allocate_blocks(group, sequences * ((each + kBlockTokens - 1) / kBlockTokens)));
+  }
   Runner runner(*backend, sequences, each);
   result.seconds = measure(runner, options);
   for (std::uint32_t i = 1; i < options.repeats; ++i)
@@ -185,7 +188,9 @@ int run_bench_compute(int count, const char* const* arguments) {
   app.add_option("--threads", options.backend.threads, "compute threads (0: one a core)");
   const std::map<std::string, InstructionSet> sets = {{"plain", InstructionSet::kPlain},
                                                       {"avx2", InstructionSet::kAvx2},
-                                                      {"avx512", InstructionSet::kAvx512}};
+                                                      {"avx512", InstructionSet::kAvx512},
+                                                      {"amx", InstructionSet::kAmx},
+                                                      {"neon", InstructionSet::kNeon}};
   app.add_option("--cpu", set, "instruction set (default: the best)")
       ->transform(CLI::CheckedTransformer(sets));
   const std::map<std::string, ComputeTest> tests = {{"decode", ComputeTest::kDecode},

@@ -117,7 +117,9 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
     pool.available_bytes = memory.available_bytes;
   }
   LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_pool(pool));
-  LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(size.blocks));
+  for (std::uint32_t group = 0; group < info.groups.size(); ++group) {
+    LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(group, size.blocks));
+  }
 
   EngineOptions options;
   options.core = {.block_count = size.blocks,

@@ -83,12 +83,13 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
           "--cpu",
           [&flags](const std::string& name) {
             for (const InstructionSet set :
-                 {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+                 {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512,
+                  InstructionSet::kAmx, InstructionSet::kNeon}) {
               if (instruction_set_name(set) == name) flags.instruction_set = set;
             }
           },
-          "instruction set: plain, avx2 or avx512; all give the same bits")
-      ->check(CLI::IsMember({"plain", "avx2", "avx512"}))
+          "instruction set: plain, avx2, avx512, amx or neon; all give the same bits")
+      ->check(CLI::IsMember({"plain", "avx2", "avx512", "amx", "neon"}))
       ->type_name("SET")
       ->default_str("the best there is")
       ->group("Compute");

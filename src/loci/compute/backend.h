@@ -1,11 +1,13 @@
 // The seam between the engine and a processor. A backend owns the memory of its blocks and computes
 // passes over them; it decides nothing. CPU: cpu/cpu_backend.h.
 //
-// A *block* holds the state (keys and values of every layer) of kBlockTokens consecutive tokens of one
-// sequence, at positions that are a multiple of kBlockTokens. It lies in a *slot* of the backend's
-// pool. A *span* is a run of tokens of one sequence over a range of layers; a *pass* is a list of
-// spans that go through the layers together. A decode step is a span of one token, a prompt chunk a
-// span of many; nothing here knows the one from the other.
+// A *block* is kBlockTokens consecutive tokens of one sequence, at positions that are a multiple of
+// kBlockTokens. Layers whose attention spans the same tokens form a *group*; what a block's tokens left
+// in a group's layers (keys and values) is the block's *part* in that group, and lies in a *slot* of the
+// group's own pool. So layers that attend to a window need slots for the window alone. A *span* is a run
+// of tokens of one sequence over a range of layers; a *pass* is a list of spans that go through the
+// layers together. A decode step is a span of one token, a prompt chunk a span of many; nothing here
+// knows the one from the other.
 //
 // Within each layer all writes of K and V of all spans precede all attention, so a span may attend to
 // what another span of its pass writes (a hole that is recomputed below a new prompt).
@@ -27,6 +29,21 @@
 namespace loci {
 
 inline constexpr std::uint32_t kBlockTokens = 32;
+inline constexpr std::uint32_t kLayerGroupsMax = 4;
+inline constexpr SlotId kNoSlot{UINT32_MAX};
+
+// Layers of one pool of slots. compute/layer_groups.h says which a model has.
+struct LayerGroup {
+  std::vector<std::uint32_t> layers;    // ascending; each layer of the model is in one group
+  std::uint32_t window = 0;             // a token sees itself and the window - 1 before it; 0: all before it
+  std::uint64_t layer_slice_bytes = 0;  // one layer of one block's part, contiguous
+  std::uint64_t block_bytes = 0;        // one block's part: layers * layer_slice_bytes, contiguous
+};
+
+// The first position that a token at `position` sees.
+constexpr std::uint32_t first_visible(std::uint32_t window, std::uint32_t position) {
+  return window == 0 || position < window ? 0 : position - window + 1;
+}
 
 // Layers [begin, end). Spans start at layer 0: a span that ends below the model's last layer recomputes
 // the state of its first layers only, and has no logits.
@@ -37,13 +54,21 @@ struct LayerRange {
 
 enum class LogitsWanted : std::uint8_t { kNone, kLast, kAll };
 
+// Where a sequence's state in one group is: blocks[i] holds positions [i, i + 1) * kBlockTokens. It
+// reaches at least to the span's last token. Blocks that end at or before first_visible() of the span's
+// first token may be kNoSlot; they are never read.
+struct BlockTable {
+  std::vector<SlotId> blocks;
+  // The span writes its positions from here on and reads those before, also its own: their state is
+  // there already (in a slot that others may be reading), while another group lacks it.
+  std::uint32_t write_from = 0;
+};
+
 struct Span {
   std::vector<TokenId> tokens;  // at least one
   std::uint32_t position = 0;   // of tokens[0] in its sequence
   LayerRange layers;
-  // The sequence's block table: blocks[i] holds positions [i, i + 1) * kBlockTokens. It reaches at
-  // least to the span's last token. The span writes its own positions and reads all before them.
-  std::vector<SlotId> blocks;
+  std::vector<BlockTable> tables;  // one a group, in BackendInfo's order
   LogitsWanted logits = LogitsWanted::kNone;
   // Where the input of each layer's QKV projection is stored, in the form the projection consumes (H of
   // HCache §4): empty, or one buffer of BackendInfo::hidden_row_bytes * tokens.size() for each layer of
@@ -51,12 +76,13 @@ struct Span {
   std::vector<std::span<std::byte>> capture;
 };
 
-// The first `tokens` tokens' state of one block becomes the beginning of another (a sequence that parts
-// from a shared one inside a block). Done before the pass's first layer.
+// The first `tokens` tokens' state of one block's part becomes the beginning of another's in the same
+// group (a sequence that parts from a shared one inside a block). Done before the pass's first layer.
 struct BlockCopy {
   SlotId from;
   SlotId to;
   std::uint32_t tokens = 0;
+  std::uint32_t group = 0;
 };
 
 struct Pass {
@@ -79,10 +105,11 @@ struct BackendInfo {
   std::string layout;       // of a block; movers convert between unlike ones
   std::uint32_t layers = 0;
   std::uint32_t vocabulary = 0;
-  std::uint64_t layer_slice_bytes = 0;  // one layer of one block, contiguous
-  std::uint64_t block_bytes = 0;        // layers * layer_slice_bytes
-  std::uint64_t hidden_row_bytes = 0;   // one token's captured H in one layer
-  std::uint64_t weight_bytes = 0;       // held by this backend
+  // 1 to kLayerGroupsMax, the one that sees the most first.
+  std::vector<LayerGroup> groups;
+  std::uint64_t block_bytes = 0;       // a block's parts in all groups
+  std::uint64_t hidden_row_bytes = 0;  // one token's captured H in one layer
+  std::uint64_t weight_bytes = 0;      // held by this backend
 };
 
 class Backend {
@@ -91,9 +118,9 @@ class Backend {
 
   virtual const BackendInfo& info() const = 0;
 
-  // Makes the pool of `count` slots, zeroed; called once, before the first pass.
+  // Makes the group's pool of `count` slots, zeroed; called once for each group, before the first pass.
   // Errors: kResourceExhausted naming the size.
-  virtual Status allocate_blocks(std::uint32_t count) = 0;
+  virtual Status allocate_blocks(std::uint32_t group, std::uint32_t count) = 0;
 
   // Computes one pass; returns when it has ended. One at a time, from any one thread. `results` gets
   // one entry a span. A pass that breaks this header's rules (no tokens, a slot outside the pool, a
@@ -101,16 +128,18 @@ class Backend {
   virtual void run(const Pass& pass, std::vector<SpanResult>& results) = 0;
 
   // --- for movers; thread-safe, also while a pass runs ---
+  // `layer` is one of the model; its group's slot is meant.
 
-  // The slot's layers are about to arrive: passes that read it wait for each layer.
-  virtual void begin_fill(SlotId slot) = 0;
-  // Copies one layer's slice into the slot, or out of it. Sizes are layer_slice_bytes.
+  // The layers of the slot are about to arrive: passes that read it wait for each layer.
+  virtual void begin_fill(std::uint32_t group, SlotId slot) = 0;
+  // Copies one layer's slice into the slot, or out of it. Sizes are the group's layer_slice_bytes.
   virtual void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) = 0;
   virtual void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const = 0;
-  // Layers [0, layer] have arrived; layers arrive in order. After the last one the slot is whole.
+  // The group's layers up to this one have arrived; they arrive in order. After the last one the slot is
+  // whole.
   virtual void layer_arrived(SlotId slot, std::uint32_t layer) = 0;
   // What has not arrived will not: spans of the running pass that read it end with kDataLoss.
-  virtual void fill_failed(SlotId slot) = 0;
+  virtual void fill_failed(std::uint32_t group, SlotId slot) = 0;
 };
 
 }  // namespace loci

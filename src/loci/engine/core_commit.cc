@@ -27,8 +27,12 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
     const CoreSpan& span = pass.spans[i];
     // A request's spans stand together, and later ones read what earlier ones have written.
-    if (!done.spans[i].ok) poisoned = span.request;
+    if (!done.spans[i].ok && span.request != poisoned) {
+      poisoned = span.request;
+      ++span.request->poisoned_passes;
+    }
     if (span.request == poisoned) continue;
+    span.request->poisoned_passes = 0;
     for (std::size_t p = 0; p < span.piece_count; ++p) {
       commit_piece(*span.request, pass.pieces[span.first_piece + p], pass);
     }
@@ -40,7 +44,11 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 
   for (CoreRequest* request : pass.requests) {
     request->in_pass = false;
-    if (request->ending) end(*request, *request->ending, plan);
+    if (request->ending) {
+      end(*request, *request->ending, plan);
+    } else if (request->poisoned_passes >= kPoisonedPassesMax) {
+      end(*request, FinishReason::kFailed, plan);
+    }
   }
   for (const auto& [request, token] : samples) take_sample(*request, token, plan);
 }

@@ -147,7 +147,8 @@ void Core::State::emit(CorePass pass, Plan& plan) {
     s.position = span.position;
     s.layers = {0, config_.layers};
     const std::uint32_t blocks = (span.position + span.count + kBlockTokens - 1) / kBlockTokens;
-    s.blocks.assign(request.table.begin(), request.table.begin() + blocks);
+    s.tables.resize(1);
+    s.tables[0].blocks.assign(request.table.begin(), request.table.begin() + blocks);
     s.logits = span.sample ? LogitsWanted::kLast : LogitsWanted::kNone;
     plan.spans.push_back({request.id, span.sample});
     totals_.tokens_computed_total += span.count;

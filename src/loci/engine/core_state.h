@@ -38,6 +38,7 @@ struct CoreRequest {
   bool started = false;  // was admitted before
   std::uint32_t cached_tokens = 0;
   std::uint32_t suspensions = 0;
+  std::uint32_t poisoned_passes = 0;  // in a row
 
   // While it runs:
   bool running = false;

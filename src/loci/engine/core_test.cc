@@ -112,7 +112,7 @@ TEST(Core, DecodesGoFirstThenPromptsInChunks) {
   d.done();
   EXPECT_EQ(d.spans(), "1:12+1 2:78+22 3:0+5");
   EXPECT_EQ(d.plan.pass->spans[1].logits, LogitsWanted::kLast);
-  EXPECT_EQ(d.plan.pass->spans[1].blocks.size(), 4u);
+  EXPECT_EQ(d.plan.pass->spans[1].tables[0].blocks.size(), 4u);
   d.done();
   EXPECT_EQ(d.spans(), "1:13+1 2:100+1 3:5+1");
   d.finish();
@@ -373,6 +373,26 @@ TEST(Core, APoisonedSpanIsPlannedAgain) {
   EXPECT_EQ(d.finished(1).usage.completion_tokens, 2u);
 }
 
+TEST(Core, WhatStaysPoisonedEnds) {
+  Driver d(config_of(64));
+  d.arrive(1, run_of(0, 60), 2);
+  d.done();
+  for (std::uint32_t i = 0; i + 1 < kPoisonedPassesMax; ++i) d.done(0);
+  d.done();  // one good pass in between
+  d.finish();
+  EXPECT_EQ(d.finished(1).reason, FinishReason::kLength);
+  d.arrive(2, run_of(500, 60), 2);
+  d.arrive(3, run_of(700, 10), 40);
+  for (std::uint32_t i = 0; i < kPoisonedPassesMax; ++i) {
+    EXPECT_EQ(d.all<Finished>().size(), 1u) << i;
+    d.done(i < 2 ? 0 : 1);  // from then on the third request decodes before it
+  }
+  EXPECT_EQ(d.finished(2).reason, FinishReason::kFailed);
+  d.finish();
+  EXPECT_EQ(d.finished(3).reason, FinishReason::kLength) << "the others go on";
+  EXPECT_EQ(d.core.stats().blocks_pinned, 0u);
+}
+
 // What one client says is just what the other's model generates: a generated block becomes whole while a
 // prompt's same block is half filled. The prompt's block gets the whole copy, and its table follows.
 TEST(Core, AGeneratedBlockRepairsAPromptsOwn) {
@@ -383,14 +403,15 @@ TEST(Core, AGeneratedBlockRepairsAPromptsOwn) {
   d.arrive(2, Tokens(40, TokenId(5)), 1);
   d.done();  // 30; the second copies them and computes the rest
   ASSERT_EQ(d.spans(), "1:30+1 2:30+10");
-  const SlotId first = d.plan.pass->spans[0].blocks[0], second = d.plan.pass->spans[1].blocks[0];
+  const SlotId first = d.plan.pass->spans[0].tables[0].blocks[0],
+               second = d.plan.pass->spans[1].tables[0].blocks[0];
   ASSERT_NE(first, second);
   d.done(1);  // the copy stands, the rest is poisoned
   EXPECT_EQ(d.spans(), "1:31+1 2:30+10");
   d.done(1);  // the first's block is whole
   EXPECT_EQ(d.spans(), "1:32+1 2:32+8");
-  EXPECT_EQ(d.plan.pass->spans[1].blocks[0], first);
-  EXPECT_EQ(d.plan.pass->spans[0].blocks[0], first);
+  EXPECT_EQ(d.plan.pass->spans[1].tables[0].blocks[0], first);
+  EXPECT_EQ(d.plan.pass->spans[0].tables[0].blocks[0], first);
   d.finish();
   EXPECT_EQ(d.core.stats().blocks_pinned, 0u);
 }

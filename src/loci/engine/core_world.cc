@@ -226,7 +226,8 @@ void World::run_pass(const Plan& plan) {
     const RequestId request = plan.spans[i].request;
     in_pass_.insert(request);
     failed[i] = options_.poison_one_in > 0 && one_in(options_.poison_one_in);
-    if (failed[i]) poisoned.insert(request);
+    if (failed[i] && poisoned.insert(request).second) ++client(request).poisoned_passes;
+    if (!poisoned.contains(request)) client(request).poisoned_passes = 0;
     write_span(pass, i, plan.spans[i], poisoned.contains(request));
   }
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
@@ -274,7 +275,7 @@ void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan
   require(!span.tokens.empty() && end <= from.tokens.size(), "a span is within its sequence");
   require(std::equal(span.tokens.begin(), span.tokens.end(), from.tokens.begin() + span.position),
           "a span's tokens are its sequence's");
-  require(span.blocks.size() * kBlockTokens >= end, "a table reaches to its span's end");
+  require(span.tables[0].blocks.size() * kBlockTokens >= end, "a table reaches to its span's end");
   require(span.layers.begin == 0 && span.layers.end == options_.config.layers, "all layers");
   require(plan.sample == (end == from.tokens.size()), "the last token is sampled from, no other");
   require((span.logits == LogitsWanted::kLast) == plan.sample, "logits where a sample is wanted");
@@ -283,8 +284,8 @@ void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan
   std::uint64_t prefix = prefix_hash(from.group, from.tokens, span.position);
   for (std::size_t p = span.position; p < end; ++p) {
     prefix = extend(prefix, from.tokens[p]);
-    require(span.blocks[p / kBlockTokens].value < device_.size(), "slots are of the pool");
-    Row& row = device_[span.blocks[p / kBlockTokens].value][p % kBlockTokens];
+    require(span.tables[0].blocks[p / kBlockTokens].value < device_.size(), "slots are of the pool");
+    Row& row = device_[span.tables[0].blocks[p / kBlockTokens].value][p % kBlockTokens];
     require(row.writer_pass != pass.id.value, "one writer a row");
     row = {garbage ? 0 : prefix, pass.id.value, plan.request.value};
     if (!garbage) written_.push_back(prefix);
@@ -299,7 +300,7 @@ void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan)
   std::uint64_t prefix = prefix_begin(from.group);
   for (std::size_t p = 0; p < end; ++p) {
     prefix = extend(prefix, from.tokens[p]);
-    const Row& row = device_[span.blocks[p / kBlockTokens].value][p % kBlockTokens];
+    const Row& row = device_[span.tables[0].blocks[p / kBlockTokens].value][p % kBlockTokens];
     require(row.writer_pass != pass.id.value || row.writer == plan.request.value || row.writer == 0,
             "nobody writes what another reads");
     // (Rows that a poisoned later span of this request wrote are past this span's end.)
@@ -311,7 +312,8 @@ SpanOutcome World::outcome(const Span& span, const SpanPlan& plan) {
   SpanOutcome result;
   if (!plan.sample) return result;
   const std::size_t last = span.position + span.tokens.size() - 1;
-  result.sample = next_token(device_[span.blocks[last / kBlockTokens].value][last % kBlockTokens].content);
+  result.sample =
+      next_token(device_[span.tables[0].blocks[last / kBlockTokens].value][last % kBlockTokens].content);
   return result;
 }
 
@@ -380,6 +382,9 @@ void World::see(const Finished& output) {
     case FinishReason::kDeadline:
       require(from.arrival.deadline <= now_ || (draining_ && drain_deadline_ <= now_), "a deadline came");
       break;
+    case FinishReason::kFailed:
+      require(from.poisoned_passes == kPoisonedPassesMax, "retries have a bound");
+      break;
   }
 }
 
@@ -412,6 +417,9 @@ void World::check_wake(const Plan& plan) const {
   }
   if (!live_.empty() && drain_deadline_ > now_) require(plan.wake_at <= drain_deadline_, "the drain's too");
   require(live_.empty() == !in_flight_.has_value(), "while there are requests, a pass is in flight");
+  for (const RequestId id : live_) {
+    require(in_pass_.contains(id) || clients_.at(id).poisoned_passes < kPoisonedPassesMax, "then they end");
+  }
 }
 
 void World::check_end() {
@@ -447,7 +455,7 @@ WorldOptions random_world(const Chooser& choose) {
   options.new_tokens_max = number(1, 80);
   options.cancels = choose(2) == 0;
   options.deadlines = choose(3) == 0;
-  options.poison_one_in = choose(2) == 0 ? 0 : number(3, 30);
+  options.poison_one_in = choose(2) == 0 ? 0 : number(1, 30);
   options.drain = choose(3) == 0;
   if (choose(3) == 0) {  // decodes that run out of blocks together
     config.context_tokens = config.block_count * kBlockTokens;

@@ -66,6 +66,7 @@ class World {
     bool started = false;
     bool ended = false;
     bool cancelled = false;
+    std::uint32_t poisoned_passes = 0;  // in a row
     std::uint32_t cached_tokens = 0;
   };
   struct Row {

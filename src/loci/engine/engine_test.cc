@@ -40,10 +40,11 @@ class PrefixBackend final : public Backend {
       : pass_time_(pass_time), poison_one_in_(poison_one_in) {
     info_.name = "prefix";
     info_.layers = kLayers;
+    info_.groups = {{.layers = {0, 1}}};
     info_.vocabulary = kVocabulary;
   }
   const BackendInfo& info() const override { return info_; }
-  Status allocate_blocks(std::uint32_t count) override {
+  Status allocate_blocks(std::uint32_t, std::uint32_t count) override {
     state_.assign(std::size_t{count} * kBlockTokens, 0);
     return {};
   }
@@ -66,11 +67,11 @@ class PrefixBackend final : public Backend {
       results[s].logits = row;
     }
   }
-  void begin_fill(SlotId) override {}
+  void begin_fill(std::uint32_t, SlotId) override {}
   void write_layer(SlotId, std::uint32_t, std::span<const std::byte>) override {}
   void read_layer(SlotId, std::uint32_t, std::span<std::byte>) const override {}
   void layer_arrived(SlotId, std::uint32_t) override {}
-  void fill_failed(SlotId) override {}
+  void fill_failed(std::uint32_t, SlotId) override {}
 
  private:
   std::uint64_t& at(SlotId slot, std::uint32_t offset) {
@@ -78,7 +79,7 @@ class PrefixBackend final : public Backend {
   }
   std::uint64_t write(const Span& span) {
     const auto place = [&](std::uint32_t position) -> std::uint64_t& {
-      return at(span.blocks.at(position / kBlockTokens), position % kBlockTokens);
+      return at(span.tables.at(0).blocks.at(position / kBlockTokens), position % kBlockTokens);
     };
     std::uint64_t prefix = span.position == 0 ? 0 : place(span.position - 1);
     for (std::uint32_t i = 0; i < span.tokens.size(); ++i) {
@@ -155,7 +156,7 @@ struct World {
   explicit World(EngineOptions engine_options, std::chrono::microseconds pass_time = {},
                  std::uint32_t poison_one_in = 0)
       : backend(pass_time, poison_one_in) {
-    EXPECT_TRUE(backend.allocate_blocks(engine_options.core.block_count).ok());
+    EXPECT_TRUE(backend.allocate_blocks(0, engine_options.core.block_count).ok());
     engine = std::move(Engine::start(engine_options, backend, clock)).value();
   }
   SystemClock clock;

@@ -212,7 +212,7 @@ void put(Writer& w, const Pass& pass) {
     w.number(span.position);
     w.number(span.layers.begin);
     w.number(span.layers.end);
-    w.ids(span.blocks);
+    w.ids(span.tables.front().blocks);
     w.number(static_cast<std::uint8_t>(span.logits));
   }
 }

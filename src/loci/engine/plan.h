@@ -20,6 +20,9 @@ namespace loci {
 // Requests share state only within a group (a tenant, or a declared public one).
 using SharingGroup = std::string;
 
+// A request whose spans are poisoned in so many passes in a row ends: its state will not come.
+inline constexpr std::uint32_t kPoisonedPassesMax = 8;
+
 inline constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
 // --- events ---
@@ -41,7 +44,7 @@ struct Cancel {
 };
 
 struct SpanOutcome {
-  bool ok = true;                 // false: poisoned; the span is planned again
+  bool ok = true;                 // false: poisoned; the span is planned again, kPoisonedPassesMax times
   std::optional<TokenId> sample;  // present where the plan asked for one and ok
 };
 
@@ -67,6 +70,7 @@ enum class FinishReason : std::uint8_t {
   kLength,  // max_new_tokens, or the context is full
   kCancelled,
   kDeadline,  // the request's deadline, or the drain's
+  kFailed,    // kPoisonedPassesMax passes in a row could not read its state
 };
 
 struct Usage {

@@ -19,7 +19,7 @@
 namespace loci {
 
 // The provenance of a copy's bits; grows when a kernel's order of operations changes.
-inline constexpr std::uint32_t kNumericsVersion = 1;
+inline constexpr std::uint32_t kNumericsVersion = 2;
 
 struct ChainKey {
   std::array<std::uint8_t, 16> bytes{};

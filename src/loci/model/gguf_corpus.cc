@@ -28,7 +28,7 @@ loci::GgufWriter make_zoo() {
   writer.add("nested", GgufArray{std::vector<GgufArray>{{std::vector<std::string>{"a", ""}},
                                                         {std::vector<double>{1}}}});
   writer.add_tensor("q6_k", loci::TensorType::kQ6_K, 1, 256, std::vector<std::byte>(210, std::byte{0x5a}));
-  writer.add_raw_tensor("opaque", 12, {256}, std::vector<std::byte>(144));
+  writer.add_raw_tensor("opaque", 16, {256}, std::vector<std::byte>(66));
   writer.add_raw_tensor("unknown", 99, {7, 3}, std::vector<std::byte>(64));
   return writer;
 }
@@ -36,7 +36,7 @@ loci::GgufWriter make_zoo() {
 loci::Status write_seeds(const std::filesystem::path& folder) {
   LOCI_RETURN_IF_ERROR(make_zoo().write_file(folder / "zoo.gguf"));
   for (const loci::TensorTypeInfo& info : loci::supported_tensor_types()) {
-    if (info.type == loci::TensorType::kQ6_K) continue;  // its smallest model is too large for a seed
+    if (info.block_elements == 256) continue;  // its smallest model is too large for a seed
     const std::uint32_t size = info.block_elements == 1 ? 8 : info.block_elements;
     loci::RandomModelOptions options{.type = info.type,
                                      .hidden = size,

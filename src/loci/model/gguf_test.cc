@@ -144,21 +144,21 @@ TEST(Gguf, ReadsTensorsInTheFilesOrder) {
 
 TEST(Gguf, ListsTensorsItCannotUse) {
   GgufWriter writer;
-  writer.add_raw_tensor("k", 12, {256, 2}, Bytes(288));
+  writer.add_raw_tensor("k", 16, {256, 2}, Bytes(132));
   writer.add_raw_tensor("future", 77, {5}, Bytes(32));
   writer.add_tensor("a", TensorType::kF32, 1, 1, Bytes(4));
   const Bytes bytes = writer.to_bytes();
   const GgufFile file = GgufFile::parse(bytes).value();
   EXPECT_EQ(file.tensors().size(), 1u);
   ASSERT_EQ(file.opaque_tensors().size(), 2u);
-  EXPECT_EQ(file.opaque_tensors()[0].type_name, "Q4_K");
-  EXPECT_EQ(file.opaque_tensors()[0].size_bytes, 288u);
+  EXPECT_EQ(file.opaque_tensors()[0].type_name, "IQ2_XXS");
+  EXPECT_EQ(file.opaque_tensors()[0].size_bytes, 132u);
   EXPECT_EQ(file.opaque_tensors()[1].type_name, "type 77");
   EXPECT_FALSE(file.opaque_tensors()[1].size_bytes.has_value());
   EXPECT_EQ(
       file.get_tensor("k").status().to_string(),
-      "invalid_argument: k: expected a tensor of type F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K, found Q4_K "
-      "(type number 12)");
+      "invalid_argument: k: expected a tensor of type F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, "
+      "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, found IQ2_XXS (type number 16)");
   EXPECT_EQ(file.get_tensor("none").status().field(), "none");
 }
 
@@ -223,7 +223,7 @@ TEST(Gguf, RefusesDuplicates) {
   expect_error(keys.to_bytes(), StatusCode::kDataLoss, "k", "found it twice");
   GgufWriter tensors;
   tensors.add_tensor("t", TensorType::kF32, 1, 1, Bytes(4));
-  tensors.add_raw_tensor("t", 12, {256}, Bytes(144));
+  tensors.add_raw_tensor("t", 16, {256}, Bytes(66));
   expect_error(tensors.to_bytes(), StatusCode::kDataLoss, "t", "found it twice");
 }
 

@@ -1,5 +1,7 @@
-// Encoding float32 rows as GGUF tensor types: plain round-to-nearest quantisers for tests and random
-// models. (Models for use are quantised by tools that weigh errors; Loci reads those.)
+// Encoding float32 rows as GGUF tensor types: for weights that are quantised at load (Q8_0, Q4_0, Q4_K: the
+// scales are searched for the least squared error), for tests and random models (the other types: plain).
+//
+// Cost: about 3 ns an element for plain types, 20 for Q4_0 and the K types with minima.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +13,8 @@
 namespace loci {
 
 // Encodes one row. `values` is a whole number of blocks of `type` and finite; `out` holds its encoded
-// bytes. Errors of one element against decode_row(), beyond those of the f16 scale: at most half a step
-// of its block (Q4_0 at the end of its range: one step).
+// bytes. Deterministic. An element's error against decode_row() is at most about half a step of its block
+// for F16, BF16, Q8_0, Q4_1 and Q6_K, at most about one step for the others.
 void encode_row(TensorType type, std::span<const float> values, std::span<std::byte> out);
 
 std::uint16_t f32_to_bf16(float value);  // round to nearest even; finite values

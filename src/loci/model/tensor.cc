@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "loci/base/check.h"
+#include "loci/model/tensor_block.h"
 
 namespace loci {
 namespace {
@@ -11,10 +12,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "GGUF tensors are read in place");
 
 constexpr TensorTypeInfo kTypes[] = {
-    {TensorType::kF32, "F32", 1, 4},       {TensorType::kF16, "F16", 1, 2},
-    {TensorType::kBF16, "BF16", 1, 2},     {TensorType::kQ8_0, "Q8_0", 32, 34},
-    {TensorType::kQ4_0, "Q4_0", 32, 18},   {TensorType::kQ4_1, "Q4_1", 32, 20},
-    {TensorType::kQ6_K, "Q6_K", 256, 210},
+    {TensorType::kF32, "F32", 1, 4},           {TensorType::kF16, "F16", 1, 2},
+    {TensorType::kBF16, "BF16", 1, 2},         {TensorType::kQ8_0, "Q8_0", 32, 34},
+    {TensorType::kQ4_0, "Q4_0", 32, 18},       {TensorType::kQ4_1, "Q4_1", 32, 20},
+    {TensorType::kQ5_0, "Q5_0", 32, 22},       {TensorType::kQ5_1, "Q5_1", 32, 24},
+    {TensorType::kQ2_K, "Q2_K", 256, 84},      {TensorType::kQ3_K, "Q3_K", 256, 110},
+    {TensorType::kQ4_K, "Q4_K", 256, 144},     {TensorType::kQ5_K, "Q5_K", 256, 176},
+    {TensorType::kQ6_K, "Q6_K", 256, 210},     {TensorType::kIQ4_NL, "IQ4_NL", 32, 18},
+    {TensorType::kIQ4_XS, "IQ4_XS", 256, 136}, {TensorType::kMXFP4, "MXFP4", 32, 17},
 };
 
 std::uint16_t load_u16(const std::byte* from) {
@@ -23,67 +28,17 @@ std::uint16_t load_u16(const std::byte* from) {
   return value;
 }
 
-int u8_at(const std::byte* from, int index) { return std::to_integer<int>(from[index]); }
-int i8_at(const std::byte* from, int index) {
-  return static_cast<std::int8_t>(std::to_integer<std::uint8_t>(from[index]));
-}
-
-// f16 d, then 32 int8: x = q d.
-void decode_q8_0(const std::byte* block, float* out) {
-  const float scale = f16_to_f32(load_u16(block));
-  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(i8_at(block + 2, i)) * scale;
-}
-
-// f16 d, then 16 bytes: low nibbles are elements 0-15, high ones 16-31; x = (q - 8) d.
-void decode_q4_0(const std::byte* block, float* out) {
-  const float scale = f16_to_f32(load_u16(block));
-  for (int i = 0; i < 16; ++i) {
-    const int pair = u8_at(block + 2, i);
-    out[i] = static_cast<float>((pair & 15) - 8) * scale;
-    out[i + 16] = static_cast<float>((pair >> 4) - 8) * scale;
-  }
-}
-
-// f16 d, f16 m, then nibbles as in Q4_0: x = q d + m. The product is exact in float32 (4 + 11 bits), so
-// fusing the addition would give the same bits.
-void decode_q4_1(const std::byte* block, float* out) {
-  const float scale = f16_to_f32(load_u16(block));
-  const float minimum = f16_to_f32(load_u16(block + 2));
-  for (int i = 0; i < 16; ++i) {
-    const int pair = u8_at(block + 4, i);
-    out[i] = static_cast<float>(pair & 15) * scale + minimum;
-    out[i + 16] = static_cast<float>(pair >> 4) * scale + minimum;
-  }
-}
-
-// 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales (one for 16 elements), f16 d:
-// x = (d * scale) * (q - 32), in this order. Each half of 128 elements is four runs of 32 that share
-// the bytes: runs 0 and 1 in the low nibbles of 32 bytes each, runs 2 and 3 in their high nibbles, the
-// bit pairs of all four in one byte, run 0 lowest.
-void decode_q6_k(const std::byte* block, float* out) {
-  const float super_scale = f16_to_f32(load_u16(block + 208));
-  for (int half = 0; half < 2; ++half) {
-    const std::byte* low = block + half * 64;
-    const std::byte* high = block + 128 + half * 32;
-    const std::byte* scales = block + 192 + half * 8;
-    for (int run = 0; run < 4; ++run) {
-      for (int i = 0; i < 32; ++i) {
-        const int nibble = (u8_at(low, (run & 1) * 32 + i) >> (run < 2 ? 0 : 4)) & 15;
-        const int q = (nibble | ((u8_at(high, i) >> (2 * run)) & 3) << 4) - 32;
-        const float scale = super_scale * static_cast<float>(i8_at(scales, run * 2 + i / 16));
-        out[half * 128 + run * 32 + i] = scale * static_cast<float>(q);
-      }
+void decode_block(TensorType type, const std::byte* from, std::uint32_t elements, float* out) {
+  QuantBlock block;
+  unpack_block(type, from, block);
+  for (std::uint32_t start = 0, g = 0; start < elements; start += block.group, ++g) {
+    const float scale = block.scale * static_cast<float>(block.scales[g]);
+    for (std::uint32_t i = start; i < start + block.group; ++i) {
+      out[i] = scale * static_cast<float>(block.values[i]);
     }
-  }
-}
-
-using DecodeBlock = void (*)(const std::byte*, float*);
-
-void decode_blocks(const TensorView& tensor, const std::byte* from, float* out, DecodeBlock decode) {
-  const TensorTypeInfo& info = tensor_type_info(tensor.type);
-  for (std::uint64_t done = 0; done < tensor.columns; done += info.block_elements) {
-    decode(from, out + done);
-    from += info.block_bytes;
+    if (!block.has_offset) continue;
+    const float offset = block.offset * static_cast<float>(block.offsets[g]);
+    for (std::uint32_t i = start; i < start + block.group; ++i) out[i] += offset;
   }
 }
 
@@ -125,12 +80,14 @@ void decode_row(const TensorView& tensor, std::uint64_t index, std::span<float> 
     case TensorType::kBF16:
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_f32(load_u16(&row[2 * i]));
       return;
-    case TensorType::kQ8_0: decode_blocks(tensor, row.data(), out.data(), decode_q8_0); return;
-    case TensorType::kQ4_0: decode_blocks(tensor, row.data(), out.data(), decode_q4_0); return;
-    case TensorType::kQ4_1: decode_blocks(tensor, row.data(), out.data(), decode_q4_1); return;
-    case TensorType::kQ6_K: decode_blocks(tensor, row.data(), out.data(), decode_q6_k); return;
+    default: break;
   }
-  LOCI_CHECK(false, "a TensorType outside its enumeration");
+  const TensorTypeInfo& info = tensor_type_info(tensor.type);
+  const std::byte* from = row.data();
+  for (std::uint64_t done = 0; done < tensor.columns; done += info.block_elements) {
+    decode_block(tensor.type, from, info.block_elements, out.data() + done);
+    from += info.block_bytes;
+  }
 }
 
 float f16_to_f32(std::uint16_t bits) {

@@ -10,15 +10,25 @@
 
 namespace loci {
 
-// How the elements of a row are encoded. The numbers are GGUF's (ggml_type).
+// How the elements of a row are encoded. The numbers are GGUF's (ggml_type); tensor_block.h has the
+// layouts.
 enum class TensorType : std::uint32_t {
   kF32 = 0,
   kF16 = 1,
   kQ4_0 = 2,
   kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
   kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
   kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23,
   kBF16 = 30,
+  kMXFP4 = 39,
 };
 
 struct TensorTypeInfo {

@@ -5,10 +5,14 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "loci/base/random.h"
+#include "loci/model/tensor_block.h"
 
 namespace loci {
 namespace {
@@ -90,10 +94,11 @@ TEST(Tensor, RoundsRandomFloatsToF16) {
 
 TEST(Tensor, KnowsItsTypes) {
   EXPECT_EQ(find_tensor_type(3)->name, "Q4_1");
-  EXPECT_EQ(find_tensor_type(12), nullptr);
+  EXPECT_EQ(find_tensor_type(16), nullptr);
+  EXPECT_EQ(find_tensor_type(39)->name, "MXFP4");
   EXPECT_EQ(find_tensor_type(0xffffffff), nullptr);
   EXPECT_EQ(tensor_type_info(TensorType::kQ6_K).block_bytes, 210u);
-  EXPECT_EQ(supported_tensor_types().size(), 7u);
+  EXPECT_EQ(supported_tensor_types().size(), 16u);
 }
 
 // Each formula below follows GGUF's definition of a block, element by element, in double: every
@@ -133,13 +138,15 @@ double element_by_definition(TensorType type, const std::uint8_t* row, int index
       }
       return half_at(b + 208) * scale * (q - 32);
     }
+    default: return NAN;
   }
-  return NAN;
 }
 
 TEST(Tensor, DecodesRandomBytesAsDefined) {
   Random random(7);
-  for (const TensorTypeInfo& info : supported_tensor_types()) {
+  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0,
+                                TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ6_K}) {
+    const TensorTypeInfo& info = tensor_type_info(type);
     const std::uint64_t rows = 64, columns = 768;
     std::vector<std::uint8_t> bytes(rows * columns / info.block_elements * info.block_bytes);
     for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random.next());
@@ -156,6 +163,70 @@ TEST(Tensor, DecodesRandomBytesAsDefined) {
           EXPECT_EQ(values[i], static_cast<float>(expected)) << info.name << " " << row << " " << i;
         }
       }
+    }
+  }
+}
+
+struct GoldenBlocks {
+  TensorType type;
+  std::uint32_t blocks = 0;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+};
+
+// tests/golden/make_tensor_golden.py says what the file holds.
+std::vector<GoldenBlocks> read_golden() {
+  const char* source = std::getenv("LOCI_SOURCE_DIR");
+  std::ifstream file(std::string(source == nullptr ? "." : source) + "/tests/data/tensor/blocks.bin",
+                     std::ios::binary);
+  std::vector<GoldenBlocks> all;
+  std::array<std::uint32_t, 4> head;
+  while (file.read(reinterpret_cast<char*>(head.data()), sizeof(head))) {
+    GoldenBlocks golden{static_cast<TensorType>(head[0]), head[1], std::vector<std::byte>(head[2]),
+                        std::vector<float>(head[3])};
+    file.read(reinterpret_cast<char*>(golden.bytes.data()), head[2]);
+    file.read(reinterpret_cast<char*>(golden.values.data()), head[3] * sizeof(float));
+    EXPECT_TRUE(file.good());
+    all.push_back(std::move(golden));
+  }
+  return all;
+}
+
+TEST(Tensor, DecodesEveryQuantisedTypeAsGgufPyDoes) {
+  const std::vector<GoldenBlocks> all = read_golden();
+  ASSERT_EQ(all.size(), supported_tensor_types().size() - 3);  // all but F32, F16, BF16
+  for (const GoldenBlocks& golden : all) {
+    const TensorTypeInfo& info = tensor_type_info(golden.type);
+    ASSERT_EQ(golden.bytes.size(), golden.blocks * info.block_bytes);
+    const TensorView tensor{"t", golden.type, 1, golden.values.size(), golden.bytes.data()};
+    std::vector<float> found(golden.values.size());
+    decode_row(tensor, 0, found);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (std::isnan(golden.values[i])) {
+        EXPECT_TRUE(std::isnan(found[i])) << info.name << " " << i;
+      } else {
+        EXPECT_EQ(bits_of(found[i]), bits_of(golden.values[i])) << info.name << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Tensor, PacksWhatItTookApart) {
+  Random random(11);
+  for (const TensorTypeInfo& info : supported_tensor_types()) {
+    if (info.block_elements == 1) continue;
+    for (int i = 0; i < 200; ++i) {
+      std::vector<std::byte> bytes(info.block_bytes), packed(info.block_bytes);
+      for (std::byte& byte : bytes) {
+        byte = static_cast<std::byte>(random.next());
+        if (info.type != TensorType::kMXFP4) continue;  // its second zero, code 8, isn't kept
+        if ((byte & std::byte{15}) == std::byte{8}) byte ^= std::byte{1};
+        if (byte >> 4 == std::byte{8}) byte ^= std::byte{0x10};
+      }
+      QuantBlock block;
+      unpack_block(info.type, bytes.data(), block);
+      pack_block(info.type, block, packed.data());
+      EXPECT_EQ(bytes, packed) << info.name;
     }
   }
 }

@@ -171,6 +171,8 @@ void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
   } else if (ended.reason == FinishReason::kDeadline) {
     failure_ = api_error(Status(StatusCode::kDeadlineExceeded,
                                 "the reply was not finished in the time that the server allows"));
+  } else if (ended.reason == FinishReason::kFailed) {
+    failure_ = api_error(internal_error("the state of the conversation could not be brought back"));
   }
   if (failure_) {
     slot.open = false;

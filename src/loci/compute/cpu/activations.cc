@@ -2,11 +2,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "loci/base/check.h"
 
 namespace loci::cpu {
+
+namespace {
+
+// Where the four bytes of a chunk of a row begin in a block of a tile.
+std::uint32_t chunk_at(std::uint32_t rows, std::uint32_t in_tile, std::uint32_t chunk) {
+  return rows < kWideTileRows ? (chunk * rows + in_tile) * 4 : in_tile * kQuantBlock + chunk * 4;
+}
+
+}  // namespace
 
 Activations::Activations(std::uint32_t columns, ActivationForms forms)
     : columns_(columns),
@@ -16,9 +26,30 @@ Activations::Activations(std::uint32_t columns, ActivationForms forms)
   LOCI_CHECK(!forms.quantized || columns % kQuantBlock == 0, "quantised rows are whole blocks");
 }
 
+TileLayout::TileLayout(std::span<const std::uint32_t> counts, std::uint32_t tile_rows) {
+  for (const std::uint32_t count : counts) {
+    const TileLayout part(count, tile_rows);
+    for (std::uint32_t tile = 0; tile < part.tiles(); ++tile) begins_.push_back(rows_ + part.begin(tile));
+    rows_ += count;
+    tiles_ += part.tiles();
+  }
+  begins_.push_back(rows_);
+}
+
+std::uint32_t TileLayout::tile_in_parts(std::uint32_t row) const {
+  return static_cast<std::uint32_t>(std::upper_bound(begins_.begin(), begins_.end(), row) - begins_.begin()) -
+         1;
+}
+
 void Activations::resize(std::uint32_t rows, const KernelTable& kernels) {
   if (rows == layout_.rows()) return;
-  layout_ = TileLayout(rows, kernels.tile_rows);
+  const bool wide = kernels.wide_tile_rows != 0 && rows >= kernels.wide_tile_rows;
+  resize(TileLayout(rows, wide ? kernels.wide_tile_rows : kernels.tile_rows));
+}
+
+void Activations::resize(TileLayout layout) {
+  layout_ = std::move(layout);
+  const std::uint32_t rows = layout_.rows();
   if (forms_.quantized) quantized_.reserve(rows * quantized_row_bytes_, "activations");
   if (forms_.floats) {
     floats_.reserve(rows * float_row_bytes_, "activations");
@@ -68,7 +99,7 @@ void Activations::store_row(std::uint32_t row, std::span<std::byte> out) const {
   for (std::uint32_t block = 0; block < columns_ / kQuantBlock; ++block) {
     const std::uint8_t* in = quantized_block(tile, block);
     for (std::uint32_t c = 0; c < 8; ++c) {
-      std::memcpy(out.data() + block * kQuantBlock + 4 * c, in + (c * rows + in_tile) * 4, 4);
+      std::memcpy(out.data() + block * kQuantBlock + 4 * c, in + chunk_at(rows, in_tile, c), 4);
     }
     std::memcpy(out.data() + columns_ + block * sizeof(float),
                 in + kQuantBlock * rows + in_tile * sizeof(float), sizeof(float));
@@ -90,17 +121,18 @@ void Activations::load_row(const KernelTable& kernels, std::uint32_t row, std::s
     float scale = 0;
     std::memcpy(bytes, stored.data() + block * kQuantBlock, sizeof bytes);
     std::memcpy(&scale, stored.data() + columns_ + block * sizeof(float), sizeof scale);
-    std::int32_t half_sum = 0, sum = 0;
-    for (std::uint32_t i = 0; i < kQuantBlock; ++i) (i < kQuantBlock / 2 ? half_sum : sum) += bytes[i];
-    sum += half_sum;
-    const float scale_sum = scale * static_cast<float>(sum);
+    std::int16_t half_sums[2] = {0, 0};
+    for (std::uint32_t i = 0; i < kQuantBlock; ++i) {
+      std::int16_t& sum = half_sums[i / (kQuantBlock / 2)];
+      sum = static_cast<std::int16_t>(sum + bytes[i]);
+    }
+    const float scale_sum = scale * static_cast<float>(half_sums[0] + half_sums[1]);
     std::uint8_t* out = quantized_block(tile, block);
-    for (std::uint32_t c = 0; c < 8; ++c) std::memcpy(out + (c * rows + in_tile) * 4, bytes + 4 * c, 4);
+    for (std::uint32_t c = 0; c < 8; ++c) std::memcpy(out + chunk_at(rows, in_tile, c), bytes + 4 * c, 4);
     std::uint8_t* scales = out + kQuantBlock * rows + in_tile * sizeof(float);
     std::memcpy(scales, &scale, sizeof scale);
     std::memcpy(scales + rows * sizeof(float), &scale_sum, sizeof scale_sum);
-    std::memcpy(scales + 2 * rows * sizeof(float), &sum, sizeof sum);
-    std::memcpy(scales + 3 * rows * sizeof(float), &half_sum, sizeof half_sum);
+    std::memcpy(scales + 2 * rows * sizeof(float), half_sums, sizeof half_sums);
   }
 }
 

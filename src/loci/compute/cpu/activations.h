@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "loci/compute/cpu/buffer.h"
 #include "loci/compute/cpu/kernel_table.h"
@@ -18,10 +19,13 @@ struct ActivationForms {
   bool floats = false;
 };
 
-// How M rows fall into tiles: as few as can be, of nearly equal sizes.
+// How M rows fall into tiles: as few as can be, of nearly equal sizes; or, where the rows of several
+// matrices lie one after the other, so for the rows of each.
 class TileLayout {
  public:
   TileLayout() = default;
+  // Parts of `counts` rows each; a tile has rows of one part.
+  TileLayout(std::span<const std::uint32_t> counts, std::uint32_t tile_rows);
   TileLayout(std::uint32_t rows, std::uint32_t tile_rows)
       : rows_(rows), tiles_((rows + tile_rows - 1) / tile_rows) {
     if (tiles_ > 0) {
@@ -32,19 +36,27 @@ class TileLayout {
   std::uint32_t rows() const { return rows_; }
   std::uint32_t tiles() const { return tiles_; }
   std::uint32_t begin(std::uint32_t tile) const {
+    if (!begins_.empty()) return begins_[tile];
     return tile * small_ + (tile < large_tiles_ ? tile : large_tiles_);
   }
-  std::uint32_t size(std::uint32_t tile) const { return small_ + (tile < large_tiles_ ? 1 : 0); }
+  std::uint32_t size(std::uint32_t tile) const {
+    if (!begins_.empty()) return begins_[tile + 1] - begins_[tile];
+    return small_ + (tile < large_tiles_ ? 1 : 0);
+  }
   std::uint32_t tile_of(std::uint32_t row) const {
+    if (!begins_.empty()) return tile_in_parts(row);
     const std::uint32_t in_large = large_tiles_ * (small_ + 1);
     return row < in_large ? row / (small_ + 1) : large_tiles_ + (row - in_large) / small_;
   }
 
  private:
+  std::uint32_t tile_in_parts(std::uint32_t row) const;
+
   std::uint32_t rows_ = 0;
   std::uint32_t tiles_ = 0;
-  std::uint32_t small_ = 0;        // rows of a small tile
-  std::uint32_t large_tiles_ = 0;  // tiles of one row more come first
+  std::uint32_t small_ = 0;            // rows of a small tile
+  std::uint32_t large_tiles_ = 0;      // tiles of one row more come first
+  std::vector<std::uint32_t> begins_;  // of each tile and the end, where there are parts
 };
 
 class Activations {
@@ -54,6 +66,7 @@ class Activations {
 
   // Makes room; what was set before is lost.
   void resize(std::uint32_t rows, const KernelTable& kernels);
+  void resize(TileLayout layout);
   const TileLayout& layout() const { return layout_; }
   const ActivationForms& forms() const { return forms_; }
   std::uint32_t columns() const { return columns_; }

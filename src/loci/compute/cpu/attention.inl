@@ -1,7 +1,7 @@
 // Attention of a few queries over one partial (256 tokens of the context, eight blocks). The queries
 // are (token, head) pairs that share a key/value head, so each key and value is loaded and widened once
 // for all of them. Per element, whatever the number of queries:
-//   score[t]  = chain of fma over dimensions 0, 1, ...          (lanes are tokens)
+//   score[t]  = chain of fma over dimensions 0, 1, ...          (lanes are tokens), then the softcap
 //   m         = max of the visible scores; w[t] = 2^(score[t] - m), zero where t is not visible
 //   sum       = lane sums over vectors of 16 tokens in order, then the tree
 //   out[dim]  = chain of fma(w[t], value[t][dim]) over visible t = 0, 1, ...   (lanes are dimensions)
@@ -9,9 +9,9 @@
 // effect.
 
 template <int kRows>
-static void attention_scores(const AttentionPartial& a, u32 blocks) {
+static void attention_scores(const AttentionPartial& a, u32 first_block, u32 blocks) {
   constexpr int kVectors = kScoreVectors;
-  for (u32 block = 0; block < blocks; ++block) {
+  for (u32 block = first_block; block < blocks; ++block) {
     for (int first = 0; first < 2; first += kVectors) {
       const u16* key = a.keys[block] + 16 * first;
       F32x16 acc[kRows][kVectors];
@@ -38,10 +38,25 @@ static void attention_scores(const AttentionPartial& a, u32 blocks) {
 // Scores of one query to weights; its maximum and sum.
 static void attention_weights(const AttentionPartial& a, u32 row) {
   float* scores = a.scores + row * kAttentionStride;
-  const u32 visible = a.visible[row];
+  const u32 hidden = a.hidden[row], visible = a.visible[row];
+  if (hidden == visible) {
+    a.maximum[row] = -__builtin_inff();
+    a.sum[row] = 0;
+    return;
+  }
+  const u32 first = hidden / 16 * 16;
   const F32x16 lowest = all_f32(-__builtin_inff());
+  if (a.softcap != 0) {
+    for (u32 i = first; i < visible; i += 16) {
+      store_f32(scores + i, mul(all_f32(a.softcap), tanh_of(load_f32(scores + i))));
+    }
+  }
+  if (hidden != first) {
+    store_f32(scores + first,
+              first_lanes(lowest, static_cast<int>(hidden - first), load_f32(scores + first)));
+  }
   F32x16 largest = lowest;
-  for (u32 i = 0; i < visible; i += 16) {
+  for (u32 i = first; i < visible; i += 16) {
     F32x16 s = load_f32(scores + i);
     if (visible - i < 16) {
       s = first_lanes(s, static_cast<int>(visible - i), lowest);
@@ -51,14 +66,29 @@ static void attention_weights(const AttentionPartial& a, u32 row) {
   }
   const float maximum = max_f32(largest);
   F32x16 sum = zero_f32();
-  for (u32 i = 0; i < visible; i += 16) {
+  for (u32 i = first; i < visible; i += 16) {
     F32x16 w = exp2_of(sub(load_f32(scores + i), all_f32(maximum)));
+    if (i < hidden) w = first_lanes(zero_f32(), static_cast<int>(hidden - i), w);
     if (visible - i < 16) w = first_lanes(w, static_cast<int>(visible - i), zero_f32());
     store_f32(scores + i, w);
     sum = add(sum, w);
   }
   a.maximum[row] = maximum;
   a.sum[row] = sum_f32(sum);
+}
+
+// Continues the chains of row r, which lie in `out`, over tokens [begin, end).
+template <int kVectors, bool kHalf>
+static void attention_chain(const AttentionPartial& a, u32 r, u32 dim, u32 begin, u32 end) {
+  for (u32 t = begin; t < end; ++t) {
+    const u16* value = a.values[t / kTokensPerBlock] + (t % kTokensPerBlock) * a.head_dim + dim;
+    const F32x16 w = all_f32(a.scores[r * kAttentionStride + t]);
+    for (int v = 0; v < kVectors; ++v) {
+      float* out = a.out + r * kAttentionStride + dim + 16 * v;
+      const F32x16 x = kHalf ? load_f16_8(value + 16 * v) : load_f16(value + 16 * v);
+      store_f32(out, fma(w, x, load_f32(out)));
+    }
+  }
 }
 
 // kVectors vectors of dimensions from `dim` on; kHalf: the one vector has 8 dimensions.
@@ -70,11 +100,28 @@ static void attention_values(const AttentionPartial& a, u32 dim) {
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
     LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
   }
-  const u32 common = a.visible[0];  // the tokens that all queries see
-  for (u32 first = 0; first < common; first += kTokensPerBlock) {
-    const u16* value = a.values[first / kTokensPerBlock] + dim;
+  // The tokens that all queries see; before them come those that the later queries' windows have left.
+  const u32 common = a.visible[0];
+  const u32 begin = a.hidden[kRows - 1] < common ? a.hidden[kRows - 1] : common;
+  if (a.hidden[0] < begin) {
+    LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+      LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
+        store_f32(a.out + r * kAttentionStride + dim + 16 * v, zero_f32());
+      }
+    }
+    for (u32 r = 0; r < kRows; ++r) attention_chain<kVectors, kHalf>(a, r, dim, a.hidden[r], begin);
+    LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+      LOCI_UNROLL for (int v = 0; v < kVectors; ++v) {
+        acc[r][v] = load_f32(a.out + r * kAttentionStride + dim + 16 * v);
+      }
+    }
+  }
+  for (u32 first = begin; first < common;) {
+    const u16* value = a.values[first / kTokensPerBlock] + (first % kTokensPerBlock) * a.head_dim + dim;
     const float* weight = a.scores + first;
-    const u32 count = common - first < kTokensPerBlock ? common - first : kTokensPerBlock;
+    const u32 block_left = kTokensPerBlock - first % kTokensPerBlock;
+    const u32 count = common - first < block_left ? common - first : block_left;
+    first += count;
     for (u32 t = 0; t < count; ++t, value += a.head_dim, ++weight) {
       F32x16 x[kVectors];
       LOCI_UNROLL for (int v = 0; v < kVectors; ++v) x[v] = load(value + 16 * v);
@@ -89,15 +136,9 @@ static void attention_values(const AttentionPartial& a, u32 dim) {
       store_f32(a.out + r * kAttentionStride + dim + 16 * v, acc[r][v]);
     }
   }
-  for (int r = 1; r < kRows; ++r) {
-    for (u32 t = common; t < a.visible[r]; ++t) {
-      const u16* value = a.values[t / kTokensPerBlock] + (t % kTokensPerBlock) * a.head_dim + dim;
-      const F32x16 w = all_f32(a.scores[r * kAttentionStride + t]);
-      for (int v = 0; v < kVectors; ++v) {
-        float* out = a.out + r * kAttentionStride + dim + 16 * v;
-        store_f32(out, fma(w, load(value + 16 * v), load_f32(out)));
-      }
-    }
+  for (u32 r = 1; r < kRows; ++r) {
+    const u32 first = a.hidden[r] < common ? common : a.hidden[r];
+    attention_chain<kVectors, kHalf>(a, r, dim, first, a.visible[r]);
   }
 }
 
@@ -105,7 +146,7 @@ template <int kRows>
 static void attention_rows(const AttentionPartial& a) {
   constexpr int kVectors = kRows * 4 <= kValueAccumulators ? 4 : kRows * 2 <= kValueAccumulators ? 2 : 1;
   const u32 last = a.visible[kRows - 1];
-  attention_scores<kRows>(a, (last + kTokensPerBlock - 1) / kTokensPerBlock);
+  attention_scores<kRows>(a, a.hidden[0] / kTokensPerBlock, (last + kTokensPerBlock - 1) / kTokensPerBlock);
   for (u32 r = 0; r < kRows; ++r) attention_weights(a, r);
   u32 dim = 0;
   for (; dim + 16 * kVectors <= a.head_dim; dim += 16 * kVectors)
@@ -138,6 +179,22 @@ static void attention_merge(const AttentionPartial& from, const AttentionPartial
     float* x = into.out + row * kAttentionStride + dim;
     const F32x16 y = load_f32(from.out + row * kAttentionStride + dim);
     store_f32(x, fma(load_f32(x), a, mul(y, b)));
+  }
+}
+
+// As a partial with the maximum `score`, the sum 1 and no values.
+static void attention_sink(const AttentionPartial& state, u32 row, float score) {
+  const F32x16 m1 = all_f32(state.maximum[row]), m2 = all_f32(score);
+  const F32x16 m = max(m1, m2);
+  const F32x16 a = exp2_of(sub(m1, m)), b = exp2_of(sub(m2, m));
+  float lanes[16];
+  store_f32(lanes, m);
+  state.maximum[row] = lanes[0];
+  store_f32(lanes, fma(all_f32(state.sum[row]), a, b));
+  state.sum[row] = lanes[0];
+  for (u32 dim = 0; dim < state.head_dim; dim += 16) {
+    float* x = state.out + row * kAttentionStride + dim;
+    store_f32(x, mul(load_f32(x), a));
   }
 }
 

@@ -14,7 +14,7 @@ AttentionPhase::AttentionPhase(const KernelTable& kernels, ThreadPool& pool, con
 }
 
 void AttentionPhase::resize(const PassPlan& plan) {
-  unit_results_.reserve(plan.units().size() * sizeof(Results), "attention");
+  unit_results_.reserve(plan.most_units() * sizeof(Results), "attention");
 }
 
 void AttentionPhase::gather_queries(const AttentionInput& input, const AttentionTask& task,
@@ -35,6 +35,7 @@ AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& sc
   partial.head_dim = head_dim_;
   partial.rows = task.rows * task.heads;
   partial.queries = scratch.queries;
+  partial.hidden = scratch.hidden;
   partial.visible = scratch.visible;
   partial.scores = scratch.scores;
   partial.maximum = results.maximum;
@@ -47,17 +48,24 @@ void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& t
                              Scratch& scratch, Results& results) const {
   constexpr std::uint32_t kBlocks = kPartialTokens / kTokensPerBlock;
   const Segment& segment = input.plan.segments()[task.segment];
-  const std::vector<SlotId>& table = input.pass.spans[segment.span].blocks;
+  const std::vector<SlotId>& table =
+      input.pass.spans[segment.span].tables[blocks_.group_of(input.layer)].blocks;
   const std::uint32_t begin = partial * kPartialTokens;
   std::uint32_t query = 0, visible = 0;
   for (std::uint32_t row = 0; row < task.rows; ++row) {
-    const std::uint32_t seen = task.position + row + 1;  // a token sees itself and all before it
-    visible = seen <= begin ? 0 : std::min(seen - begin, kPartialTokens);
-    for (std::uint32_t head = 0; head < task.heads; ++head) scratch.visible[query++] = visible;
+    const std::uint32_t end = task.position + row + 1;  // a token sees itself and those before it
+    const std::uint32_t first = first_visible(input.window, end - 1);
+    visible = end <= begin ? 0 : std::min(end - begin, kPartialTokens);
+    const std::uint32_t hidden = first <= begin ? 0 : std::min(first - begin, visible);
+    for (std::uint32_t head = 0; head < task.heads; ++head, ++query) {
+      scratch.hidden[query] = hidden;
+      scratch.visible[query] = visible;
+    }
   }
   const std::uint16_t* keys[kBlocks];
   const std::uint16_t* values[kBlocks];
-  for (std::uint32_t block = 0; block * kTokensPerBlock < visible; ++block) {
+  for (std::uint32_t block = scratch.hidden[0] / kTokensPerBlock; block * kTokensPerBlock < visible;
+       ++block) {
     const SlotId slot = table[partial * kBlocks + block];
     keys[block] = blocks_.key(slot, input.layer, task.kv_head);
     values[block] = blocks_.value(slot, input.layer, task.kv_head);
@@ -65,19 +73,25 @@ void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& t
   AttentionPartial description = describe(task, scratch, results);
   description.keys = keys;
   description.values = values;
+  description.softcap = input.softcap;
   kernels_.attention_partial(description);
 }
 
-void AttentionPhase::merge(const AttentionTask& task, bool first, Results& from, Scratch& scratch) const {
+void AttentionPhase::forget(const AttentionTask& task, Scratch& scratch) const {
+  std::fill_n(scratch.state.sum, task.rows * task.heads, 0.0f);
+}
+
+void AttentionPhase::merge(const AttentionTask& task, Results& from, Scratch& scratch) const {
   const AttentionPartial source = describe(task, scratch, from);
   const AttentionPartial state = describe(task, scratch, scratch.state);
   for (std::uint32_t query = 0; query < source.rows; ++query) {
-    if (first) {
+    if (source.sum[query] == 0) continue;  // it saw nothing of this partial
+    if (state.sum[query] == 0) {           // nor of those before it
       state.maximum[query] = source.maximum[query];
       state.sum[query] = source.sum[query];
       std::memcpy(state.out + query * kAttentionStride, source.out + query * kAttentionStride,
                   (head_dim_ + 15) / 16 * 16 * sizeof(float));
-    } else if (source.sum[query] > 0) {  // it saw something of this partial
+    } else {
       kernels_.attention_merge(source, state, query);
     }
   }
@@ -88,6 +102,7 @@ void AttentionPhase::finish(const AttentionInput& input, const AttentionTask& ta
   std::uint32_t query = 0;
   for (std::uint32_t row = task.row; row < task.row + task.rows; ++row) {
     for (std::uint32_t head = task.head; head < task.head + task.heads; ++head) {
+      if (input.sinks != nullptr) kernels_.attention_sink(state, query, input.sinks[head]);
       kernels_.attention_finish(state, query++,
                                 input.out + std::size_t{row} * input.stride + std::size_t{head} * head_dim_);
     }
@@ -103,7 +118,7 @@ void AttentionPhase::clear(const AttentionInput& input, const AttentionTask& tas
 
 void AttentionPhase::run(std::uint32_t thread, const AttentionInput& input) {
   const std::uint32_t tasks = input.plan.tasks_below(input.rows);
-  if (input.plan.split()) return run_split(thread, input, tasks);
+  if (input.plan.shares(input.window_index).split) return run_split(thread, input, tasks);
   Scratch& scratch = scratch_.as<Scratch>()[thread];
   WorkRange range;
   while (pool_.claim(thread, tasks, range)) {
@@ -114,10 +129,11 @@ void AttentionPhase::run(std::uint32_t thread, const AttentionInput& input) {
         continue;
       }
       gather_queries(input, task, scratch);
-      compute(input, task, 0, scratch, scratch.state);
-      for (std::uint32_t partial = 1; partial < task.partials(); ++partial) {
+      const std::uint32_t begin = task.partials_begin(input.window), end = task.partials_end();
+      compute(input, task, begin, scratch, scratch.state);
+      for (std::uint32_t partial = begin + 1; partial < end; ++partial) {
         compute(input, task, partial, scratch, scratch.partial);
-        merge(task, false, scratch.partial, scratch);
+        merge(task, scratch.partial, scratch);
       }
       finish(input, task, scratch);
     }
@@ -126,20 +142,19 @@ void AttentionPhase::run(std::uint32_t thread, const AttentionInput& input) {
 
 void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input, std::uint32_t tasks) {
   const PassPlan& plan = input.plan;
+  const AttentionShares& shares = plan.shares(input.window_index);
   Scratch& scratch = scratch_.as<Scratch>()[thread];
   Results* results = unit_results_.as<Results>();
   const auto poisoned = [&](const AttentionTask& task) {
     return input.poisoned[plan.segments()[task.segment].span] != 0;
   };
-  const std::uint32_t units = tasks < plan.tasks().size() ? plan.tasks()[tasks].first_unit
-                                                          : static_cast<std::uint32_t>(plan.units().size());
   WorkRange range;
-  while (pool_.claim(thread, units, range)) {
+  while (pool_.claim(thread, shares.first_unit[tasks], range)) {
     for (std::uint32_t i = range.begin; i < range.end; ++i) {
-      const AttentionTask& task = plan.tasks()[plan.units()[i].task];
+      const AttentionTask& task = plan.tasks()[shares.units[i].task];
       if (poisoned(task)) continue;
       gather_queries(input, task, scratch);
-      compute(input, task, plan.units()[i].partial, scratch, results[i]);
+      compute(input, task, shares.units[i].partial, scratch, results[i]);
     }
   }
   pool_.barrier(thread);
@@ -150,8 +165,9 @@ void AttentionPhase::run_split(std::uint32_t thread, const AttentionInput& input
         clear(input, task);
         continue;
       }
-      for (std::uint32_t partial = 0; partial < task.partials(); ++partial) {
-        merge(task, partial == 0, results[task.first_unit + partial], scratch);
+      forget(task, scratch);
+      for (std::uint32_t unit = shares.first_unit[i]; unit < shares.first_unit[i + 1]; ++unit) {
+        merge(task, results[unit], scratch);
       }
       finish(input, task, scratch);
     }

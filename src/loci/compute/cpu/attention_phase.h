@@ -21,6 +21,10 @@ struct AttentionInput {
   const PassPlan& plan;
   const std::vector<std::uint8_t>& poisoned;  // [span]: its rows become zero
   std::uint32_t layer = 0;
+  std::uint32_t window = 0;        // of the layer; 0: none
+  std::uint32_t window_index = 0;  // in the plan
+  float softcap = 0;               // AttentionPartial's
+  const float* sinks = nullptr;    // [heads] times log2(e), or nullptr
   std::uint32_t rows = 0;          // a prefix of the plan's
   const float* queries = nullptr;  // [row][stride], rotated and scaled
   float* out = nullptr;            // [row][stride]
@@ -47,7 +51,7 @@ class AttentionPhase {
   struct Scratch {
     float queries[kMaxTileRows * kAttentionStride];
     float scores[kMaxTileRows * kAttentionStride];
-    std::uint32_t visible[kMaxTileRows];
+    std::uint32_t hidden[kMaxTileRows], visible[kMaxTileRows];
     Results state, partial;
   };
 
@@ -56,7 +60,9 @@ class AttentionPhase {
   // The task's queries over one partial.
   void compute(const AttentionInput& input, const AttentionTask& task, std::uint32_t partial,
                Scratch& scratch, Results& results) const;
-  void merge(const AttentionTask& task, bool first, Results& from, Scratch& scratch) const;
+  // Into scratch.state, which holds what came before.
+  void merge(const AttentionTask& task, Results& from, Scratch& scratch) const;
+  void forget(const AttentionTask& task, Scratch& scratch) const;
   void finish(const AttentionInput& input, const AttentionTask& task, Scratch& scratch) const;
   void clear(const AttentionInput& input, const AttentionTask& task) const;
   void run_split(std::uint32_t thread, const AttentionInput& input, std::uint32_t tasks);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "loci/compute/cpu/test_values.h"
 
@@ -43,68 +42,90 @@ struct Partial {
   AttentionPartial description;
 
   Partial(const Context& context, std::uint32_t first_token, const std::vector<float>& q,
-          const std::vector<std::uint32_t>& visible) {
+          const std::vector<std::uint32_t>& hidden, const std::vector<std::uint32_t>& visible,
+          float softcap) {
     const auto rows = static_cast<std::uint32_t>(visible.size());
     for (std::uint32_t row = 0; row < rows; ++row) {
       std::copy_n(q.data() + row * context.head_dim, context.head_dim,
                   queries.data() + row * kAttentionStride);
     }
     for (std::size_t block = first_token / 32; block < context.keys.size(); ++block) {
-      keys.push_back(context.keys[block].data());
-      values.push_back(context.values[block].data());
+      const bool seen = (block + 1) * 32 > first_token + hidden[0];  // by no query: nothing is there
+      keys.push_back(seen ? context.keys[block].data() : nullptr);
+      values.push_back(seen ? context.values[block].data() : nullptr);
     }
-    description = {keys.data(),    values.data(), context.head_dim, rows,       queries.data(),
-                   visible.data(), scores.data(), maximum.data(),   sum.data(), out.data()};
+    description = {keys.data(),    values.data(),  context.head_dim, rows,
+                   queries.data(), hidden.data(),  visible.data(),   softcap,
+                   scores.data(),  maximum.data(), sum.data(),       out.data()};
   }
 };
 
-// [rows][head_dim] of softmax2(q k) v over the whole context, partial by partial as a backend does it.
+// How a layer looks at its context.
+struct View {
+  std::uint32_t window = 0;
+  float softcap = 0;
+  const float* sinks = nullptr;  // [rows]
+  std::uint32_t first(std::uint32_t seen) const { return window == 0 || seen < window ? 0 : seen - window; }
+};
+
+// [rows][head_dim] of softmax2(q k) v over what is seen, partial by partial as a backend does it.
 std::vector<float> attend(const KernelTable& kernels, const Context& context, const std::vector<float>& q,
-                          const std::vector<std::uint32_t>& seen, std::uint32_t tile) {
+                          const std::vector<std::uint32_t>& seen, std::uint32_t tile, const View& view = {}) {
   const auto rows = static_cast<std::uint32_t>(seen.size());
   std::vector<float> out(rows * context.head_dim);
   for (std::uint32_t first = 0; first < rows; first += tile) {
     const std::uint32_t count = std::min(tile, rows - first);
     const std::vector<float> part(q.begin() + first * context.head_dim,
                                   q.begin() + (first + count) * context.head_dim);
-    std::unique_ptr<Partial> state;
-    std::vector<std::uint32_t> state_visible;
-    for (std::uint32_t begin = 0; begin < seen[first + count - 1]; begin += kPartialTokens) {
-      std::vector<std::uint32_t> visible;
-      for (std::uint32_t row = first; row < first + count; ++row) {
-        visible.push_back(seen[row] <= begin ? 0 : std::min(seen[row] - begin, kPartialTokens));
-      }
-      auto partial = std::make_unique<Partial>(context, begin, part, visible);
-      kernels.attention_partial(partial->description);
-      if (begin == 0) {
-        state = std::move(partial);
-        continue;
-      }
+    const std::vector<std::uint32_t> none(count);
+    std::vector<std::uint32_t> hidden(count), visible(count);
+    Partial state(context, 0, part, none, none, 0);
+    const std::uint32_t first_partial = view.first(seen[first]) / kPartialTokens * kPartialTokens;
+    for (std::uint32_t begin = first_partial; begin < seen[first + count - 1]; begin += kPartialTokens) {
       for (std::uint32_t row = 0; row < count; ++row) {
-        if (visible[row] > 0) kernels.attention_merge(partial->description, state->description, row);
+        const std::uint32_t end = seen[first + row], low = view.first(end);
+        visible[row] = end <= begin ? 0 : std::min(end - begin, kPartialTokens);
+        hidden[row] = low <= begin ? 0 : std::min(low - begin, visible[row]);
+      }
+      const Partial partial(context, begin, part, hidden, visible, view.softcap);
+      kernels.attention_partial(partial.description);
+      for (std::uint32_t row = 0; row < count; ++row) {
+        if (partial.sum[row] == 0) continue;
+        if (state.sum[row] == 0) {
+          state.maximum[row] = partial.maximum[row];
+          state.sum[row] = partial.sum[row];
+          std::copy_n(partial.out.data() + row * kAttentionStride, kAttentionStride,
+                      state.out.data() + row * kAttentionStride);
+        } else {
+          kernels.attention_merge(partial.description, state.description, row);
+        }
       }
     }
     for (std::uint32_t row = 0; row < count; ++row) {
-      kernels.attention_finish(state->description, row, out.data() + (first + row) * context.head_dim);
+      if (view.sinks != nullptr) kernels.attention_sink(state.description, row, view.sinks[first + row]);
+      kernels.attention_finish(state.description, row, out.data() + (first + row) * context.head_dim);
     }
   }
   return out;
 }
 
 void check(const Context& context, const std::vector<float>& q, const std::vector<std::uint32_t>& seen,
-           const std::vector<float>& found) {
+           const std::vector<float>& found, const View& view = {}) {
   for (std::size_t row = 0; row < seen.size(); ++row) {
+    const std::uint32_t first = view.first(seen[row]);
     std::vector<double> weights(seen[row]);
-    double largest = -1e300, sum = 0;
-    for (std::uint32_t t = 0; t < seen[row]; ++t) {
+    double largest = view.sinks != nullptr ? view.sinks[row] : -1e300;
+    for (std::uint32_t t = first; t < seen[row]; ++t) {
       for (std::uint32_t d = 0; d < context.head_dim; ++d)
         weights[t] += q[row * context.head_dim + d] * context.key(t, d);
+      if (view.softcap != 0) weights[t] = view.softcap * std::tanh(weights[t]);
       largest = std::max(largest, weights[t]);
     }
-    for (double& weight : weights) sum += weight = std::exp2(weight - largest);
+    double sum = view.sinks != nullptr ? std::exp2(view.sinks[row] - largest) : 0;
+    for (std::uint32_t t = first; t < seen[row]; ++t) sum += weights[t] = std::exp2(weights[t] - largest);
     for (std::uint32_t d = 0; d < context.head_dim; ++d) {
       double expected = 0, magnitude = 0;
-      for (std::uint32_t t = 0; t < seen[row]; ++t) {
+      for (std::uint32_t t = first; t < seen[row]; ++t) {
         expected += weights[t] / sum * context.value(t, d);
         magnitude += weights[t] / sum * std::abs(context.value(t, d));
       }
@@ -131,6 +152,31 @@ TEST_P(AttentionTest, IsTheSameEverywhere) {
       for (std::uint32_t tile = 1; tile <= kernels.attention_rows; ++tile) {
         ASSERT_TRUE(same_bits(expected, attend(kernels, context, q, seen, tile)))
             << instruction_set_name(set) << " position " << position << " tile " << tile;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, WindowsSoftcapsAndSinks) {
+  const std::uint32_t head_dim = GetParam();
+  Random random(head_dim + 1);
+  Context context(600, head_dim, random);
+  const std::vector<float> sinks = normal_values(random, 12, 3);
+  for (const std::uint32_t window : {1u, 2u, 5u, 33u, 256u, 300u, 1000u}) {
+    for (const std::uint32_t position : {0u, 30u, 254u, 300u, 511u, 580u}) {
+      const View view{window, window % 2 == 0 ? 8.0f : 0.0f, window % 3 == 0 ? sinks.data() : nullptr};
+      std::vector<std::uint32_t> seen;
+      for (std::uint32_t row = 0; row < 12; ++row) seen.push_back(position + row + 1);
+      const std::vector<float> q = normal_values(random, 12 * head_dim, 0.5f);
+      const std::vector<float> expected = attend(plain_kernels(), context, q, seen, 1, view);
+      check(context, q, seen, expected, view);
+      for (const InstructionSet set : available_instruction_sets()) {
+        const KernelTable& kernels = kernels_of(set);
+        for (std::uint32_t tile = 1; tile <= kernels.attention_rows; ++tile) {
+          ASSERT_TRUE(same_bits(expected, attend(kernels, context, q, seen, tile, view)))
+              << instruction_set_name(set) << " window " << window << " position " << position << " tile "
+              << tile;
+        }
       }
     }
   }

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "loci/base/check.h"
-#include "loci/compute/backend.h"
 
 namespace loci::cpu {
 
@@ -14,24 +14,42 @@ namespace {
 constexpr std::uint32_t kFailed = 1u << 31;
 }
 
-BlockStorage::BlockStorage(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim)
-    : layers_(layers),
-      kv_heads_(kv_heads),
+BlockStorage::BlockStorage(std::vector<LayerGroup> groups, std::uint32_t kv_heads, std::uint32_t head_dim)
+    : kv_heads_(kv_heads),
       head_dim_(head_dim),
-      slice_bytes_(std::uint64_t{2} * kv_heads * head_dim * kBlockTokens * sizeof(std::uint16_t)) {}
+      slice_bytes_(std::uint64_t{2} * kv_heads * head_dim * kBlockTokens * sizeof(std::uint16_t)),
+      groups_(std::move(groups)),
+      pools_(groups_.size()) {
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    LayerGroup& group = groups_[g];
+    group.layer_slice_bytes = slice_bytes_;
+    group.block_bytes = slice_bytes_ * group.layers.size();
+    for (std::uint32_t i = 0; i < group.layers.size(); ++i) {
+      const std::uint32_t layer = group.layers[i];
+      layers_.resize(std::max<std::size_t>(layers_.size(), layer + 1));
+      layers_[layer] = {g, i};
+    }
+  }
+}
 
-Status BlockStorage::allocate(std::uint32_t count) {
-  LOCI_CHECK(count_ == 0, "blocks are allocated once");
-  LOCI_ASSIGN_OR_RETURN(blocks_,
-                        Buffer::allocate(block_bytes() * count, fmt::format("a pool of {} blocks", count)));
-  states_ = std::make_unique<std::atomic<std::uint32_t>[]>(count);
-  for (std::uint32_t i = 0; i < count; ++i) states_[i].store(layers_, std::memory_order_relaxed);
-  count_ = count;
+Status BlockStorage::allocate(std::uint32_t group, std::uint32_t count) {
+  Pool& pool = pools_[group];
+  LOCI_CHECK(pool.count == 0, "blocks are allocated once");
+  LOCI_ASSIGN_OR_RETURN(pool.blocks, Buffer::allocate(groups_[group].block_bytes * count,
+                                                      fmt::format("a pool of {} blocks", count)));
+  pool.states = std::make_unique<std::atomic<std::uint32_t>[]>(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    pool.states[i].store(layers_of(group), std::memory_order_relaxed);
+  }
+  pool.count = count;
   return {};
 }
 
 std::uint16_t* BlockStorage::slice(SlotId slot, std::uint32_t layer) const {
-  return reinterpret_cast<std::uint16_t*>(blocks_.data() + slot.value * block_bytes() + layer * slice_bytes_);
+  const Layer place = layers_[layer];
+  return reinterpret_cast<std::uint16_t*>(pools_[place.group].blocks.data() +
+                                          slot.value * groups_[place.group].block_bytes +
+                                          place.index * slice_bytes_);
 }
 
 std::uint16_t* BlockStorage::key(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const {
@@ -54,48 +72,59 @@ void BlockStorage::copy_tokens(SlotId from, SlotId to, std::uint32_t layer, std:
   }
 }
 
-std::atomic<std::uint32_t>& BlockStorage::state(SlotId slot) const {
-  LOCI_CHECK(slot.value < count_, "a slot outside the pool");
-  return states_[slot.value];
+std::atomic<std::uint32_t>& BlockStorage::state(std::uint32_t group, SlotId slot) const {
+  LOCI_CHECK(slot.value < pools_[group].count, "a slot outside the pool");
+  return pools_[group].states[slot.value];
 }
 
-void BlockStorage::begin_fill(SlotId slot) { state(slot).store(0, std::memory_order_release); }
+void BlockStorage::begin_fill(std::uint32_t group, SlotId slot) {
+  state(group, slot).store(0, std::memory_order_release);
+}
+
+void BlockStorage::check_slice(SlotId slot, std::uint32_t layer, std::size_t bytes) const {
+  LOCI_CHECK(
+      layer < layers_.size() && slot.value < pools_[layers_[layer].group].count && bytes == slice_bytes_,
+      "not a layer's slice");
+}
 
 void BlockStorage::write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> bytes) {
-  LOCI_CHECK(slot.value < count_ && layer < layers_ && bytes.size() == slice_bytes_, "not a layer's slice");
+  check_slice(slot, layer, bytes.size());
   std::memcpy(slice(slot, layer), bytes.data(), bytes.size());
 }
 
 void BlockStorage::read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> bytes) const {
-  LOCI_CHECK(slot.value < count_ && layer < layers_ && bytes.size() == slice_bytes_, "not a layer's slice");
+  check_slice(slot, layer, bytes.size());
   std::memcpy(bytes.data(), slice(slot, layer), bytes.size());
 }
 
 void BlockStorage::layer_arrived(SlotId slot, std::uint32_t layer) {
-  LOCI_CHECK(layer < layers_, "no such layer");
-  state(slot).store(layer + 1, std::memory_order_release);
-  state(slot).notify_all();
+  LOCI_CHECK(layer < layers_.size(), "no such layer");
+  std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
+  word.store(layers_[layer].index + 1, std::memory_order_release);
+  word.notify_all();
 }
 
-void BlockStorage::fill_failed(SlotId slot) {
-  state(slot).fetch_or(kFailed, std::memory_order_release);
-  state(slot).notify_all();
+void BlockStorage::fill_failed(std::uint32_t group, SlotId slot) {
+  state(group, slot).fetch_or(kFailed, std::memory_order_release);
+  state(group, slot).notify_all();
 }
 
 bool BlockStorage::await_layer(SlotId slot, std::uint32_t layer) const {
-  const std::atomic<std::uint32_t>& word = state(slot);
+  const std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
   while (true) {
     const std::uint32_t now = word.load(std::memory_order_acquire);
-    if ((now & ~kFailed) > layer) return true;
+    if ((now & ~kFailed) > layers_[layer].index) return true;
     if ((now & kFailed) != 0) return false;
     word.wait(now, std::memory_order_acquire);
   }
 }
 
-bool BlockStorage::is_whole(SlotId slot) const {
-  return state(slot).load(std::memory_order_acquire) == layers_;
+bool BlockStorage::is_whole(std::uint32_t group, SlotId slot) const {
+  return state(group, slot).load(std::memory_order_acquire) == layers_of(group);
 }
 
-void BlockStorage::set_whole(SlotId slot) { state(slot).store(layers_, std::memory_order_release); }
+void BlockStorage::set_whole(std::uint32_t group, SlotId slot) {
+  state(group, slot).store(layers_of(group), std::memory_order_release);
+}
 
 }  // namespace loci::cpu

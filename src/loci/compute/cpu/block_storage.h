@@ -1,6 +1,9 @@
-// The pool of blocks in memory and what has arrived of each. A block is
-//   [layer][K: kv head, dim, token | V: kv head, token, dim], f16:
+// The pools of blocks in memory, one a group of layers, and what has arrived of each block. A block's part
+// in a group is
+//   [layer of the group][K: kv head, dim, token | V: kv head, token, dim], f16:
 // 32 tokens' values of one dimension of K are one cache line, which attention reads as a vector.
+//
+// Layers are those of the model; a slot is one of its layer's group.
 //
 // Movers (begin_fill() .. fill_failed()) may be any threads; they and the running pass meet at one
 // atomic word a slot: bytes written before layer_arrived() are seen after await_layer(). What happens to
@@ -12,23 +15,26 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/compute/backend.h"
 #include "loci/compute/cpu/buffer.h"
 
 namespace loci::cpu {
 
 class BlockStorage {
  public:
-  BlockStorage(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim);
+  // `groups` without sizes.
+  BlockStorage(std::vector<LayerGroup> groups, std::uint32_t kv_heads, std::uint32_t head_dim);
 
   // Zeroed. Errors: kResourceExhausted.
-  Status allocate(std::uint32_t count);
+  Status allocate(std::uint32_t group, std::uint32_t count);
 
-  std::uint32_t count() const { return count_; }
-  std::uint64_t slice_bytes() const { return slice_bytes_; }
-  std::uint64_t block_bytes() const { return slice_bytes_ * layers_; }
+  const std::vector<LayerGroup>& groups() const { return groups_; }  // with sizes
+  std::uint32_t group_of(std::uint32_t layer) const { return layers_[layer].group; }
+  std::uint32_t count(std::uint32_t group) const { return pools_[group].count; }
 
   // [head_dim][32] of one kv head; the value [32][head_dim].
   std::uint16_t* key(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const;
@@ -37,30 +43,43 @@ class BlockStorage {
   // Copies one layer of the first `tokens` tokens.
   void copy_tokens(SlotId from, SlotId to, std::uint32_t layer, std::uint32_t tokens) const;
 
-  void begin_fill(SlotId slot);
+  void begin_fill(std::uint32_t group, SlotId slot);
   void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice);
   void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const;
   void layer_arrived(SlotId slot, std::uint32_t layer);
-  void fill_failed(SlotId slot);
+  void fill_failed(std::uint32_t group, SlotId slot);
 
   // Sleeps until `layer` of the slot has arrived; false: it will not.
   bool await_layer(SlotId slot, std::uint32_t layer) const;
-  bool is_whole(SlotId slot) const;
+  bool is_whole(std::uint32_t group, SlotId slot) const;
   // The pass writes the slot from its beginning: an earlier fill and its failure are history.
-  void set_whole(SlotId slot);
+  void set_whole(std::uint32_t group, SlotId slot);
 
  private:
-  std::uint16_t* slice(SlotId slot, std::uint32_t layer) const;
-  std::atomic<std::uint32_t>& state(SlotId slot) const;
+  struct Layer {
+    std::uint32_t group = 0;
+    std::uint32_t index = 0;  // in the group
+  };
+  struct Pool {
+    std::uint32_t count = 0;
+    Buffer blocks;
+    // Layers that have arrived, and kFailed.
+    std::unique_ptr<std::atomic<std::uint32_t>[]> states;
+  };
 
-  const std::uint32_t layers_;
+  std::uint32_t layers_of(std::uint32_t group) const {
+    return static_cast<std::uint32_t>(groups_[group].layers.size());
+  }
+  std::uint16_t* slice(SlotId slot, std::uint32_t layer) const;
+  void check_slice(SlotId slot, std::uint32_t layer, std::size_t bytes) const;
+  std::atomic<std::uint32_t>& state(std::uint32_t group, SlotId slot) const;
+
   const std::uint32_t kv_heads_;
   const std::uint32_t head_dim_;
   const std::uint64_t slice_bytes_;
-  std::uint32_t count_ = 0;
-  Buffer blocks_;
-  // Layers that have arrived, and kFailed.
-  std::unique_ptr<std::atomic<std::uint32_t>[]> states_;
+  std::vector<LayerGroup> groups_;
+  std::vector<Layer> layers_;  // by the model's layer
+  std::vector<Pool> pools_;    // by group
 };
 
 }  // namespace loci::cpu

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "loci/base/units.h"
+#include "loci/compute/cpu/numa.h"
 
 namespace loci::cpu {
 
@@ -17,6 +18,17 @@ constexpr std::uint64_t kHugePage = 2u << 20;
 std::uint64_t machine_memory() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// A multiple of `unit` bytes at a multiple of it: a huge page can only lie there. nullptr: no memory.
+std::uint8_t* map_aligned(std::uint64_t size, std::uint64_t unit) {
+  void* mapped = mmap(nullptr, size + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::uint8_t*>(mapped);
+  const std::uint64_t before = (unit - reinterpret_cast<std::uintptr_t>(begin) % unit) % unit;
+  if (before > 0) munmap(begin, before);
+  munmap(begin + before + size, unit - before);
+  return begin + before;
 }
 
 }  // namespace
@@ -39,16 +51,17 @@ Result<Buffer> Buffer::allocate(std::uint64_t bytes, std::string_view purpose) {
   // Kernels may load a vector past the last element.
   const std::uint64_t unit = bytes >= kHugePage ? kHugePage : 4096;
   const std::uint64_t size = (bytes + 256 + unit - 1) / unit * unit;
-  void* data = MAP_FAILED;
-  if (size >= bytes && size <= machine_memory()) {
-    data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  }
-  if (data == MAP_FAILED) {
+  std::uint8_t* data = nullptr;
+  if (size >= bytes && size <= machine_memory()) data = map_aligned(size, unit);
+  if (data == nullptr) {
     return resource_exhausted(fmt::format("{} needs {}, and this machine has {} in all: ask for less",
                                           purpose, format_bytes(bytes), format_bytes(machine_memory())));
   }
-  if (unit == kHugePage) madvise(data, size, MADV_HUGEPAGE);
-  buffer.data_ = static_cast<std::uint8_t*>(data);
+  if (unit == kHugePage) {
+    madvise(data, size, MADV_HUGEPAGE);
+    interleave_pages(data, size);
+  }
+  buffer.data_ = data;
   buffer.size_ = size;
   return buffer;
 }

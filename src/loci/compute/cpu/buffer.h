@@ -1,5 +1,5 @@
 // Memory of the CPU backend: zeroed, aligned to 64 bytes or better, on huge pages where the system
-// grants them. Move-only; not thread-safe.
+// grants them, spread over the memory nodes of a big machine. Move-only; not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -12,6 +12,7 @@
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/pass_runner.h"
 #include "loci/compute/cpu/thread_pool.h"
+#include "loci/compute/layer_groups.h"
 
 namespace loci {
 
@@ -25,7 +26,7 @@ class CpuBackend final : public Backend {
       : spec_(spec),
         pool_(std::move(pool)),
         weights_(std::move(weights)),
-        blocks_(spec.layer_count(), spec.kv_heads, spec.head_dim),
+        blocks_(layer_groups(spec), spec.kv_heads, spec.head_dim),
         runner_(spec_, weights_, kernels_of(set), *pool_, blocks_) {
     info_.name = "cpu";
     info_.description = fmt::format("{}, {} thread{}", instruction_set_name(set), pool_->size(),
@@ -33,16 +34,18 @@ class CpuBackend final : public Backend {
     info_.layout = "layer,k[head,dim,token]v[head,token,dim],f16";
     info_.layers = spec.layer_count();
     info_.vocabulary = spec.vocabulary;
-    info_.layer_slice_bytes = blocks_.slice_bytes();
-    info_.block_bytes = blocks_.block_bytes();
+    info_.groups = blocks_.groups();
+    for (const LayerGroup& group : info_.groups) info_.block_bytes += group.block_bytes;
     info_.hidden_row_bytes = runner_.hidden_row_bytes();
     info_.weight_bytes = weights_.size_bytes();
   }
 
   const BackendInfo& info() const override { return info_; }
-  Status allocate_blocks(std::uint32_t count) override { return blocks_.allocate(count); }
+  Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
+    return blocks_.allocate(group, count);
+  }
   void run(const Pass& pass, std::vector<SpanResult>& results) override { runner_.run(pass, results); }
-  void begin_fill(SlotId slot) override { blocks_.begin_fill(slot); }
+  void begin_fill(std::uint32_t group, SlotId slot) override { blocks_.begin_fill(group, slot); }
   void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
     blocks_.write_layer(slot, layer, slice);
   }
@@ -50,7 +53,7 @@ class CpuBackend final : public Backend {
     blocks_.read_layer(slot, layer, slice);
   }
   void layer_arrived(SlotId slot, std::uint32_t layer) override { blocks_.layer_arrived(slot, layer); }
-  void fill_failed(SlotId slot) override { blocks_.fill_failed(slot); }
+  void fill_failed(std::uint32_t group, SlotId slot) override { blocks_.fill_failed(group, slot); }
 
  private:
   const ModelSpec spec_;  // its tensors are views into the file
@@ -66,8 +69,7 @@ Status check_spec(const ModelSpec& spec) {
     return invalid_argument(std::move(message), field);
   };
   if (spec.layers.empty()) return refuse("a model has at least one layer", "layers");
-  if (spec.hidden == 0 || spec.ffn == 0 || spec.vocabulary == 0)
-    return refuse("sizes must not be zero", "hidden");
+  if (spec.hidden == 0 || spec.vocabulary == 0) return refuse("sizes must not be zero", "hidden");
   if (spec.kv_heads == 0 || spec.heads % spec.kv_heads != 0 || spec.heads == 0) {
     return refuse(fmt::format("{} heads are not a multiple of {} key/value heads", spec.heads, spec.kv_heads),
                   "heads");
@@ -84,6 +86,28 @@ Status check_spec(const ModelSpec& spec) {
                       spec.head_dim, rope.dimensions, rope.inverse_frequency.size()),
           "rope.dimensions");
     }
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.rope && *layer.rope >= spec.ropes.size()) {
+      return refuse(fmt::format("expected one of {} rotations, found {}", spec.ropes.size(), *layer.rope),
+                    "rope");
+    }
+  }
+  if (spec.experts > 0 && (spec.expert_uses == 0 || spec.expert_uses > spec.experts)) {
+    return refuse(
+        fmt::format("expected from 1 to {} experts for each token, found {}", spec.experts, spec.expert_uses),
+        "expert_uses");
+  }
+  if (!(spec.attention_softcap >= 0 && spec.output_softcap >= 0)) {
+    return refuse("expected caps of 0 or above", "softcap");
+  }
+  const TensorView& positions = spec.position_embedding;
+  if (positions.present() && (positions.columns != spec.hidden ||
+                              positions.rows < std::uint64_t{spec.context_length} + spec.position_offset)) {
+    return invalid_argument(fmt::format("expected {} positions or more of {} values, found {} of {}",
+                                        std::uint64_t{spec.context_length} + spec.position_offset,
+                                        spec.hidden, positions.rows, positions.columns),
+                            positions.name);
   }
   return {};
 }

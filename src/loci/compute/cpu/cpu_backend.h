@@ -15,7 +15,8 @@
 namespace loci {
 
 // What the kernels are compiled for. kPlain is portable code: the definition that the others match.
-enum class InstructionSet : std::uint8_t { kPlain, kAvx2, kAvx512 };
+// kAmx is AVX-512 with products of 32 rows and more by AMX; kNeon needs the dot product instructions.
+enum class InstructionSet : std::uint8_t { kPlain, kAvx2, kAvx512, kAmx, kNeon };
 
 std::string_view instruction_set_name(InstructionSet set);
 // The sets that this machine can run, best last.

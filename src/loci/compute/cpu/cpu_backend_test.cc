@@ -10,44 +10,65 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/activations.h"
 #include "loci/compute/cpu/cpu_weights.h"
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/rope_table.h"
+#include "loci/compute/layer_groups.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model.h"
+#include "loci/model/random_spec.h"
 
 namespace loci {
 namespace {
 
 using Bits = std::vector<std::uint32_t>;
 
+// A spec, and what owns its tensors.
 struct TestModel {
   std::vector<std::byte> bytes;
-  GgufFile file;
+  std::optional<GgufFile> file;
+  std::unique_ptr<RandomSpec> random;
   ModelSpec spec;
 
+  static std::unique_ptr<TestModel> make(std::uint64_t seed) {
+    auto model = std::make_unique<TestModel>();
+    model->random = make_random_spec(seed);
+    model->spec = model->random->spec;
+    return model;
+  }
   static std::unique_ptr<TestModel> make(RandomModelOptions options) {
     options.tokenizer = false;
     options.vocabulary = 72;  // not a multiple of 16
     Result<GgufWriter> writer = make_random_model(options);
     LOCI_CHECK(writer.ok(), "the options are valid");
-    std::vector<std::byte> bytes = writer->to_bytes();
-    Result<GgufFile> file = GgufFile::parse(bytes);
+    auto model = std::make_unique<TestModel>();
+    model->bytes = writer->to_bytes();
+    Result<GgufFile> file = GgufFile::parse(model->bytes);
     LOCI_CHECK(file.ok(), "the model is valid");
-    Result<ModelSpec> spec = read_model_spec(*file);
+    model->file = std::move(*file);
+    Result<ModelSpec> spec = read_model_spec(*model->file);
     LOCI_CHECK(spec.ok(), "the model is complete");
-    return std::make_unique<TestModel>(TestModel{std::move(bytes), std::move(*file), std::move(*spec)});
+    model->spec = std::move(*spec);
+    return model;
   }
 };
 
+// A Llama, or a model of any family's layer by its seed.
 struct NamedShape {
-  const char* name;
-  RandomModelOptions options;
+  std::string name;
+  std::variant<RandomModelOptions, std::uint64_t> source;
+
+  friend void PrintTo(const NamedShape& shape, std::ostream* out) { *out << shape.name; }
 };
 
 // Every tensor type, group size, head size that is awkward in some kernel, both kinds of input form.
@@ -64,7 +85,7 @@ std::vector<NamedShape> shapes() {
     options.layers = layers;
     return options;
   };
-  std::vector<NamedShape> all = {
+  std::vector<std::pair<const char*, RandomModelOptions>> all = {
       {"q4_1", shape(TensorType::kQ4_1, 64, 6, 2, 16, 96, 3)},
       {"q4_0", shape(TensorType::kQ4_0, 96, 4, 4, 24, 64, 2)},
       {"q8_0", shape(TensorType::kQ8_0, 64, 4, 1, 40, 160, 3)},
@@ -73,12 +94,17 @@ std::vector<NamedShape> shapes() {
       {"bf16", shape(TensorType::kBF16, 48, 16, 1, 32, 40, 2)},
       {"f32", shape(TensorType::kF32, 33, 3, 3, 16, 47, 2)},
   };
-  all[0].options.biases = true;
-  all[1].options.embedding_type = TensorType::kQ8_0;
-  all[2].options.rope_dimensions = 24;
-  all[3].options.embedding_type = TensorType::kF32;  // a float output after quantised layers
-  all[4].options.embedding_type = TensorType::kF32;
-  return all;
+  all[0].second.biases = true;
+  all[1].second.embedding_type = TensorType::kQ8_0;
+  all[2].second.rope_dimensions = 24;
+  all[3].second.embedding_type = TensorType::kF32;  // a float output after quantised layers
+  all[4].second.embedding_type = TensorType::kF32;
+  std::vector<NamedShape> named;
+  for (const auto& [name, options] : all) named.push_back({name, options});
+  // spec_oracle_test.cc checks that such seeds draw every part of ModelSpec; these are small ones.
+  for (const std::uint64_t seed : {101, 102, 103, 105, 108, 109, 110, 111, 113, 132, 135, 136})
+    named.push_back({"spec_" + std::to_string(seed), seed});
+  return named;
 }
 
 std::vector<TokenId> random_tokens(Random& random, std::uint32_t count, std::uint32_t vocabulary) {
@@ -98,17 +124,21 @@ std::unique_ptr<Backend> make_backend(const TestModel& model, InstructionSet set
                                       std::uint32_t blocks) {
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model.spec, {threads, set});
   LOCI_CHECK(backend.ok(), "the model is served");
-  LOCI_CHECK((*backend)->allocate_blocks(blocks).ok(), "there is memory");
+  for (std::uint32_t group = 0; group < (*backend)->info().groups.size(); ++group)
+    LOCI_CHECK((*backend)->allocate_blocks(group, blocks).ok(), "there is memory");
   return std::move(*backend);
 }
 
-Span make_span(const std::vector<TokenId>& tokens, std::uint32_t begin, std::uint32_t end,
-               std::vector<SlotId> blocks, std::uint32_t layers, LogitsWanted logits) {
+// Block tables, one a group.
+using Tables = std::vector<BlockTable>;
+
+Span make_span(const std::vector<TokenId>& tokens, std::uint32_t begin, std::uint32_t end, Tables tables,
+               std::uint32_t layers, LogitsWanted logits) {
   Span span;
   span.tokens.assign(tokens.begin() + begin, tokens.begin() + end);
   span.position = begin;
   span.layers = {0, layers};
-  span.blocks = std::move(blocks);
+  span.tables = std::move(tables);
   span.logits = logits;
   return span;
 }
@@ -120,13 +150,17 @@ Bits bits_of(std::span<const float> values) {
 }
 
 // The state of tokens [0, count) of a sequence, without what lies beyond.
-std::vector<std::byte> state_of(const Backend& backend, const ModelSpec& spec,
-                                const std::vector<SlotId>& blocks, std::uint32_t count) {
-  std::vector<std::byte> all, slice(backend.info().layer_slice_bytes);
+std::vector<std::byte> state_of(const Backend& backend, const ModelSpec& spec, const Tables& tables,
+                                std::uint32_t count) {
+  std::vector<std::byte> all, slice(backend.info().groups[0].layer_slice_bytes);
   const std::size_t width = spec.kv_width();
+  std::vector<std::uint32_t> group_of(spec.layer_count());
+  for (std::uint32_t group = 0; group < tables.size(); ++group) {
+    for (const std::uint32_t layer : backend.info().groups[group].layers) group_of[layer] = group;
+  }
   for (std::uint32_t layer = 0; layer < spec.layer_count(); ++layer) {
     for (std::uint32_t token = 0; token < count; ++token) {
-      backend.read_layer(blocks[token / kBlockTokens], layer, slice);
+      backend.read_layer(tables[group_of[layer]].blocks[token / kBlockTokens], layer, slice);
       for (std::size_t i = 0; i < width; ++i) {
         const std::byte* key = slice.data() + (i * kBlockTokens + token % kBlockTokens) * 2;
         const std::size_t head = i / spec.head_dim, dim = i % spec.head_dim;
@@ -141,6 +175,11 @@ std::vector<std::byte> state_of(const Backend& backend, const ModelSpec& spec,
   return all;
 }
 
+// Slots of the same numbers in each group.
+Tables same_slots(const TestModel& model, const std::vector<SlotId>& slots) {
+  return Tables(layer_groups(model.spec).size(), BlockTable{slots});
+}
+
 // Logits of every token and the state, by the definition.
 struct Expected {
   std::vector<TokenId> tokens;
@@ -150,7 +189,7 @@ struct Expected {
   Expected(const TestModel& model, std::uint32_t count, std::uint64_t seed) {
     Random random(seed);
     tokens = random_tokens(random, count, model.spec.vocabulary);
-    const std::vector<SlotId> blocks = slots(0, (count + 31) / 32);
+    const Tables blocks = same_slots(model, slots(0, (count + 31) / 32));
     const auto backend = make_backend(model, InstructionSet::kPlain, 1, (count + 31) / 32);
     std::vector<SpanResult> results;
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -174,10 +213,42 @@ class BackendTest : public testing::TestWithParam<NamedShape> {
  protected:
   static constexpr std::uint32_t kTokens = 300;  // more than one partial, and not whole blocks
   static constexpr std::uint32_t kBlocks = (kTokens + 31) / 32;
-  const std::unique_ptr<TestModel> model_ = TestModel::make(GetParam().options);
+  const std::unique_ptr<TestModel> model_ =
+      std::visit([](const auto& source) { return TestModel::make(source); }, GetParam().source);
   const std::uint32_t layers_ = model_->spec.layer_count();
+  std::uint32_t groups_count() const { return static_cast<std::uint32_t>(layer_groups(model_->spec).size()); }
+  Tables tables(std::uint32_t first, std::uint32_t count) const {
+    return same_slots(*model_, slots(first, count));
+  }
+  // Slots of each sequence scattered over the groups' pools of 64, in random order.
+  std::vector<Tables> scattered(const std::vector<Expected>& sequences, Random& random) const {
+    std::vector<Tables> all(sequences.size());
+    for (std::uint32_t group = 0; group < groups_count(); ++group) {
+      std::vector<SlotId> pool = slots(0, 64);
+      for (std::size_t i = pool.size() - 1; i > 0; --i) std::swap(pool[i], pool[random.below(i + 1)]);
+      for (std::size_t i = 0; i < sequences.size(); ++i) {
+        const auto count = static_cast<std::ptrdiff_t>((sequences[i].tokens.size() + 31) / 32);
+        all[i].push_back({{pool.end() - count, pool.end()}});
+        pool.resize(pool.size() - static_cast<std::size_t>(count));
+      }
+    }
+    return all;
+  }
+  // As far as a span from `position` on can see.
+  static Tables without_unseen(const Backend& backend, Tables tables, std::uint32_t position) {
+    for (std::size_t group = 0; group < tables.size(); ++group) {
+      const std::uint32_t first = first_visible(backend.info().groups[group].window, position);
+      std::fill_n(tables[group].blocks.begin(), first / kBlockTokens, kNoSlot);
+    }
+    return tables;
+  }
   std::vector<SpanResult> results_;
 };
+
+void begin_fill(Backend& backend, SlotId slot) {
+  for (std::uint32_t group = 0; group < backend.info().groups.size(); ++group)
+    backend.begin_fill(group, slot);
+}
 
 TEST_P(BackendTest, AnyChunkingBatchThreadsAndInstructionSet) {
   const std::vector<Expected> expected = {{*model_, kTokens, 1}, {*model_, 70, 2}, {*model_, 33, 3}};
@@ -186,16 +257,7 @@ TEST_P(BackendTest, AnyChunkingBatchThreadsAndInstructionSet) {
     for (std::uint32_t threads = 1; threads <= 4; ++threads) {
       Random random(++seed);
       const auto backend = make_backend(*model_, set, threads, 64);
-      std::vector<SlotId> pool = slots(0, 64);  // scattered over the pool, in random order
-      for (std::size_t i = pool.size() - 1; i > 0; --i) std::swap(pool[i], pool[random.below(i + 1)]);
-      std::vector<std::vector<SlotId>> blocks;
-      std::size_t taken = 0;
-      for (const Expected& sequence : expected) {
-        const std::size_t count = (sequence.tokens.size() + 31) / 32;
-        blocks.emplace_back(pool.begin() + static_cast<std::ptrdiff_t>(taken),
-                            pool.begin() + static_cast<std::ptrdiff_t>(taken + count));
-        taken += count;
-      }
+      const std::vector<Tables> blocks = scattered(expected, random);
       std::vector<std::uint32_t> done(expected.size(), 0);
       while (true) {
         Pass pass;
@@ -207,8 +269,8 @@ TEST_P(BackendTest, AnyChunkingBatchThreadsAndInstructionSet) {
           const std::uint32_t count =
               std::min<std::uint32_t>(left, 1 + static_cast<std::uint32_t>(random.below(most)));
           const auto wanted = static_cast<LogitsWanted>(random.below(3));
-          pass.spans.push_back(
-              make_span(expected[s].tokens, done[s], done[s] + count, blocks[s], layers_, wanted));
+          pass.spans.push_back(make_span(expected[s].tokens, done[s], done[s] + count,
+                                         without_unseen(*backend, blocks[s], done[s]), layers_, wanted));
           who.push_back(s);
         }
         if (pass.spans.empty() &&
@@ -250,15 +312,16 @@ TEST_P(BackendTest, LogitsAreFiniteAndDiffer) {
 TEST_P(BackendTest, ACopiedPrefixContinuesAsTheOriginal) {
   const Expected expected(*model_, 64, 5);
   const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, slots(0, 2), layers_, LogitsWanted::kNone)}},
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, tables(0, 2), layers_, LogitsWanted::kNone)}},
                results_);
   // Slot 5 held another sequence's state; it becomes tokens 32..48 of this one.
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, slots(5, 1), layers_, LogitsWanted::kNone)}},
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, tables(5, 1), layers_, LogitsWanted::kNone)}},
                results_);
   Pass pass;
-  pass.copies.push_back({SlotId(1), SlotId(5), 17});
-  pass.spans.push_back(
-      make_span(expected.tokens, 49, 64, {SlotId(0), SlotId(5)}, layers_, LogitsWanted::kAll));
+  for (std::uint32_t group = 0; group < groups_count(); ++group)
+    pass.copies.push_back({SlotId(1), SlotId(5), 17, group});
+  pass.spans.push_back(make_span(expected.tokens, 49, 64, same_slots(*model_, {SlotId(0), SlotId(5)}),
+                                 layers_, LogitsWanted::kAll));
   backend->run(pass, results_);
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(49, 64));
 }
@@ -266,11 +329,11 @@ TEST_P(BackendTest, ACopiedPrefixContinuesAsTheOriginal) {
 TEST_P(BackendTest, StateThatLeftAndCameBackIsTheSame) {
   const Expected expected(*model_, 100, 6);
   const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 96, slots(0, 3), layers_, LogitsWanted::kNone)}},
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 96, tables(0, 3), layers_, LogitsWanted::kNone)}},
                results_);
-  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
+  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
   // A mover brings the blocks to slots 5..7, layer by layer, while the pass that reads them waits.
-  for (std::uint32_t block = 0; block < 3; ++block) backend->begin_fill(SlotId(5 + block));
+  for (std::uint32_t block = 0; block < 3; ++block) begin_fill(*backend, SlotId(5 + block));
   std::thread mover([&] {
     for (std::uint32_t layer = 0; layer < layers_; ++layer) {
       for (std::uint32_t block = 0; block < 3; ++block) {
@@ -281,8 +344,7 @@ TEST_P(BackendTest, StateThatLeftAndCameBackIsTheSame) {
       }
     }
   });
-  std::vector<SlotId> blocks = slots(5, 3);
-  blocks.emplace_back(4);
+  const Tables blocks = same_slots(*model_, {SlotId(5), SlotId(6), SlotId(7), SlotId(4)});
   backend->run({{}, {}, {make_span(expected.tokens, 96, 100, blocks, layers_, LogitsWanted::kAll)}},
                results_);
   mover.join();
@@ -294,10 +356,10 @@ TEST_P(BackendTest, LowLayersAreRecomputedWhileTheOthersArrive) {
   const Expected expected(*model_, 80, 7);
   for (std::uint32_t split = 1; split < layers_; ++split) {
     const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
-    backend->run({{}, {}, {make_span(expected.tokens, 0, 64, slots(0, 2), layers_, LogitsWanted::kNone)}},
+    backend->run({{}, {}, {make_span(expected.tokens, 0, 64, tables(0, 2), layers_, LogitsWanted::kNone)}},
                  results_);
-    std::vector<std::byte> slice(backend->info().layer_slice_bytes);
-    for (std::uint32_t block = 0; block < 2; ++block) backend->begin_fill(SlotId(4 + block));
+    std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
+    for (std::uint32_t block = 0; block < 2; ++block) begin_fill(*backend, SlotId(4 + block));
     std::thread mover([&] {
       for (std::uint32_t layer = split; layer < layers_; ++layer) {
         for (std::uint32_t block = 0; block < 2; ++block) {
@@ -309,32 +371,35 @@ TEST_P(BackendTest, LowLayersAreRecomputedWhileTheOthersArrive) {
       }
     });
     Pass pass;
-    pass.spans.push_back(make_span(expected.tokens, 0, 64, slots(4, 2), split, LogitsWanted::kNone));
-    pass.spans.push_back(make_span(expected.tokens, 64, 80, slots(4, 3), layers_, LogitsWanted::kAll));
+    pass.spans.push_back(make_span(expected.tokens, 0, 64, tables(4, 2), split, LogitsWanted::kNone));
+    pass.spans.push_back(make_span(expected.tokens, 64, 80, tables(4, 3), layers_, LogitsWanted::kAll));
     backend->run(pass, results_);
     mover.join();
     EXPECT_EQ(bits_of(results_[1].logits), expected.rows(64, 80)) << split;
-    EXPECT_EQ(state_of(*backend, model_->spec, slots(4, 3), 80), expected.state) << split;
+    EXPECT_EQ(state_of(*backend, model_->spec, tables(4, 3), 80), expected.state) << split;
   }
 }
 
 TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
   const Expected expected(*model_, 64, 8), other(*model_, 20, 9);
   const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, slots(0, 1), layers_, LogitsWanted::kNone)}},
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, tables(0, 1), layers_, LogitsWanted::kNone)}},
                results_);
-  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
-  backend->begin_fill(SlotId(3));
+  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
+  begin_fill(*backend, SlotId(3));
   std::thread mover([&] {
-    backend->read_layer(SlotId(0), 0, slice);
-    backend->write_layer(SlotId(3), 0, slice);
-    backend->layer_arrived(SlotId(3), 0);
+    // The first layer arrives, where another one is read by the same spans.
+    if (groups_count() == 1) {
+      backend->read_layer(SlotId(0), 0, slice);
+      backend->write_layer(SlotId(3), 0, slice);
+      backend->layer_arrived(SlotId(3), 0);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    backend->fill_failed(SlotId(3));
+    for (std::uint32_t group = 0; group < groups_count(); ++group) backend->fill_failed(group, SlotId(3));
   });
   Pass pass;
-  pass.spans.push_back(make_span(expected.tokens, 32, 64, slots(3, 2), layers_, LogitsWanted::kLast));
-  pass.spans.push_back(make_span(other.tokens, 0, 20, slots(6, 1), layers_, LogitsWanted::kAll));
+  pass.spans.push_back(make_span(expected.tokens, 32, 64, tables(3, 2), layers_, LogitsWanted::kLast));
+  pass.spans.push_back(make_span(other.tokens, 0, 20, tables(6, 1), layers_, LogitsWanted::kAll));
   backend->run(pass, results_);
   mover.join();
   EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
@@ -342,7 +407,7 @@ TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
   ASSERT_TRUE(results_[1].status.ok());
   EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
   // The slot is used anew: written from its first token, it is whole again.
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, slots(3, 2), layers_, LogitsWanted::kAll)}},
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, tables(3, 2), layers_, LogitsWanted::kAll)}},
                results_);
   ASSERT_TRUE(results_[0].status.ok());
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(0, 64));
@@ -356,7 +421,8 @@ void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::
   cpu::Activations input(spec.hidden, weights.qkv_input);
   input.resize(1, kernels);
   input.load_row(kernels, 0, hidden);
-  cpu::RopeTable rope(spec.ropes.front());
+  const std::optional<std::uint32_t> rotation = spec.layers[layer].rope;
+  cpu::RopeTable rope(rotation ? spec.ropes[*rotation] : RopeSpec{});
   rope.extend(position + 1);
   const cpu::CpuLayer& from = weights.layers()[layer];
   for (const bool is_key : {true, false}) {
@@ -374,7 +440,12 @@ void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::
       std::vector<float> one(out.begin() + head * spec.head_dim, out.begin() + (head + 1) * spec.head_dim);
       one.resize(spec.head_dim + cpu::kLanes);
       if (is_key) {
-        kernels.rope(one.data(), rope.at(position));
+        std::fill(one.begin() + spec.head_dim, one.end(), 0.0f);
+        if (from.key_norm.present()) {
+          kernels.rms_norm(one.data(), from.key_norm.weight, spec.head_dim,
+                           cpu::padded_to_lanes(spec.head_dim), spec.norm_epsilon, one.data());
+        }
+        if (rotation) kernels.rope(one.data(), rope.at(position));
         kernels.store_key(one.data(), spec.head_dim, key.data() + head * spec.head_dim * kBlockTokens);
       } else {
         kernels.store_value(one.data(), spec.head_dim, value.data() + head * spec.head_dim);
@@ -389,17 +460,17 @@ TEST_P(BackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 4);
   const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
   std::vector<std::vector<std::byte>> captured(layers_, std::vector<std::byte>(40 * row_bytes));
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 5, slots(0, 2), layers_, LogitsWanted::kNone)}},
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 5, tables(0, 2), layers_, LogitsWanted::kNone)}},
                results_);
   Pass pass;
-  pass.spans.push_back(make_span(expected.tokens, 5, 45, slots(0, 2), layers_, LogitsWanted::kLast));
+  pass.spans.push_back(make_span(expected.tokens, 5, 45, tables(0, 2), layers_, LogitsWanted::kLast));
   for (auto& buffer : captured) pass.spans[0].capture.emplace_back(buffer);
   backend->run(pass, results_);
 
   cpu::ThreadPool pool(1);
   Result<cpu::CpuWeights> weights = cpu::CpuWeights::pack(spec, pool);
   ASSERT_TRUE(weights.ok());
-  std::vector<std::byte> slice(backend->info().layer_slice_bytes);
+  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
   std::vector<std::uint16_t> key(spec.kv_width() * kBlockTokens), value(spec.kv_width()),
       block(slice.size() / 2);
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
@@ -423,7 +494,7 @@ INSTANTIATE_TEST_SUITE_P(Models, BackendTest, testing::ValuesIn(shapes()),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(MakeBackendTest, RefusesWhatItCannotServe) {
-  const auto model = TestModel::make({});
+  const auto model = TestModel::make(RandomModelOptions{});
   ModelSpec odd = model->spec;
   odd.head_dim = 12;
   EXPECT_EQ(make_cpu_backend(odd, {}).status().field(), "head_dim");
@@ -433,12 +504,25 @@ TEST(MakeBackendTest, RefusesWhatItCannotServe) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("expected a tensor"), std::string::npos) << status.message();
   EXPECT_EQ(status.field(), wrong.layers[1].ffn.up.name);
+  ModelSpec rotation = model->spec;
+  rotation.layers[1].rope = 1;
+  EXPECT_EQ(make_cpu_backend(rotation, {}).status().field(), "rope");
+  ModelSpec router = model->spec;  // without experts
+  router.layers[0].ffn.router = router.layers[0].ffn.up;
+  EXPECT_EQ(make_cpu_backend(router, {}).status().field(), router.layers[0].ffn.router.name);
+  ModelSpec ungated = model->spec;
+  ungated.activation = Activation::kClampedSwiglu;
+  ungated.layers[0].ffn.gate = {};
+  EXPECT_EQ(make_cpu_backend(ungated, {}).status().field(), ungated.layers[0].ffn.up.name);
+  ModelSpec biased = model->spec;
+  biased.output_norm.bias = biased.output_norm.weight;
+  EXPECT_EQ(make_cpu_backend(biased, {}).status().code(), StatusCode::kInvalidArgument);
   ModelSpec groups = model->spec;
   groups.heads = 5;
   EXPECT_EQ(make_cpu_backend(groups, {}).status().field(), "heads");
   Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model->spec, {});
   ASSERT_TRUE(backend.ok());
-  const Status memory = (*backend)->allocate_blocks(std::numeric_limits<std::uint32_t>::max());
+  const Status memory = (*backend)->allocate_blocks(0, std::numeric_limits<std::uint32_t>::max());
   EXPECT_EQ(memory.code(), StatusCode::kResourceExhausted) << memory.to_string();
 }
 

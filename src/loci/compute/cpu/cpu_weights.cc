@@ -4,26 +4,26 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
-
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT 21
-#endif
 
 namespace loci::cpu {
 
 namespace {
 
 struct MatrixJob {
-  const TensorView* tensor;
-  const TensorView* bias;  // or nullptr
+  TensorView tensor;
+  TensorView bias;  // or absent
   PackedMatrix* matrix;
-  bool keep_file;  // rows are read from the file later
 };
 struct VectorJob {
-  const TensorView* tensor;
+  TensorView tensor;
   const float** vector;
+  float factor;
 };
 
 Status check_shape(const TensorView& tensor, std::uint64_t rows, std::uint64_t columns) {
@@ -38,21 +38,70 @@ Status check_vector(const TensorView& tensor, std::uint64_t count) {
   return check_shape(tensor, 1, count);
 }
 
+Status check_norm(const NormSpec& norm, NormKind kind, std::uint64_t count) {
+  LOCI_RETURN_IF_ERROR(check_vector(norm.weight, count));
+  LOCI_RETURN_IF_ERROR(check_vector(norm.bias, count));
+  if (norm.bias.present() && (kind == NormKind::kRms || !norm.present())) {
+    return invalid_argument("expected no bias: it belongs to the weight of a LayerNorm", norm.bias.name);
+  }
+  return {};
+}
+
+// `parts` biases of `count` values, one after the other in one row or a row each.
+Status check_biases(const TensorView& tensor, std::uint64_t parts, std::uint64_t count) {
+  if (!tensor.present()) return {};
+  return tensor.rows == 1 ? check_shape(tensor, 1, parts * count) : check_shape(tensor, parts, count);
+}
+
+Status check_ffn(const ModelSpec& spec, const FeedForwardSpec& ffn) {
+  const bool mixture = ffn.router.present();
+  const std::uint64_t parts = mixture ? spec.experts : 1;
+  if (parts == 0) return invalid_argument("expected experts behind the router, found none", ffn.router.name);
+  const std::uint64_t width = ffn.up.rows / parts;
+  if (!ffn.up.present() || width == 0 || ((mixture || spec.experts == 0) && width != spec.ffn)) {
+    return check_shape(ffn.up, parts * spec.ffn, spec.hidden);
+  }
+  LOCI_RETURN_IF_ERROR(check_shape(ffn.up, parts * width, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_shape(ffn.down, parts * spec.hidden, width));
+  LOCI_RETURN_IF_ERROR(check_biases(ffn.up_bias, parts, width));
+  LOCI_RETURN_IF_ERROR(check_biases(ffn.down_bias, parts, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_biases(ffn.gate_bias, parts, width));
+  if (ffn.gate.present()) LOCI_RETURN_IF_ERROR(check_shape(ffn.gate, parts * width, spec.hidden));
+  if (!ffn.gate.present() && spec.activation == Activation::kClampedSwiglu) {
+    return invalid_argument("expected a gate beside it, which the clamped SwiGLU needs", ffn.up.name);
+  }
+  if (!mixture) return {};
+  LOCI_RETURN_IF_ERROR(check_shape(ffn.router, spec.experts, spec.hidden));
+  return check_vector(ffn.router_bias, spec.experts);
+}
+
 Status check_layer(const ModelSpec& spec, const LayerSpec& layer) {
   const std::uint64_t q = std::uint64_t{spec.heads} * spec.head_dim, kv = spec.kv_width();
-  LOCI_RETURN_IF_ERROR(check_shape(layer.attention_norm.weight, 1, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn_norm.weight, 1, spec.hidden));
+  for (const NormSpec* norm :
+       {&layer.attention_norm, &layer.attention_post_norm, &layer.ffn_norm, &layer.ffn_post_norm}) {
+    LOCI_RETURN_IF_ERROR(check_norm(*norm, spec.norm, spec.hidden));
+  }
+  LOCI_RETURN_IF_ERROR(check_norm(layer.query_norm, NormKind::kRms, spec.head_dim));
+  LOCI_RETURN_IF_ERROR(check_norm(layer.key_norm, NormKind::kRms, spec.head_dim));
   LOCI_RETURN_IF_ERROR(check_shape(layer.query, q, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(layer.key, kv, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(layer.value, kv, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(layer.attention_output, spec.hidden, q));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn.gate, spec.ffn, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn.up, spec.ffn, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.ffn.down, spec.hidden, spec.ffn));
   LOCI_RETURN_IF_ERROR(check_vector(layer.query_bias, q));
   LOCI_RETURN_IF_ERROR(check_vector(layer.key_bias, kv));
   LOCI_RETURN_IF_ERROR(check_vector(layer.value_bias, kv));
-  return check_vector(layer.attention_output_bias, spec.hidden);
+  LOCI_RETURN_IF_ERROR(check_vector(layer.attention_output_bias, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_vector(layer.attention_sinks, spec.heads));
+  return check_ffn(spec, layer.ffn);
+}
+
+// Part `index` of `parts` that lie one after the other: rows of a matrix or of biases, or columns of one
+// row of biases.
+TensorView part_of(TensorView tensor, std::uint64_t index, std::uint64_t parts) {
+  if (!tensor.present() || parts == 1) return tensor;
+  tensor.data += tensor.size_bytes() / parts * index;
+  (tensor.rows == 1 ? tensor.columns : tensor.rows) /= parts;
+  return tensor;
 }
 
 void add_form(ActivationForms& forms, const PackedMatrix& matrix) {
@@ -67,88 +116,187 @@ float* take_vector(std::uint8_t*& at, std::uint64_t count) {
   return vector;
 }
 
-// The file's pages are clean and can be read again: the system may have them back. Pages of other memory
-// stay as they are.
-void release_pages(const TensorView& tensor) {
-  constexpr std::uintptr_t kPage = 4096;
-  const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(tensor.data) + kPage - 1) / kPage * kPage;
-  const std::uintptr_t end =
-      (reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.size_bytes()) / kPage * kPage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_PAGEOUT);
+// The read-only mappings of files in this process: their pages can be dropped, and are read again (from the
+// system's cache, if it still has them) when they are touched.
+class FileMappings {
+ public:
+  FileMappings() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      std::uintptr_t begin = 0, end = 0;
+      unsigned long inode = 0;
+      char access[5] = {};
+      if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu", &begin, &end, access, &inode) == 4 &&
+          inode != 0 && std::string_view(access).starts_with("r--")) {
+        mappings_.push_back({begin, end});
+      }
+    }
+  }
+
+  // Takes whole pages of rows [begin, end) out of the process's memory. Other memory stays as it is.
+  void release(const TensorView& tensor, std::uint64_t begin, std::uint64_t end) const {
+    constexpr std::uintptr_t kPage = 4096;
+    const auto data = reinterpret_cast<std::uintptr_t>(tensor.data);
+    const std::uintptr_t first = (data + begin * tensor.row_bytes() + kPage - 1) / kPage * kPage;
+    const std::uintptr_t last = (data + end * tensor.row_bytes()) / kPage * kPage;
+    if (first >= last) return;
+    for (const Mapping& mapping : mappings_) {
+      if (mapping.begin <= first && last <= mapping.end)
+        madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    }
+  }
+
+ private:
+  struct Mapping {
+    std::uintptr_t begin, end;
+  };
+  std::vector<Mapping> mappings_;
+};
+
+// The file's pages are given back piece by piece as they are packed, so that a model is not held twice.
+void pack_range(const MatrixJob& job, WorkRange range, const FileMappings& files) {
+  constexpr std::uint64_t kPieceBytes = 4u << 20;
+  const std::uint64_t group_bytes = kLanes * job.tensor.row_bytes();
+  const auto piece = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kPieceBytes / group_bytes));
+  for (std::uint32_t begin = range.begin; begin < range.end; begin += piece) {
+    const std::uint32_t end = std::min(range.end, begin + piece);
+    for (std::uint32_t group = begin; group < end; ++group) pack_group(job.tensor, *job.matrix, group);
+    files.release(job.tensor, std::uint64_t{begin} * kLanes,
+                  std::min<std::uint64_t>(job.tensor.rows, std::uint64_t{end} * kLanes));
+  }
 }
 
 void pack_all(std::span<const MatrixJob> jobs, ThreadPool& pool) {
+  const FileMappings files;
   pool.run([&](std::uint32_t thread) {
     for (const MatrixJob& job : jobs) {
       WorkRange range;
-      while (pool.claim(thread, job.matrix->groups, range)) {
-        for (std::uint32_t group = range.begin; group < range.end; ++group)
-          pack_group(*job.tensor, *job.matrix, group);
-      }
+      while (pool.claim(thread, job.matrix->groups, range)) pack_range(job, range, files);
       pool.barrier(thread);
-      if (thread == 0 && !job.keep_file) release_pages(*job.tensor);
     }
   });
+}
+
+// What is to be packed, in the order in which passes use it.
+class Jobs {
+ public:
+  // Errors: a type that no kernel multiplies.
+  Status add_matrix(const TensorView& tensor, const TensorView& bias, PackedMatrix& matrix,
+                    ActivationForms& input) {
+    LOCI_ASSIGN_OR_RETURN(matrix, describe_packed(tensor));
+    add_form(input, matrix);
+    matrices_.push_back({tensor, bias, &matrix});
+    return {};
+  }
+  void add_vector(const TensorView& tensor, const float*& vector, float factor = 1) {
+    if (tensor.present()) vectors_.push_back({tensor, &vector, factor});
+  }
+  void add_norm(const NormSpec& norm, CpuNorm& to) {
+    add_vector(norm.weight, to.weight);
+    add_vector(norm.bias, to.bias);
+  }
+  Status add_ffn(const ModelSpec& spec, const FeedForwardSpec& from, CpuWeights& weights, CpuLayer& to);
+
+  // Fills all that was added.
+  Result<Buffer> pack(ThreadPool& pool) const;
+
+ private:
+  std::vector<MatrixJob> matrices_;
+  std::vector<VectorJob> vectors_;
+};
+
+Status Jobs::add_ffn(const ModelSpec& spec, const FeedForwardSpec& from, CpuWeights& weights, CpuLayer& to) {
+  const bool mixture = from.router.present();
+  const std::uint32_t parts = mixture ? spec.experts : 1;
+  std::uint32_t& width = mixture ? weights.expert_width : weights.ffn_width;
+  const auto found = static_cast<std::uint32_t>(from.up.rows / parts);
+  if (width != 0 && width != found) {
+    return invalid_argument(fmt::format("expected {} rows as in the layers before, found {}",
+                                        std::uint64_t{width} * parts, from.up.rows),
+                            from.up.name);
+  }
+  width = found;
+  if (mixture) {
+    LOCI_RETURN_IF_ERROR(add_matrix(from.router, from.router_bias, to.router, weights.router_input));
+  }
+  ActivationForms& input = mixture ? weights.expert_input : weights.ffn_input;
+  ActivationForms& down = mixture ? weights.expert_down_input : weights.down_input;
+  to.ffn.resize(parts);  // its elements stay where they are from now on
+  for (std::uint32_t i = 0; i < parts; ++i) {
+    CpuFeedForward& part = to.ffn[i];
+    if (from.gate.present()) {
+      LOCI_RETURN_IF_ERROR(
+          add_matrix(part_of(from.gate, i, parts), part_of(from.gate_bias, i, parts), part.gate, input));
+    }
+    LOCI_RETURN_IF_ERROR(
+        add_matrix(part_of(from.up, i, parts), part_of(from.up_bias, i, parts), part.up, input));
+    LOCI_RETURN_IF_ERROR(
+        add_matrix(part_of(from.down, i, parts), part_of(from.down_bias, i, parts), part.down, down));
+  }
+  return {};
+}
+
+Result<Buffer> Jobs::pack(ThreadPool& pool) const {
+  std::uint64_t bytes = 0;
+  for (const MatrixJob& job : matrices_) {
+    bytes += aligned(job.matrix->size_bytes());
+    if (job.bias.present()) bytes += aligned(job.matrix->groups * kLanes * sizeof(float));
+  }
+  const auto length = [](const VectorJob& job) {
+    return padded_to_lanes(static_cast<std::uint32_t>(job.tensor.columns));
+  };
+  for (const VectorJob& job : vectors_) bytes += aligned(length(job) * sizeof(float));
+  LOCI_ASSIGN_OR_RETURN(Buffer memory, Buffer::allocate(bytes, "the packed weights"));
+  std::uint8_t* at = memory.data();
+  for (const VectorJob& job : vectors_) {
+    float* vector = take_vector(at, length(job));
+    decode_row(job.tensor, 0, {vector, job.tensor.columns});
+    for (std::uint64_t i = 0; i < job.tensor.columns; ++i) vector[i] *= job.factor;
+    *job.vector = vector;
+  }
+  for (const MatrixJob& job : matrices_) {
+    job.matrix->data = at;
+    at += aligned(job.matrix->size_bytes());
+    if (!job.bias.present()) continue;
+    float* bias = take_vector(at, job.matrix->groups * kLanes);
+    decode_row(job.bias, 0, {bias, job.bias.columns});
+    job.matrix->bias = bias;
+  }
+  pack_all(matrices_, pool);
+  return memory;
 }
 
 }  // namespace
 
 Result<CpuWeights> CpuWeights::pack(const ModelSpec& spec, ThreadPool& pool) {
+  constexpr float kLog2E = 1.44269504088896341f;
   CpuWeights weights;
-  std::vector<MatrixJob> matrices;
-  std::vector<VectorJob> vectors;
+  Jobs jobs;
   weights.layers_.resize(spec.layers.size());
-  const auto add_matrix = [&](const TensorView& tensor, const TensorView* bias, PackedMatrix& matrix,
-                              ActivationForms& input, bool keep_file = false) -> Status {
-    LOCI_ASSIGN_OR_RETURN(matrix, describe_packed(tensor));
-    add_form(input, matrix);
-    matrices.push_back({&tensor, bias != nullptr && bias->present() ? bias : nullptr, &matrix, keep_file});
-    return {};
-  };
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerSpec& from = spec.layers[i];
     CpuLayer& to = weights.layers_[i];
     LOCI_RETURN_IF_ERROR(check_layer(spec, from));
-    vectors.push_back({&from.attention_norm.weight, &to.attention_norm});
-    vectors.push_back({&from.ffn_norm.weight, &to.ffn_norm});
-    LOCI_RETURN_IF_ERROR(add_matrix(from.query, &from.query_bias, to.query, weights.qkv_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.key, &from.key_bias, to.key, weights.qkv_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.value, &from.value_bias, to.value, weights.qkv_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.attention_output, &from.attention_output_bias, to.attention_output,
-                                    weights.attention_output_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn.gate, nullptr, to.ffn_gate, weights.ffn_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn.up, nullptr, to.ffn_up, weights.ffn_input));
-    LOCI_RETURN_IF_ERROR(add_matrix(from.ffn.down, nullptr, to.ffn_down, weights.down_input));
+    jobs.add_norm(from.attention_norm, to.attention_norm);
+    jobs.add_norm(from.attention_post_norm, to.attention_post_norm);
+    jobs.add_norm(from.ffn_norm, to.ffn_norm);
+    jobs.add_norm(from.ffn_post_norm, to.ffn_post_norm);
+    jobs.add_norm(from.query_norm, to.query_norm);
+    jobs.add_norm(from.key_norm, to.key_norm);
+    jobs.add_vector(from.attention_sinks, to.sinks, kLog2E);
+    LOCI_RETURN_IF_ERROR(jobs.add_matrix(from.query, from.query_bias, to.query, weights.qkv_input));
+    LOCI_RETURN_IF_ERROR(jobs.add_matrix(from.key, from.key_bias, to.key, weights.qkv_input));
+    LOCI_RETURN_IF_ERROR(jobs.add_matrix(from.value, from.value_bias, to.value, weights.qkv_input));
+    LOCI_RETURN_IF_ERROR(jobs.add_matrix(from.attention_output, from.attention_output_bias,
+                                         to.attention_output, weights.attention_output_input));
+    LOCI_RETURN_IF_ERROR(jobs.add_ffn(spec, from.ffn, weights, to));
   }
-  LOCI_RETURN_IF_ERROR(check_shape(spec.output_norm.weight, 1, spec.hidden));
+  LOCI_RETURN_IF_ERROR(check_norm(spec.output_norm, spec.norm, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(spec.embedding, spec.vocabulary, spec.hidden));
   LOCI_RETURN_IF_ERROR(check_shape(spec.output, spec.vocabulary, spec.hidden));
-  vectors.push_back({&spec.output_norm.weight, &weights.output_norm_});
-  LOCI_RETURN_IF_ERROR(add_matrix(spec.output, nullptr, weights.output_, weights.output_input,
-                                  spec.output.data == spec.embedding.data));
-
-  std::uint64_t bytes = 0;
-  for (const MatrixJob& job : matrices) {
-    bytes += aligned(job.matrix->size_bytes()) +
-             (job.bias != nullptr ? aligned(job.matrix->groups * kLanes * 4) : 0);
-  }
-  bytes += vectors.size() * aligned(std::uint64_t{padded_to_lanes(spec.hidden)} * sizeof(float));
-  LOCI_ASSIGN_OR_RETURN(weights.memory_, Buffer::allocate(bytes, "the packed weights"));
-  std::uint8_t* at = weights.memory_.data();
-  for (const VectorJob& job : vectors) {
-    float* vector = take_vector(at, padded_to_lanes(spec.hidden));
-    decode_row(*job.tensor, 0, {vector, job.tensor->columns});
-    *job.vector = vector;
-  }
-  for (const MatrixJob& job : matrices) {
-    job.matrix->data = at;
-    at += aligned(job.matrix->size_bytes());
-    if (job.bias == nullptr) continue;
-    float* bias = take_vector(at, job.matrix->groups * kLanes);
-    decode_row(*job.bias, 0, {bias, job.bias->columns});
-    job.matrix->bias = bias;
-  }
-  pack_all(matrices, pool);
+  jobs.add_norm(spec.output_norm, weights.output_norm_);
+  LOCI_RETURN_IF_ERROR(jobs.add_matrix(spec.output, {}, weights.output_, weights.output_input));
+  LOCI_ASSIGN_OR_RETURN(weights.memory_, jobs.pack(pool));
   return weights;
 }
 

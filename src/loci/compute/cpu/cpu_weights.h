@@ -1,5 +1,6 @@
-// A model's weights as the CPU backend holds them: matrices packed, norms and biases as floats padded
-// with zeros to whole vectors, all in one piece of memory in the order of use. Immutable once made.
+// A model's weights as the CPU backend holds them: matrices packed (each expert's apart), norms and biases
+// as floats padded with zeros to whole vectors, all in one piece of memory in the order of use. Immutable
+// once made.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +15,53 @@
 
 namespace loci::cpu {
 
+// Without a weight there is no norm.
+struct CpuNorm {
+  const float* weight = nullptr;  // [width, padded]
+  const float* bias = nullptr;    // likewise, or nullptr
+
+  bool present() const { return weight != nullptr; }
+};
+
+// A dense feed-forward part or one expert.
+struct CpuFeedForward {
+  PackedMatrix gate;  // no rows: the activation of `up` alone
+  PackedMatrix up, down;
+};
+
 struct CpuLayer {
-  const float* attention_norm = nullptr;  // [hidden, padded]
-  const float* ffn_norm = nullptr;        // [hidden, padded]
+  CpuNorm attention_norm, attention_post_norm, ffn_norm, ffn_post_norm;  // [hidden]
   PackedMatrix query, key, value;
+  CpuNorm query_norm, key_norm;  // [head_dim]
+  const float* sinks = nullptr;  // [heads] times log2(e), or nullptr
   PackedMatrix attention_output;
-  PackedMatrix ffn_gate, ffn_up, ffn_down;
+  PackedMatrix router;              // no rows: dense
+  std::vector<CpuFeedForward> ffn;  // one, or one for each expert
+
+  bool mixture() const { return router.rows > 0; }
 };
 
 class CpuWeights {
  public:
-  // Packs with all threads of `pool`; the pages of the file that are packed are given back to the
-  // system, but for an embedding that is also read by row. Errors: kInvalidArgument naming the tensor;
+  // Packs with all threads of `pool`; what is packed of a mapped file leaves the process's memory at once
+  // (the rows of an embedding come back as they are read). Errors: kInvalidArgument naming the tensor;
   // kResourceExhausted.
   static Result<CpuWeights> pack(const ModelSpec& spec, ThreadPool& pool);
 
   const std::vector<CpuLayer>& layers() const { return layers_; }
-  const float* output_norm() const { return output_norm_; }
+  const CpuNorm& output_norm() const { return output_norm_; }
   const PackedMatrix& output() const { return output_; }
   std::uint64_t size_bytes() const { return memory_.size(); }
 
   // What the inputs of the products must be, over all layers.
   ActivationForms qkv_input, attention_output_input, ffn_input, down_input, output_input;
+  ActivationForms router_input, expert_input, expert_down_input;
+  // Outputs of gate and up: in dense layers, and of an expert. 0: there are none.
+  std::uint32_t ffn_width = 0, expert_width = 0;
 
  private:
   std::vector<CpuLayer> layers_;
-  const float* output_norm_ = nullptr;
+  CpuNorm output_norm_;
   PackedMatrix output_;
   Buffer memory_;
 };

@@ -23,8 +23,88 @@ LOCI_LANES F32x16 silu(F32x16 x) {
   return div(x, add(all_f32(1.0f), power));
 }
 
-static void swiglu(const float* gate, const float* up, u32 count, float* out) {
-  for (u32 i = 0; i < count; i += 16) store_f32(out + i, mul(silu(load_f32(gate + i)), load_f32(up + i)));
+// x * P(x^2) / Q(x^2) of two polynomials by Horner's rule; x is clamped to [-limit, limit] first.
+template <int kP, int kQ>
+LOCI_LANES F32x16 odd_rational(F32x16 x, float limit, const float (&p)[kP], const float (&q)[kQ]) {
+  x = min(max(x, all_f32(-limit)), all_f32(limit));
+  const F32x16 square = mul(x, x);
+  F32x16 above = all_f32(p[kP - 1]), below = all_f32(q[kQ - 1]);
+  LOCI_UNROLL for (int i = kP - 2; i >= 0; --i) above = fma(above, square, all_f32(p[i]));
+  LOCI_UNROLL for (int i = kQ - 2; i >= 0; --i) below = fma(below, square, all_f32(q[i]));
+  return div(mul(x, above), below);
+}
+
+// Minimax fits of the relative error over [0, limit]; at the limit both are 1 to within float32.
+LOCI_LANES F32x16 tanh_of(F32x16 x) {
+  constexpr float kAbove[] = {
+      1.0f, 0.130840406f, 3.10398894e-3f, 1.11546342e-5f, -2.02264516e-8f, 5.27848598e-11f, -8.4899576e-14f};
+  constexpr float kBelow[] = {1.0f, 0.464173675f, 0.0244953111f, 2.54619197e-4f};
+  return odd_rational(x, 9.0f, kAbove, kBelow);
+}
+LOCI_LANES F32x16 erf_of(F32x16 x) {
+  constexpr float kAbove[] = {1.12837911f,    0.207094818f,   0.0515208244f, 3.98918381e-3f,
+                              1.47245912e-4f, -1.9420288e-6f, 1.91094998e-8f};
+  constexpr float kBelow[] = {1.0f, 0.51686424f, 0.117958121f, 0.0149553958f, 1.02075003e-3f};
+  return odd_rational(x, 4.0f, kAbove, kBelow);
+}
+
+// The activations, in the order of Activation (model_spec.h). `gate` already is the activation's input;
+// `up` is what a gated part multiplies it with.
+struct Silu {
+  LOCI_LANES F32x16 of(F32x16 x) { return silu(x); }
+  LOCI_LANES F32x16 with(F32x16 gate, F32x16 up) { return mul(of(gate), up); }
+};
+struct Gelu {
+  LOCI_LANES F32x16 of(F32x16 x) {
+    const F32x16 tail = erf_of(mul(x, all_f32(0.707106781186547524f)));
+    return mul(mul(all_f32(0.5f), x), add(all_f32(1.0f), tail));
+  }
+  LOCI_LANES F32x16 with(F32x16 gate, F32x16 up) { return mul(of(gate), up); }
+};
+// 0.5 (1 + tanh(u)) = 1 / (1 + e^(-2 u)) with u = sqrt(2 / pi) * (x + 0.044715 x^3).
+struct GeluTanh {
+  LOCI_LANES F32x16 of(F32x16 x) {
+    const F32x16 inner = mul(x, fma(mul(x, x), all_f32(0.044715f), all_f32(1.0f)));
+    const F32x16 power = exp2_of(mul(inner, all_f32(-2.30220819814432f)));  // -2 sqrt(2 / pi) log2(e)
+    return div(x, add(all_f32(1.0f), power));
+  }
+  LOCI_LANES F32x16 with(F32x16 gate, F32x16 up) { return mul(of(gate), up); }
+};
+struct Relu {
+  LOCI_LANES F32x16 of(F32x16 x) { return max(x, zero_f32()); }
+  LOCI_LANES F32x16 with(F32x16 gate, F32x16 up) { return mul(of(gate), up); }
+};
+// Alone it has no meaning: the backend refuses such a model.
+struct ClampedSwiglu {
+  LOCI_LANES F32x16 of(F32x16 x) {
+    x = min(x, all_f32(7.0f));
+    const F32x16 power = exp2_of(mul(x, all_f32(-2.45546695959302f)));  // -1.702 log2(e)
+    return div(x, add(all_f32(1.0f), power));
+  }
+  LOCI_LANES F32x16 with(F32x16 gate, F32x16 up) {
+    const F32x16 limited = min(max(up, all_f32(-7.0f)), all_f32(7.0f));
+    return mul(of(gate), add(limited, all_f32(1.0f)));
+  }
+};
+
+template <class Type>
+static void gated(const float* gate, const float* up, u32 count, float* out) {
+  for (u32 i = 0; i < count; i += 16) {
+    store_f32(out + i, Type::with(load_f32(gate + i), load_f32(up + i)));
+  }
+}
+template <class Type>
+static void ungated(const float* x, u32 count, float* out) {
+  for (u32 i = 0; i < count; i += 16) store_f32(out + i, Type::of(load_f32(x + i)));
+}
+
+static void softcap(const float* x, u32 count, float cap, float* out) {
+  const F32x16 all = all_f32(cap);
+  for (u32 i = 0; i < count; i += 16) store_f32(out + i, mul(all, tanh_of(div(load_f32(x + i), all))));
+}
+
+static void add_values(float* x, const float* y, u32 count) {
+  for (u32 i = 0; i < count; i += 16) store_f32(x + i, add(load_f32(x + i), load_f32(y + i)));
 }
 
 // The sum of squares in four chains (vector i goes to chain i mod 4), (0 + 1) + (2 + 3), then the tree.
@@ -49,6 +129,28 @@ static void rms_norm(const float* x, const float* weight, u32 count, u32 padded,
   }
 }
 
+// Four chains over vectors as in rms_norm: of the values, then of the squares of what is centred.
+static void layer_norm(const float* x, const float* weight, const float* bias, u32 count, u32 padded,
+                       float epsilon, float* out) {
+  F32x16 chain[4] = {zero_f32(), zero_f32(), zero_f32(), zero_f32()};
+  for (u32 i = 0; i < padded; i += 16) chain[i / 16 % 4] = add(chain[i / 16 % 4], load_f32(x + i));
+  const float total = sum_f32(add(add(chain[0], chain[1]), add(chain[2], chain[3])));
+  const F32x16 mean = all_f32(total / static_cast<float>(count));
+  LOCI_UNROLL for (int c = 0; c < 4; ++c) chain[c] = zero_f32();
+  for (u32 i = 0; i < padded; i += 16) {
+    F32x16 v = sub(load_f32(x + i), mean);
+    if (count - i < 16) v = first_lanes(v, static_cast<int>(count - i), zero_f32());
+    store_f32(out + i, v);
+    chain[i / 16 % 4] = fma(v, v, chain[i / 16 % 4]);
+  }
+  const float square_sum = sum_f32(add(add(chain[0], chain[1]), add(chain[2], chain[3])));
+  const F32x16 scale = all_f32(1.0f / __builtin_sqrtf(square_sum / static_cast<float>(count) + epsilon));
+  for (u32 i = 0; i < padded; i += 16) {
+    const F32x16 y = mul(mul(load_f32(out + i), scale), load_f32(weight + i));
+    store_f32(out + i, bias == nullptr ? y : add(y, load_f32(bias + i)));
+  }
+}
+
 // 32 values to bytes with one scale: d = max|x| / 127, q = x * (127 / max|x|) rounded to nearest even.
 // Blocks below 2^-100 become zero.
 static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
@@ -65,16 +167,18 @@ static void quantize(const float* x, u32 blocks, u8* tile, u32 rows, u32 row) {
     u8 bytes[32];
     store_low_bytes(bytes, qa);
     store_low_bytes(bytes + 16, qb);
-    for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
-    i32 half_sum = 0, other_half = 0;
-    sums_i32(qa, qb, half_sum, other_half);
-    const i32 sum = half_sum + other_half;
+    if (rows < kWideTileRows) {
+      for (u32 c = 0; c < 8; ++c) __builtin_memcpy(tile + (c * rows + row) * 4, bytes + 4 * c, 4);
+    } else {
+      __builtin_memcpy(tile + 32 * row, bytes, 32);
+    }
+    i32 first = 0, second = 0;
+    sums_i32(qa, qb, first, second);
     float* scales = reinterpret_cast<float*>(tile + 32 * rows);
     scales[row] = scale;
-    scales[rows + row] = scale * static_cast<float>(sum);
+    scales[rows + row] = scale * static_cast<float>(first + second);
     i32* sums = reinterpret_cast<i32*>(scales + 2 * rows);
-    sums[row] = sum;
-    sums[rows + row] = half_sum;
+    sums[row] = (first & 0xffff) | static_cast<i32>(static_cast<u32>(second) << 16);
   }
 }
 
@@ -115,11 +219,11 @@ static void place_rows(const float* product, const float* bias, u32 rows, float*
     store_f32(out + static_cast<size_t>(r) * stride, bias == nullptr ? y : add(y, load_f32(bias)));
   }
 }
-static void add_rows(const float* product, const float* bias, u32 rows, float* out, u32 stride) {
+static void add_weighted_rows(const float* product, u32 rows, const float* weights, const u32* targets,
+                              float* out, u32 stride) {
   for (u32 r = 0; r < rows; ++r) {
-    const F32x16 y = load_f32(product + 16 * r);
-    float* x = out + static_cast<size_t>(r) * stride;
-    store_f32(x, add(load_f32(x), bias == nullptr ? y : add(y, load_f32(bias))));
+    float* x = out + static_cast<size_t>(targets[r]) * stride;
+    store_f32(x, fma(all_f32(weights[r]), load_f32(product + 16 * r), load_f32(x)));
   }
 }
 
@@ -152,6 +256,12 @@ static void store_value(const float* x, u32 head_dim, u16* value) {
 
 static void exp2_values(const float* x, u32 count, float* out) {
   for (u32 i = 0; i < count; i += 16) store_f32(out + i, exp2_of(load_f32(x + i)));
+}
+static void tanh_values(const float* x, u32 count, float* out) {
+  for (u32 i = 0; i < count; i += 16) store_f32(out + i, tanh_of(load_f32(x + i)));
+}
+static void erf_values(const float* x, u32 count, float* out) {
+  for (u32 i = 0; i < count; i += 16) store_f32(out + i, erf_of(load_f32(x + i)));
 }
 static void f16_to_f32_values(const u16* x, u32 count, float* out) {
   for (u32 i = 0; i < count; i += 16) store_f32(out + i, load_f16(x + i));

@@ -110,7 +110,9 @@ TEST(ElementwiseTest, QuantisedBlocksAreWithinHalfAStep) {
           [&](const KernelTable& k, std::uint8_t* out) { k.quantize(x.data(), 3, out, rows, rows - 1); });
       for (std::uint32_t i = 0; i < 96; ++i) {
         const std::uint8_t* block = tile.data() + i / 32 * rows * kTileBlockBytes;
-        const auto q = static_cast<std::int8_t>(block[(i % 32 / 4 * rows + rows - 1) * 4 + i % 4]);
+        const std::uint32_t at =
+            rows < kWideTileRows ? (i % 32 / 4 * rows + rows - 1) * 4 + i % 4 : 32 * (rows - 1) + i % 32;
+        const auto q = static_cast<std::int8_t>(block[at]);
         float scale = 0;
         std::memcpy(&scale, block + 32 * rows + 4 * (rows - 1), 4);
         ASSERT_NEAR(x[i], static_cast<double>(scale) * q, 0.50001 * scale + 0x1p-100) << deviation;
@@ -119,15 +121,83 @@ TEST(ElementwiseTest, QuantisedBlocksAreWithinHalfAStep) {
   }
 }
 
-TEST(ElementwiseTest, Swiglu) {
+TEST(ElementwiseTest, TanhAndErfAreWithinTheirBounds) {
+  std::vector<float> x;
+  for (int i = -12 * 256; i < 12 * 256; ++i) x.push_back((static_cast<float>(i) + 0.37f) / 256);
+  for (int i = -120; i < 0; ++i) x.push_back(std::ldexp(1.3f, i));
+  for (const float edge : {0.0f, -0.0f, 1e30f, -1e30f, std::numeric_limits<float>::infinity(),
+                           -std::numeric_limits<float>::infinity()})
+    x.push_back(edge);
+  x.resize(x.size() / 16 * 16 + 16, 0.0f);
+  const auto count = static_cast<std::uint32_t>(x.size());
+  const std::vector<float> tanh =
+      on_all_sets<float>(x.size(), [&](const KernelTable& k, float* out) { k.tanh(x.data(), count, out); });
+  const std::vector<float> erf =
+      on_all_sets<float>(x.size(), [&](const KernelTable& k, float* out) { k.erf(x.data(), count, out); });
+  const std::vector<float> capped = on_all_sets<float>(
+      x.size(), [&](const KernelTable& k, float* out) { k.softcap(x.data(), count, 3, out); });
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double value = x[i];
+    ASSERT_LE(std::abs(tanh[i] - std::tanh(value)), 4e-7 * std::abs(std::tanh(value))) << x[i];
+    ASSERT_LE(std::abs(erf[i] - std::erf(value)), 4e-7 * std::abs(std::erf(value))) << x[i];
+    ASSERT_LE(std::abs(capped[i] - 3 * std::tanh(value / 3)), 5e-7 * std::abs(3 * std::tanh(value / 3)))
+        << x[i];
+  }
+}
+
+// Of the value itself where it is large, and absolutely where the tail of Phi cancels.
+double exact_activation(std::size_t activation, double x) {
+  switch (activation) {
+    case 0: return x / (1 + std::exp(-x));
+    case 1: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case 2: return x / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    case 3: return std::max(x, 0.0);
+    default: return std::min(x, 7.0) / (1 + std::exp(-1.702 * std::min(x, 7.0)));
+  }
+}
+
+TEST(ElementwiseTest, Activations) {
   Random random(3);
-  std::vector<float> gate = normal_values(random, 512, 6), up = normal_values(random, 512, 2);
-  gate[0] = -500, gate[1] = 500, gate[2] = 0;
-  const std::vector<float> y = on_all_sets<float>(
-      512, [&](const KernelTable& k, float* out) { k.swiglu(gate.data(), up.data(), 512, out); });
-  for (std::size_t i = 0; i < 512; ++i) {
-    const double expected = gate[i] / (1 + std::exp(-static_cast<double>(gate[i]))) * up[i];
-    ASSERT_NEAR(y[i], expected, 4e-6 * std::abs(expected) + 1e-30);
+  std::vector<float> gate = normal_values(random, 2048, 4), up = normal_values(random, 2048, 4);
+  gate[0] = -500, gate[1] = 500, gate[2] = 0, up[3] = 50, up[4] = -50;
+  const auto count = static_cast<std::uint32_t>(gate.size());
+  for (std::size_t a = 0; a < kActivations; ++a) {
+    const std::vector<float> alone = on_all_sets<float>(
+        count, [&](const KernelTable& k, float* out) { k.ungated[a](gate.data(), count, out); });
+    const std::vector<float> gated = on_all_sets<float>(
+        count, [&](const KernelTable& k, float* out) { k.gated[a](gate.data(), up.data(), count, out); });
+    for (std::size_t i = 0; i < count; ++i) {
+      const double expected = exact_activation(a, gate[i]);
+      const double bound = 1e-5 * std::abs(expected) + (a == 1 ? 5e-7 * std::abs(gate[i]) : 1e-30);
+      const double factor = a == 4 ? std::clamp(static_cast<double>(up[i]), -7.0, 7.0) + 1 : up[i];
+      ASSERT_NEAR(alone[i], expected, bound) << a << " of " << gate[i];
+      ASSERT_NEAR(gated[i], expected * factor, bound * std::abs(factor) + 1e-30) << a << " of " << gate[i];
+    }
+  }
+}
+
+TEST(ElementwiseTest, LayerNorm) {
+  Random random(7);
+  for (const std::uint32_t count : {8u, 16u, 40u, 64u, 100u, 576u, 2048u}) {
+    const std::uint32_t padded = (count + 15) / 16 * 16;
+    std::vector<float> x = normal_values(random, count, 3), weight = normal_values(random, count),
+                       bias = normal_values(random, count);
+    for (float& value : x) value += 2;
+    for (std::vector<float>* values : {&x, &weight, &bias}) values->resize(padded);
+    double mean = 0, squares = 0;
+    for (std::uint32_t i = 0; i < count; ++i) mean += static_cast<double>(x[i]) / count;
+    for (std::uint32_t i = 0; i < count; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const double scale = 1 / std::sqrt(squares / count + 1e-5);
+    for (const bool biased : {true, false}) {
+      const std::vector<float> y = on_all_sets<float>(padded, [&](const KernelTable& k, float* out) {
+        k.layer_norm(x.data(), weight.data(), biased ? bias.data() : nullptr, count, padded, 1e-5f, out);
+      });
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const double expected = (x[i] - mean) * scale * weight[i] + (biased ? bias[i] : 0);
+        ASSERT_NEAR(y[i], expected, 2e-6 * (1 + std::abs(expected)));
+      }
+      for (std::uint32_t i = count; i < padded; ++i) ASSERT_EQ(y[i], 0);
+    }
   }
 }
 

@@ -10,34 +10,58 @@
 
 namespace loci::cpu {
 
-inline constexpr uint32_t kLanes = 16;        // outputs of a group of packed rows
-inline constexpr uint32_t kMaxTileRows = 12;  // activation rows that one product kernel takes
+inline constexpr uint32_t kLanes = 16;         // outputs of a group of packed rows
+inline constexpr uint32_t kMaxTileRows = 32;   // activation rows that one product kernel takes
+inline constexpr uint32_t kWideTileRows = 16;  // from here on a tile is laid out row by row
 inline constexpr uint32_t kMaxHeadDim = 256;
 inline constexpr uint32_t kPartialTokens = 256;  // of the context, by absolute position
 inline constexpr uint32_t kTokensPerBlock = 32;
+inline constexpr uint32_t kActivations = 5;  // values of Activation
 inline constexpr uint32_t kQuantBlock = 32;  // activations that share a scale
-// One block of one activation row in a tile: 32 bytes, scale, scale * sum, sum, sum of the first half.
-inline constexpr uint32_t kTileBlockBytes = 48;
+// One block of one activation row in a tile: 32 bytes, scale, scale * sum, the sums of both halves.
+inline constexpr uint32_t kTileBlockBytes = 44;
 // Rows of queries and scores lie this far apart (floats): not a power of two, so that rows fall into
 // different sets of the cache.
 inline constexpr uint32_t kAttentionStride = kPartialTokens + 16;
 
-// Packed weights: 16 output rows interleaved, "lane r" belongs to row r of the group. Quantised types
-// hold for each 32 columns, in this order (chunk c: columns 4c .. 4c + 3, four bytes a lane):
-//   Q4_1  4 x 64 B: chunk c in the low nibbles, chunk c + 4 in the high ones; 16 f16 scales; 16 f16 minima
-//   Q4_0  the same without minima; a nibble means value + 8
-//   Q8_0  8 x 64 B: chunk c, a byte means value + 128; 16 f16 scales
-//   Q6_K  4 x 64 B as Q4_1: the low four bits; 2 x 64 B: in vector h, bits 2f of each byte are the upper
-//         two of chunk 4h + f; 2 x 16 i8 scales of 16 columns each; 16 f16 scales. Means value + 32.
+// Packed weights: 16 output rows interleaved, "lane r" belongs to row r of the group. A quantised type
+// holds its integers, made unsigned, in planes for each 32 columns (chunk c: columns 4c .. 4c + 3, a byte
+// each, four bytes a lane; "bit c" of a byte belongs to chunk c of the same lane and place):
+//   nibbles  4 x 64 B: chunk c in the low nibbles, chunk c + 4 in the high ones
+//   bytes    8 x 64 B: chunk c
+//   pairs    2 x 64 B: in vector h, bits 2f and 2f + 1 of each byte belong to chunk 4h + f
+//   bit      1 x 64 B: bit c
+// A step is 32 columns of
+//   Q4_0 Q4_1 IQ4_NL MXFP4  nibbles            then 16 f16 scales (MXFP4: bf16); Q4_1, Q5_1: 16 f16 minima
+//   Q5_0 Q5_1               nibbles, fifth bit
+//   Q8_0                    bytes
+// or 256 columns of
+//   Q2_K pairs    Q3_K pairs, third bit    Q4_K IQ4_XS nibbles    Q5_K nibbles, fifth bit
+//   Q6_K nibbles, upper pairs
+// for each 32 columns; then for each 32 columns 16 i8 scales (Q3_K, Q6_K: of the first 16 columns, then 16 of
+// the others; Q2_K likewise, with scales in low nibbles and minima in high ones), and for Q4_K and Q5_K 16 i8
+// minima; then 16 f16 scales of the scales and, where there are minima, 16 f16 scales of these.
 // Float types hold for each column 16 values; an odd number of columns is padded by a zero column.
-enum class PackedType : uint8_t { kQ4_1, kQ4_0, kQ8_0, kQ6_K, kF32, kF16, kBF16 };
-inline constexpr uint32_t kPackedTypes = 7;
-// Bytes of one step of a group: 32 columns of a quantised type, 2 of a float type.
-inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {320, 288, 544, 448, 128, 64, 64};
+// clang-format off
+enum class PackedType : uint8_t {
+  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kIQ4_NL, kMXFP4,
+  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_XS,
+  kF32, kF16, kBF16,
+};
+inline constexpr uint32_t kPackedTypes = 16;
+// Columns and bytes of one step of a group.
+inline constexpr uint32_t kPackedStepColumns[kPackedTypes] = {
+    32, 32, 32, 32, 32, 32, 32, 256, 256, 256, 256, 256, 256, 2, 2, 2};
+inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {
+    288, 320, 352, 384, 544, 288, 288,
+    8 * (128 + 32) + 64, 8 * (192 + 32) + 32, 8 * (256 + 32) + 64, 8 * (320 + 32) + 64, 8 * (384 + 32) + 32,
+    8 * (256 + 16) + 32, 128, 64, 64};
+// clang-format on
 
 // out[r * 16 + lane] = row `lane` of the group times activation row r, for the tile's rows.
 // A tile of R rows is, for quantised weights, for each 32 columns
-//   { i8 q[8 chunks][R][4]; f32 scale[R]; f32 scale_sum[R]; i32 sum[R]; i32 half_sum[R]; }
+//   { i8 q[8 chunks][R][4]; f32 scale[R]; f32 scale_sum[R]; { i16 first half, i16 second half } sums[R]; }
+// where a wide tile, of kWideTileRows rows and more, has i8 q[R][32] instead,
 // and for float weights f32[columns, even][R].
 using ProductKernel = void (*)(const uint8_t* group, const uint8_t* tile, uint32_t steps, float* out);
 
@@ -48,12 +72,15 @@ struct AttentionPartial {
   const uint16_t* const* values = nullptr;  // f16 [32][head_dim], likewise
   uint32_t head_dim = 0;
   uint32_t rows = 0;
-  const float* queries = nullptr;     // [rows][kAttentionStride], times scale * log2(e)
-  const uint32_t* visible = nullptr;  // [rows] tokens of the partial that a query sees; ascending
-  float* scores = nullptr;            // scratch [rows][kAttentionStride]
-  float* maximum = nullptr;           // [rows]
-  float* sum = nullptr;               // [rows]; 0: nothing was visible
-  float* out = nullptr;               // [rows][kAttentionStride]
+  const float* queries = nullptr;  // [rows][kAttentionStride], scaled
+  // [rows] A query sees the partial's tokens [hidden, visible), none where they are equal; both ascend.
+  const uint32_t* hidden = nullptr;
+  const uint32_t* visible = nullptr;
+  float softcap = 0;         // scores become softcap * tanh(score); 0: they stay
+  float* scores = nullptr;   // scratch [rows][kAttentionStride]
+  float* maximum = nullptr;  // [rows]
+  float* sum = nullptr;      // [rows]; 0: nothing was visible, and `out` is zero
+  float* out = nullptr;      // [rows][kAttentionStride]
 };
 
 // Of a token's position. Element i of the head turns with its partner p(i): i +- 1 or i +- pairs.
@@ -65,21 +92,35 @@ struct RopeParams {
 };
 
 struct KernelTable {
-  uint32_t tile_rows;                                 // most rows of a tile, <= kMaxTileRows
+  uint32_t tile_rows;                                 // most rows of a tile, < kWideTileRows
+  uint32_t wide_tile_rows;                            // of a wide tile; 0: there are none. For as many rows
+                                                      // and more all tiles are wide: TileLayout keeps them
+                                                      // above half of this
   uint32_t attention_rows;                            // most queries of an AttentionPartial, <= kMaxTileRows
   ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
 
   // Lengths `padded` are multiples of 16; lanes from `count` on are zero in x and weight.
   void (*rms_norm)(const float* x, const float* weight, uint32_t count, uint32_t padded, float epsilon,
                    float* out);
+  // `bias` may be nullptr.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, uint32_t count, uint32_t padded,
+                     float epsilon, float* out);
   // Quantises `blocks` * 32 values into row `row` of a tile of `rows` rows.
   void (*quantize)(const float* x, uint32_t blocks, uint8_t* tile, uint32_t rows, uint32_t row);
-  // out = silu(gate) * up; count is a multiple of 16.
-  void (*swiglu)(const float* gate, const float* up, uint32_t count, float* out);
-  // A product's [rows][16], and the bias of its 16 outputs if there is one, written or added to rows
-  // that lie `stride` floats apart.
+  // By Activation (model_spec.h): out = activation(gate) * up, and out = activation(x); count is a
+  // multiple of 16.
+  void (*gated[kActivations])(const float* gate, const float* up, uint32_t count, float* out);
+  void (*ungated[kActivations])(const float* x, uint32_t count, float* out);
+  // out = cap * tanh(x / cap); count is a multiple of 16.
+  void (*softcap)(const float* x, uint32_t count, float cap, float* out);
+  // x += y; count is a multiple of 16.
+  void (*add)(float* x, const float* y, uint32_t count);
+  // A product's [rows][16], and the bias of its 16 outputs if there is one, written to rows that lie
+  // `stride` floats apart.
   void (*place_rows)(const float* product, const float* bias, uint32_t rows, float* out, uint32_t stride);
-  void (*add_rows)(const float* product, const float* bias, uint32_t rows, float* out, uint32_t stride);
+  // out[targets[r]] = fma(weights[r], product[r], out[targets[r]])
+  void (*add_weighted_rows)(const float* product, uint32_t rows, const float* weights,
+                            const uint32_t* targets, float* out, uint32_t stride);
   // Rotates one head in place: y[i] = fma(x[i], cosine[i], x[p(i)] * sine[i]).
   void (*rope)(float* head, const RopeParams& rope);
   void (*scale)(const float* x, uint32_t count, float factor, float* out);
@@ -91,11 +132,15 @@ struct KernelTable {
   void (*attention_partial)(const AttentionPartial& partial);
   // Merges row `row` of `from` into the same row of `into`, which holds the partials before it.
   void (*attention_merge)(const AttentionPartial& from, const AttentionPartial& into, uint32_t row);
+  // Merges one more score whose value is zero.
+  void (*attention_sink)(const AttentionPartial& state, uint32_t row, float score);
   // out[head_dim] = values / sum of weights.
   void (*attention_finish)(const AttentionPartial& state, uint32_t row, float* out);
 
   // For tests: lane-wise functions over `count` values, a multiple of 16.
   void (*exp2)(const float* x, uint32_t count, float* out);
+  void (*tanh)(const float* x, uint32_t count, float* out);
+  void (*erf)(const float* x, uint32_t count, float* out);
   void (*f16_to_f32)(const uint16_t* x, uint32_t count, float* out);
   void (*f32_to_f16)(const float* x, uint32_t count, uint16_t* out);
 };
@@ -103,5 +148,6 @@ struct KernelTable {
 const KernelTable& plain_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& amx_kernels();
 
 }  // namespace loci::cpu

@@ -34,31 +34,61 @@ static void fill_float(ProductKernel* row) {
     fill_float<Type, kRows - 1>(row);
   }
 }
+template <class Type, PackedType kType>
+static void add_quantized(KernelTable& table) {
+  constexpr int kIndex = static_cast<int>(kType);
+  static_assert(Type::kBytes == kPackedStepBytes[kIndex]);
+  static_assert(Type::kBlocks * kQuantBlock == kPackedStepColumns[kIndex]);
+  fill_quantized<Type, kTileRows>(table.product[kIndex]);
+}
+
+// In the order of Activation (model_spec.h).
+template <class... Types>
+static void fill_activations(KernelTable& table) {
+  static_assert(sizeof...(Types) == kActivations);
+  u32 index = 0;
+  ((table.gated[index] = gated<Types>, table.ungated[index++] = ungated<Types>), ...);
+}
 
 static KernelTable make_table() {
   KernelTable table = {};
   table.tile_rows = kTileRows;
   table.attention_rows = kAttentionRows;
-  fill_quantized<Q4_1, kTileRows>(table.product[static_cast<int>(PackedType::kQ4_1)]);
-  fill_quantized<Q4_0, kTileRows>(table.product[static_cast<int>(PackedType::kQ4_0)]);
-  fill_quantized<Q8_0, kTileRows>(table.product[static_cast<int>(PackedType::kQ8_0)]);
-  fill_quantized<Q6_K, kTileRows>(table.product[static_cast<int>(PackedType::kQ6_K)]);
+  add_quantized<Q4_0, PackedType::kQ4_0>(table);
+  add_quantized<Q4_1, PackedType::kQ4_1>(table);
+  add_quantized<Q5_0, PackedType::kQ5_0>(table);
+  add_quantized<Q5_1, PackedType::kQ5_1>(table);
+  add_quantized<Q8_0, PackedType::kQ8_0>(table);
+  add_quantized<IQ4_NL, PackedType::kIQ4_NL>(table);
+  add_quantized<MXFP4, PackedType::kMXFP4>(table);
+  add_quantized<Q2_K, PackedType::kQ2_K>(table);
+  add_quantized<Q3_K, PackedType::kQ3_K>(table);
+  add_quantized<Q4_K, PackedType::kQ4_K>(table);
+  add_quantized<Q5_K, PackedType::kQ5_K>(table);
+  add_quantized<Q6_K, PackedType::kQ6_K>(table);
+  add_quantized<IQ4_XS, PackedType::kIQ4_XS>(table);
   fill_float<F32, kTileRows>(table.product[static_cast<int>(PackedType::kF32)]);
   fill_float<F16, kTileRows>(table.product[static_cast<int>(PackedType::kF16)]);
   fill_float<BF16, kTileRows>(table.product[static_cast<int>(PackedType::kBF16)]);
   table.rms_norm = rms_norm;
+  table.layer_norm = layer_norm;
   table.quantize = quantize;
-  table.swiglu = swiglu;
+  fill_activations<Silu, Gelu, GeluTanh, Relu, ClampedSwiglu>(table);
+  table.softcap = softcap;
+  table.add = add_values;
   table.rope = rope;
   table.place_rows = place_rows;
-  table.add_rows = add_rows;
+  table.add_weighted_rows = add_weighted_rows;
   table.scale = scale;
   table.store_key = store_key;
   table.store_value = store_value;
   table.attention_partial = attention_partial<>;
   table.attention_merge = attention_merge;
+  table.attention_sink = attention_sink;
   table.attention_finish = attention_finish;
   table.exp2 = exp2_values;
+  table.tanh = tanh_values;
+  table.erf = erf_values;
   table.f16_to_f32 = f16_to_f32_values;
   table.f32_to_f16 = f32_to_f16_values;
   return table;

@@ -15,7 +15,7 @@ struct PackedMatrix {
   std::uint32_t rows = 0;     // outputs
   std::uint32_t columns = 0;  // inputs
   std::uint32_t groups = 0;   // of 16 rows; the last one is filled up with zeros
-  std::uint32_t steps = 0;    // of 32 columns, or 2 for float types
+  std::uint32_t steps = 0;    // of kPackedStepColumns columns
   std::uint64_t group_bytes = 0;
   std::uint8_t* data = nullptr;  // [groups][steps]; belongs to CpuWeights
   const float* bias = nullptr;   // [groups * 16], or nullptr
@@ -26,7 +26,7 @@ struct PackedMatrix {
 };
 
 // The shape that `tensor` has when packed, without data. Errors: kInvalidArgument naming the tensor for
-// a type that no kernel multiplies or columns that are not whole blocks.
+// columns that are not whole blocks.
 Result<PackedMatrix> describe_packed(const TensorView& tensor);
 
 // Fills one group. Groups may be packed by different threads at once.

@@ -7,50 +7,78 @@
 
 namespace loci::cpu {
 
-std::uint32_t AttentionTask::partials() const { return (position + rows - 1) / kPartialTokens + 1; }
+std::uint32_t AttentionTask::partials_begin(std::uint32_t window) const {
+  return first_visible(window, position) / kPartialTokens;
+}
+std::uint32_t AttentionTask::partials_end() const { return (position + rows - 1) / kPartialTokens + 1; }
 
 namespace {
 
-void check_span(const Span& span, std::uint32_t layers, std::uint32_t slots) {
+void check_table(const Span& span, const BlockTable& table, std::uint32_t window, std::uint32_t slots) {
+  LOCI_CHECK(table.blocks.size() * kBlockTokens >= span.position + span.tokens.size(),
+             "a block table is too short");
+  for (std::size_t i = first_visible(window, span.position) / kBlockTokens; i < table.blocks.size(); ++i) {
+    LOCI_CHECK(table.blocks[i].value < slots, "a slot outside the pool");
+  }
+}
+
+void check_span(const Span& span, std::uint32_t layers, const BlockStorage& blocks) {
   LOCI_CHECK(!span.tokens.empty(), "a span has a token");
   LOCI_CHECK(span.layers.begin == 0 && span.layers.end > 0 && span.layers.end <= layers,
              "a span starts at layer 0");
   LOCI_CHECK(span.logits == LogitsWanted::kNone || span.layers.end == layers, "logits need all layers");
-  LOCI_CHECK(span.blocks.size() * kBlockTokens >= span.position + span.tokens.size(),
-             "a block table is too short");
-  for (const SlotId slot : span.blocks) LOCI_CHECK(slot.value < slots, "a slot outside the pool");
+  LOCI_CHECK(span.tables.size() == blocks.groups().size(), "one block table a group");
+  for (std::uint32_t g = 0; g < span.tables.size(); ++g) {
+    check_table(span, span.tables[g], blocks.groups()[g].window, blocks.count(g));
+  }
   LOCI_CHECK(span.capture.empty() || span.capture.size() == span.layers.end, "one capture buffer a layer");
 }
 
 }  // namespace
 
-void PassPlan::make(const Pass& pass, std::uint32_t layers, std::uint32_t slots, const AttentionShape& shape,
-                    std::uint32_t threads) {
+void PassPlan::make(const Pass& pass, std::uint32_t layers, const BlockStorage& blocks,
+                    const AttentionShape& shape, std::uint32_t threads) {
   segments_.clear();
   row_segment_.clear();
   tasks_.clear();
-  units_.clear();
   positions_end_ = 0;
   for (const BlockCopy& copy : pass.copies) {
+    LOCI_CHECK(copy.group < blocks.groups().size(), "no such group");
+    const std::uint32_t slots = blocks.count(copy.group);
     LOCI_CHECK(copy.from.value < slots && copy.to.value < slots, "a slot outside the pool");
     LOCI_CHECK(copy.tokens <= kBlockTokens, "a block has 32 tokens");
   }
   for (const Span& span : pass.spans) {
-    check_span(span, layers, slots);
+    check_span(span, layers, blocks);
     positions_end_ = std::max(positions_end_, span.position + static_cast<std::uint32_t>(span.tokens.size()));
   }
   add_segments(pass, layers);
   add_tasks(pass, shape);
+  shares_.resize(shape.windows.size());
+  for (std::size_t i = 0; i < shape.windows.size(); ++i) share_out(shape.windows[i], threads, shares_[i]);
+}
+
+void PassPlan::share_out(std::uint32_t window, std::uint32_t threads, AttentionShares& shares) const {
+  shares.units.clear();
+  shares.first_unit.clear();
   const bool few = tasks_.size() < 4u * threads;
-  const bool deep =
-      std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) { return task.partials() > 1; });
-  split_ = threads > 1 && few && deep;
-  if (!split_) return;
+  shares.split = threads > 1 && few && std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& task) {
+                   return task.partials_end() - task.partials_begin(window) > 1;
+                 });
+  if (!shares.split) return;
   for (std::uint32_t task = 0; task < tasks_.size(); ++task) {
-    tasks_[task].first_unit = static_cast<std::uint32_t>(units_.size());
-    for (std::uint32_t partial = 0; partial < tasks_[task].partials(); ++partial)
-      units_.push_back({task, partial});
+    shares.first_unit.push_back(static_cast<std::uint32_t>(shares.units.size()));
+    const std::uint32_t end = tasks_[task].partials_end();
+    for (std::uint32_t partial = tasks_[task].partials_begin(window); partial < end; ++partial)
+      shares.units.push_back({task, partial});
   }
+  shares.first_unit.push_back(static_cast<std::uint32_t>(shares.units.size()));
+}
+
+std::uint32_t PassPlan::most_units() const {
+  std::size_t most = 0;
+  for (const AttentionShares& shares : shares_) most = std::max(most, shares.units.size());
+  return static_cast<std::uint32_t>(most);
 }
 
 void PassPlan::add_segments(const Pass& pass, std::uint32_t layers) {
@@ -88,7 +116,7 @@ void PassPlan::add_tasks(const Pass& pass, const AttentionShape& shape) {
         for (std::uint32_t head = 0; head < group; head += tile_heads) {
           tasks_.push_back({i, segment.row + first, std::min(tile_rows, segment.count - first),
                             pass.spans[segment.span].position + segment.token + first, kv_head,
-                            kv_head * group + head, std::min(tile_heads, group - head), 0});
+                            kv_head * group + head, std::min(tile_heads, group - head)});
         }
       }
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "loci/compute/backend.h"
+#include "loci/compute/cpu/block_storage.h"
 
 namespace loci::cpu {
 
@@ -32,20 +33,36 @@ struct AttentionTask {
   std::uint32_t kv_head = 0;
   std::uint32_t head = 0;  // first of `heads` query heads
   std::uint32_t heads = 0;
-  std::uint32_t first_unit = 0;  // of its partials, where they are computed apart
-  std::uint32_t partials() const;
+  // Its queries see partials [partials_begin, partials_end) of 256 tokens through a window (0: of any
+  // length).
+  std::uint32_t partials_begin(std::uint32_t window) const;
+  std::uint32_t partials_end() const;
 };
 
 struct AttentionShape {
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
-  std::uint32_t tile = 0;  // most (row, head) pairs of a task
+  std::uint32_t tile = 0;              // most (row, head) pairs of a task
+  std::vector<std::uint32_t> windows;  // of the layers, each once
+};
+
+// How the threads share out the attention of the layers of one window. Few long contexts: partials are
+// computed apart by all threads, then merged.
+struct AttentionShares {
+  bool split = false;
+  // (task, partial) of each unit, in the order of tasks.
+  struct Unit {
+    std::uint32_t task = 0;
+    std::uint32_t partial = 0;
+  };
+  std::vector<Unit> units;
+  std::vector<std::uint32_t> first_unit;  // [task], and the end
 };
 
 class PassPlan {
  public:
   // Aborts where `pass` breaks the rules of backend.h.
-  void make(const Pass& pass, std::uint32_t layers, std::uint32_t slots, const AttentionShape& shape,
+  void make(const Pass& pass, std::uint32_t layers, const BlockStorage& blocks, const AttentionShape& shape,
             std::uint32_t threads);
 
   const std::vector<Segment>& segments() const { return segments_; }
@@ -59,26 +76,21 @@ class PassPlan {
   // Tasks whose rows are below `rows`, a prefix.
   std::uint32_t tasks_below(std::uint32_t rows) const;
   const std::vector<AttentionTask>& tasks() const { return tasks_; }
-  // Few long contexts: partials are computed apart by all threads, then merged.
-  bool split() const { return split_; }
-  // (task, partial) of each unit, in the order of tasks.
-  struct Unit {
-    std::uint32_t task = 0;
-    std::uint32_t partial = 0;
-  };
-  const std::vector<Unit>& units() const { return units_; }
+  // By the index of the window in AttentionShape.
+  const AttentionShares& shares(std::uint32_t window_index) const { return shares_[window_index]; }
+  std::uint32_t most_units() const;
 
  private:
   void add_segments(const Pass& pass, std::uint32_t layers);
   void add_tasks(const Pass& pass, const AttentionShape& shape);
+  void share_out(std::uint32_t window, std::uint32_t threads, AttentionShares& shares) const;
 
   std::vector<Segment> segments_;
   std::vector<std::uint32_t> row_segment_;
   std::vector<AttentionTask> tasks_;
-  std::vector<Unit> units_;
+  std::vector<AttentionShares> shares_;
   std::uint32_t wanted_rows_ = 0;
   std::uint32_t positions_end_ = 0;
-  bool split_ = false;
 };
 
 }  // namespace loci::cpu

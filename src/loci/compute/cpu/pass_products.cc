@@ -2,6 +2,7 @@
 // first-level cache.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "loci/compute/cpu/pass_runner.h"
 
@@ -20,7 +21,7 @@ std::uint32_t units_of(std::uint32_t heads, std::uint32_t head_dim) {
 }  // namespace
 
 void PassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
-                          const Activations& input, std::uint32_t tile, PlaceRows place, float* outputs,
+                          const Activations& input, std::uint32_t tile, float* outputs,
                           std::uint32_t stride) const {
   const std::uint32_t rows = input.layout().size(tile);
   const ProductKernel kernel = kernels_.product[static_cast<std::size_t>(matrix.type)][rows - 1];
@@ -28,8 +29,8 @@ void PassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::
   alignas(64) float product[kMaxTileRows * kLanes];
   for (std::uint32_t group = first; group < first + count; ++group) {
     kernel(matrix.group(group), activations, matrix.steps, product);
-    place(product, matrix.bias == nullptr ? nullptr : matrix.bias + group * kLanes, rows,
-          outputs + (group - first) * kLanes, stride);
+    kernels_.place_rows(product, matrix.bias == nullptr ? nullptr : matrix.bias + group * kLanes, rows,
+                        outputs + (group - first) * kLanes, stride);
   }
 }
 
@@ -38,16 +39,26 @@ void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint3
   const std::uint32_t head_dim = spec_.head_dim;
   const std::uint32_t position = plan_.position(*pass_, row);
   const std::uint32_t token = position % kBlockTokens;
+  const CpuLayer& weights = weights_.layers()[layer];
+  const CpuNorm norm = kind == kQuery ? weights.query_norm : kind == kKey ? weights.key_norm : CpuNorm{};
+  const std::optional<std::uint32_t> rope = spec_.layers[layer].rope;
   alignas(64) float head[kMaxHeadDim + kLanes];
   for (std::uint32_t i = 0; i < heads; ++i) {
     std::memcpy(head, outputs + i * head_dim, head_dim * sizeof(float));
-    if (kind != kValue) kernels_.rope(head, rope_.at(position));
+    if (norm.present()) {
+      const std::uint32_t padded = padded_to_lanes(head_dim);
+      std::fill(head + head_dim, head + padded, 0.0f);
+      kernels_.rms_norm(head, norm.weight, head_dim, padded, spec_.norm_epsilon, head);
+    }
+    if (kind != kValue && rope) kernels_.rope(head, ropes_[*rope].at(position));
     if (kind == kQuery) {
       kernels_.scale(head, head_dim, query_factor_,
                      queries_.as<float>() + std::size_t{row} * query_stride_ + (first_head + i) * head_dim);
       continue;
     }
-    const SlotId slot = pass_->spans[plan_.segment_of(row).span].blocks[position / kBlockTokens];
+    const BlockTable& table = pass_->spans[plan_.segment_of(row).span].tables[blocks_.group_of(layer)];
+    if (position < table.write_from) continue;  // it is there
+    const SlotId slot = table.blocks[position / kBlockTokens];
     if (kind == kKey) {
       kernels_.store_key(head, head_dim, blocks_.key(slot, layer, first_head + i) + token);
     } else {
@@ -67,7 +78,7 @@ void PassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, s
       std::max<std::size_t>(state.outputs.size(), std::size_t{kMaxTileRows} * count * kLanes));
   const TileLayout& layout = input.layout();
   for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
-    multiply(matrix, first, count, input, tile, kernels_.place_rows, state.outputs.data(), count * kLanes);
+    multiply(matrix, first, count, input, tile, state.outputs.data(), count * kLanes);
     for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
       place_heads(state.outputs.data() + row * count * kLanes, layout.begin(tile) + row, first_head, heads,
                   layer, kind);
@@ -93,51 +104,60 @@ void PassRunner::project(std::uint32_t thread, std::uint32_t layer, const Activa
   }
 }
 
-void PassRunner::feed_forward(std::uint32_t thread, const CpuLayer& layer, const Activations& input) {
+void PassRunner::activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, const Activations& input,
+                               std::uint32_t begin, std::uint32_t end, Activations& down) const {
   constexpr std::uint32_t kGroups = kQuantBlock / kLanes;  // outputs that are quantised together
   alignas(64) float gate[kMaxTileRows * kQuantBlock], up[kMaxTileRows * kQuantBlock], values[kQuantBlock];
-  WorkRange range;
-  while (pool_.claim(thread, (layer.ffn_gate.groups + kGroups - 1) / kGroups, range)) {
-    for (std::uint32_t unit = range.begin; unit < range.end; ++unit) {
-      const std::uint32_t first = unit * kGroups, count = std::min(kGroups, layer.ffn_gate.groups - first);
-      const std::uint32_t outputs = std::min(kQuantBlock, spec_.ffn - unit * kQuantBlock);
-      const TileLayout& layout = input.layout();
-      for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
-        multiply(layer.ffn_gate, first, count, input, tile, kernels_.place_rows, gate, kQuantBlock);
-        multiply(layer.ffn_up, first, count, input, tile, kernels_.place_rows, up, kQuantBlock);
-        for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
-          kernels_.swiglu(gate + row * kQuantBlock, up + row * kQuantBlock, count * kLanes, values);
-          down_input_.set_block(kernels_, tile, row, unit, values, outputs);
-        }
+  const std::uint32_t first = unit * kGroups, count = std::min(kGroups, ffn.up.groups - first);
+  const std::uint32_t outputs = std::min(kQuantBlock, ffn.up.rows - unit * kQuantBlock);
+  const bool gated = ffn.gate.rows > 0;
+  for (std::uint32_t tile = begin; tile < end; ++tile) {
+    if (gated) multiply(ffn.gate, first, count, input, tile, gate, kQuantBlock);
+    multiply(ffn.up, first, count, input, tile, up, kQuantBlock);
+    for (std::uint32_t row = 0; row < input.layout().size(tile); ++row) {
+      if (gated) {
+        kernels_.gated[activation_](gate + row * kQuantBlock, up + row * kQuantBlock, count * kLanes, values);
+      } else {
+        kernels_.ungated[activation_](up + row * kQuantBlock, count * kLanes, values);
       }
+      down.set_block(kernels_, tile, row, unit, values, outputs);
     }
   }
 }
 
-void PassRunner::add_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input) {
+void PassRunner::feed_forward(std::uint32_t thread, const CpuFeedForward& ffn, const Activations& input) {
+  WorkRange range;
+  while (pool_.claim(thread, (ffn.up.rows + kQuantBlock - 1) / kQuantBlock, range)) {
+    for (std::uint32_t unit = range.begin; unit < range.end; ++unit)
+      activate_unit(ffn, unit, input, 0, input.layout().tiles(), down_input_);
+  }
+}
+
+void PassRunner::write_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input,
+                               float* out) {
   const TileLayout& layout = input.layout();
   WorkRange range;
   while (pool_.claim(thread, matrix.groups, range)) {
     for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
-      float* x = x_.as<float>() + std::size_t{layout.begin(tile)} * hidden_stride_ + range.begin * kLanes;
-      multiply(matrix, range.begin, range.end - range.begin, input, tile, kernels_.add_rows, x,
-               hidden_stride_);
+      multiply(matrix, range.begin, range.end - range.begin, input, tile,
+               out + std::size_t{layout.begin(tile)} * hidden_stride_ + range.begin * kLanes, hidden_stride_);
     }
   }
 }
 
 void PassRunner::run_output(std::uint32_t thread) {
-  const std::uint32_t rows = plan_.wanted_rows();
   const PackedMatrix& matrix = weights_.output();
-  const Activations& input = prepare(thread, rows, weights_.output_norm(), &PassRunner::normalise_row,
-                                     output_input_, threads_[thread].output_input);
+  const Activations& input = prepare_output(thread);
   const TileLayout& layout = input.layout();
   alignas(64) float outputs[kMaxTileRows * kLanes];
   WorkRange range;
   while (pool_.claim(thread, matrix.groups, range)) {
     for (std::uint32_t tile = 0; tile < layout.tiles(); ++tile) {
       for (std::uint32_t group = range.begin; group < range.end; ++group) {
-        multiply(matrix, group, 1, input, tile, kernels_.place_rows, outputs, kLanes);
+        multiply(matrix, group, 1, input, tile, outputs, kLanes);
+        if (spec_.output_softcap != 0) {
+          kernels_.softcap(outputs, layout.size(tile) * kLanes, spec_.output_softcap, outputs);
+        }
         const std::uint32_t lanes = std::min(kLanes, matrix.rows - group * kLanes);
         for (std::uint32_t row = 0; row < layout.size(tile); ++row) {
           std::memcpy(

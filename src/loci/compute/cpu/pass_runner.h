@@ -2,11 +2,13 @@
 // with the others and meets them at barriers. One pass at a time.
 //
 // A layer's phases (| is a barrier):
-//   norm and quantise | query, key, value products with rotation, K and V into the blocks | attention |
-//   quantise | output product, added to x | norm and quantise | gate and up products, activation,
-//   quantise | down product, added to x |
-// With one or two rows each thread prepares the products' inputs for itself and the barriers after that
-// fall away.
+//   residual, norm, quantise | query, key, value products with norm of heads and rotation, K and V into the
+//   blocks | attention | quantise | output product | residual, norm, quantise | gate and up products,
+//   activation, quantise | down product |
+// What a product adds to the residual stream is added by who prepares the next phase's input, a row at a
+// time, because norms may come between. With one or two rows each thread has a residual stream of its own
+// and prepares inputs for itself: the barriers after that fall away. A mixture of experts takes the place
+// of the last two phases (pass_mixture.cc).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include "loci/compute/cpu/block_storage.h"
 #include "loci/compute/cpu/cpu_weights.h"
 #include "loci/compute/cpu/kernel_table.h"
+#include "loci/compute/cpu/mixture.h"
 #include "loci/compute/cpu/pass_plan.h"
 #include "loci/compute/cpu/rope_table.h"
 #include "loci/compute/cpu/thread_pool.h"
@@ -37,42 +40,76 @@ class PassRunner {
  private:
   // Inputs that a thread prepares for itself, and what it works in.
   struct ThreadState {
-    Activations hidden_input, attention_input, output_input, attention_output_input;
-    std::vector<float> row;      // a normalised row
-    std::vector<float> outputs;  // of a tile's products
+    Activations attention_input, attention_output_input, ffn_input, router_input, output_input;
+    std::vector<float> x;           // [kOwnRows][hidden_stride]
+    std::vector<float> normalised;  // [kOwnRows][hidden_stride]: the input of a mixture
+    std::vector<float> row;         // a normalised row
+    std::vector<float> outputs;     // of a tile's products
+    bool own = false;               // its rows are x, not the shared ones
   };
-  // Makes row `row` of an input.
-  using RowSource = void (PassRunner::*)(std::uint32_t row, const float* norm, ThreadState& state,
-                                         Activations& input) const;
+  // Rows up to which each thread prepares inputs for itself: less work than a barrier.
+  static constexpr std::uint32_t kOwnRows = 2;
 
   void make_room();
   void work(std::uint32_t thread);
-  void start(std::uint32_t thread);
   void run_layer(std::uint32_t thread, std::uint32_t layer);
   void run_output(std::uint32_t thread);
-  void resize_inputs(std::uint32_t thread, std::uint32_t rows);
+  void resize_inputs(std::uint32_t layer);
 
-  void normalise_row(std::uint32_t row, const float* norm, ThreadState& state, Activations& input) const;
-  void attention_row(std::uint32_t row, const float* norm, ThreadState& state, Activations& input) const;
-  // Fills `shared` with all threads, or `own`; returns the one that was filled.
-  const Activations& prepare(std::uint32_t thread, std::uint32_t rows, const float* norm, RowSource source,
-                             Activations& shared, Activations& own);
+  std::uint32_t rows_after(std::uint32_t layer) const;  // its keys and values are written
+
+  // --- rows (pass_rows.cc) ---
+  void copy_blocks(std::uint32_t thread);
+  // From here on the threads have rows of their own, if there are few.
+  void take_rows(ThreadState& state, std::uint32_t rows);
+  // make(row) for each row: by each thread for itself where it has its own, else shared out and ended by
+  // a barrier.
+  template <class Make>
+  void each_row(std::uint32_t thread, std::uint32_t rows, const Make& make);
+  Activations& input(ThreadState& state, std::uint32_t rows, Activations& shared, Activations& own) const;
+  float* residual(ThreadState& state, std::uint32_t row) const;
+  // The norm of a row in `out` [hidden_stride], or the row itself.
+  const float* normalise(const CpuNorm& norm, const float* x, float* out) const;
+  void embed(ThreadState& state, std::uint32_t row) const;
+  // Adds `changes` [row][hidden_stride], after a norm if there is one.
+  void change_row(ThreadState& state, std::uint32_t row, const Buffer& changes, const CpuNorm& norm) const;
+  // What the layer before has left to do: the next reader of the residual stream does it.
+  void begin_row(ThreadState& state, std::uint32_t layer, std::uint32_t row) const;
+  // The input of a layer's feed-forward part (of its router) from a row of the residual stream.
+  void set_feed_forward_row(ThreadState& state, const CpuLayer& layer, std::uint32_t row,
+                            Activations& target);
+  const Activations& prepare_attention(std::uint32_t thread, std::uint32_t layer);
+  const Activations& prepare_attention_output(std::uint32_t thread, std::uint32_t rows);
+  const Activations& prepare_feed_forward(std::uint32_t thread, std::uint32_t layer);
+  const Activations& prepare_output(std::uint32_t thread);
   void capture(std::uint32_t thread, std::uint32_t layer, const Activations& input);
 
+  // --- products (pass_products.cc) ---
   void project(std::uint32_t thread, std::uint32_t layer, const Activations& input);
   void project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit, std::uint32_t layer,
                      const Activations& input, int kind);
   void place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head, std::uint32_t heads,
                    std::uint32_t layer, int kind);
-  void feed_forward(std::uint32_t thread, const CpuLayer& layer, const Activations& input);
-  void add_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input);
+  void feed_forward(std::uint32_t thread, const CpuFeedForward& ffn, const Activations& input);
+  // Columns [32 * unit, ...) of gate and up for tiles [begin, end), activated, into `down`.
+  void activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, const Activations& input,
+                     std::uint32_t begin, std::uint32_t end, Activations& down) const;
+  void write_product(std::uint32_t thread, const PackedMatrix& matrix, const Activations& input, float* out);
   // Products of one tile with groups [first, first + count), biases added, placed from `outputs` on.
-  using PlaceRows = decltype(KernelTable::place_rows);
   void multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
-                const Activations& input, std::uint32_t tile, PlaceRows place, float* outputs,
-                std::uint32_t stride) const;
+                const Activations& input, std::uint32_t tile, float* outputs, std::uint32_t stride) const;
+
+  // --- mixtures of experts (pass_mixture.cc) ---
+  void run_mixture(std::uint32_t thread, const CpuLayer& layer, const Activations& router_input,
+                   std::uint32_t rows);
+  void score_experts(std::uint32_t thread, const PackedMatrix& router, const Activations& input);
+  void gather_rows(std::uint32_t thread, std::uint32_t rows);
+  void activate_experts(std::uint32_t thread, const CpuLayer& layer);
+  void add_experts(std::uint32_t thread, const CpuLayer& layer, std::uint32_t rows);
+
   void await_blocks(std::uint32_t layer);
   void mark_whole_blocks();
+  void mark_whole_blocks(std::uint32_t group);
 
   const ModelSpec& spec_;
   const CpuWeights& weights_;
@@ -80,17 +117,26 @@ class PassRunner {
   ThreadPool& pool_;
   BlockStorage& blocks_;
   AttentionPhase attention_;
-  RopeTable rope_;
+  std::vector<RopeTable> ropes_;
+  std::vector<std::uint32_t> window_index_;  // [layer], in shape_
+  AttentionShape shape_;
   const std::uint32_t hidden_stride_;  // floats between rows, a multiple of 16
   const std::uint32_t query_width_;    // heads * head_dim
   const std::uint32_t query_stride_;
-  const float query_factor_;  // attention scale * log2(e)
+  const float query_factor_;  // attention scale * log2(e), or / softcap
+  const float softcap_;       // of scores, times log2(e)
+  const std::size_t activation_;
 
-  Buffer x_;         // f32 [rows][hidden_stride]: the residual stream; pads are zero
-  Buffer queries_;   // f32 [rows][query_stride]
-  Buffer attended_;  // f32 [rows][query_stride]; pads are zero
-  Buffer logits_;    // f32 [wanted rows][vocabulary]
+  Buffer x_;                 // f32 [rows][hidden_stride]: the residual stream; pads are zero
+  Buffer attention_change_;  // f32 [rows][hidden_stride]: the attention output product
+  Buffer ffn_change_;        // f32 [rows][hidden_stride]: the down product
+  Buffer queries_;           // f32 [rows][query_stride]
+  Buffer attended_;          // f32 [rows][query_stride]; pads are zero
+  Buffer logits_;            // f32 [wanted rows][vocabulary]
   Activations attention_input_, attention_output_input_, ffn_input_, down_input_, output_input_;
+  Activations router_input_, expert_input_, expert_down_;
+  Buffer normalised_;  // f32 [rows][hidden_stride]: the input of a mixture
+  Mixture mixture_;
   std::vector<ThreadState> threads_;
 
   // Of the running pass.
@@ -99,6 +145,7 @@ class PassRunner {
   std::vector<std::uint8_t> poisoned_;  // [span]
   struct Arrival {
     std::uint32_t span;
+    std::uint32_t group;
     SlotId slot;
     std::uint32_t computed_layers;  // written by the pass itself
   };

@@ -12,15 +12,17 @@
 namespace loci::cpu {
 namespace {
 
-constexpr const char* kTypeNames[kPackedTypes] = {"Q4_1", "Q4_0", "Q8_0", "Q6_K", "F32", "F16", "BF16"};
+constexpr const char* kTypeNames[kPackedTypes] = {"Q4_0",   "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL",
+                                                  "MXFP4",  "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+                                                  "IQ4_XS", "F32",  "F16",  "BF16"};
 
 void run_product(benchmark::State& state, InstructionSet set, std::uint32_t type, std::uint32_t rows) {
   const bool quantized = type < static_cast<std::uint32_t>(PackedType::kF32);
-  const std::uint32_t steps = quantized ? 18 : 64;
-  const std::uint32_t columns = steps * (quantized ? 32 : 2);
+  const std::uint32_t columns = quantized ? 512 : 128;
+  const std::uint32_t steps = columns / kPackedStepColumns[type];
   const std::uint64_t weight_bytes = std::uint64_t{steps} * kPackedStepBytes[type];
   const std::vector<std::uint8_t> weights(weight_bytes + 4096),
-      tile(std::size_t{steps} * rows * kTileBlockBytes + 64);
+      tile(std::size_t{columns} * rows * sizeof(float) + 64);
   std::vector<float> out(kMaxTileRows * kLanes);
   const ProductKernel kernel = kernels_of(set).product[type][rows - 1];
   for (auto _ : state) {
@@ -41,7 +43,7 @@ int main(int count, char** arguments) {
   using namespace loci::cpu;
   for (const InstructionSet set : available_instruction_sets()) {
     for (std::uint32_t type = 0; type < kPackedTypes; ++type) {
-      for (const std::uint32_t rows : {1u, 2u, 4u, 6u, 8u, 12u}) {
+      for (const std::uint32_t rows : {1u, 2u, 3u, 4u, 5u, 6u, 8u, 12u}) {
         if (rows > kernels_of(set).tile_rows) continue;
         const std::string name =
             std::string(instruction_set_name(set)) + "/" + kTypeNames[type] + "/" + std::to_string(rows);

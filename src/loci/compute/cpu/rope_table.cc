@@ -17,8 +17,8 @@ void RopeTable::extend(std::uint32_t positions) {
     for (std::size_t i = 0; i < pairs; ++i) {
       const double angle = p * spec_.inverse_frequency[i];
       const std::size_t first = adjacent ? 2 * i : i, second = adjacent ? 2 * i + 1 : i + pairs;
-      cosine[first] = cosine[second] = static_cast<float>(std::cos(angle));
-      sine[second] = static_cast<float>(std::sin(angle));
+      cosine[first] = cosine[second] = static_cast<float>(spec_.magnitude * std::cos(angle));
+      sine[second] = static_cast<float>(spec_.magnitude * std::sin(angle));
       sine[first] = -sine[second];
     }
   }

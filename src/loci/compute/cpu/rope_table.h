@@ -1,5 +1,5 @@
-// Cosines and sines of rotary embedding by position, computed in double and rounded once. Grows between
-// passes, is read during them.
+// Cosines and sines of rotary embedding by position, times the magnitude, computed in double and rounded
+// once. Grows between passes, is read during them.
 #pragma once
 
 #include <cstdint>

@@ -9,14 +9,21 @@
 // linker keeps one copy of such a function, and it might be the one compiled for AVX-512.
 //
 // What each make provides (x, y: F32x16; all operations are IEEE 754 single, round to nearest even):
+//   load_i32, store_bytes         where wide tiles are (AVX-512, plain)
 //   load/store_f32, _f16, _bf16  16 lanes; *_8: 8 lanes, the rest zero on load, untouched on store
 //   add sub mul div fma abs      lane by lane; fma is fused
 //   max(x, y), min(x, y)         x > y ? x : y (and <), as the processor's instruction
 //   first_lanes(x, n, y)         lanes below n of x, the others of y
 //   swap_neighbours(x)           lanes 0 and 1, 2 and 3, ... exchanged
 //   sum_f32, max_f32             lanes (i, i + 8), then (i, i + 4), (i, i + 2), (0, 1)
-//   add_nibbles/add_sixes/add_signed  exact sums of four products a lane: packed weight bytes (unsigned
-//                                to 15; to 63; value + 128) times four signed bytes that all lanes share
+//   take_bits, merge_bits        fields of each of 64 bytes
+//   lookup(table, x)             table[x] of 16 bytes for each of 64
+//   add_products(sum, w, x)      adds to each lane of a ProductSum the products of its four unsigned bytes w
+//                                with four signed bytes x that all lanes share. A sum holds chunks whose
+//                                largest bytes add up to kSumCapacity; total<f>() is f times it.
+//   wide_bytes(w)                bytes above 127 as add_products wants them: kWideBias less
+//   sub_sums<a, b>(dot, s), times_sums(a, b, s)  dot - (a * s0 + b * s1); a * s0 + b * s1 (a and b to 15),
+//                                with the 16-bit numbers s0, s1 at s
 #pragma once
 
 #include <stddef.h>

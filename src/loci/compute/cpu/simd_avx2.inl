@@ -106,76 +106,80 @@ LOCI_LANES Bytes64 load_bytes(const u8* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
-LOCI_LANES Bytes64 low_nibbles(Bytes64 x) {
-  const __m256i mask = _mm256_set1_epi8(0x0f);
-  return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+// Bits kFrom .. kFrom + kWidth - 1 of each byte, moved to kTo; the byte's other bits are zero.
+template <int kFrom, int kTo>
+LOCI_LANES __m256i move_bits(__m256i x) {
+  if constexpr (kFrom == kTo) return x;
+  if constexpr (kFrom > kTo) return _mm256_srli_epi16(x, kFrom - kTo);
+  if constexpr (kFrom < kTo) return _mm256_slli_epi16(x, kTo - kFrom);
 }
-LOCI_LANES Bytes64 high_nibbles(Bytes64 x) {
-  return low_nibbles({_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)});
+template <int kFrom, int kWidth, int kTo>
+LOCI_LANES Bytes64 take_bits(Bytes64 x) {
+  const __m256i mask = _mm256_set1_epi8(static_cast<char>(((1 << kWidth) - 1) << kTo));
+  return {_mm256_and_si256(move_bits<kFrom, kTo>(x.a), mask),
+          _mm256_and_si256(move_bits<kFrom, kTo>(x.b), mask)};
 }
-template <int kShift>
-LOCI_LANES __m256i with_bit_pairs_of(__m256i low, __m256i pairs) {
-  const __m256i moved =
-      kShift < 4 ? _mm256_slli_epi16(pairs, 4 - kShift) : _mm256_srli_epi16(pairs, kShift - 4);
-  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
+template <int kFrom, int kWidth, int kTo>
+LOCI_LANES Bytes64 merge_bits(Bytes64 low, Bytes64 from) {
+  const Bytes64 moved = take_bits<kFrom, kWidth, kTo>(from);
+  return {_mm256_or_si256(low.a, moved.a), _mm256_or_si256(low.b, moved.b)};
 }
-template <int kShift>
-LOCI_LANES Bytes64 with_bit_pairs(Bytes64 low, Bytes64 pairs) {
-  return {with_bit_pairs_of<kShift>(low.a, pairs.a), with_bit_pairs_of<kShift>(low.b, pairs.b)};
+LOCI_LANES Bytes64 lookup(const u8* table, Bytes64 index) {
+  const __m256i twice = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(twice, index.a), _mm256_shuffle_epi8(twice, index.b)};
 }
-LOCI_LANES __m256i four_bytes(const u8* p) {
+LOCI_LANES Bytes64 wide_bytes(Bytes64 x) { return x; }
+LOCI_LANES __m256i all_four_bytes(const void* p) {
   i32 x;
   __builtin_memcpy(&x, p, 4);
   return _mm256_set1_epi32(x);
 }
 
-// Sums of 16 bits: 8 steps of at most 2 * 15 * 127 = 3,810 stay below 32,767.
-using NibbleSum = I32x16;
-LOCI_LANES NibbleSum zero_nibble_sum() { return zero_i32(); }
-LOCI_LANES void add_nibbles(NibbleSum& sum, Bytes64 weights, const u8* x) {
-  const __m256i four = four_bytes(x);
+// Sums of pairs in 16 bits: chunks whose largest values add up to 129 stay below 2 * 129 * 127 = 32,766.
+using ProductSum = I32x16;
+constexpr int kSumCapacity = 129;
+constexpr int kWideBias = 0;
+LOCI_LANES ProductSum zero_sum() { return zero_i32(); }
+LOCI_LANES void add_products(ProductSum& sum, Bytes64 weights, const u8* x) {
+  const __m256i four = all_four_bytes(x);
   sum.a = _mm256_add_epi16(sum.a, _mm256_maddubs_epi16(weights.a, four));
   sum.b = _mm256_add_epi16(sum.b, _mm256_maddubs_epi16(weights.b, four));
   // The compiler would compute many products ahead and spill them.
   asm volatile("" : "+x"(sum.a), "+x"(sum.b));
 }
-LOCI_LANES I32x16 total(NibbleSum sum) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  return {_mm256_madd_epi16(sum.a, ones), _mm256_madd_epi16(sum.b, ones)};
+template <int kFactor>
+LOCI_LANES I32x16 total(ProductSum sum) {
+  const __m256i factor = _mm256_set1_epi16(kFactor);
+  return {_mm256_madd_epi16(sum.a, factor), _mm256_madd_epi16(sum.b, factor)};
 }
-
-// Two steps of at most 2 * 63 * 127 = 16,002 fit into 16 bits.
-LOCI_LANES void add_sixes(I32x16& sum, Bytes64 w0, const u8* x0, Bytes64 w1, const u8* x1) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  const __m256i four0 = four_bytes(x0), four1 = four_bytes(x1);
-  const __m256i a = _mm256_add_epi16(_mm256_maddubs_epi16(w0.a, four0), _mm256_maddubs_epi16(w1.a, four1));
-  const __m256i b = _mm256_add_epi16(_mm256_maddubs_epi16(w0.b, four0), _mm256_maddubs_epi16(w1.b, four1));
-  sum = add(sum, {_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones)});
-  asm volatile("" : "+x"(sum.a), "+x"(sum.b));
+template <int kFirst, int kSecond>
+LOCI_LANES I32x16 sub_sums(I32x16 dot, const i32* sums) {
+  const __m256i factors =
+      _mm256_set1_epi32((-kFirst & 0xffff) | static_cast<i32>(static_cast<u32>(-kSecond) << 16));
+  const __m256i surplus = _mm256_madd_epi16(factors, all_four_bytes(sums));
+  return add(dot, {surplus, surplus});
 }
-
-// |w| * (sign of w times x): one step is at most 2 * 128 * 127 = 32,512, so it doesn't saturate.
-struct ByteWeights {
-  Bytes64 sign, magnitude;
-};
-LOCI_LANES ByteWeights load_byte_weights(const u8* p) {
-  const __m256i flip = _mm256_set1_epi8(-128);
-  const Bytes64 packed = load_bytes(p);
-  const Bytes64 w = {_mm256_xor_si256(packed.a, flip), _mm256_xor_si256(packed.b, flip)};
-  return {w, {_mm256_abs_epi8(w.a), _mm256_abs_epi8(w.b)}};
+LOCI_LANES I32x16 times_sums(I32x16 first, I32x16 second, const i32* sums) {
+  const __m256i both = all_four_bytes(sums);
+  return {_mm256_madd_epi16(_mm256_or_si256(first.a, _mm256_slli_epi32(second.a, 16)), both),
+          _mm256_madd_epi16(_mm256_or_si256(first.b, _mm256_slli_epi32(second.b, 16)), both)};
 }
-LOCI_LANES void add_signed(I32x16& sum, ByteWeights weights, const u8* x) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  const __m256i four = four_bytes(x);
-  const __m256i a = _mm256_maddubs_epi16(weights.magnitude.a, _mm256_sign_epi8(four, weights.sign.a));
-  const __m256i b = _mm256_maddubs_epi16(weights.magnitude.b, _mm256_sign_epi8(four, weights.sign.b));
-  sum = add(sum, {_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones)});
-  asm volatile("" : "+x"(sum.a), "+x"(sum.b));
+LOCI_LANES I32x16 load_u8(const u8* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
-LOCI_LANES I32x16 signed_total(I32x16 sum, i32) { return sum; }
+LOCI_LANES I32x16 load_low_nibbles(const u8* p) {
+  const I32x16 bytes = load_u8(p);
+  const __m256i mask = _mm256_set1_epi32(15);
+  return {_mm256_and_si256(bytes.a, mask), _mm256_and_si256(bytes.b, mask)};
+}
+LOCI_LANES I32x16 load_high_nibbles(const u8* p) {
+  const I32x16 bytes = load_u8(p);
+  return {_mm256_srli_epi32(bytes.a, 4), _mm256_srli_epi32(bytes.b, 4)};
+}
 
 // How much of a kernel's work fits into this set's registers. No bits depend on these.
-constexpr int kTileRows = 6;           // activation rows of a product
+constexpr int kTileRows = 5;           // activation rows of a product
 constexpr int kAttentionRows = 6;      // queries of an attention partial
 constexpr int kScoreVectors = 1;       // vectors of 16 tokens
 constexpr int kValueAccumulators = 6;  // rows * vectors of 16 dimensions

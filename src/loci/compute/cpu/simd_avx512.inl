@@ -47,6 +47,7 @@ LOCI_LANES I32x16 add(I32x16 a, I32x16 b) { return _mm512_add_epi32(a, b); }
 LOCI_LANES I32x16 sub(I32x16 a, I32x16 b) { return _mm512_sub_epi32(a, b); }
 LOCI_LANES I32x16 mul(I32x16 a, I32x16 b) { return _mm512_mullo_epi32(a, b); }
 LOCI_LANES I32x16 shift_left_23(I32x16 a) { return _mm512_slli_epi32(a, 23); }
+LOCI_LANES I32x16 load_i32(const i32* p) { return _mm512_loadu_si512(p); }
 LOCI_LANES I32x16 load_i8(const u8* p) {
   return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -77,39 +78,63 @@ LOCI_LANES float max_f32(F32x16 a) {
 
 // --- bytes ---
 LOCI_LANES Bytes64 load_bytes(const u8* p) { return _mm512_loadu_si512(p); }
-LOCI_LANES Bytes64 low_nibbles(Bytes64 a) { return _mm512_and_si512(a, _mm512_set1_epi8(0x0f)); }
-LOCI_LANES Bytes64 high_nibbles(Bytes64 a) { return low_nibbles(_mm512_srli_epi16(a, 4)); }
-template <int kShift>
-LOCI_LANES Bytes64 with_bit_pairs(Bytes64 low, Bytes64 pairs) {
-  const Bytes64 moved =
-      kShift < 4 ? _mm512_slli_epi16(pairs, 4 - kShift) : _mm512_srli_epi16(pairs, kShift - 4);
-  return _mm512_or_si512(low, _mm512_and_si512(moved, _mm512_set1_epi8(0x30)));
+LOCI_LANES void store_bytes(u8* p, Bytes64 a) { _mm512_storeu_si512(p, a); }
+// Bits kFrom .. kFrom + kWidth - 1 of each byte, moved to kTo; the byte's other bits are zero.
+template <int kFrom, int kTo>
+LOCI_LANES Bytes64 move_bits(Bytes64 a) {
+  if constexpr (kFrom == kTo) return a;
+  if constexpr (kFrom > kTo) return _mm512_srli_epi16(a, kFrom - kTo);
+  if constexpr (kFrom < kTo) return _mm512_slli_epi16(a, kTo - kFrom);
 }
-LOCI_LANES i32 four_bytes(const u8* p) {
+template <int kFrom, int kWidth, int kTo>
+LOCI_LANES Bytes64 take_bits(Bytes64 a) {
+  return _mm512_and_si512(move_bits<kFrom, kTo>(a), _mm512_set1_epi8(((1 << kWidth) - 1) << kTo));
+}
+template <int kFrom, int kWidth, int kTo>
+LOCI_LANES Bytes64 merge_bits(Bytes64 low, Bytes64 from) {
+  const Bytes64 mask = _mm512_set1_epi8(((1 << kWidth) - 1) << kTo);
+  return _mm512_ternarylogic_epi64(low, move_bits<kFrom, kTo>(from), mask, 0xf8);  // low | (from & mask)
+}
+LOCI_LANES Bytes64 lookup(const u8* table, Bytes64 index) {
+  const __m128i once = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(once), index);
+}
+LOCI_LANES Bytes64 wide_bytes(Bytes64 a) { return a; }
+LOCI_LANES I32x16 all_four_bytes(const void* p) {
   i32 x;
   __builtin_memcpy(&x, p, 4);
-  return x;
+  return _mm512_set1_epi32(x);
 }
 
-using NibbleSum = __m512i;
-LOCI_LANES NibbleSum zero_nibble_sum() { return _mm512_setzero_si512(); }
-LOCI_LANES void add_nibbles(NibbleSum& sum, Bytes64 weights, const u8* x) {
-  sum = _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(four_bytes(x)));
+using ProductSum = __m512i;
+constexpr int kSumCapacity = 1 << 20;
+constexpr int kWideBias = 0;
+LOCI_LANES ProductSum zero_sum() { return _mm512_setzero_si512(); }
+LOCI_LANES void add_products(ProductSum& sum, Bytes64 weights, const u8* x) {
+  sum = _mm512_dpbusd_epi32(sum, weights, all_four_bytes(x));
 }
-LOCI_LANES I32x16 total(NibbleSum sum) { return sum; }
-
-LOCI_LANES void add_sixes(I32x16& sum, Bytes64 w0, const u8* x0, Bytes64 w1, const u8* x1) {
-  sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi32(four_bytes(x0)));
-  sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi32(four_bytes(x1)));
+template <int kFactor>
+LOCI_LANES I32x16 total(ProductSum sum) {
+  static_assert(kFactor == 1);
+  return sum;
 }
-
-// Packed bytes are value + 128, multiplied as they are: the surplus 128 * (sum of x) is taken off.
-using ByteWeights = __m512i;
-LOCI_LANES ByteWeights load_byte_weights(const u8* p) { return _mm512_loadu_si512(p); }
-LOCI_LANES void add_signed(I32x16& sum, ByteWeights weights, const u8* x) {
-  sum = _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(four_bytes(x)));
+template <int kFirst, int kSecond>
+LOCI_LANES I32x16 sub_sums(I32x16 dot, const i32* sums) {
+  const __m512i factors =
+      _mm512_set1_epi32((-kFirst & 0xffff) | static_cast<i32>(static_cast<u32>(-kSecond) << 16));
+  return _mm512_dpwssd_epi32(dot, factors, all_four_bytes(sums));
 }
-LOCI_LANES I32x16 signed_total(I32x16 sum, i32 x_sum) { return sub(sum, all_i32(x_sum * 128)); }
+LOCI_LANES I32x16 times_sums(I32x16 first, I32x16 second, const i32* sums) {
+  const __m512i factors = _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
+  return _mm512_dpwssd_epi32(_mm512_setzero_si512(), factors, all_four_bytes(sums));
+}
+LOCI_LANES I32x16 load_low_nibbles(const u8* p) {
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_and_si512(bytes, _mm512_set1_epi32(15));
+}
+LOCI_LANES I32x16 load_high_nibbles(const u8* p) {
+  return _mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 4);
+}
 
 // How much of a kernel's work fits into this set's registers. No bits depend on these.
 constexpr int kTileRows = 12;           // activation rows of a product

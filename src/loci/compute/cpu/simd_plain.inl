@@ -161,6 +161,11 @@ LOCI_LANES I32x16 shift_left_23(I32x16 x) {
   LOCI_EACH_LANE x.v[i] = static_cast<i32>(static_cast<u32>(x.v[i]) << 23);
   return x;
 }
+LOCI_LANES I32x16 load_i32(const i32* p) {
+  I32x16 r;
+  LOCI_EACH_LANE r.v[i] = p[i];
+  return r;
+}
 LOCI_LANES I32x16 load_i8(const u8* p) {
   I32x16 r;
   LOCI_EACH_LANE r.v[i] = static_cast<i8>(p[i]);
@@ -193,43 +198,60 @@ LOCI_LANES Bytes64 load_bytes(const u8* p) {
   __builtin_memcpy(&r, p, 64);
   return r;
 }
-LOCI_LANES Bytes64 low_nibbles(Bytes64 x) {
-  for (int i = 0; i < 64; ++i) x.v[i] &= 0x0f;
+LOCI_LANES void store_bytes(u8* p, const Bytes64& x) { __builtin_memcpy(p, &x, 64); }
+// Bits kFrom .. kFrom + kWidth - 1 of each byte, moved to kTo; the byte's other bits are zero.
+template <int kFrom, int kWidth, int kTo>
+LOCI_LANES Bytes64 take_bits(Bytes64 x) {
+  for (int i = 0; i < 64; ++i) x.v[i] = static_cast<u8>(((x.v[i] >> kFrom) & ((1 << kWidth) - 1)) << kTo);
   return x;
 }
-LOCI_LANES Bytes64 high_nibbles(Bytes64 x) {
-  for (int i = 0; i < 64; ++i) x.v[i] = static_cast<u8>(x.v[i] >> 4);
-  return x;
-}
-template <int kShift>
-LOCI_LANES Bytes64 with_bit_pairs(Bytes64 low, const Bytes64& pairs) {
-  for (int i = 0; i < 64; ++i) low.v[i] = static_cast<u8>(low.v[i] | (((pairs.v[i] >> kShift) & 3) << 4));
+template <int kFrom, int kWidth, int kTo>
+LOCI_LANES Bytes64 merge_bits(Bytes64 low, const Bytes64& from) {
+  const Bytes64 moved = take_bits<kFrom, kWidth, kTo>(from);
+  for (int i = 0; i < 64; ++i) low.v[i] |= moved.v[i];
   return low;
 }
+LOCI_LANES Bytes64 lookup(const u8* table, Bytes64 index) {
+  for (int i = 0; i < 64; ++i) index.v[i] = table[index.v[i]];
+  return index;
+}
+LOCI_LANES Bytes64 wide_bytes(const Bytes64& x) { return x; }
 
-LOCI_LANES void add_unsigned(I32x16& sum, const Bytes64& weights, const u8* x) {
+using ProductSum = I32x16;
+constexpr int kSumCapacity = 1 << 20;
+constexpr int kWideBias = 0;
+LOCI_LANES ProductSum zero_sum() { return zero_i32(); }
+LOCI_LANES void add_products(ProductSum& sum, const Bytes64& weights, const u8* x) {
   LOCI_EACH_LANE {
     i32 dot = 0;
     for (int j = 0; j < 4; ++j) dot += static_cast<i32>(weights.v[4 * i + j]) * static_cast<i8>(x[j]);
     sum.v[i] += dot;
   }
 }
-using NibbleSum = I32x16;
-LOCI_LANES NibbleSum zero_nibble_sum() { return zero_i32(); }
-LOCI_LANES void add_nibbles(NibbleSum& sum, const Bytes64& weights, const u8* x) {
-  add_unsigned(sum, weights, x);
+template <int kFactor>
+LOCI_LANES I32x16 total(const ProductSum& sum) {
+  static_assert(kFactor == 1);
+  return sum;
 }
-LOCI_LANES I32x16 total(const NibbleSum& sum) { return sum; }
-LOCI_LANES void add_sixes(I32x16& sum, const Bytes64& w0, const u8* x0, const Bytes64& w1, const u8* x1) {
-  add_unsigned(sum, w0, x0);
-  add_unsigned(sum, w1, x1);
+LOCI_LANES i32 first_sum(i32 sums) { return static_cast<int16_t>(sums & 0xffff); }
+LOCI_LANES i32 second_sum(i32 sums) { return sums >> 16; }
+template <int kFirst, int kSecond>
+LOCI_LANES I32x16 sub_sums(const I32x16& dot, const i32* sums) {
+  return sub(dot, all_i32(kFirst * first_sum(*sums) + kSecond * second_sum(*sums)));
 }
-using ByteWeights = Bytes64;
-LOCI_LANES ByteWeights load_byte_weights(const u8* p) { return load_bytes(p); }
-LOCI_LANES void add_signed(I32x16& sum, const ByteWeights& weights, const u8* x) {
-  add_unsigned(sum, weights, x);
+LOCI_LANES I32x16 times_sums(const I32x16& first, const I32x16& second, const i32* sums) {
+  return add(mul(first, all_i32(first_sum(*sums))), mul(second, all_i32(second_sum(*sums))));
 }
-LOCI_LANES I32x16 signed_total(const I32x16& sum, i32 x_sum) { return sub(sum, all_i32(x_sum * 128)); }
+LOCI_LANES I32x16 load_low_nibbles(const u8* p) {
+  I32x16 r;
+  LOCI_EACH_LANE r.v[i] = p[i] & 15;
+  return r;
+}
+LOCI_LANES I32x16 load_high_nibbles(const u8* p) {
+  I32x16 r;
+  LOCI_EACH_LANE r.v[i] = p[i] >> 4;
+  return r;
+}
 
 #undef LOCI_EACH_LANE
 

@@ -58,10 +58,9 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-inline const std::vector<TensorType>& all_tensor_types() {
-  static const std::vector<TensorType> types = {TensorType::kF32,  TensorType::kF16,  TensorType::kBF16,
-                                                TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ8_0,
-                                                TensorType::kQ6_K};
+inline std::vector<TensorType> all_tensor_types() {
+  std::vector<TensorType> types;
+  for (const TensorTypeInfo& info : supported_tensor_types()) types.push_back(info.type);
   return types;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "loci/base/check.h"
+#include "loci/compute/cpu/numa.h"
 
 namespace loci::cpu {
 
@@ -51,6 +52,7 @@ void ThreadPool::wait_for_change(const std::atomic<std::uint32_t>& word, std::ui
 }
 
 void ThreadPool::work(std::uint32_t thread) {
+  keep_to_node(thread, size_);
   std::uint32_t seen = 0;
   while (true) {
     wait_for_change(job_, seen);

@@ -5,6 +5,9 @@
 #include <atomic>
 #include <numeric>
 
+#include "loci/compute/cpu/buffer.h"
+#include "loci/compute/cpu/numa.h"
+
 namespace loci::cpu {
 namespace {
 
@@ -46,6 +49,24 @@ TEST(ThreadPoolTest, WhatWasWrittenBeforeABarrierIsSeenAfterIt) {
     for (std::uint32_t phase = 0; phase < kPhases; ++phase) expected = expected * threads % 1000003;
     for (const std::uint64_t value : now) EXPECT_EQ(value, expected);
   }
+}
+
+TEST(NumaTest, ListsOfNumbers) {
+  using Numbers = std::vector<std::uint32_t>;
+  EXPECT_EQ(parse_number_list("0"), (Numbers{0}));
+  EXPECT_EQ(parse_number_list("0-2,5,7-8"), (Numbers{0, 1, 2, 5, 7, 8}));
+  for (const char* broken : {"", "x", "1-", "3-1", "1,,2", "1 2", "0-99999999"})
+    EXPECT_TRUE(parse_number_list(broken).empty()) << broken;
+  EXPECT_FALSE(memory_nodes().empty());
+}
+
+// A huge page can only lie at a multiple of its size.
+TEST(BufferTest, LargeBuffersAreWholeHugePages) {
+  Result<Buffer> buffer = Buffer::allocate(5u << 20, "a test");
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % (2u << 20), 0u);
+  EXPECT_EQ(buffer->size() % (2u << 20), 0u);
+  buffer->data()[0] = buffer->data()[buffer->size() - 1] = 1;
 }
 
 }  // namespace

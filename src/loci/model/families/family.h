@@ -1,6 +1,6 @@
-// The families of models that Loci knows. A family is one file that reads a GGUF file's metadata and
-// tensors into a ModelSpec and says how its layer is put together; adding one is that file, its line
-// here and its line in registry.cc.
+// The families of models that Loci knows. A family is one file that reads a source's metadata and tensors
+// into a ModelSpec out of shared parts (parts.h, rope.h) and says how it is published on Hugging Face
+// (published.h); adding one is that file, its line here and its lines in published.h and registry.cc.
 #pragma once
 
 #include <span>
@@ -23,6 +23,17 @@ std::span<const Family> families();  // by name
 // The family of a file. Errors: kInvalidArgument for an unknown one, with the list of known ones.
 Result<const Family*> find_family(const ModelSource& source);
 
+Result<ModelSpec> read_falcon(const ModelSource& source);
+Result<ModelSpec> read_gemma2(const ModelSource& source);
+Result<ModelSpec> read_gemma3(const ModelSource& source);
+Result<ModelSpec> read_gpt_oss(const ModelSource& source);
 Result<ModelSpec> read_llama(const ModelSource& source);
+Result<ModelSpec> read_opt(const ModelSource& source);
+Result<ModelSpec> read_phi3(const ModelSource& source);
+Result<ModelSpec> read_qwen2(const ModelSource& source);
+Result<ModelSpec> read_qwen3(const ModelSource& source);
+Result<ModelSpec> read_qwen3moe(const ModelSource& source);
+Result<ModelSpec> read_smollm3(const ModelSource& source);
+Result<ModelSpec> read_starcoder(const ModelSource& source);
 
 }  // namespace loci

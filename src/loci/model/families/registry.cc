@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include "loci/model/families/family.h"
+#include "loci/model/families/hugging_face.h"
+#include "loci/model/families/published.h"
 #include "loci/model/fingerprint.h"
 #include "loci/model/model.h"
 
@@ -8,12 +10,24 @@ namespace loci {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"llama", read_llama},
+    {"falcon", read_falcon},     {"gemma2", read_gemma2},   {"gemma3", read_gemma3},
+    {"gpt-oss", read_gpt_oss},   {"llama", read_llama},     {"opt", read_opt},
+    {"phi3", read_phi3},         {"qwen2", read_qwen2},     {"qwen3", read_qwen3},
+    {"qwen3moe", read_qwen3moe}, {"smollm3", read_smollm3}, {"starcoder", read_starcoder},
 };
 
 }  // namespace
 
 std::span<const Family> families() { return kFamilies; }
+
+std::span<const PublishedFamily> published_families() {
+  static const PublishedFamily all[] = {
+      kPublishedFalcon, kPublishedGemma2,  kPublishedGemma3,   kPublishedGptBigCode,
+      kPublishedLlama,  kPublishedMistral, kPublishedOpt,      kPublishedPhi3,
+      kPublishedQwen2,  kPublishedQwen3,   kPublishedQwen3Moe, kPublishedSmolLm3,
+  };
+  return all;
+}
 
 Result<const Family*> find_family(const ModelSource& source) {
   LOCI_ASSIGN_OR_RETURN(const std::string architecture, source.get_string("general.architecture"));

@@ -35,6 +35,44 @@ Result<double> SpecReader::number_or(std::string_view name, double above, double
   return has(name) ? number(name, above, most) : Result<double>(otherwise);
 }
 
+Result<bool> SpecReader::flag_or(std::string_view name, bool otherwise) const {
+  return has(name) ? source_->get_bool(key(name)) : Result<bool>(otherwise);
+}
+
+Result<std::vector<bool>> SpecReader::flags(std::string_view name, std::size_t size) const {
+  const GgufValue* value = source_->find(key(name));
+  const auto* array = value == nullptr ? nullptr : std::get_if<GgufArray>(value);
+  const auto* flags = array == nullptr ? nullptr : std::get_if<std::vector<bool>>(&array->elements);
+  if (flags == nullptr) {
+    return invalid_argument(fmt::format("expected an array of bools, found {}",
+                                        value == nullptr ? "no such key" : describe_type(*value)),
+                            key(name));
+  }
+  if (flags->size() != size) {
+    return invalid_argument(fmt::format("expected {} bools, found {}", size, flags->size()), key(name));
+  }
+  return *flags;
+}
+
+Status check_factors(const std::vector<float>& factors, const std::string& field) {
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0 && std::isfinite(factors[i]))) {
+      return invalid_argument(fmt::format("expected factors above 0, found {} at index {}", factors[i], i),
+                              field);
+    }
+  }
+  return {};
+}
+
+Result<std::vector<float>> SpecReader::factors(std::string_view name, std::size_t size) const {
+  LOCI_ASSIGN_OR_RETURN(std::vector<float> values, source_->get_floats(key(name)));
+  if (values.size() != size) {
+    return invalid_argument(fmt::format("expected {} numbers, found {}", size, values.size()), key(name));
+  }
+  LOCI_RETURN_IF_ERROR(check_factors(values, key(name)));
+  return values;
+}
+
 Result<TensorView> SpecReader::tensor(const std::string& name, std::uint64_t rows, std::uint64_t columns) {
   used_.insert(name);
   LOCI_ASSIGN_OR_RETURN(TensorView view, source_->get_tensor(name));

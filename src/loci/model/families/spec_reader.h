@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "loci/base/status.h"
 #include "loci/model/model_source.h"
@@ -18,6 +19,8 @@ class SpecReader {
  public:
   SpecReader(const ModelSource& source, std::string_view prefix) : source_(&source), prefix_(prefix) {}
 
+  const ModelSource& source() const { return *source_; }
+  const std::string& prefix() const { return prefix_; }
   bool has(std::string_view name) const { return source_->has(key(name)); }
   std::string key(std::string_view name) const { return prefix_ + "." + std::string(name); }
 
@@ -28,22 +31,29 @@ class SpecReader {
   // A finite number above `above` and up to `most`.
   Result<double> number(std::string_view name, double above, double most) const;
   Result<double> number_or(std::string_view name, double above, double most, double otherwise) const;
+  Result<bool> flag_or(std::string_view name, bool otherwise) const;
+  // `size` bools, one for each layer.
+  Result<std::vector<bool>> flags(std::string_view name, std::size_t size) const;
+  // `size` finite numbers above zero.
+  Result<std::vector<float>> factors(std::string_view name, std::size_t size) const;
 
   // A tensor that must be there, in this shape. Vectors are [1, columns].
   Result<TensorView> tensor(const std::string& name, std::uint64_t rows, std::uint64_t columns);
   // The same, or an absent view where the file has no tensor of this name.
   Result<TensorView> tensor_if_any(const std::string& name, std::uint64_t rows, std::uint64_t columns);
+  bool exists(const std::string& name) const;
   // Marks a tensor that is known to have no part in the computation.
   void ignore(const std::string& name) { used_.insert(name); }
   // A tensor nobody asked for would be a part of the model that is silently not computed.
   Status check_all_used() const;
 
  private:
-  bool exists(const std::string& name) const;
-
   const ModelSource* source_;
   std::string prefix_;
   std::set<std::string, std::less<>> used_;
 };
+
+// Errors where a factor is not a finite number above zero; `field` is the key or tensor they come from.
+Status check_factors(const std::vector<float>& factors, const std::string& field);
 
 }  // namespace loci

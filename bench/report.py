@@ -1,0 +1,142 @@
+"""docs/performance.md's tables and plots from the raw results; nothing in them is typed by hand."""
+
+import os
+import platform
+import statistics
+import subprocess
+
+from cases import CASES, DECODE, LARGE, MEMORY_FLOOR, ROOT
+from limits import Limits, ModelCost
+from runners import LlamaCpp, Loci
+import plot
+
+DOCUMENT = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+QUIET_SHARE = 0.05
+SECOND_TURN_FACTOR, SECOND_TURN_SLACK_SECONDS = 1.2, 0.020
+
+
+def _processor_info():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        info = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in info.items()}
+
+
+def processor_flags():
+    return set(_processor_info().get("flags", "").split())
+
+
+def processor():
+    info = _processor_info()
+    interesting = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8")
+    return (f"{info.get('model name', platform.processor())} (family {info.get('cpu family')}, model {info.get('model')}), "
+            f"{os.cpu_count()} processors, {', '.join(flag for flag in interesting if flag in processor_flags())}")
+
+
+def commit():
+    done = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def _spread(values, form="{:,.0f}"):
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{form.format(middle)} ({form.format(low)}–{form.format(high)})"
+
+
+def _quiet(result):
+    share = result["disturbed_share"]
+    text = f"Others used at most {share:.0%} of the machine during any one measurement"
+    return text + ("." if share <= QUIET_SHARE else ": too much for these figures to be trusted, the ratios included.")
+
+
+def _limit(test, limits):
+    if test.kind == "decode":
+        return limits.decode_rate(1, test.prompt, test.generate)
+    if test.kind == "prefill":
+        return limits.prefill_rate(test.prompt)
+    return limits.streams_rate(test.streams, test.prompt, test.generate)
+
+
+def _ratio(measured):
+    return statistics.median(a / b for a, b in zip(measured[Loci.name], measured[LlamaCpp.name]))
+
+
+def _case_lines(case, result):
+    limits = Limits(ModelCost.read(case.model.path()), result["rates"])
+    rates = result["rates"]
+    lines = ["", f"### {case.model.name}, {case.cpu}", "",
+             f"{result['threads']} threads, {result['rounds']} rounds, at commit {result['commit']}, {result['date']}. "
+             f"Memory reads {rates['read_bytes_per_second'] / 1e9:.1f} GB/s (1 GiB), "
+             f"{rates['read_model_bytes_per_second'] / 1e9:.1f} GB/s (a buffer of the model's size); int8 products "
+             f"{rates['int8_operations_per_second'] / 1e9:,.0f} GOP/s ({rates['int8_instruction']}); float32 multiply-adds "
+             f"{rates['float32_operations_per_second'] / 1e9:,.0f} GFLOP/s. {_quiet(result)}", "",
+             "| tokens/s: median (min–max) | Loci | llama.cpp | ratio | wanted | | limit | Loci of limit |",
+             "|---|---|---|---|---|---|---|---|"]
+    for test in case.tests:
+        measured, floor = result["tests"][test.name], case.floors.get(test)
+        ratio, limit = _ratio(measured), _limit(test, limits)
+        verdict = "" if floor is None else "met" if ratio >= floor else "**missed**"
+        lines.append(f"| {test.name} | {_spread(measured[Loci.name])} | {_spread(measured[LlamaCpp.name])} | {ratio:.2f} | "
+                     f"{'' if floor is None else f'≥ {floor:g}'} | {verdict} | {limit:,.0f} | "
+                     f"{statistics.median(measured[Loci.name]) / limit:.0%} |")
+    if case.model is LARGE:
+        rate = statistics.median(result["tests"][DECODE.name][Loci.name])
+        moved = rate * limits.step_bytes(1, DECODE.prompt + DECODE.generate / 2)
+        share = moved / rates["read_bytes_per_second"]
+        lines += ["", f"A step reads {limits.step_bytes(1, DECODE.prompt) / 1e9:.2f} GB: decode moves {moved / 1e9:.1f} GB/s, "
+                  f"{share:.0%} of the memory's measured rate (wanted: {MEMORY_FLOOR:.0%}; "
+                  f"{'met' if share >= MEMORY_FLOOR else '**missed**'})."]
+    return lines
+
+
+def _second_turn_lines(result, limits):
+    lines = ["", "### The second turn of a conversation", "", _quiet(result), "",
+             "| | first token after, ms: median (min–max) | tokens reused | new tokens | limit, ms |", "|---|---|---|---|---|"]
+    for name, turns in result["turns"].items():
+        context = statistics.median_low([turn["context_tokens"] for turn in turns])
+        new = statistics.median_low([turn["new_tokens"] for turn in turns])
+        times = _spread([turn["first_token_seconds"] * 1e3 for turn in turns], "{:.0f}")
+        lines.append(f"| {name} | {times} | {context:,} | {new} | {limits.prefill_seconds(new, context) * 1e3:.0f} |")
+    alone = statistics.median(result["alone_seconds"])
+    bound = SECOND_TURN_FACTOR * alone + SECOND_TURN_SLACK_SECONDS
+    found = statistics.median(turn["first_token_seconds"] for turn in result["turns"][Loci.name])
+    return lines + ["", f"The new tokens alone take {_spread([value * 1e3 for value in result['alone_seconds']], '{:.0f}')} ms, by "
+                    f"`bench_compute`: a pass of context and new tokens less a pass of the context. Wanted: {SECOND_TURN_FACTOR} × "
+                    f"that + {SECOND_TURN_SLACK_SECONDS * 1e3:.0f} ms = {bound * 1e3:.0f} ms: "
+                    f"{'met' if found <= bound else '**missed**'} with {found * 1e3:.0f} ms."]
+
+
+def _plot_lines(results, name, title, axis):
+    if name not in results:
+        return []
+    points = results[name]["points"]
+    picture = DOCUMENT.parent / "images" / f"decode-{name}.svg"
+    picture.parent.mkdir(exist_ok=True)
+    picture.write_text(plot.lines(title, axis, "generated tokens/s", points, (Loci.name, LlamaCpp.name)), encoding="utf-8")
+    lines = ["", f"![{title}](images/{picture.name})", "", f"| {axis} | Loci | llama.cpp | ratio |", "|---|---|---|---|"]
+    lines += [f"| {x:,} | {loci:,.0f} | {peer:,.0f} | {loci / peer:.2f} |" for x, loci, peer in points]
+    return lines + ["", _quiet(results[name])]
+
+
+def write(results):
+    cases = {case.key: case for case in CASES}
+    measured = results.get("cases", {})
+    lines = [f"Machine: {processor()}."]
+    for key, case in cases.items():
+        if key in measured:
+            lines += _case_lines(case, measured[key])
+    default = next((case for case in CASES if case.key in measured), None)
+    if "second_turn" in results and default:
+        limits = Limits(ModelCost.read(default.model.path()), measured[default.key]["rates"])
+        lines += _second_turn_lines(results["second_turn"], limits)
+    if "batches" in results or "contexts" in results:
+        lines += ["", "### Over batch size and context length (the default model, decode)"]
+    lines += _plot_lines(results, "batches", "Decode over batch size (each after 128 tokens)", "streams")
+    lines += _plot_lines(results, "contexts", "Decode of one stream over its context", "tokens of context")
+    print("\n".join(lines))
+    text = DOCUMENT.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise SystemExit(f"bench: {DOCUMENT} must hold {BEGIN} and {END} once each")
+    head, rest = text.split(BEGIN)
+    DOCUMENT.write_text(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    print(f"bench: wrote {DOCUMENT.relative_to(ROOT)}")

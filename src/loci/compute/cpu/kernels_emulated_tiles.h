@@ -1,0 +1,10 @@
+// See kernels_emulated_tiles.cc. Test code only.
+#pragma once
+
+#include "loci/compute/cpu/kernel_table.h"
+
+namespace loci::cpu {
+
+const KernelTable& emulated_tiles_kernels();
+
+}  // namespace loci::cpu

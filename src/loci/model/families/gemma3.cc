@@ -1,0 +1,55 @@
+// Gemma 3 (its text part): norms of heads; five layers with a window to one that sees everything. The
+// windowed ones rotate by another base, and their positions are never stretched.
+#include "loci/model/families/family.h"
+#include "loci/model/families/gemma.h"
+#include "loci/model/families/rope.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kLayersOf27b = 62;
+constexpr std::uint32_t kWindowPeriod = 6;
+constexpr double kBase = 1e6;
+constexpr double kWindowedBase = 1e4;  // where the file doesn't say
+
+Status read_layer(const LayerPart& part) {
+  LOCI_RETURN_IF_ERROR(read_gemma_layer(part));
+  return read_head_norms(part);
+}
+
+Status configure(const nlohmann::json& json, Metadata& metadata) {
+  PublishedConfig config(json, "gemma3", metadata);
+  if (config.has("attn_logit_softcapping")) {
+    return config.fields().unexpected("attn_logit_softcapping", "none, as Gemma 3 has");
+  }
+  LOCI_RETURN_IF_ERROR(config.copy({
+      {"rope_local_base_freq", "rope.freq_base_swa", FieldKind::kNumber, FieldNeed::kOptional},
+      {"sliding_window_pattern", "attention.sliding_window_pattern", FieldKind::kCount, FieldNeed::kOptional},
+  }));
+  return configure_gemma(config);
+}
+
+}  // namespace
+
+Result<ModelSpec> read_gemma3(const ModelSource& source) {
+  SpecReader reader(source, "gemma3");
+  ModelSpec spec = start_spec(reader);
+  LOCI_RETURN_IF_ERROR(read_gemma_sizes(reader, kLayersOf27b, spec));
+  LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {.base = kBase}));
+  LOCI_ASSIGN_OR_RETURN(const double base, reader.number_or("rope.freq_base_swa", 0, 1e12, kWindowedBase));
+  spec.ropes.push_back(rope);
+  spec.ropes.push_back(unscaled_rope(rope.layout, rope.dimensions, base));
+  LOCI_RETURN_IF_ERROR(check_rope(spec.ropes.back(), base, reader.key("rope.freq_base_swa")));
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_ASSIGN_OR_RETURN(const std::vector<bool> windowed,
+                        read_windows(reader, {.period = kWindowPeriod}, spec));
+  for (std::uint32_t i = 0; i < spec.layer_count(); ++i) {
+    if (windowed[i]) spec.layers[i].rope = 1;
+  }
+  LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
+  return spec;
+}
+
+constinit const PublishedFamily kPublishedGemma3{"gemma3_text", "gemma3", configure, kGemmaTensors};
+
+}  // namespace loci

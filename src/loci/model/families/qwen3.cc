@@ -1,0 +1,43 @@
+// Qwen 3: Llama's layer with a norm of each query and key head before rotation.
+#include "loci/model/families/family.h"
+#include "loci/model/families/parts.h"
+#include "loci/model/families/published.h"
+#include "loci/model/families/rope.h"
+
+namespace loci {
+namespace {
+
+Status read_layer(const LayerPart& part) {
+  LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
+  LOCI_RETURN_IF_ERROR(read_attention(part));
+  LOCI_RETURN_IF_ERROR(read_head_norms(part));
+  LOCI_RETURN_IF_ERROR(read_norm(part, "ffn_norm", part.layer.ffn_norm));
+  return read_gated_ffn(part);
+}
+
+Status configure(const nlohmann::json& json, Metadata& metadata) {
+  PublishedConfig config(json, "qwen3", metadata);
+  LOCI_RETURN_IF_ERROR(config.expect("hidden_act", {"silu"}));
+  LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
+  LOCI_RETURN_IF_ERROR(config.copy_windows_if_used());
+  return config.copy_rope();
+}
+
+}  // namespace
+
+Result<ModelSpec> read_qwen3(const ModelSource& source) {
+  SpecReader reader(source, "qwen3");
+  ModelSpec spec = start_spec(reader);
+  LOCI_RETURN_IF_ERROR(read_dense_sizes(reader, spec));
+  LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
+  LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {}));
+  spec.ropes.push_back(rope);
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_RETURN_IF_ERROR(read_windows(reader, {}, spec).status());
+  LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
+  return spec;
+}
+
+constinit const PublishedFamily kPublishedQwen3{"qwen3", "qwen3", configure, kDecoderTensors};
+
+}  // namespace loci

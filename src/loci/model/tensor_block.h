@@ -1,0 +1,41 @@
+// The blocks of GGUF's quantised tensor types, taken apart. Every type says the same thing in another
+// packing: with the group g that element i falls into,
+//   x[i] = (scale * scales[g]) * values[i] + offset * offsets[g]
+// in float32; all but the last product and the addition are exact, and so is the product for every type
+// but Q6_K and MXFP4's subnormals. Decoding (tensor.h) and packing for the kernels both start from here.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "loci/model/tensor.h"
+
+namespace loci {
+
+struct QuantBlock {
+  float scale = 0;
+  float offset = 0;               // Q4_1, Q5_1: the minimum; Q2_K, Q4_K, Q5_K: minus the scale of the minima
+  std::uint16_t scale_bits = 0;   // f16 as it lies in the file; MXFP4: bf16 of the same value
+  std::uint16_t offset_bits = 0;  // f16 as it lies in the file
+  std::uint32_t group = 32;       // elements that share scales[g]: 16 or 32
+  bool has_offset = false;        // without one, nothing is added: the sign of a zero is the product's
+  std::array<std::int8_t, 16> scales{};    // 1 where a type has none
+  std::array<std::uint8_t, 16> offsets{};  // likewise
+  std::array<std::int8_t, 256> values{};   // [block_elements]
+};
+
+// Takes one block of a quantised type apart. `from` holds its block_bytes.
+void unpack_block(TensorType type, const std::byte* from, QuantBlock& block);
+
+// The inverse: writes block_bytes from scale_bits, offset_bits, scales, offsets and values, which must be
+// in the type's range. (MXFP4's two zeros become the first one.)
+void pack_block(TensorType type, const QuantBlock& block, std::byte* to);
+
+// What a nibble of IQ4_NL and IQ4_XS means, and one of MXFP4 (doubled: its scale is halved).
+inline constexpr std::array<std::int8_t, 16> kIQ4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                           1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr std::array<std::int8_t, 16> kMXFP4Values = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                             0, -1, -2, -3, -4, -6, -8, -12};
+
+}  // namespace loci
