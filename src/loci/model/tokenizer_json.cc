@@ -74,6 +74,8 @@ Result<TextTokenizer> parse(const std::string& json, const SpecialTokens& specia
     const std::size_t colon = message.find(": ");
     const bool has_field = colon != std::string::npos && message.find(' ') > colon;
     if (!has_field) return invalid_argument(message, "tokenizer.json");
+    if (message.starts_with("tokenizer.json"))
+      return invalid_argument(message.substr(colon + 2), "tokenizer.json");
     return invalid_argument(message.substr(colon + 2), "tokenizer.json: " + message.substr(0, colon));
   }
   return TextTokenizer(handle);

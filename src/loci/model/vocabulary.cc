@@ -220,9 +220,16 @@ Result<Vocabulary> read_vocabulary(const ModelSource& source) {
 }
 
 void add_known_ends(Vocabulary& vocabulary) {
+  // In Harmony (GPT-OSS) <|end|> ends one message of a turn that goes on.
+  const auto is_there = [&](std::string_view text) {
+    return std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), text) != vocabulary.tokens.end();
+  };
+  const bool is_harmony = is_there("<|return|>") && is_there("<|call|>") && is_there("<|channel|>");
   for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string_view text = vocabulary.tokens[id];
     if (!vocabulary.is_control(id)) continue;
-    if (std::find(kEndTexts.begin(), kEndTexts.end(), vocabulary.tokens[id]) != kEndTexts.end())
+    const bool is_known = std::find(kEndTexts.begin(), kEndTexts.end(), text) != kEndTexts.end();
+    if (is_harmony ? text == "<|return|>" || text == "<|call|>" || text == "<|endoftext|>" : is_known)
       add_end(vocabulary, TokenId(id));
   }
 }
