@@ -4,7 +4,7 @@ SHELL := /bin/bash
 ARGS ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build test quick bench peers fuzz format tidy model setup clean
+.PHONY: help run build test quick neon bench peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -25,6 +25,9 @@ test: ## everything that CI runs
 
 quick: ## build and run the fast tests alone
 	@scripts/test.sh quick
+
+neon: ## test the kernels for 64-bit Arm by emulation
+	@scripts/test-neon.sh
 
 bench: model ## measure against llama.cpp; writes docs/performance.md
 	@scripts/setup.sh build test

@@ -4,6 +4,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include <cstring>
@@ -108,6 +110,10 @@ bool machine_has(InstructionSet set) {
     case InstructionSet::kNeon: return false;
   }
   return false;
+#elif defined(__aarch64__)
+  constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP
+  if (set == InstructionSet::kNeon) return (getauxval(AT_HWCAP) & kDotProducts) != 0;
+  return set == InstructionSet::kPlain;
 #else
   return set == InstructionSet::kPlain;
 #endif
@@ -119,6 +125,8 @@ const KernelTable& kernels_of(InstructionSet set) {
   if (set == InstructionSet::kAmx) return amx_kernels();
   if (set == InstructionSet::kAvx512) return avx512_kernels();
   if (set == InstructionSet::kAvx2) return avx2_kernels();
+#elif defined(__aarch64__)
+  if (set == InstructionSet::kNeon) return neon_kernels();
 #endif
   return plain_kernels();
 }

@@ -149,5 +149,6 @@ const KernelTable& plain_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& amx_kernels();
+const KernelTable& neon_kernels();
 
 }  // namespace loci::cpu

@@ -1,5 +1,5 @@
-// The 16 virtual lanes over which every float sum of the CPU backend is defined, in three makes with
-// the same bits: plain loops, AVX2, AVX-512. docs/numerics.md has the definitions.
+// The 16 virtual lanes over which every float sum of the CPU backend is defined, in four makes with
+// the same bits: plain loops, AVX2, AVX-512, NEON. docs/numerics.md has the definitions.
 //
 // Included by kernels.inl only, inside no namespace. The translation unit names its namespace and set:
 //   LOCI_KERNELS           the namespace, unique for each instruction set
@@ -31,6 +31,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define LOCI_LANES [[maybe_unused]] static inline __attribute__((always_inline))
