@@ -3,14 +3,12 @@
 #   avx512/bin, avx2/bin   llama-bench, llama-batched-bench, llama-server and the libraries they load
 #   python/llama_cpp       the bindings of the same archive (LLAMA_CPP_LIB_PATH names the libraries)
 #   default                a link to the best variant that this machine runs
-# The source is the archive of llama-cpp-python, whose vendor/llama.cpp is whole, so that no other host is
-# needed than the package index that pip is configured for. AMX stays off: g++ 12 passes only part of
-# the tile configuration to the assembler, and llama.cpp's AMX path crashes.
+# AMX stays off: g++ 12 passes only part of the tile configuration to the assembler, and llama.cpp's AMX path
+# crashes.
 set -euo pipefail
 export LC_ALL=C
 
-version=0.3.36
-sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+source "$(dirname "$0")/llama-cpp-archive.sh"
 targets=(llama-bench llama-batched-bench llama-server)
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -48,19 +46,8 @@ variant_flags() {
 }
 
 fetch_source() {
-  local archive=$peers/llama_cpp_python-$version.tar.gz
-  if [[ ! -f $archive ]]; then
-    say "downloading the source archive of llama-cpp-python $version (77 MB)"
-    printf 'llama-cpp-python==%s --hash=sha256:%s\n' "$version" "$sha256" >"$peers/requirements.txt"
-    python3 -m pip download -q --disable-pip-version-check --no-deps --require-hashes --no-binary llama-cpp-python \
-      -d "$peers/download" -r "$peers/requirements.txt" >"$log" 2>&1 ||
-      die "the download failed ($(tail -n1 "$log")): check pip's index and the network, then run 'make peers' again"
-    mv "$peers/download/llama_cpp_python-$version.tar.gz" "$archive"
-  fi
-  echo "$sha256  $archive" | sha256sum --check --status || {
-    rm -f "$archive"
-    die "the archive's sha256 is not $sha256: it was removed, run 'make peers' again"
-  }
+  local archive=$peers/llama_cpp_python-$llama_cpp_version.tar.gz
+  fetch_llama_cpp "$peers" || die "the sources of llama.cpp are missing: run 'make peers' again"
   say "unpacking"
   rm -rf "$peers/source" "$peers/python"
   mkdir -p "$peers/source" "$peers/python"
@@ -95,7 +82,7 @@ main() {
   local variants=(avx2) stamp
   if cpu_has avx512f && cpu_has avx512bw && cpu_has avx512vl && cpu_has avx512dq; then variants=(avx512 avx2); fi
   mkdir -p "$peers"
-  stamp="$sha256 ${targets[*]} $(for v in "${variants[@]}"; do variant_flags "$v"; done) $(g++ -dumpfullversion)"
+  stamp="$llama_cpp_sha256 ${targets[*]} $(for v in "${variants[@]}"; do variant_flags "$v"; done) $(g++ -dumpfullversion)"
   if [[ -f $peers/stamp && $(<"$peers/stamp") == "$stamp" ]]; then
     say "up to date: $peers/default/bin"
     return

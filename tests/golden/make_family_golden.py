@@ -26,7 +26,7 @@ import json
 import math
 import pathlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ class Variant:
     config: dict
     lengths: tuple = LENGTHS
     extra: dict = field(default_factory=dict)  # GGUF's keys that the converter leaves out: name -> uint32
+    mxfp4: bool = False  # experts' matrices, as GPT-OSS is published
     seed: int = 1
 
 
@@ -123,6 +124,17 @@ VARIANTS = [
              "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
                               "truncate": False, "original_max_position_embeddings": 64}}),
 ]
+VARIANTS.append(replace(VARIANTS[-1], name="gpt-oss-mxfp4", mxfp4=True, lengths=(7, 100),
+                        description="GPT-OSS as it is published, its experts in MXFP4"))
+GEMMA3 = next(variant for variant in VARIANTS if variant.name == "gemma3")
+VARIANTS.append(Variant(
+    "gemma3-vision", "Gemma 3 4B and larger: text and vision in one directory, of which text is computed",
+    "Gemma3ForConditionalGeneration",
+    {"text_config": {**GEMMA3.config, "num_hidden_layers": 6, "model_type": "gemma3_text"},
+     "vision_config": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
+                       "image_size": 8, "patch_size": 4, "model_type": "siglip_vision_model"},
+     "mm_tokens_per_image": 4, "image_token_index": 5, "boi_token_index": 3, "eoi_token_index": 4},
+    lengths=(7, 100)))
 
 
 @contextlib.contextmanager
@@ -144,14 +156,33 @@ def new_model(variant):
     return kind(config).eval()
 
 
+def random_mxfp4(generator, shape):
+    """Random blocks and scales for a matrix [experts, inputs, outputs], and the values they stand for."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    experts, inputs, outputs = shape
+    blocks = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), generator=generator, dtype=torch.uint8)
+    scales = torch.randint(123, 125, (experts, outputs, inputs // 32), generator=generator, dtype=torch.uint8)
+    values = convert_moe_packed_tensors(blocks, scales, dtype=torch.float64)
+    assert values.shape == shape
+    return blocks, scales, values
+
+
 def random_weights(variant, model):
-    """Values of bfloat16 whose products keep a vector's size; attention is peaked, norms and biases vary."""
+    """Values of bfloat16 whose products keep a vector's size; attention is peaked, norms and biases vary.
+
+    Returns what replaces matrices in model.safetensors: experts' blocks and scales."""
     generator = torch.Generator().manual_seed(variant.seed)
+    packed = {}
     gemma = variant.model.startswith("Gemma")
     for name, parameter in model.named_parameters():
+        if variant.mxfp4 and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            blocks, scales, parameter.data = random_mxfp4(generator, parameter.shape)
+            packed[name] = {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            continue
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         if "norm" in name or ".ln_" in name:
-            values = (0.0 if gemma else 1.0) + 0.2 * values if name.endswith("weight") else 0.1 * values
+            values = (0.0 if gemma and "vision" not in name else 1.0) + 0.2 * values if name.endswith("weight") else 0.1 * values
         elif name.endswith("bias"):
             values *= 0.2
         elif "embed_tokens" in name or "word_embeddings" in name or ".wte" in name:
@@ -161,11 +192,12 @@ def random_weights(variant, model):
         elif "lm_head" in name:
             values *= 2 / math.sqrt(parameter.shape[1])
         elif "sinks" not in name:
-            inputs = parameter.shape[1]
+            inputs = parameter.shape[1] if len(parameter.shape) > 1 else 1
             gain = 1.6 if any(part in name for part in ("q_proj", "k_proj", "qkv", "c_attn", "query_key")) else 1.2
             values *= gain / math.sqrt(inputs)
         parameter.data = values.to(torch.bfloat16).to(torch.float64)
     model.tie_weights()
+    return packed
 
 
 def logits_of(model, tokens):
@@ -181,6 +213,21 @@ def check_against_stock(variant, stock, logits, tokens):
     print(f"  {len(tokens):4} tokens: logits' spread {spread:.3f}, largest difference to stock {worst:.2e}")
     assert worst < 2e-4 * spread, f"{variant.name}: the float64 model is not transformers' model"
     assert 0.3 < spread < 50, f"{variant.name}: logits that test nothing"
+
+
+def replace_packed(folder, packed):
+    """Puts blocks and scales where their matrices are."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    for name, parts in packed.items():
+        del tensors[name]
+        tensors |= parts
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def write_opt(folder, model):
@@ -243,7 +290,7 @@ def make(variant):
         old.unlink()
     with float64():
         model = new_model(variant)
-        random_weights(variant, model)
+        packed = random_weights(variant, model)
     stock = new_model(variant)
     stock.load_state_dict(model.state_dict(), strict=True)
     rng = np.random.default_rng(variant.seed)
@@ -262,6 +309,8 @@ def make(variant):
     torch.set_default_dtype(torch.float32)
     saved.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if packed:
+        replace_packed(folder, packed)
     write_gguf(variant, folder, model)
 
 

@@ -78,8 +78,9 @@ Result<GoldenTinyModel> read_golden_tiny(const std::string& name) {
 
 const std::vector<std::string>& golden_family_names() {
   static const std::vector<std::string> names = {
-      "llama3", "llama-yarn", "mistral",    "smollm3", "qwen2",      "qwen3",      "qwen3moe",  "gemma2",
-      "gemma3", "phi3-long",  "phi3-short", "opt",     "falcon-old", "falcon-new", "starcoder", "gpt-oss"};
+      "llama3",     "llama-yarn", "mistral",   "smollm3",   "qwen2",         "qwen3",
+      "qwen3moe",   "gemma2",     "gemma3",    "phi3-long", "phi3-short",    "opt",
+      "falcon-old", "falcon-new", "starcoder", "gpt-oss",   "gpt-oss-mxfp4", "gemma3-vision"};
   return names;
 }
 

@@ -2,12 +2,15 @@
 //! back as text, and no panic leaves an entry.
 
 mod budget;
+mod charsmap;
 mod guard;
 mod marks;
 mod pre_tokenizer;
 mod python;
 mod template;
 mod tokenizer;
+mod tokenizer_json;
+mod unigram;
 mod vocabulary;
 
 use std::any::Any;
@@ -15,7 +18,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use template::Template;
-use tokenizer::{Scheme, Tokenizer};
+use tokenizer::{unigram_normalizer, Scheme, Tokenizer};
+use tokenizer_json::TokenizerJson;
 use vocabulary::{TokenKind, Vocabulary};
 
 #[repr(C)]
@@ -41,7 +45,9 @@ pub struct Ids {
 pub struct VocabularyView {
     kind: i32,
     add_space_prefix: i32,
+    remove_extra_spaces: i32,
     pre_tokenizer: View,
+    chars_map: View,
     tokens: *const View,
     token_types: *const i32,
     scores: *const f32,
@@ -49,6 +55,15 @@ pub struct VocabularyView {
     merges: *const View,
     merge_count: usize,
     unknown_token: i64,
+}
+
+#[repr(C)]
+pub struct Description {
+    byte_level: i32,
+    strips_space: i32,
+    unknown_token: i64,
+    leading_token: i64,
+    token_count: usize,
 }
 
 pub struct TokenizerHandle(Arc<Tokenizer>);
@@ -127,20 +142,22 @@ unsafe fn make_tokenizer(view: &VocabularyView) -> Result<Tokenizer, String> {
         return Err("tokenizer.ggml.token_type: expected one for each token".to_string());
     }
     let vocabulary = Vocabulary { tokens: tokens.iter().map(|t| t.to_string()).collect(), kinds };
+    let scores = slice(view.scores, view.token_count);
+    if matches!(view.kind, 1 | 2) && scores.len() != tokens.len() {
+        return Err("tokenizer.ggml.scores: expected one for each token".to_string());
+    }
+    let add_space_prefix = view.add_space_prefix != 0;
+    let unknown = u32::try_from(view.unknown_token).ok();
     let scheme = match view.kind {
         0 => Scheme::ByteLevel { pre: text(view.pre_tokenizer, "tokenizer.ggml.pre")?, merges: &merges },
-        1 => {
-            let scores = slice(view.scores, view.token_count);
-            if scores.len() != tokens.len() {
-                return Err("tokenizer.ggml.scores: expected one for each token".to_string());
-            }
-            Scheme::SentencePiece {
-                scores,
-                add_space_prefix: view.add_space_prefix != 0,
-                unknown: u32::try_from(view.unknown_token).ok(),
-            }
+        1 => Scheme::SentencePiece { scores, add_space_prefix, unknown },
+        2 => {
+            let map = slice(view.chars_map.data, view.chars_map.size);
+            let normalizer = unigram_normalizer(map, add_space_prefix, view.remove_extra_spaces != 0)?;
+            Scheme::Unigram { scores, normalizer, unknown }
         }
-        other => return Err(format!("vocabulary kind: expected 0 or 1, found {other}")),
+        3 => Scheme::SentencePieceMerges { merges: &merges, add_space_prefix },
+        other => return Err(format!("vocabulary kind: expected 0 to 3, found {other}")),
     };
     Tokenizer::new(vocabulary, scheme)
 }
@@ -158,6 +175,65 @@ pub unsafe extern "C" fn loci_text_tokenizer_create(
         *out = Box::into_raw(Box::new(TokenizerHandle(Arc::new(tokenizer))));
         Ok(())
     })
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_tokenizer_from_json(
+    json: View,
+    control_texts: *const View,
+    control_text_count: usize,
+    control_ids: *const u32,
+    control_id_count: usize,
+    token_limit: u32,
+    out: *mut *mut TokenizerHandle,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(error, || {
+        let control = views(control_texts, control_text_count, "control token")?;
+        let ids = slice(control_ids, control_id_count);
+        let parsed = TokenizerJson::parse(text(json, "tokenizer.json")?, &control, ids, token_limit)?;
+        let tokenizer = Tokenizer::from_json(parsed)?;
+        *out = Box::into_raw(Box::new(TokenizerHandle(Arc::new(tokenizer))));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_tokenizer_describe(
+    tokenizer: *const TokenizerHandle,
+    out: *mut Description,
+) {
+    let tokenizer: &Tokenizer = &(*tokenizer).0;
+    let id = |id: Option<u32>| id.map_or(-1, i64::from);
+    *out = Description {
+        byte_level: i32::from(tokenizer.spelling.byte_level),
+        strips_space: i32::from(tokenizer.spelling.strips_space),
+        unknown_token: id(tokenizer.unknown),
+        leading_token: id(tokenizer.leading),
+        token_count: tokenizer.vocabulary.tokens.len(),
+    };
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_tokenizer_token(
+    tokenizer: *const TokenizerHandle,
+    id: u32,
+    kind: *mut i32,
+) -> View {
+    let tokenizer: &Tokenizer = &(*tokenizer).0;
+    let vocabulary = &tokenizer.vocabulary;
+    let index = id as usize;
+    let (Some(token), Some(found)) = (vocabulary.tokens.get(index), vocabulary.kinds.get(index)) else {
+        return View { data: std::ptr::null(), size: 0 };
+    };
+    *kind = found.number();
+    View { data: token.as_ptr(), size: token.len() }
 }
 
 /// # Safety
@@ -185,7 +261,7 @@ pub unsafe extern "C" fn loci_text_tokenizer_encode(
         if with_control != 0 {
             (*tokenizer).0.encode_with_control(input, &mut ids)?;
         } else {
-            (*tokenizer).0.encode_plain(input, &mut ids)?;
+            (*tokenizer).0.encode_plain(input, true, &mut ids)?;
         }
         *out = give_ids(ids);
         Ok(())

@@ -85,9 +85,9 @@ impl Template {
         let mut ids = Vec::new();
         for found in self.tokenizer.split_at_control(&rendered.text) {
             if rendered.marks.is_empty() {
-                self.tokenizer.encode_plain(found.before, &mut ids)?;
+                self.tokenizer.encode_plain(found.before, found.is_first, &mut ids)?;
             } else {
-                self.tokenizer.encode_plain(&rendered.marks.restore(found.before), &mut ids)?;
+                self.tokenizer.encode_plain(&rendered.marks.restore(found.before), found.is_first, &mut ids)?;
             }
             ids.extend(found.control);
         }

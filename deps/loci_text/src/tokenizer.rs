@@ -4,84 +4,188 @@
 use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use tokenizers::{
-    AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl,
-};
+use tokenizers::{AddedToken, DecoderWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl};
 
+use crate::charsmap::{CharsMap, TextNormalizer, UnigramNormalizer};
 use crate::pre_tokenizer;
+use crate::tokenizer_json::{JsonModel, Spelling, TokenizerJson};
+use crate::unigram::Unigram;
 use crate::vocabulary::{PlainModel, TokenKind, Vocabulary};
 
-type Plain = TokenizerImpl<
-    PlainModel,
-    NormalizerWrapper,
-    PreTokenizerWrapper,
-    PostProcessorWrapper,
-    DecoderWrapper,
->;
+type Plain = TokenizerImpl<PlainModel, TextNormalizer, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
 pub enum Scheme<'a> {
     ByteLevel { pre: &'a str, merges: &'a [&'a str] },
     SentencePiece { scores: &'a [f32], add_space_prefix: bool, unknown: Option<u32> },
+    Unigram { scores: &'a [f32], normalizer: UnigramNormalizer, unknown: Option<u32> },
+    SentencePieceMerges { merges: &'a [&'a str], add_space_prefix: bool },
+}
+
+/// A token that is matched as a whole in raw text.
+struct Whole {
+    id: u32,
+    is_control: bool,
+    /// Blanks before or after it belong to it.
+    lstrip: bool,
+    rstrip: bool,
 }
 
 pub struct Tokenizer {
     plain: Plain,
-    /// Every token that is matched as a whole in raw text, leftmost-longest as in `tokenizers`.
+    /// For pieces of a text that do not begin it, where they are treated unlike the first.
+    inner: Option<Plain>,
+    /// Finds every `wholes`, leftmost-longest as in `tokenizers`.
     whole: AhoCorasick,
-    /// Of pattern i of `whole`: its id, and whether it is a control token.
-    whole_ids: Vec<(u32, bool)>,
+    wholes: Vec<Whole>,
     control_texts: Vec<String>,
+    pub vocabulary: Arc<Vocabulary>,
+    pub spelling: Spelling,
+    pub unknown: Option<u32>,
+    /// What a post-processor puts before every text.
+    pub leading: Option<u32>,
 }
 
 /// A control token that was found in a text, with the text before it.
 pub struct Found<'a> {
     pub before: &'a str,
+    /// `before` begins the text.
+    pub is_first: bool,
     pub control: Option<u32>,
+}
+
+fn plain_of_scheme(vocabulary: &Arc<Vocabulary>, scheme: Scheme) -> Result<(Plain, Spelling), String> {
+    let spelling = |byte_level, strips_space| Spelling { byte_level, strips_space };
+    let with_normalizer = |model, normalizer| -> Result<Plain, String> {
+        let mut plain = Plain::new(model);
+        plain.with_normalizer(Some(normalizer)).map_err(|error| error.to_string())?;
+        Ok(plain)
+    };
+    match scheme {
+        Scheme::ByteLevel { pre, merges } => {
+            let found = pre_tokenizer::find(pre)?;
+            let model = PlainModel::merged(vocabulary.clone(), merges, found.ignore_merges, false)?;
+            let mut plain = Plain::new(model);
+            plain
+                .with_normalizer(found.normalizer.map(TextNormalizer::Published))
+                .map_err(|error| error.to_string())?;
+            plain.with_pre_tokenizer(Some(found.pre_tokenizer));
+            Ok((plain, spelling(true, false)))
+        }
+        Scheme::SentencePiece { scores, add_space_prefix, unknown } => {
+            let model = PlainModel::sentence_piece(vocabulary.clone(), scores, unknown)?;
+            let normalizer = pre_tokenizer::sentence_piece_normalizer(add_space_prefix)?;
+            Ok((with_normalizer(model, TextNormalizer::Published(normalizer))?, spelling(false, add_space_prefix)))
+        }
+        Scheme::Unigram { scores, normalizer, unknown } => {
+            let scores: Vec<f64> = scores.iter().map(|score| f64::from(*score)).collect();
+            let strips_space = normalizer.add_space_prefix;
+            let unigram = Unigram::new(vocabulary, &scores, unknown, false)
+                .map_err(|error| format!("tokenizer.ggml.scores: {error}"))?;
+            let model = PlainModel::unigram(vocabulary.clone(), unigram);
+            Ok((with_normalizer(model, TextNormalizer::Unigram(normalizer))?, spelling(false, strips_space)))
+        }
+        Scheme::SentencePieceMerges { merges, add_space_prefix } => {
+            let model = PlainModel::merged(vocabulary.clone(), merges, false, true)?;
+            let normalizer = pre_tokenizer::sentence_piece_normalizer(add_space_prefix)?;
+            let mut plain = with_normalizer(model, TextNormalizer::Published(normalizer))?;
+            plain.with_pre_tokenizer(Some(pre_tokenizer::newline_runs()?));
+            Ok((plain, spelling(false, add_space_prefix)))
+        }
+    }
+}
+
+fn plain_of_json(json: &TokenizerJson, model: PlainModel, metaspace: &str) -> Result<Plain, String> {
+    let mut plain = Plain::new(model);
+    let normalizer = json.part("normalizer", metaspace)?.map(TextNormalizer::Published);
+    plain.with_normalizer(normalizer).map_err(|error| format!("normalizer: {error}"))?;
+    plain.with_pre_tokenizer(json.part::<PreTokenizerWrapper>("pre_tokenizer", metaspace)?);
+    plain.with_post_processor(json.part::<PostProcessorWrapper>("post_processor", metaspace)?);
+    let user_defined = json.added.iter().filter(|token| !token.special).map(|token| {
+        AddedToken::from(token.content.clone(), false)
+            .single_word(token.single_word)
+            .lstrip(token.lstrip)
+            .rstrip(token.rstrip)
+            .normalized(token.normalized)
+    });
+    plain.add_tokens(user_defined).map_err(|error| format!("added_tokens: {error}"))?;
+    Ok(plain)
+}
+
+/// The tokens that are matched as a whole, and the automaton that finds them.
+fn wholes_of(vocabulary: &Vocabulary) -> Result<(AhoCorasick, Vec<Whole>), String> {
+    let mut texts: Vec<&str> = Vec::new();
+    let mut wholes = Vec::new();
+    for (id, (text, kind)) in vocabulary.tokens.iter().zip(&vocabulary.kinds).enumerate() {
+        if text.is_empty() || !(kind.is_control() || *kind == TokenKind::UserDefined) {
+            continue;
+        }
+        texts.push(text);
+        wholes.push(Whole { id: id as u32, is_control: kind.is_control(), lstrip: false, rstrip: false });
+    }
+    let whole = AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostLongest)
+        .build(&texts)
+        .map_err(|error| error.to_string())?;
+    Ok((whole, wholes))
 }
 
 impl Tokenizer {
     pub fn new(vocabulary: Vocabulary, scheme: Scheme) -> Result<Tokenizer, String> {
         let vocabulary = Arc::new(vocabulary);
-        let mut whole_texts: Vec<&str> = Vec::new();
-        let mut whole_ids = Vec::new();
-        let mut user_defined = Vec::new();
-        let mut control_texts = Vec::new();
-        for (id, (text, kind)) in vocabulary.tokens.iter().zip(&vocabulary.kinds).enumerate() {
-            if text.is_empty() || !(kind.is_control() || *kind == TokenKind::UserDefined) {
-                continue;
+        let (mut plain, spelling) = plain_of_scheme(&vocabulary, scheme)?;
+        let user_defined = vocabulary.tokens.iter().zip(&vocabulary.kinds);
+        let user_defined = user_defined
+            .filter(|(text, kind)| !text.is_empty() && **kind == TokenKind::UserDefined)
+            .map(|(text, _)| AddedToken::from(text.clone(), false).normalized(false));
+        plain.add_tokens(user_defined).map_err(|error| error.to_string())?;
+        Tokenizer::finish(vocabulary, plain, spelling)
+    }
+
+    pub fn from_json(json: TokenizerJson) -> Result<Tokenizer, String> {
+        let mut json = json;
+        let vocabulary = Arc::new(std::mem::take(&mut json.vocabulary));
+        let model = match std::mem::replace(&mut json.model, JsonModel::Bpe(serde_json::Value::Null)) {
+            JsonModel::Bpe(value) => {
+                let bpe = serde_json::from_value(value).map_err(|error| format!("model: {error}"))?;
+                PlainModel::bpe(vocabulary.clone(), bpe)
             }
-            whole_texts.push(text);
-            whole_ids.push((id as u32, kind.is_control()));
-            if kind.is_control() {
-                control_texts.push(text.clone());
-            } else {
-                user_defined.push(AddedToken::from(text.clone(), false).normalized(false));
-            }
-        }
-        let whole = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(&whole_texts)
-            .map_err(|error| error.to_string())?;
-        let mut plain = match scheme {
-            Scheme::ByteLevel { pre, merges } => {
-                let found = pre_tokenizer::find(pre)?;
-                let model = PlainModel::byte_level(vocabulary.clone(), merges, found.ignore_merges)?;
-                let mut plain = Plain::new(model);
-                plain.with_normalizer(found.normalizer).map_err(|error| error.to_string())?;
-                plain.with_pre_tokenizer(Some(found.pre_tokenizer));
-                plain
-            }
-            Scheme::SentencePiece { scores, add_space_prefix, unknown } => {
-                let model = PlainModel::sentence_piece(vocabulary.clone(), scores, unknown)?;
-                let mut plain = Plain::new(model);
-                plain
-                    .with_normalizer(Some(pre_tokenizer::sentence_piece_normalizer(add_space_prefix)?))
-                    .map_err(|error| error.to_string())?;
-                plain
+            JsonModel::Unigram { scores, byte_fallback } => {
+                let unigram = Unigram::new(&vocabulary, &scores, json.unknown, byte_fallback)
+                    .map_err(|error| format!("model.vocab: {error}"))?;
+                PlainModel::unigram(vocabulary.clone(), unigram)
             }
         };
-        plain.add_tokens(user_defined).map_err(|error| error.to_string())?;
-        Ok(Tokenizer { plain, whole, whole_ids, control_texts })
+        let plain = plain_of_json(&json, model.clone(), "first")?;
+        let inner = if json.first_differs() { Some(plain_of_json(&json, model, "never")?) } else { None };
+        let mut tokenizer = Tokenizer::finish(vocabulary, plain, json.spelling)?;
+        tokenizer.inner = inner;
+        tokenizer.unknown = json.unknown;
+        for token in json.added.iter().filter(|token| token.special && (token.lstrip || token.rstrip)) {
+            for whole in tokenizer.wholes.iter_mut().filter(|whole| whole.id == token.id) {
+                whole.lstrip = token.lstrip;
+                whole.rstrip = token.rstrip;
+            }
+        }
+        let around = tokenizer.plain.encode_fast("", true).map_err(|error| format!("post_processor: {error}"))?;
+        let count = tokenizer.vocabulary.tokens.len();
+        tokenizer.leading = around.get_ids().first().copied().filter(|id| (*id as usize) < count);
+        Ok(tokenizer)
+    }
+
+    fn finish(vocabulary: Arc<Vocabulary>, plain: Plain, spelling: Spelling) -> Result<Tokenizer, String> {
+        let (whole, wholes) = wholes_of(&vocabulary)?;
+        let control_texts = vocabulary.control_texts().filter(|text| !text.is_empty()).map(str::to_string).collect();
+        Ok(Tokenizer {
+            plain,
+            inner: None,
+            whole,
+            wholes,
+            control_texts,
+            vocabulary,
+            spelling,
+            unknown: None,
+            leading: None,
+        })
     }
 
     pub fn control_texts(&self) -> &[String] {
@@ -92,23 +196,41 @@ impl Tokenizer {
     pub fn split_at_control<'a>(&self, text: &'a str) -> Vec<Found<'a>> {
         let mut found = Vec::new();
         let mut begin = 0;
+        let mut is_stripped = false;
+        let piece = |begin: usize, end: usize, strip_begin: bool, strip_end: bool| {
+            let mut before = &text[begin..end];
+            if strip_begin {
+                before = before.trim_start();
+            }
+            if strip_end {
+                before = before.trim_end();
+            }
+            before
+        };
         for hit in self.whole.find_iter(text) {
-            let (id, is_control) = self.whole_ids[hit.pattern().as_usize()];
-            if is_control {
-                found.push(Found { before: &text[begin..hit.start()], control: Some(id) });
+            let whole = &self.wholes[hit.pattern().as_usize()];
+            if whole.is_control {
+                let before = piece(begin, hit.start(), is_stripped, whole.lstrip);
+                found.push(Found { before, is_first: begin == 0, control: Some(whole.id) });
                 begin = hit.end();
+                is_stripped = whole.rstrip;
             }
         }
-        found.push(Found { before: &text[begin..], control: None });
+        let before = piece(begin, text.len(), is_stripped, false);
+        found.push(Found { before, is_first: begin == 0, control: None });
         found
     }
 
-    /// Appends the ids of `text`, in which nothing is a control token.
-    pub fn encode_plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), String> {
+    /// Appends the ids of `text`, in which nothing is a control token. `is_first`: nothing is before it.
+    pub fn encode_plain(&self, text: &str, is_first: bool, ids: &mut Vec<u32>) -> Result<(), String> {
         if text.is_empty() {
             return Ok(());
         }
-        let encoding = self.plain.encode_fast(text, false).map_err(|error| error.to_string())?;
+        let plain = match &self.inner {
+            Some(inner) if !is_first => inner,
+            _ => &self.plain,
+        };
+        let encoding = plain.encode_fast(text, false).map_err(|error| error.to_string())?;
         ids.extend_from_slice(encoding.get_ids());
         Ok(())
     }
@@ -116,9 +238,15 @@ impl Tokenizer {
     /// Appends the ids of `text`, in which control tokens' texts are those tokens.
     pub fn encode_with_control(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), String> {
         for found in self.split_at_control(text) {
-            self.encode_plain(found.before, ids)?;
+            self.encode_plain(found.before, found.is_first, ids)?;
             ids.extend(found.control);
         }
         Ok(())
     }
+}
+
+/// The normaliser of a GGUF vocabulary of unigram pieces.
+pub fn unigram_normalizer(map: &[u8], add_space_prefix: bool, remove_extra_spaces: bool) -> Result<UnigramNormalizer, String> {
+    let map = CharsMap::new(map).map_err(|error| format!("tokenizer.ggml.precompiled_charsmap: {error}"))?;
+    Ok(UnigramNormalizer { map, add_space_prefix, remove_extra_spaces })
 }

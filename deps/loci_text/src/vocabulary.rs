@@ -7,6 +7,8 @@ use std::sync::Arc;
 use tokenizers::models::bpe::{BpeTrainer, BPE};
 use tokenizers::{Model, Token};
 
+use crate::unigram::Unigram;
+
 /// What a token is for; the numbers are GGUF's (tokenizer.ggml.token_type).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TokenKind {
@@ -19,6 +21,16 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
+    pub fn number(self) -> i32 {
+        match self {
+            TokenKind::Normal => 1,
+            TokenKind::Unknown => 2,
+            TokenKind::Control => 3,
+            TokenKind::UserDefined => 4,
+            TokenKind::Unused => 5,
+            TokenKind::Byte => 6,
+        }
+    }
     pub fn from_number(number: i32) -> Option<TokenKind> {
         Some(match number {
             1 => TokenKind::Normal,
@@ -36,25 +48,57 @@ impl TokenKind {
     }
 }
 
+#[derive(Default)]
 pub struct Vocabulary {
     pub tokens: Vec<String>,
     pub kinds: Vec<TokenKind>,
 }
 
-/// A BPE model whose ordinary vocabulary leaves out the control tokens, so that no merge and no whole
-/// word can become one, while the added vocabulary still finds every id by its text.
-pub struct PlainModel {
-    bpe: BPE,
+impl Vocabulary {
+    pub fn control_texts(&self) -> impl Iterator<Item = &str> {
+        let pairs = self.tokens.iter().zip(&self.kinds);
+        pairs.filter(|(_, kind)| kind.is_control()).map(|(text, _)| text.as_str())
+    }
+}
+
+enum Pieces {
+    Bpe(BPE),
+    Unigram(Unigram),
+}
+
+/// A model whose ordinary vocabulary leaves out the control tokens, so that no merge, no piece and no whole
+/// word can become one, while the added vocabulary still finds every id by its text. Cheap to copy.
+#[derive(Clone)]
+pub struct PlainModel(Arc<Parts>);
+
+struct Parts {
+    pieces: Pieces,
     ids: HashMap<String, u32>,
     tokens: Arc<Vocabulary>,
 }
 
 impl PlainModel {
-    /// Byte-level BPE with explicit merges ("left right").
-    pub fn byte_level(
+    fn with(pieces: Pieces, tokens: Arc<Vocabulary>) -> PlainModel {
+        let ids = ids_of(&tokens);
+        PlainModel(Arc::new(Parts { pieces, ids, tokens }))
+    }
+
+    /// `bpe` has no control tokens.
+    pub fn bpe(vocabulary: Arc<Vocabulary>, bpe: BPE) -> PlainModel {
+        PlainModel::with(Pieces::Bpe(bpe), vocabulary)
+    }
+
+    pub fn unigram(vocabulary: Arc<Vocabulary>, unigram: Unigram) -> PlainModel {
+        PlainModel::with(Pieces::Unigram(unigram), vocabulary)
+    }
+
+    /// BPE with explicit merges ("left right"). `byte_fallback`: characters without a token become <0xNN>;
+    /// otherwise every byte has a token under its character of GPT-2's alphabet.
+    pub fn merged(
         vocabulary: Arc<Vocabulary>,
         merges: &[&str],
         ignore_merges: bool,
+        byte_fallback: bool,
     ) -> Result<PlainModel, String> {
         let ids = ids_of(&vocabulary);
         let ordinary = ordinary_tokens(&vocabulary);
@@ -83,9 +127,10 @@ impl PlainModel {
         let bpe = BPE::builder()
             .vocab_and_merges(ordinary.into_iter().collect::<tokenizers_vocab::Map>(), pairs)
             .ignore_merges(ignore_merges)
+            .byte_fallback(byte_fallback)
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(PlainModel { bpe, ids, tokens: vocabulary })
+        Ok(PlainModel::bpe(vocabulary, bpe))
     }
 
     /// SentencePiece's BPE: every pair of tokens whose join is a token merges, the best-scored product
@@ -95,7 +140,6 @@ impl PlainModel {
         scores: &[f32],
         unknown: Option<u32>,
     ) -> Result<PlainModel, String> {
-        let ids = ids_of(&vocabulary);
         let mut ordinary = ordinary_tokens(&vocabulary);
         let pairs = merges_from_scores(&vocabulary, &ordinary, scores);
         let mut builder = BPE::builder().byte_fallback(true).fuse_unk(true);
@@ -108,7 +152,7 @@ impl PlainModel {
             .vocab_and_merges(ordinary.into_iter().collect::<tokenizers_vocab::Map>(), pairs)
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(PlainModel { bpe, ids, tokens: vocabulary })
+        Ok(PlainModel::bpe(vocabulary, bpe))
     }
 }
 
@@ -182,24 +226,27 @@ impl Model for PlainModel {
     type Trainer = BpeTrainer;
 
     fn tokenize(&self, sequence: &str) -> tokenizers::Result<Vec<Token>> {
-        self.bpe.tokenize(sequence)
+        match &self.0.pieces {
+            Pieces::Bpe(bpe) => bpe.tokenize(sequence),
+            Pieces::Unigram(unigram) => Ok(unigram.tokenize(sequence, &self.0.tokens)),
+        }
     }
     fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.ids.get(token).copied()
+        self.0.ids.get(token).copied()
     }
     fn id_to_token(&self, id: u32) -> Option<String> {
-        self.tokens.tokens.get(id as usize).cloned()
+        self.0.tokens.tokens.get(id as usize).cloned()
     }
     fn get_vocab(&self) -> HashMap<String, u32> {
-        self.ids.clone()
+        self.0.ids.clone()
     }
     fn get_vocab_size(&self) -> usize {
-        self.tokens.tokens.len()
+        self.0.tokens.tokens.len()
     }
-    fn save(&self, folder: &Path, prefix: Option<&str>) -> tokenizers::Result<Vec<PathBuf>> {
-        self.bpe.save(folder, prefix)
+    fn save(&self, _: &Path, _: Option<&str>) -> tokenizers::Result<Vec<PathBuf>> {
+        Err("vocabularies are read here, not written".into())
     }
     fn get_trainer(&self) -> BpeTrainer {
-        self.bpe.get_trainer()
+        BpeTrainer::default()
     }
 }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "loci/base/units.h"
 
@@ -91,37 +92,49 @@ Result<HostMemory> read_host_memory(const std::string& root) {
 
 Result<PoolSize> size_pool(const PoolRequest& request) {
   constexpr std::uint64_t kBlocksMax = std::numeric_limits<std::uint32_t>::max();
+  std::uint64_t least_bytes = 0, cap_bytes = 0;
+  std::vector<std::uint32_t> cap;
+  for (const PoolGroup& group : request.groups) {
+    const std::uint64_t most =
+        std::uint64_t{4} * blocks_needed(group, request.context_tokens) * request.max_running;
+    cap.push_back(static_cast<std::uint32_t>(std::min(kBlocksMax, most)));
+    cap_bytes += cap.back() * group.block_bytes;
+    least_bytes += 2 * group.block_bytes;
+  }
+  const auto split = [&](std::uint64_t bytes) {
+    std::vector<std::uint32_t> blocks = split_pool(bytes, request.groups, request.context_tokens);
+    const bool enough = std::all_of(blocks.begin(), blocks.end(), [](auto count) { return count >= 2; });
+    return enough ? blocks : std::vector<std::uint32_t>();
+  };
   if (request.wanted_bytes) {
-    const std::uint64_t blocks = *request.wanted_bytes / request.block_bytes;
-    if (blocks < 2) {
+    std::vector<std::uint32_t> blocks = split(*request.wanted_bytes);
+    if (blocks.empty()) {
       return invalid_argument(
-          fmt::format("expected room for at least two blocks of {}; got {}",
-                      format_bytes(request.block_bytes), format_bytes(*request.wanted_bytes)),
+          fmt::format("expected room for at least two blocks of each group of layers, {}; got {}",
+                      format_bytes(least_bytes), format_bytes(*request.wanted_bytes)),
           "--device-memory");
     }
-    return PoolSize{.blocks = static_cast<std::uint32_t>(std::min(blocks, kBlocksMax)),
-                    .reason = "--device-memory"};
+    return PoolSize{.blocks = std::move(blocks), .reason = "--device-memory"};
   }
   const std::uint64_t margin = std::max(kGib, request.available_bytes / 10);
   const bool ample = request.available_bytes > 2 * margin;
   const std::uint64_t usable = ample ? request.available_bytes - margin : request.available_bytes / 2;
-  const std::uint64_t context_blocks =
-      (request.context_tokens + request.block_tokens - 1) / request.block_tokens;
-  const std::uint64_t cap = std::min(kBlocksMax, 4 * context_blocks * request.max_running);
-  const std::uint64_t blocks = std::min(usable / request.block_bytes, cap);
-  if (blocks < 2) {
+  if (cap_bytes <= usable) {
+    return PoolSize{.blocks = cap, .reason = "four times what --max-running requests can hold"};
+  }
+  std::vector<std::uint32_t> blocks = split(usable);
+  if (blocks.empty()) {
     return invalid_argument(
-        fmt::format("only {} of memory are available, less than two blocks of {}: free some, or "
-                    "give --device-memory",
-                    format_bytes(request.available_bytes), format_bytes(request.block_bytes)),
+        fmt::format(
+            "only {} of memory are available, too little for two blocks of each group of layers: free "
+            "some, or give --device-memory",
+            format_bytes(request.available_bytes)),
         "--device-memory");
   }
   const std::string reason =
-      blocks == cap ? "four times what --max-running requests can hold"
-      : ample
-          ? fmt::format("{} available less {}", format_bytes(request.available_bytes), format_bytes(margin))
-          : fmt::format("half of the {} available", format_bytes(request.available_bytes));
-  return PoolSize{.blocks = static_cast<std::uint32_t>(blocks), .reason = reason};
+      ample ? fmt::format("{} available less {}", format_bytes(request.available_bytes), format_bytes(margin))
+            : fmt::format("half of the {} available", format_bytes(request.available_bytes));
+  return PoolSize{.blocks = std::move(blocks), .reason = reason};
 }
 
 }  // namespace loci

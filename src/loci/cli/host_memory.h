@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "loci/base/status.h"
+#include "loci/policy/pool_split.h"
 
 namespace loci {
 
@@ -21,22 +23,21 @@ Result<HostMemory> read_host_memory(const std::string& root);
 struct PoolRequest {
   std::optional<std::uint64_t> wanted_bytes;  // --device-memory
   std::uint64_t available_bytes = 0;          // after the weights were loaded
-  std::uint64_t block_bytes = 0;
-  std::uint32_t block_tokens = 0;
+  std::vector<PoolGroup> groups;
   std::uint32_t context_tokens = 0;
   std::uint32_t max_running = 0;
 };
 
 struct PoolSize {
-  std::uint32_t blocks = 0;
-  std::string reason;  // for people: where the size comes from
+  std::vector<std::uint32_t> blocks;  // by group
+  std::string reason;                 // for people: where the size comes from
 };
 
-// Wanted: as many whole blocks as fit. Otherwise what is available less a margin of a tenth, at least
-// 1 GiB (where that leaves nothing: half of it), but no more than four times what the most running
-// requests could hold at once: a pool is touched page by page as it fills, so its size costs nothing
-// until then.
-// Errors: kInvalidArgument where not even two blocks fit.
+// Wanted: as many whole blocks as fit, split over the groups (policy/pool_split.h). Otherwise what is
+// available less a margin of a tenth, at least 1 GiB (where that leaves nothing: half of it), but no more
+// than four times what the most running requests could hold at once: a pool is touched page by page as it
+// fills, so its size costs nothing until then. Errors: kInvalidArgument where not even two blocks of each
+// group fit.
 Result<PoolSize> size_pool(const PoolRequest& request);
 
 }  // namespace loci

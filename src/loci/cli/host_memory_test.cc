@@ -62,16 +62,15 @@ TEST_F(HostMemoryTest, SaysWhatToDoWhereNothingIsKnown) {
 PoolRequest request(std::uint64_t available) {
   return {.wanted_bytes = {},
           .available_bytes = available,
-          .block_bytes = 1 << 20,
-          .block_tokens = 32,
+          .groups = {{.window = 0, .block_bytes = 1 << 20}},
           .context_tokens = 8192,
           .max_running = 64};
 }
 
 TEST(SizePool, LeavesAMargin) {
-  EXPECT_EQ(size_pool(request(16 * kGib)).value().blocks, (16 * kGib - 16 * kGib / 10) >> 20);
-  EXPECT_EQ(size_pool(request(4 * kGib)).value().blocks, (3 * kGib) >> 20);
-  EXPECT_EQ(size_pool(request(1 * kGib)).value().blocks, (kGib / 2) >> 20);
+  EXPECT_EQ(size_pool(request(16 * kGib)).value().blocks[0], (16 * kGib - 16 * kGib / 10) >> 20);
+  EXPECT_EQ(size_pool(request(4 * kGib)).value().blocks[0], (3 * kGib) >> 20);
+  EXPECT_EQ(size_pool(request(1 * kGib)).value().blocks[0], (kGib / 2) >> 20);
   EXPECT_EQ(size_pool(request(1 << 20)).status().field(), "--device-memory");
 }
 
@@ -79,15 +78,26 @@ TEST(SizePool, IsCappedAtWhatCouldBeUsed) {
   PoolRequest few = request(1000 * kGib);
   few.max_running = 1;
   few.context_tokens = 33;
-  EXPECT_EQ(size_pool(few).value().blocks, 8u);
+  EXPECT_EQ(size_pool(few).value().blocks[0], 8u);
 }
 
 TEST(SizePool, GivesWhatIsWanted) {
   PoolRequest wanted = request(0);
   wanted.wanted_bytes = (10 << 20) + 5;
-  EXPECT_EQ(size_pool(wanted).value().blocks, 10u);
+  EXPECT_EQ(size_pool(wanted).value().blocks[0], 10u);
   wanted.wanted_bytes = 1 << 20;
   EXPECT_EQ(size_pool(wanted).status().field(), "--device-memory");
+}
+
+TEST(SizePool, SplitsOverGroups) {
+  PoolRequest mixed = request(1000 * kGib);
+  mixed.groups.push_back({.window = 512, .block_bytes = 5 << 20});
+  const PoolSize capped = size_pool(mixed).value();
+  EXPECT_EQ(capped.blocks, (std::vector<std::uint32_t>{4 * 256 * 64, 4 * 18 * 64}));
+  mixed.wanted_bytes = std::uint64_t{3 * (64 + 18 * 5)} << 20;
+  EXPECT_EQ(size_pool(mixed).value().blocks, (std::vector<std::uint32_t>{192, 54}));
+  mixed.wanted_bytes = 10 << 20;
+  EXPECT_EQ(size_pool(mixed).status().field(), "--device-memory");
 }
 
 }  // namespace

@@ -108,21 +108,24 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   const BackendInfo& info = serving.backend->info();
 
   PoolRequest pool{.wanted_bytes = flags.device_memory,
-                   .block_bytes = info.block_bytes,
-                   .block_tokens = kBlockTokens,
+                   .available_bytes = 0,
+                   .groups = {},
                    .context_tokens = context,
                    .max_running = flags.max_running};
+  for (const LayerGroup& group : info.groups) pool.groups.push_back({group.window, group.block_bytes});
   if (!pool.wanted_bytes) {
     LOCI_ASSIGN_OR_RETURN(const HostMemory memory, read_host_memory(""));
     pool.available_bytes = memory.available_bytes;
   }
   LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_pool(pool));
+  std::vector<CoreGroup> groups;
   for (std::uint32_t group = 0; group < info.groups.size(); ++group) {
-    LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(group, size.blocks));
+    LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(group, size.blocks[group]));
+    groups.push_back({.window = info.groups[group].window, .block_count = size.blocks[group]});
   }
 
   EngineOptions options;
-  options.core = {.block_count = size.blocks,
+  options.core = {.groups = std::move(groups),
                   .layers = spec.layer_count(),
                   .context_tokens = context,
                   .max_batch_tokens = flags.max_batch_tokens,

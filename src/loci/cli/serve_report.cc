@@ -35,6 +35,46 @@ class Table {
   std::size_t width_ = 0;
 };
 
+// The tokens of a sequence that all groups without window hold.
+std::uint64_t sequence_tokens(const CoreConfig& core) {
+  std::uint64_t blocks = UINT32_MAX;
+  for (const CoreGroup& group : core.groups) {
+    if (group.window == 0) blocks = std::min<std::uint64_t>(blocks, group.block_count);
+  }
+  return blocks * kBlockTokens;
+}
+
+void add_state(const LoadedConfiguration& loaded, Table& table) {
+  const BackendInfo& backend = loaded.backend;
+  const std::vector<CoreGroup>& groups = loaded.core.groups;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    bytes += groups[i].block_count * backend.groups[i].block_bytes;
+  }
+  table.row("state",
+            fmt::format("{} a token, {} a block of {}", format_bytes(backend.block_bytes / kBlockTokens),
+                        format_bytes(backend.block_bytes), kBlockTokens));
+  if (groups.size() == 1 && groups[0].window == 0) {
+    const std::uint64_t tokens = std::uint64_t{groups[0].block_count} * kBlockTokens;
+    table.row("device memory",
+              fmt::format("{} for {} tokens of state ({})", format_bytes(bytes), format_count(tokens),
+                          loaded.pool_reason),
+              "--device-memory");
+    return;
+  }
+  table.row("device memory", fmt::format("{} for state ({})", format_bytes(bytes), loaded.pool_reason),
+            "--device-memory");
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string sees =
+        groups[i].window == 0 ? "all tokens" : fmt::format("a window of {}", format_count(groups[i].window));
+    const std::uint64_t blocks = groups[i].block_count;
+    table.row("",
+              fmt::format("{} layers see {}: {} for {} blocks of {} tokens", backend.groups[i].layers.size(),
+                          sees, format_bytes(blocks * backend.groups[i].block_bytes), format_count(blocks),
+                          kBlockTokens));
+  }
+}
+
 }  // namespace
 
 std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,
@@ -43,7 +83,6 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   const CoreConfig& core = loaded.core;
   const BackendInfo& backend = loaded.backend;
   const HttpLimits& limits = flags.http.limits;
-  const std::uint64_t tokens = std::uint64_t{core.block_count} * kBlockTokens;
   Table table;
   table.row("model", fmt::format("{} ({}, {} layers, vocabulary {})", served.model->id, spec.family,
                                  spec.layer_count(), format_count(spec.vocabulary)));
@@ -51,14 +90,7 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   table.row("weights", format_bytes(backend.weight_bytes));
   table.row("compute", backend.description, "--threads --cpu");
   table.row("context", format_count(core.context_tokens) + " tokens", "--context");
-  table.row("state",
-            fmt::format("{} a token, {} a block of {}", format_bytes(backend.block_bytes / kBlockTokens),
-                        format_bytes(backend.block_bytes), kBlockTokens));
-  table.row(
-      "device memory",
-      fmt::format("{} for {} tokens of state ({})", format_bytes(core.block_count * backend.block_bytes),
-                  format_count(tokens), loaded.pool_reason),
-      "--device-memory");
+  add_state(loaded, table);
   table.row("eviction", core.eviction, "--eviction");
   table.row(
       "batch",
@@ -76,6 +108,7 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
             "--request-timeout --idle-timeout --drain-timeout");
   if (!flags.event_log.empty()) table.row("event log", flags.event_log, "--event-log");
   std::string out = fmt::format("Loci {}\n{}", kVersion, table.text());
+  const std::uint64_t tokens = sequence_tokens(core);
   if (tokens < core.context_tokens) {
     out += fmt::format(
         "  note: state of {} tokens fits, less than a context of {}: longer requests are refused\n",

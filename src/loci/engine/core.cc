@@ -16,11 +16,45 @@ Core::Core(Core&&) noexcept = default;
 Core& Core::operator=(Core&&) noexcept = default;
 Core::~Core() = default;
 
+namespace {
+
+Status check_groups(const std::vector<CoreGroup>& groups) {
+  if (groups.empty() || groups.size() > kLayerGroupsMax) {
+    return invalid_argument(fmt::format("expected 1 to {}, found {}", kLayerGroupsMax, groups.size()),
+                            "groups");
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].block_count == 0) return invalid_argument("expected at least 1, found 0", "block_count");
+    if (groups[i].block_count > (1u << 30)) {
+      return invalid_argument(fmt::format("expected at most 2^30, found {}", groups[i].block_count),
+                              "block_count");
+    }
+    const auto width = [](std::uint32_t window) { return window == 0 ? UINT32_MAX : window; };
+    if (i > 0 && width(groups[i].window) >= width(groups[i - 1].window)) {
+      return invalid_argument(
+          fmt::format("expected the widest first, found {} after {}", groups[i].window, groups[i - 1].window),
+          "window");
+    }
+  }
+  return {};
+}
+
+std::vector<IndexPool> index_pools(const CoreConfig& config,
+                                   std::vector<std::unique_ptr<EvictionOrder>> eviction) {
+  std::vector<IndexPool> pools;
+  for (std::size_t group = 0; group < config.groups.size(); ++group) {
+    pools.push_back({config.groups[group].block_count, std::move(eviction[group])});
+  }
+  return pools;
+}
+
+}  // namespace
+
 Result<Core> Core::make(const CoreConfig& config) {
   const auto at_least_one = [](std::uint32_t value, const char* field) {
     return value > 0 ? Status() : invalid_argument("expected at least 1, found 0", field);
   };
-  LOCI_RETURN_IF_ERROR(at_least_one(config.block_count, "block_count"));
+  LOCI_RETURN_IF_ERROR(check_groups(config.groups));
   LOCI_RETURN_IF_ERROR(at_least_one(config.layers, "layers"));
   LOCI_RETURN_IF_ERROR(at_least_one(config.max_batch_tokens, "max_batch_tokens"));
   LOCI_RETURN_IF_ERROR(at_least_one(config.max_running, "max_running"));
@@ -29,15 +63,15 @@ Result<Core> Core::make(const CoreConfig& config) {
     return invalid_argument(fmt::format("expected at least 2, found {}", config.context_tokens),
                             "context_tokens");
   }
-  if (config.block_count > (1u << 30)) {
-    return invalid_argument(fmt::format("expected at most 2^30, found {}", config.block_count),
-                            "block_count");
-  }
   if (config.decode_reserve_percent > 90) {
     return invalid_argument(fmt::format("expected at most 90, found {}", config.decode_reserve_percent),
                             "decode_reserve_percent");
   }
-  LOCI_ASSIGN_OR_RETURN(auto eviction, make_eviction_order(config.eviction, config.seed));
+  std::vector<std::unique_ptr<EvictionOrder>> eviction;
+  for (std::size_t group = 0; group < config.groups.size(); ++group) {
+    LOCI_ASSIGN_OR_RETURN(auto order, make_eviction_order(config.eviction, config.seed + group));
+    eviction.push_back(std::move(order));
+  }
   return Core(std::make_unique<State>(config, std::move(eviction)));
 }
 
@@ -45,17 +79,23 @@ Plan Core::step(Nanos now, const Event& event) { return state_->step(now, event)
 CoreStats Core::stats() const { return state_->stats(); }
 void Core::check_invariants() const { state_->check_invariants(); }
 
-Core::State::State(const CoreConfig& config, std::unique_ptr<EvictionOrder> eviction)
+Core::State::State(const CoreConfig& config, std::vector<std::unique_ptr<EvictionOrder>> eviction)
     : config_(config),
-      sequence_tokens_max_(static_cast<std::uint32_t>(
-          std::min<std::uint64_t>(config.context_tokens, std::uint64_t{config.block_count} * kBlockTokens))),
+      sequence_tokens_max_(config.context_tokens),
       // Each running request gets a token of each pass, so none starves.
       running_max_(std::min(config.max_running, config.max_batch_tokens)),
-      reserve_blocks_(static_cast<std::uint32_t>(
-          (std::uint64_t{config.block_count} * config.decode_reserve_percent + 99) / 100)),
+      group_count_(static_cast<std::uint32_t>(config.groups.size())),
       hasher_(config.chain_secret, config.model_fingerprint),
-      pool_(config.block_count),
-      index_(pool_, std::move(eviction)) {}
+      index_(index_pools(config, std::move(eviction))) {
+  limit_windows();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint64_t count = config_.groups[group].block_count;
+    if (windowed(group)) continue;
+    sequence_tokens_max_ =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(sequence_tokens_max_, count * kBlockTokens));
+    reserve_blocks_[group] = static_cast<std::uint32_t>((count * config.decode_reserve_percent + 99) / 100);
+  }
+}
 
 Plan Core::State::step(Nanos now, const Event& event) {
   now_ = std::max(now_, now);
@@ -84,7 +124,8 @@ Status Core::State::refusal(const Arrival& event) const {
     return invalid_argument(
         fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
                     "at most {} of a prompt; shorten it or start the server with more device memory",
-                    event.prompt.size(), config_.block_count, kBlockTokens, sequence_tokens_max_ - 1),
+                    event.prompt.size(), sequence_tokens_max_ / kBlockTokens, kBlockTokens,
+                    sequence_tokens_max_ - 1),
         "prompt");
   }
   if (drain_deadline_) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
@@ -164,9 +205,13 @@ CoreStats Core::State::stats() const {
   CoreStats stats = totals_;
   stats.running = static_cast<std::uint32_t>(running_.size());
   stats.queued = static_cast<std::uint32_t>(queue_.size());
-  stats.blocks_total = pool_.count();
-  stats.blocks_free = pool_.free_count();
-  stats.blocks_pinned = pool_.count() - index_.available();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint32_t count = index_.slot_count(group);
+    stats.pools[group] = {count, index_.free_count(group), count - index_.available(group)};
+    stats.blocks_total += count;
+    stats.blocks_free += stats.pools[group].blocks_free;
+    stats.blocks_pinned += stats.pools[group].blocks_pinned;
+  }
   stats.evictions_total = index_.evictions();
   return stats;
 }

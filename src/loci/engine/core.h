@@ -9,20 +9,35 @@
 // itself to the head of the queue (Pensieve §4.3.5; what was lost is recomputed on its return).
 //
 // State of finished and suspended requests stays in the index until its memory is needed.
+//
+// Layer groups (docs/decisions/layer-groups.md). A group without window needs the state of all tokens, a
+// group with one that of the window before the next token alone. What a request finds is used up to the
+// last place where every group has what the next token sees; from there on all is computed, so a token's
+// state never comes of anything but all of its context. A request lets go of blocks that no later token
+// of it sees. At admission it is promised the slots that its window and a chunk need, never more than
+// the pool has, so windows never run out.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "loci/base/status.h"
 #include "loci/engine/plan.h"
 
 namespace loci {
 
+// Layers that share block tables, as the core sees them.
+struct CoreGroup {
+  std::uint32_t window = 0;       // a token sees itself and the window - 1 before it; 0: all before it
+  std::uint32_t block_count = 0;  // slots of its device pool
+  friend bool operator==(const CoreGroup&, const CoreGroup&) = default;
+};
+
 struct CoreConfig {
-  std::uint32_t block_count = 0;  // slots of the device pool
+  std::vector<CoreGroup> groups;  // 1 to kLayerGroupsMax, the widest window first, as the backend's
   std::uint32_t layers = 0;
   std::uint32_t context_tokens = 0;           // the most that one sequence may hold
   std::uint32_t max_batch_tokens = 512;       // budget of a pass
@@ -35,13 +50,21 @@ struct CoreConfig {
   std::uint64_t seed = 0;
 };
 
+// One group's pool.
+struct PoolStats {
+  std::uint32_t blocks_total = 0;
+  std::uint32_t blocks_free = 0;    // hold nothing
+  std::uint32_t blocks_pinned = 0;  // needed by running requests
+};
+
 struct CoreStats {
   std::uint32_t running = 0;
   std::uint32_t queued = 0;
-  std::uint32_t blocks_total = 0;
-  std::uint32_t blocks_free = 0;          // hold nothing
-  std::uint32_t blocks_pinned = 0;        // needed by running requests
-  std::uint64_t tokens_cached_total = 0;  // prompt tokens whose state was reused, ever
+  std::uint32_t blocks_total = 0;                  // of all groups, as the next two
+  std::uint32_t blocks_free = 0;                   // hold nothing
+  std::uint32_t blocks_pinned = 0;                 // needed by running requests
+  std::array<PoolStats, kLayerGroupsMax> pools{};  // by group
+  std::uint64_t tokens_cached_total = 0;           // prompt tokens whose state was reused, ever
   std::uint64_t tokens_prompt_total = 0;
   std::uint64_t tokens_generated_total = 0;
   std::uint64_t tokens_computed_total = 0;  // rows of all passes

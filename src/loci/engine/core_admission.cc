@@ -1,8 +1,9 @@
 // What a request's tokens find in the index, and taking the request into the batch.
 //
-// All blocks of a request's tokens are placed and pinned when it is admitted, so a prompt that has
-// begun never lacks memory. The block of the last token is the request's own tail even when the index
-// has it whole: the last token is computed again for its logits, and nobody writes where others read.
+// All blocks of a request's tokens are placed and held when it is admitted, in groups without window; in
+// the others it is promised slots. So a prompt that has begun never lacks memory. The block of the last token
+// is the request's own tail even when the index has it whole: the last token is computed again for its
+// logits, and nobody writes where others read.
 #include <algorithm>
 #include <utility>
 
@@ -11,25 +12,14 @@
 
 namespace loci {
 
-// A block that lacks a copy may begin with the state of a sibling that has the same first tokens.
-void Core::State::probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found,
-                                 CoreProbes& probes) const {
+// A block that lacks state may begin with that of a sibling that has the same first tokens.
+void Core::State::probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found) const {
   const ChildMatch match = parent == kNoBlock ? ChildMatch{} : index_.match_children(parent, tokens);
-  if (match.run == 0) {
-    ++probes.slots;
-    return;
-  }
+  if (match.run == 0) return;
   found.sibling = match.child;
   found.run = match.run;
-  const Block& sibling = index_.block(match.child);
-  if (index_.can_take_over(match.child) && sibling.filled() == match.run) {
-    found.source = CoreProbe::Source::kTakeOver;
-    ++probes.pins;
-    return;
-  }
-  found.source = CoreProbe::Source::kCopy;
-  ++probes.slots;
-  if (sibling.evictable()) ++probes.copy_pins;
+  const bool all = index_.can_take_over(match.child) && index_.block(match.child).filled == match.run;
+  found.source = all ? CoreProbe::Source::kTakeOver : CoreProbe::Source::kCopy;
 }
 
 CoreProbes Core::State::probe(const CoreRequest& request) const {
@@ -46,17 +36,13 @@ CoreProbes Core::State::probe(const CoreRequest& request) const {
     key = hasher_.child(key, block_tokens);
     found.key = key;
     if (parent != kNoBlock) found.node = index_.find(key);
-    const bool has_copy = found.node != kNoBlock && index_.block(found.node).device.has_value();
-    if (!has_copy) {
-      probe_siblings(parent, block_tokens, found, probes);
-    } else if (index_.block(found.node).evictable()) {
-      ++probes.pins;
-    }
+    const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
+    if (!has_part) probe_siblings(parent, block_tokens, found);
     parent = found.node;
   }
   CoreProbe& tail = probes.blocks.emplace_back();
   const auto tail_tokens = tokens.subspan(shared * kBlockTokens);
-  probe_siblings(parent, tail_tokens, tail, probes);
+  probe_siblings(parent, tail_tokens, tail);
   // The last token is computed in any case. (A run of that token alone may be taken over, for its slot.)
   const auto run_max = static_cast<std::uint32_t>(tail_tokens.size() - 1);
   tail.run = std::min(tail.run, run_max);
@@ -64,24 +50,87 @@ CoreProbes Core::State::probe(const CoreRequest& request) const {
   return probes;
 }
 
+// What groups without window need.
+void Core::State::count_needs(CoreProbes& probes) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) continue;
+    for (const CoreProbe& found : probes.blocks) {
+      const Block* node = found.node == kNoBlock ? nullptr : &index_.block(found.node);
+      const Block* sibling =
+          found.source == CoreProbe::Source::kNone ? nullptr : &index_.block(found.sibling);
+      if (node != nullptr && node->parts[group]) {
+        if (node->parts[group]->evictable()) ++probes.pins[group];
+      } else if (found.source == CoreProbe::Source::kTakeOver) {
+        ++probes.pins[group];
+      } else {
+        ++probes.slots[group];
+      }
+      if (found.source == CoreProbe::Source::kCopy && sibling->parts[group]->evictable()) {
+        ++probes.copy_pins[group];
+      }
+    }
+  }
+}
+
+bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) {
+      const std::size_t needed = promised_[group] + probes.promised[group] + pass.copies.size();
+      if (needed > config_.groups[group].block_count) return false;
+      continue;
+    }
+    const std::uint32_t reserve = running_.empty() ? 0 : reserve_blocks_[group];
+    if (probes.slots[group] + probes.pins[group] + reserve > index_.available(group)) return false;
+  }
+  return true;
+}
+
+// Whether the sources of copies can be held for one pass.
+bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) const {
+  const std::size_t copies = static_cast<std::size_t>(
+      std::count_if(probes.blocks.begin(), probes.blocks.end(),
+                    [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) {
+      const std::size_t needed = promised_[group] + probes.promised[group] + pass.copies.size() + copies;
+      if (needed > config_.groups[group].block_count) return false;
+      continue;
+    }
+    const std::uint32_t needed = probes.slots[group] + probes.pins[group] + probes.copy_pins[group];
+    if (needed > index_.available(group)) return false;
+  }
+  return true;
+}
+
 // Null: the queue is empty, the batch is full or blocks are missing.
 CoreRequest* Core::State::admit_head(CorePass& pass, Plan& plan) {
   if (queue_.empty() || head_blocked_ || running_.size() >= running_max_) return nullptr;
   CoreRequest& request = *requests_.at(queue_.head());
-  const CoreProbes probes = probe(request);
-  const std::uint32_t lasting = probes.slots + probes.pins;
-  const std::uint32_t reserve = running_.empty() ? 0 : reserve_blocks_;
-  if (lasting + reserve > index_.available()) {
+  const CoreProbes there = probe(request);
+  const auto choose = [&](bool copies) {
+    CoreProbes probes = there;
+    if (windows_) {
+      find_parting(probes);
+      choose_start(probes, copies);
+      promise(request, probes);
+    }
+    count_needs(probes);
+    return probes;
+  };
+  CoreProbes probes = choose(true);
+  const bool with_copies = copies_fit(probes, pass);
+  if (windows_ && !with_copies) probes = choose(false);
+  if (!admissible(probes, pass)) {
     // A request that is alone has the whole pool: arrivals that need more were refused.
     LOCI_CHECK(!running_.empty(), "a request that fits the pool is admitted when it is alone");
     head_blocked_ = true;
     return nullptr;
   }
   queue_.erase(request.arrival);
-  admit(request, probes, lasting + probes.copy_pins <= index_.available(), pass);
+  admit(request, probes, with_copies, pass);
   if (!request.started) {
     request.started = true;
-    request.cached_tokens = cached_tokens(request, pass);
+    request.cached_tokens = windows_ ? probes.start : cached_tokens(request, pass);
     totals_.tokens_cached_total += request.cached_tokens;
     totals_.tokens_prompt_total += request.prompt_tokens;
     plan.outputs.emplace_back(Started{request.id, request.cached_tokens});
@@ -90,53 +139,77 @@ CoreRequest* Core::State::admit_head(CorePass& pass, Plan& plan) {
 }
 
 void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass) {
-  // First everything that is there is pinned, so that making room for the rest takes none of it.
+  // First everything that is there is held, so that making room for the rest takes none of it.
   BlockPin root = index_.open_root(probes.root);
   std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
-    if (found.node != kNoBlock) request.blocks.push_back(index_.pin(found.node));
+    if (found.node != kNoBlock) {
+      BlockPin& pin = request.blocks.emplace_back(index_.pin(found.node));
+      for (std::uint32_t group = 0; group < group_count_; ++group) {
+        if (!windowed(group) && index_.block(found.node).parts[group]) index_.hold(pin, group);
+      }
+    }
     if (found.source == CoreProbe::Source::kTakeOver ||
         (found.source == CoreProbe::Source::kCopy && with_copies)) {
       siblings[i] = index_.pin(found.sibling);
+      index_.hold_all(*siblings[i]);
     }
   }
+  if (windows_) hold_window(request, probes);
   admit_blocks(request, probes, std::move(root), std::move(siblings), pass);
-  request.table.clear();
-  for (const BlockPin& pin : request.blocks) {
-    request.table.push_back(index_.block(pin.block()).device->slot.slot());
-  }
+  request.promised = probes.promised;
+  request.parting = probes.parting;
+  fill_tables(request);
   request.running = true;
   request.decoding = false;
-  request.whole_blocks = 0;
+  request.whole_blocks = probes.start / kBlockTokens;
+  for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] += request.promised[group];
   const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
                                       [](auto* a, auto* b) { return a->arrival < b->arrival; });
   running_.insert(place, &request);
 }
 
+void Core::State::fill_tables(CoreRequest& request) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.tables[group].clear();
+    request.held[group] = 0;
+    for (const BlockPin& pin : request.blocks) {
+      const bool holds = pin.holds(group);
+      request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
+      if (windowed(group) && holds) ++request.held[group];
+    }
+  }
+}
+
+// What admission has counted; groups with a window are placed when a pass gets there, but for what a copy
+// fills now.
+void Core::State::place_admitted(BlockPin& pin, bool all_groups) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if ((windowed(group) && !all_groups) || index_.block(pin.block()).parts[group]) continue;
+    const bool placed = index_.place(pin, group);
+    LOCI_CHECK(placed, "the blocks that admission has counted are there");
+  }
+}
+
 void Core::State::admit_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
                                std::vector<std::optional<BlockPin>> siblings, CorePass& pass) {
-  const auto place = [&](BlockId block) {
-    const bool placed = index_.place(block);
-    LOCI_CHECK(placed, "the blocks that admission has counted are there");
-  };
   const std::size_t shared = probes.blocks.size() - 1;
   BlockId parent = root.block();
   for (std::size_t i = 0; i < shared; ++i) {
     const CoreProbe& found = probes.blocks[i];
     const auto tokens = std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens);
     const bool take_over = found.source == CoreProbe::Source::kTakeOver;
+    const bool copy = found.source == CoreProbe::Source::kCopy && siblings[i];
     if (i == request.blocks.size()) {
       request.blocks.push_back(take_over ? index_.promote(std::move(*siblings[i]), found.key, tokens)
                                          : index_.open_full(parent, found.key, tokens));
     } else if (take_over) {
-      index_.adopt(found.node, std::move(*siblings[i]));
+      index_.adopt(request.blocks[i], std::move(*siblings[i]));
     }
     parent = request.blocks[i].block();
-    if (!index_.block(parent).device) place(parent);
-    if (found.source == CoreProbe::Source::kCopy && siblings[i]) {
-      add_copy(request, std::move(*siblings[i]), parent, found.run, false, pass);
-    }
+    place_admitted(request.blocks[i], copy);
+    if (copy) add_copy(request, std::move(*siblings[i]), parent, found.run, false, pass);
   }
   const CoreProbe& found = probes.blocks.back();
   if (found.source == CoreProbe::Source::kTakeOver) {
@@ -145,12 +218,11 @@ void Core::State::admit_blocks(CoreRequest& request, const CoreProbes& probes, B
     index_.truncate(*request.tail, found.run);
     return;
   }
-  request.blocks.push_back(index_.open_tail(parent));
-  const BlockId tail = request.blocks.back().block();
-  place(tail);
-  request.tail = index_.claim(tail);
+  BlockPin& tail = request.blocks.emplace_back(index_.open_tail(parent));
+  place_admitted(tail, siblings.back().has_value());
+  request.tail = index_.claim(tail.block());
   if (siblings.back()) {
-    add_copy(request, std::move(*siblings.back()), tail, found.run, true, pass);
+    add_copy(request, std::move(*siblings.back()), tail.block(), found.run, true, pass);
   }
 }
 
@@ -169,7 +241,7 @@ void Core::State::add_copy(CoreRequest& request, BlockPin source, BlockId target
 // The tokens whose state is there, or is copied before the next pass.
 std::uint32_t Core::State::cached_tokens(const CoreRequest& request, const CorePass& pass) const {
   std::uint32_t cached = 0;
-  for (const BlockPin& pin : request.blocks) cached += index_.block(pin.block()).filled();
+  for (const BlockPin& pin : request.blocks) cached += index_.block(pin.block()).filled;
   for (const CoreCopy& copy : pass.copies) {
     if (copy.request == &request) cached += copy.target.filled;
   }

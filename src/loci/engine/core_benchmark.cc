@@ -12,7 +12,7 @@ namespace {
 
 CoreConfig config_of(std::uint32_t blocks) {
   CoreConfig config;
-  config.block_count = blocks;
+  config.groups = {{.window = 0, .block_count = blocks}};
   config.layers = 30;
   config.context_tokens = 1 << 20;
   config.max_batch_tokens = 8192;

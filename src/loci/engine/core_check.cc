@@ -21,6 +21,7 @@ void Core::State::check_invariants() const {
     }
   }
   check_pins();
+  check_promises();
   if (in_flight_) check_pass(*in_flight_);
   // 7.
   LOCI_CHECK(requests_.empty() || in_flight_, "invariant 7: while there are requests, a pass is in flight");
@@ -34,8 +35,8 @@ void Core::State::check_invariants() const {
 }
 
 void Core::State::check_request(const CoreRequest& request) const {
+  check_tables(request);
   const std::size_t count = request.blocks.size();
-  LOCI_CHECK(count == request.table.size() && count > 0, "a slot for every block");
   LOCI_CHECK(!request.tail || request.tail->block() == request.blocks.back().block(), "the tail is last");
   ChainKey key = hasher_.root(request.group);
   BlockId parent = index_.find(key);
@@ -43,39 +44,88 @@ void Core::State::check_request(const CoreRequest& request) const {
   for (std::size_t i = 0; i < count; ++i) {
     const BlockId id = request.blocks[i].block();
     const Block& b = index_.block(id);
-    // 2.
-    LOCI_CHECK(b.pins > 0 && b.device && b.device->slot.slot() == request.table[i],
-               "invariant 2: what a running request needs is pinned, in the slot it knows");
     // 5.
     LOCI_CHECK(b.parent == parent, "invariant 5: each block is its predecessor's child");
     const auto own = tokens.subspan(i * kBlockTokens);
     if (i + 1 == count && request.tail) {
-      LOCI_CHECK(b.kind == BlockKind::kTail && b.device->appending, "invariant 4: one writer a tail");
-      LOCI_CHECK(
-          b.filled() <= own.size() && std::equal(own.begin(), own.begin() + b.filled(), b.tokens.begin()),
-          "invariant 5: a tail spells its request's tokens");
+      LOCI_CHECK(b.kind == BlockKind::kTail && b.appending, "invariant 4: one writer a tail");
+      LOCI_CHECK(b.filled <= own.size() && std::equal(own.begin(), own.begin() + b.filled, b.tokens.begin()),
+                 "invariant 5: a tail spells its request's tokens");
     } else {
       key = hasher_.child(key, own.first(kBlockTokens));
       LOCI_CHECK(b.kind == BlockKind::kFull && b.key == key, "invariant 5: a table spells its tokens");
       LOCI_CHECK(std::equal(b.tokens.begin(), b.tokens.end(), own.begin()),
                  "invariant 5: key and tokens agree");
     }
-    if (i < request.whole_blocks) LOCI_CHECK(b.filled() == kBlockTokens, "whole blocks lack nothing");
     parent = id;
+  }
+}
+
+// 2. What a request needs is held, in the slot it knows: in groups without window all, in the others what
+// the next token to be computed sees.
+void Core::State::check_tables(const CoreRequest& request) const {
+  const auto count = static_cast<std::uint32_t>(request.blocks.size());
+  LOCI_CHECK(count > 0 && request.whole_blocks <= count, "a running request has blocks");
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    LOCI_CHECK(request.tables[group].size() == count, "a place in the table for every block");
+    std::uint32_t held = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const bool holds = request.blocks[i].holds(group);
+      const std::optional<DevicePart>& part = index_.block(request.blocks[i].block()).parts[group];
+      const SlotId slot = holds ? part->slot.slot() : kNoSlot;
+      LOCI_CHECK(request.tables[group][i] == slot, "invariant 2: a table has the slots that are held");
+      held += holds;
+      if (!windowed(group)) {
+        LOCI_CHECK(holds, "invariant 2: what a running request needs is held");
+      } else {
+        LOCI_CHECK(!holds || i >= request.first_held[group], "what was let go is not held");
+      }
+      const bool seen = !windowed(group) || i >= request.first_held[group];
+      if (i < request.whole_blocks && seen) {
+        LOCI_CHECK(holds && part->filled == kBlockTokens, "whole blocks lack nothing that is seen");
+      }
+    }
+    if (windowed(group)) {
+      LOCI_CHECK(held == request.held[group] && held <= request.promised[group],
+                 "invariant 1: no request holds more than it was promised");
+    }
+  }
+}
+
+// 1. Promises are kept: together they never exceed a pool.
+void Core::State::check_promises() const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    std::uint64_t promised = 0;
+    for (const CoreRequest* request : running_) promised += request->promised[group];
+    LOCI_CHECK(promised == promised_[group] && promised <= config_.groups[group].block_count,
+               "invariant 1: promises fit the pool");
   }
 }
 
 // 2. Pins are those of running requests and of copies in flight, no more and no fewer.
 void Core::State::check_pins() const {
   std::vector<std::uint32_t> pins(index_.id_bound(), 0);
+  std::vector<GroupCounts> holds(index_.id_bound(), GroupCounts{});
+  const auto count = [&](const BlockPin& pin) {
+    ++pins[pin.block().value];
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      holds[pin.block().value][group] += pin.holds(group);
+    }
+  };
   for (const CoreRequest* request : running_) {
-    for (const BlockPin& pin : request->blocks) ++pins[pin.block().value];
+    for (const BlockPin& pin : request->blocks) count(pin);
   }
   if (in_flight_) {
-    for (const CoreCopy& copy : in_flight_->copies) ++pins[copy.source.block().value];
+    for (const CoreCopy& copy : in_flight_->copies) count(copy.source);
   }
   for (std::uint32_t i = 0; i < pins.size(); ++i) {
-    LOCI_CHECK(index_.block(BlockId(i)).pins == pins[i], "invariant 2: every pin has its holder");
+    const Block& b = index_.block(BlockId(i));
+    LOCI_CHECK(b.pins == pins[i], "invariant 2: every pin has its holder");
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (b.parts[group]) {
+        LOCI_CHECK(b.parts[group]->holds == holds[i][group], "invariant 2: every hold has its holder");
+      }
+    }
   }
 }
 
@@ -84,31 +134,47 @@ void Core::State::check_pass(const CorePass& pass) const {
     // 3.
     const Block& source = index_.block(copy.source.block());
     const Block& target = index_.block(copy.target.block);
-    LOCI_CHECK(source.filled() >= copy.target.filled, "invariant 3: a copy's source has what is copied");
-    LOCI_CHECK(target.device->appending && target.filled() == 0 && target.pins > 0,
+    LOCI_CHECK(source.filled >= copy.target.filled, "invariant 3: a copy's source has what is copied");
+    LOCI_CHECK(target.appending && target.filled == 0 && target.pins > 0,
                "invariant 3: a copy's target is reserved and unseen");
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      LOCI_CHECK(copy.source.holds(group) && target.parts[group] && target.parts[group]->holds > 0,
+                 "invariant 3: both ends of a copy are held");
+    }
     LOCI_CHECK(std::equal(source.tokens.begin(), source.tokens.begin() + copy.target.filled,
-                          copy.request->tokens.begin() + (target.facts.depth - 1) * kBlockTokens),
+                          copy.request->tokens.begin() + (target.depth - 1) * kBlockTokens),
                "invariant 4: a copy is of the same tokens");
   }
-  for (const CoreRequest* request : pass.requests) {
-    // 4. Before each span everything is there, or is brought by the pass before it.
+  for (const CoreRequest* request : pass.requests) check_spans(*request, pass);
+}
+
+// 4. Before each span all that its tokens see is there, or is brought by the pass before it.
+void Core::State::check_spans(const CoreRequest& request, const CorePass& pass) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::vector<std::uint32_t> filled;
-    for (const BlockPin& pin : request->blocks) filled.push_back(index_.block(pin.block()).filled());
+    for (const BlockPin& pin : request.blocks) {
+      filled.push_back(pin.holds(group) ? index_.block(pin.block()).filled_in(group) : 0);
+    }
     for (const CoreCopy& copy : pass.copies) {
-      if (copy.request == request)
-        filled[index_.block(copy.target.block).facts.depth - 1] = copy.target.filled;
+      if (copy.request == &request) filled[index_.block(copy.target.block).depth - 1] = copy.target.filled;
     }
     for (const CoreSpan& span : pass.spans) {
-      if (span.request != request) continue;
+      if (span.request != &request) continue;
       const std::uint32_t first = span.position / kBlockTokens;
-      for (std::uint32_t i = 0; i < first; ++i) {
+      const std::uint32_t seen = first_visible(config_.groups[group].window, span.position) / kBlockTokens;
+      for (std::uint32_t i = seen; i < first; ++i) {
         LOCI_CHECK(filled[i] == kBlockTokens, "invariant 4: a span reads only what is there");
       }
-      LOCI_CHECK(filled[first] == span.position % kBlockTokens,
+      LOCI_CHECK(filled[first] >= span.position % kBlockTokens,
                  "invariant 4: a span begins where state ends");
       for (std::size_t p = 0; p < span.piece_count; ++p) {
-        filled[first + p] = pass.pieces[span.first_piece + p].filled;
+        const std::uint32_t i = first + static_cast<std::uint32_t>(p), begin = i * kBlockTokens;
+        const std::uint32_t after = pass.pieces[span.first_piece + p].filled;
+        // What is there is not written again: others may read it.
+        LOCI_CHECK(filled[i] == 0 || span.write_from[group] >= begin + std::min(filled[i], after),
+                   "invariant 4: a span writes nothing that is there");
+        LOCI_CHECK(request.blocks[i].holds(group), "invariant 2: what a span writes is held");
+        filled[i] = std::max(filled[i], after);
       }
     }
   }

@@ -58,7 +58,7 @@ void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, con
     index_.fill(pass.claims[*piece.claim], piece.filled);
     return;
   }
-  const std::uint32_t had = index_.block(piece.block).filled();
+  const std::uint32_t had = index_.block(piece.block).filled;
   const std::size_t begin = (request.blocks.size() - 1) * kBlockTokens;
   index_.append(*request.tail,
                 std::span<const TokenId>(request.tokens).subspan(begin + had, piece.filled - had));
@@ -74,11 +74,16 @@ void Core::State::complete_tail(CoreRequest& request) {
   request.tail.reset();
   request.blocks[number] = std::move(completion.pin);
   const BlockId block = request.blocks[number].block();
-  const SlotId slot = index_.block(block).device->slot.slot();
-  request.table[number] = slot;
-  if (!completion.slot_replaced) return;
-  for (CoreRequest* other : running_) {
-    if (number < other->blocks.size() && other->blocks[number].block() == block) other->table[number] = slot;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const SlotId slot = index_.block(block).parts[group]->slot.slot();
+    request.tables[group][number] = slot;
+    if (!completion.slot_replaced[group]) continue;
+    for (CoreRequest* other : running_) {
+      if (number < other->blocks.size() && other->blocks[number].block() == block &&
+          other->blocks[number].holds(group)) {
+        other->tables[group][number] = slot;
+      }
+    }
   }
 }
 

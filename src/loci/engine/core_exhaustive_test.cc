@@ -64,7 +64,7 @@ TEST(CoreExhaustive, EverySmallWorldKeepsItsPromises) {
   for (const std::uint32_t blocks : {1u, 2u, 3u, 5u}) {
     for (const char* eviction : {"lru", "fifo", "random"}) {
       for (const std::uint32_t batch : {5u, 100u}) {
-        options.config.block_count = blocks;
+        options.config.groups = {{.window = 0, .block_count = blocks}};
         options.config.layers = 1;
         options.config.context_tokens = blocks * kBlockTokens;
         options.config.max_batch_tokens = batch;
@@ -72,6 +72,32 @@ TEST(CoreExhaustive, EverySmallWorldKeepsItsPromises) {
         options.config.eviction = eviction;
         worlds += run_all(options);
       }
+    }
+  }
+  EXPECT_GT(worlds, 10'000u);
+  RecordProperty("worlds", std::to_string(worlds));
+}
+
+TEST(CoreExhaustive, EverySmallWorldWithWindowsKeepsItsPromises) {
+  const char* depth = std::getenv("LOCI_WORLD_DEPTH");
+  WorldOptions options;
+  options.events = depth == nullptr ? 4 : static_cast<std::uint32_t>(std::atoi(depth));
+  options.vocabulary = 2;
+  options.live_max = 4;
+  options.new_tokens_max = 3;
+  options.prompts = {letters(33, 0), letters(70, 30), letters(70, 31), letters(120, 0), letters(64, 36)};
+  options.config.layers = 1;
+  options.config.context_tokens = 4 * kBlockTokens;
+  options.config.max_queued = 4;
+  const std::vector<std::vector<CoreGroup>> models = {
+      {{0, 4}, {32, 2}}, {{0, 6}, {33, 4}}, {{32, 2}}, {{40, 3}}, {{0, 5}, {64, 3}, {20, 2}}};
+  std::uint64_t worlds = 0;
+  for (const std::vector<CoreGroup>& groups : models) {
+    for (const std::uint32_t batch : {7u, 100u}) {
+      options.config.groups = groups;
+      options.config.max_batch_tokens = batch;
+      options.config.eviction = batch == 7 ? "lru" : "random";
+      worlds += run_all(options);
     }
   }
   EXPECT_GT(worlds, 10'000u);

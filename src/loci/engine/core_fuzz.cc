@@ -13,6 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t i = 0; i < width; ++i) word = word << 8 | data[next++];
     return word % bound;
   };
-  loci::World(loci::random_world(choose), choose).run();
+  const loci::WorldOptions options =
+      choose(2) == 0 ? loci::random_world(choose) : loci::random_window_world(choose);
+  loci::World(options, choose).run();
   return 0;
 }

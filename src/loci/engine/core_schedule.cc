@@ -46,9 +46,14 @@ void Core::State::grow() {
 
 bool Core::State::grow(CoreRequest& request) {
   BlockPin pin = index_.open_tail(request.blocks.back().block());
-  if (!index_.place(pin.block())) return false;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group) && !index_.place(pin, group)) return false;
+  }
   request.tail = index_.claim(pin.block());
-  request.table.push_back(index_.block(pin.block()).device->slot.slot());
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const bool holds = pin.holds(group);
+    request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
+  }
   request.blocks.push_back(std::move(pin));
   return true;
 }
@@ -66,7 +71,11 @@ void Core::State::suspend_latest() {
 void Core::State::stop_running(CoreRequest& request) {
   request.tail.reset();
   while (!request.blocks.empty()) request.blocks.pop_back();
-  request.table.clear();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.tables[group].clear();
+    promised_[group] -= std::exchange(request.promised[group], 0);
+    request.held[group] = request.first_held[group] = 0;
+  }
   request.running = false;
   request.decoding = false;
   running_.erase(std::find(running_.begin(), running_.end(), &request));
@@ -74,52 +83,71 @@ void Core::State::stop_running(CoreRequest& request) {
 }
 
 // What this pass may add to a block that lacks state: `filled` is what it has before, with the pass's
-// copies. Absent: another request fills it in this pass.
+// copies. Absent: another request fills it in this pass, or the request has no slot for more.
 std::optional<CorePiece> Core::State::open_piece(CoreRequest& request, std::uint32_t block_number,
                                                  CorePass& pass) {
   const BlockId block = request.blocks[block_number].block();
   for (const CoreCopy& copy : pass.copies) {
     if (copy.request == &request && copy.target.block == block) return copy.target;
   }
-  CorePiece piece{block, index_.block(block).filled(), std::nullopt};
-  if (request.tail && request.tail->block() == block) return piece;
-  std::optional<AppendToken> claim = index_.claim(block);
-  if (!claim) return std::nullopt;
+  CorePiece piece{block, index_.block(block).filled, std::nullopt};
+  const bool own = request.tail && request.tail->block() == block;
+  std::optional<AppendToken> claim = own ? std::nullopt : index_.claim(block);
+  if ((!own && !claim) || !take_parts(request, block_number)) return std::nullopt;
+  if (own) return piece;
   piece.claim = pass.claims.size();
   pass.claims.push_back(std::move(*claim));
   return piece;
 }
 
+// Whether a span that ends where `block` begins may go on into it: in each group it writes from one
+// position on.
+bool Core::State::continues(const CoreSpan& span, const Block& block) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (block.filled_in(group) > 0 && span.write_from[group] < span.position + span.count) return false;
+  }
+  return true;
+}
+
+// `piece`: before these tokens are computed.
+void Core::State::add_piece(CoreRequest& request, std::uint32_t position, std::uint32_t count,
+                            CorePiece piece, bool adjacent, CorePass& pass) const {
+  const Block& block = index_.block(piece.block);
+  const std::uint32_t begin = position - piece.filled;
+  const bool open = adjacent && piece.filled == 0 && continues(pass.spans.back(), block);
+  if (!open) pass.spans.push_back({&request, position, 0, false, pass.pieces.size(), 0});
+  CoreSpan& span = pass.spans.back();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint32_t there = std::max(block.filled_in(group), piece.filled);
+    if (!open || there > 0) span.write_from[group] = begin + there;
+  }
+  span.count += count;
+  ++span.piece_count;
+  span.sample = span.position + span.count == request.length();
+  piece.filled += count;
+  pass.pieces.push_back(piece);
+  pass.budget -= count;
+}
+
 // Adds what the request lacks, from the left: a span for every range.
 void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
-  const auto filled = [&](std::uint32_t i) { return index_.block(request.blocks[i].block()).filled(); };
+  advance(request);
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
-  while (request.whole_blocks < block_count && filled(request.whole_blocks) == kBlockTokens) {
-    ++request.whole_blocks;
-  }
   bool adjacent = false;  // to the last span's end
   for (std::uint32_t i = request.whole_blocks; i < block_count && pass.budget > 0; ++i) {
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
-    if (filled(i) >= wanted) {
+    if (index_.block(request.blocks[i].block()).filled >= wanted) {
+      if (windows_ && !take_parts(request, i)) break;
       adjacent = false;
       continue;
     }
-    std::optional<CorePiece> piece = open_piece(request, i, pass);
+    const std::optional<CorePiece> piece = open_piece(request, i, pass);
     if (!piece) break;
     const std::uint32_t count = std::min(wanted - piece->filled, pass.budget);
-    if (!adjacent || piece->filled > 0) {
-      pass.spans.push_back({&request, begin + piece->filled, 0, false, pass.pieces.size(), 0});
-    }
-    piece->filled += count;
-    CoreSpan& span = pass.spans.back();
-    span.count += count;
-    ++span.piece_count;
-    span.sample = span.position + span.count == request.length();
-    pass.pieces.push_back(*piece);
-    pass.budget -= count;
+    add_piece(request, begin + piece->filled, count, *piece, adjacent, pass);
     adjacent = true;
-    if (piece->filled < wanted) break;
+    if (piece->filled + count < wanted) break;
   }
 }
 
@@ -131,10 +159,15 @@ void Core::State::emit(CorePass pass, Plan& plan) {
     if (!request->in_pass) pass.requests.push_back(request);
     request->in_pass = true;
   };
-  const auto slot = [this](BlockId block) { return index_.block(block).device->slot.slot(); };
+  const auto slot = [this](BlockId block, std::uint32_t group) {
+    return index_.block(block).parts[group]->slot.slot();
+  };
   for (const CoreCopy& copy : pass.copies) {
     enlist(copy.request);
-    out.copies.push_back({slot(copy.source.block()), slot(copy.target.block), copy.target.filled});
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      out.copies.push_back(
+          {slot(copy.source.block(), group), slot(copy.target.block, group), copy.target.filled, group});
+    }
   }
   out.spans.reserve(pass.spans.size());
   plan.spans.reserve(pass.spans.size());
@@ -147,8 +180,13 @@ void Core::State::emit(CorePass pass, Plan& plan) {
     s.position = span.position;
     s.layers = {0, config_.layers};
     const std::uint32_t blocks = (span.position + span.count + kBlockTokens - 1) / kBlockTokens;
-    s.tables.resize(1);
-    s.tables[0].blocks.assign(request.table.begin(), request.table.begin() + blocks);
+    s.tables.resize(group_count_);
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      const std::vector<SlotId>& table = request.tables[group];
+      s.tables[group].blocks.assign(table.begin(), table.begin() + blocks);
+      const std::uint32_t write_from = span.write_from[group];
+      s.tables[group].write_from = write_from > span.position ? write_from : 0;
+    }
     s.logits = span.sample ? LogitsWanted::kLast : LogitsWanted::kNone;
     plan.spans.push_back({request.id, span.sample});
     totals_.tokens_computed_total += span.count;

@@ -2,6 +2,7 @@
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  what a request's tokens find in the index; taking it into the batch
 //   core_schedule.cc   growth and suspension, forming a pass
+//   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
 #pragma once
@@ -23,8 +24,12 @@
 
 namespace loci {
 
+// A number for each group of layers.
+using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
+
 // A request from its arrival to its end. It waits, or it runs: then it has pinned one block for every
-// kBlockTokens of its tokens, the last of them (the tail) its own.
+// kBlockTokens of its tokens, the last of them (the tail) its own. It holds their parts in the groups
+// without window, and in the others those parts that tokens see which it is still to compute.
 struct CoreRequest {
   RequestId id;
   std::uint64_t arrival = 0;  // counts arrivals
@@ -42,12 +47,17 @@ struct CoreRequest {
 
   // While it runs:
   bool running = false;
-  std::vector<BlockPin> blocks;        // blocks[i]: tokens [i, i + 1) * kBlockTokens
-  std::vector<SlotId> table;           // their slots
-  std::optional<AppendToken> tail;     // of the last block, until it is whole
-  std::uint32_t whole_blocks = 0;      // blocks before this one lack no state
-  bool decoding = false;               // lacks the state of its last token alone
-  bool in_pass = false;                // the pass in flight has spans of it
+  std::vector<BlockPin> blocks;                             // blocks[i]: tokens [i, i + 1) * kBlockTokens
+  std::array<std::vector<SlotId>, kLayerGroupsMax> tables;  // their parts' slots; kNoSlot: not held
+  std::optional<AppendToken> tail;                          // of the last block, until it is whole
+  std::uint32_t whole_blocks = 0;  // blocks before this one lack no state that is needed
+  bool decoding = false;           // lacks the state of its last token alone
+  // Groups with a window:
+  GroupCounts promised{};     // slots that it may hold
+  GroupCounts held{};         // that it holds
+  GroupCounts first_held{};   // blocks before this one were let go
+  std::uint32_t parting = 0;  // tokens before the place where it left what others have; 0: it did not
+  bool in_pass = false;       // the pass in flight has spans of it
   std::optional<FinishReason> ending;  // ends when the pass in flight has
 
   std::uint32_t length() const { return static_cast<std::uint32_t>(tokens.size()); }
@@ -68,6 +78,7 @@ struct CoreSpan {
   bool sample = false;
   std::size_t first_piece = 0;  // of the pass
   std::size_t piece_count = 0;
+  GroupCounts write_from{};  // BlockTable::write_from
 };
 
 struct CoreCopy {
@@ -100,14 +111,20 @@ struct CoreProbe {
 struct CoreProbes {
   ChainKey root;
   std::vector<CoreProbe> blocks;  // the last one: the tail
-  std::uint32_t slots = 0;        // to be taken
-  std::uint32_t pins = 0;         // evictable blocks that will no longer be
-  std::uint32_t copy_pins = 0;    // the same for one pass
+  // What is there is used before this token; from it on the request computes what is not complete.
+  std::uint32_t start = 0;
+  std::uint32_t parting = 0;  // CoreRequest::parting
+  GroupCounts promised{};     // groups with a window
+  // Groups without window:
+  GroupCounts slots{};      // to be taken
+  GroupCounts pins{};       // evictable parts that will no longer be
+  GroupCounts copy_pins{};  // the same for one pass
 };
 
 class Core::State {
  public:
-  State(const CoreConfig& config, std::unique_ptr<EvictionOrder> eviction);
+  // `eviction`: one a group.
+  State(const CoreConfig& config, std::vector<std::unique_ptr<EvictionOrder>> eviction);
 
   Plan step(Nanos now, const Event& event);
   CoreStats stats() const;
@@ -127,15 +144,33 @@ class Core::State {
 
   // core_admission.cc
   CoreProbes probe(const CoreRequest& request) const;
-  void probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found,
-                      CoreProbes& probes) const;
+  void probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found) const;
+  void count_needs(CoreProbes& probes) const;
+  bool admissible(const CoreProbes& probes, const CorePass& pass) const;
+  bool copies_fit(const CoreProbes& probes, const CorePass& pass) const;
   CoreRequest* admit_head(CorePass& pass, Plan& plan);
   void admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass);
   void admit_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
                     std::vector<std::optional<BlockPin>> siblings, CorePass& pass);
+  void place_admitted(BlockPin& pin, bool all_groups);
+  void fill_tables(CoreRequest& request) const;
   void add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens, bool to_tail,
                 CorePass& pass);
   std::uint32_t cached_tokens(const CoreRequest& request, const CorePass& pass) const;
+
+  // core_window.cc
+  bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
+  std::uint32_t ring_blocks(std::uint32_t group, std::uint32_t tokens) const;
+  void limit_windows();
+  bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,
+              bool full_groups_whole) const;
+  void choose_start(CoreProbes& probes, bool with_copies) const;
+  void find_parting(CoreProbes& probes) const;
+  void promise(const CoreRequest& request, CoreProbes& probes) const;
+  void hold_window(CoreRequest& request, const CoreProbes& probes);
+  bool take_parts(CoreRequest& request, std::uint32_t block_number);
+  void advance(CoreRequest& request);
+  void let_go_behind(CoreRequest& request);
 
   // core_schedule.cc
   void schedule(Plan& plan);
@@ -144,6 +179,9 @@ class Core::State {
   void suspend_latest();
   void add_spans(CoreRequest& request, CorePass& pass);
   std::optional<CorePiece> open_piece(CoreRequest& request, std::uint32_t block_number, CorePass& pass);
+  bool continues(const CoreSpan& span, const Block& block) const;
+  void add_piece(CoreRequest& request, std::uint32_t position, std::uint32_t count, CorePiece piece,
+                 bool adjacent, CorePass& pass) const;
   void emit(CorePass pass, Plan& plan);
   void stop_running(CoreRequest& request);
 
@@ -158,15 +196,21 @@ class Core::State {
 
   // core_check.cc
   void check_request(const CoreRequest& request) const;
+  void check_tables(const CoreRequest& request) const;
+  void check_promises() const;
+  void check_spans(const CoreRequest& request, const CorePass& pass) const;
   void check_pins() const;
   void check_pass(const CorePass& pass) const;
 
   CoreConfig config_;
   std::uint32_t sequence_tokens_max_;  // of prompt and output, by context and pool
   std::uint32_t running_max_;
-  std::uint32_t reserve_blocks_;
+  std::uint32_t group_count_;
+  bool windows_ = false;          // some group has one
+  GroupCounts reserve_blocks_{};  // groups without window
+  GroupCounts chunk_tokens_{};    // groups with one: tokens of a prompt for which slots are promised
+  GroupCounts promised_{};        // to all that run
   ChainKeyHasher hasher_;
-  SlotPool pool_;
   BlockIndex index_;
 
   // The pins and tokens inside are dropped before the index: members end in reverse order.

@@ -25,7 +25,7 @@ Tokens operator+(Tokens a, const Tokens& b) {
 
 CoreConfig config_of(std::uint32_t blocks, std::uint32_t batch = 512) {
   CoreConfig config;
-  config.block_count = blocks;
+  config.groups = {{.window = 0, .block_count = blocks}};
   config.layers = 2;
   config.context_tokens = blocks * kBlockTokens;
   config.max_batch_tokens = batch;
@@ -433,7 +433,7 @@ TEST(Core, NamesTheFieldOfABadConfiguration) {
     return core.ok() ? std::string("none") : core.status().field();
   };
   EXPECT_EQ(field([](CoreConfig&) {}), "none");
-  EXPECT_EQ(field([](CoreConfig& c) { c.block_count = 0; }), "block_count");
+  EXPECT_EQ(field([](CoreConfig& c) { c.groups[0].block_count = 0; }), "block_count");
   EXPECT_EQ(field([](CoreConfig& c) { c.layers = 0; }), "layers");
   EXPECT_EQ(field([](CoreConfig& c) { c.context_tokens = 1; }), "context_tokens");
   EXPECT_EQ(field([](CoreConfig& c) { c.max_batch_tokens = 0; }), "max_batch_tokens");

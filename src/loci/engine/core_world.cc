@@ -29,10 +29,9 @@ void erase_value(std::vector<T>& values, const T& value) {
 }  // namespace
 
 World::World(const WorldOptions& options, Chooser choose)
-    : options_(options),
-      choose_(std::move(choose)),
-      core_(Core::make(options.config).value()),
-      device_(options.config.block_count) {}
+    : options_(options), choose_(std::move(choose)), core_(Core::make(options.config).value()) {
+  for (const CoreGroup& group : options.config.groups) device_.emplace_back(group.block_count);
+}
 
 // --- the model ---
 
@@ -253,18 +252,26 @@ void World::run_pass(const Plan& plan) {
 void World::copy_blocks(const Pass& pass) {
   for (const BlockCopy& copy : pass.copies) {
     ++history_.copies;
-    require(copy.from.value < device_.size() && copy.to.value < device_.size() && copy.from != copy.to,
+    require(copy.group < device_.size(), "copies are within a group");
+    auto& slots = device_[copy.group];
+    require(copy.from.value < slots.size() && copy.to.value < slots.size() && copy.from != copy.to,
             "copies are between slots of the pool");
     require(copy.tokens > 0 && copy.tokens < kBlockTokens, "a copy is of some tokens");
     for (std::uint32_t i = 0; i < copy.tokens; ++i) {
-      const Row& from = device_[copy.from.value][i];
-      Row& to = device_[copy.to.value][i];
+      const Row& from = slots[copy.from.value][i];
+      Row& to = slots[copy.to.value][i];
       require(from.content != 0, "what is copied is there");
       require(from.writer_pass != pass.id.value, "nothing is copied from a copy of the same pass");
       require(to.writer_pass != pass.id.value, "one writer a row");
       to = {from.content, pass.id.value, 0};
     }
   }
+}
+
+World::Row& World::row(const Span& span, std::uint32_t group, std::size_t position) {
+  const SlotId slot = span.tables[group].blocks[position / kBlockTokens];
+  require(slot.value < device_[group].size(), "slots are of the pool");
+  return device_[group][slot.value][position % kBlockTokens];
 }
 
 void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan, bool garbage) {
@@ -275,7 +282,10 @@ void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan
   require(!span.tokens.empty() && end <= from.tokens.size(), "a span is within its sequence");
   require(std::equal(span.tokens.begin(), span.tokens.end(), from.tokens.begin() + span.position),
           "a span's tokens are its sequence's");
-  require(span.tables[0].blocks.size() * kBlockTokens >= end, "a table reaches to its span's end");
+  require(span.tables.size() == device_.size(), "a table for each group");
+  for (const BlockTable& table : span.tables) {
+    require(table.blocks.size() * kBlockTokens >= end, "a table reaches to its span's end");
+  }
   require(span.layers.begin == 0 && span.layers.end == options_.config.layers, "all layers");
   require(plan.sample == (end == from.tokens.size()), "the last token is sampled from, no other");
   require((span.logits == LogitsWanted::kLast) == plan.sample, "logits where a sample is wanted");
@@ -284,10 +294,18 @@ void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan
   std::uint64_t prefix = prefix_hash(from.group, from.tokens, span.position);
   for (std::size_t p = span.position; p < end; ++p) {
     prefix = extend(prefix, from.tokens[p]);
-    require(span.tables[0].blocks[p / kBlockTokens].value < device_.size(), "slots are of the pool");
-    Row& row = device_[span.tables[0].blocks[p / kBlockTokens].value][p % kBlockTokens];
-    require(row.writer_pass != pass.id.value, "one writer a row");
-    row = {garbage ? 0 : prefix, pass.id.value, plan.request.value};
+    bool written = false;
+    for (std::uint32_t group = 0; group < device_.size(); ++group) {
+      Row& place = row(span, group, p);
+      if (p < span.tables[group].write_from) {
+        ++history_.kept_rows;
+        continue;
+      }
+      require(place.writer_pass != pass.id.value, "one writer a row");
+      place = {garbage ? 0 : prefix, pass.id.value, plan.request.value};
+      written = true;
+    }
+    require(written, "nothing is computed for nothing");
     if (!garbage) written_.push_back(prefix);
   }
 }
@@ -296,15 +314,17 @@ void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan)
   const Span& span = pass.spans[index];
   const Client& from = client(plan.request);
   const std::size_t end = span.position + span.tokens.size();
-  const std::set<RequestId> none;
   std::uint64_t prefix = prefix_begin(from.group);
-  for (std::size_t p = 0; p < end; ++p) {
+  for (std::uint32_t p = 0; p < end; ++p) {
     prefix = extend(prefix, from.tokens[p]);
-    const Row& row = device_[span.tables[0].blocks[p / kBlockTokens].value][p % kBlockTokens];
-    require(row.writer_pass != pass.id.value || row.writer == plan.request.value || row.writer == 0,
-            "nobody writes what another reads");
-    // (Rows that a poisoned later span of this request wrote are past this span's end.)
-    require(row.content == prefix, "what a span attends to is there, and of its own prefix");
+    for (std::uint32_t group = 0; group < device_.size(); ++group) {
+      if (p < first_visible(options_.config.groups[group].window, span.position)) continue;
+      const Row& place = row(span, group, p);
+      require(place.writer_pass != pass.id.value || place.writer == plan.request.value || place.writer == 0,
+              "nobody writes what another reads");
+      // (Rows that a poisoned later span of this request wrote are past this span's end.)
+      require(place.content == prefix, "what a span attends to is there, and of its own prefix");
+    }
   }
 }
 
@@ -312,8 +332,7 @@ SpanOutcome World::outcome(const Span& span, const SpanPlan& plan) {
   SpanOutcome result;
   if (!plan.sample) return result;
   const std::size_t last = span.position + span.tokens.size() - 1;
-  result.sample =
-      next_token(device_[span.tables[0].blocks[last / kBlockTokens].value][last % kBlockTokens].content);
+  result.sample = next_token(row(span, 0, last).content);
   return result;
 }
 
@@ -326,6 +345,20 @@ void World::see(const Plan& plan) {
   require(!drained_ || plan.drained, "drained stays");
   drained_ = plan.drained;
   require(plan.drained == (draining_ && live_.empty()), "drained when nothing is left");
+}
+
+// The most tokens of a sequence: a pool holds all of it, or all that any token sees.
+std::size_t World::length_max() const {
+  std::size_t most = options_.config.context_tokens;
+  for (const CoreGroup& group : options_.config.groups) {
+    const std::size_t window = std::max(group.window, kBlockTokens);
+    const bool whole = group.window == 0 || group.window >= options_.config.context_tokens;
+    // The blocks that a window of tokens can touch.
+    const std::size_t touched = (window + kBlockTokens - 2) / kBlockTokens + 1;
+    if (whole || group.block_count < touched)
+      most = std::min(most, std::size_t{group.block_count} * kBlockTokens);
+  }
+  return most;
 }
 
 void World::see(const Started& output) {
@@ -371,12 +404,10 @@ void World::see(const Finished& output) {
   const bool stopped =
       sampled > 0 && sampled >= from.arrival.min_new_tokens &&
       std::count(from.arrival.stop_tokens.begin(), from.arrival.stop_tokens.end(), from.tokens.back()) > 0;
-  const std::size_t length_max = std::min<std::size_t>(
-      options_.config.context_tokens, std::size_t{options_.config.block_count} * kBlockTokens);
   switch (output.reason) {
     case FinishReason::kStop: require(stopped, "a stop token stops"); break;
     case FinishReason::kLength:
-      require(sampled == from.arrival.max_new_tokens || from.tokens.size() == length_max, "a length ends");
+      require(sampled == from.arrival.max_new_tokens || from.tokens.size() == length_max(), "a length ends");
       break;
     case FinishReason::kCancelled: require(from.cancelled, "who was cancelled ends so"); break;
     case FinishReason::kDeadline:
@@ -393,10 +424,10 @@ void World::see(const Rejected& output) {
   require(!from.started && !from.ended, "who started is not refused");
   from.ended = true;
   erase_value(live_, output.request);
-  const std::size_t length_max = std::min<std::size_t>(
-      options_.config.context_tokens, std::size_t{options_.config.block_count} * kBlockTokens);
   switch (output.status.code()) {
-    case StatusCode::kInvalidArgument: require(from.prompt_tokens >= length_max, "what fits is taken"); break;
+    case StatusCode::kInvalidArgument:
+      require(from.prompt_tokens >= length_max(), "what fits is taken");
+      break;
     case StatusCode::kUnavailable: require(draining_, "unavailable while draining"); break;
     case StatusCode::kResourceExhausted:
       require(output.retry_after > 0, "a time to try again");
@@ -436,10 +467,11 @@ WorldOptions random_world(const Chooser& choose) {
   };
   WorldOptions options;
   CoreConfig& config = options.config;
-  config.block_count = number(1, choose(2) == 0 ? 6 : 24);
+  const std::uint32_t blocks = number(1, choose(2) == 0 ? 6 : 24);
+  config.groups = {{.window = 0, .block_count = blocks}};
   config.layers = number(1, 4);
-  config.context_tokens = number(2, config.block_count * kBlockTokens * 3 / 2);
-  if (choose(2) == 0) config.context_tokens = config.block_count * kBlockTokens;
+  config.context_tokens = number(2, blocks * kBlockTokens * 3 / 2);
+  if (choose(2) == 0) config.context_tokens = blocks * kBlockTokens;
   config.max_batch_tokens = number(1, choose(2) == 0 ? 16 : 120);
   config.max_running = number(1, 8);
   config.max_queued = number(1, 6);
@@ -458,14 +490,32 @@ WorldOptions random_world(const Chooser& choose) {
   options.poison_one_in = choose(2) == 0 ? 0 : number(1, 30);
   options.drain = choose(3) == 0;
   if (choose(3) == 0) {  // decodes that run out of blocks together
-    config.context_tokens = config.block_count * kBlockTokens;
+    config.context_tokens = blocks * kBlockTokens;
     config.max_running = number(3, 8);
     config.max_batch_tokens = number(8, 200);
     config.decode_reserve_percent = number(0, 15);
     options.live_max = 10;
     options.turn_tokens_max = number(0, 40);
-    options.new_tokens_max = config.block_count * kBlockTokens;
+    options.new_tokens_max = blocks * kBlockTokens;
     options.deadlines = options.cancels = false;
+  }
+  return options;
+}
+
+WorldOptions random_window_world(const Chooser& choose) {
+  WorldOptions options = random_world(choose);
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  std::vector<CoreGroup>& groups = options.config.groups;
+  const std::uint32_t blocks = groups.front().block_count;
+  const std::uint64_t shape = choose(4);
+  if (shape == 0) groups.clear();  // all layers have a window
+  const auto pool = [&] { return choose(2) == 0 ? number(1, 2 + blocks) : number(4, 30); };
+  const std::uint32_t window = choose(3) == 0 ? number(1, 200) : 32 * number(1, 3);
+  groups.push_back({.window = window, .block_count = pool()});
+  if (shape == 3 && window > 1) {
+    groups.push_back({.window = number(1, window - 1), .block_count = pool()});
   }
   return options;
 }

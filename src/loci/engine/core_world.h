@@ -1,8 +1,8 @@
 // A world for the core's tests: clients that come, leave and continue conversations, and a modelled
-// device that stores for each token of each slot which prefix its state is of. So a span that would read
-// another prefix's state, or state that is not there, or a slot that is written while others read it,
-// is seen at once. The "model" derives the next token from the state that a span reads, so wrong state
-// shows as wrong tokens too.
+// device that stores for each token of each slot of each group of layers which prefix its state is of. So
+// a span that would read another prefix's state, or state that is not there, or a slot that is written
+// while others read it, is seen at once; what lies behind a group's window is not looked at. The "model"
+// derives the next token from the state that a span reads, so wrong state shows as wrong tokens too.
 //
 // Everything is chosen by a Chooser: a seed or a fuzzer's bytes. A violation aborts with a message.
 #pragma once
@@ -50,6 +50,7 @@ struct WorldHistory {
   CoreStats stats;
   std::uint64_t holes = 0;  // spans that were not the last of their request
   std::uint64_t copies = 0;
+  std::uint64_t kept_rows = 0;  // of spans, that were in one group and lacked in another
 };
 
 class World {
@@ -93,8 +94,10 @@ class World {
 
   void run_pass(const Plan& plan);
   void copy_blocks(const Pass& pass);
+  Row& row(const Span& span, std::uint32_t group, std::size_t position);
   void write_span(const Pass& pass, std::size_t index, const SpanPlan& plan, bool garbage);
   void read_span(const Pass& pass, std::size_t index, const SpanPlan& plan);
+  std::size_t length_max() const;
   SpanOutcome outcome(const Span& span, const SpanPlan& plan);
 
   void see(const Plan& plan);
@@ -114,8 +117,8 @@ class World {
   std::uint64_t next_request_ = 1;
   std::map<RequestId, Client> clients_;
   std::vector<RequestId> live_;
-  std::vector<std::array<Row, kBlockTokens>> device_;
-  std::set<std::uint64_t> committed_;   // prefixes whose state was computed
+  std::vector<std::vector<std::array<Row, kBlockTokens>>> device_;  // by group and slot
+  std::set<std::uint64_t> committed_;                               // prefixes whose state was computed
   std::vector<std::uint64_t> written_;  // by the pass in flight, which has not failed
   std::optional<PassDone> in_flight_;
   std::set<RequestId> in_pass_;
@@ -128,5 +131,7 @@ class World {
 
 // Options for a world of the chooser's taste: tiny pools, every policy.
 WorldOptions random_world(const Chooser& choose);
+// The same with windows of a few blocks: one group that has one, or two or three groups.
+WorldOptions random_window_world(const Chooser& choose);
 
 }  // namespace loci

@@ -143,7 +143,7 @@ class Record {
 
 EngineOptions options(std::uint32_t blocks) {
   EngineOptions result;
-  result.core.block_count = blocks;
+  result.core.groups = {{.window = 0, .block_count = blocks}};
   result.core.layers = kLayers;
   result.core.context_tokens = 2000;
   result.core.max_batch_tokens = 128;
@@ -156,7 +156,7 @@ struct World {
   explicit World(EngineOptions engine_options, std::chrono::microseconds pass_time = {},
                  std::uint32_t poison_one_in = 0)
       : backend(pass_time, poison_one_in) {
-    EXPECT_TRUE(backend.allocate_blocks(0, engine_options.core.block_count).ok());
+    EXPECT_TRUE(backend.allocate_blocks(0, engine_options.core.groups[0].block_count).ok());
     engine = std::move(Engine::start(engine_options, backend, clock)).value();
   }
   SystemClock clock;

@@ -16,7 +16,6 @@ namespace loci {
 namespace {
 
 constexpr std::string_view kMagic = "LOCILOG\n";
-constexpr std::uint32_t kVersion = 1;
 constexpr std::uint32_t kConfigBytesMax = 64 * 1024;
 constexpr std::uint32_t kRecordBytesMax = 256u * 1024 * 1024;
 constexpr std::size_t kRecordHeadBytes = 16;  // u32 size, u32 check of the size, u64 check of the payload
@@ -69,7 +68,7 @@ Result<EventLogWriter> EventLogWriter::create(const std::string& path, const Cor
   std::string config_bytes;
   encode_config(config, config_bytes);
   std::string head(kMagic);
-  put(head, kVersion);
+  put(head, log_version(config));
   put(head, static_cast<std::uint32_t>(config_bytes.size()));
   head += config_bytes;
   put(head, XXH3_64bits(head.data(), head.size()));
@@ -124,8 +123,9 @@ Status EventLogReader::read_head(const std::string& path) {
     return data_loss(fmt::format("{}: expected an event log, which begins with LOCILOG", path), "magic");
   }
   const auto version = get<std::uint32_t>(&head[kMagic.size()]);
-  if (version != kVersion) {
-    return data_loss(fmt::format("{}: expected version {}, found {}", path, kVersion, version), "version");
+  if (version == 0 || version > kLogVersionMax) {
+    return data_loss(fmt::format("{}: expected version 1 to {}, found {}", path, kLogVersionMax, version),
+                     "version");
   }
   const auto config_size = get<std::uint32_t>(&head[kMagic.size() + 4]);
   if (config_size > kConfigBytesMax || config_size + std::uint64_t{8} > left_) {
@@ -140,7 +140,7 @@ Status EventLogReader::read_head(const std::string& path) {
       get<std::uint64_t>(check.data()) != XXH3_64bits(head.data(), head.size())) {
     return data_loss(fmt::format("{}: the head is damaged (its checksum differs)", path), "head");
   }
-  auto config = decode_config(std::string_view(head).substr(fixed));
+  auto config = decode_config(std::string_view(head).substr(fixed), version);
   if (!config.ok()) return config.status().with_context(path);
   config_ = std::move(config).value();
   return {};

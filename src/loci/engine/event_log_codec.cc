@@ -198,6 +198,15 @@ void put(Writer& w, const Rejected& o) {
   w.number(o.retry_after);
 }
 
+// What version 1 lacks: nothing where there is one group and all of the span is written.
+void put_groups(Writer& w, const std::vector<BlockTable>& tables) {
+  if (tables.size() == 1 && tables.front().write_from == 0) return;
+  for (std::size_t group = 0; group < tables.size(); ++group) {
+    if (group > 0) w.ids(tables[group].blocks);
+    w.number(tables[group].write_from);
+  }
+}
+
 void put(Writer& w, const Pass& pass) {
   w.id(pass.id);
   w.number(static_cast<std::uint32_t>(pass.copies.size()));
@@ -205,6 +214,7 @@ void put(Writer& w, const Pass& pass) {
     w.id(copy.from);
     w.id(copy.to);
     w.number(copy.tokens);
+    if (copy.group > 0) w.number(copy.group);
   }
   w.number(static_cast<std::uint32_t>(pass.spans.size()));
   for (const Span& span : pass.spans) {
@@ -214,14 +224,27 @@ void put(Writer& w, const Pass& pass) {
     w.number(span.layers.end);
     w.ids(span.tables.front().blocks);
     w.number(static_cast<std::uint8_t>(span.logits));
+    put_groups(w, span.tables);
   }
 }
 
 }  // namespace
 
+std::uint32_t log_version(const CoreConfig& config) {
+  return config.groups.size() == 1 && config.groups.front().window == 0 ? 1 : 2;
+}
+
 void encode_config(const CoreConfig& config, std::string& out) {
   Writer w(out);
-  w.number(config.block_count);
+  if (log_version(config) == 1) {
+    w.number(config.groups.front().block_count);
+  } else {
+    w.number(static_cast<std::uint32_t>(config.groups.size()));
+    for (const CoreGroup& group : config.groups) {
+      w.number(group.window);
+      w.number(group.block_count);
+    }
+  }
   w.number(config.layers);
   w.number(config.context_tokens);
   w.number(config.max_batch_tokens);
@@ -233,10 +256,21 @@ void encode_config(const CoreConfig& config, std::string& out) {
   w.number(config.seed);
 }
 
-Result<CoreConfig> decode_config(std::string_view bytes) {
+Result<CoreConfig> decode_config(std::string_view bytes, std::uint32_t version) {
   Reader r(bytes);
   CoreConfig config;
-  config.block_count = r.number<std::uint32_t>("block_count");
+  if (version == 1) {
+    config.groups.push_back({.window = 0, .block_count = r.number<std::uint32_t>("block_count")});
+  } else {
+    const auto count = r.number<std::uint32_t>("groups");
+    if (count == 0 || count > kLayerGroupsMax) {
+      r.fail("groups", fmt::format("expected 1 to {}, found {}", kLayerGroupsMax, count));
+    }
+    for (std::uint32_t group = 0; group < std::min(count, kLayerGroupsMax); ++group) {
+      const auto window = r.number<std::uint32_t>("window");
+      config.groups.push_back({.window = window, .block_count = r.number<std::uint32_t>("block_count")});
+    }
+  }
   config.layers = r.number<std::uint32_t>("layers");
   config.context_tokens = r.number<std::uint32_t>("context_tokens");
   config.max_batch_tokens = r.number<std::uint32_t>("max_batch_tokens");
@@ -247,6 +281,9 @@ Result<CoreConfig> decode_config(std::string_view bytes) {
   config.eviction = r.text("eviction");
   config.seed = r.number<std::uint64_t>("seed");
   LOCI_RETURN_IF_ERROR(r.finish("config"));
+  if (log_version(config) != version) {
+    return data_loss(fmt::format("expected groups that version {} is for", version), "groups");
+  }
   return config;
 }
 

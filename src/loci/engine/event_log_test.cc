@@ -78,7 +78,7 @@ TEST_F(EventLog, IsForItsOwnerAndHoldsNoSecret) {
 TEST_F(EventLog, NamesTheFirstPlanThatDiffers) {
   // A log whose third plan is another one's.
   CoreConfig config;
-  config.block_count = 8;
+  config.groups = {{.window = 0, .block_count = 8}};
   config.layers = 1;
   config.context_tokens = 100;
   Core core = Core::make(config).value();
@@ -134,7 +134,7 @@ TEST_F(EventLog, RefusesDamage) {
 
 TEST_F(EventLog, RefusesEventsThatCannotHaveHappened) {
   CoreConfig config;
-  config.block_count = 8;
+  config.groups = {{.window = 0, .block_count = 8}};
   config.layers = 1;
   config.context_tokens = 100;
   const Arrival arrival{RequestId(1), "g", {TokenId(1)}, 5, 0, {}, kNever};

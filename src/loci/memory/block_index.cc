@@ -8,7 +8,7 @@
 namespace loci {
 namespace {
 
-std::span<const TokenId> state_tokens(const Block& block) { return {block.tokens.data(), block.filled()}; }
+std::span<const TokenId> state_tokens(const Block& block) { return {block.tokens.data(), block.filled}; }
 
 std::strong_ordering compare(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::lexicographical_compare_three_way(a.begin(), a.end(), b.begin(), b.end());
@@ -29,13 +29,16 @@ constexpr int kEqualTailsLookedAt = 8;
 // --- tokens ---
 
 BlockPin::BlockPin(BlockPin&& other) noexcept
-    : index_(std::exchange(other.index_, nullptr)), block_(other.block_) {}
+    : index_(std::exchange(other.index_, nullptr)),
+      block_(other.block_),
+      held_(std::exchange(other.held_, {})) {}
 
 BlockPin& BlockPin::operator=(BlockPin&& other) noexcept {
   if (this != &other) {
     release();
     index_ = std::exchange(other.index_, nullptr);
     block_ = other.block_;
+    held_ = std::exchange(other.held_, {});
   }
   return *this;
 }
@@ -43,7 +46,7 @@ BlockPin& BlockPin::operator=(BlockPin&& other) noexcept {
 BlockPin::~BlockPin() { release(); }
 
 void BlockPin::release() {
-  if (BlockIndex* index = std::exchange(index_, nullptr)) index->unpin(block_);
+  if (BlockIndex* index = std::exchange(index_, nullptr)) index->unpin(*this);
 }
 
 AppendToken::AppendToken(AppendToken&& other) noexcept
@@ -61,7 +64,7 @@ AppendToken& AppendToken::operator=(AppendToken&& other) noexcept {
 AppendToken::~AppendToken() { release(); }
 
 void AppendToken::release() {
-  if (BlockIndex* index = std::exchange(index_, nullptr)) index->at(block_).device->appending = false;
+  if (BlockIndex* index = std::exchange(index_, nullptr)) index->at(block_).appending = false;
 }
 
 // --- order of children ---
@@ -81,9 +84,14 @@ bool ChildOrder::operator()(std::span<const TokenId> a, BlockId b) const {
 
 // --- looking ---
 
-BlockIndex::BlockIndex(SlotPool& pool, std::unique_ptr<EvictionOrder> eviction)
-    : pool_(pool), eviction_(std::move(eviction)) {
-  by_key_.reserve(pool.count());
+bool Block::has_part() const {
+  return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.has_value(); });
+}
+
+BlockIndex::BlockIndex(std::vector<IndexPool> pools) {
+  LOCI_CHECK(!pools.empty() && pools.size() <= kLayerGroupsMax, "a pool for every group");
+  for (IndexPool& pool : pools) pools_.emplace_back(std::move(pool));
+  by_key_.reserve(pools_.front().slots.count());
 }
 
 BlockId BlockIndex::find(const ChainKey& key) const {
@@ -93,7 +101,7 @@ BlockId BlockIndex::find(const ChainKey& key) const {
 
 bool BlockIndex::can_take_over(BlockId id) const {
   const Block& b = block(id);
-  return b.kind == BlockKind::kTail && b.pins == 0 && b.device && !b.device->appending;
+  return b.kind == BlockKind::kTail && b.pins == 0 && b.filled > 0;
 }
 
 ChildMatch BlockIndex::match_children(BlockId parent, std::span<const TokenId> tokens) const {
@@ -122,19 +130,42 @@ ChildMatch BlockIndex::match_children(BlockId parent, std::span<const TokenId> t
 BlockPin BlockIndex::pin(BlockId id) {
   Block& b = at(id);
   LOCI_CHECK(b.kind != BlockKind::kUnused, "a pin needs a node");
-  if (b.evictable()) eviction_->erase(id, b.facts);
   ++b.pins;
   return BlockPin(this, id);
 }
 
-void BlockIndex::unpin(BlockId id) {
-  Block& b = at(id);
+void BlockIndex::hold(BlockPin& pin, std::uint32_t group) {
+  std::optional<DevicePart>& part = at(pin.block_).parts[group];
+  LOCI_CHECK(part && !pin.held_[group], "a pin holds a part that is there, once");
+  if (part->evictable()) pools_[group].eviction->erase(pin.block_, part->facts);
+  ++part->holds;
+  pin.held_[group] = true;
+}
+
+void BlockIndex::hold_all(BlockPin& pin) {
+  for (std::uint32_t group = 0; group < group_count(); ++group) hold(pin, group);
+}
+
+void BlockIndex::let_go(BlockPin& pin, std::uint32_t group, Release release) {
+  LOCI_CHECK(pin.held_[group], "only what is held is let go");
+  pin.held_[group] = false;
+  DevicePart& part = *at(pin.block_).parts[group];
+  LOCI_CHECK(part.holds > 0, "a part was let go twice");
+  if (--part.holds > 0) return;
+  part.facts.last_used = now_;
+  part.facts.behind = release == Release::kBehind;
+  pools_[group].eviction->insert(pin.block_, part.facts);
+}
+
+void BlockIndex::unpin(BlockPin& pin) {
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    if (pin.held_[group]) let_go(pin, group, Release::kWanted);
+  }
+  Block& b = at(pin.block_);
   LOCI_CHECK(b.pins > 0, "a pin was dropped twice");
   if (--b.pins > 0) return;
-  LOCI_CHECK(!b.device || !b.device->appending, "an append token must be dropped before its pin");
-  b.facts.last_used = now_;
-  if (b.device) eviction_->insert(id, b.facts);
-  settle(id);
+  LOCI_CHECK(!b.appending, "an append token must be dropped before its pin");
+  settle(pin.block_);
 }
 
 BlockId BlockIndex::create(BlockKind kind, BlockId parent) {
@@ -149,10 +180,10 @@ BlockId BlockIndex::create(BlockKind kind, BlockId parent) {
   Block& b = at(id);
   b.kind = kind;
   b.parent = parent;
-  b.facts = EvictionFacts{};
+  b.depth = 0;
   if (parent != kNoBlock) {
     ++at(parent).children;
-    b.facts.depth = at(parent).facts.depth + 1;
+    b.depth = at(parent).depth + 1;
   }
   ++live_;
   return id;
@@ -160,7 +191,7 @@ BlockId BlockIndex::create(BlockKind kind, BlockId parent) {
 
 void BlockIndex::destroy(BlockId id) {
   Block& b = at(id);
-  LOCI_CHECK(b.pins == 0 && b.children == 0 && !b.device, "only a node that nothing needs ends");
+  LOCI_CHECK(b.pins == 0 && b.children == 0 && !b.has_part(), "only a node that nothing needs ends");
   if (b.kind != BlockKind::kTail) by_key_.erase(b.key);
   if (b.parent != kNoBlock) --at(b.parent).children;
   b.kind = BlockKind::kUnused;
@@ -196,7 +227,7 @@ BlockPin BlockIndex::open_tail(BlockId parent) { return pin(create(BlockKind::kT
 // A tail whose state another child has too.
 bool BlockIndex::redundant_tail(BlockId id) const {
   const Block& b = block(id);
-  if (b.kind != BlockKind::kTail || b.filled() == 0) return false;
+  if (b.kind != BlockKind::kTail || b.filled == 0) return false;
   const auto own = state_tokens(b);
   const auto& siblings = block(b.parent).children_with_state;
   const auto place = siblings.find(id);
@@ -206,19 +237,24 @@ bool BlockIndex::redundant_tail(BlockId id) const {
   return place != siblings.begin() && compare(state_tokens(block(*std::prev(place))), own) == 0;
 }
 
-// What an unpinned node's copy becomes: nothing if it is empty or redundant; a full node that was left
-// half filled and leads nowhere is better found by its tokens.
-void BlockIndex::settle_unused_copy(BlockId id) {
+// What an unpinned node's parts become: empty ones are dropped, and all of a leaf that lacks one; a full
+// node that was left half filled and leads nowhere is better found by its tokens.
+void BlockIndex::settle_unused_parts(BlockId id) {
   Block& b = at(id);
-  if (b.filled() == 0) {
-    drop_copy(id);
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    if (b.parts[group] && b.parts[group]->filled == 0) drop_part(id, group);
+  }
+  if (b.children > 0) return;
+  if (b.filled == 0) {
+    drop_parts(id);
     return;
   }
-  if (b.kind == BlockKind::kFull && b.filled() < kBlockTokens && b.children == 0) {
+  if (b.kind == BlockKind::kFull && b.filled < kBlockTokens) {
     by_key_.erase(b.key);
     b.kind = BlockKind::kTail;
+    for (std::uint32_t group = 0; group < group_count(); ++group) b.parts[group]->filled = b.filled;
   }
-  if (redundant_tail(id)) drop_copy(id);
+  if (redundant_tail(id)) drop_parts(id);
 }
 
 // Ends the node, and those above it, if nothing needs them any more.
@@ -226,57 +262,96 @@ void BlockIndex::settle(BlockId id) {
   while (id != kNoBlock) {
     Block& b = at(id);
     if (b.pins > 0) return;
-    if (b.device) settle_unused_copy(id);
-    if (b.device || b.children > 0) return;
+    if (b.has_part()) settle_unused_parts(id);
+    if (b.has_part() || b.children > 0) return;
     const BlockId parent = b.parent;
     destroy(id);
     id = parent;
   }
 }
 
-// --- copies ---
+// --- parts ---
 
-void BlockIndex::drop_copy(BlockId id) {
+void BlockIndex::drop_part(BlockId id, std::uint32_t group) {
   Block& b = at(id);
-  LOCI_CHECK(!b.device->appending, "a copy that someone appends to stays");
-  if (b.evictable()) eviction_->erase(id, b.facts);
-  if (b.device->filled > 0) at(b.parent).children_with_state.erase(id);
-  b.device.reset();
+  LOCI_CHECK(b.parts[group]->evictable(), "a part that someone holds stays");
+  pools_[group].eviction->erase(id, b.parts[group]->facts);
+  if (b.filled > 0) set_filled(id, 0, {});
+  b.parts[group].reset();
 }
 
-bool BlockIndex::place(BlockId id) {
-  LOCI_CHECK(at(id).pins > 0 && !at(id).device, "a slot is for a pinned block without copy");
-  if (pool_.free_count() == 0) {
-    const BlockId victim = eviction_->choose(now_);
-    if (victim == kNoBlock) return false;
-    LOCI_CHECK(block(victim).evictable(), "a victim that someone needs");
-    drop_copy(victim);
-    settle(victim);
-    ++evictions_;
+void BlockIndex::drop_parts(BlockId id) {
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    if (at(id).parts[group]) drop_part(id, group);
   }
-  std::optional<SlotReservation> slot = pool_.take();
-  Block& b = at(id);
-  b.device.emplace(DeviceCopy{std::move(*slot)});
-  b.facts.born = now_;
+}
+
+// Drops the parts that this pin alone holds.
+void BlockIndex::discard_parts(BlockPin& pin) {
+  Block& b = at(pin.block_);
+  if (b.filled > 0) set_filled(pin.block_, 0, {});
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    if (!pin.held_[group]) continue;
+    LOCI_CHECK(b.parts[group]->holds == 1, "a part that someone else holds stays");
+    b.parts[group].reset();
+    pin.held_[group] = false;
+  }
+}
+
+void BlockIndex::evict(std::uint32_t group) {
+  const BlockId victim = pools_[group].eviction->choose(now_);
+  const Block& b = block(victim);
+  LOCI_CHECK(b.parts[group] && b.parts[group]->evictable(), "a victim that someone needs");
+  if (b.kind == BlockKind::kTail) {
+    drop_parts(victim);
+  } else {
+    drop_part(victim, group);
+  }
+  settle(victim);
+  ++evictions_;
+}
+
+bool BlockIndex::place(BlockPin& pin, std::uint32_t group) {
+  LOCI_CHECK(!block(pin.block_).parts[group], "a slot is for a block without part");
+  Pool& pool = pools_[group];
+  if (pool.slots.free_count() == 0) {
+    if (pool.eviction->size() == 0) return false;
+    evict(group);
+  }
+  Block& b = at(pin.block_);
+  b.parts[group].emplace(DevicePart{.slot = std::move(*pool.slots.take()),
+                                    .filled = 0,
+                                    .holds = 1,
+                                    .facts = {.last_used = 0, .born = now_, .depth = b.depth}});
+  pin.held_[group] = true;
   return true;
 }
 
 std::optional<AppendToken> BlockIndex::claim(BlockId id) {
   Block& b = at(id);
-  LOCI_CHECK(b.pins > 0 && b.device, "an append token needs a pinned block with a copy");
-  if (b.device->appending) return std::nullopt;
-  b.device->appending = true;
+  LOCI_CHECK(b.pins > 0, "an append token needs a pinned block");
+  if (b.appending) return std::nullopt;
+  b.appending = true;
   return AppendToken(this, id);
 }
 
+std::uint32_t BlockIndex::complete_tokens(const Block& block) const {
+  std::uint32_t tokens = kBlockTokens;
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    tokens = std::min(tokens, block.filled_in(group));
+  }
+  return tokens;
+}
+
+// What is complete changes, and with it the block's place among its parent's children.
 void BlockIndex::set_filled(BlockId id, std::uint32_t filled, std::span<const TokenId> tail_tokens) {
   Block& b = at(id);
   auto& order = at(b.parent).children_with_state;
   const auto change = [&] {
-    std::copy(tail_tokens.begin(), tail_tokens.end(), b.tokens.begin() + b.device->filled);
-    b.device->filled = filled;
+    std::copy(tail_tokens.begin(), tail_tokens.end(), b.tokens.begin() + b.filled);
+    b.filled = filled;
   };
-  if (b.device->filled == 0) {
+  if (b.filled == 0) {
     change();
     if (filled > 0) order.insert(id);
   } else if (order.size() == 1 && filled > 0) {
@@ -290,34 +365,46 @@ void BlockIndex::set_filled(BlockId id, std::uint32_t filled, std::span<const To
 }
 
 void BlockIndex::fill(const AppendToken& token, std::uint32_t filled) {
-  const Block& b = block(token.block());
+  Block& b = at(token.block());
   LOCI_CHECK(b.kind == BlockKind::kFull && filled <= kBlockTokens, "fill() is for full nodes");
-  if (filled > b.filled()) set_filled(token.block(), filled, {});
-}
-
-void BlockIndex::append(const AppendToken& token, std::span<const TokenId> tokens) {
-  const Block& b = block(token.block());
-  LOCI_CHECK(b.kind == BlockKind::kTail && b.filled() + tokens.size() <= kBlockTokens,
-             "append() is for tails, up to a block's end");
-  if (!tokens.empty()) {
-    set_filled(token.block(), b.filled() + static_cast<std::uint32_t>(tokens.size()), tokens);
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    LOCI_CHECK(b.parts[group].has_value(), "a pass writes all parts of a block");
+    b.parts[group]->filled = std::max(b.parts[group]->filled, filled);
+  }
+  if (const std::uint32_t tokens = complete_tokens(b); tokens != b.filled) {
+    set_filled(token.block(), tokens, {});
   }
 }
 
+void BlockIndex::append(const AppendToken& token, std::span<const TokenId> tokens) {
+  Block& b = at(token.block());
+  LOCI_CHECK(b.kind == BlockKind::kTail && b.filled + tokens.size() <= kBlockTokens,
+             "append() is for tails, up to a block's end");
+  if (tokens.empty()) return;
+  const std::uint32_t filled = b.filled + static_cast<std::uint32_t>(tokens.size());
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    LOCI_CHECK(b.parts[group].has_value(), "a pass writes all parts of a block");
+    b.parts[group]->filled = filled;
+  }
+  set_filled(token.block(), filled, tokens);
+}
+
 void BlockIndex::truncate(const AppendToken& token, std::uint32_t filled) {
-  const Block& b = block(token.block());
-  LOCI_CHECK(b.kind == BlockKind::kTail && b.pins == 1 && filled <= b.filled(),
+  Block& b = at(token.block());
+  LOCI_CHECK(b.kind == BlockKind::kTail && b.pins == 1 && filled <= b.filled,
              "only the one user of a tail may shorten it");
-  if (filled < b.filled()) set_filled(token.block(), filled, {});
+  if (filled == b.filled) return;
+  for (std::uint32_t group = 0; group < group_count(); ++group) b.parts[group]->filled = filled;
+  set_filled(token.block(), filled, {});
 }
 
 // --- changes of kind ---
 
 BlockPin BlockIndex::promote(BlockPin tail, const ChainKey& key, std::span<const TokenId> tokens) {
   Block& b = at(tail.block());
-  LOCI_CHECK(b.kind == BlockKind::kTail && b.pins == 1 && b.device && !b.device->appending,
+  LOCI_CHECK(b.kind == BlockKind::kTail && b.pins == 1 && b.filled > 0 && !b.appending,
              "only a tail that nobody else uses changes");
-  LOCI_CHECK(tokens.size() == kBlockTokens && common_run(state_tokens(b), tokens) == b.filled(),
+  LOCI_CHECK(tokens.size() == kBlockTokens && common_run(state_tokens(b), tokens) == b.filled,
              "a tail's tokens are the first of what it becomes");
   std::copy(tokens.begin(), tokens.end(), b.tokens.begin());
   b.kind = BlockKind::kFull;
@@ -325,27 +412,29 @@ BlockPin BlockIndex::promote(BlockPin tail, const ChainKey& key, std::span<const
   return tail;
 }
 
-void BlockIndex::adopt(BlockId hole, BlockPin tail) {
-  const BlockId from_id = tail.block();
-  Block& to = at(hole);
-  Block& from = at(from_id);
-  LOCI_CHECK(to.kind == BlockKind::kFull && to.pins > 0 && !to.device, "a copy moves into a pinned hole");
-  LOCI_CHECK(from.kind == BlockKind::kTail && from.pins == 1 && from.device && !from.device->appending &&
+void BlockIndex::adopt(BlockPin& hole, BlockPin tail) {
+  Block& to = at(hole.block());
+  Block& from = at(tail.block());
+  LOCI_CHECK(to.kind == BlockKind::kFull && !to.has_part(), "parts move into a pinned hole");
+  LOCI_CHECK(from.kind == BlockKind::kTail && from.pins == 1 && from.filled > 0 && !from.appending &&
                  from.parent == to.parent,
-             "only the copy of a sibling that nobody else uses moves");
-  const std::uint32_t filled = from.device->filled;
-  LOCI_CHECK(common_run(state_tokens(from), to.tokens) == filled, "a copy is of the block it moves to");
-  set_filled(from_id, 0, {});
-  to.device.emplace(std::move(*from.device));
-  from.device.reset();
-  to.facts.born = from.facts.born;
-  if (filled > 0) set_filled(hole, filled, {});
+             "only the parts of a sibling that nobody else uses move");
+  const std::uint32_t filled = from.filled;
+  LOCI_CHECK(common_run(state_tokens(from), to.tokens) == filled, "parts are of the block they move to");
+  set_filled(tail.block(), 0, {});
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    LOCI_CHECK(tail.held_[group], "the tail's pin holds what moves");
+    to.parts[group].emplace(std::move(*from.parts[group]));
+    from.parts[group].reset();
+  }
+  hole.held_ = std::exchange(tail.held_, {});
+  set_filled(hole.block(), filled, {});
 }
 
 Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey& key) {
   const BlockId id = tail.block();
   Block& b = at(id);
-  LOCI_CHECK(token.block() == id && b.kind == BlockKind::kTail && b.filled() == kBlockTokens && b.pins == 1,
+  LOCI_CHECK(token.block() == id && b.kind == BlockKind::kTail && b.filled == kBlockTokens && b.pins == 1,
              "only a whole tail is completed, by its one user");
   {
     const AppendToken done = std::move(token);
@@ -354,22 +443,29 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   if (existing_id == kNoBlock) {
     b.kind = BlockKind::kFull;
     register_key(id, key);
-    return {std::move(tail), false};
+    return {std::move(tail), {}};
   }
-  BlockPin existing = pin(existing_id);
+  Completion result{pin(existing_id), {}};
   Block& e = at(existing_id);
   LOCI_CHECK(e.parent == b.parent && e.tokens == b.tokens, "equal keys, equal tokens");
-  if (!e.device) {
-    adopt(existing_id, std::move(tail));
-    return {std::move(existing), false};
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    if (!e.parts[group]) {
+      e.parts[group].emplace(std::move(*b.parts[group]));
+      b.parts[group].reset();
+      result.pin.held_[group] = true;
+      tail.held_[group] = false;
+      continue;
+    }
+    if (e.parts[group]->filled < kBlockTokens) {
+      std::swap(e.parts[group]->slot, b.parts[group]->slot);
+      e.parts[group]->filled = kBlockTokens;
+      result.slot_replaced[group] = true;
+    }
+    hold(result.pin, group);
   }
-  const bool replace = e.filled() < kBlockTokens;
-  if (replace) {
-    std::swap(e.device->slot, b.device->slot);
-    set_filled(existing_id, kBlockTokens, {});
-  }
-  drop_copy(id);
-  return {std::move(existing), replace};
+  discard_parts(tail);
+  if (e.filled < kBlockTokens) set_filled(existing_id, kBlockTokens, {});
+  return result;
 }
 
 }  // namespace loci

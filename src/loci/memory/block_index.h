@@ -1,26 +1,35 @@
 // The index: a trie of blocks that finds what any request shares with anything seen before.
 //
-// A *full* node has a chain key and the tokens of a whole block; its copy may still be filling. A *tail*
-// has no key: a partially filled leaf whose tokens are those that its copy holds. A full node without a
-// copy is a *hole*; it stays while it is pinned or a descendant has state. So a node that is absent has
-// no descendants, and a lookup that probes block by block until the first absent one has seen all that
-// there is, holes or not. Roots have no tokens and no copies.
+// A block's state has a *part* in each group of layers (compute/backend.h), each in a slot of its group's
+// pool; parts are held, evicted and placed independently. A token has *complete* state where all parts
+// hold it.
 //
-// Children with state are ordered by the tokens whose state they hold, so the longest run that any child
-// shares with a text is found next to the text's own place in that order.
+// A *full* node has a chain key and the tokens of a whole block; its parts may still be filling, or be
+// gone. A *tail* has no key: a partially filled leaf whose tokens are those that its parts hold, all of
+// them the same. A full node without parts is a *hole*; it stays while it is pinned or a descendant has
+// state. So a node that is absent has no descendants, and a lookup that probes block by block until the
+// first absent one has seen all that there is, holes or not. Roots have no tokens and no parts.
 //
-// A copy is filled from the left. Only who holds its move-only AppendToken writes past what is filled;
-// tokens below that never change while the block is pinned, so whoever has a pin may read them.
+// Children with complete state are ordered by its tokens, so the longest run that any child shares with a
+// text is found next to the text's own place in that order.
+//
+// Parts are filled from the left. Only who holds the block's move-only AppendToken writes past what is
+// filled; tokens below that never change while the part is held, so whoever holds it may read them.
+//
+// What a leaf that nobody pins lacks in one group makes its other parts useless: to have that part again
+// its tokens are computed through all layers. So such a leaf ends, and with it those above it that lead
+// nowhere else; one part of a tail takes the others with it.
 //
 // Invariants (numbered as in the design; check_invariants() tests each):
-//   1. Each slot is free or belongs to exactly one copy.
-//   2. What is pinned is not in the eviction order; every copy that nobody pins is.
+//   1. Each slot is free or belongs to exactly one part.
+//   2. What is held is not in the eviction order of its group; every part that nobody holds is.
 //   4. A node's key is that of its parent's key and its tokens (tested by the core, which has the
-//      hasher); keys are unique; a tail's tokens are as many as its copy's filled tokens.
-//   6. A node without copy, pin or children does not exist. A leaf that nobody pins has state.
+//      hasher); keys are unique; a tail's parts are all there and filled alike.
+//   6. A node without parts, pin or children does not exist. A leaf that nobody pins has complete state.
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -28,6 +37,7 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -41,7 +51,7 @@ namespace loci {
 
 class BlockIndex;
 
-// Keeps a node, and its copy if it has one, where they are. Move-only; dropping it lets go.
+// Keeps a node where it is, and those of its parts that it holds. Move-only; dropping it lets go.
 class BlockPin {
  public:
   BlockPin(BlockPin&& other) noexcept;
@@ -50,6 +60,7 @@ class BlockPin {
   BlockPin& operator=(const BlockPin&) = delete;
   ~BlockPin();
   BlockId block() const { return block_; }
+  bool holds(std::uint32_t group) const { return held_[group]; }
 
  private:
   friend class BlockIndex;
@@ -57,10 +68,11 @@ class BlockPin {
   void release();
   BlockIndex* index_;  // null: moved from
   BlockId block_;
+  std::bitset<kLayerGroupsMax> held_;
 };
 
-// The right to write past a copy's fill. Move-only; dropping it gives the right back. Its holder also
-// holds a pin.
+// The right to write past the fill of a block's parts. Move-only; dropping it gives the right back. Its
+// holder also holds a pin.
 class AppendToken {
  public:
   AppendToken(AppendToken&& other) noexcept;
@@ -78,14 +90,17 @@ class AppendToken {
   BlockId block_;
 };
 
-// A copy in device memory. (Copies in other tiers become further members of Block.)
-struct DeviceCopy {
+// A part in device memory. (Copies in other tiers become further members of Block.)
+struct DevicePart {
   SlotReservation slot;
   std::uint32_t filled = 0;  // tokens from the block's begin whose state is there
-  bool appending = false;    // someone holds the append token
+  std::uint32_t holds = 0;   // pins that hold it
+  EvictionFacts facts;
+
+  bool evictable() const { return holds == 0; }
 };
 
-// Orders children by the tokens whose state they hold, equal ones by id.
+// Orders children by the tokens whose complete state they hold, equal ones by id.
 class ChildOrder {
  public:
   using is_transparent = void;
@@ -104,18 +119,19 @@ struct Block {
   explicit Block(const BlockIndex* index) : children_with_state(ChildOrder(index)) {}
 
   BlockKind kind = BlockKind::kUnused;
-  ChainKey key;  // roots and full nodes
+  bool appending = false;  // someone holds the append token
+  ChainKey key;            // roots and full nodes
   BlockId parent = kNoBlock;
-  std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first device->filled
+  std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
+  std::uint32_t filled = 0;                    // tokens from the begin whose state is complete
   std::uint32_t pins = 0;
   std::uint32_t children = 0;  // of any kind
+  std::uint32_t depth = 0;     // 1: the first block of a sequence
   std::set<BlockId, ChildOrder> children_with_state;
-  std::optional<DeviceCopy> device;
-  EvictionFacts facts;
+  std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
 
-  std::uint32_t filled() const { return device ? device->filled : 0; }
-  // Nobody needs it.
-  bool evictable() const { return device && pins == 0; }
+  std::uint32_t filled_in(std::uint32_t group) const { return parts[group] ? parts[group]->filled : 0; }
+  bool has_part() const;
 };
 
 struct ChildMatch {
@@ -124,14 +140,28 @@ struct ChildMatch {
 };
 
 struct Completion {
-  BlockPin pin;                // of the full node
-  bool slot_replaced = false;  // the full node was there, incomplete, and now has another slot
+  BlockPin pin;  // of the full node, all its parts held
+  // Groups where the full node had an incomplete part, which has another slot now.
+  std::bitset<kLayerGroupsMax> slot_replaced;
 };
 
-// Thread-compatible. `pool` must outlive it; it must outlive its pins and tokens.
+// How a part is let go.
+enum class Release : std::uint8_t {
+  kWanted,  // a sequence ends or parts here: what goes on from it needs the part
+  kBehind,  // EvictionFacts::behind
+};
+
+// One group's pool of slots, and who gives up a slot when none is free.
+struct IndexPool {
+  std::uint32_t slots = 0;
+  std::unique_ptr<EvictionOrder> eviction;
+};
+
+// Thread-compatible. It must outlive its pins and tokens.
 class BlockIndex {
  public:
-  BlockIndex(SlotPool& pool, std::unique_ptr<EvictionOrder> eviction);
+  // 1 to kLayerGroupsMax pools, one a group.
+  explicit BlockIndex(std::vector<IndexPool> pools);
   BlockIndex(const BlockIndex&) = delete;
   BlockIndex& operator=(const BlockIndex&) = delete;
 
@@ -143,16 +173,19 @@ class BlockIndex {
   const Block& block(BlockId id) const { return blocks_[id.value]; }
   // The root or full node of that key, or kNoBlock. O(1).
   BlockId find(const ChainKey& key) const;
-  // The child of `parent` whose state has the longest run in common with `tokens`; among equals a tail
-  // that may be taken over (can_take_over), whose every token is in the run. O(log children).
+  // The child of `parent` whose complete state has the longest run in common with `tokens`; among equals
+  // a tail that may be taken over (can_take_over), whose every token is in the run. O(log children).
   ChildMatch match_children(BlockId parent, std::span<const TokenId> tokens) const;
   // A tail that nobody uses: its next user may append to it instead of copying it.
   bool can_take_over(BlockId id) const;
-  // Slots that are free or can be freed.
-  std::uint32_t available() const {
-    return pool_.free_count() + static_cast<std::uint32_t>(eviction_->size());
+  std::uint32_t group_count() const { return static_cast<std::uint32_t>(pools_.size()); }
+  std::uint32_t slot_count(std::uint32_t group) const { return pools_[group].slots.count(); }
+  std::uint32_t free_count(std::uint32_t group) const { return pools_[group].slots.free_count(); }
+  std::uint32_t evictable_count(std::uint32_t group) const {
+    return static_cast<std::uint32_t>(pools_[group].eviction->size());
   }
-  std::uint32_t evictable_count() const { return static_cast<std::uint32_t>(eviction_->size()); }
+  // Slots that are free or can be freed.
+  std::uint32_t available(std::uint32_t group) const { return free_count(group) + evictable_count(group); }
   std::uint64_t evictions() const { return evictions_; }
   std::uint32_t block_count() const { return live_; }
   // Ids are below it.
@@ -160,23 +193,28 @@ class BlockIndex {
 
   // --- pins and nodes ---
 
+  // Of the node alone.
   BlockPin pin(BlockId id);
+  // The pin holds a part that is there, from now on.
+  void hold(BlockPin& pin, std::uint32_t group);
+  void hold_all(BlockPin& pin);
+  void let_go(BlockPin& pin, std::uint32_t group, Release release);
   // Found or made.
   BlockPin open_root(const ChainKey& key);
   BlockPin open_full(BlockId parent, const ChainKey& key, std::span<const TokenId> tokens);
   // A new tail, empty.
   BlockPin open_tail(BlockId parent);
 
-  // --- copies ---
+  // --- parts ---
 
-  // Gives a pinned block without copy an empty one; evicts for it where no slot is free. False: all
-  // slots hold what is pinned.
-  bool place(BlockId id);
-  // Absent: someone else has it. The block is pinned and has a copy.
+  // Gives a block without part in `group` an empty one, which the pin holds; evicts for it where no slot
+  // is free. False: all slots hold what is needed.
+  bool place(BlockPin& pin, std::uint32_t group);
+  // Absent: someone else has it. The block is pinned.
   std::optional<AppendToken> claim(BlockId id);
-  // A full node's copy holds at least the first `filled` tokens.
+  // All parts of a full node hold at least the first `filled` tokens.
   void fill(const AppendToken& token, std::uint32_t filled);
-  // A tail's copy got the state of these tokens.
+  // All parts of a tail got the state of these tokens.
   void append(const AppendToken& token, std::span<const TokenId> tokens);
   // A tail forgets what is past `filled`. Nobody else has a pin.
   void truncate(const AppendToken& token, std::uint32_t filled);
@@ -186,10 +224,11 @@ class BlockIndex {
   // A tail that can be taken over (and that only `tail` pins) becomes the full node of `key`, whose
   // tokens begin with its own. Nothing with that key exists.
   BlockPin promote(BlockPin tail, const ChainKey& key, std::span<const TokenId> tokens);
-  // The same where the full node exists as a hole: it gets the tail's copy. Consumes the tail.
-  void adopt(BlockId hole, BlockPin tail);
-  // A tail with kBlockTokens tokens becomes the full node of `key`; where one with whole state exists
-  // already the tail's copy is dropped, as it has the same bits.
+  // The same where the full node exists as a hole: it gets the tail's parts, and its pin holds them.
+  // Consumes the tail, all of whose parts its pin holds.
+  void adopt(BlockPin& hole, BlockPin tail);
+  // A tail with kBlockTokens tokens becomes the full node of `key`; where one exists already, that node
+  // gets what it lacks, and the tail's other parts are dropped, as they have the same bits.
   Completion complete(BlockPin tail, AppendToken token, const ChainKey& key);
 
   // Aborts on a broken invariant. O(nodes · log).
@@ -199,20 +238,30 @@ class BlockIndex {
   friend class BlockPin;
   friend class AppendToken;
 
+  struct Pool {
+    SlotPool slots;
+    std::unique_ptr<EvictionOrder> eviction;
+    explicit Pool(IndexPool pool) : slots(pool.slots), eviction(std::move(pool.eviction)) {}
+  };
+
   Block& at(BlockId id) { return blocks_[id.value]; }
   BlockId create(BlockKind kind, BlockId parent);
   void destroy(BlockId id);
-  void unpin(BlockId id);
+  void unpin(BlockPin& pin);
   void settle(BlockId id);
-  void settle_unused_copy(BlockId id);
+  void settle_unused_parts(BlockId id);
   bool redundant_tail(BlockId id) const;
-  void drop_copy(BlockId id);
+  void drop_part(BlockId id, std::uint32_t group);
+  void drop_parts(BlockId id);
+  void discard_parts(BlockPin& pin);
+  void evict(std::uint32_t group);
+  std::uint32_t complete_tokens(const Block& block) const;
   void set_filled(BlockId id, std::uint32_t filled, std::span<const TokenId> tail_tokens);
   void register_key(BlockId id, const ChainKey& key);
   void check_block(BlockId id) const;
+  void check_parts(BlockId id) const;
 
-  SlotPool& pool_;
-  std::unique_ptr<EvictionOrder> eviction_;
+  std::deque<Pool> pools_;    // by group; deque: slots know their pool
   std::deque<Block> blocks_;  // by id; deque: addresses are stable
   std::vector<BlockId> unused_;
   std::unordered_map<ChainKey, BlockId, ChainKeyHash> by_key_;  // never iterated

@@ -21,6 +21,12 @@ class NoEviction final : public EvictionOrder {
   std::size_t size_ = 0;
 };
 
+std::vector<IndexPool> pool_of(std::uint32_t slots) {
+  std::vector<IndexPool> pools;
+  pools.push_back({slots, std::make_unique<NoEviction>()});
+  return pools;
+}
+
 void chain_key(benchmark::State& state) {
   const ChainKeyHasher hasher({}, {});
   const std::vector<TokenId> tokens(kBlockTokens, TokenId(5));
@@ -33,8 +39,7 @@ BENCHMARK(chain_key);
 void lookup(benchmark::State& state) {
   const auto blocks = static_cast<std::size_t>(state.range(0)) / kBlockTokens;
   const ChainKeyHasher hasher({}, {});
-  SlotPool pool(100'000);
-  BlockIndex index(pool, std::make_unique<NoEviction>());
+  BlockIndex index(pool_of(100'000));
   std::vector<ChainKey> keys;
   std::vector<BlockPin> pins;
   for (std::uint32_t sequence = 0; pins.size() + blocks < 100'000; ++sequence) {
@@ -44,7 +49,7 @@ void lookup(benchmark::State& state) {
       std::vector<TokenId> tokens(kBlockTokens, TokenId(sequence));
       const ChainKey key = hasher.child(index.block(at).key, tokens);
       BlockPin pin = index.open_full(at, key, tokens);
-      index.place(pin.block());
+      index.place(pin, 0);
       const auto token = index.claim(pin.block());
       index.fill(*token, kBlockTokens);
       at = pin.block();
@@ -54,7 +59,7 @@ void lookup(benchmark::State& state) {
   }
   for (auto _ : state) {
     std::uint32_t found = 0;
-    for (const ChainKey& key : keys) found += index.block(index.find(key)).filled();
+    for (const ChainKey& key : keys) found += index.block(index.find(key)).filled;
     benchmark::DoNotOptimize(found);
   }
 }
@@ -64,13 +69,12 @@ BENCHMARK(lookup)->Arg(512)->Arg(8000);
 void match_children(benchmark::State& state) {
   const auto children = static_cast<std::uint32_t>(state.range(0));
   const ChainKeyHasher hasher({}, {});
-  SlotPool pool(children);
-  BlockIndex index(pool, std::make_unique<NoEviction>());
+  BlockIndex index(pool_of(children));
   const BlockPin root = index.open_root(hasher.root("g"));
   std::vector<BlockPin> pins;
   for (std::uint32_t i = 0; i < children; ++i) {
     BlockPin pin = index.open_tail(root.block());
-    index.place(pin.block());
+    index.place(pin, 0);
     std::vector<TokenId> tokens(20, TokenId(1));
     tokens[10] = TokenId(i * 2654435761u);
     const auto token = index.claim(pin.block());

@@ -10,37 +10,59 @@ namespace loci {
 void BlockIndex::check_block(BlockId id) const {
   const Block& b = block(id);
   if (b.kind == BlockKind::kUnused) {
-    LOCI_CHECK(!b.device && b.pins == 0 && b.children == 0, "an unused node holds nothing");
+    LOCI_CHECK(!b.has_part() && b.pins == 0 && b.children == 0 && b.filled == 0,
+               "an unused node holds nothing");
     return;
   }
   if (b.kind == BlockKind::kRoot) {
-    LOCI_CHECK(b.parent == kNoBlock && !b.device, "a root has neither parent nor state");
+    LOCI_CHECK(b.parent == kNoBlock && !b.has_part(), "a root has neither parent nor state");
   } else {
     LOCI_CHECK(b.parent != kNoBlock, "what is no root has a parent");
     const Block& parent = block(b.parent);
     LOCI_CHECK(parent.kind == BlockKind::kRoot || parent.kind == BlockKind::kFull, "tails are leaves");
-    LOCI_CHECK(b.facts.depth == parent.facts.depth + 1, "depth counts from the root");
-    LOCI_CHECK(parent.children_with_state.contains(id) == (b.filled() > 0),
-               "a parent orders its children with state");
+    LOCI_CHECK(b.depth == parent.depth + 1, "depth counts from the root");
+    LOCI_CHECK(parent.children_with_state.contains(id) == (b.filled > 0),
+               "a parent orders its children with complete state");
+    LOCI_CHECK(b.filled == complete_tokens(b), "complete is what all parts hold");
   }
+  check_parts(id);
   // 2.
-  if (b.device && b.device->appending) LOCI_CHECK(b.pins > 0, "invariant 2: who appends has a pin");
+  if (b.appending) LOCI_CHECK(b.pins > 0, "invariant 2: who appends has a pin");
   // 4.
   if (b.kind != BlockKind::kTail) {
     LOCI_CHECK(find(b.key) == id, "invariant 4: a key leads to its node");
   } else {
     LOCI_CHECK(b.children == 0, "tails are leaves");
   }
-  LOCI_CHECK(b.filled() <= kBlockTokens, "invariant 4: a copy holds at most a block");
   // 6.
-  LOCI_CHECK(b.device || b.pins > 0 || b.children > 0, "invariant 6: a node without use ends");
-  if (b.pins == 0 && b.children == 0) LOCI_CHECK(b.filled() > 0, "invariant 6: an unused leaf has state");
+  LOCI_CHECK(b.has_part() || b.pins > 0 || b.children > 0, "invariant 6: a node without use ends");
+  if (b.pins == 0 && b.children == 0) {
+    LOCI_CHECK(b.filled > 0, "invariant 6: an unused leaf has complete state");
+  }
+}
+
+void BlockIndex::check_parts(BlockId id) const {
+  const Block& b = block(id);
+  for (std::uint32_t group = 0; group < kLayerGroupsMax; ++group) {
+    if (!b.parts[group]) continue;
+    const DevicePart& part = *b.parts[group];
+    LOCI_CHECK(group < group_count(), "a part is of a group");
+    LOCI_CHECK(part.holds <= b.pins, "invariant 2: who holds a part has a pin");
+    LOCI_CHECK(part.filled <= kBlockTokens, "invariant 4: a part holds at most a block");
+    LOCI_CHECK(part.facts.depth == b.depth, "a part is as deep as its block");
+    if (b.kind == BlockKind::kTail) {
+      LOCI_CHECK(part.filled == b.filled, "invariant 4: a tail's parts are filled alike");
+    }
+    if (b.pins == 0) LOCI_CHECK(part.filled > 0, "invariant 6: an unused part has state");
+  }
 }
 
 void BlockIndex::check_invariants() const {
-  std::vector<bool> seen(pool_.count(), false);
+  std::vector<std::vector<bool>> seen;
+  for (const Pool& pool : pools_) seen.emplace_back(pool.slots.count(), false);
   std::vector<std::uint32_t> children(blocks_.size(), 0);
-  std::size_t taken = 0, evictable = 0, keyed = 0, live = 0;
+  std::vector<std::size_t> taken(pools_.size(), 0), evictable(pools_.size(), 0);
+  std::size_t keyed = 0, live = 0;
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
     check_block(BlockId(i));
@@ -48,17 +70,23 @@ void BlockIndex::check_invariants() const {
     ++live;
     if (b.kind != BlockKind::kTail) ++keyed;
     if (b.parent != kNoBlock) ++children[b.parent.value];
-    if (b.evictable()) ++evictable;
-    if (!b.device) continue;
-    // 1.
-    const SlotId slot = b.device->slot.slot();
-    LOCI_CHECK(slot.value < seen.size() && !seen[slot.value], "invariant 1: a slot has one owner");
-    LOCI_CHECK(pool_.taken(slot), "invariant 1: a copy's slot is taken");
-    seen[slot.value] = true;
-    ++taken;
+    for (std::uint32_t group = 0; group < group_count(); ++group) {
+      if (!b.parts[group]) continue;
+      if (b.parts[group]->evictable()) ++evictable[group];
+      // 1.
+      const SlotId slot = b.parts[group]->slot.slot();
+      LOCI_CHECK(slot.value < seen[group].size() && !seen[group][slot.value],
+                 "invariant 1: a slot has one owner");
+      LOCI_CHECK(pools_[group].slots.taken(slot), "invariant 1: a part's slot is taken");
+      seen[group][slot.value] = true;
+      ++taken[group];
+    }
   }
-  LOCI_CHECK(taken + pool_.free_count() == pool_.count(), "invariant 1: free or one copy's");
-  LOCI_CHECK(evictable == eviction_->size(), "invariant 2: what nobody pins may be evicted, nothing else");
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    LOCI_CHECK(taken[group] + free_count(group) == slot_count(group), "invariant 1: free or one part's");
+    LOCI_CHECK(evictable[group] == pools_[group].eviction->size(),
+               "invariant 2: what nobody holds may be evicted, nothing else");
+  }
   LOCI_CHECK(keyed == by_key_.size(), "invariant 4: one node a key");
   LOCI_CHECK(live == live_, "nodes are counted");
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {

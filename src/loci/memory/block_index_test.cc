@@ -35,6 +35,12 @@ Tokens tokens_of(std::initializer_list<std::uint32_t> values, std::size_t size =
   return tokens;
 }
 
+std::vector<IndexPool> pools(std::initializer_list<std::uint32_t> slots) {
+  std::vector<IndexPool> all;
+  for (const std::uint32_t count : slots) all.push_back({count, std::make_unique<OldestFirst>()});
+  return all;
+}
+
 class BlockIndexTest : public testing::Test {
  protected:
   ChainKey key(BlockId parent, const Tokens& tokens) {
@@ -43,7 +49,7 @@ class BlockIndexTest : public testing::Test {
   BlockPin root(const char* group = "g") { return index_.open_root(hasher_.root(group)); }
   BlockPin tail(BlockId parent, const Tokens& tokens) {
     BlockPin pin = index_.open_tail(parent);
-    EXPECT_TRUE(index_.place(pin.block()));
+    EXPECT_TRUE(index_.place(pin, 0));
     const auto token = index_.claim(pin.block());
     index_.append(*token, tokens);
     return pin;
@@ -51,16 +57,18 @@ class BlockIndexTest : public testing::Test {
   BlockPin full(BlockId parent, const Tokens& tokens) {
     const ChainKey k = key(parent, tokens);
     BlockPin pin = index_.open_full(parent, k, tokens);
-    const bool placed = index_.block(pin.block()).device || index_.place(pin.block());
-    EXPECT_TRUE(placed);
+    if (index_.block(pin.block()).parts[0]) {
+      index_.hold(pin, 0);
+    } else {
+      EXPECT_TRUE(index_.place(pin, 0));
+    }
     const auto token = index_.claim(pin.block());
     index_.fill(*token, kBlockTokens);
     return pin;
   }
 
   ChainKeyHasher hasher_{{}, {}};
-  SlotPool pool_{8};
-  BlockIndex index_{pool_, std::make_unique<OldestFirst>()};
+  BlockIndex index_{pools({8})};
 };
 
 TEST_F(BlockIndexTest, MatchesByTokenInsideABlock) {
@@ -100,14 +108,14 @@ TEST_F(BlockIndexTest, NodesEndWhenNothingNeedsThem) {
   {
     const BlockPin r = root();
     const BlockPin a = full(r.block(), tokens_of({1}, kBlockTokens));
-    const BlockPin empty = index_.open_tail(a.block());
-    ASSERT_TRUE(index_.place(empty.block()));
+    BlockPin empty = index_.open_tail(a.block());
+    ASSERT_TRUE(index_.place(empty, 0));
     EXPECT_EQ(index_.block_count(), 3u);
-    EXPECT_EQ(index_.available(), 6u);
+    EXPECT_EQ(index_.available(0), 6u);
   }
   index_.check_invariants();
   EXPECT_EQ(index_.block_count(), 2u) << "the empty tail ended; root and block have state below or in them";
-  EXPECT_EQ(index_.available(), 8u);
+  EXPECT_EQ(index_.available(0), 8u);
   // Taking every slot evicts the block; then the root ends too.
   const BlockPin other = root("other");
   std::vector<BlockPin> held;
@@ -115,7 +123,7 @@ TEST_F(BlockIndexTest, NodesEndWhenNothingNeedsThem) {
   EXPECT_EQ(index_.find(hasher_.root("g")), kNoBlock);
   EXPECT_EQ(index_.evictions(), 1u);
   BlockPin ninth = index_.open_tail(other.block());
-  EXPECT_FALSE(index_.place(ninth.block())) << "all slots hold what is pinned";
+  EXPECT_FALSE(index_.place(ninth, 0)) << "all slots hold what is pinned";
   index_.check_invariants();
 }
 
@@ -136,8 +144,8 @@ TEST_F(BlockIndexTest, AHoleStaysWhileItsDescendantsHaveState) {
   std::vector<BlockPin> held;
   for (std::uint32_t i = 0; i < 7; ++i) held.push_back(tail(other.block(), tokens_of({i + 50})));
   ASSERT_NE(index_.find(first_key), kNoBlock);
-  EXPECT_EQ(index_.block(index_.find(first_key)).filled(), 0u) << "a hole";
-  EXPECT_EQ(index_.block(index_.find(second_key)).filled(), kBlockTokens);
+  EXPECT_EQ(index_.block(index_.find(first_key)).filled, 0u) << "a hole";
+  EXPECT_EQ(index_.block(index_.find(second_key)).filled, kBlockTokens);
   index_.check_invariants();
   held.push_back(tail(other.block(), tokens_of({99})));
   EXPECT_EQ(index_.find(first_key), kNoBlock) << "holes end with their last descendant";
@@ -147,8 +155,8 @@ TEST_F(BlockIndexTest, AHoleStaysWhileItsDescendantsHaveState) {
 
 TEST_F(BlockIndexTest, OneWriterAtATime) {
   const BlockPin r = root();
-  const BlockPin pin = index_.open_tail(r.block());
-  ASSERT_TRUE(index_.place(pin.block()));
+  BlockPin pin = index_.open_tail(r.block());
+  ASSERT_TRUE(index_.place(pin, 0));
   auto first = index_.claim(pin.block());
   ASSERT_TRUE(first.has_value());
   EXPECT_FALSE(index_.claim(pin.block()).has_value());
@@ -166,11 +174,11 @@ TEST_F(BlockIndexTest, ATailBecomesAFullNodeOrGivesWayToOne) {
   const BlockId a_id = a.block();
   Completion first = index_.complete(std::move(a), std::move(ta), k);
   EXPECT_EQ(first.pin.block(), a_id);
-  EXPECT_EQ(index_.available(), 6u);
+  EXPECT_EQ(index_.available(0), 6u);
   Completion second = index_.complete(std::move(b), std::move(tb), k);
   EXPECT_EQ(second.pin.block(), a_id);
-  EXPECT_FALSE(second.slot_replaced);
-  EXPECT_EQ(index_.available(), 7u) << "the same bits once";
+  EXPECT_TRUE(second.slot_replaced.none());
+  EXPECT_EQ(index_.available(0), 7u) << "the same bits once";
   index_.check_invariants();
 }
 
@@ -178,20 +186,20 @@ TEST_F(BlockIndexTest, AWholeTailRepairsAFullNodeThatIsFilling) {
   const BlockPin r = root();
   const Tokens whole = tokens_of({1, 2}, kBlockTokens);
   const ChainKey k = key(r.block(), whole);
-  const BlockPin filling = index_.open_full(r.block(), k, whole);
-  ASSERT_TRUE(index_.place(filling.block()));
+  BlockPin filling = index_.open_full(r.block(), k, whole);
+  ASSERT_TRUE(index_.place(filling, 0));
   const AppendToken writer = *index_.claim(filling.block());
   index_.fill(writer, 5);
   BlockPin a = tail(r.block(), whole);
-  const SlotId slot = index_.block(a.block()).device->slot.slot();
+  const SlotId slot = index_.block(a.block()).parts[0]->slot.slot();
   AppendToken ta = *index_.claim(a.block());
   const Completion done = index_.complete(std::move(a), std::move(ta), k);
-  EXPECT_TRUE(done.slot_replaced);
+  EXPECT_TRUE(done.slot_replaced[0]);
   EXPECT_EQ(done.pin.block(), filling.block());
-  EXPECT_EQ(index_.block(filling.block()).device->slot.slot(), slot);
-  EXPECT_EQ(index_.block(filling.block()).filled(), kBlockTokens);
+  EXPECT_EQ(index_.block(filling.block()).parts[0]->slot.slot(), slot);
+  EXPECT_EQ(index_.block(filling.block()).filled, kBlockTokens);
   index_.fill(writer, 9);  // what the writer brought meanwhile takes nothing away
-  EXPECT_EQ(index_.block(filling.block()).filled(), kBlockTokens);
+  EXPECT_EQ(index_.block(filling.block()).filled, kBlockTokens);
   index_.check_invariants();
 }
 
@@ -200,8 +208,8 @@ TEST_F(BlockIndexTest, WhatIsLeftHalfFilledIsFoundByItsTokens) {
   const Tokens whole = tokens_of({1, 2, 3, 4}, kBlockTokens);
   const ChainKey k = key(r.block(), whole);
   {
-    const BlockPin pin = index_.open_full(r.block(), k, whole);
-    ASSERT_TRUE(index_.place(pin.block()));
+    BlockPin pin = index_.open_full(r.block(), k, whole);
+    ASSERT_TRUE(index_.place(pin, 0));
     const auto token = index_.claim(pin.block());
     index_.fill(*token, 3);
   }
@@ -211,7 +219,7 @@ TEST_F(BlockIndexTest, WhatIsLeftHalfFilledIsFoundByItsTokens) {
   ASSERT_TRUE(index_.can_take_over(match.child));
   const BlockPin again = index_.promote(index_.pin(match.child), k, whole);
   EXPECT_EQ(index_.find(k), again.block());
-  EXPECT_EQ(index_.block(again.block()).filled(), 3u);
+  EXPECT_EQ(index_.block(again.block()).filled, 3u);
   index_.check_invariants();
 }
 
@@ -224,12 +232,12 @@ TEST_F(BlockIndexTest, AnUnusedTailWhoseStateASiblingHasIsDropped) {
   {
     const BlockPin equal = tail(r.block(), tokens_of({1, 2, 3, 4}));
   }
-  EXPECT_EQ(index_.evictable_count(), 0u);
-  EXPECT_EQ(pool_.free_count(), 7u);
+  EXPECT_EQ(index_.evictable_count(0), 0u);
+  EXPECT_EQ(index_.free_count(0), 7u);
   {
     const BlockPin other = tail(r.block(), tokens_of({1, 2, 5}));
   }
-  EXPECT_EQ(index_.evictable_count(), 1u);
+  EXPECT_EQ(index_.evictable_count(0), 1u);
   index_.check_invariants();
 }
 
@@ -239,8 +247,7 @@ TEST(BlockIndexFuzz, AgreesWithAMapOfPrefixes) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
     const ChainKeyHasher hasher({}, {});
-    SlotPool pool(20'000);
-    BlockIndex index(pool, std::make_unique<OldestFirst>());
+    BlockIndex index(pools({20'000}));
     std::map<Tokens, bool> stored;
     std::vector<Tokens> sequences{{}};
     std::vector<std::vector<BlockPin>> pinned;
@@ -263,7 +270,7 @@ TEST(BlockIndexFuzz, AgreesWithAMapOfPrefixes) {
         if (block == kNoBlock) break;
         key = next;
         path.push_back(index.pin(block));
-        found += index.block(block).filled();
+        found += index.block(block).filled;
       }
       const auto rest = all.subspan(i, std::min<std::size_t>(kBlockTokens, tokens.size() - i));
       if (!rest.empty()) found += index.match_children(path.back().block(), rest).run;
@@ -277,7 +284,7 @@ TEST(BlockIndexFuzz, AgreesWithAMapOfPrefixes) {
       for (; i < tokens.size(); i += kBlockTokens) {
         const auto block_tokens = all.subspan(i, std::min<std::size_t>(kBlockTokens, tokens.size() - i));
         BlockPin tail = index.open_tail(path.back().block());
-        ASSERT_TRUE(index.place(tail.block()));
+        ASSERT_TRUE(index.place(tail, 0));
         AppendToken token = *index.claim(tail.block());
         index.append(token, block_tokens);
         if (block_tokens.size() < kBlockTokens) {

@@ -13,14 +13,18 @@ namespace loci {
 using BlockId = StrongId<struct BlockTag, std::uint32_t>;  // a node of the index; reused after its end
 inline constexpr BlockId kNoBlock{UINT32_MAX};
 
-// What a policy may judge a block by.
+// What a policy may judge a block's part by.
 struct EvictionFacts {
   Nanos last_used = 0;      // when the last one that used it let go
-  Nanos born = 0;           // when its copy got its slot
+  Nanos born = 0;           // when it got its slot
   std::uint32_t depth = 0;  // 1: the first block of a sequence
+  // The window of the last one that used it has moved past: only who parts from the sequence near here
+  // would need it again.
+  bool behind = false;
 };
 
-// The copies that nobody pins, in the order in which to give them up. Thread-compatible. Deterministic.
+// One group's parts that nobody needs, in the order in which to give them up. Thread-compatible.
+// Deterministic.
 class EvictionOrder {
  public:
   virtual ~EvictionOrder() = default;

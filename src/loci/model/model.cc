@@ -4,8 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "loci/model/gguf.h"
-
 namespace loci {
 namespace {
 
@@ -19,19 +17,34 @@ Result<std::optional<ChatTemplate>> read_template(const ModelSource& file, const
   return std::optional<ChatTemplate>(std::move(parsed).value());
 }
 
-Result<Model> build_model(const std::string& path, GgufFile file) {
-  LOCI_ASSIGN_OR_RETURN(ModelSpec spec, read_model_spec(file));
-  LOCI_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::from_gguf(file));
+// "models/tiny.v1.gguf" is tiny.v1, "models/SmolLM2-135M-00001-of-00002.gguf" and "models/SmolLM2-135M/"
+// are SmolLM2-135M.
+std::string id_of(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  if (std::filesystem::is_directory(absolute, error))
+    return (absolute / "").lexically_normal().parent_path().filename().string();
+  std::string stem = absolute.stem().string();
+  const std::size_t part = stem.rfind("-00001-of-");
+  if (part != std::string::npos && part + 15 == stem.size()) stem.resize(part);
+  return stem;
+}
+
+Result<Model> build_model(const std::string& path, OpenedSource opened) {
+  const ModelSource& source = *opened.source;
+  LOCI_ASSIGN_OR_RETURN(ModelSpec spec, read_model_spec(source));
+  LOCI_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::from_source(source));
   if (tokenizer.vocabulary_size() != spec.vocabulary) {
     return invalid_argument("expected as many tokens as the embedding has rows (" +
                                 std::to_string(spec.vocabulary) + "), found " +
                                 std::to_string(tokenizer.vocabulary_size()),
                             "tokenizer.ggml.tokens");
   }
-  LOCI_ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, read_template(file, tokenizer));
+  LOCI_ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, read_template(source, tokenizer));
   return Model{.path = path,
-               .id = std::filesystem::path(path).stem().string(),
-               .source = std::make_unique<GgufFile>(std::move(file)),
+               .id = id_of(path),
+               .source = std::move(opened.source),
+               .notes = std::move(opened.notes),
                .spec = std::move(spec),
                .tokenizer = std::move(tokenizer),
                .chat_template = std::move(chat_template)};
@@ -39,9 +52,9 @@ Result<Model> build_model(const std::string& path, GgufFile file) {
 
 }  // namespace
 
-Result<Model> load_model(const std::string& path) {
-  LOCI_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(path));
-  Result<Model> model = build_model(path, std::move(file));
+Result<Model> load_model(const std::string& path, const LoadOptions& options) {
+  LOCI_ASSIGN_OR_RETURN(OpenedSource opened, open_model_source(path, options));
+  Result<Model> model = build_model(path, std::move(opened));
   if (!model.ok()) return model.status().with_context(path);
   return model;
 }

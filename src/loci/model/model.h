@@ -10,6 +10,7 @@
 #include "loci/model/chat_template.h"
 #include "loci/model/model_source.h"
 #include "loci/model/model_spec.h"
+#include "loci/model/open_source.h"
 #include "loci/model/tokenizer.h"
 
 namespace loci {
@@ -17,16 +18,17 @@ namespace loci {
 // Immutable after loading; thread-safe.
 struct Model {
   std::string path;
-  std::string id;  // what /v1/models lists: the file's name without its ending
+  std::string id;  // what /v1/models lists: the file's name without its ending, or the directory's
   std::unique_ptr<ModelSource> source;
+  std::vector<std::string> notes;  // how tensors were encoded while they were loaded, for people
   ModelSpec spec;
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;  // absent: chat is refused, completions work
 };
 
-// Errors: as GgufFile::open, and kInvalidArgument for an unknown family (with the list of known ones),
-// a missing tensor or one of another shape than its family says.
-Result<Model> load_model(const std::string& path);
+// `path`: as open_model_source(). Errors: as open_model_source(), and kInvalidArgument for an unknown family
+// (with the list of known ones), a missing tensor or one of another shape than its family says.
+Result<Model> load_model(const std::string& path, const LoadOptions& options = {});
 
 // Only the specification of an open source, its fingerprint included.
 Result<ModelSpec> read_model_spec(const ModelSource& source);

@@ -1,9 +1,9 @@
 # loci_text: tokenizer and chat template.
 loci_library(text
-  SOURCES chat_template.cc tokenizer.cc utf8.cc vocabulary.cc
+  SOURCES chat_template.cc tokenizer.cc tokenizer_json.cc utf8.cc vocabulary.cc
   DEPENDS loci_gguf loci_text_rust fmt::fmt)
 
-loci_test(text_test SOURCES chat_template_test.cc tokenizer_test.cc utf8_test.cc
+loci_test(text_test SOURCES chat_template_test.cc tokenizer_json_test.cc tokenizer_test.cc utf8_test.cc
   DEPENDS loci_text nlohmann_json::nlohmann_json)
 if(LOCI_TESTS)
   # A real vocabulary, kept compressed.

@@ -18,13 +18,25 @@ std::vector<loci_text_view> views_of(const std::vector<std::string>& texts) {
   return views;
 }
 
+std::int32_t abi_kind(VocabularyKind kind) {
+  switch (kind) {
+    case VocabularyKind::kByteLevelBpe: return LOCI_TEXT_BYTE_LEVEL_BPE;
+    case VocabularyKind::kSentencePiece: return LOCI_TEXT_SENTENCE_PIECE;
+    case VocabularyKind::kUnigram: return LOCI_TEXT_UNIGRAM;
+    case VocabularyKind::kSentencePieceMerges: return LOCI_TEXT_SENTENCE_PIECE_MERGES;
+  }
+  LOCI_CHECK(false, "a VocabularyKind outside its enumeration");
+  return 0;
+}
+
 Result<TextTokenizer> make_handle(const Vocabulary& vocabulary) {
   const std::vector<loci_text_view> tokens = views_of(vocabulary.tokens);
   const std::vector<loci_text_view> merges = views_of(vocabulary.merges);
   loci_text_vocabulary view{};
-  view.kind =
-      vocabulary.kind == VocabularyKind::kSentencePiece ? LOCI_TEXT_SENTENCE_PIECE : LOCI_TEXT_BYTE_LEVEL_BPE;
+  view.kind = abi_kind(vocabulary.kind);
   view.add_space_prefix = vocabulary.add_space_prefix ? 1 : 0;
+  view.remove_extra_spaces = vocabulary.remove_extra_spaces ? 1 : 0;
+  view.chars_map = text_view(vocabulary.chars_map);
   view.pre_tokenizer = text_view(vocabulary.pre_tokenizer);
   view.tokens = tokens.data();
   view.token_types = vocabulary.types.data();
@@ -53,9 +65,15 @@ Result<Tokenizer> Tokenizer::from_gguf(const ModelSource& source) {
   Vocabulary& vocabulary = state->vocabulary;
   // Refuses tokens that are not UTF-8, which what follows relies on.
   LOCI_ASSIGN_OR_RETURN(state->handle, make_handle(vocabulary));
-  LOCI_ASSIGN_OR_RETURN(state->bytes, token_bytes_of(vocabulary));
   vocabulary.merges = {};
   vocabulary.scores = {};
+  vocabulary.chars_map = {};
+  return finish(std::move(state));
+}
+
+Result<Tokenizer> Tokenizer::finish(std::unique_ptr<State> state) {
+  const Vocabulary& vocabulary = state->vocabulary;
+  LOCI_ASSIGN_OR_RETURN(state->bytes, token_bytes_of(vocabulary));
   for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& token = vocabulary.tokens[id];
     state->ids.emplace(token, id);
@@ -64,6 +82,10 @@ Result<Tokenizer> Tokenizer::from_gguf(const ModelSource& source) {
   std::stable_sort(state->control_texts.begin(), state->control_texts.end(),
                    [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
   return Tokenizer(std::move(state));
+}
+
+Result<Tokenizer> Tokenizer::from_source(const ModelSource& source) {
+  return source.format() == SourceFormat::kGguf ? from_gguf(source) : from_tokenizer_json(source);
 }
 
 std::uint32_t Tokenizer::vocabulary_size() const {

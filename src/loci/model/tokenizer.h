@@ -22,8 +22,13 @@ enum class ControlText : std::uint8_t { kAsText, kAsControl };
 // Immutable and thread-safe; cheap to move.
 class Tokenizer {
  public:
-  // Errors: kInvalidArgument naming the metadata key, its value and what was expected.
+  // Of any source: a GGUF file's vocabulary, a directory's tokenizer.json. Errors: kInvalidArgument naming
+  // the metadata key or the file and its field, the value and what was expected.
+  static Result<Tokenizer> from_source(const ModelSource& source);
   static Result<Tokenizer> from_gguf(const ModelSource& source);
+  // From metadata tokenizer.huggingface.json and .config (see hugging_face_source.h). Tokens are as many as
+  // the embedding has rows: rows without a token get unused ones, added tokens beyond are left out.
+  static Result<Tokenizer> from_tokenizer_json(const ModelSource& source);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
@@ -52,6 +57,7 @@ class Tokenizer {
   friend class ChatTemplate;  // shares the object behind the C ABI, which outlives both
   struct State;
   explicit Tokenizer(std::unique_ptr<const State> state);
+  static Result<Tokenizer> finish(std::unique_ptr<State> state);
   std::unique_ptr<const State> state_;
 };
 

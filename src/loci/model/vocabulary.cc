@@ -45,13 +45,43 @@ Status read_kind(const ModelSource& source, Vocabulary& vocabulary) {
     if (source.has(full_key("pre"))) {
       LOCI_ASSIGN_OR_RETURN(vocabulary.pre_tokenizer, source.get_string(full_key("pre")));
     }
+    // Byte-level in name alone: blanks are "▁", characters are themselves.
+    const std::string& pre = vocabulary.pre_tokenizer;
+    if (pre == "gemma4" || pre == "sarvam-moe" || pre == "granite-embed-multi-311m")
+      vocabulary.kind = VocabularyKind::kSentencePieceMerges;
   } else if (model == "llama") {
     vocabulary.kind = VocabularyKind::kSentencePiece;
+  } else if (model == "t5") {
+    vocabulary.kind = VocabularyKind::kUnigram;
+  } else if (model == "gemma4") {
+    vocabulary.kind = VocabularyKind::kSentencePieceMerges;
   } else {
-    return bad("model", fmt::format("unknown vocabulary '{}'; expected one of gpt2 (byte-level BPE), "
-                                    "llama (SentencePiece BPE)",
-                                    model));
+    const bool is_encoder = model == "bert";
+    return bad("model",
+               fmt::format("unknown vocabulary '{}'{}; expected one of gpt2 (byte-level BPE), "
+                           "llama (SentencePiece BPE), t5 (unigram), gemma4 (SentencePiece BPE with "
+                           "merges)",
+                           model, is_encoder ? " (WordPiece, of models that generate no text)" : ""));
   }
+  return {};
+}
+
+// Bytes, as converters write them: an array of 8-bit integers.
+Status read_chars_map(const ModelSource& source, Vocabulary& vocabulary) {
+  const GgufValue* value = source.find(full_key("precompiled_charsmap"));
+  if (value == nullptr) return {};
+  const auto* array = std::get_if<GgufArray>(value);
+  const auto append = [&]<class T>(const std::vector<T>& elements) {
+    if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::int8_t>) {
+      vocabulary.chars_map.assign(elements.begin(), elements.end());
+      return true;
+    } else {
+      return false;
+    }
+  };
+  if (array == nullptr || !std::visit(append, array->elements))
+    return bad("precompiled_charsmap",
+               fmt::format("expected an array of 8-bit integers, found {}", describe_type(*value)));
   return {};
 }
 
@@ -74,7 +104,8 @@ Status read_tables(const ModelSource& source, Vocabulary& vocabulary) {
     if (vocabulary.tokens[id] == fmt::format("[PAD{}]", id))
       vocabulary.types[id] = static_cast<std::int32_t>(TokenType::kUnused);
   }
-  if (vocabulary.kind == VocabularyKind::kByteLevelBpe) {
+  if (vocabulary.kind == VocabularyKind::kByteLevelBpe ||
+      vocabulary.kind == VocabularyKind::kSentencePieceMerges) {
     LOCI_ASSIGN_OR_RETURN(vocabulary.merges, source.get_strings(full_key("merges")));
   } else {
     LOCI_ASSIGN_OR_RETURN(vocabulary.scores, source.get_floats(full_key("scores")));
@@ -90,6 +121,16 @@ constexpr std::array<std::string_view, 8> kEndTexts = {
     "<end_of_turn>", "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>",
 };
 
+// Of models whose prompts begin with bos unless their file says otherwise.
+constexpr std::array<std::string_view, 11> kBosPreTokenizers = {
+    "llama-bpe", "llama3", "llama-v3", "falcon3",      "falcon-h1", "pixtral",
+    "midm-2.0",  "lfm2",   "tekken",   "jina-v5-nano", "chameleon"};
+
+void add_end(Vocabulary& vocabulary, TokenId id) {
+  std::vector<TokenId>& ends = vocabulary.end_tokens;
+  if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
+}
+
 Status read_special(const ModelSource& source, Vocabulary& vocabulary) {
   const std::size_t count = vocabulary.tokens.size();
   LOCI_ASSIGN_OR_RETURN(vocabulary.bos, read_id(source, "bos_token_id", count));
@@ -100,26 +141,20 @@ Status read_special(const ModelSource& source, Vocabulary& vocabulary) {
   // Some files type these as ordinary or user-defined, and then a user could write them.
   for (const std::optional<TokenId>& id : {vocabulary.bos, vocabulary.eos, eot, eom})
     if (id) vocabulary.types[id->value] = static_cast<std::int32_t>(TokenType::kControl);
-  const auto add_end = [&](TokenId id) {
-    if (std::find(vocabulary.end_tokens.begin(), vocabulary.end_tokens.end(), id) ==
-        vocabulary.end_tokens.end())
-      vocabulary.end_tokens.push_back(id);
-  };
   for (const std::optional<TokenId>& id : {vocabulary.eos, eot, eom})
-    if (id) add_end(*id);
-  for (std::uint32_t id = 0; id < count; ++id) {
-    if (!vocabulary.is_control(id)) continue;
-    if (std::find(kEndTexts.begin(), kEndTexts.end(), vocabulary.tokens[id]) != kEndTexts.end())
-      add_end(TokenId(id));
-  }
+    if (id) add_end(vocabulary, *id);
+  add_known_ends(vocabulary);
   const bool is_sentence_piece = vocabulary.kind == VocabularyKind::kSentencePiece;
-  const std::string& pre = vocabulary.pre_tokenizer;
   const bool starts_with_bos =
-      is_sentence_piece || pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3" || pre == "tekken";
+      is_sentence_piece || std::find(kBosPreTokenizers.begin(), kBosPreTokenizers.end(),
+                                     vocabulary.pre_tokenizer) != kBosPreTokenizers.end();
   LOCI_ASSIGN_OR_RETURN(const bool add_bos, read_flag(source, "add_bos_token", starts_with_bos));
   vocabulary.add_bos = add_bos && vocabulary.bos.has_value();
-  LOCI_ASSIGN_OR_RETURN(const bool add_prefix, read_flag(source, "add_space_prefix", is_sentence_piece));
-  vocabulary.add_space_prefix = is_sentence_piece && add_prefix;
+  const bool is_unigram = vocabulary.kind == VocabularyKind::kUnigram;
+  LOCI_ASSIGN_OR_RETURN(const bool add_prefix,
+                        read_flag(source, "add_space_prefix", is_sentence_piece || is_unigram));
+  vocabulary.add_space_prefix = vocabulary.kind != VocabularyKind::kByteLevelBpe && add_prefix;
+  LOCI_ASSIGN_OR_RETURN(vocabulary.remove_extra_spaces, read_flag(source, "remove_extra_whitespaces", false));
   return {};
 }
 
@@ -179,13 +214,29 @@ Result<Vocabulary> read_vocabulary(const ModelSource& source) {
   Vocabulary vocabulary;
   LOCI_RETURN_IF_ERROR(read_kind(source, vocabulary));
   LOCI_RETURN_IF_ERROR(read_tables(source, vocabulary));
+  if (vocabulary.kind == VocabularyKind::kUnigram) LOCI_RETURN_IF_ERROR(read_chars_map(source, vocabulary));
   LOCI_RETURN_IF_ERROR(read_special(source, vocabulary));
   return vocabulary;
 }
 
+void add_known_ends(Vocabulary& vocabulary) {
+  // In Harmony (GPT-OSS) <|end|> ends one message of a turn that goes on.
+  const auto is_there = [&](std::string_view text) {
+    return std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), text) != vocabulary.tokens.end();
+  };
+  const bool is_harmony = is_there("<|return|>") && is_there("<|call|>") && is_there("<|channel|>");
+  for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string_view text = vocabulary.tokens[id];
+    if (!vocabulary.is_control(id)) continue;
+    const bool is_known = std::find(kEndTexts.begin(), kEndTexts.end(), text) != kEndTexts.end();
+    if (is_harmony ? text == "<|return|>" || text == "<|call|>" || text == "<|endoftext|>" : is_known)
+      add_end(vocabulary, TokenId(id));
+  }
+}
+
 Result<std::vector<std::string>> token_bytes_of(const Vocabulary& vocabulary) {
   const std::unordered_map<char32_t, char> alphabet = byte_alphabet();
-  const bool is_sentence_piece = vocabulary.kind == VocabularyKind::kSentencePiece;
+  const bool is_sentence_piece = vocabulary.kind != VocabularyKind::kByteLevelBpe;
   std::vector<std::string> bytes;
   bytes.reserve(vocabulary.tokens.size());
   for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {

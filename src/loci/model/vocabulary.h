@@ -1,5 +1,5 @@
-// A model's vocabulary as its GGUF file has it (tokenizer.ggml.*), checked, with what follows from it:
-// which tokens control, which end a generation, which bytes each stands for.
+// A model's vocabulary as its GGUF file (tokenizer.ggml.*) or its tokenizer.json has it, checked, with what
+// follows from it: which tokens control, which end a generation, which bytes each stands for.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,10 @@ namespace loci {
 class ModelSource;
 
 enum class VocabularyKind : std::uint8_t {
-  kByteLevelBpe,   // tokenizer.ggml.model "gpt2"
-  kSentencePiece,  // "llama"
+  kByteLevelBpe,         // tokenizer.ggml.model "gpt2"
+  kSentencePiece,        // "llama": BPE by scores
+  kUnigram,              // "t5"
+  kSentencePieceMerges,  // "gemma4": BPE by merges
 };
 
 // GGUF's numbers (tokenizer.ggml.token_type).
@@ -31,12 +33,14 @@ enum class TokenType : std::int32_t {
 
 struct Vocabulary {
   VocabularyKind kind = VocabularyKind::kByteLevelBpe;
-  std::string pre_tokenizer;        // kByteLevelBpe
-  std::vector<std::string> tokens;  // by id; UTF-8
-  std::vector<std::int32_t> types;  // by id; TokenType
-  std::vector<float> scores;        // by id; kSentencePiece
-  std::vector<std::string> merges;  // kByteLevelBpe: "left right"
-  bool add_space_prefix = false;    // kSentencePiece: a space before each piece of text
+  std::string pre_tokenizer;         // kByteLevelBpe
+  std::vector<std::string> tokens;   // by id; UTF-8
+  std::vector<std::int32_t> types;   // by id; TokenType
+  std::vector<float> scores;         // by id; kSentencePiece, kUnigram
+  std::vector<std::string> merges;   // kByteLevelBpe, kSentencePieceMerges: "left right"
+  std::string chars_map;             // kUnigram: SentencePiece's precompiled normalisation; may be empty
+  bool remove_extra_spaces = false;  // kUnigram
+  bool add_space_prefix = false;     // all but kByteLevelBpe: a space before each piece of text
   bool add_bos = false;
   std::optional<TokenId> bos, eos, unknown;
   std::vector<TokenId> end_tokens;
@@ -49,6 +53,9 @@ struct Vocabulary {
 
 // Errors: kInvalidArgument naming the key, its value and what was expected.
 Result<Vocabulary> read_vocabulary(const ModelSource& source);
+
+// Adds the control tokens whose texts end a turn in every model that has them to the end tokens.
+void add_known_ends(Vocabulary& vocabulary);
 
 // The bytes that each token stands for, by id. Errors: kInvalidArgument for a byte token that names none.
 Result<std::vector<std::string>> token_bytes_of(const Vocabulary& vocabulary);

@@ -13,11 +13,13 @@ namespace loci {
 namespace {
 
 struct Rank {
+  bool behind = false;
   Nanos time = 0;
   std::uint32_t depth = 0;
   BlockId block;
 
   friend bool operator<(const Rank& a, const Rank& b) {
+    if (a.behind != b.behind) return a.behind;
     if (a.time != b.time) return a.time < b.time;
     if (a.depth != b.depth) return a.depth > b.depth;
     return a.block < b.block;
@@ -37,7 +39,9 @@ class EarliestFirst final : public EvictionOrder {
   std::size_t size() const override { return ranks_.size(); }
 
  private:
-  static Rank rank(BlockId block, const EvictionFacts& facts) { return {facts.*kTime, facts.depth, block}; }
+  static Rank rank(BlockId block, const EvictionFacts& facts) {
+    return {facts.behind, facts.*kTime, facts.depth, block};
+  }
   std::set<Rank> ranks_;
 };
 

@@ -1,5 +1,6 @@
-// Which of the blocks that nobody needs to give up first. All break ties by depth, the deepest first,
-// so that a sequence is given up from its end where nothing else decides.
+// Which of the blocks that nobody needs to give up first. What lies behind every window goes before all
+// else (but under random), as it is needed only by who parts from the sequence there. Ties are broken by
+// depth, the deepest first, so that a sequence is given up from its end where nothing else decides.
 //
 //   lru     least recently used. A block's users use all blocks before it too, so no holes arise.
 //   fifo    the oldest copy first (Berkeley's prefix caching, as a baseline).

@@ -153,9 +153,11 @@ asio::awaitable<void> Api::metrics(Exchange& exchange) {
   std::optional<EngineSnapshot> engine;
   if (const ServedModel* served = served_.load()) {
     engine = EngineSnapshot{.stats = served->engine->stats(),
-                            .block_bytes = served->backend.block_bytes,
+                            .block_bytes = {},
                             .block_tokens = kBlockTokens,
                             .weight_bytes = served->backend.weight_bytes};
+    const std::vector<LayerGroup>& groups = served->backend.groups;
+    for (std::size_t i = 0; i < groups.size(); ++i) engine->block_bytes[i] = groups[i].block_bytes;
   }
   HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                         .body = metrics_.scrape(engine),

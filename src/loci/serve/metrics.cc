@@ -48,7 +48,12 @@ class Snapshot {
 
 void add_engine(const EngineSnapshot& engine, Snapshot& out) {
   const CoreStats& stats = engine.stats;
-  const auto bytes = [&](std::uint64_t blocks) { return static_cast<double>(blocks * engine.block_bytes); };
+  std::uint64_t total_bytes = 0, used_bytes = 0;
+  for (std::size_t group = 0; group < stats.pools.size(); ++group) {
+    const PoolStats& pool = stats.pools[group];
+    total_bytes += pool.blocks_total * engine.block_bytes[group];
+    used_bytes += (pool.blocks_total - pool.blocks_free) * engine.block_bytes[group];
+  }
   out.gauge("loci_requests_running", "Requests in the batch", stats.running);
   out.gauge("loci_requests_queued", "Requests that wait for admission", stats.queued);
   const char* blocks = "Blocks of state in device memory; cached ones hold state that nobody needs now";
@@ -59,8 +64,8 @@ void add_engine(const EngineSnapshot& engine, Snapshot& out) {
   const std::uint32_t cached = used > stats.blocks_pinned ? used - stats.blocks_pinned : 0;
   out.gauge("loci_blocks", blocks, cached, "state", "cached");
   const char* state = "Device memory for state";
-  out.gauge("loci_state_bytes", state, bytes(stats.blocks_total), "state", "total");
-  out.gauge("loci_state_bytes", state, bytes(used), "state", "used");
+  out.gauge("loci_state_bytes", state, static_cast<double>(total_bytes), "state", "total");
+  out.gauge("loci_state_bytes", state, static_cast<double>(used_bytes), "state", "used");
   out.gauge("loci_block_tokens", "Tokens in a block", engine.block_tokens);
   out.gauge("loci_weight_bytes", "Memory for the model's weights", static_cast<double>(engine.weight_bytes));
   out.counter("loci_prompt_tokens_total", "Tokens of prompts",

@@ -7,6 +7,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,7 +21,7 @@ namespace loci {
 // The engine's side of a scrape.
 struct EngineSnapshot {
   CoreStats stats;
-  std::uint64_t block_bytes = 0;
+  std::array<std::uint64_t, kLayerGroupsMax> block_bytes{};  // of a block's part in each group
   std::uint32_t block_tokens = 0;
   std::uint64_t weight_bytes = 0;
 };

@@ -17,7 +17,7 @@ Status read_layer(const LayerPart& part) {
   return read_head_norms(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_text(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "gemma3", metadata);
   if (config.has("attn_logit_softcapping")) {
     return config.fields().unexpected("attn_logit_softcapping", "none, as Gemma 3 has");
@@ -28,6 +28,48 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
   }));
   return configure_gemma(config);
 }
+
+// Directories of the larger sizes hold a vision model beside the text's, whose config leaves out what
+// transformers has as default.
+Status configure_whole(const nlohmann::json& json, Metadata& metadata) {
+  const JsonFields fields(json, "config.json");
+  const nlohmann::json* text = fields.find("text_config");
+  if (text == nullptr || !text->is_object()) return fields.unexpected("text_config", "an object");
+  nlohmann::json whole = {
+      {"num_attention_heads", 8},          {"num_key_value_heads", 4}, {"head_dim", 256},
+      {"max_position_embeddings", 131072}, {"rms_norm_eps", 1e-6},     {"rope_theta", 1e6},
+      {"query_pre_attn_scalar", 256}};
+  whole.update(*text);
+  return configure_text(whole, metadata);
+}
+
+// The text's tensors under their longer names; vision is not computed.
+constexpr PublishedTensor kWholeTensors[] = {
+    {"language_model.model.embed_tokens.weight", "token_embd.weight"},
+    {"language_model.model.norm.weight", "output_norm.weight", TensorChange::kAddOne},
+    {"language_model.lm_head.weight", "output.weight"},
+    {"language_model.model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight",
+     TensorChange::kAddOne},
+    {"language_model.model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"},
+    {"language_model.model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight"},
+    {"language_model.model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
+    {"language_model.model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+    {"language_model.model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight",
+     TensorChange::kAddOne},
+    {"language_model.model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight",
+     TensorChange::kAddOne},
+    {"language_model.model.layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight",
+     TensorChange::kAddOne},
+    {"language_model.model.layers.{}.pre_feedforward_layernorm.weight", "blk.{}.ffn_norm.weight",
+     TensorChange::kAddOne},
+    {"language_model.model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight",
+     TensorChange::kAddOne},
+    {"language_model.model.layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight"},
+    {"language_model.model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight"},
+    {"language_model.model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight"},
+    {"vision_tower.{*}", ""},
+    {"multi_modal_projector.{*}", ""},
+};
 
 }  // namespace
 
@@ -50,6 +92,7 @@ Result<ModelSpec> read_gemma3(const ModelSource& source) {
   return spec;
 }
 
-constinit const PublishedFamily kPublishedGemma3{"gemma3_text", "gemma3", configure, kGemmaTensors};
+constinit const PublishedFamily kPublishedGemma3{"gemma3_text", "gemma3", configure_text, kGemmaTensors};
+constinit const PublishedFamily kPublishedGemma3Whole{"gemma3", "gemma3", configure_whole, kWholeTensors};
 
 }  // namespace loci

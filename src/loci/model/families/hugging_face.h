@@ -24,7 +24,7 @@ enum class TensorChange : std::uint8_t {
 };
 
 // "{}" stands for the layer's number, "{e}" for the expert's:
-// "model.layers.{}.mlp.experts.{e}.up_proj.weight".
+// "model.layers.{}.mlp.experts.{e}.up_proj.weight"; "{*}" at the end stands for anything.
 struct PublishedTensor {
   std::string_view published;
   std::string_view name;  // GGUF's: "blk.{}.ffn_up_exps.weight"; empty: it has no part in the computation

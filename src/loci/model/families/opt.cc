@@ -1,5 +1,9 @@
-// OPT: GPT's layer with learned positions, LayerNorm and ReLU. llama.cpp has no such family; the keys are
-// Loci's, in its style: opt.block_count, opt.attention.layer_norm_epsilon, position_embd.weight.
+// OPT (and Galactica, with GELU): GPT's layer with learned positions, LayerNorm and ReLU. llama.cpp has no
+// such family; the keys are Loci's, in its style: opt.block_count, opt.attention.layer_norm_epsilon,
+// position_embd.weight.
+#include <array>
+#include <iterator>
+
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
 #include "loci/model/families/published.h"
@@ -20,7 +24,7 @@ Status read_layer(const LayerPart& part) {
 
 Status configure(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "opt", metadata);
-  LOCI_RETURN_IF_ERROR(config.expect("activation_function", {"relu"}));
+  LOCI_RETURN_IF_ERROR(config.copy_activation("activation_function"));
   LOCI_RETURN_IF_ERROR(config.expect("do_layer_norm_before", true));
   LOCI_RETURN_IF_ERROR(config.expect("layer_norm_elementwise_affine", true));
   LOCI_RETURN_IF_ERROR(config.expect("_remove_final_layer_norm", false));
@@ -42,7 +46,7 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
   });
 }
 
-constexpr PublishedTensor kTensors[] = {
+constexpr PublishedTensor kWholeNames[] = {
     {"model.decoder.embed_tokens.weight", "token_embd.weight"},
     {"model.decoder.embed_positions.weight", "position_embd.weight"},
     {"model.decoder.final_layer_norm.weight", "output_norm.weight"},
@@ -66,13 +70,23 @@ constexpr PublishedTensor kTensors[] = {
     {"model.decoder.layers.{}.fc2.bias", "blk.{}.ffn_down.bias"},
 };
 
+// Those that were published without a head lack the names' first part.
+constexpr auto kTensors = [] {
+  std::array<PublishedTensor, 2 * std::size(kWholeNames)> tensors;
+  for (std::size_t i = 0; i < std::size(kWholeNames); ++i) {
+    tensors[2 * i] = tensors[2 * i + 1] = kWholeNames[i];
+    if (kWholeNames[i].published.starts_with("model.")) tensors[2 * i + 1].published.remove_prefix(6);
+  }
+  return tensors;
+}();
+
 }  // namespace
 
 Result<ModelSpec> read_opt(const ModelSource& source) {
   SpecReader reader(source, "opt");
   ModelSpec spec = start_spec(reader);
   spec.norm = NormKind::kLayer;
-  spec.activation = Activation::kRelu;
+  LOCI_RETURN_IF_ERROR(read_activation(reader, Activation::kRelu, spec));
   LOCI_RETURN_IF_ERROR(read_dense_sizes(reader, spec));
   LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
   spec.position_offset = kPositionOffset;

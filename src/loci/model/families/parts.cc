@@ -162,6 +162,23 @@ Status read_mixture_sizes(const SpecReader& reader, ModelSpec& spec) {
   return {};
 }
 
+Status read_activation(const SpecReader& reader, Activation otherwise, ModelSpec& spec) {
+  spec.activation = otherwise;
+  if (!reader.has("activation")) return {};
+  LOCI_ASSIGN_OR_RETURN(const std::string name, reader.source().get_string(reader.key("activation")));
+  constexpr std::pair<std::string_view, Activation> kNames[] = {{"silu", Activation::kSilu},
+                                                                {"gelu", Activation::kGelu},
+                                                                {"gelu_tanh", Activation::kGeluTanh},
+                                                                {"relu", Activation::kRelu}};
+  for (const auto& [known, activation] : kNames) {
+    if (name != known) continue;
+    spec.activation = activation;
+    return {};
+  }
+  return invalid_argument(fmt::format("expected silu, gelu, gelu_tanh or relu, found \"{}\"", name),
+                          reader.key("activation"));
+}
+
 RopeLayout permuted_layout(const ModelSource& source) {
   return source.format() == SourceFormat::kGguf ? RopeLayout::kAdjacent : RopeLayout::kHalves;
 }

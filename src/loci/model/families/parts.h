@@ -25,6 +25,10 @@ Status read_dense_sizes(const SpecReader& reader, ModelSpec& spec);
 // expert_count, expert_used_count and an expert's feed-forward size of a mixture.
 Status read_mixture_sizes(const SpecReader& reader, ModelSpec& spec);
 
+// "activation": silu, gelu, gelu_tanh or relu. GGUF's converters leave it out; this key is Loci's, for models
+// of one family that are published with different ones.
+Status read_activation(const SpecReader& reader, Activation otherwise, ModelSpec& spec);
+
 // Query and key rows of GGUF's Llama were permuted, so that adjacent dimensions rotate together.
 RopeLayout permuted_layout(const ModelSource& source);
 

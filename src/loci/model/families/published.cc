@@ -111,6 +111,22 @@ Status PublishedConfig::expect(std::string_view field, bool value) const {
   return fields_.unexpected(field, value ? "true" : "false");
 }
 
+Status PublishedConfig::copy_activation(std::string_view field) {
+  if (!has(field)) return {};
+  LOCI_ASSIGN_OR_RETURN(const std::string name, fields_.get_string(field));
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"silu", "silu"},
+                                                                      {"swish", "silu"},
+                                                                      {"gelu", "gelu"},
+                                                                      {"gelu_new", "gelu_tanh"},
+                                                                      {"gelu_pytorch_tanh", "gelu_tanh"},
+                                                                      {"relu", "relu"}};
+  for (const auto& [published, ours] : kNames) {
+    if (name == published) set("activation", std::string(ours));
+  }
+  if (metadata_->contains(fmt::format("{}.activation", family_))) return {};
+  return fields_.unexpected(field, "silu, gelu, gelu_new, gelu_pytorch_tanh or relu");
+}
+
 Status PublishedConfig::copy_scaling(const JsonFields& scaling) {
   LOCI_ASSIGN_OR_RETURN(const std::string type, read_rope_type(scaling));
   if (type == "default") return {};

@@ -86,6 +86,8 @@ class PublishedConfig {
   Status expect(std::string_view field, std::initializer_list<std::string_view> values) const;
   Status expect(std::string_view field, bool value) const;
 
+  // The field's activation, under the names of read_activation() (parts.h).
+  Status copy_activation(std::string_view field);
   // rope_theta, partial_rotary_factor and rope_scaling, or rope_parameters in their place.
   Status copy_rope();
   // sliding_window, and layer_types where the list is there: "sliding_attention", "full_attention".
@@ -103,8 +105,8 @@ class PublishedConfig {
 };
 
 // As they are published; each is in its family's file.
-extern const PublishedFamily kPublishedFalcon, kPublishedGemma2, kPublishedGemma3, kPublishedGptBigCode,
-    kPublishedLlama, kPublishedMistral, kPublishedOpt, kPublishedPhi3, kPublishedQwen2, kPublishedQwen3,
-    kPublishedQwen3Moe, kPublishedSmolLm3;
+extern const PublishedFamily kPublishedFalcon, kPublishedGemma2, kPublishedGemma3, kPublishedGemma3Whole,
+    kPublishedGptBigCode, kPublishedLlama, kPublishedMistral, kPublishedOpt, kPublishedPhi3, kPublishedQwen2,
+    kPublishedQwen3, kPublishedQwen3Moe, kPublishedSmolLm3;
 
 }  // namespace loci

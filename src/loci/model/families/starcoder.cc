@@ -15,7 +15,7 @@ Status read_layer(const LayerPart& part) {
 
 Status configure(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "starcoder", metadata);
-  LOCI_RETURN_IF_ERROR(config.expect("activation_function", {"gelu_pytorch_tanh", "gelu_new"}));
+  LOCI_RETURN_IF_ERROR(config.copy_activation("activation_function"));
   LOCI_RETURN_IF_ERROR(config.expect("multi_query", true));
   LOCI_RETURN_IF_ERROR(config.expect("scale_attn_weights", true));
   LOCI_RETURN_IF_ERROR(config.copy({
@@ -60,7 +60,7 @@ Result<ModelSpec> read_starcoder(const ModelSource& source) {
   SpecReader reader(source, "starcoder");
   ModelSpec spec = start_spec(reader);
   spec.norm = NormKind::kLayer;
-  spec.activation = Activation::kGeluTanh;
+  LOCI_RETURN_IF_ERROR(read_activation(reader, Activation::kGeluTanh, spec));
   LOCI_RETURN_IF_ERROR(read_dense_sizes(reader, spec));
   LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
   LOCI_ASSIGN_OR_RETURN(spec.position_embedding,

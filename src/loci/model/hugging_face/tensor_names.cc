@@ -21,6 +21,7 @@ std::optional<std::uint32_t> take_number(std::string_view& text) {
 
 bool matches(std::string_view text, std::string_view pattern, Numbers& numbers) {
   while (!pattern.empty()) {
+    if (pattern == "{*}") return true;
     const bool is_layer = pattern.starts_with("{}"), is_expert = pattern.starts_with("{e}");
     if (is_layer || is_expert) {
       const std::optional<std::uint32_t> number = take_number(text);
