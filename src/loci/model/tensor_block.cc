@@ -73,8 +73,11 @@ void unpack_q2_k(const std::byte* from, QuantBlock& block) {
     block.scales[g] = i8(u8_at(from, g) & 15);
     block.offsets[g] = u8(u8_at(from, g) >> 4);
   }
-  for (std::size_t e = 0; e < 256; ++e) {
-    block.values[e] = i8(u8_at(from + 16, e / 128 * 32 + e % 32) >> (e % 128 / 32 * 2) & 3);
+  for (std::size_t run = 0; run < 8; ++run) {
+    const std::byte* pairs = from + 16 + run / 4 * 32;
+    std::int8_t* values = &block.values[32 * run];
+    const std::size_t shift = run % 4 * 2;
+    for (std::size_t i = 0; i < 32; ++i) values[i] = i8(u8_at(pairs, i) >> shift & 3);
   }
 }
 
@@ -91,10 +94,13 @@ void unpack_q3_k(const std::byte* from, QuantBlock& block) {
     const int high = u8_at(scales, 8 + j % 4) >> (j / 4 * 2) & 3;
     block.scales[j] = i8((low | high << 4) - 32);
   }
-  for (std::size_t e = 0; e < 256; ++e) {
-    const int pair = u8_at(from + 32, e / 128 * 32 + e % 32) >> (e % 128 / 32 * 2) & 3;
-    const int third = u8_at(from, e % 32) >> (e / 32) & 1;
-    block.values[e] = i8(pair - (third != 0 ? 0 : 4));
+  for (std::size_t run = 0; run < 8; ++run) {
+    const std::byte* pairs = from + 32 + run / 4 * 32;
+    std::int8_t* values = &block.values[32 * run];
+    const std::size_t shift = run % 4 * 2;
+    for (std::size_t i = 0; i < 32; ++i) {
+      values[i] = i8((u8_at(pairs, i) >> shift & 3) + (u8_at(from, i) >> run & 1) * 4 - 4);
+    }
   }
 }
 
@@ -121,10 +127,13 @@ void unpack_q45_k(const std::byte* from, bool fifth_bit, QuantBlock& block) {
   set_offset(block, from + 2, -1.0f);
   unpack_scales_and_minima(from + 4, block);
   const std::byte* nibbles = from + (fifth_bit ? 48 : 16);
-  for (std::size_t e = 0; e < 256; ++e) {
-    const int nibble = u8_at(nibbles, e / 64 * 32 + e % 32) >> (e % 64 < 32 ? 0 : 4) & 15;
-    const int fifth = fifth_bit ? (u8_at(from + 16, e % 32) >> (e / 32) & 1) << 4 : 0;
-    block.values[e] = i8(nibble | fifth);
+  for (std::size_t run = 0; run < 8; ++run) {
+    const std::byte* low = nibbles + run / 2 * 32;
+    std::int8_t* values = &block.values[32 * run];
+    const std::size_t shift = run % 2 * 4;
+    for (std::size_t i = 0; i < 32; ++i) values[i] = i8(u8_at(low, i) >> shift & 15);
+    if (!fifth_bit) continue;
+    for (std::size_t i = 0; i < 32; ++i) values[i] = i8(values[i] | (u8_at(from + 16, i) >> run & 1) << 4);
   }
 }
 
@@ -136,11 +145,15 @@ void unpack_q6_k(const std::byte* from, QuantBlock& block) {
   block.group = 16;
   set_scale(block, from + 208);
   std::memcpy(block.scales.data(), from + 192, 16);
-  for (std::size_t e = 0; e < 256; ++e) {
-    const std::size_t half = e / 128, run = e % 128 / 32, i = e % 32;
-    const int nibble = u8_at(from, half * 64 + run % 2 * 32 + i) >> (run < 2 ? 0 : 4) & 15;
-    const int pair = u8_at(from + 128, half * 32 + i) >> (2 * run) & 3;
-    block.values[e] = i8((nibble | pair << 4) - 32);
+  for (std::size_t part = 0; part < 8; ++part) {
+    const std::size_t half = part / 4, run = part % 4;
+    const std::byte* low = from + half * 64 + run % 2 * 32;
+    const std::byte* high = from + 128 + half * 32;
+    std::int8_t* values = &block.values[32 * part];
+    const std::size_t low_shift = run < 2 ? 0 : 4, high_shift = 2 * run;
+    for (std::size_t i = 0; i < 32; ++i) {
+      values[i] = i8(((u8_at(low, i) >> low_shift & 15) | (u8_at(high, i) >> high_shift & 3) << 4) - 32);
+    }
   }
 }
 

@@ -38,10 +38,21 @@ PackedType packed_type(TensorType type) {
 
 // --- planes of 32 unsigned integers v; kernel_table.h has the layouts ---
 
-// The bits shift .. shift + 3 of v.
+// Four bytes at once, as a chunk of one lane has them.
+std::uint32_t load_four(const Byte* from) {
+  std::uint32_t four;
+  std::memcpy(&four, from, 4);
+  return four;
+}
+void store_four(Byte* to, std::uint32_t four) { std::memcpy(to, &four, 4); }
+constexpr std::uint32_t kEach = 0x01010101u;  // times a mask of a byte: the mask of all four
+
+// The low four bits.
 void put_nibbles(const Byte* v, std::uint32_t lane, Byte* out) {
-  for (std::uint32_t i = 0; i < 16; ++i) {
-    out[64 * (i / 4) + 4 * lane + i % 4] = static_cast<Byte>((v[i] & 15) | (v[i + 16] & 15) << 4);
+  for (std::uint32_t c = 0; c < 4; ++c) {
+    const std::uint32_t low = load_four(v + 4 * c) & 15 * kEach,
+                        high = load_four(v + 16 + 4 * c) & 15 * kEach;
+    store_four(out + 64 * c + 4 * lane, low | high << 4);
   }
 }
 
@@ -54,22 +65,22 @@ void put_bytes(const Byte* v, std::uint32_t lane, Byte* out) {
   for (std::uint32_t c = 0; c < 8; ++c) std::memcpy(out + 64 * c + 4 * lane, v + 4 * c, 4);
 }
 
+// The two bits from `shift` on.
 void put_pairs(const Byte* v, std::uint32_t shift, std::uint32_t lane, Byte* out) {
   for (std::uint32_t h = 0; h < 2; ++h) {
-    for (std::uint32_t j = 0; j < 4; ++j) {
-      std::uint32_t pairs = 0;
-      for (std::uint32_t f = 0; f < 4; ++f) pairs |= (v[16 * h + 4 * f + j] >> shift & 3u) << (2 * f);
-      out[64 * h + 4 * lane + j] = static_cast<Byte>(pairs);
+    std::uint32_t pairs = 0;
+    for (std::uint32_t f = 0; f < 4; ++f) {
+      pairs |= (load_four(v + 16 * h + 4 * f) >> shift & 3 * kEach) << (2 * f);
     }
+    store_four(out + 64 * h + 4 * lane, pairs);
   }
 }
 
+// Bit `shift`.
 void put_bit(const Byte* v, std::uint32_t shift, std::uint32_t lane, Byte* out) {
-  for (std::uint32_t j = 0; j < 4; ++j) {
-    std::uint32_t bits = 0;
-    for (std::uint32_t c = 0; c < 8; ++c) bits |= (v[4 * c + j] >> shift & 1u) << c;
-    out[4 * lane + j] = static_cast<Byte>(bits);
-  }
+  std::uint32_t bits = 0;
+  for (std::uint32_t c = 0; c < 8; ++c) bits |= (load_four(v + 4 * c) >> shift & kEach) << c;
+  store_four(out + 4 * lane, bits);
 }
 
 // --- types of 32 elements ---
@@ -176,10 +187,11 @@ void pack_super(TensorType tensor_type, PackedType type, const Byte* block, std:
   if (parts.has_offset) std::memcpy(super + 32 + 2 * lane, &parts.offset_bits, 2);
 }
 
-void pack_float(const Byte* row, std::uint32_t columns, std::uint32_t width, std::uint32_t lane, Byte* out) {
+template <class Bits>
+void pack_float(const Byte* row, std::uint32_t columns, std::uint32_t lane, Byte* out) {
   for (std::uint32_t column = 0; column < columns; ++column) {
-    std::memcpy(out + (std::size_t{column} * kLanes + lane) * width, row + std::size_t{column} * width,
-                width);
+    std::memcpy(out + (std::size_t{column} * kLanes + lane) * sizeof(Bits), row + column * sizeof(Bits),
+                sizeof(Bits));
   }
 }
 
@@ -200,9 +212,8 @@ void pack_step(TensorType tensor_type, PackedType type, const Byte* block, std::
 void pack_row(const TensorView& tensor, const PackedMatrix& matrix, std::uint32_t row, std::uint32_t lane,
               Byte* out) {
   const Byte* from = reinterpret_cast<const Byte*>(tensor.row(row).data());
-  if (!matrix.quantized()) {
-    return pack_float(from, matrix.columns, tensor_type_info(tensor.type).block_bytes, lane, out);
-  }
+  if (matrix.type == PackedType::kF32) return pack_float<std::uint32_t>(from, matrix.columns, lane, out);
+  if (!matrix.quantized()) return pack_float<std::uint16_t>(from, matrix.columns, lane, out);
   const std::uint32_t block_bytes = tensor_type_info(tensor.type).block_bytes;
   for (std::uint32_t step = 0; step < matrix.steps; ++step) {
     pack_step(tensor.type, matrix.type, from, lane, out);

@@ -1,5 +1,6 @@
 // How fast each product kernel is with its weights in the first-level cache: the ceiling of a batch of
-// that many rows. Items are multiplications and additions; bytes are the weights'.
+// that many rows. Items are multiplications and additions; bytes are the weights'. And how fast weights are
+// packed.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -8,6 +9,8 @@
 
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/kernel_table.h"
+#include "loci/compute/cpu/packed_matrix.h"
+#include "loci/model/tensor.h"
 
 namespace loci::cpu {
 namespace {
@@ -35,6 +38,24 @@ void run_product(benchmark::State& state, InstructionSet set, std::uint32_t type
   state.SetBytesProcessed(rounds * static_cast<std::int64_t>(weight_bytes));
 }
 
+// Packing one group of 16 rows; bytes are the file's.
+void run_pack(benchmark::State& state, TensorType type) {
+  constexpr std::uint32_t kColumns = 2048;
+  TensorView tensor{"t", type, kLanes, kColumns, nullptr};
+  const std::vector<std::byte> bytes(tensor.size_bytes());
+  tensor.data = bytes.data();
+  PackedMatrix matrix = *describe_packed(tensor);
+  std::vector<std::uint8_t> packed(matrix.size_bytes());
+  matrix.data = packed.data();
+  for (auto _ : state) {
+    pack_group(tensor, matrix, 0);
+    benchmark::ClobberMemory();
+  }
+  const auto rounds = static_cast<std::int64_t>(state.iterations());
+  state.SetItemsProcessed(rounds * kLanes * kColumns);
+  state.SetBytesProcessed(rounds * static_cast<std::int64_t>(tensor.size_bytes()));
+}
+
 }  // namespace
 }  // namespace loci::cpu
 
@@ -51,6 +72,11 @@ int main(int count, char** arguments) {
                                      [=](benchmark::State& state) { run_product(state, set, type, rows); });
       }
     }
+  }
+  for (const TensorTypeInfo& info : supported_tensor_types()) {
+    const TensorType type = info.type;
+    const std::string name = "pack/" + std::string(info.name);
+    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { run_pack(state, type); });
   }
   benchmark::Initialize(&count, arguments);
   benchmark::RunSpecifiedBenchmarks();
