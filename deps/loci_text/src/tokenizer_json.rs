@@ -222,6 +222,23 @@ fn read_spelling(root: &Map<String, Value>) -> Result<Spelling, String> {
     Ok(spelling)
 }
 
+/// `tokenizers` takes it for granted that a template names only special tokens that it defines.
+fn check_templates(root: &Map<String, Value>) -> Result<(), String> {
+    let mut processors = Vec::new();
+    steps(field(root, "post_processor"), "processors", &mut processors);
+    for step in processors {
+        let pieces = ["single", "pair"].into_iter().filter_map(|name| step.get(name).and_then(Value::as_array));
+        for piece in pieces.flatten() {
+            let id = piece.get("SpecialToken").and_then(|token| token.get("id")).and_then(Value::as_str);
+            let Some(id) = id else { continue };
+            if step.get("special_tokens").and_then(|tokens| tokens.get(id)).is_none() {
+                return Err(format!("post_processor.special_tokens: expected {id:?}, which its template names"));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn model_type(model: &Map<String, Value>) -> String {
     match model.get("type").and_then(Value::as_str) {
         Some(name) => name.to_string(),
@@ -261,6 +278,7 @@ impl TokenizerJson {
         let unknown = unknown_of(&model, &slots)?;
         let vocabulary = classify(slots, &mut added, unknown, byte_fallback, control, control_ids);
         let spelling = read_spelling(&root)?;
+        check_templates(&root)?;
         let model = if kind == "BPE" {
             let control: HashSet<&str> = vocabulary.control_texts().collect();
             let unknown = unknown.map(|id| vocabulary.tokens[id as usize].as_str());

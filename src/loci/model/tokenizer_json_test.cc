@@ -255,6 +255,10 @@ TEST(TokenizerJson, NamesTheFieldAtFault) {
   expect_field(with("/added_tokens/0/id", 1u << 30), "tokenizer.json: added_tokens[0].id");
   expect_field(with("/added_tokens/1/content", "other"), "tokenizer.json: added_tokens");
   expect_field(with("/pre_tokenizer/type", "Nonesuch"), "tokenizer.json: pre_tokenizer");
+  expect_field(with("/post_processor", json::parse(R"({"type": "TemplateProcessing",
+                    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}], "pair": [],
+                    "special_tokens": {}})")),
+               "tokenizer.json: post_processor.special_tokens");
   expect_field(with("/decoder/type", "WordPiece"), "tokenizer.json: decoder");
 }
 

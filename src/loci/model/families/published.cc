@@ -105,7 +105,7 @@ Status PublishedConfig::expect(std::string_view field, std::initializer_list<std
   return fields_.unexpected(field, known);
 }
 
-Status PublishedConfig::expect(std::string_view field, bool value) const {
+Status PublishedConfig::expect_bool(std::string_view field, bool value) const {
   LOCI_ASSIGN_OR_RETURN(const bool found, fields_.get_bool_or(field, value));
   if (found == value) return {};
   return fields_.unexpected(field, value ? "true" : "false");

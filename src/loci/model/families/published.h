@@ -2,6 +2,7 @@
 // keys, and what a family does not compute is refused by its field's name.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -84,7 +85,11 @@ class PublishedConfig {
 
   // Each refuses a field that is there and is anything else.
   Status expect(std::string_view field, std::initializer_list<std::string_view> values) const;
-  Status expect(std::string_view field, bool value) const;
+  // A bool alone: a list of one text would convert to it, too.
+  template <std::same_as<bool> Value>
+  Status expect(std::string_view field, Value value) const {
+    return expect_bool(field, value);
+  }
 
   // The field's activation, under the names of read_activation() (parts.h).
   Status copy_activation(std::string_view field);
@@ -98,6 +103,7 @@ class PublishedConfig {
  private:
   PublishedConfig(JsonFields fields, std::string_view family, Metadata& metadata);
   Status copy_scaling(const JsonFields& scaling);
+  Status expect_bool(std::string_view field, bool value) const;
 
   JsonFields fields_;
   std::string family_;
