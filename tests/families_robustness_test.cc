@@ -17,6 +17,8 @@
 #include "loci/model/gguf.h"
 #include "loci/model/gguf_writer.h"
 #include "loci/model/hugging_face/hugging_face_source.h"
+#include "loci/model/hugging_face/tensor_plan.h"
+#include "loci/model/hugging_face/test_directory.h"
 #include "loci/model/model.h"
 #include "loci/model/test_folder.h"
 #include "reference/golden_file.h"
@@ -250,7 +252,7 @@ TEST_P(DamagedConfigTest, EachFieldMissingOfAnotherTypeOrOutOfItsLimits) {
 
 std::vector<std::string> names_with_directory() {
   std::vector<std::string> names = golden_family_names();
-  std::erase_if(names, [](const std::string& name) { return name.starts_with("gpt-oss"); });
+  std::erase(names, "gpt-oss");
   return names;
 }
 
@@ -268,10 +270,10 @@ void expect_refusal(const std::string& name, const Json& changes, const std::str
 }
 
 TEST(PublishedFamilies, RefuseByNameWhatIsNotComputed) {
-  expect_refusal(
-      "llama3", {{"model_type", "mamba"}}, "model_type",
-      "one of the known types (falcon, gemma2, gemma3, gemma3_text, gpt_bigcode, llama, mistral, opt, phi3, "
-      "qwen2, qwen3, qwen3_moe, smollm3), found \"mamba\"");
+  expect_refusal("llama3", {{"model_type", "mamba"}}, "model_type",
+                 "one of the known types (falcon, gemma2, gemma3, gemma3_text, gpt_bigcode, gpt_oss, llama, "
+                 "mistral, opt, phi3, "
+                 "qwen2, qwen3, qwen3_moe, smollm3), found \"mamba\"");
   expect_refusal("llama3", {{"hidden_act", "relu"}}, "hidden_act", "expected \"silu\", found \"relu\"");
   expect_refusal("llama3", {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}},
                  "rope_scaling: rope_type", "found \"dynamic\"");
@@ -305,6 +307,73 @@ std::vector<std::uint32_t> windows(const ModelSpec& spec) {
   std::vector<std::uint32_t> windows;
   for (const LayerSpec& layer : spec.layers) windows.push_back(layer.window);
   return windows;
+}
+
+// GPT-OSS's packed tensors alone: what becomes of them, or the error.
+Result<TensorPlans> plan_packed(const std::function<void(SafetensorsBuilder&)>& fill) {
+  const TestFolder folder;
+  SafetensorsBuilder builder;
+  fill(builder);
+  write_text(folder.file("model.safetensors"), builder.text());
+  LOCI_ASSIGN_OR_RETURN(const Shards shards, open_shards(folder.path()));
+  for (const PublishedFamily& family : published_families()) {
+    if (family.model_type == "gpt_oss") return plan_tensors(shards, family, {});
+  }
+  return internal_error("no such family");
+}
+
+TEST(PublishedFamilies, RefusePackedTensorsThatDoNotFitTogether) {
+  const std::string gate_up = "model.layers.0.mlp.experts.gate_up_proj";
+  const std::string down = "model.layers.0.mlp.experts.down_proj";
+  const auto add = [](SafetensorsBuilder& builder, const std::string& name, const std::string& dtype,
+                      std::vector<std::uint64_t> shape) {
+    std::uint64_t bytes = dtype == "U8" ? 1 : 4;
+    for (const std::uint64_t size : shape) bytes *= size;
+    builder.add(name, dtype, std::move(shape), Bytes(bytes));
+  };
+  const Result<TensorPlans> whole = plan_packed([&](SafetensorsBuilder& builder) {
+    add(builder, gate_up + "_blocks", "U8", {2, 6, 3, 16});
+    add(builder, gate_up + "_scales", "U8", {2, 6, 3});
+    add(builder, gate_up + "_bias", "F32", {2, 6});
+  });
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  ASSERT_EQ(whole->tensors.size(), 4u);
+  EXPECT_EQ(whole->tensors[1].name, "blk.0.ffn_gate_exps.weight");
+  EXPECT_EQ(whole->tensors[1].rows, 6u);
+  EXPECT_EQ(whole->tensors[1].columns, 96u);
+  EXPECT_EQ(whole->tensors[2].columns, 3u);  // ffn_up_exps.bias
+
+  struct Case {
+    std::string name, dtype;
+    std::vector<std::uint64_t> blocks, scales;  // empty: the tensor is not there
+    std::string field, message;
+  };
+  for (const Case& wrong :
+       {Case{down, "U8", {2, 4, 3, 16}, {}, down + "_blocks", "found only one of them"},
+        Case{down, "U8", {}, {2, 4, 3}, down + "_scales", "found only one of them"},
+        Case{down, "U8", {2, 4, 3, 15}, {2, 4, 3}, down + "_blocks", "found another"},
+        Case{down, "U8", {2, 4, 2, 16}, {2, 4, 3}, down + "_blocks", "found another"},
+        Case{down, "U8", {16}, {1}, down + "_blocks", "found another"},
+        Case{gate_up, "U8", {2, 5, 3, 16}, {2, 5, 3}, gate_up + "_blocks", "rows of an even number"},
+        Case{down,
+             "F32",
+             {2, 4, 3, 16},
+             {2, 4, 3},
+             down + "_blocks",
+             "expected MXFP4's bytes (U8), found F32"}}) {
+    const Status status = plan_packed([&](SafetensorsBuilder& builder) {
+                            if (!wrong.blocks.empty())
+                              add(builder, wrong.name + "_blocks", wrong.dtype, wrong.blocks);
+                            if (!wrong.scales.empty())
+                              add(builder, wrong.name + "_scales", "U8", wrong.scales);
+                          }).status();
+    EXPECT_EQ(status.field(), wrong.field) << status.to_string();
+    EXPECT_NE(status.message().find(wrong.message), std::string::npos) << status.to_string();
+  }
+  const Status odd = plan_packed([&](SafetensorsBuilder& builder) {
+                       add(builder, gate_up + "_bias", "F32", {2, 5});
+                     }).status();
+  EXPECT_EQ(odd.field(), gate_up + "_bias");
 }
 
 TEST(PublishedFamilies, ReadWindowsAsTransformersDoes) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "loci/base/units.h"
-#include "loci/model/gguf.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -134,8 +133,8 @@ Result<BenchComputeResult> bench_compute(const BenchComputeOptions& options) {
   if (options.prompt == 0) return invalid_argument("expected at least one token", "prompt");
   if (options.max_batch_tokens == 0)
     return invalid_argument("expected at least one token", "max-batch-tokens");
-  LOCI_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(options.model));
-  LOCI_ASSIGN_OR_RETURN(ModelSpec spec, read_model_spec(file));
+  LOCI_ASSIGN_OR_RETURN(const OpenedSource opened, open_model_source(options.model, options.load));
+  LOCI_ASSIGN_OR_RETURN(ModelSpec spec, read_model_spec(*opened.source));
   const SteadyClock::time_point begin = SteadyClock::now();
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cpu_backend(spec, options.backend));
   BenchComputeResult result;
@@ -184,7 +183,14 @@ int run_bench_compute(int count, const char* const* arguments) {
   BenchComputeOptions options;
   std::optional<InstructionSet> set;
   CLI::App app("Measures the CPU backend alone: no server, scheduler or sampler.", "loci bench-compute");
-  app.add_option("--model", options.model, "GGUF file")->required();
+  app.add_option("--model", options.model, "GGUF file or Hugging Face directory")->required();
+  const auto set_quantize = [&options](const std::string& name) {
+    const Result<TensorType> type = parse_quantize(name);
+    if (!type.ok()) throw CLI::ValidationError("--quantize", type.status().message());
+    options.load.quantize = *type;
+  };
+  app.add_option_function<std::string>("--quantize", set_quantize,
+                                       "encode a directory's matrices: q8_0, q4_0, q4_k");
   app.add_option("--threads", options.backend.threads, "compute threads (0: one a core)");
   const std::map<std::string, InstructionSet> sets = {{"plain", InstructionSet::kPlain},
                                                       {"avx2", InstructionSet::kAvx2},

@@ -11,13 +11,15 @@
 
 #include "loci/base/status.h"
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/model/open_source.h"
 
 namespace loci {
 
 enum class ComputeTest : std::uint8_t { kDecode, kPrefill, kStreams };
 
 struct BenchComputeOptions {
-  std::string model;
+  std::string model;  // as open_model_source()
+  LoadOptions load;
   ComputeTest test = ComputeTest::kDecode;
   CpuBackendOptions backend;
   std::uint32_t prompt = 16;     // tokens; of each stream

@@ -26,7 +26,7 @@ struct Listed {
   std::uint64_t elements() const { return rows * columns; }
 };
 
-std::vector<Listed> list_tensors(const GgufFile& file) {
+std::vector<Listed> list_tensors(const ModelSource& file) {
   std::vector<Listed> all;
   for (const TensorView& tensor : file.tensors()) {
     all.push_back({tensor.name, std::string(tensor_type_info(tensor.type).name), tensor.rows, tensor.columns,
@@ -65,7 +65,7 @@ class Report {
   std::string text_;
 };
 
-std::string text_or(const GgufFile& file, std::string_view key, std::string_view otherwise) {
+std::string text_or(const ModelSource& file, std::string_view key, std::string_view otherwise) {
   const Result<std::string> value = file.get_string(key);
   return printable(value.ok() ? value.value() : std::string(otherwise));
 }
@@ -73,7 +73,7 @@ std::string text_or(const GgufFile& file, std::string_view key, std::string_view
 std::string per_head(const ModelSpec& spec) {
   std::string text =
       fmt::format("{} query, {} key/value, {} dimensions each", spec.heads, spec.kv_heads, spec.head_dim);
-  if (spec.ropes.front().dimensions != spec.head_dim)
+  if (!spec.ropes.empty() && spec.ropes.front().dimensions != spec.head_dim)
     text += fmt::format(" ({} rotated)", spec.ropes.front().dimensions);
   return text;
 }
@@ -88,7 +88,7 @@ void report_state(Report& report, const ModelSpec& spec) {
   report.line("whole context", format_bytes(whole_context));
 }
 
-void report_model(Report& report, const GgufFile& file, const Result<ModelSpec>& spec,
+void report_model(Report& report, const ModelSource& file, const Result<ModelSpec>& spec,
                   const std::vector<Listed>& tensors) {
   report.section("Model");
   report.line("name", text_or(file, "general.name", "-"));
@@ -110,14 +110,14 @@ void report_model(Report& report, const GgufFile& file, const Result<ModelSpec>&
   report_state(report, spec.value());
 }
 
-std::string count_of(const GgufFile& file, std::string_view key) {
+std::string count_of(const ModelSource& file, std::string_view key) {
   const GgufValue* value = file.find(key);
   const auto* array = value == nullptr ? nullptr : std::get_if<GgufArray>(value);
   return array == nullptr ? "none" : format_count(array->size());
 }
 
 // "2 <|im_end|>"
-std::string token_of(const GgufFile& file, std::string_view key) {
+std::string token_of(const ModelSource& file, std::string_view key) {
   const Result<std::uint64_t> id = file.get_uint(key);
   if (!id.ok()) return "none";
   const GgufValue* value = file.find("tokenizer.ggml.tokens");
@@ -128,7 +128,32 @@ std::string token_of(const GgufFile& file, std::string_view key) {
   return fmt::format("{} {}", id.value(), printable((*texts)[id.value()]));
 }
 
-void report_text(Report& report, const GgufFile& file) {
+// "2, 0"
+std::string numbers_of(const ModelSource& file, std::string_view key) {
+  const Result<std::vector<std::int32_t>> numbers = file.get_ints(key);
+  if (!numbers.ok()) return "none";
+  std::string text;
+  for (const std::int32_t number : *numbers) text += fmt::format("{}{}", text.empty() ? "" : ", ", number);
+  return text;
+}
+
+std::string template_of(const ModelSource& file) {
+  const Result<std::string> source = file.get_string("tokenizer.chat_template");
+  return source.ok() ? fmt::format("{} characters", format_count(source->size())) : "none: completions only";
+}
+
+// Of a Hugging Face directory, whose vocabulary only the tokenizer itself reads.
+void report_directory_text(Report& report, const ModelSource& file) {
+  const Result<std::string> tokenizer = file.get_string("tokenizer.huggingface.json");
+  report.section("Text");
+  report.line("tokenizer", tokenizer.ok() ? fmt::format("tokenizer.json, {}", format_bytes(tokenizer->size()))
+                                          : "none: it can't be served");
+  report.line("end of sequence", numbers_of(file, "tokenizer.ggml.end_token_ids"));
+  report.line("chat template", template_of(file));
+}
+
+void report_text(Report& report, const ModelSource& file) {
+  if (file.format() == SourceFormat::kHuggingFace) return report_directory_text(report, file);
   report.section("Text");
   report.line("tokenizer", fmt::format("{}, pre-tokenizer {}", text_or(file, "tokenizer.ggml.model", "none"),
                                        text_or(file, "tokenizer.ggml.pre", "none")));
@@ -136,9 +161,7 @@ void report_text(Report& report, const GgufFile& file) {
   report.line("merges", count_of(file, "tokenizer.ggml.merges"));
   report.line("begin of sequence", token_of(file, "tokenizer.ggml.bos_token_id"));
   report.line("end of sequence", token_of(file, "tokenizer.ggml.eos_token_id"));
-  const Result<std::string> source = file.get_string("tokenizer.chat_template");
-  report.line("chat template", source.ok() ? fmt::format("{} characters", format_count(source->size()))
-                                           : "none: completions only");
+  report.line("chat template", template_of(file));
 }
 
 void report_types(Report& report, const std::vector<Listed>& tensors) {
@@ -185,32 +208,33 @@ void report_every_tensor(Report& report, const std::vector<Listed>& tensors) {
 }
 
 // The specification without the fingerprint, which would read all the weights.
-Result<ModelSpec> read_sizes(const GgufFile& file) {
+Result<ModelSpec> read_sizes(const ModelSource& file) {
   LOCI_ASSIGN_OR_RETURN(const Family* family, find_family(file));
   return family->read(file);
 }
 
 }  // namespace
 
-std::string inspect_gguf(const GgufFile& file, const std::string& path, InspectDetail detail) {
-  const std::vector<Listed> tensors = list_tensors(file);
+std::string inspect_source(const OpenedSource& opened, const std::string& path, InspectDetail detail) {
+  const ModelSource& source = *opened.source;
+  const std::vector<Listed> tensors = list_tensors(source);
   Report report;
   report.section("File");
   report.line("path", printable(path));
   report.line("size",
-              fmt::format("{} ({} bytes)", format_bytes(file.file_bytes()), format_count(file.file_bytes())));
-  report.line("format", fmt::format("GGUF version {}, {} metadata keys", file.version(),
-                                    format_count(file.metadata().size())));
-  report_model(report, file, read_sizes(file), tensors);
-  report_text(report, file);
+              fmt::format("{} ({} bytes)", format_bytes(opened.file_bytes), format_count(opened.file_bytes)));
+  report.line("format",
+              fmt::format("{}, {} metadata keys", opened.format, format_count(source.metadata().size())));
+  report_model(report, source, read_sizes(source), tensors);
+  report_text(report, source);
   report_types(report, tensors);
   if (detail == InspectDetail::kEveryTensor) report_every_tensor(report, tensors);
   return report.take();
 }
 
-Result<std::string> inspect_file(const std::string& path, InspectDetail detail) {
-  LOCI_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
-  return inspect_gguf(file, path, detail);
+Result<std::string> inspect_model(const std::string& path, InspectDetail detail) {
+  LOCI_ASSIGN_OR_RETURN(const OpenedSource opened, open_model_source(path));
+  return inspect_source(opened, path, detail);
 }
 
 }  // namespace loci

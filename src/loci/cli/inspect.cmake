@@ -1,3 +1,3 @@
 # loci_inspect: what `loci inspect` prints.
-loci_library(inspect SOURCES inspect.cc DEPENDS loci_model_spec fmt::fmt)
+loci_library(inspect SOURCES inspect.cc DEPENDS loci_hugging_face fmt::fmt)
 loci_test(inspect_test SOURCES inspect_test.cc DEPENDS loci_inspect)

@@ -6,14 +6,19 @@
 #include <vector>
 
 #include "loci/model/families/family.h"
+#include "loci/model/gguf.h"
+#include "loci/model/hugging_face/test_directory.h"
 #include "loci/model/random_model.h"
+#include "loci/model/test_folder.h"
 
 namespace loci {
 namespace {
 
 std::string inspect(const GgufWriter& writer, InspectDetail detail) {
   const std::vector<std::byte> bytes = writer.to_bytes();
-  return inspect_gguf(GgufFile::parse(bytes).value(), "model.gguf", detail);
+  OpenedSource opened{.source = nullptr, .format = "GGUF version 3", .file_bytes = bytes.size(), .notes = {}};
+  opened.source = std::make_unique<GgufFile>(GgufFile::parse(bytes).value());
+  return inspect_source(opened, "model.gguf", detail);
 }
 
 void expect_line(const std::string& report, std::string_view line) {
@@ -74,8 +79,27 @@ TEST(Inspect, ExplainsWhatCannotBeServed) {
   expect_line(report, "  b    type 77                [1, 5]            ?");
 }
 
+TEST(Inspect, SaysWhatADirectoryHolds) {
+  const RandomModelOptions options{.vocabulary = 300};
+  const std::vector<std::byte> bytes = make_random_model(options).value().to_bytes();
+  PublishedModel model = publish_llama(GgufFile::parse(bytes).value(), options);
+  model.config["eos_token_id"] = {2, 0};
+  const TestFolder folder;
+  write_text(folder.file("config.json"), model.config.dump());
+  write_text(folder.file("model.safetensors"), model.tensors.text());
+  write_text(folder.file("tokenizer.json"), "{}");
+  write_text(folder.file("chat_template.jinja"), "{{ messages }}");
+  const auto report = inspect_model(folder.path(), InspectDetail::kSummary);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_NE(report->find("format               Hugging Face directory"), std::string::npos) << *report;
+  expect_line(*report, "  layers               2");
+  expect_line(*report, "  tokenizer            tokenizer.json, 2 B");
+  expect_line(*report, "  end of sequence      2, 0");
+  expect_line(*report, "  chat template        14 characters");
+}
+
 TEST(Inspect, ReportsAMissingFile) {
-  EXPECT_EQ(inspect_file("/nonexistent/model.gguf", InspectDetail::kSummary).status().code(),
+  EXPECT_EQ(inspect_model("/nonexistent/model.gguf", InspectDetail::kSummary).status().code(),
             StatusCode::kNotFound);
 }
 

@@ -27,10 +27,12 @@ Result<std::string> resolve_model(const std::string& model) {
   if (std::filesystem::is_regular_file(path, error)) return path;
   if (is_default)
     return not_found(fmt::format("the default model is not at {}: fetch it with `make model`", path));
+  constexpr const char* kChoices = "give a GGUF file, a Hugging Face directory or `default`";
   if (std::filesystem::is_directory(path, error)) {
-    return not_found(fmt::format("{} is a folder; give a GGUF file or `default`", path));
+    if (std::filesystem::exists(path + "/config.json", error)) return path;
+    return not_found(fmt::format("{} is a folder without config.json; {}", path, kChoices));
   }
-  return not_found(fmt::format("there is no file {}; give a GGUF file or `default`", path));
+  return not_found(fmt::format("there is no file {}; {}", path, kChoices));
 }
 
 }  // namespace loci

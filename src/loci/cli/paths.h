@@ -10,7 +10,7 @@ namespace loci {
 // $XDG_STATE_HOME or ~/.local/state, with /loci/history
 std::string chat_history_path();
 
-// The file behind a command's MODEL: `default` or a path.
+// The file or directory behind a command's MODEL: `default` or a path.
 // Errors: kNotFound, saying what to do.
 Result<std::string> resolve_model(const std::string& model);
 

@@ -93,7 +93,7 @@ struct Serving {
 
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.model));
-  LOCI_ASSIGN_OR_RETURN(Model model, load_model(path));
+  LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
   serving.model = std::make_unique<Model>(std::move(model));
   const ModelSpec& spec = serving.model->spec;
   const std::uint32_t context = flags.context_tokens == 0 ? spec.context_length : flags.context_tokens;
@@ -226,6 +226,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  loci serve default\n"
       "  loci serve model.gguf --port 9000 --threads 4 --device-memory 8GiB\n"
+      "  loci serve --model SmolLM2-135M-Instruct/ --quantize q4_k\n"
       "  loci serve default --host 0.0.0.0 --max-running 16 --log-level debug\n"
       "  loci serve default --event-log events.bin      then: loci replay events.bin");
   command->callback([flags, &exit_code] {

@@ -131,8 +131,16 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
 }  // namespace
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags) {
-  command.add_option("MODEL", flags.model, "a GGUF file, or `default` (what `make model` fetches)")
+  command
+      .add_option("MODEL,--model", flags.model,
+                  "a GGUF file (of a split one the first part), a Hugging Face directory, or `default` (what "
+                  "`make model` fetches)")
       ->required();
+  add_parsed<TensorType>(
+      command, "--quantize", [](std::string_view text, std::string_view) { return parse_quantize(text); },
+      [&flags](TensorType type) { flags.load.quantize = type; },
+      "encode a directory's matrices while loading: q8_0, q4_0 or q4_k", "TYPE", "as published")
+      ->group("Compute");
   add_network_flags(command, flags);
   add_engine_flags(command, flags);
   command.add_option("--workers", flags.workers, "threads that tokenise")

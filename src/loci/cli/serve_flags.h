@@ -6,6 +6,7 @@
 #include <string>
 
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/model/open_source.h"
 #include "loci/serve/server.h"
 
 namespace CLI {
@@ -16,6 +17,7 @@ namespace loci {
 
 struct ServeFlags {
   std::string model = "default";
+  LoadOptions load;
   HttpServer::Options http;
   std::string cors_origin = "*";
   std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;

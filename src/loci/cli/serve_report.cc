@@ -87,6 +87,7 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   table.row("model", fmt::format("{} ({}, {} layers, vocabulary {})", served.model->id, spec.family,
                                  spec.layer_count(), format_count(spec.vocabulary)));
   table.row("file", served.model->path);
+  for (const std::string& note : served.model->notes) table.row("quantised", note, "--quantize");
   table.row("weights", format_bytes(backend.weight_bytes));
   table.row("compute", backend.description, "--threads --cpu");
   table.row("context", format_count(core.context_tokens) + " tokens", "--context");

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "loci/model/default_model.h"
+#include "loci/model/gguf.h"
+#include "loci/model/hugging_face/test_directory.h"
 #include "loci/model/random_model.h"
 #include "loci/model/test_folder.h"
 
@@ -38,6 +40,44 @@ TEST_F(ModelTest, LoadsARandomModelWhole) {
   // The views outlive the call that made them.
   std::vector<float> row(model.spec.hidden);
   decode_row(model.spec.output, model.spec.vocabulary - 1, row);
+}
+
+TEST_F(ModelTest, LoadsADirectoryLikeTheFile) {
+  const RandomModelOptions options{.hidden = 64, .ffn = 96};
+  const std::vector<std::byte> bytes = make_random_model(options).value().to_bytes();
+  const GgufFile file = GgufFile::parse(bytes).value();
+  PublishedModel published = publish_llama(file, options);
+  const std::string folder = folder_.file("tiny-chat");
+  std::filesystem::create_directory(folder);
+  write_text(folder + "/config.json", published.config.dump());
+  write_text(folder + "/generation_config.json", R"({"bos_token_id": 1, "eos_token_id": [2, 0]})");
+  write_text(folder + "/model.safetensors", published.tensors.text());
+  write_text(folder + "/tokenizer.json", publish_tokenizer(file).dump());
+  write_text(folder + "/tokenizer_config.json",
+             nlohmann::json{{"bos_token", "<|im_start|>"},
+                            {"eos_token", "<|im_end|>"},
+                            {"chat_template", file.get_string("tokenizer.chat_template").value()}}
+                 .dump());
+  const Result<Model> loaded = load_model(folder + "/");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const Model plain = load_model(write(make_random_model(options).value(), "tiny-chat.gguf")).value();
+  EXPECT_EQ(loaded->id, "tiny-chat");
+  EXPECT_TRUE(loaded->notes.empty());
+  EXPECT_EQ(loaded->tokenizer.end_tokens(), plain.tokenizer.end_tokens());
+  ASSERT_TRUE(loaded->chat_template.has_value());
+  const std::vector<TokenId> tokens = loaded->chat_template->encode(kConversation).value();
+  EXPECT_EQ(tokens, plain.chat_template->encode(kConversation).value());
+
+  const Model quantised = load_model(folder, {.quantize = TensorType::kQ4_0}).value();
+  EXPECT_EQ(quantised.spec.layers.at(0).ffn.down.type, TensorType::kQ4_0);
+  EXPECT_EQ(quantised.spec.embedding.type, TensorType::kQ8_0);
+  EXPECT_EQ(quantised.notes.size(), 1u);
+  EXPECT_NE(quantised.spec.fingerprint, loaded->spec.fingerprint);
+
+  std::filesystem::remove(folder + "/tokenizer.json");
+  const Status missing = load_model(folder).status();
+  EXPECT_EQ(missing.field(), "tokenizer.json");
+  EXPECT_NE(missing.message().find(folder), std::string::npos) << missing.to_string();
 }
 
 TEST_F(ModelTest, LoadsAModelWithoutATemplate) {

@@ -134,6 +134,7 @@ std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
 }
 
 std::optional<TokenId> Tokenizer::bos() const { return state_->vocabulary.bos; }
+std::optional<TokenId> Tokenizer::unknown() const { return state_->vocabulary.unknown; }
 bool Tokenizer::add_bos() const { return state_->vocabulary.add_bos; }
 const std::vector<TokenId>& Tokenizer::end_tokens() const { return state_->vocabulary.end_tokens; }
 const std::vector<std::string>& Tokenizer::control_texts() const { return state_->control_texts; }

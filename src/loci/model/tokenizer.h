@@ -47,6 +47,7 @@ class Tokenizer {
 
   std::optional<TokenId> find(std::string_view token_text) const;  // exact vocabulary entry
   std::optional<TokenId> bos() const;
+  std::optional<TokenId> unknown() const;  // what characters without a token become
   bool add_bos() const;  // whether a prompt starts with bos() when its template has not written it
   // End of sequence, end of turn, end of message: generation stops at any of them.
   const std::vector<TokenId>& end_tokens() const;

@@ -26,14 +26,22 @@ Activations::Activations(std::uint32_t columns, ActivationForms forms)
   LOCI_CHECK(!forms.quantized || columns % kQuantBlock == 0, "quantised rows are whole blocks");
 }
 
-TileLayout::TileLayout(std::span<const std::uint32_t> counts, std::uint32_t tile_rows) {
+TileLayout TileLayout::of(std::uint32_t rows, const KernelTable& kernels) {
+  const bool wide = kernels.wide_tile_rows != 0 && rows >= kernels.wide_tile_rows;
+  return {rows, wide ? kernels.wide_tile_rows : kernels.tile_rows};
+}
+
+TileLayout TileLayout::of_parts(std::span<const std::uint32_t> counts, const KernelTable& kernels) {
+  TileLayout all;
   for (const std::uint32_t count : counts) {
-    const TileLayout part(count, tile_rows);
-    for (std::uint32_t tile = 0; tile < part.tiles(); ++tile) begins_.push_back(rows_ + part.begin(tile));
-    rows_ += count;
-    tiles_ += part.tiles();
+    const TileLayout part = of(count, kernels);
+    for (std::uint32_t tile = 0; tile < part.tiles(); ++tile)
+      all.begins_.push_back(all.rows_ + part.begin(tile));
+    all.rows_ += count;
+    all.tiles_ += part.tiles();
   }
-  begins_.push_back(rows_);
+  all.begins_.push_back(all.rows_);
+  return all;
 }
 
 std::uint32_t TileLayout::tile_in_parts(std::uint32_t row) const {
@@ -42,9 +50,7 @@ std::uint32_t TileLayout::tile_in_parts(std::uint32_t row) const {
 }
 
 void Activations::resize(std::uint32_t rows, const KernelTable& kernels) {
-  if (rows == layout_.rows()) return;
-  const bool wide = kernels.wide_tile_rows != 0 && rows >= kernels.wide_tile_rows;
-  resize(TileLayout(rows, wide ? kernels.wide_tile_rows : kernels.tile_rows));
+  if (rows != layout_.rows()) resize(TileLayout::of(rows, kernels));
 }
 
 void Activations::resize(TileLayout layout) {

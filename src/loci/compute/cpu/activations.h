@@ -24,8 +24,10 @@ struct ActivationForms {
 class TileLayout {
  public:
   TileLayout() = default;
+  // In the kernels' largest tiles.
+  static TileLayout of(std::uint32_t rows, const KernelTable& kernels);
   // Parts of `counts` rows each; a tile has rows of one part.
-  TileLayout(std::span<const std::uint32_t> counts, std::uint32_t tile_rows);
+  static TileLayout of_parts(std::span<const std::uint32_t> counts, const KernelTable& kernels);
   TileLayout(std::uint32_t rows, std::uint32_t tile_rows)
       : rows_(rows), tiles_((rows + tile_rows - 1) / tile_rows) {
     if (tiles_ > 0) {

@@ -43,15 +43,15 @@ class AttentionPhase {
  private:
   // Memory of one AttentionPartial's results.
   struct Results {
-    float maximum[kMaxTileRows];
-    float sum[kMaxTileRows];
-    float out[kMaxTileRows * kAttentionStride];
+    float maximum[kMaxAttentionRows];
+    float sum[kMaxAttentionRows];
+    float out[kMaxAttentionRows * kAttentionStride];
   };
   // What a thread works in.
   struct Scratch {
-    float queries[kMaxTileRows * kAttentionStride];
-    float scores[kMaxTileRows * kAttentionStride];
-    std::uint32_t hidden[kMaxTileRows], visible[kMaxTileRows];
+    float queries[kMaxAttentionRows * kAttentionStride];
+    float scores[kMaxAttentionRows * kAttentionStride];
+    std::uint32_t hidden[kMaxAttentionRows], visible[kMaxAttentionRows];
     Results state, partial;
   };
 

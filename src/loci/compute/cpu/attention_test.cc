@@ -34,10 +34,11 @@ struct Context {
 };
 
 struct Partial {
-  std::vector<float> queries = std::vector<float>(kMaxTileRows * kAttentionStride);
-  std::vector<float> scores = std::vector<float>(kMaxTileRows * kAttentionStride);
-  std::vector<float> maximum = std::vector<float>(kMaxTileRows), sum = std::vector<float>(kMaxTileRows);
-  std::vector<float> out = std::vector<float>(kMaxTileRows * kAttentionStride);
+  std::vector<float> queries = std::vector<float>(kMaxAttentionRows * kAttentionStride);
+  std::vector<float> scores = std::vector<float>(kMaxAttentionRows * kAttentionStride);
+  std::vector<float> maximum = std::vector<float>(kMaxAttentionRows),
+                     sum = std::vector<float>(kMaxAttentionRows);
+  std::vector<float> out = std::vector<float>(kMaxAttentionRows * kAttentionStride);
   std::vector<const std::uint16_t*> keys, values;
   AttentionPartial description;
 

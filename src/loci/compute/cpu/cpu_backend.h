@@ -28,8 +28,8 @@ struct CpuBackendOptions {
 };
 
 // Packs the weights of `spec`; the file they are mapped from must outlive the backend only for the
-// embedding's rows. Errors: kInvalidArgument (a shape or tensor type that no kernel serves, by name; an
-// instruction set that the machine lacks), kResourceExhausted.
+// rows of tokens' and positions' embeddings. Errors: kInvalidArgument (a shape or tensor type that no kernel
+// serves, by name; an instruction set that the machine lacks), kResourceExhausted.
 Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const CpuBackendOptions& options);
 
 }  // namespace loci

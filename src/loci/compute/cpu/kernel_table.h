@@ -10,9 +10,10 @@
 
 namespace loci::cpu {
 
-inline constexpr uint32_t kLanes = 16;         // outputs of a group of packed rows
-inline constexpr uint32_t kMaxTileRows = 32;   // activation rows that one product kernel takes
-inline constexpr uint32_t kWideTileRows = 16;  // from here on a tile is laid out row by row
+inline constexpr uint32_t kLanes = 16;             // outputs of a group of packed rows
+inline constexpr uint32_t kMaxTileRows = 32;       // activation rows that one product kernel takes
+inline constexpr uint32_t kWideTileRows = 16;      // from here on a tile is laid out row by row
+inline constexpr uint32_t kMaxAttentionRows = 12;  // queries that one attention kernel takes
 inline constexpr uint32_t kMaxHeadDim = 256;
 inline constexpr uint32_t kPartialTokens = 256;  // of the context, by absolute position
 inline constexpr uint32_t kTokensPerBlock = 32;
@@ -92,11 +93,11 @@ struct RopeParams {
 };
 
 struct KernelTable {
-  uint32_t tile_rows;                                 // most rows of a tile, < kWideTileRows
-  uint32_t wide_tile_rows;                            // of a wide tile; 0: there are none. For as many rows
-                                                      // and more all tiles are wide: TileLayout keeps them
-                                                      // above half of this
-  uint32_t attention_rows;                            // most queries of an AttentionPartial, <= kMaxTileRows
+  uint32_t tile_rows;       // most rows of a tile, < kWideTileRows
+  uint32_t wide_tile_rows;  // of a wide tile; 0: there are none. For as many rows
+                            // and more all tiles are wide: TileLayout keeps them
+                            // above half of this
+  uint32_t attention_rows;  // most queries of an AttentionPartial, <= kMaxAttentionRows
   ProductKernel product[kPackedTypes][kMaxTileRows];  // [type][rows - 1]
 
   // Lengths `padded` are multiples of 16; lanes from `count` on are zero in x and weight.

@@ -47,7 +47,7 @@ void Mixture::choose(const KernelTable& kernels, std::uint32_t row) {
   for (std::uint32_t i = 0; i < uses_; ++i) chosen[i].weight = score[chosen[i].expert] / sum;
 }
 
-void Mixture::gather(std::uint32_t rows, std::uint32_t tile_rows) {
+void Mixture::gather(const KernelTable& kernels, std::uint32_t rows) {
   const std::uint32_t total = rows * uses_;
   std::vector<std::uint32_t> begins(experts_ + 1, 0), counts;
   for (std::uint32_t i = 0; i < total; ++i) ++begins[choices_[i].expert + 1];
@@ -59,7 +59,7 @@ void Mixture::gather(std::uint32_t rows, std::uint32_t tile_rows) {
     }
     begins[expert + 1] += begins[expert];
   }
-  layout_ = TileLayout(counts, tile_rows);
+  layout_ = TileLayout::of_parts(counts, kernels);
   std::uint32_t row = 0;
   for (std::size_t i = 0; i < used_.size(); ++i) {
     used_[i].first_tile = layout_.tile_of(row);

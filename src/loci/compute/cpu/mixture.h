@@ -28,7 +28,7 @@ class Mixture {
   void choose(const KernelTable& kernels, std::uint32_t row);
 
   // The choices of rows [0, rows) by expert, ascending; within an expert rows ascend.
-  void gather(std::uint32_t rows, std::uint32_t tile_rows);
+  void gather(const KernelTable& kernels, std::uint32_t rows);
   struct Used {
     std::uint32_t expert = 0;
     std::uint32_t first_tile = 0, end_tile = 0;  // of layout()

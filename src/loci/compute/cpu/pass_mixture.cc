@@ -22,7 +22,7 @@ void PassRunner::score_experts(std::uint32_t thread, const PackedMatrix& router,
 
 void PassRunner::gather_rows(std::uint32_t thread, std::uint32_t rows) {
   const auto gather = [&] {
-    mixture_.gather(rows, kernels_.tile_rows);
+    mixture_.gather(kernels_, rows);
     expert_input_.resize(mixture_.layout());
     expert_down_.resize(mixture_.layout());
   };

@@ -2,6 +2,7 @@
 // YaRN over the whole context.
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
+#include "loci/model/families/published.h"
 #include "loci/model/families/rope.h"
 
 namespace loci {
@@ -19,6 +20,48 @@ Status read_layer(const LayerPart& part) {
   return read_mixture(part);
 }
 
+Status configure(const nlohmann::json& json, Metadata& metadata) {
+  PublishedConfig config(json, "gpt-oss", metadata);
+  LOCI_RETURN_IF_ERROR(config.expect("hidden_act", {"silu"}));
+  LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
+  LOCI_RETURN_IF_ERROR(config.copy({
+      {"num_local_experts", "expert_count"},
+      {"num_experts_per_tok", "expert_used_count"},
+      {"intermediate_size", "expert_feed_forward_length"},
+  }));
+  LOCI_RETURN_IF_ERROR(config.copy_windows());
+  return config.copy_rope();
+}
+
+// Experts' gate and up rows alternate.
+constexpr std::string_view kGate = "blk.{}.ffn_gate_exps.weight";
+constexpr std::string_view kUp = "blk.{}.ffn_up_exps.weight";
+constexpr PublishedTensor kTensors[] = {
+    {"model.embed_tokens.weight", "token_embd.weight"},
+    {"model.norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+    {"model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight"},
+    {"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight"},
+    {"model.layers.{}.self_attn.q_proj.bias", "blk.{}.attn_q.bias"},
+    {"model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight"},
+    {"model.layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias"},
+    {"model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
+    {"model.layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias"},
+    {"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+    {"model.layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias"},
+    {"model.layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight"},
+    {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight"},
+    {"model.layers.{}.mlp.router.weight", "blk.{}.ffn_gate_inp.weight"},
+    {"model.layers.{}.mlp.router.bias", "blk.{}.ffn_gate_inp.bias"},
+    {"model.layers.{}.mlp.experts.gate_up_proj_blocks", kGate, TensorChange::kMxfp4Split, kUp},
+    {"model.layers.{}.mlp.experts.gate_up_proj_scales", kGate, TensorChange::kMxfp4Split, kUp},
+    {"model.layers.{}.mlp.experts.gate_up_proj_bias", "blk.{}.ffn_gate_exps.bias", TensorChange::kSplit,
+     "blk.{}.ffn_up_exps.bias"},
+    {"model.layers.{}.mlp.experts.down_proj_blocks", "blk.{}.ffn_down_exps.weight", TensorChange::kMxfp4},
+    {"model.layers.{}.mlp.experts.down_proj_scales", "blk.{}.ffn_down_exps.weight", TensorChange::kMxfp4},
+    {"model.layers.{}.mlp.experts.down_proj_bias", "blk.{}.ffn_down_exps.bias"},
+};
+
 }  // namespace
 
 Result<ModelSpec> read_gpt_oss(const ModelSource& source) {
@@ -35,5 +78,7 @@ Result<ModelSpec> read_gpt_oss(const ModelSource& source) {
   LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
   return spec;
 }
+
+constinit const PublishedFamily kPublishedGptOss{"gpt_oss", "gpt-oss", configure, kTensors};
 
 }  // namespace loci

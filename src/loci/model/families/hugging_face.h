@@ -21,6 +21,9 @@ enum class TensorChange : std::uint8_t {
   kAddOne,      // norm weights that are published less 1 (Gemma)
   kStack,       // one tensor for each expert: rows are put one after the other, by the expert's number
   kGroupedQkv,  // fused rows [kv head: its queries, key, value] become [all queries, all keys, all values]
+  kSplit,       // the elements of a row (experts' biases) belong in turn to `name` and to `second`
+  kMxfp4,       // MXFP4 in two tensors, *_blocks and *_scales, become one
+  kMxfp4Split,  // the same, and the rows belong in turn to `name` and to `second`
 };
 
 // "{}" stands for the layer's number, "{e}" for the expert's:
@@ -29,6 +32,7 @@ struct PublishedTensor {
   std::string_view published;
   std::string_view name;  // GGUF's: "blk.{}.ffn_up_exps.weight"; empty: it has no part in the computation
   TensorChange change = TensorChange::kNone;
+  std::string_view second = {};
 };
 
 struct PublishedFamily {

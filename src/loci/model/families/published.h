@@ -106,7 +106,7 @@ class PublishedConfig {
 
 // As they are published; each is in its family's file.
 extern const PublishedFamily kPublishedFalcon, kPublishedGemma2, kPublishedGemma3, kPublishedGemma3Whole,
-    kPublishedGptBigCode, kPublishedLlama, kPublishedMistral, kPublishedOpt, kPublishedPhi3, kPublishedQwen2,
-    kPublishedQwen3, kPublishedQwen3Moe, kPublishedSmolLm3;
+    kPublishedGptBigCode, kPublishedGptOss, kPublishedLlama, kPublishedMistral, kPublishedOpt, kPublishedPhi3,
+    kPublishedQwen2, kPublishedQwen3, kPublishedQwen3Moe, kPublishedSmolLm3;
 
 }  // namespace loci

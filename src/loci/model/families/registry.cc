@@ -22,9 +22,9 @@ std::span<const Family> families() { return kFamilies; }
 
 std::span<const PublishedFamily> published_families() {
   static const PublishedFamily all[] = {
-      kPublishedFalcon, kPublishedGemma2,   kPublishedGemma3Whole, kPublishedGemma3, kPublishedGptBigCode,
-      kPublishedLlama,  kPublishedMistral,  kPublishedOpt,         kPublishedPhi3,   kPublishedQwen2,
-      kPublishedQwen3,  kPublishedQwen3Moe, kPublishedSmolLm3,
+      kPublishedFalcon, kPublishedGemma2, kPublishedGemma3Whole, kPublishedGemma3,  kPublishedGptBigCode,
+      kPublishedGptOss, kPublishedLlama,  kPublishedMistral,     kPublishedOpt,     kPublishedPhi3,
+      kPublishedQwen2,  kPublishedQwen3,  kPublishedQwen3Moe,    kPublishedSmolLm3,
   };
   return all;
 }

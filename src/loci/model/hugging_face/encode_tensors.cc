@@ -112,7 +112,7 @@ class Census {
 void FreeAligned::operator()(std::byte* bytes) const { std::free(bytes); }
 
 TensorType choose_type(const TensorPlan& plan, std::optional<TensorType> quantize) {
-  if (!quantize) return plan.type;
+  if (!quantize || tensor_type_info(plan.type).block_elements > 1) return plan.type;
   const bool is_table = plan.name == "token_embd.weight" || plan.name == "output.weight";
   if (!is_table && !is_layer_matrix(plan.name)) return plan.type;
   if (const TensorType wanted = is_table ? TensorType::kQ8_0 : *quantize; fits(plan, wanted)) return wanted;
@@ -139,6 +139,7 @@ Result<MadeTensors> make_tensors(const std::vector<TensorPlan>& plans, std::opti
       LOCI_RETURN_IF_ERROR(fill(plan, view, memory.get(), threads));
       made.memory.push_back(std::move(memory));
       for (const TensorView& part : plan.parts) release_mapped({part.data, part.size_bytes()});
+      if (!plan.blocks.empty()) release_mapped(plan.blocks);
     }
     made.tensors.push_back(std::move(view));
   }

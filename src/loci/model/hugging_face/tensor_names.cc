@@ -37,16 +37,23 @@ bool matches(std::string_view text, std::string_view pattern, Numbers& numbers) 
   return text.empty();
 }
 
+std::string with_layer(std::string_view pattern, std::optional<std::uint32_t> layer) {
+  std::string name(pattern);
+  const std::size_t at = name.find("{}");
+  if (at != std::string::npos && layer) name.replace(at, 2, std::to_string(*layer));
+  return name;
+}
+
 }  // namespace
 
 std::optional<MatchedName> match_name(std::string_view published, std::span<const PublishedTensor> table) {
   for (const PublishedTensor& entry : table) {
     Numbers numbers;
     if (!matches(published, entry.published, numbers)) continue;
-    MatchedName found{.entry = &entry, .name = std::string(entry.name), .expert = numbers.expert};
-    const std::size_t at = found.name.find("{}");
-    if (at != std::string::npos && numbers.layer) found.name.replace(at, 2, std::to_string(*numbers.layer));
-    return found;
+    return MatchedName{.entry = &entry,
+                       .name = with_layer(entry.name, numbers.layer),
+                       .second = with_layer(entry.second, numbers.layer),
+                       .expert = numbers.expert};
   }
   return std::nullopt;
 }

@@ -14,6 +14,7 @@ namespace loci {
 struct MatchedName {
   const PublishedTensor* entry = nullptr;
   std::string name;                     // GGUF's, with the layer's number filled in; empty: not used
+  std::string second;                   // the other one, where it makes two
   std::optional<std::uint32_t> expert;  // the number that stood for "{e}"
 };
 

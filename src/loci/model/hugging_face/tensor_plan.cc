@@ -12,6 +12,8 @@ namespace {
 
 using Metadata = std::map<std::string, GgufValue, std::less<>>;
 
+constexpr std::uint64_t kMxfp4BlockBytes = 16;  // without its scale
+
 std::optional<TensorType> compute_type(std::string_view dtype) {
   if (dtype == "F32") return TensorType::kF32;
   if (dtype == "F16") return TensorType::kF16;
@@ -63,12 +65,47 @@ Result<std::vector<std::uint32_t>> ungroup(std::uint64_t rows, std::uint64_t hea
 // What one of GGUF's tensors is made of, while names are collected.
 struct Collected {
   TensorChange change = TensorChange::kNone;
+  std::uint32_t turn = 0;
   std::map<std::uint32_t, TensorView> parts;  // by expert; 0 otherwise
+  const SafetensorsTensor* blocks = nullptr;
+  const SafetensorsTensor* scales = nullptr;
 };
+
+bool is_mxfp4(TensorChange change) {
+  return change == TensorChange::kMxfp4 || change == TensorChange::kMxfp4Split;
+}
+
+// blocks: [..., rows, blocks of a row, 16], scales: the same without the last.
+Result<TensorPlan> finish_mxfp4(const std::string& name, const Collected& collected) {
+  const SafetensorsTensor* blocks = collected.blocks;
+  const SafetensorsTensor* scales = collected.scales;
+  if (blocks == nullptr || scales == nullptr) {
+    return invalid_argument("expected blocks and scales of MXFP4, found only one of them",
+                            blocks == nullptr ? scales->name : blocks->name);
+  }
+  std::vector<std::uint64_t> shape = scales->shape;
+  shape.push_back(kMxfp4BlockBytes);
+  const bool halves = collected.change == TensorChange::kMxfp4Split;
+  if (blocks->shape != shape || shape.size() < 3 || (halves && shape[shape.size() - 3] % 2 != 0)) {
+    return invalid_argument(fmt::format("expected the shape of {} and 16 more for each, {}found another",
+                                        scales->name, halves ? "rows of an even number, " : ""),
+                            blocks->name);
+  }
+  const std::uint64_t row_blocks = scales->shape.back();
+  return TensorPlan{.name = name,
+                    .type = TensorType::kMXFP4,
+                    .rows = scales->bytes.size() / row_blocks / (halves ? 2 : 1),
+                    .columns = row_blocks * 2 * kMxfp4BlockBytes,
+                    .change = collected.change,
+                    .turn = collected.turn,
+                    .blocks = blocks->bytes,
+                    .scales = scales->bytes};
+}
 
 Result<TensorPlan> finish(const std::string& name, const Collected& collected, const PublishedFamily& family,
                           const Metadata& metadata) {
-  TensorPlan plan{.name = name, .change = collected.change};
+  if (is_mxfp4(collected.change)) return finish_mxfp4(name, collected);
+  TensorPlan plan{.name = name, .change = collected.change, .turn = collected.turn};
   const TensorView& first = collected.parts.begin()->second;
   plan.type = collected.change == TensorChange::kAddOne ? TensorType::kF32 : first.type;
   plan.columns = first.columns;
@@ -91,7 +128,22 @@ Result<TensorPlan> finish(const std::string& name, const Collected& collected, c
     const std::uint64_t rows = first.rows == 1 ? first.columns : first.rows;
     LOCI_ASSIGN_OR_RETURN(plan.order, ungroup(rows, heads, kv_heads, first.name));
   }
+  if (collected.change == TensorChange::kSplit) {
+    if (first.columns % 2 != 0) {
+      return invalid_argument(fmt::format("expected rows of an even number, found {}", first.columns),
+                              first.name);
+    }
+    plan.columns /= 2;
+  }
   return plan;
+}
+
+// Published: byte i holds elements 2i (low) and 2i + 1. GGUF: elements i (low) and i + 16.
+void regroup_mxfp4(const std::byte* published, std::byte* out) {
+  const auto element = [&](std::size_t i) {
+    return (published[i / 2] >> (i % 2 == 0 ? 0 : 4)) & std::byte{0x0f};
+  };
+  for (std::size_t i = 0; i < kMxfp4BlockBytes; ++i) out[i] = element(i) | (element(i + 16) << 4);
 }
 
 }  // namespace
@@ -103,10 +155,30 @@ bool TensorPlan::is_view() const {
          reinterpret_cast<std::uintptr_t>(parts[0].data) % element_bytes == 0;
 }
 
-std::uint64_t TensorPlan::row_bytes() const { return columns * tensor_type_info(type).block_bytes; }
+std::uint64_t TensorPlan::row_bytes() const {
+  const TensorTypeInfo& info = tensor_type_info(type);
+  return columns / info.block_elements * info.block_bytes;
+}
 
 void TensorPlan::copy_row(std::uint64_t index, std::span<std::byte> out) const {
+  if (is_mxfp4(change)) {
+    const std::uint64_t row_blocks = columns / (2 * kMxfp4BlockBytes);
+    const std::uint64_t from = change == TensorChange::kMxfp4Split ? 2 * index + turn : index;
+    for (std::uint64_t i = 0; i < row_blocks; ++i) {
+      std::byte* block = &out[i * (1 + kMxfp4BlockBytes)];
+      block[0] = scales[from * row_blocks + i];
+      regroup_mxfp4(&blocks[(from * row_blocks + i) * kMxfp4BlockBytes], block + 1);
+    }
+    return;
+  }
   const TensorView& first = parts[0];
+  if (change == TensorChange::kSplit) {
+    const std::size_t element_bytes = tensor_type_info(type).block_bytes;
+    const std::byte* row = first.row(index).data();
+    for (std::size_t i = 0; i < columns; ++i)
+      std::memcpy(&out[i * element_bytes], row + (2 * i + turn) * element_bytes, element_bytes);
+    return;
+  }
   if (change == TensorChange::kAddOne) {
     std::vector<float> values(columns);
     decode_row(index, values);
@@ -132,6 +204,45 @@ void TensorPlan::decode_row(std::uint64_t index, std::span<float> out) const {
   loci::decode_row({.name = {}, .type = type, .rows = 1, .columns = columns, .data = bytes.data()}, 0, out);
 }
 
+namespace {
+
+// Notes `tensor` as a part of GGUF's `name`, of which it is the `turn`-th where it is split.
+Status collect(const SafetensorsTensor& tensor, const MatchedName& match, const std::string& name,
+               std::uint32_t turn, std::map<std::string, Collected>& collected, TensorPlans& plans) {
+  const TensorChange change = match.entry->change;
+  const bool packed = is_mxfp4(change) && tensor.type->name == "U8";
+  const std::optional<TensorType> type = compute_type(tensor.type->name);
+  const TensorView view = view_of(tensor, type.value_or(TensorType::kF32));
+  if (!type && !packed) {
+    plans.opaques.push_back({.name = name,
+                             .type_number = kNoTypeNumber,
+                             .type_name = std::string(tensor.type->name),
+                             .rows = view.rows,
+                             .columns = view.columns,
+                             .size_bytes = tensor.bytes.size()});
+    return {};
+  }
+  Collected& target = collected[name];
+  target.change = change;
+  target.turn = turn;
+  if (is_mxfp4(change)) {
+    if (!packed) {
+      return invalid_argument(fmt::format("expected MXFP4's bytes (U8), found {}", tensor.type->name),
+                              tensor.name);
+    }
+    (tensor.name.ends_with("_scales") ? target.scales : target.blocks) = &tensor;
+    return {};
+  }
+  const std::uint32_t expert = change == TensorChange::kStack ? match.expert.value_or(0) : 0;
+  const auto [place, is_new] = target.parts.emplace(expert, view);
+  if (is_new) return {};
+  return invalid_argument(
+      fmt::format("expected one tensor for {}, found this one and {}", name, place->second.name),
+      tensor.name);
+}
+
+}  // namespace
+
 Result<TensorPlans> plan_tensors(const Shards& shards, const PublishedFamily& family,
                                  const Metadata& metadata) {
   std::map<std::string, Collected> collected;
@@ -145,25 +256,9 @@ Result<TensorPlans> plan_tensors(const Shards& shards, const PublishedFamily& fa
           tensor.name);
     }
     if (match->name.empty()) continue;
-    const std::optional<TensorType> type = compute_type(tensor.type->name);
-    const TensorView view = view_of(tensor, type.value_or(TensorType::kF32));
-    if (!type) {
-      plans.opaques.push_back({.name = match->name,
-                               .type_number = kNoTypeNumber,
-                               .type_name = std::string(tensor.type->name),
-                               .rows = view.rows,
-                               .columns = view.columns,
-                               .size_bytes = tensor.bytes.size()});
-      continue;
-    }
-    Collected& target = collected[match->name];
-    target.change = match->entry->change;
-    const std::uint32_t expert = target.change == TensorChange::kStack ? match->expert.value_or(0) : 0;
-    const auto [place, is_new] = target.parts.emplace(expert, view);
-    if (!is_new) {
-      return invalid_argument(
-          fmt::format("expected one tensor for {}, found this one and {}", match->name, place->second.name),
-          tensor.name);
+    LOCI_RETURN_IF_ERROR(collect(tensor, *match, match->name, 0, collected, plans));
+    if (!match->second.empty()) {
+      LOCI_RETURN_IF_ERROR(collect(tensor, *match, match->second, 1, collected, plans));
     }
   }
   for (const auto& [name, parts] : collected) {

@@ -23,6 +23,9 @@ struct TensorPlan {
   std::vector<TensorView> parts;  // kStack: one for each expert; otherwise one
   // kGroupedQkv: the row (of a bias: the element) of the part that becomes row i.
   std::vector<std::uint32_t> order;
+  std::uint32_t turn = 0;  // of what is split: 0 or 1
+  // kMxfp4: for each row and block of 32 columns 16 bytes and one; `parts` is empty.
+  std::span<const std::byte> blocks, scales;
 
   // Whether its bytes are those of its only part, as they lie in the file.
   bool is_view() const;

@@ -83,6 +83,27 @@ inline std::string published_llama_name(const std::string& name) {
   return {};
 }
 
+// The tokenizer.json of a byte-level GGUF vocabulary whose pre-tokenizer is "smollm".
+inline nlohmann::json publish_tokenizer(const GgufFile& file) {
+  using nlohmann::json;
+  const std::vector<std::string> tokens = file.get_strings("tokenizer.ggml.tokens").value();
+  const std::vector<std::int32_t> types = file.get_ints("tokenizer.ggml.token_type").value();
+  json vocab = json::object(), added = json::array();
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    vocab[tokens[id]] = id;
+    if (types[id] == 3) added.push_back({{"id", id}, {"content", tokens[id]}, {"special", true}});
+  }
+  json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  json bytes = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  return {
+      {"added_tokens", added},
+      {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", json::array({digits, bytes})}}},
+      {"decoder", bytes},
+      {"model",
+       {{"type", "BPE"}, {"vocab", vocab}, {"merges", file.get_strings("tokenizer.ggml.merges").value()}}}};
+}
+
 // The model of `options` (of float type) in published form: its tensors, and config.json.
 struct PublishedModel {
   SafetensorsBuilder tensors;

@@ -1,0 +1,240 @@
+// The engine on the CPU backend with models whose layers see windows: in pools too small for what comes,
+// every reply has the tokens and the very log-probabilities of a backend that holds all state and computes
+// one token a pass.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "loci/base/random.h"
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/engine/engine.h"
+#include "loci/engine/event_log.h"
+#include "loci/model/gguf.h"
+#include "loci/model/model.h"
+#include "loci/model/random_model.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kVocabulary = 96;
+constexpr std::uint32_t kContext = 640;
+
+using Tokens = std::vector<TokenId>;
+
+struct Model {
+  std::vector<std::byte> bytes;
+  GgufFile file;
+  ModelSpec spec;
+};
+
+std::unique_ptr<Model> make_model(const std::vector<std::uint32_t>& windows) {
+  RandomModelOptions options;
+  options.type = TensorType::kQ8_0;
+  options.layers = static_cast<std::uint32_t>(windows.size());
+  options.tokenizer = false;
+  options.vocabulary = kVocabulary;
+  std::vector<std::byte> bytes = make_random_model(options).value().to_bytes();
+  GgufFile file = std::move(GgufFile::parse(bytes)).value();
+  ModelSpec spec = std::move(read_model_spec(file)).value();
+  for (std::size_t i = 0; i < windows.size(); ++i) spec.layers[i].window = windows[i];
+  return std::make_unique<Model>(Model{std::move(bytes), std::move(file), std::move(spec)});
+}
+
+std::unique_ptr<Backend> make_backend(const Model& model, std::uint32_t threads,
+                                      const std::vector<std::uint32_t>& blocks) {
+  std::unique_ptr<Backend> backend = std::move(make_cpu_backend(model.spec, {.threads = threads})).value();
+  for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group) {
+    EXPECT_TRUE(backend->allocate_blocks(group, blocks.at(group)).ok());
+  }
+  return backend;
+}
+
+SamplingParams greedy_with_logprobs() {
+  SamplingParams params;
+  params.temperature = 0;
+  params.logprobs = true;
+  return params;
+}
+
+struct Reply {
+  Tokens tokens;
+  std::vector<float> logprobs;
+  bool operator==(const Reply&) const = default;
+};
+
+// Holds all state of one sequence.
+class Reference {
+ public:
+  explicit Reference(const Model& model)
+      : backend_(
+            make_backend(model, 1, std::vector<std::uint32_t>(kLayerGroupsMax, kContext / kBlockTokens))),
+        layers_(model.spec.layer_count()) {
+    for (std::uint32_t i = 0; i < kContext / kBlockTokens; ++i) table_.blocks.emplace_back(i);
+  }
+  Reply reply(const Tokens& prompt, std::size_t count) {
+    Sampler sampler(greedy_with_logprobs(), prompt, {}, kVocabulary);
+    Reply reply;
+    Tokens tokens = prompt;
+    for (std::uint32_t i = 0; reply.tokens.size() < count; ++i) {
+      Span span{.tokens = {tokens[i]}, .position = i, .layers = {0, layers_}, .logits = LogitsWanted::kLast};
+      span.tables.assign(backend_->info().groups.size(), table_);
+      Pass pass;
+      pass.spans.push_back(std::move(span));
+      backend_->run(pass, results_);
+      if (i + 1 < tokens.size()) continue;
+      const Sampled sampled = sampler.sample(results_[0].logits);
+      reply.tokens.push_back(sampled.token);
+      reply.logprobs.push_back(sampled.chosen.logprob);
+      tokens.push_back(sampled.token);
+    }
+    return reply;
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  std::uint32_t layers_;
+  BlockTable table_;
+  std::vector<SpanResult> results_;
+};
+
+class Waiter {
+ public:
+  GenerationListener listener() {
+    return [this](const GenerationEvent& event) {
+      std::lock_guard lock(mutex_);
+      if (const auto* token = std::get_if<GeneratedToken>(&event)) {
+        reply_.tokens.push_back(token->token);
+        reply_.logprobs.push_back(token->chosen.logprob);
+      }
+      if (const auto* ended = std::get_if<GenerationEnded>(&event)) {
+        ended_ = *ended;
+        changed_.notify_all();
+      }
+    };
+  }
+  GenerationEnded wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_.has_value(); }));
+    return ended_.value_or(GenerationEnded{});
+  }
+  const Reply& reply() const { return reply_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Reply reply_;
+  std::optional<GenerationEnded> ended_;
+};
+
+struct Case {
+  const char* name;
+  std::vector<std::uint32_t> windows;  // of the layers
+  std::vector<CoreGroup> groups;
+};
+
+class EngineWindows : public testing::TestWithParam<Case> {
+ protected:
+  EngineWindows() : model_(make_model(GetParam().windows)), reference_(*model_) {
+    std::vector<std::uint32_t> blocks;
+    for (const CoreGroup& group : GetParam().groups) blocks.push_back(group.block_count);
+    backend_ = make_backend(*model_, 2, blocks);
+    EngineOptions options;
+    options.core.groups = GetParam().groups;
+    options.core.layers = model_->spec.layer_count();
+    options.core.context_tokens = kContext;
+    options.core.max_batch_tokens = 80;
+    options.core.max_running = 6;
+    options.event_log_path = log_;
+    engine_ = std::move(Engine::start(options, *backend_, clock_)).value();
+  }
+  Usage check(const Tokens& prompt, std::uint32_t count) {
+    Waiter waiter;
+    submit(prompt, count, waiter);
+    const GenerationEnded ended = waiter.wait();
+    EXPECT_TRUE(ended.status.ok()) << ended.status.to_string();
+    EXPECT_EQ(waiter.reply(), reference_.reply(prompt, count));
+    last_ = waiter.reply();
+    return ended.usage;
+  }
+  void submit(const Tokens& prompt, std::uint32_t count, Waiter& waiter) {
+    GenerationRequest request;
+    request.prompt = prompt;
+    request.sampling = greedy_with_logprobs();
+    request.max_new_tokens = count;
+    engine_->submit(std::move(request), waiter.listener());
+  }
+  static Tokens text(std::uint64_t seed, std::size_t count) {
+    Random random(seed);
+    Tokens tokens;
+    while (tokens.size() < count) tokens.emplace_back(static_cast<std::uint32_t>(random.below(kVocabulary)));
+    return tokens;
+  }
+
+  const std::string log_ = testing::TempDir() + "engine_windows_" + GetParam().name;
+  SystemClock clock_;
+  std::unique_ptr<Model> model_;
+  Reference reference_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Engine> engine_;
+  Reply last_;
+};
+
+Tokens operator+(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
+  const Tokens prompt = text(1, 170);
+  EXPECT_EQ(check(prompt, 30).cached_tokens, 0u);
+  const Tokens history = prompt + last_.tokens;
+  const Tokens second = history + text(2, 25);
+  EXPECT_EQ(check(second, 20).cached_tokens, history.size() - 1) << "all that was computed is there";
+  const Tokens third = second + last_.tokens + text(3, 40);
+  // It parts where others went on: behind every window, so what the windows lack is computed again.
+  check(Tokens(second.begin(), second.begin() + 90) + text(4, 30), 20);
+  // Conversations that take the memory.
+  for (std::uint64_t seed = 10; seed < 16; ++seed) check(text(seed, 180), 10);
+  check(third, 20);
+  // Together, sharing a prefix; there is not room for all.
+  std::vector<Tokens> prompts;
+  std::vector<std::unique_ptr<Waiter>> waiters;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    prompts.push_back(Tokens(third.begin(), third.begin() + 60 * (i % 3)) + text(20 + i, 90));
+    waiters.push_back(std::make_unique<Waiter>());
+    submit(prompts.back(), 120, *waiters.back());
+  }
+  std::uint32_t suspensions = 0;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const GenerationEnded ended = waiters[i]->wait();
+    ASSERT_TRUE(ended.status.ok()) << ended.status.to_string();
+    suspensions += ended.usage.suspensions;
+    EXPECT_EQ(waiters[i]->reply(), reference_.reply(prompts[i], 120)) << i;
+  }
+  if (GetParam().groups[0].window == 0) {
+    EXPECT_GT(suspensions, 0u);
+  }
+  const CoreStats stats = engine_->stats();
+  EXPECT_GT(stats.evictions_total, 0u);
+  EXPECT_EQ(stats.blocks_pinned, 0u);
+  engine_.reset();
+  const Result<ReplayReport> replayed = replay(log_);
+  ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
+  EXPECT_GT(replayed->compared, 200u);
+  std::remove(log_.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineWindows,
+                         testing::Values(Case{"full", {0, 0}, {{0, 26}}},
+                                         Case{"window", {48, 48, 48}, {{48, 20}}},
+                                         Case{"mixed", {48, 0, 48, 48}, {{0, 26}, {48, 24}}},
+                                         Case{"three", {70, 0, 33, 33}, {{0, 26}, {70, 26}, {33, 22}}}),
+                         [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace loci
