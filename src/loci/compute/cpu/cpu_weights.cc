@@ -1,15 +1,12 @@
 #include "loci/compute/cpu/cpu_weights.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <span>
-#include <string>
-#include <string_view>
 #include <utility>
+
+#include "loci/compute/cpu/file_pages.h"
 
 namespace loci::cpu {
 
@@ -116,45 +113,8 @@ float* take_vector(std::uint8_t*& at, std::uint64_t count) {
   return vector;
 }
 
-// The read-only mappings of files in this process: their pages can be dropped, and are read again (from the
-// system's cache, if it still has them) when they are touched.
-class FileMappings {
- public:
-  FileMappings() {
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-      std::uintptr_t begin = 0, end = 0;
-      unsigned long inode = 0;
-      char access[5] = {};
-      if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu", &begin, &end, access, &inode) == 4 &&
-          inode != 0 && std::string_view(access).starts_with("r--")) {
-        mappings_.push_back({begin, end});
-      }
-    }
-  }
-
-  // Takes whole pages of rows [begin, end) out of the process's memory. Other memory stays as it is.
-  void release(const TensorView& tensor, std::uint64_t begin, std::uint64_t end) const {
-    constexpr std::uintptr_t kPage = 4096;
-    const auto data = reinterpret_cast<std::uintptr_t>(tensor.data);
-    const std::uintptr_t first = (data + begin * tensor.row_bytes() + kPage - 1) / kPage * kPage;
-    const std::uintptr_t last = (data + end * tensor.row_bytes()) / kPage * kPage;
-    if (first >= last) return;
-    for (const Mapping& mapping : mappings_) {
-      if (mapping.begin <= first && last <= mapping.end)
-        madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-    }
-  }
-
- private:
-  struct Mapping {
-    std::uintptr_t begin, end;
-  };
-  std::vector<Mapping> mappings_;
-};
-
 // The file's pages are given back piece by piece as they are packed, so that a model is not held twice.
-void pack_range(const MatrixJob& job, WorkRange range, const FileMappings& files) {
+void pack_range(const MatrixJob& job, WorkRange range, const FilePages& files) {
   constexpr std::uint64_t kPieceBytes = 4u << 20;
   const std::uint64_t group_bytes = kLanes * job.tensor.row_bytes();
   const auto piece = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kPieceBytes / group_bytes));
@@ -167,7 +127,7 @@ void pack_range(const MatrixJob& job, WorkRange range, const FileMappings& files
 }
 
 void pack_all(std::span<const MatrixJob> jobs, ThreadPool& pool) {
-  const FileMappings files;
+  const FilePages files;
   pool.run([&](std::uint32_t thread) {
     for (const MatrixJob& job : jobs) {
       WorkRange range;

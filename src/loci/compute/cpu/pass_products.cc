@@ -42,14 +42,12 @@ void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint3
   const CpuLayer& weights = weights_.layers()[layer];
   const CpuNorm norm = kind == kQuery ? weights.query_norm : kind == kKey ? weights.key_norm : CpuNorm{};
   const std::optional<std::uint32_t> rope = spec_.layers[layer].rope;
+  const std::uint32_t padded = padded_to_lanes(head_dim);
   alignas(64) float head[kMaxHeadDim + kLanes];
+  std::fill(head + head_dim, head + padded, 0.0f);  // kernels take whole vectors
   for (std::uint32_t i = 0; i < heads; ++i) {
     std::memcpy(head, outputs + i * head_dim, head_dim * sizeof(float));
-    if (norm.present()) {
-      const std::uint32_t padded = padded_to_lanes(head_dim);
-      std::fill(head + head_dim, head + padded, 0.0f);
-      kernels_.rms_norm(head, norm.weight, head_dim, padded, spec_.norm_epsilon, head);
-    }
+    if (norm.present()) kernels_.rms_norm(head, norm.weight, head_dim, padded, spec_.norm_epsilon, head);
     if (kind != kValue && rope) kernels_.rope(head, ropes_[*rope].at(position));
     if (kind == kQuery) {
       kernels_.scale(head, head_dim, query_factor_,

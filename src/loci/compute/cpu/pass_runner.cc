@@ -146,6 +146,7 @@ void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
   resize_inputs(0);
   output_input_.resize(plan_.wanted_rows(), kernels_);
   pool_.run([this](std::uint32_t thread) { work(thread); });
+  release_embedding();
 
   results.assign(pass.spans.size(), {});
   for (const Segment& segment : plan_.segments()) {
@@ -158,6 +159,16 @@ void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
     results[i] = {data_loss("a block that the span reads did not arrive"), {}};
   }
   pass_ = nullptr;
+}
+
+// Each row that is read brings its neighbours' pages into the process's memory (64 KiB, as a rule), which
+// would in time be the whole table, beside its packed copy where the output is the same.
+void PassRunner::release_embedding() {
+  constexpr std::uint64_t kRows = 512;
+  embedded_rows_ += plan_.rows();
+  if (embedded_rows_ < kRows) return;
+  embedded_rows_ = 0;
+  file_pages_.release(spec_.embedding, 0, spec_.embedding.rows);
 }
 
 std::uint32_t PassRunner::rows_after(std::uint32_t layer) const {

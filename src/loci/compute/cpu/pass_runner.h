@@ -19,6 +19,7 @@
 #include "loci/compute/cpu/attention_phase.h"
 #include "loci/compute/cpu/block_storage.h"
 #include "loci/compute/cpu/cpu_weights.h"
+#include "loci/compute/cpu/file_pages.h"
 #include "loci/compute/cpu/kernel_table.h"
 #include "loci/compute/cpu/mixture.h"
 #include "loci/compute/cpu/pass_plan.h"
@@ -51,6 +52,7 @@ class PassRunner {
   static constexpr std::uint32_t kOwnRows = 2;
 
   void make_room();
+  void release_embedding();
   void work(std::uint32_t thread);
   void run_layer(std::uint32_t thread, std::uint32_t layer);
   void run_output(std::uint32_t thread);
@@ -138,6 +140,8 @@ class PassRunner {
   Buffer normalised_;  // f32 [rows][hidden_stride]: the input of a mixture
   Mixture mixture_;
   std::vector<ThreadState> threads_;
+  const FilePages file_pages_;
+  std::uint64_t embedded_rows_ = 0;  // since the embedding's pages were released
 
   // Of the running pass.
   const Pass* pass_ = nullptr;

@@ -1,0 +1,28 @@
+// Gives pages of mapped model files back to the system: what was read of a file need not count as this
+// process's memory. They are read again (from the system's cache, if it still has them) when touched.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loci/model/tensor.h"
+
+namespace loci::cpu {
+
+// Thread-safe once made. Knows the mappings there were when it was made.
+class FilePages {
+ public:
+  FilePages();
+
+  // Takes the whole pages of rows [begin, end) out of the process's memory. Memory that is not a file's,
+  // mapped to be read only, stays as it is.
+  void release(const TensorView& tensor, std::uint64_t begin, std::uint64_t end) const;
+
+ private:
+  struct Mapping {
+    std::uintptr_t begin, end;
+  };
+  std::vector<Mapping> mappings_;
+};
+
+}  // namespace loci::cpu
