@@ -1,23 +1,30 @@
 #include "loci/model/quantize_fit.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <cstring>
 
 namespace loci::quantize {
 namespace {
 
-constexpr std::size_t kLanes = 8;  // partial sums, so that a compiler can use vectors
+// Four elements at a time, in the compiler's own vectors.
+using Four = float __attribute__((vector_size(16)));
+constexpr std::size_t kLanes = 4;
 
-// To the nearest integer, for |value| < 2^22.
-float nearest(float value) { return (value + 12582912.0f) - 12582912.0f; }
-float within(float value, float least, float most) {
-  const float low = value < least ? least : value;
-  return low > most ? most : low;
+Four load(const float* from) {
+  Four four;
+  std::memcpy(&four, from, sizeof(four));
+  return four;
 }
+Four all(float value) { return Four{value, value, value, value}; }
+float total(Four x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
-float total(const std::array<float, kLanes>& lanes) {
-  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+// To the nearest integer in [least, most], for limits below 2^22.
+Four nearest_within(Four value, Four least, Four most) {
+  const Four magic = all(12582912.0f);
+  value = value < least ? least : value;
+  value = value > most ? most : value;
+  return (value + magic) - magic;
 }
 
 struct Sums {
@@ -26,15 +33,13 @@ struct Sums {
 
 // With q = nearest((x + shift) * per_step) in [least, most].
 Sums sums_of(std::span<const float> x, float shift, float per_step, float least, float most) {
-  std::array<float, kLanes> q{}, qq{}, xq{};
+  Four q = all(0), qq = all(0), xq = all(0);
   for (std::size_t i = 0; i < x.size(); i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float value = x[i + lane];
-      const float level = nearest(within((value + shift) * per_step, least, most));
-      q[lane] += level;
-      qq[lane] += level * level;
-      xq[lane] += value * level;
-    }
+    const Four value = load(&x[i]);
+    const Four level = nearest_within((value + all(shift)) * all(per_step), all(least), all(most));
+    q += level;
+    qq += level * level;
+    xq += value * level;
   }
   return {total(q), total(qq), total(xq)};
 }
@@ -46,18 +51,17 @@ struct Errors {
 };
 
 Errors errors_of(std::span<const float> x, Affine fit, float least, float most) {
-  const float per_step = inverse(fit.step);
-  std::array<float, kLanes> squares{}, largest{};
+  const Four per_step = all(inverse(fit.step)), step = all(fit.step), floor = all(fit.floor);
+  Four squares = all(0), largest = all(0);
   for (std::size_t i = 0; i < x.size(); i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float level = nearest(within((x[i + lane] + fit.floor) * per_step, least, most));
-      const float error = (level * fit.step - fit.floor) - x[i + lane];
-      const float magnitude = error < 0 ? -error : error;
-      squares[lane] += error * error;
-      largest[lane] = largest[lane] > magnitude ? largest[lane] : magnitude;
-    }
+    const Four value = load(&x[i]);
+    const Four level = nearest_within((value + floor) * per_step, all(least), all(most));
+    const Four error = (level * step - floor) - value;
+    const Four magnitude = error < 0 ? -error : error;
+    squares += error * error;
+    largest = largest > magnitude ? largest : magnitude;
   }
-  return {total(squares), *std::max_element(largest.begin(), largest.end())};
+  return {total(squares), std::max(std::max(largest[0], largest[1]), std::max(largest[2], largest[3]))};
 }
 
 }  // namespace
@@ -77,7 +81,7 @@ Affine fit_affine(std::span<const float> x, int levels) {
 
   Affine best{range / most, -least};
   float best_error = affine_error(x, best, levels);
-  constexpr int kTrials = 10;
+  constexpr int kTrials = 8;
   for (int trial = 0; trial <= kTrials; ++trial) {
     // From a range widened by a step to one narrowed by a step: clipping the ends may be worth it.
     const float per_step = (most - 1.0f + 2.0f * static_cast<float>(trial) / kTrials) / range;

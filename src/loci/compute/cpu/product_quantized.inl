@@ -113,15 +113,15 @@ constexpr int run_length(int count, int most) {
   return run;
 }
 
-// dot[r] = chunks kFirst .. kFirst + kCount - 1 times row r. kNibble chooses the low (0) or high (4) nibble
-// of each byte, or the whole (-1).
+// dot[r] = chunks kFirst .. kFirst + kCount - 1 times row r, from start[r] on if there is one. kNibble
+// chooses the low (0) or high (4) nibble of each byte, or the whole (-1).
 template <class Planes, int kRows, int kFirst, int kCount, int kNibble>
-LOCI_LANES void dot_bytes(const u8* planes, const u8* x, I32x16 (&dot)[kRows]) {
+LOCI_LANES void dot_bytes(const u8* planes, const u8* x, const ProductSum* start, I32x16 (&dot)[kRows]) {
   constexpr int kRun = run_length(kCount, kNibble < 0 ? Planes::kMost : 15);
   constexpr int kFactor = kNibble == 4 ? 16 : 1;
   each<0, kCount / kRun>([&]<int kPart>() LOCI_INLINE_LAMBDA {
     ProductSum sum[kRows];
-    LOCI_UNROLL for (int r = 0; r < kRows; ++r) sum[r] = zero_sum();
+    LOCI_UNROLL for (int r = 0; r < kRows; ++r) sum[r] = start != nullptr ? start[r] : zero_sum();
     each<0, kRun>([&]<int kIndex>() LOCI_INLINE_LAMBDA {
       constexpr int kChunk = chunk_at(kFirst, kCount, kPart * kRun + kIndex);
       Bytes64 w = Planes::template chunk<kChunk>(planes);
@@ -135,24 +135,37 @@ LOCI_LANES void dot_bytes(const u8* planes, const u8* x, I32x16 (&dot)[kRows]) {
   });
 }
 
-template <class Planes, int kRows, int kFirst, int kCount>
-LOCI_LANES void dot_block(const u8* planes, const u8* x, I32x16 (&dot)[kRows]) {
-  if constexpr (Planes::kMost <= kSumCapacity) {
-    dot_bytes<Planes, kRows, kFirst, kCount, -1>(planes, x, dot);
-  } else {  // a byte is too much for the sums of this set: 16 * (high nibble) + low nibble
-    I32x16 high[kRows];
-    dot_bytes<Planes, kRows, kFirst, kCount, 4>(planes, x, high);
-    // Or the compiler would keep what it has read for the second time, on the stack.
-    asm volatile("" : "+r"(x), "+r"(planes));
-    dot_bytes<Planes, kRows, kFirst, kCount, 0>(planes, x, dot);
-    LOCI_UNROLL for (int r = 0; r < kRows; ++r) dot[r] = add(dot[r], high[r]);
+// Takes kBias times the sum of the activations of those chunks off.
+template <int kBias, int kFirst, int kCount, int kRows>
+LOCI_LANES void take_off_bias(const i32* sums, I32x16 (&dot)[kRows]) {
+  if constexpr (kBias != 0) {
+    LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
+      dot[r] = sub_sums < kFirst == 0 ? kBias : 0, kFirst + kCount == 8 ? kBias : 0 > (dot[r], sums + r);
+    }
   }
 }
 
-// What must be taken off, times the sum of the activations.
-template <class Planes>
-constexpr int bias_of() {
-  return Planes::kBias - (Planes::kMost > 127 ? kWideBias : 0);
+// The dot products of the signed values of chunks kFirst .. kFirst + kCount - 1.
+template <class Planes, int kRows, int kFirst, int kCount>
+LOCI_LANES void dot_block(const u8* planes, const u8* x, const i32* sums, I32x16 (&dot)[kRows]) {
+  constexpr int kBias = Planes::kBias - (Planes::kMost > 127 ? kWideBias : 0);
+  if constexpr (kSumsHoldBias &&
+                kBias != 0) {  // where sums are of 32 bits they may begin with what is taken off
+    LOCI_UNROLL for (int r = 0; r < kRows; ++r) dot[r] = zero_i32();
+    take_off_bias<kBias, kFirst, kCount>(sums, dot);
+    dot_bytes<Planes, kRows, kFirst, kCount, -1>(planes, x, dot, dot);
+    return;
+  } else if constexpr (Planes::kMost <= kSumCapacity) {
+    dot_bytes<Planes, kRows, kFirst, kCount, -1>(planes, x, nullptr, dot);
+  } else {  // a byte is too much for the sums of this set: 16 * (high nibble) + low nibble
+    I32x16 high[kRows];
+    dot_bytes<Planes, kRows, kFirst, kCount, 4>(planes, x, nullptr, high);
+    // Or the compiler would keep what it has read for the second time, on the stack.
+    asm volatile("" : "+r"(x), "+r"(planes));
+    dot_bytes<Planes, kRows, kFirst, kCount, 0>(planes, x, nullptr, dot);
+    LOCI_UNROLL for (int r = 0; r < kRows; ++r) dot[r] = add(dot[r], high[r]);
+  }
+  take_off_bias<kBias, kFirst, kCount>(sums, dot);
 }
 
 // The scales of some rows of a tile's block: they come after its bytes, `stride` rows of each kind.
@@ -245,13 +258,10 @@ using IQ4_XS = Quantized<IQ4Planes, Scaling::kSuper>;
 
 // --- the float part ---
 
-// acc += (d * dx) * I, from the dots of kCount chunks from kFirst on.
-template <int kBias, int kFirst, int kCount, int kRows>
-LOCI_LANES void add_dots(I32x16 (&dot)[kRows], F32x16 d, const TileScales& x, F32x16 (&acc)[kRows]) {
+// acc += (d * dx) * I
+template <int kRows>
+LOCI_LANES void add_dots(const I32x16 (&dot)[kRows], F32x16 d, const TileScales& x, F32x16 (&acc)[kRows]) {
   LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
-    if constexpr (kBias != 0) {
-      dot[r] = sub_sums < kFirst == 0 ? kBias : 0, kFirst + kCount == 8 ? kBias : 0 > (dot[r], x.sums + r);
-    }
     acc[r] = fma(mul(d, all_f32(x.scale[r])), to_f32(dot[r]), acc[r]);
   }
 }
@@ -271,19 +281,18 @@ LOCI_LANES void add_minima(const BlockScales& s, const TileScales& x, F32x16 (&a
 template <class Type, int kRows>
 LOCI_LANES void add_block(const u8* step, int index, const u8* tile, F32x16 (&acc)[kRows]) {
   using Planes = typename Type::Planes;
-  constexpr int kBias = bias_of<Planes>();
   const u8* planes = Type::planes(step, index);
   const TileScales x = TileScales::of(tile, kRows);
   const BlockScales s = Type::scales(step, index);
   I32x16 dot[kRows];
   if constexpr (Type::kHalves) {
-    dot_block<Planes, kRows, 0, 4>(planes, tile, dot);
-    add_dots<kBias, 0, 4>(dot, s.d, x, acc);
-    dot_block<Planes, kRows, 4, 4>(planes, tile, dot);
-    add_dots<kBias, 4, 4>(dot, s.d_second, x, acc);
+    dot_block<Planes, kRows, 0, 4>(planes, tile, x.sums, dot);
+    add_dots(dot, s.d, x, acc);
+    dot_block<Planes, kRows, 4, 4>(planes, tile, x.sums, dot);
+    add_dots(dot, s.d_second, x, acc);
   } else {
-    dot_block<Planes, kRows, 0, 8>(planes, tile, dot);
-    add_dots<kBias, 0, 8>(dot, s.d, x, acc);
+    dot_block<Planes, kRows, 0, 8>(planes, tile, x.sums, dot);
+    add_dots(dot, s.d, x, acc);
   }
   add_minima<Type>(s, x, acc);
 }

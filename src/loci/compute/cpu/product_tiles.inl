@@ -87,11 +87,14 @@ LOCI_LANES void add_batch(const TileBatch<Type>& batch, u32 count, const u8* til
     I32x16 dot[kRows];
     LOCI_UNROLL for (int r = 0; r < kRows; ++r) dot[r] = load_i32(batch.dots[at][0][row + r]);
     if constexpr (Type::kHalves) {
-      add_dots<kBias, 0, 4>(dot, s.d, x, acc);
+      take_off_bias<kBias, 0, 4>(x.sums, dot);
+      add_dots(dot, s.d, x, acc);
       LOCI_UNROLL for (int r = 0; r < kRows; ++r) dot[r] = load_i32(batch.dots[at][1][row + r]);
-      add_dots<kBias, 4, 4>(dot, s.d_second, x, acc);
+      take_off_bias<kBias, 4, 4>(x.sums, dot);
+      add_dots(dot, s.d_second, x, acc);
     } else {
-      add_dots<kBias, 0, 8>(dot, s.d, x, acc);
+      take_off_bias<kBias, 0, 8>(x.sums, dot);
+      add_dots(dot, s.d, x, acc);
     }
     add_minima<Type>(s, x, acc);
   }

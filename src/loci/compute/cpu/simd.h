@@ -21,6 +21,7 @@
 //   add_products(sum, w, x)      adds to each lane of a ProductSum the products of its four unsigned bytes w
 //                                with four signed bytes x that all lanes share. A sum holds chunks whose
 //                                largest bytes add up to kSumCapacity; total<f>() is f times it.
+//   kSumsHoldBias                a ProductSum is an I32x16, and may begin with any number
 //   wide_bytes(w)                bytes above 127 as add_products wants them: kWideBias less
 //   sub_sums<a, b>(dot, s), times_sums(a, b, s)  dot - (a * s0 + b * s1); a * s0 + b * s1 (a and b to 15),
 //                                with the 16-bit numbers s0, s1 at s

@@ -138,6 +138,7 @@ LOCI_LANES __m256i all_four_bytes(const void* p) {
 // Sums of pairs in 16 bits: chunks whose largest values add up to 129 stay below 2 * 129 * 127 = 32,766.
 using ProductSum = I32x16;
 constexpr int kSumCapacity = 129;
+constexpr bool kSumsHoldBias = false;
 constexpr int kWideBias = 0;
 LOCI_LANES ProductSum zero_sum() { return zero_i32(); }
 LOCI_LANES void add_products(ProductSum& sum, Bytes64 weights, const u8* x) {

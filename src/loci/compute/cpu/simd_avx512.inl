@@ -108,6 +108,7 @@ LOCI_LANES I32x16 all_four_bytes(const void* p) {
 
 using ProductSum = __m512i;
 constexpr int kSumCapacity = 1 << 20;
+constexpr bool kSumsHoldBias = true;
 constexpr int kWideBias = 0;
 LOCI_LANES ProductSum zero_sum() { return _mm512_setzero_si512(); }
 LOCI_LANES void add_products(ProductSum& sum, Bytes64 weights, const u8* x) {
@@ -122,7 +123,7 @@ template <int kFirst, int kSecond>
 LOCI_LANES I32x16 sub_sums(I32x16 dot, const i32* sums) {
   const __m512i factors =
       _mm512_set1_epi32((-kFirst & 0xffff) | static_cast<i32>(static_cast<u32>(-kSecond) << 16));
-  return _mm512_dpwssd_epi32(dot, factors, all_four_bytes(sums));
+  return add(dot, _mm512_madd_epi16(factors, all_four_bytes(sums)));  // no addition where dot is zero
 }
 LOCI_LANES I32x16 times_sums(I32x16 first, I32x16 second, const i32* sums) {
   const __m512i factors = _mm512_or_si512(first, _mm512_slli_epi32(second, 16));

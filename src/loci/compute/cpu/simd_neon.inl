@@ -133,6 +133,7 @@ LOCI_LANES Bytes64 wide_bytes(const Bytes64& x) {
 }
 using ProductSum = I32x16;
 constexpr int kSumCapacity = 1 << 20;
+constexpr bool kSumsHoldBias = false;
 constexpr int kWideBias = 128;
 LOCI_LANES ProductSum zero_sum() { return zero_i32(); }
 LOCI_LANES void add_products(ProductSum& sum, const Bytes64& weights, const u8* x) {
