@@ -416,6 +416,89 @@ TEST(Core, AGeneratedBlockRepairsAPromptsOwn) {
   EXPECT_EQ(d.core.stats().blocks_pinned, 0u);
 }
 
+CoreConfig window_config(std::vector<CoreGroup> groups, std::uint32_t batch) {
+  CoreConfig config = config_of(64, batch);
+  config.groups = std::move(groups);
+  return config;
+}
+
+std::uint32_t held(const BlockTable& table) {
+  return static_cast<std::uint32_t>(table.blocks.size()) -
+         static_cast<std::uint32_t>(std::count(table.blocks.begin(), table.blocks.end(), kNoSlot));
+}
+
+TEST(CoreWindows, ALongPromptNeedsNoMoreThanItsWindowAndAChunk) {
+  Driver d(window_config({{0, 64}, {64, 6}}, 64));
+  d.arrive(1, run_of(0, 1000), 200);
+  while (d.in_flight) {
+    const std::vector<BlockTable>& tables = d.in_flight->pass->spans[0].tables;
+    EXPECT_EQ(held(tables[0]), tables[0].blocks.size());
+    EXPECT_LE(held(tables[1]), 6u);
+    d.done();
+  }
+  EXPECT_EQ(d.finished(1).usage.completion_tokens, 200u);
+  EXPECT_EQ(d.finished(1).usage.suspensions, 0u);
+  EXPECT_GT(d.core.stats().evictions_total, 20u) << "of what lies behind";
+  EXPECT_EQ(d.core.stats().pools[1].blocks_pinned, 0u);
+}
+
+TEST(CoreWindows, GoesOnWhereEveryGroupHasWhatIsSeen) {
+  Driver d(window_config({{0, 64}, {64, 40}}, 512));
+  d.arrive(1, run_of(0, 300), 1);
+  d.finish();
+  // The end is there, and so is all else while the pool has room.
+  d.arrive(2, run_of(0, 300) + run_of(900, 10), 1);
+  EXPECT_EQ(d.spans(), "2:300+10");
+  EXPECT_EQ(d.all<Started>().back().cached_tokens, 300u);
+  EXPECT_EQ(held(d.plan.pass->spans[0].tables[1]), 3u) << "tokens 237 to 309";
+  d.finish();
+  d.arrive(3, run_of(0, 150) + run_of(700, 10), 1);
+  EXPECT_EQ(d.spans(), "3:150+10");
+  d.finish();
+}
+
+TEST(CoreWindows, WhatAWindowLacksIsComputedAndNotWrittenWhereItIsThere) {
+  CoreConfig config = window_config({{0, 64}, {64, 6}}, 64);
+  Driver d(config);
+  d.arrive(1, run_of(0, 300), 1);
+  for (; d.in_flight; ++d.now) d.done();
+  // Half of it was evicted from the window's pool: a fork there starts anew, the end is still known.
+  d.arrive(2, run_of(0, 300) + run_of(900, 3), 1);
+  EXPECT_EQ(d.spans(), "2:300+3");
+  d.finish();
+  d.arrive(3, run_of(0, 150) + run_of(700, 10), 1);
+  EXPECT_EQ(d.spans(), "3:0+64");
+  EXPECT_EQ(d.plan.pass->spans[0].tables[0].write_from, 64u) << "all layers see it there already";
+  EXPECT_EQ(d.plan.pass->spans[0].tables[1].write_from, 0u);
+  EXPECT_EQ(d.all<Started>().back().cached_tokens, 0u);
+  d.finish();
+}
+
+TEST(CoreWindows, WhereRequestsPartIsKeptLongerThanWhatLiesBehind) {
+  // Each of them goes on for twice the pool behind the common begin of 100 tokens.
+  CoreConfig config = window_config({{0, 200}, {64, 16}}, 64);
+  Driver d(config);
+  const auto ask = [&](std::uint64_t id) {
+    d.arrive(id, run_of(0, 100) + run_of(static_cast<std::uint32_t>(1000 * id), 900), 1);
+    for (; d.in_flight; ++d.now) d.done();
+    return d.finished(id).usage.cached_tokens;
+  };
+  EXPECT_EQ(ask(1), 0u);
+  EXPECT_EQ(ask(2), 0u) << "the first did not know that others would part there";
+  EXPECT_EQ(ask(3), 96u) << "the last whole block before it";
+  EXPECT_EQ(ask(4), 96u);
+}
+
+TEST(CoreWindows, AllLayersMayHaveOne) {
+  Driver d(window_config({{32, 3}}, 100));
+  d.arrive(1, run_of(0, 500), 100);
+  d.arrive(2, run_of(600, 40), 10);
+  d.finish();
+  EXPECT_EQ(d.finished(1).usage.completion_tokens, 100u);
+  EXPECT_EQ(d.finished(2).usage.completion_tokens, 10u);
+  EXPECT_EQ(d.finished(1).usage.suspensions + d.finished(2).usage.suspensions, 0u);
+}
+
 TEST(Core, GroupsShareNothing) {
   Driver d(config_of(64));
   d.arrive(1, run_of(0, 100), 1);
@@ -434,6 +517,11 @@ TEST(Core, NamesTheFieldOfABadConfiguration) {
   };
   EXPECT_EQ(field([](CoreConfig&) {}), "none");
   EXPECT_EQ(field([](CoreConfig& c) { c.groups[0].block_count = 0; }), "block_count");
+  EXPECT_EQ(field([](CoreConfig& c) { c.groups.clear(); }), "groups");
+  EXPECT_EQ(field([](CoreConfig& c) {
+              c.groups = {{.window = 5, .block_count = 1}, {.window = 5, .block_count = 1}};
+            }),
+            "window");
   EXPECT_EQ(field([](CoreConfig& c) { c.layers = 0; }), "layers");
   EXPECT_EQ(field([](CoreConfig& c) { c.context_tokens = 1; }), "context_tokens");
   EXPECT_EQ(field([](CoreConfig& c) { c.max_batch_tokens = 0; }), "max_batch_tokens");

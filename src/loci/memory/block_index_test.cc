@@ -241,6 +241,100 @@ TEST_F(BlockIndexTest, AnUnusedTailWhoseStateASiblingHasIsDropped) {
   index_.check_invariants();
 }
 
+// Two groups: parts are placed, held and evicted apart.
+class BlockIndexGroups : public testing::Test {
+ protected:
+  BlockPin root() { return index_.open_root(hasher_.root("g")); }
+  BlockPin full(BlockId parent, const Tokens& tokens) {
+    const ChainKey key = hasher_.child(index_.block(parent).key, tokens);
+    BlockPin pin = index_.open_full(parent, key, tokens);
+    for (std::uint32_t group = 0; group < 2; ++group) EXPECT_TRUE(index_.place(pin, group));
+    index_.fill(*index_.claim(pin.block()), kBlockTokens);
+    return pin;
+  }
+  BlockPin tail(BlockId parent, const Tokens& tokens) {
+    BlockPin pin = index_.open_tail(parent);
+    for (std::uint32_t group = 0; group < 2; ++group) EXPECT_TRUE(index_.place(pin, group));
+    index_.append(*index_.claim(pin.block()), tokens);
+    return pin;
+  }
+
+  ChainKeyHasher hasher_{{}, {}};
+  BlockIndex index_{pools({8, 3})};
+};
+
+TEST_F(BlockIndexGroups, APartIsLetGoWhileTheOthersAreHeld) {
+  const BlockPin r = root();
+  BlockPin a = full(r.block(), tokens_of({1}, kBlockTokens));
+  BlockPin b = full(a.block(), tokens_of({2}, kBlockTokens));
+  EXPECT_EQ(index_.available(1), 1u);
+  index_.let_go(a, 1, Release::kBehind);
+  EXPECT_TRUE(a.holds(0));
+  EXPECT_FALSE(a.holds(1));
+  EXPECT_EQ(index_.available(0), 6u);
+  EXPECT_EQ(index_.available(1), 2u);
+  EXPECT_EQ(index_.block(a.block()).filled, kBlockTokens) << "it is still there";
+  const BlockPin c = full(b.block(), tokens_of({3}, kBlockTokens));
+  EXPECT_EQ(index_.evictions(), 0u);
+  const BlockPin d = full(c.block(), tokens_of({4}, kBlockTokens));
+  EXPECT_EQ(index_.evictions(), 1u);
+  EXPECT_EQ(index_.block(a.block()).filled, 0u) << "nothing is complete without the part";
+  EXPECT_EQ(index_.block(a.block()).filled_in(0), kBlockTokens);
+  EXPECT_EQ(index_.match_children(r.block(), tokens_of({1}, kBlockTokens)).run, 0u);
+  index_.check_invariants();
+  // Its one part comes again and takes the other along.
+  index_.let_go(b, 1, Release::kBehind);
+  ASSERT_TRUE(index_.place(a, 1));
+  index_.fill(*index_.claim(a.block()), 7);
+  EXPECT_EQ(index_.block(a.block()).filled, 7u);
+  EXPECT_EQ(index_.block(a.block()).filled_in(0), kBlockTokens);
+  index_.check_invariants();
+}
+
+TEST_F(BlockIndexGroups, ALeafThatLacksAPartEndsAndWhatLedToIt) {
+  {
+    const BlockPin r = root();
+    BlockPin a = full(r.block(), tokens_of({1}, kBlockTokens));
+    BlockPin b = full(a.block(), tokens_of({2}, kBlockTokens));
+    index_.let_go(a, 1, Release::kBehind);
+    index_.let_go(b, 1, Release::kBehind);
+    const BlockPin end = tail(b.block(), tokens_of({3, 4}));
+  }
+  EXPECT_EQ(index_.block_count(), 4u);
+  {
+    const BlockPin other = index_.open_root(hasher_.root("other"));
+    const BlockPin first = tail(other.block(), tokens_of({1}));
+    const BlockPin second = tail(other.block(), tokens_of({2}));
+    EXPECT_EQ(index_.free_count(0), 3u) << "holes in one group do not end while something leads on";
+    const BlockPin third = tail(other.block(), tokens_of({3}));
+    EXPECT_EQ(index_.find(hasher_.root("g")), kNoBlock) << "the tail went, and all that led to it alone";
+    EXPECT_EQ(index_.free_count(0), 5u);
+    index_.check_invariants();
+  }
+}
+
+TEST_F(BlockIndexGroups, AWholeTailGivesWhatTheFullNodeLacks) {
+  const BlockPin r = root();
+  const Tokens whole = tokens_of({1, 2}, kBlockTokens);
+  BlockPin there = full(r.block(), whole);
+  BlockPin copy = tail(r.block(), whole);
+  index_.let_go(there, 1, Release::kBehind);
+  {
+    const BlockPin first = tail(r.block(), tokens_of({8})), second = tail(r.block(), tokens_of({9}));
+    EXPECT_EQ(index_.block(there.block()).filled_in(1), 0u);
+  }
+  const SlotId slot = index_.block(copy.block()).parts[1]->slot.slot();
+  AppendToken token = *index_.claim(copy.block());
+  const ChainKey key = index_.block(there.block()).key;
+  const Completion done = index_.complete(std::move(copy), std::move(token), key);
+  EXPECT_EQ(done.pin.block(), there.block());
+  EXPECT_TRUE(done.slot_replaced.none());
+  EXPECT_TRUE(done.pin.holds(0) && done.pin.holds(1));
+  EXPECT_EQ(index_.block(there.block()).parts[1]->slot.slot(), slot);
+  EXPECT_EQ(index_.block(there.block()).filled, kBlockTokens);
+  index_.check_invariants();
+}
+
 // Against std::map: each prefix whose state is stored. Sequences of few letters come, are stored, and
 // are dropped or kept pinned; nothing is evicted, so a lookup finds all that was ever stored.
 TEST(BlockIndexFuzz, AgreesWithAMapOfPrefixes) {

@@ -39,6 +39,20 @@ TEST(Eviction, OrdersByTheirTimesThenTheDeepestFirst) {
   EXPECT_EQ(order_of("fifo"), (std::vector<std::uint32_t>{0, 2, 3, 5, 1, 4}));
 }
 
+TEST(Eviction, WhatIsBehindGoesFirst) {
+  const std::map<BlockId, EvictionFacts> facts = {
+      {BlockId(0), {.last_used = 1, .born = 1, .depth = 1}},
+      {BlockId(1), {.last_used = 9, .born = 9, .depth = 1, .behind = true}},
+      {BlockId(2), {.last_used = 8, .born = 8, .depth = 1, .behind = true}},
+      {BlockId(3), {.last_used = 9, .born = 9, .depth = 2}},
+  };
+  for (const char* name : {"lru", "fifo"}) {
+    const auto order = make_eviction_order(name, 0).value();
+    for (const auto& [block, f] : facts) order->insert(block, f);
+    EXPECT_EQ(drain(*order, facts), (std::vector<std::uint32_t>{2, 1, 0, 3})) << name;
+  }
+}
+
 TEST(Eviction, RandomIsSeededAndReachesAll) {
   std::map<BlockId, EvictionFacts> facts;
   for (std::uint32_t i = 0; i < 50; ++i) facts[BlockId(i * 3)] = {};
