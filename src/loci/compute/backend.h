@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -126,6 +127,12 @@ class Backend {
   // one entry a span. A pass that breaks this header's rules (no tokens, a slot outside the pool, a
   // table that is too short) is a bug of the caller and aborts.
   virtual void run(const Pass& pass, std::vector<SpanResult>& results) = 0;
+
+  // Runs task(0) .. task(count - 1), each once, on the threads that compute passes, in any order; for what
+  // is to be done with a pass's logits. Between passes, by the thread that runs them.
+  virtual void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) {
+    for (std::uint32_t i = 0; i < count; ++i) task(i);
+  }
 
   // --- for movers; thread-safe, also while a pass runs ---
   // `layer` is one of the model; its group's slot is meant.

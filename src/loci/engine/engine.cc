@@ -1,8 +1,11 @@
-// Threads: callers put events into one inbox; the core's thread takes them in order, steps the core and
-// hands passes to the compute thread, which puts PassDone into the same inbox. A pass in flight has its
-// place in the inbox reserved by construction (a vector, one pass at a time), so nothing can deadlock;
-// what waits there of arrivals is bounded by the connections of the callers, for the core refuses
-// beyond its own queue at once.
+// Threads: callers put events into one inbox; the core's thread takes them in order and steps the core.
+// The end of a pass alone is stepped by the compute thread: the next pass then begins without a change of
+// threads, while the core's thread, which alone calls listeners, delivers what the step has said. So the
+// core belongs to one thread at a time, and between two passes to the compute thread. What waits in the
+// inbox is bounded by the connections of the callers, for the core refuses beyond its own queue at once.
+//
+// Two mutexes, never held together: core_mutex_ for the core and what it has said, mutex_ for what
+// callers and the two threads tell each other.
 #include "loci/engine/engine.h"
 
 #include <pthread.h>
@@ -43,7 +46,7 @@ struct Submission {
   GenerationListener listener;
 };
 
-using InboxItem = std::variant<Submission, Cancel, Drain, ComputeDone>;
+using InboxItem = std::variant<Submission, Cancel, Drain>;
 
 ComputeDone compute(Backend& backend, ComputeJob& job, std::vector<SpanResult>& results) {
   backend.run(job.pass, results);
@@ -51,14 +54,25 @@ ComputeDone compute(Backend& backend, ComputeJob& job, std::vector<SpanResult>& 
   done.event.pass = job.pass.id;
   done.event.spans.resize(results.size());
   done.sampled.resize(results.size());
-  for (std::size_t i = 0; i < results.size(); ++i) {
+  std::vector<std::uint32_t> rows;
+  for (std::uint32_t i = 0; i < results.size(); ++i) {
     done.event.spans[i].ok = results[i].status.ok();
-    if (!results[i].status.ok() || job.samplers[i] == nullptr) continue;
+    if (results[i].status.ok() && job.samplers[i] != nullptr) rows.push_back(i);
+  }
+  // Each row has a sampler of its own, so the threads share nothing.
+  backend.run_tasks(static_cast<std::uint32_t>(rows.size()), [&](std::uint32_t row) {
+    const std::uint32_t i = rows[row];
     done.sampled[i] = job.samplers[i]->sample(results[i].logits);
     done.event.spans[i].sample = done.sampled[i]->token;
-  }
+  });
   return done;
 }
+
+// What a request's listener is to be told.
+struct Delivery {
+  std::shared_ptr<GenerationListener> listener;
+  GenerationEvent event;
+};
 
 }  // namespace
 
@@ -66,8 +80,7 @@ class Engine::State {
  public:
   State(Core core, const CoreConfig& core_config, std::optional<EventLogWriter> log, Backend& backend,
         const Clock& clock)
-      : config(core_config), core_(std::move(core)), log_(std::move(log)), backend_(backend), clock_(clock) {
-    stats_ = core_.stats();
+      : config(core_config), backend_(backend), clock_(clock), core_(std::move(core)), log_(std::move(log)) {
     core_thread_ = std::thread([this] { run_core(); });
     compute_thread_ = std::thread([this] { run_compute(); });
   }
@@ -120,8 +133,8 @@ class Engine::State {
   Nanos now() const { return clock_.now(); }
 
   CoreStats stats() const {
-    std::lock_guard lock(mutex_);
-    return stats_;
+    std::lock_guard lock(core_mutex_);
+    return core_.stats();
   }
 
   const CoreConfig config;
@@ -129,7 +142,7 @@ class Engine::State {
  private:
   struct Active {
     std::shared_ptr<Sampler> sampler;
-    GenerationListener listener;
+    std::shared_ptr<GenerationListener> listener;
   };
 
   // --- the core's thread ---
@@ -137,61 +150,84 @@ class Engine::State {
   void run_core() {
     name_this_thread("loci-core");
     std::vector<InboxItem> items;
-    for (;;) {
-      if (!take_items(items)) return;
-      if (items.empty()) step(Tick{});
-      for (InboxItem& item : items) std::visit([this](auto& i) { handle(i); }, item);
+    for (Nanos wake_at = kNever; take_items(items, wake_at);) {
+      std::optional<ComputeJob> job;
+      {
+        std::lock_guard lock(core_mutex_);
+        if (items.empty() && wake_at_ <= clock_.now()) step(Tick{}, job);
+        for (InboxItem& item : items) std::visit([&](auto& i) { handle(i, job); }, item);
+        wake_at = wake_at_;
+      }
       items.clear();
+      if (job) issue(std::move(*job));
+      deliver_all();
     }
   }
 
-  // Waits for items, for the time of the next tick (then gives none), or for the end (then false).
-  bool take_items(std::vector<InboxItem>& items) {
+  // Waits for items, for something to deliver, for the time of the next tick, or for the end (then false).
+  bool take_items(std::vector<InboxItem>& items, Nanos wake_at) {
     std::unique_lock lock(mutex_);
-    const auto ready = [&] { return stopping_ || !inbox_.empty(); };
-    if (wake_at_ == kNever) {
+    const auto ready = [&] { return stopping_ || stepped_ || !inbox_.empty(); };
+    if (wake_at == kNever) {
       inbox_changed_.wait(lock, ready);
     } else {
-      inbox_changed_.wait_for(lock, std::chrono::nanoseconds(wake_at_ - clock_.now()), ready);
+      inbox_changed_.wait_for(lock, std::chrono::nanoseconds(wake_at - clock_.now()), ready);
     }
     if (stopping_) return false;
+    stepped_ = false;
     std::swap(items, inbox_);
     return true;
   }
 
-  void handle(Submission& submission) {
+  void handle(Submission& submission, std::optional<ComputeJob>& job) {
     active_.emplace(submission.arrival.request,
-                    Active{std::move(submission.sampler), std::move(submission.listener)});
-    step(std::move(submission.arrival));
+                    Active{std::move(submission.sampler),
+                           std::make_shared<GenerationListener>(std::move(submission.listener))});
+    step(std::move(submission.arrival), job);
   }
-  void handle(Cancel& cancel) { step(cancel); }
-  void handle(Drain& drain) { step(drain); }
-  void handle(ComputeDone& done) {
-    last_spans_ = std::exchange(flying_spans_, {});
-    last_sampled_ = std::move(done.sampled);
-    step(std::move(done.event));
-  }
+  void handle(Cancel& cancel, std::optional<ComputeJob>& job) { step(cancel, job); }
+  void handle(Drain& drain, std::optional<ComputeJob>& job) { step(drain, job); }
 
-  void step(const Event& event) {
-    const Nanos now = clock_.now();
-    if (log_) keep_log(log_->append_event(now, event));
-    Plan plan = core_.step(now, event);
-    if (log_) keep_log(log_->append_plan(plan));
-    wake_at_ = plan.wake_at;
-    if (plan.pass) issue(plan);
+  void deliver_all() {
+    std::vector<Delivery> deliveries;
+    bool drained = false;
     {
-      std::lock_guard lock(mutex_);
-      stats_ = core_.stats();  // before the listeners: whoever hears of an end sees it counted
+      std::lock_guard lock(core_mutex_);
+      std::swap(deliveries, deliveries_);
+      drained = core_drained_;
     }
-    for (const Output& output : plan.outputs) {
-      std::visit([this](const auto& o) { deliver(o); }, output);
-    }
-    if (!plan.drained) return;
+    for (const Delivery& delivery : deliveries) (*delivery.listener)(delivery.event);
+    if (!drained) return;
     {
       std::lock_guard lock(mutex_);
       drained_ = true;
     }
     drained_changed_.notify_all();
+  }
+
+  void issue(ComputeJob job) {
+    {
+      std::lock_guard lock(mutex_);
+      LOCI_CHECK(!job_, "one pass in flight");
+      job_ = std::move(job);
+    }
+    job_changed_.notify_one();
+  }
+
+  // --- whoever holds core_mutex_ ---
+
+  // `job`: set where the step begins a pass.
+  void step(const Event& event, std::optional<ComputeJob>& job) {
+    const Nanos now = clock_.now();
+    if (log_) keep_log(log_->append_event(now, event));
+    Plan plan = core_.step(now, event);
+    if (log_) keep_log(log_->append_plan(plan));
+    wake_at_ = plan.wake_at;
+    core_drained_ = plan.drained;
+    if (plan.pass) job = make_job(plan);
+    for (const Output& output : plan.outputs) {
+      std::visit([this](const auto& o) { deliver(o); }, output);
+    }
   }
 
   // A log that can't be written ends; the server goes on.
@@ -201,7 +237,7 @@ class Engine::State {
     log_.reset();
   }
 
-  void issue(Plan& plan) {
+  ComputeJob make_job(Plan& plan) {
     ComputeJob job;
     job.samplers.resize(plan.spans.size());
     for (std::size_t i = 0; i < plan.spans.size(); ++i) {
@@ -209,16 +245,12 @@ class Engine::State {
     }
     job.pass = std::move(*plan.pass);
     flying_spans_ = std::move(plan.spans);
-    {
-      std::lock_guard lock(mutex_);
-      LOCI_CHECK(!job_, "one pass in flight");
-      job_ = std::move(job);
-    }
-    job_changed_.notify_one();
+    return job;
   }
 
   void deliver(const Started& started) {
-    active_.at(started.request).listener(GenerationStarted{.cached_tokens = started.cached_tokens});
+    deliveries_.push_back(
+        {active_.at(started.request).listener, GenerationStarted{.cached_tokens = started.cached_tokens}});
   }
 
   // The core names the token; its log-probabilities came with the pass.
@@ -232,7 +264,7 @@ class Engine::State {
       }
     }
     LOCI_CHECK(event.token == token.token, "the core speaks of the token that was sampled");
-    active_.at(token.request).listener(event);
+    deliveries_.push_back({active_.at(token.request).listener, std::move(event)});
   }
 
   void deliver(const Finished& finished) {
@@ -241,10 +273,10 @@ class Engine::State {
   void deliver(const Rejected& rejected) {
     end(rejected.request, GenerationEnded{.status = rejected.status, .retry_after = rejected.retry_after});
   }
-  void end(RequestId request, const GenerationEnded& ended) {
+  void end(RequestId request, GenerationEnded ended) {
     const auto found = active_.find(request);
     LOCI_CHECK(found != active_.end(), "a request ends once");
-    found->second.listener(ended);
+    deliveries_.push_back({std::move(found->second.listener), std::move(ended)});
     active_.erase(found);
   }
 
@@ -253,39 +285,55 @@ class Engine::State {
   void run_compute() {
     name_this_thread("loci-compute");
     std::vector<SpanResult> results;
-    for (;;) {
-      ComputeJob job;
+    std::optional<ComputeJob> job;
+    while (job || take_job(job)) {
+      ComputeDone done = compute(backend_, *job, results);
+      job.reset();
       {
-        std::unique_lock lock(mutex_);
-        job_changed_.wait(lock, [&] { return stopping_ || job_.has_value(); });
-        if (stopping_) return;
-        job = std::move(*job_);
-        job_.reset();
+        std::lock_guard lock(core_mutex_);
+        last_spans_ = std::exchange(flying_spans_, {});
+        last_sampled_ = std::move(done.sampled);
+        step(std::move(done.event), job);
       }
-      post(compute(backend_, job, results));
+      {
+        std::lock_guard lock(mutex_);
+        stepped_ = true;
+      }
+      inbox_changed_.notify_one();
     }
   }
 
-  // Owned by the core's thread.
+  // Waits for a job, or for the end (then false).
+  bool take_job(std::optional<ComputeJob>& job) {
+    std::unique_lock lock(mutex_);
+    job_changed_.wait(lock, [&] { return stopping_ || job_.has_value(); });
+    if (stopping_) return false;
+    job = std::exchange(job_, std::nullopt);
+    return true;
+  }
+
+  Backend& backend_;
+  const Clock& clock_;
+  std::atomic<std::uint64_t> next_request_{1};
+
+  mutable std::mutex core_mutex_;  // guards these
   Core core_;
   std::optional<EventLogWriter> log_;
   std::map<RequestId, Active> active_;
   std::vector<SpanPlan> flying_spans_;  // of the pass in flight
   std::vector<SpanPlan> last_spans_;    // of the pass that ended last, and what was sampled in it
   std::vector<std::optional<Sampled>> last_sampled_;
+  std::vector<Delivery> deliveries_;  // in order
   Nanos wake_at_ = kNever;
+  bool core_drained_ = false;
 
-  Backend& backend_;
-  const Clock& clock_;
-  std::atomic<std::uint64_t> next_request_{1};
-
-  mutable std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all below
   std::condition_variable inbox_changed_;
   std::condition_variable job_changed_;
   std::condition_variable drained_changed_;
   std::vector<InboxItem> inbox_;
   std::optional<ComputeJob> job_;
-  CoreStats stats_;
+  bool stepped_ = false;  // the compute thread has: there may be something to deliver, another time to wake
   bool drained_ = false;
   bool stopping_ = false;
 

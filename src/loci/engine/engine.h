@@ -1,6 +1,6 @@
 // The engine: one model on one backend, serving many requests at once. It carries out the core's plans
-// (core.h) with two threads of its own: "core" owns the state machine, "compute" drives the backend
-// and samples.
+// (core.h) with two threads of its own: "core" takes events and calls listeners, "compute" drives
+// the backend, samples, and steps the state machine at the end of a pass.
 #pragma once
 
 #include <cstdint>

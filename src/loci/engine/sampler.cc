@@ -16,6 +16,9 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kSumBlock = 64;  // weights that are summed together before the draw walks them
 
+// Candidates that are sorted at once: of most distributions no more are drawn from.
+constexpr std::size_t kSortedAtOnce = 256;
+
 // e^x for x <= 0 with a relative error below 2e-7; exactly 0 below -87. Straight-line code, so that the
 // compiler turns loops over it into vectors, and the same bits on every machine (it is compiled once,
 // without fused operations).
@@ -122,6 +125,12 @@ Sampler::Sampler(SamplingParams params, std::span<const TokenId> prompt, std::ve
   }
 }
 
+bool Sampler::adjusts() const {
+  return !params_.logit_bias.empty() || (draws_ < params_.min_tokens && !stop_tokens_.empty()) ||
+         params_.repetition_penalty != 1.0f || params_.frequency_penalty != 0.0f ||
+         params_.presence_penalty != 0.0f;
+}
+
 void Sampler::adjust(std::span<float> logits) const {
   for (const auto& [token, bias] : params_.logit_bias) logits[token.value] += bias;
   if (draws_ < params_.min_tokens) {
@@ -143,7 +152,7 @@ void Sampler::adjust(std::span<float> logits) const {
   }
 }
 
-// `logits` is scratch_, adjusted. Weights are e^((logit - greatest) / temperature).
+// `logits` are adjusted. Weights are e^((logit - greatest) / temperature).
 TokenId Sampler::draw(std::span<const float> logits) {
   const std::uint32_t best = argmax(logits);
   if (params_.temperature == 0.0f || params_.top_k == 1) return TokenId(best);
@@ -176,10 +185,21 @@ TokenId Sampler::draw_from_all(double uniform, std::uint32_t best) const {
   return TokenId(best);  // rounding ate the last sliver of the mass
 }
 
-TokenId Sampler::draw_from_some(double uniform) {
+// The first `wanted` candidates and some more are the heaviest, in order; `sorted` of them were before.
+void Sampler::sort_candidates(std::size_t& sorted, std::size_t wanted) {
+  if (sorted >= wanted) return;
   const auto heavier = [&](std::uint32_t a, std::uint32_t b) {
     return weights_[a] != weights_[b] ? weights_[a] > weights_[b] : a < b;
   };
+  const std::size_t end = std::min(order_.size(), std::max({wanted, 4 * sorted, kSortedAtOnce}));
+  const auto from = order_.begin() + static_cast<std::ptrdiff_t>(sorted);
+  const auto to = order_.begin() + static_cast<std::ptrdiff_t>(end);
+  if (end < order_.size()) std::nth_element(from, to, order_.end(), heavier);
+  std::sort(from, to, heavier);
+  sorted = end;
+}
+
+TokenId Sampler::draw_from_some(double uniform) {
   // Tokens that top-p can't reach are never sorted: all tokens lighter than (1 - p) of the total over
   // the vocabulary's size weigh less than 1 - p together. (With top-k the total is another: keep all.)
   float floor = 0.0f;
@@ -193,11 +213,12 @@ TokenId Sampler::draw_from_some(double uniform) {
   for (std::uint32_t i = 0; i < weights_.size(); ++i) {
     if (weights_[i] >= floor && weights_[i] > 0.0f) order_.push_back(i);
   }
-  if (params_.top_k > 0 && params_.top_k < order_.size()) {
-    std::nth_element(order_.begin(), order_.begin() + params_.top_k, order_.end(), heavier);
-    order_.resize(params_.top_k);
+  std::size_t sorted = 0;
+  if (params_.top_k > 0) {
+    sort_candidates(sorted, std::min<std::size_t>(params_.top_k, order_.size()));
+    order_.resize(std::min<std::size_t>(params_.top_k, order_.size()));
+    sorted = order_.size();
   }
-  std::sort(order_.begin(), order_.end(), heavier);
   double kept = 0;
   if (params_.top_p < 1.0f) {
     double mass = params_.top_k == 0 ? sum_blocked(weights_) : 0.0;
@@ -206,13 +227,18 @@ TokenId Sampler::draw_from_some(double uniform) {
     }
     std::size_t count = 0;
     while (count < order_.size() && kept < mass * static_cast<double>(params_.top_p)) {
+      sort_candidates(sorted, count + 1);
       kept += static_cast<double>(weights_[order_[count++]]);
     }
+    sort_candidates(sorted, 1);
     order_.resize(std::max<std::size_t>(count, 1));
+    sorted = std::min(sorted, order_.size());
   }
   std::size_t count = 0;
   kept = 0;
-  while (count < order_.size() && (count == 0 || weights_[order_[count]] >= params_.min_p)) {
+  while (count < order_.size()) {
+    sort_candidates(sorted, count + 1);
+    if (count > 0 && weights_[order_[count]] < params_.min_p) break;
     kept += static_cast<double>(weights_[order_[count++]]);
   }
   double left = uniform * kept;
@@ -243,10 +269,14 @@ void Sampler::report(std::span<const float> logits, Sampled& sampled) {
 
 Sampled Sampler::sample(std::span<const float> logits) {
   LOCI_CHECK(logits.size() == scratch_.size(), "one row of logits over the vocabulary");
-  std::copy(logits.begin(), logits.end(), scratch_.begin());
-  adjust(scratch_);
+  std::span<const float> adjusted = logits;
+  if (adjusts()) {
+    std::copy(logits.begin(), logits.end(), scratch_.begin());
+    adjust(scratch_);
+    adjusted = scratch_;
+  }
   Sampled sampled;
-  sampled.token = draw(scratch_);
+  sampled.token = draw(adjusted);
   if (params_.logprobs) report(logits, sampled);
   ++draws_;
   const auto at = std::lower_bound(output_counts_.begin(), output_counts_.end(), sampled.token,

@@ -56,17 +56,19 @@ class Sampler {
   Sampled sample(std::span<const float> logits);
 
  private:
+  bool adjusts() const;
   void adjust(std::span<float> logits) const;
   TokenId draw(std::span<const float> logits);
   TokenId draw_from_all(double uniform, std::uint32_t best) const;
   TokenId draw_from_some(double uniform);
+  void sort_candidates(std::size_t& sorted, std::size_t wanted);
   void report(std::span<const float> logits, Sampled& sampled);
 
   SamplingParams params_;
   std::vector<TokenId> stop_tokens_;
   std::vector<std::pair<TokenId, std::uint32_t>> output_counts_;  // sorted by token
   std::vector<TokenId> prompt_tokens_;                            // sorted, distinct
-  std::vector<float> scratch_;                                    // [vocabulary]: the logits after adjust()
+  std::vector<float> scratch_;                                    // [vocabulary]: what adjust() changes
   std::vector<float> weights_;        // [vocabulary]: unnormalised probabilities, the greatest is 1
   std::vector<std::uint32_t> order_;  // candidates
   std::uint64_t draws_ = 0;

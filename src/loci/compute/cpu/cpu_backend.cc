@@ -45,6 +45,15 @@ class CpuBackend final : public Backend {
     return blocks_.allocate(group, count);
   }
   void run(const Pass& pass, std::vector<SpanResult>& results) override { runner_.run(pass, results); }
+  void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
+    if (count < 2) return Backend::run_tasks(count, task);  // less than waking a thread
+    pool_->run([&](std::uint32_t thread) {
+      WorkRange range;
+      while (pool_->claim(thread, count, range)) {
+        for (std::uint32_t i = range.begin; i < range.end; ++i) task(i);
+      }
+    });
+  }
   void begin_fill(std::uint32_t group, SlotId slot) override { blocks_.begin_fill(group, slot); }
   void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
     blocks_.write_layer(slot, layer, slice);
