@@ -90,4 +90,4 @@ CASES = (
 MEMORY_FLOOR = 0.85
 # What the plots show, on the default model: generated tokens per second.
 BATCHES = (1, 2, 4, 8, 16, 32)
-CONTEXTS = (128, 512, 2048, 4096, 8064)
+CONTEXTS = (128, 512, 1024, 2048, 4096)

@@ -10,6 +10,7 @@ import argparse
 import json
 import pathlib
 import signal
+import statistics
 import sys
 import time
 
@@ -22,6 +23,7 @@ RESULTS = ROOT / "build" / "bench-results.json"
 CONVERSATION_TOKENS, QUESTION_WORDS = 2000, 36
 SWEEP_GENERATE = 32
 SWEEP_PROMPT = 128
+SWEEP_SHORT_TOKENS = 1024
 
 
 def parse_arguments():
@@ -98,13 +100,14 @@ def measure_case(case, arguments):
 
 
 def measure_sweep(case, arguments, points):
-    """[[x, Loci's median, llama.cpp's median]] of generated tokens per second; points: (x, streams, context)."""
+    """[[x, Loci's rate, llama.cpp's]], generated tokens per second, medians; points: (x, streams, context)."""
     Disturbance.worst = 0.0
     programs = programs_of(case, arguments)
     rows = []
     for x, streams, context in points:
-        rates = [[program.decode_rate(streams, context, SWEEP_GENERATE) for _ in range(3)] for program in programs]
-        rows.append([x, *(sorted(values)[1] for values in rates)])
+        repeats = 3 if streams * context <= SWEEP_SHORT_TOKENS else 1  # long prompts take most of the time
+        rates = [[program.decode_rate(streams, context, SWEEP_GENERATE) for _ in range(repeats)] for program in programs]
+        rows.append([x, *(statistics.median(values) for values in rates)])
         progress(f"{streams} streams after {context} tokens: " + ", ".join(
             f"{program.name} {rate:.0f}" for program, rate in zip(programs, rows[-1][1:])) + " tokens/s")
     return {"points": rows, **stamp(arguments)}
