@@ -10,4 +10,9 @@ Nanos SystemClock::now() const {
       .count();
 }
 
+std::int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace loci

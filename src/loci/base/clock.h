@@ -24,4 +24,7 @@ class SystemClock final : public Clock {
   Nanos now() const override;
 };
 
+// The time of day, for people: when something was made. Never a measure of a duration.
+std::int64_t seconds_since_1970();
+
 }  // namespace loci

@@ -9,7 +9,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
-#include "loci/serve/sse.h"
+#include "loci/serve/reply/sse.h"
 
 namespace loci {
 

@@ -25,7 +25,7 @@
 #include "loci/engine/engine.h"
 #include "loci/model/model.h"
 #include "loci/serve/api.h"
-#include "loci/serve/server.h"
+#include "loci/serve/http/server.h"
 
 namespace loci {
 namespace {
@@ -79,13 +79,18 @@ struct Serving {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Engine> engine;
   ServedModel served;
+  Tenants tenants;
+  TokenHistory history;
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<WorkerPool> workers;
+  std::unique_ptr<WorkerPool> store_thread;
+  std::unique_ptr<ApiServices> services;
   std::unique_ptr<Api> api;
 
   ~Serving() {
     if (server) server->stop(0);
     workers.reset();
+    store_thread.reset();
     server.reset();
     engine.reset();
   }
@@ -139,13 +144,12 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   options.event_log_path = flags.event_log;
   LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(options, *serving.backend, serving.clock));
 
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   serving.served = {
       .model = serving.model.get(),
       .engine = serving.engine.get(),
       .backend = info,
       .context_tokens = context,
-      .loaded_at = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+      .loaded_at = seconds_since_1970(),
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
                                  spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
   return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
@@ -168,7 +172,7 @@ Result<LoadedConfiguration> load_or_leave(const ServeFlags& flags, Serving& serv
 int drain_and_stop(const ServeFlags& flags, Serving& serving, const StopSignals& signals) {
   serving.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
                     format_duration(flags.drain_timeout));
-  serving.api->set_draining();
+  serving.services->draining.store(true);
   serving.engine->drain(flags.drain_timeout);
   while (!serving.engine->wait_drained(0)) {
     if (!signals.arrived_within(std::chrono::milliseconds(20))) continue;
@@ -195,9 +199,18 @@ int run_serve(const ServeFlags& flags) {
   serving.log = make_logger(flags.log_level);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
-  serving.api =
-      std::make_unique<Api>(ApiOptions{.cors_origin = flags.cors_origin, .time_limit = flags.request_timeout},
-                            *serving.workers, serving.metrics, serving.clock, serving.log);
+  serving.store_thread = std::make_unique<WorkerPool>(1);
+  serving.services.reset(
+      new ApiServices{.options = {.cors_origin = flags.cors_origin, .time_limit = flags.request_timeout},
+                      .workers = *serving.workers,
+                      .store_thread = *serving.store_thread,
+                      .store = nullptr,
+                      .tenants = serving.tenants,
+                      .history = serving.history,
+                      .metrics = serving.metrics,
+                      .clock = serving.clock,
+                      .log = serving.log});
+  serving.api = std::make_unique<Api>(*serving.services);
   Api& api = *serving.api;
   if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); });
       !status.ok()) {
@@ -206,7 +219,7 @@ int run_serve(const ServeFlags& flags) {
   const Nanos begin = serving.clock.now();
   const Result<LoadedConfiguration> loaded = load_or_leave(flags, serving, signals);
   if (!loaded.ok()) return report(loaded.status());
-  api.set_ready(serving.served);
+  serving.services->served.store(&serving.served);
   fmt::print("{}", describe_configuration(flags, *loaded, serving.served));
   fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served,
                                   serving.clock.now() - begin));

@@ -7,7 +7,7 @@
 
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/open_source.h"
-#include "loci/serve/server.h"
+#include "loci/serve/http/server.h"
 
 namespace CLI {
 class App;

@@ -1,0 +1,16 @@
+// The endpoints of one file each; the larger APIs have rooms of their own (../responses, ../anthropic).
+#pragma once
+
+#include "loci/serve/router.h"
+#include "loci/serve/services.h"
+
+namespace loci {
+
+// Each adds its routes; `services` outlives the router.
+void add_operations_endpoints(Router& router, ApiServices& services);   // health, metrics
+void add_models_endpoints(Router& router, ApiServices& services);       // /v1/models
+void add_chat_endpoints(Router& router, ApiServices& services);         // /v1/chat/completions
+void add_completions_endpoints(Router& router, ApiServices& services);  // /v1/completions
+void add_tokenize_endpoints(Router& router, ApiServices& services);     // /tokenize, /detokenize
+
+}  // namespace loci

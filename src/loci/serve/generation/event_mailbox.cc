@@ -1,0 +1,58 @@
+#include "loci/serve/generation/event_mailbox.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+namespace loci {
+namespace asio = boost::asio;
+
+EventMailbox::EventMailbox(asio::io_context& io, const Clock& clock)
+    : io_(io),
+      clock_(clock),
+      signal_(std::make_shared<asio::steady_timer>(io, asio::steady_timer::time_point::max())) {}
+
+GenerationListener EventMailbox::listener(std::uint32_t choice) {
+  return [self = shared_from_this(), choice](const GenerationEvent& event) {
+    self->put({.choice = choice, .at = self->clock_.now(), .event = event});
+  };
+}
+
+void EventMailbox::put(MailboxEvent event) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    first = events_.empty();
+    events_.push_back(std::move(event));
+  }
+  if (first) asio::post(io_, [self = shared_from_this()] { self->wake(); });
+}
+
+std::vector<MailboxEvent> EventMailbox::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(events_, {});
+}
+
+void EventMailbox::wake() {
+  woken_ = true;
+  if (signal_) signal_->cancel();
+}
+
+asio::awaitable<void> EventMailbox::wait() {
+  while (!woken_) {
+    boost::system::error_code ignored;
+    co_await signal_->async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  woken_ = false;
+}
+
+void EventMailbox::close() {
+  signal_.reset();
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  events_.clear();
+}
+
+}  // namespace loci

@@ -1,0 +1,312 @@
+#include "loci/serve/generation/generation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+
+#include "loci/base/units.h"
+#include "loci/serve/reply/chat_format.h"
+
+namespace loci {
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::size_t kTokensSubmittedHere = 16'384;
+
+std::uint64_t random_seed() {
+  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+}  // namespace
+
+Generation::Generation(ApiServices& services, Call& call, PreparedGeneration prepared)
+    : services_(services),
+      served_(*services.served.load()),
+      call_(call),
+      exchange_(call.exchange),
+      prepared_(std::move(prepared)),
+      mailbox_(std::make_shared<EventMailbox>(exchange_.io(), services.clock)) {}
+
+Generation::~Generation() {
+  cancel_open();
+  mailbox_->close();
+}
+
+void Generation::cancel_open() {
+  for (Slot& slot : slots_) {
+    if (slot.open) served_.engine->cancel(slot.request);
+    slot.open = false;
+  }
+  open_ = 0;
+}
+
+void Generation::submit() {
+  const GenerationFields& fields = prepared_.fields;
+  submitted_at_ = services_.clock.now();
+  std::uint32_t index = 0;
+  for (const std::vector<TokenId>& prompt : prepared_.prompts) {
+    const auto room = static_cast<std::uint32_t>(served_.context_tokens - prompt.size());
+    for (std::uint32_t i = 0; i < fields.choices; ++i, ++index) {
+      GenerationRequest request{.group = call_.tenant->id,
+                                .prompt = prompt,
+                                .sampling = fields.sampling,
+                                .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
+                                .stop_tokens = prepared_.stop_tokens,
+                                .time_limit = services_.options.time_limit};
+      request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
+      ChoiceOptions options{.stop = fields.stop,
+                            .stop_tokens = prepared_.stop_tokens,
+                            .min_tokens = fields.sampling.min_tokens,
+                            .logprobs = fields.sampling.logprobs};
+      slots_.push_back({.request = {},
+                        .choice = Choice(served_.model->tokenizer, std::move(options)),
+                        .reply = {.index = index}});
+      slots_.back().request = served_.engine->submit(std::move(request), mailbox_->listener(index));
+      ++open_;
+    }
+  }
+}
+
+asio::awaitable<void> Generation::run() {
+  // Each submission copies and sorts its prompt: many long ones are too much for this thread.
+  std::size_t tokens = 0;
+  for (const std::vector<TokenId>& prompt : prepared_.prompts)
+    tokens += prompt.size() * prepared_.fields.choices;
+  if (tokens <= kTokensSubmittedHere) {
+    submit();
+  } else {
+    const auto job = [this] {
+      submit();
+      return true;
+    };
+    co_await services_.workers.run(job);
+  }
+  exchange_.watch([mailbox = mailbox_] { mailbox->wake(); });
+  while (open_ > 0 && !failure_) {
+    co_await mailbox_->wait();
+    client_left_ = client_left_ || exchange_.gone();
+    if (client_left_) break;
+    for (const MailboxEvent& event : mailbox_->take()) on_event(event);
+    if (prepared_.fields.stream && accepted_ && !failure_ && !co_await flush()) client_left_ = true;
+    if (client_left_) break;
+  }
+  ended_at_ = services_.clock.now();
+  cancel_open();
+  if (!client_left_ && !failure_) co_await commit();
+  if (client_left_) {
+    services_.metrics.client_left();
+  } else if (failure_) {
+    co_await answer_error();
+  } else if (prepared_.fields.stream) {
+    co_await answer_stream_end();
+  } else {
+    co_await answer_whole();
+  }
+  const ReplyUsage total = usage();
+  services_.metrics.generation_done(ended_at_ - exchange_.received_at(), total.prompt_tokens,
+                                    total.completion_tokens);
+}
+
+// --- events ---
+
+void Generation::on_event(const MailboxEvent& event) {
+  if (!slots_[event.choice].open) return;
+  if (const auto* started = std::get_if<GenerationStarted>(&event.event)) {
+    on_started(event.choice, *started, event.at);
+  } else if (const auto* token = std::get_if<GeneratedToken>(&event.event)) {
+    on_token(event.choice, *token, event.at);
+  } else {
+    on_ended(event.choice, std::get<GenerationEnded>(event.event));
+  }
+}
+
+void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
+  slots_[index].cached_tokens = started.cached_tokens;
+  services_.metrics.queued(at - submitted_at_);
+  accepted_ = true;
+  if (!prepared_.fields.stream) return;
+  if (!begun_) frames_ += prepared_.format->begin(usage());
+  begun_ = true;
+  frames_ += prepared_.format->begin_choice(index);
+}
+
+void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nanos at) {
+  Slot& slot = slots_[index];
+  if (!first_token_at_) {
+    first_token_at_ = at;
+    services_.metrics.first_token(at - exchange_.received_at());
+  }
+  if (slot.last_token_at != 0) services_.metrics.next_token(at - slot.last_token_at);
+  slot.last_token_at = at;
+  slot.reply.tokens.push_back(token.token);
+  slot.choice.push(token);
+  slot.completion_tokens = slot.choice.tokens();
+  show(index);
+  if (!slot.choice.stopped()) return;
+  served_.engine->cancel(slot.request);
+  close(slot, ReplyFinish::kStopString);
+}
+
+void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
+  Slot& slot = slots_[index];
+  if (!ended.status.ok()) {
+    failure_ = api_error(ended.status, ended.retry_after);
+  } else if (ended.reason == FinishReason::kCancelled ||
+             (ended.reason == FinishReason::kDeadline && services_.draining.load())) {
+    failure_ = api_error(Status(StatusCode::kUnavailable, "the server is stopping"));
+  } else if (ended.reason == FinishReason::kDeadline) {
+    failure_ = api_error(Status(StatusCode::kDeadlineExceeded,
+                                "the reply was not finished in the time that the server allows"));
+  } else if (ended.reason == FinishReason::kFailed) {
+    failure_ = api_error(internal_error("the state of the conversation could not be brought back"));
+  }
+  if (failure_) {
+    slot.open = false;
+    --open_;
+    return;
+  }
+  slot.choice.finish();
+  slot.completion_tokens = ended.usage.completion_tokens;
+  show(index);
+  // A stop string may be found in what was held back for an unfinished character.
+  if (slot.choice.stopped())
+    close(slot, ReplyFinish::kStopString);
+  else
+    close(slot, ended.reason == FinishReason::kStop ? ReplyFinish::kStop : ReplyFinish::kLength);
+}
+
+void Generation::show(std::uint32_t index) {
+  Slot& slot = slots_[index];
+  Delta delta = slot.choice.take();
+  if (delta.empty()) return;
+  OutputDelta output{.pieces = {}, .logprobs = std::move(delta.logprobs)};
+  if (!delta.text.empty()) output.pieces.emplace_back(TextPiece{std::move(delta.text)});
+  if (prepared_.fields.stream) frames_ += prepared_.format->delta(index, output);
+  slot.reply.output.append(std::move(output));
+}
+
+void Generation::close(Slot& slot, ReplyFinish finish) {
+  slot.open = false;
+  --open_;
+  slot.reply.finish = finish;
+  if (prepared_.fields.stream) frames_ += prepared_.format->finish_choice(slot.reply);
+}
+
+// --- answers ---
+
+asio::awaitable<bool> Generation::flush() {
+  if (!streaming_) {
+    streaming_ = true;
+    if (!co_await exchange_.begin_stream("text/event-stream; charset=utf-8")) co_return false;
+  }
+  const std::string frames = std::exchange(frames_, {});
+  co_return co_await exchange_.stream(frames);
+}
+
+std::vector<FinishedChoice> Generation::take_choices() {
+  std::vector<FinishedChoice> choices;
+  for (Slot& slot : slots_) choices.push_back(std::move(slot.reply));
+  return choices;
+}
+
+asio::awaitable<void> Generation::commit() {
+  choices_ = take_choices();
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    services_.history.remember(call_.tenant->id, prepared_.prompts[i / prepared_.fields.choices],
+                               choices_[i].tokens);
+  }
+  if (!prepared_.commit) co_return;
+  const auto job = [this] { return prepared_.commit(choices_, usage()); };
+  const Status status = co_await services_.store_thread.run(job);
+  if (!status.ok()) failure_ = api_error(status);
+}
+
+asio::awaitable<void> Generation::answer_stream_end() {
+  frames_ += prepared_.format->end(choices_, usage());
+  bool there = co_await flush();
+  if (there) there = co_await exchange_.end_stream();
+  if (!there) client_left_ = true;
+}
+
+asio::awaitable<void> Generation::answer_whole() {
+  HttpResponse response;
+  // With log-probabilities a reply may be megabytes of JSON: not on this thread.
+  const auto build = [&] { return prepared_.format->whole(choices_, usage()); };
+  response.body = co_await services_.workers.run(build);
+  if (!co_await exchange_.respond(std::move(response))) client_left_ = true;
+}
+
+asio::awaitable<void> Generation::answer_error() {
+  if (streaming_) {
+    frames_ += prepared_.format->stream_error(*failure_);
+    if (co_await flush()) co_await exchange_.end_stream();
+    co_return;
+  }
+  co_await call_.fail(*failure_);
+}
+
+ReplyUsage Generation::usage() const {
+  ReplyUsage out;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    out.completion_tokens += slots_[i].completion_tokens;
+    // A prompt counts once, whatever the number of its choices.
+    if (i % prepared_.fields.choices != 0) continue;
+    out.prompt_tokens += prepared_.prompts[i / prepared_.fields.choices].size();
+    out.cached_tokens += slots_[i].cached_tokens;
+  }
+  return out;
+}
+
+GenerationSummary Generation::summary() const {
+  GenerationSummary out{.usage = usage(),
+                        .choices = slots_.size(),
+                        .first_token = {},
+                        .duration = ended_at_ - exchange_.received_at(),
+                        .client_left = client_left_,
+                        .finish_reason = {}};
+  if (!choices_.empty()) out.finish_reason = finish_reason_name(choices_.front().finish);
+  if (first_token_at_) out.first_token = *first_token_at_ - exchange_.received_at();
+  return out;
+}
+
+// --- the whole of it ---
+
+namespace {
+
+std::string describe(const Exchange& exchange, const GenerationSummary& summary) {
+  const ReplyUsage& usage = summary.usage;
+  std::string line =
+      fmt::format("{} {} {} prompt {} cached {} out {}", exchange.request_id(), exchange.path(),
+                  exchange.status(), usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
+  if (summary.choices > 1) line += fmt::format(" choices {}", summary.choices);
+  if (summary.first_token) {
+    line += fmt::format(" first {}", format_duration(*summary.first_token));
+    const Nanos rest = summary.duration - *summary.first_token;
+    if (usage.completion_tokens > 1 && rest > 0) {
+      line += fmt::format(" {:.1f} tok/s",
+                          static_cast<double>(usage.completion_tokens - 1) * 1e9 / static_cast<double>(rest));
+    }
+  }
+  line += fmt::format(" total {}", format_duration(summary.duration));
+  if (summary.client_left)
+    line += " client left";
+  else if (!summary.finish_reason.empty())
+    line += fmt::format(" {}", summary.finish_reason);
+  return line;
+}
+
+}  // namespace
+
+asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared) {
+  // Its values are in `prepared` now, and a generation may run for long.
+  call.exchange.request().body() = std::string();
+  Generation generation(services, call, std::move(prepared));
+  co_await generation.run();
+  services.log->info(describe(call.exchange, generation.summary()));
+}
+
+}  // namespace loci

@@ -1,0 +1,93 @@
+// One generation over HTTP: submits its choices to the engine, turns their events into a stream or one
+// reply, and cancels what nobody waits for any more (the client left, a stop string was found).
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/serve/generation/choice.h"
+#include "loci/serve/generation/event_mailbox.h"
+#include "loci/serve/generation/prepare.h"
+#include "loci/serve/router.h"
+#include "loci/serve/services.h"
+
+namespace loci {
+
+// What the access log tells of it.
+struct GenerationSummary {
+  ReplyUsage usage;
+  std::size_t choices = 0;
+  std::optional<Nanos> first_token;  // from the request's last byte
+  Nanos duration = 0;
+  bool client_left = false;
+  std::string_view finish_reason;  // of the first choice
+};
+
+// Answers the call with what the model says, and writes it to the access log.
+boost::asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared);
+
+// Network thread only. The destructor cancels what still runs.
+class Generation {
+ public:
+  Generation(ApiServices& services, Call& call, PreparedGeneration prepared);
+  ~Generation();
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+
+  // Answers the exchange.
+  boost::asio::awaitable<void> run();
+  GenerationSummary summary() const;
+
+ private:
+  struct Slot {
+    RequestId request;
+    Choice choice;
+    bool open = true;  // its end has not come
+    std::uint32_t cached_tokens = 0;
+    std::uint32_t completion_tokens = 0;
+    Nanos last_token_at = 0;
+    FinishedChoice reply;  // as far as it is known
+  };
+
+  void submit();
+  void on_event(const MailboxEvent& event);
+  void on_started(std::uint32_t index, const GenerationStarted& started, Nanos at);
+  void on_token(std::uint32_t index, const GeneratedToken& token, Nanos at);
+  void on_ended(std::uint32_t index, const GenerationEnded& ended);
+  void show(std::uint32_t index);
+  void close(Slot& slot, ReplyFinish finish);
+  void cancel_open();
+  boost::asio::awaitable<bool> flush();
+  // Remembers the tokens, and makes the turn durable where that was asked for.
+  boost::asio::awaitable<void> commit();
+  boost::asio::awaitable<void> answer_stream_end();
+  boost::asio::awaitable<void> answer_whole();
+  boost::asio::awaitable<void> answer_error();
+  ReplyUsage usage() const;
+  std::vector<FinishedChoice> take_choices();
+
+  ApiServices& services_;
+  const ServedModel& served_;
+  Call& call_;
+  Exchange& exchange_;
+  PreparedGeneration prepared_;
+  std::shared_ptr<EventMailbox> mailbox_;
+  std::vector<Slot> slots_;  // prompt-major: choice = prompt * n + i
+  std::size_t open_ = 0;
+  bool accepted_ = false;   // a choice was admitted: the answer is a 200
+  bool begun_ = false;      // the format has begun its stream
+  bool streaming_ = false;  // its header was sent
+  bool client_left_ = false;
+  std::string frames_;  // events of the stream that are not yet written
+  std::optional<ApiError> failure_;
+  std::vector<FinishedChoice> choices_;  // once all have ended
+  Nanos submitted_at_ = 0;
+  std::optional<Nanos> first_token_at_;
+  Nanos ended_at_ = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,138 @@
+#include "loci/serve/generation/prepare.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "loci/serve/request/chat_request.h"
+#include "loci/serve/request/completion_request.h"
+#include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/token_request.h"
+
+namespace loci {
+
+std::optional<ApiError> check_model(const std::string& name, const ServedModel& served) {
+  if (name.empty() || name == served.model->id || name == "default") return std::nullopt;
+  ApiError error = http_error(404,
+                              fmt::format("model: '{}' is not served here; this server has '{}'",
+                                          utf8_prefix(name, 200), served.model->id),
+                              "model_not_found");
+  error.param = "model";
+  return error;
+}
+
+namespace {
+
+// A prompt begins with the model's beginning-of-sequence token where the model wants it.
+Result<std::vector<TokenId>> encode_text(const Tokenizer& tokenizer, std::string_view text, bool add_special,
+                                         ControlText control) {
+  LOCI_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, tokenizer.encode(text, control));
+  const std::optional<TokenId> bos = tokenizer.bos();
+  if (add_special && bos && tokenizer.add_bos() && (tokens.empty() || tokens.front() != *bos)) {
+    tokens.insert(tokens.begin(), *bos);
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Prepared check_generation(PreparedGeneration out, const ServedModel& served, std::string_view name) {
+  GenerationFields& fields = out.fields;
+  if (auto error = check_model(fields.model, served)) return *std::move(error);
+  const std::uint32_t vocabulary = served.model->spec.vocabulary;
+  if (Status status = validate_sampling(fields.sampling, vocabulary); !status.ok()) return api_error(status);
+  if (Status status = check_tokens(fields.stop_token_ids, vocabulary, "stop_token_ids"); !status.ok()) {
+    return api_error(status);
+  }
+  for (std::size_t i = 0; i < out.prompts.size(); ++i) {
+    const std::string field = out.prompts.size() == 1 ? std::string(name) : fmt::format("{}[{}]", name, i);
+    if (Status status = check_tokens(out.prompts[i], vocabulary, field); !status.ok())
+      return api_error(status);
+    if (out.prompts[i].empty())
+      return api_error(invalid_argument("expected at least one token; got none", field));
+    if (out.prompts[i].size() >= served.context_tokens) {
+      return context_length_error(out.prompts[i].size(), served.context_tokens, field);
+    }
+  }
+  out.stop_tokens = fields.stop_token_ids;
+  if (!fields.ignore_eos) {
+    const std::vector<TokenId>& ends = served.model->tokenizer.end_tokens();
+    out.stop_tokens.insert(out.stop_tokens.end(), ends.begin(), ends.end());
+  }
+  return out;
+}
+
+Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
+                      std::string_view tenant) {
+  const Result<nlohmann::json> json = parse_json(body);
+  if (!json.ok()) return api_error(json.status());
+  Result<ChatRequest> request = parse_chat_request(*json);
+  if (!request.ok()) return api_error(request.status());
+  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request->template_context);
+  if (!tokens.ok()) return api_error(tokens.status());
+  PreparedGeneration out;
+  out.fields = std::move(request->fields);
+  out.prompts.push_back(std::move(*tokens));
+  return check_generation(std::move(out), served, "messages");
+}
+
+Prepared prepare_completion(std::string_view body, const ServedModel& served) {
+  const Result<nlohmann::json> json = parse_json(body);
+  if (!json.ok()) return api_error(json.status());
+  Result<CompletionRequest> request = parse_completion_request(*json);
+  if (!request.ok()) return api_error(request.status());
+  PreparedGeneration out;
+  out.fields = std::move(request->fields);
+  for (Prompt& prompt : request->prompts) {
+    if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
+      out.prompts.push_back(std::move(*tokens));
+      continue;
+    }
+    // Whoever writes a raw prompt writes its control tokens too, as with llama.cpp and vLLM.
+    Result<std::vector<TokenId>> tokens =
+        encode_text(served.model->tokenizer, std::get<std::string>(prompt), true, ControlText::kAsControl);
+    if (!tokens.ok()) return api_error(tokens.status());
+    out.prompts.push_back(std::move(*tokens));
+  }
+  return check_generation(std::move(out), served, "prompt");
+}
+
+std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served) {
+  const Result<nlohmann::json> json = parse_json(body);
+  if (!json.ok()) return api_error(json.status());
+  Result<TokenizeRequest> request = parse_tokenize_request(*json);
+  if (!request.ok()) return api_error(request.status());
+  const Tokenizer& tokenizer = served.model->tokenizer;
+  const ControlText control = request->parse_special ? ControlText::kAsControl : ControlText::kAsText;
+  Result<std::vector<TokenId>> tokens =
+      request->template_context ? TokenHistory().encode(*served.model, "", *request->template_context)
+                                : encode_text(tokenizer, request->text, request->add_special, control);
+  if (!tokens.ok()) return api_error(tokens.status());
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TokenId token : *tokens) {
+    if (request->with_pieces)
+      list.push_back({{"id", token.value}, {"piece", tokenizer.token_bytes(token)}});
+    else
+      list.push_back(token.value);
+  }
+  const nlohmann::ordered_json answer = {
+      {"tokens", std::move(list)}, {"count", tokens->size()}, {"max_model_len", served.context_tokens}};
+  return answer.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::variant<std::string, ApiError> detokenize(std::string_view body, const ServedModel& served) {
+  const Result<nlohmann::json> json = parse_json(body);
+  if (!json.ok()) return api_error(json.status());
+  Result<DetokenizeRequest> request = parse_detokenize_request(*json);
+  if (!request.ok()) return api_error(request.status());
+  if (Status status = check_tokens(request->tokens, served.model->tokenizer.vocabulary_size(), "tokens");
+      !status.ok()) {
+    return api_error(status);
+  }
+  Result<std::string> text = served.model->tokenizer.decode(request->tokens, ControlText::kAsControl);
+  if (!text.ok()) return api_error(text.status());
+  const nlohmann::ordered_json answer = {{"content", *text}, {"prompt", *text}};
+  return answer.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace loci

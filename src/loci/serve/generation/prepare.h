@@ -1,0 +1,46 @@
+// From a request's body to tokens: the part of a generation that is done on a worker. No networking.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "loci/serve/history/token_history.h"
+#include "loci/serve/reply/reply_format.h"
+#include "loci/serve/request/api_error.h"
+#include "loci/serve/request/generation_fields.h"
+#include "loci/serve/served_model.h"
+
+namespace loci {
+
+struct PreparedGeneration {
+  GenerationFields fields;
+  std::vector<std::vector<TokenId>> prompts;  // each fits the context with at least one new token
+  std::vector<TokenId> stop_tokens;           // what ends a reply
+  std::unique_ptr<ReplyFormat> format;        // set by the endpoint
+  // Makes the reply durable: called on the store's thread when all choices have ended, before the last
+  // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
+  std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;
+};
+
+using Prepared = std::variant<PreparedGeneration, ApiError>;
+
+// All of these: thread-safe.
+
+// Checks what needs the model, and says what ends a reply. `field` names the prompt in errors.
+Prepared check_generation(PreparedGeneration prepared, const ServedModel& served, std::string_view field);
+// 404 where `name` is not the served model; "" and "default" are.
+std::optional<ApiError> check_model(const std::string& name, const ServedModel& served);
+
+Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
+                      std::string_view tenant);
+Prepared prepare_completion(std::string_view body, const ServedModel& served);
+
+// The answers of /tokenize and /detokenize.
+std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served);
+std::variant<std::string, ApiError> detokenize(std::string_view body, const ServedModel& served);
+
+}  // namespace loci

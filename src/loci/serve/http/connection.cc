@@ -1,0 +1,240 @@
+#include "loci/serve/http/connection.h"
+
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/buffers_suffix.hpp>
+#include <boost/beast/http/read.hpp>
+
+#include "loci/serve/request/api_error.h"
+
+namespace loci {
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+using boost::system::error_code;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::size_t kReadBytes = 16 << 10;
+constexpr Nanos kLingerTimeout = 2 * kNanosPerSecond;
+constexpr std::size_t kLingerBytes = std::size_t{64} << 20;
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
+    : socket_(std::move(socket)),
+      context_(context),
+      buffer_(context.limits.header_bytes_max + (std::size_t{128} << 10)),
+      watchdog_(context.io),
+      watch_ended_(context.io, steady_clock::time_point::max()) {}
+
+// --- deadlines ---
+
+void Connection::set_deadline(Nanos from_now) {
+  deadline_ = steady_clock::now() + std::chrono::nanoseconds(from_now);
+  if (deadline_ < armed_for_) arm_watchdog();
+}
+
+void Connection::clear_deadline() { deadline_ = steady_clock::time_point::max(); }
+
+// A deadline that moves on (every write has one) costs nothing: the timer is looked at when it fires.
+void Connection::arm_watchdog() {
+  armed_for_ = deadline_;
+  watchdog_.expires_at(deadline_);
+  watchdog_.async_wait([weak = weak_from_this()](error_code error) {
+    const std::shared_ptr<Connection> self = weak.lock();
+    if (error == asio::error::operation_aborted || !self) return;
+    self->armed_for_ = steady_clock::time_point::max();
+    if (self->deadline_ == steady_clock::time_point::max()) return;
+    if (self->deadline_ > steady_clock::now()) return self->arm_watchdog();
+    self->timed_out_ = true;
+    error_code ignored;
+    self->socket_.cancel(ignored);
+  });
+}
+
+void Connection::close_now() {
+  closing_ = true;
+  keep_alive_ = false;
+  error_code ignored;
+  socket_.close(ignored);
+  watchdog_.cancel();
+}
+
+void Connection::close_when_idle() {
+  closing_ = true;
+  keep_alive_ = false;
+  if (idle_) close_now();
+}
+
+// --- reading requests ---
+
+asio::awaitable<void> Connection::run() {
+  for (bool first = true; keep_alive_; first = false) {
+    std::optional<Parser> parser;
+    if (!co_await read_request(first, parser)) break;
+    clear_deadline();
+    HttpRequest request = parser->release();
+    parser.reset();
+    keep_alive_ = request.keep_alive() && !context_.stopping && !closing_;
+    context_.metrics.received(request.body().size());
+    Exchange exchange(*this, std::move(request), context_.clock.now());
+    co_await context_.handler(exchange);
+    co_await exchange.unwatch();
+    if (gone_ || timed_out_ || exchange.status() == 0) break;
+  }
+  error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  close_now();
+}
+
+asio::awaitable<bool> Connection::read_request(bool first, std::optional<Parser>& parser) {
+  error_code error;
+  if (buffer_.size() == 0) {
+    idle_ = true;
+    set_deadline(first ? context_.limits.header_timeout : context_.limits.idle_timeout);
+    const std::size_t bytes = co_await socket_.async_read_some(
+        buffer_.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return false;
+    buffer_.commit(bytes);
+  }
+  idle_ = false;
+  parser.emplace();
+  parser->header_limit(context_.limits.header_bytes_max);
+  parser->body_limit(context_.limits.body_bytes_max);
+  set_deadline(context_.limits.header_timeout);
+  co_await http::async_read_header(socket_, buffer_, *parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
+  if (error) {
+    co_await refuse(error);
+    co_return false;
+  }
+  co_return co_await read_body(*parser);
+}
+
+asio::awaitable<bool> Connection::read_body(Parser& parser) {
+  error_code error;
+  set_deadline(context_.limits.body_timeout);
+  if (!parser.is_done() && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    co_await asio::async_write(socket_, asio::buffer(kContinue),
+                               asio::redirect_error(asio::use_awaitable, error));
+  }
+  if (!error) {
+    co_await http::async_read(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  }
+  if (!error) co_return true;
+  co_await refuse(error);
+  co_return false;
+}
+
+// Answers a request that could not be read, where there is still somebody to answer, and ends.
+asio::awaitable<void> Connection::refuse(error_code error) {
+  const HttpLimits& limits = context_.limits;
+  ApiError answer;
+  if (timed_out_) {
+    answer = http_error(408, "the request did not arrive in time", "request_timeout");
+  } else if (error == http::error::body_limit) {
+    answer = http_error(413, "the body is larger than " + std::to_string(limits.body_bytes_max) + " bytes",
+                        "body_too_large");
+  } else if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    answer =
+        http_error(431, "the header is larger than " + std::to_string(limits.header_bytes_max) + " bytes",
+                   "header_too_large");
+  } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
+             error != http::error::end_of_stream && error != http::error::partial_message) {
+    answer = http_error(400, "this is not a valid HTTP request: " + error.message(), "bad_http");
+  } else {
+    co_return;
+  }
+  timed_out_ = false;
+  keep_alive_ = false;
+  Exchange exchange(*this, HttpRequest{}, context_.clock.now());
+  HttpResponse response{.status = answer.http_status, .body = to_json(answer), .headers = {}};
+  context_.metrics.request_done("unread", answer.http_status, 0);
+  if (co_await exchange.respond(std::move(response))) co_await linger();
+}
+
+// Closing a socket that has unread input resets the connection, and the client may lose the answer. So
+// the rest is read and dropped for a while.
+asio::awaitable<void> Connection::linger() {
+  error_code error;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  set_deadline(kLingerTimeout);
+  buffer_.consume(buffer_.size());
+  for (std::size_t dropped = 0; !error && dropped < kLingerBytes;) {
+    dropped += co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
+                                                asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+// --- writing ---
+
+asio::awaitable<bool> Connection::write(std::array<asio::const_buffer, 3> buffers) {
+  beast::buffers_suffix<std::array<asio::const_buffer, 3>> rest(buffers);
+  while (asio::buffer_size(rest) > 0) {
+    if (gone_ || timed_out_) co_return false;
+    set_deadline(context_.limits.write_timeout);
+    error_code error;
+    const std::size_t bytes =
+        co_await socket_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));
+    if (error) {
+      gone_ = true;
+      co_return false;
+    }
+    context_.metrics.sent(bytes);
+    rest.consume(bytes);
+  }
+  clear_deadline();
+  co_return !gone_;
+}
+
+// --- watching for the client's end ---
+
+void Connection::watch_read() {
+  // A client that sends that much ahead is not read any further; its end shows when it is written to.
+  if (buffer_.size() >= context_.limits.header_bytes_max) return;
+  watch_reading_ = true;
+  socket_.async_read_some(
+      buffer_.prepare(kReadBytes),
+      asio::bind_cancellation_slot(
+          watch_cancel_.slot(), [self = shared_from_this()](error_code error, std::size_t bytes) {
+            self->watch_reading_ = false;
+            self->buffer_.commit(bytes);
+            if (self->watch_stopping_) {
+              self->gone_ = self->gone_ || (error && error != asio::error::operation_aborted);
+              self->watch_ended_.cancel();
+            } else if (error) {
+              self->gone_ = true;
+              if (self->on_gone_) self->on_gone_();
+            } else {
+              self->watch_read();
+            }
+          }));
+}
+
+void Exchange::watch(std::function<void()> on_gone) {
+  connection_.on_gone_ = std::move(on_gone);
+  connection_.watch_stopping_ = false;
+  if (!connection_.watch_reading_) connection_.watch_read();
+}
+
+asio::awaitable<void> Exchange::unwatch() {
+  connection_.on_gone_ = nullptr;
+  connection_.watch_stopping_ = true;
+  while (connection_.watch_reading_) {
+    connection_.watch_cancel_.emit(asio::cancellation_type::terminal);
+    error_code ignored;
+    co_await connection_.watch_ended_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+}
+
+bool Exchange::gone() const { return connection_.gone_ || connection_.timed_out_; }
+
+asio::io_context& Exchange::io() { return connection_.context_.io; }
+
+}  // namespace loci

@@ -1,0 +1,103 @@
+// Exchange's answers (connection.h): status lines, headers, chunks.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/status.hpp>
+#include <boost/beast/http/verb.hpp>
+#include <ctime>
+#include <random>
+
+#include "loci/serve/http/connection.h"
+
+namespace loci {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr std::size_t kRequestIdBytesMax = 128;
+
+bool acceptable_id(std::string_view id) {
+  return !id.empty() && id.size() <= kRequestIdBytesMax &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+std::string random_id() {
+  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  return fmt::format("{:016x}", generator());
+}
+
+}  // namespace
+
+Exchange::Exchange(Connection& connection, HttpRequest request, Nanos received_at)
+    : connection_(connection), request_(std::move(request)), received_at_(received_at) {
+  const std::string_view target(request_.target().data(), request_.target().size());
+  path_ = target.substr(0, target.find('?'));
+  const auto id = request_["X-Request-Id"];
+  request_id_ = acceptable_id({id.data(), id.size()}) ? std::string(id.data(), id.size()) : random_id();
+}
+
+std::string Exchange::head(int status, std::string_view content_type, const HttpHeaders& headers,
+                           std::optional<std::size_t> body_bytes) const {
+  const auto reason = http::obsolete_reason(static_cast<http::status>(status));
+  std::string out = fmt::format(
+      "HTTP/1.1 {} {}\r\nServer: loci\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\nX-Request-Id: {}\r\n", status,
+      std::string_view(reason.data(), reason.size()), fmt::gmtime(std::time(nullptr)), request_id_);
+  if (!content_type.empty()) out += fmt::format("Content-Type: {}\r\n", content_type);
+  if (body_bytes) out += fmt::format("Content-Length: {}\r\n", *body_bytes);
+  if (chunked_) out += "Transfer-Encoding: chunked\r\n";
+  if (!connection_.keep_alive_)
+    out += "Connection: close\r\n";
+  else if (request_.version() < 11)
+    out += "Connection: keep-alive\r\n";
+  for (const HttpHeaders* list : {&headers_, &headers}) {
+    for (const auto& [name, value] : *list) out += fmt::format("{}: {}\r\n", name, value);
+  }
+  return out + "\r\n";
+}
+
+asio::awaitable<bool> Exchange::respond(HttpResponse response) {
+  status_ = response.status;
+  // 204 has no body and no length.
+  const std::optional<std::size_t> length =
+      response.status == 204 ? std::nullopt : std::optional<std::size_t>(response.body.size());
+  const std::string top =
+      head(response.status, response.body.empty() ? "" : response.content_type, response.headers, length);
+  const bool with_body = request_.method() != http::verb::head;
+  const std::array<asio::const_buffer, 3> buffers = {
+      asio::buffer(top), with_body ? asio::buffer(response.body) : asio::const_buffer(),
+      asio::const_buffer()};
+  co_return co_await connection_.write(buffers);
+}
+
+asio::awaitable<bool> Exchange::begin_stream(std::string_view content_type) {
+  status_ = 200;
+  chunked_ = request_.version() >= 11;
+  // A client of HTTP/1.0 learns the end from the connection's.
+  if (!chunked_) connection_.keep_alive_ = false;
+  const std::string top =
+      head(200, content_type, {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}, {});
+  const std::array<asio::const_buffer, 3> buffers = {asio::buffer(top), asio::const_buffer(),
+                                                     asio::const_buffer()};
+  co_return co_await connection_.write(buffers);
+}
+
+asio::awaitable<bool> Exchange::stream(std::string_view data) {
+  if (data.empty()) co_return !gone();
+  const std::string size = chunked_ ? fmt::format("{:x}\r\n", data.size()) : std::string();
+  const std::string_view end = chunked_ ? "\r\n" : "";
+  const std::array<asio::const_buffer, 3> buffers = {asio::buffer(size), asio::buffer(data),
+                                                     asio::buffer(end)};
+  co_return co_await connection_.write(buffers);
+}
+
+asio::awaitable<bool> Exchange::end_stream() {
+  const std::string_view last = chunked_ ? "0\r\n\r\n" : "";
+  const std::array<asio::const_buffer, 3> buffers = {asio::buffer(last), asio::const_buffer(),
+                                                     asio::const_buffer()};
+  co_return co_await connection_.write(buffers);
+}
+
+}  // namespace loci

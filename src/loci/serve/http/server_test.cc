@@ -1,0 +1,310 @@
+// The HTTP server against raw sockets: limits, timeouts, keep-alive, streams, clients that leave.
+#include "loci/serve/http/server.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/null_sink.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "loci/serve/worker_pool.h"
+
+namespace loci {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+// A client that reads with a time limit, so that a fault is a failure and not a hang.
+class Client {
+ public:
+  explicit Client(std::uint16_t port) : socket_(io_) {
+    socket_.connect({asio::ip::make_address("127.0.0.1"), port});
+    const timeval patience{.tv_sec = 10, .tv_usec = 0};
+    setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  }
+  void send(std::string_view data) {
+    error_code error;
+    asio::write(socket_, asio::buffer(data), error);
+  }
+  // Until `end` was seen `count` times, or the end of the connection.
+  std::string read_until(const std::string& end, int count = 1) {
+    std::string got;
+    for (;;) {
+      int seen = 0;
+      for (auto at = got.find(end); at != got.npos; at = got.find(end, at + end.size())) ++seen;
+      if (seen >= count) return got;
+      std::string piece(4096, '\0');
+      error_code error;
+      const std::size_t bytes = read_some(piece, error);
+      if (error) return got;
+      got.append(piece, 0, bytes);
+    }
+  }
+  std::string read_all() { return read_until("\x01never"); }
+  std::size_t read_some(std::string& piece, error_code& error) {
+    const ssize_t bytes = recv(socket_.native_handle(), piece.data(), piece.size(), 0);
+    if (bytes <= 0) error = asio::error::eof;
+    return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
+  }
+  bool is_closed() {
+    std::string piece(1, '\0');
+    error_code error;
+    read_some(piece, error);
+    return static_cast<bool>(error);
+  }
+  void close() { socket_.close(); }
+
+ private:
+  asio::io_context io_;
+  tcp::socket socket_;
+};
+
+class ServerTest : public testing::Test {
+ protected:
+  void start(const HttpLimits& limits = {}) {
+    server_.emplace(
+        HttpServer::Options{.host = "127.0.0.1", .port = 0, .limits = limits}, clock_, metrics_,
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+    const Status status = server_->listen([this](Exchange& exchange) { return handle(exchange); });
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+
+  asio::awaitable<void> handle(Exchange& exchange) {
+    if (exchange.path() == "/stream") {
+      co_await exchange.begin_stream("text/plain");
+      co_await exchange.stream("one ");
+      co_await exchange.stream("two");
+      co_await exchange.end_stream();
+    } else if (exchange.path() == "/flood") {
+      const std::string megabyte(1 << 20, 'x');
+      flood_began_ = true;
+      bool there = co_await exchange.begin_stream("text/plain");
+      for (int i = 0; there && i < 1000; ++i) there = co_await exchange.stream(megabyte);
+      flood_ended_ = !there;
+    } else if (exchange.path() == "/wait") {
+      asio::steady_timer timer(exchange.io(), std::chrono::seconds(20));
+      exchange.watch([&] { timer.cancel(); });
+      waiting_ = true;
+      error_code ignored;
+      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      saw_gone_ = exchange.gone();
+    } else if (exchange.path() == "/watch") {
+      // Reads ahead for a while, as a generation does.
+      exchange.watch([] {});
+      asio::steady_timer timer(exchange.io(), std::chrono::milliseconds(50));
+      error_code ignored;
+      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      HttpResponse response{.body = "watched", .headers = {}};
+      co_await exchange.respond(std::move(response));
+    } else if (exchange.path() == "/work") {
+      const auto job = [&] { return std::string(exchange.request().body()); };
+      HttpResponse response;
+      response.body = co_await workers_.run(job);
+      co_await exchange.respond(std::move(response));
+    } else {
+      HttpResponse response{
+          .body = "<" + std::string(exchange.path()) + ":" + exchange.request().body() + ">", .headers = {}};
+      co_await exchange.respond(std::move(response));
+    }
+  }
+
+  template <class Condition>
+  static bool eventually(Condition condition) {
+    for (int i = 0; i < 2000; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
+  SystemClock clock_;
+  ServeMetrics metrics_{"test"};
+  std::atomic<bool> waiting_{false};
+  std::atomic<bool> saw_gone_{false};
+  std::atomic<bool> flood_began_{false};
+  std::atomic<bool> flood_ended_{false};
+  std::optional<HttpServer> server_;
+  WorkerPool workers_{1};
+};
+
+TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
+  start();
+  Client client(server_->port());
+  client.send(
+      "GET /a HTTP/1.1\r\nHost: x\r\n\r\nPOST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nxyz"
+      "POST /work HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n<ab\r\n2\r\nc>\r\n0\r\n\r\n");
+  const std::string got = client.read_until(">", 3);
+  EXPECT_LT(got.find("</a:>"), got.find("</b:xyz>"));
+  EXPECT_LT(got.find("</b:xyz>"), got.find("<abc>"));
+  EXPECT_EQ(got.find("Connection: close"), std::string::npos);
+}
+
+TEST_F(ServerTest, KeepsWhatIsSentAheadWhileWatching) {
+  start();
+  Client client(server_->port());
+  client.send("GET /watch HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string got = client.read_until(">");
+  EXPECT_NE(got.find("watched"), std::string::npos);
+  EXPECT_NE(got.find("</next:>"), std::string::npos);
+}
+
+TEST_F(ServerTest, ClosesWhenAskedTo) {
+  start();
+  Client client(server_->port());
+  client.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const std::string got = client.read_all();
+  EXPECT_NE(got.find("Connection: close"), std::string::npos);
+  EXPECT_NE(got.find("</a:>"), std::string::npos);
+  Client old(server_->port());
+  old.send("GET /a HTTP/1.0\r\n\r\n");
+  EXPECT_NE(old.read_all().find("</a:>"), std::string::npos);
+}
+
+TEST_F(ServerTest, StreamsInChunksAndPlainlyToOldClients) {
+  start();
+  Client client(server_->port());
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string got = client.read_until("0\r\n\r\n");
+  EXPECT_NE(got.find("Transfer-Encoding: chunked"), std::string::npos);
+  EXPECT_NE(got.find("\r\n\r\n4\r\none \r\n3\r\ntwo\r\n0\r\n\r\n"), std::string::npos) << got;
+  client.send("GET /again HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(client.read_until(">").find("</again:>"), std::string::npos);
+  Client old(server_->port());
+  old.send("GET /stream HTTP/1.0\r\n\r\n");
+  const std::string plain = old.read_all();
+  EXPECT_TRUE(plain.ends_with("\r\n\r\none two")) << plain;
+}
+
+TEST_F(ServerTest, HeadHasNoBody) {
+  start();
+  Client client(server_->port());
+  client.send("HEAD /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const std::string got = client.read_all();
+  EXPECT_NE(got.find("Content-Length: 5"), std::string::npos);
+  EXPECT_TRUE(got.ends_with("\r\n\r\n"));
+}
+
+TEST_F(ServerTest, EchoesAcceptableRequestIdsOnly) {
+  start();
+  Client client(server_->port());
+  client.send("GET /a HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-1\r\n\r\n");
+  EXPECT_NE(client.read_until(">").find("X-Request-Id: mine-1\r\n"), std::string::npos);
+  client.send("GET /a HTTP/1.1\r\nHost: x\r\nX-Request-Id: " + std::string(200, 'x') + "\r\n\r\n");
+  EXPECT_EQ(client.read_until(">").find(std::string(200, 'x')), std::string::npos);
+}
+
+TEST_F(ServerTest, RefusesWhatPassesTheLimits) {
+  start({.body_bytes_max = 100, .header_bytes_max = 2048});
+  Client big_body(server_->port());
+  big_body.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n" + std::string(101, 'x'));
+  EXPECT_NE(big_body.read_all().find("HTTP/1.1 413"), std::string::npos);
+  Client big_chunks(server_->port());
+  big_chunks.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
+                  std::string(101, 'x') + "\r\n0\r\n\r\n");
+  EXPECT_NE(big_chunks.read_all().find("HTTP/1.1 413"), std::string::npos);
+  Client big_header(server_->port());
+  big_header.send("GET /a HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(4096, 'x') + "\r\n\r\n");
+  EXPECT_NE(big_header.read_all().find("HTTP/1.1 431"), std::string::npos);
+  Client garbage(server_->port());
+  garbage.send("\x16\x03\x01 no HTTP at all\r\n\r\n");
+  EXPECT_NE(garbage.read_all().find("HTTP/1.1 400"), std::string::npos);
+}
+
+TEST_F(ServerTest, LetsAClientThatExpectsItContinue) {
+  start({.body_bytes_max = 100});
+  Client client(server_->port());
+  client.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+  EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("xyz");
+  EXPECT_NE(client.read_until(">").find("</a:xyz>"), std::string::npos);
+  client.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 300\r\n\r\n");
+  EXPECT_NE(client.read_until("\r\n\r\n").find("HTTP/1.1 413"), std::string::npos);
+}
+
+TEST_F(ServerTest, HasPatienceWithLimits) {
+  start({.header_timeout = 100 * kNanosPerMilli,
+         .body_timeout = 100 * kNanosPerMilli,
+         .idle_timeout = 100 * kNanosPerMilli});
+  Client half_header(server_->port());
+  half_header.send("GET /a HT");
+  EXPECT_NE(half_header.read_all().find("HTTP/1.1 408"), std::string::npos);
+  Client half_body(server_->port());
+  half_body.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
+  EXPECT_NE(half_body.read_all().find("HTTP/1.1 408"), std::string::npos);
+  Client silent(server_->port());
+  EXPECT_EQ(silent.read_all(), "");
+  Client idle(server_->port());
+  idle.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(idle.read_until("never").ends_with("</a:>"));  // and then the end
+}
+
+TEST_F(ServerTest, NoticesAClientThatLeaves) {
+  start();
+  Client client(server_->port());
+  client.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return waiting_.load(); }));
+  client.close();
+  EXPECT_TRUE(eventually([&] { return saw_gone_.load(); }));
+}
+
+TEST_F(ServerTest, CutsOffAReaderThatTakesNothing) {
+  start({.write_timeout = 200 * kNanosPerMilli});
+  Client client(server_->port());
+  client.send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(eventually([&] { return flood_ended_.load(); }));
+}
+
+TEST_F(ServerTest, TurnsAwayConnectionsBeyondTheLimit) {
+  start({.connections_max = 2});
+  Client one(server_->port());
+  Client two(server_->port());
+  one.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  two.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  one.read_until(">");
+  two.read_until(">");
+  Client three(server_->port());
+  EXPECT_NE(three.read_all().find("HTTP/1.1 503"), std::string::npos);
+  one.close();
+  EXPECT_TRUE(eventually([&] {
+    Client again(server_->port());
+    again.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+    return again.read_until(">").find("</a:>") != std::string::npos;
+  }));
+}
+
+TEST_F(ServerTest, SaysWhyItCannotListen) {
+  start();
+  HttpServer second({.host = "127.0.0.1", .port = server_->port(), .limits = {}}, clock_, metrics_, nullptr);
+  const Status status = second.listen([](Exchange&) -> asio::awaitable<void> { co_return; });
+  EXPECT_EQ(status.field(), "--port");
+  EXPECT_NE(status.message().find("in use"), std::string::npos);
+  HttpServer elsewhere({.host = "192.0.2.1", .port = 0, .limits = {}}, clock_, metrics_, nullptr);
+  EXPECT_EQ(elsewhere.listen([](Exchange&) -> asio::awaitable<void> { co_return; }).field(), "--host");
+}
+
+TEST_F(ServerTest, StopsWhileRequestsRun) {
+  start();
+  Client waiting(server_->port());
+  waiting.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  Client idle(server_->port());
+  Client flood(server_->port());
+  flood.send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return waiting_.load() && flood_began_.load(); }));
+  server_->stop(50 * kNanosPerMilli);
+  EXPECT_TRUE(saw_gone_.load());
+  EXPECT_TRUE(flood_ended_.load());
+  EXPECT_TRUE(waiting.is_closed());
+  EXPECT_TRUE(idle.is_closed());
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,89 @@
+#include "loci/serve/reply/completion_format.h"
+
+#include "loci/serve/reply/chat_format.h"
+#include "loci/serve/reply/sse.h"
+
+namespace loci {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::string_view kObject = "text_completion";
+
+Json completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
+  Json tokens = Json::array();
+  Json logprobs = Json::array();
+  Json tops = Json::array();
+  Json offsets = Json::array();
+  for (const LogprobEntry& entry : entries) {
+    tokens.push_back(entry.bytes);
+    logprobs.push_back(entry.logprob);
+    Json top = Json::object();
+    for (const auto& [bytes, logprob] : entry.top) top[bytes] = logprob;
+    tops.push_back(std::move(top));
+    offsets.push_back(entry.text_offset);
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
+}
+
+Json choice_json(const ReplyHead& head, std::uint32_t index, std::string text,
+                 const std::vector<LogprobEntry>* logprobs) {
+  Json choice = {{"index", index}, {"text", std::move(text)}, {"logprobs", nullptr}};
+  if (head.logprobs && logprobs != nullptr) choice["logprobs"] = completion_logprobs_json(*logprobs);
+  choice["finish_reason"] = nullptr;
+  return choice;
+}
+
+}  // namespace
+
+std::string CompletionFormat::begin(const ReplyUsage&) { return {}; }
+std::string CompletionFormat::begin_choice(std::uint32_t) { return {}; }
+
+std::string CompletionFormat::delta(std::uint32_t index, const OutputDelta& delta) {
+  std::string text;
+  for (const OutputPiece& piece : delta.pieces) {
+    if (const auto* one = std::get_if<TextPiece>(&piece)) text += one->text;
+  }
+  return chunk_event(head_, kObject,
+                     Json::array({choice_json(head_, index, std::move(text), &delta.logprobs)}));
+}
+
+std::string CompletionFormat::finish_choice(const FinishedChoice& choice) {
+  Json json = choice_json(head_, choice.index, "", nullptr);
+  json["finish_reason"] = finish_reason_name(choice.finish);
+  return chunk_event(head_, kObject, Json::array({std::move(json)}));
+}
+
+std::string CompletionFormat::end(const std::vector<FinishedChoice>&, const ReplyUsage& usage) {
+  std::string events;
+  if (head_.include_usage) {
+    Json json = head_json(head_, kObject);
+    json["choices"] = Json::array();
+    json["usage"] = usage_json(usage);
+    events = sse_event(dump_json(json));
+  }
+  return events + sse_event(kSseDone);
+}
+
+std::string CompletionFormat::stream_error(const ApiError& error) {
+  return sse_event(to_json(error)) + sse_event(kSseDone);
+}
+
+std::string CompletionFormat::whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
+  Json list = Json::array();
+  for (const FinishedChoice& choice : choices) {
+    Json one = choice_json(head_, choice.index, choice.output.text(), &choice.output.logprobs);
+    one["finish_reason"] = finish_reason_name(choice.finish);
+    list.push_back(std::move(one));
+  }
+  Json json = head_json(head_, kObject);
+  json["choices"] = std::move(list);
+  json["usage"] = usage_json(usage);
+  return dump_json(json);
+}
+
+}  // namespace loci

@@ -1,0 +1,33 @@
+// JSON that several formats of replies share.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "loci/serve/reply/reply_format.h"
+
+namespace loci {
+
+// What all chunks of one reply of OpenAI's completions have in common.
+struct ReplyHead {
+  std::string id;            // "chatcmpl-..." or "cmpl-..."
+  std::int64_t created = 0;  // seconds since 1970
+  std::string model;
+  std::string fingerprint;     // system_fingerprint
+  bool logprobs = false;       // choices carry them
+  bool include_usage = false;  // chunks carry "usage": null, the last one the numbers
+};
+
+// One line. A token's bytes need not be whole characters: what is none becomes U+FFFD.
+std::string dump_json(const nlohmann::ordered_json& json);
+
+nlohmann::ordered_json head_json(const ReplyHead& head, std::string_view object);
+nlohmann::ordered_json usage_json(const ReplyUsage& usage);
+// One event of a stream: the head, one choice or none, and no usage.
+std::string chunk_event(const ReplyHead& head, std::string_view object, nlohmann::ordered_json choices);
+
+// {"content": [{"token", "logprob", "bytes", "top_logprobs"}, ...], "refusal": null}
+nlohmann::ordered_json chat_logprobs_json(const std::vector<LogprobEntry>& entries);
+
+}  // namespace loci

@@ -1,0 +1,38 @@
+// Errors as clients of OpenAI's API know them, an HTTP status and
+// {"error": {"message", "type", "param", "code"}}, or as those of Anthropic's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+struct ApiError {
+  int http_status = 500;
+  std::string type = "server_error";
+  std::string message;
+  std::string param;                                 // the field at fault; empty: null
+  std::string code;                                  // empty: null
+  std::optional<std::uint32_t> retry_after_seconds;  // becomes the Retry-After header
+};
+
+// kInvalidArgument, kUnimplemented → 400; kNotFound → 404; kDeadlineExceeded → 408;
+// kResourceExhausted → 429; kUnavailable, kCancelled → 503; the rest → 500.
+ApiError api_error(const Status& status);
+// `retry_after` in nanoseconds is rounded up to whole seconds, at least one.
+ApiError api_error(const Status& status, std::int64_t retry_after);
+// An error of HTTP itself: 405, 413, 431, ...
+ApiError http_error(int http_status, std::string message, std::string code = {});
+// The prompt and at least one new token don't fit: 400 with both numbers.
+ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param);
+
+// Whose clients read the error: {"error": {...}} or {"type": "error", "error": {...}}.
+enum class ErrorStyle : std::uint8_t { kOpenAi, kAnthropic };
+
+// One line of JSON.
+std::string to_json(const ApiError& error, ErrorStyle style = ErrorStyle::kOpenAi);
+
+}  // namespace loci

@@ -1,0 +1,71 @@
+#include "loci/serve/request/completion_request.h"
+
+#include <fmt/format.h>
+
+#include "loci/serve/request/json_parse.h"
+
+namespace loci {
+namespace {
+
+constexpr const char* kPromptForms =
+    "a string, an array of strings, an array of token ids or an array of such arrays";
+
+Status read_prompt_list(const nlohmann::json& list, std::vector<Prompt>& out) {
+  if (list.size() > kPromptsMax) {
+    return invalid_argument(fmt::format("expected at most {} prompts; got {}", kPromptsMax, list.size()),
+                            "prompt");
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string field = fmt::format("prompt[{}]", i);
+    if (list[i].is_string()) {
+      out.emplace_back(list[i].get<std::string>());
+    } else if (list[i].is_array()) {
+      LOCI_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, read_tokens(list[i], field));
+      out.emplace_back(std::move(tokens));
+    } else {
+      return invalid_argument(
+          fmt::format("expected a string or an array of token ids; got {}", json_excerpt(list[i])), field);
+    }
+  }
+  return {};
+}
+
+Result<std::vector<Prompt>> read_prompts(const nlohmann::json& prompt) {
+  std::vector<Prompt> out;
+  if (prompt.is_string()) {
+    out.emplace_back(prompt.get<std::string>());
+  } else if (!prompt.is_array() || prompt.empty()) {
+    return invalid_argument(fmt::format("expected {}; got {}", kPromptForms, json_excerpt(prompt)), "prompt");
+  } else if (prompt[0].is_number()) {
+    LOCI_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, read_tokens(prompt, "prompt"));
+    out.emplace_back(std::move(tokens));
+  } else {
+    LOCI_RETURN_IF_ERROR(read_prompt_list(prompt, out));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<CompletionRequest> parse_completion_request(const nlohmann::json& request) {
+  CompletionRequest out;
+  FieldReader reader(request);
+  read_generation_fields(reader, out.fields);
+  // An integer in OpenAI's API: how many alternatives to report. Some clients send false for none.
+  if (const nlohmann::json* logprobs = reader.find("logprobs"); logprobs != nullptr && *logprobs != false) {
+    reader.unsigned_integer("logprobs", 0, kTopLogprobsMax, out.fields.sampling.top_logprobs);
+    out.fields.sampling.logprobs = true;
+  }
+  LOCI_RETURN_IF_ERROR(reader.status());
+  const nlohmann::json* prompt = reader.find("prompt");
+  if (prompt == nullptr) return invalid_argument("is required", "prompt");
+  LOCI_ASSIGN_OR_RETURN(out.prompts, read_prompts(*prompt));
+  if (const std::size_t all = out.prompts.size() * out.fields.choices; all > kRequestChoicesMax) {
+    return invalid_argument(fmt::format("expected at most {} replies of one request (n * prompts); got {}",
+                                        kRequestChoicesMax, all),
+                            "n");
+  }
+  return out;
+}
+
+}  // namespace loci

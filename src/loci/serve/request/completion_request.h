@@ -1,0 +1,25 @@
+// POST /v1/completions: the request's JSON as plain values. No networking here.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+#include "loci/serve/request/generation_fields.h"
+
+namespace loci {
+
+using Prompt = std::variant<std::string, std::vector<TokenId>>;
+
+struct CompletionRequest {
+  GenerationFields fields;
+  std::vector<Prompt> prompts;  // at least one; a reply has fields.choices for each
+};
+
+// Errors: kInvalidArgument naming field, value and limit.
+Result<CompletionRequest> parse_completion_request(const nlohmann::json& request);
+
+}  // namespace loci

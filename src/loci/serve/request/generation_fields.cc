@@ -1,0 +1,232 @@
+#include "loci/serve/request/generation_fields.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+
+#include "loci/serve/request/json_parse.h"
+
+namespace loci {
+namespace {
+
+constexpr double kUnbounded = std::numeric_limits<float>::max();
+
+void read_sampling(FieldReader& reader, GenerationFields& out) {
+  SamplingParams& sampling = out.sampling;
+  reader.number("temperature", {.low = 0, .high = kUnbounded}, sampling.temperature);
+  reader.number("top_p", {.low = 0, .high = 1, .low_excluded = true}, sampling.top_p);
+  reader.number("min_p", {.low = 0, .high = 1}, sampling.min_p);
+  reader.number("repeat_penalty", {.low = 0, .high = kUnbounded, .low_excluded = true},
+                sampling.repetition_penalty);
+  reader.number("repetition_penalty", {.low = 0, .high = kUnbounded, .low_excluded = true},
+                sampling.repetition_penalty);
+  reader.number("frequency_penalty", {.low = -2, .high = 2}, sampling.frequency_penalty);
+  reader.number("presence_penalty", {.low = -2, .high = 2}, sampling.presence_penalty);
+  reader.unsigned_integer("min_tokens", 0, std::numeric_limits<std::int32_t>::max(), sampling.min_tokens);
+  std::optional<std::int64_t> top_k;
+  reader.integer("top_k", -1, std::numeric_limits<std::int32_t>::max(), top_k);
+  if (top_k) sampling.top_k = *top_k < 0 ? 0 : static_cast<std::uint32_t>(*top_k);
+}
+
+void read_seed(FieldReader& reader, GenerationFields& out) {
+  const nlohmann::json* seed = reader.find("seed");
+  if (seed == nullptr) return;
+  if (seed->is_number_unsigned()) {
+    out.sampling.seed = seed->get<std::uint64_t>();
+  } else if (const auto number = as_integer(*seed)) {
+    out.sampling.seed = static_cast<std::uint64_t>(*number);
+  } else {
+    return reader.expected("seed", "an integer of 64 bits", *seed);
+  }
+  out.has_seed = true;
+}
+
+void read_logit_bias(FieldReader& reader, GenerationFields& out) {
+  const nlohmann::json* bias = reader.find("logit_bias");
+  if (bias == nullptr) return;
+  if (!bias->is_object()) return reader.expected("logit_bias", "an object of token id to number", *bias);
+  if (bias->size() > kLogitBiasMax) {
+    return reader.fail("logit_bias",
+                       fmt::format("expected at most {} tokens; got {}", kLogitBiasMax, bias->size()));
+  }
+  for (const auto& [key, value] : bias->items()) {
+    std::uint32_t token = 0;
+    const char* end = key.data() + key.size();
+    const auto parsed = std::from_chars(key.data(), end, token);
+    if (parsed.ec != std::errc() || parsed.ptr != end) {
+      return reader.expected("logit_bias", "token ids as keys", nlohmann::json(key));
+    }
+    if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100)) {
+      return reader.expected(fmt::format("logit_bias.{}", token), "a number of at least -100 and at most 100",
+                             value);
+    }
+    out.sampling.logit_bias.emplace_back(TokenId(token), value.get<float>());
+  }
+}
+
+void read_stop(FieldReader& reader, GenerationFields& out) {
+  const nlohmann::json* stop = reader.find("stop");
+  if (stop == nullptr) return;
+  const std::string what = fmt::format("a string or an array of at most {} strings", kStopStringsMax);
+  if (!stop->is_string() && !stop->is_array()) return reader.expected("stop", what, *stop);
+  if (stop->is_array() && stop->size() > kStopStringsMax) {
+    return reader.fail("stop", fmt::format("expected {}; got {}", what, stop->size()));
+  }
+  const auto add = [&](const nlohmann::json& one, std::string_view name) {
+    if (!one.is_string()) return reader.expected(name, "a string", one);
+    const std::string& text = one.get_ref<const std::string&>();
+    if (text.empty()) return reader.fail(name, "expected a string that is not empty");
+    if (text.size() > kStopStringBytesMax) {
+      return reader.fail(name,
+                         fmt::format("expected at most {} bytes; got {}", kStopStringBytesMax, text.size()));
+    }
+    out.stop.push_back(text);
+  };
+  if (stop->is_string()) {
+    // "" is what some clients send for "none".
+    if (!stop->get_ref<const std::string&>().empty()) add(*stop, "stop");
+    return;
+  }
+  for (std::size_t i = 0; i < stop->size(); ++i) add((*stop)[i], fmt::format("stop[{}]", i));
+}
+
+void read_stop_tokens(FieldReader& reader, GenerationFields& out) {
+  const nlohmann::json* ids = reader.find("stop_token_ids");
+  if (ids == nullptr) return;
+  Result<std::vector<TokenId>> tokens = read_tokens(*ids, "stop_token_ids");
+  if (!tokens.ok()) return reader.fail(tokens.status());
+  if (tokens->size() > kStopTokensMax) {
+    return reader.fail("stop_token_ids",
+                       fmt::format("expected at most {} tokens; got {}", kStopTokensMax, tokens->size()));
+  }
+  out.stop_token_ids = std::move(*tokens);
+}
+
+void read_max_tokens(FieldReader& reader, GenerationFields& out) {
+  // The newer name wins where both are given.
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    std::optional<std::int64_t> value;
+    reader.integer(name, 1, std::numeric_limits<std::int32_t>::max(), value);
+    if (value) out.max_tokens = static_cast<std::uint32_t>(*value);
+  }
+  if (out.max_tokens && out.sampling.min_tokens > *out.max_tokens) {
+    reader.fail("min_tokens", fmt::format("expected at most max_tokens ({}); got {}", *out.max_tokens,
+                                          out.sampling.min_tokens));
+  }
+}
+
+void read_stream(FieldReader& reader, GenerationFields& out) {
+  reader.boolean("stream", out.stream);
+  const nlohmann::json* options = reader.find("stream_options");
+  if (options == nullptr) return;
+  FieldReader nested(*options, "stream_options");
+  nested.boolean("include_usage", out.include_usage);
+  if (!nested.ok()) return reader.fail(nested.status());
+  if (!out.stream) reader.fail("stream_options", "is only allowed where stream is true");
+}
+
+bool is_empty_container(const nlohmann::json& value) {
+  return (value.is_array() || value.is_object()) && value.empty();
+}
+bool is_false(const nlohmann::json& value) { return value == false || value == 0; }
+bool is_text_format(const nlohmann::json& value) {
+  return value.is_object() && value.value("type", nlohmann::json()) == "text";
+}
+bool is_text_only(const nlohmann::json& value) { return value == nlohmann::json::array({"text"}); }
+bool is_none(const nlohmann::json& value) { return value == "none" || value == "auto"; }
+bool is_empty_text(const nlohmann::json& value) { return value == ""; }
+bool never(const nlohmann::json&) { return false; }
+
+// What would change the reply and is not served; `harmless` says which values ask for nothing.
+struct Unserved {
+  const char* field;
+  bool (*harmless)(const nlohmann::json&);
+};
+constexpr std::array<Unserved, 23> kUnserved = {{
+    {"tools", is_empty_container},
+    {"tool_choice", is_none},
+    {"functions", is_empty_container},
+    {"function_call", is_none},
+    {"response_format", is_text_format},
+    {"modalities", is_text_only},
+    {"audio", never},
+    {"prediction", never},
+    {"web_search_options", never},
+    {"echo", is_false},
+    {"suffix", is_empty_text},
+    {"use_beam_search", is_false},
+    {"prompt_logprobs", is_false},
+    {"continue_final_message", is_false},
+    {"grammar", is_empty_text},
+    {"json_schema", is_empty_container},
+    {"guided_json", never},
+    {"guided_regex", never},
+    {"guided_choice", never},
+    {"guided_grammar", never},
+    {"structured_outputs", never},
+    {"bad_words", is_empty_container},
+    {"mirostat", is_false},
+}};
+
+void refuse_unserved(FieldReader& reader, const GenerationFields& fields) {
+  for (const Unserved& one : kUnserved) {
+    const nlohmann::json* value = reader.find(one.field);
+    if (value != nullptr && !one.harmless(*value)) {
+      return reader.fail(one.field,
+                         fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)));
+    }
+  }
+  const nlohmann::json* best_of = reader.find("best_of");
+  if (best_of != nullptr && as_integer(*best_of) != fields.choices) {
+    reader.fail("best_of", fmt::format("is not supported other than n ({}); got {}", fields.choices,
+                                       json_excerpt(*best_of)));
+  }
+}
+
+}  // namespace
+
+void read_generation_fields(FieldReader& reader, GenerationFields& out) {
+  reader.text("model", out.model);
+  read_sampling(reader, out);
+  read_seed(reader, out);
+  read_logit_bias(reader, out);
+  read_stop(reader, out);
+  read_stop_tokens(reader, out);
+  read_max_tokens(reader, out);
+  read_stream(reader, out);
+  reader.boolean("ignore_eos", out.ignore_eos);
+  reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
+  refuse_unserved(reader, out);
+}
+
+Result<std::vector<TokenId>> read_tokens(const nlohmann::json& array, std::string_view field) {
+  if (!array.is_array()) {
+    return invalid_argument(fmt::format("expected an array of token ids; got {}", json_excerpt(array)),
+                            std::string(field));
+  }
+  std::vector<TokenId> tokens;
+  tokens.reserve(array.size());
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    const std::optional<std::int64_t> id = as_integer(array[i]);
+    if (!id || *id < 0 || *id > std::numeric_limits<std::uint32_t>::max()) {
+      return invalid_argument(fmt::format("expected a token id; got {}", json_excerpt(array[i])),
+                              fmt::format("{}[{}]", field, i));
+    }
+    tokens.emplace_back(static_cast<std::uint32_t>(*id));
+  }
+  return tokens;
+}
+
+Status check_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocabulary, std::string_view field) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].value >= vocabulary) {
+      return invalid_argument(fmt::format("expected a token id below {} (the vocabulary's size); got {}",
+                                          vocabulary, tokens[i].value),
+                              fmt::format("{}[{}]", field, i));
+    }
+  }
+  return {};
+}
+
+}  // namespace loci

@@ -1,0 +1,49 @@
+// The fields that chat and text completions share, as plain values. No networking here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/engine/sampler.h"
+#include "loci/serve/request/field_reader.h"
+
+namespace loci {
+
+// Limits of a request, beside those of its body.
+inline constexpr std::uint32_t kChoicesMax = 16;          // n
+inline constexpr std::uint32_t kPromptsMax = 256;         // prompts of one request
+inline constexpr std::uint32_t kRequestChoicesMax = 256;  // n * prompts
+inline constexpr std::uint32_t kStopStringsMax = 16;
+inline constexpr std::uint32_t kStopStringBytesMax = 1024;
+inline constexpr std::uint32_t kStopTokensMax = 256;
+inline constexpr std::uint32_t kLogitBiasMax = 1024;
+inline constexpr std::uint32_t kTopLogprobsMax = 20;
+
+struct GenerationFields {
+  std::string model;                        // empty: whatever is served
+  SamplingParams sampling;                  // seed is set only where has_seed
+  bool has_seed = false;                    // without: each choice draws its own
+  std::optional<std::uint32_t> max_tokens;  // absent: the rest of the context
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;
+  bool ignore_eos = false;
+  bool stream = false;
+  bool include_usage = false;  // a last chunk with the usage
+  std::uint32_t choices = 1;   // n
+};
+
+// Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields
+// that would change the reply and that Loci does not serve.
+void read_generation_fields(FieldReader& reader, GenerationFields& out);
+
+// Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size
+// is checked where it is known (check_tokens).
+Result<std::vector<TokenId>> read_tokens(const nlohmann::json& array, std::string_view field);
+
+// Errors: kInvalidArgument naming the first token that is not in the vocabulary.
+Status check_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocabulary, std::string_view field);
+
+}  // namespace loci

@@ -1,0 +1,64 @@
+// Which request is answered by whom: routes with parameters, who may call them, and how their errors look.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/beast/http/verb.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/serve/http/connection.h"
+#include "loci/serve/request/api_error.h"
+#include "loci/serve/tenants/tenants.h"
+
+namespace loci {
+
+// Who may call a route.
+enum class Access : std::uint8_t {
+  kOpen,    // anyone: health, metrics
+  kTenant,  // whoever has a key, where the server has keys
+};
+
+// One request on its way. Network thread only.
+struct Call {
+  Exchange& exchange;
+  std::shared_ptr<const Tenant> tenant;  // of Access::kOpen: none
+  std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
+  ErrorStyle error_style = ErrorStyle::kOpenAi;
+
+  // Each answers the exchange.
+  boost::asio::awaitable<void> fail(ApiError error);
+  boost::asio::awaitable<void> answer(std::string json);
+};
+
+using Handler = std::function<boost::asio::awaitable<void>(Call&)>;
+
+struct Route {
+  boost::beast::http::verb method = boost::beast::http::verb::get;  // get answers HEAD too
+  std::string pattern;                                              // "/v1/responses/{id}/cancel"
+  Access access = Access::kTenant;
+  ErrorStyle error_style = ErrorStyle::kOpenAi;
+  Handler handler;
+};
+
+// Filled before the first request; then immutable and thread-safe.
+class Router {
+ public:
+  void add(Route route);
+
+  struct Match {
+    const Route* route = nullptr;  // null: no route at this path takes the method
+    std::vector<std::string> parameters;
+    std::string allowed;  // "GET, HEAD, OPTIONS": what the path takes; empty: nothing is there
+    std::string pattern;  // of the path, for metrics
+    ErrorStyle error_style = ErrorStyle::kOpenAi;
+  };
+  Match match(boost::beast::http::verb method, std::string_view path) const;
+
+ private:
+  std::vector<Route> routes_;
+};
+
+}  // namespace loci

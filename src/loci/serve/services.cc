@@ -1,0 +1,23 @@
+#include "loci/serve/services.h"
+
+namespace loci {
+namespace {
+
+ApiError unavailable(std::string message, std::string code, std::uint32_t retry_after_seconds) {
+  return {.http_status = 503,
+          .type = "unavailable_error",
+          .message = std::move(message),
+          .param = {},
+          .code = std::move(code),
+          .retry_after_seconds = retry_after_seconds};
+}
+
+}  // namespace
+
+std::optional<ApiError> ApiServices::not_ready() const {
+  if (draining.load()) return unavailable("the server is stopping", "draining", 5);
+  if (served.load() == nullptr) return unavailable("the model is still loading", "loading", 1);
+  return std::nullopt;
+}
+
+}  // namespace loci

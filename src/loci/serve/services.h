@@ -1,0 +1,45 @@
+// What every endpoint may use.
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "loci/base/clock.h"
+#include "loci/serve/history/token_history.h"
+#include "loci/serve/metrics.h"
+#include "loci/serve/request/api_error.h"
+#include "loci/serve/served_model.h"
+#include "loci/serve/store/conversation_store.h"
+#include "loci/serve/tenants/tenants.h"
+#include "loci/serve/worker_pool.h"
+
+namespace loci {
+
+struct ApiOptions {
+  std::string cors_origin = "*";    // Access-Control-Allow-Origin; empty: none is sent
+  std::optional<Nanos> time_limit;  // of a whole generation
+};
+
+// All of it outlives the server. set_...(): any thread.
+struct ApiServices {
+  ApiOptions options;
+  WorkerPool& workers;
+  WorkerPool& store_thread;  // calls of `store` are made there
+  ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
+  Tenants& tenants;
+  TokenHistory& history;
+  ServeMetrics& metrics;
+  const Clock& clock;
+  std::shared_ptr<spdlog::logger> log;
+  std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
+  std::atomic<bool> draining{false};
+
+  // What keeps a request that needs the model from being served now.
+  std::optional<ApiError> not_ready() const;
+};
+
+}  // namespace loci

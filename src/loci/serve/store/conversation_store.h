@@ -1,0 +1,109 @@
+// The durable store of conversations and responses: text, tokens, tenants, times. State is a cache; this
+// is what must not be lost. Two implementations: SQLite (embedded) and PostgreSQL (many routers).
+//
+// A turn is durable when commit_turn() returns, and only then may its last event be sent. Everything is
+// scoped by tenant: what belongs to another is not found.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+
+namespace loci {
+
+// An item of the Responses API: a message, a call of a tool, its result, a reasoning.
+struct StoredItem {
+  std::string id;    // "msg_...", "fc_...", ...
+  std::string json;  // the item as the API shows it, one object
+};
+
+struct StoredConversation {
+  std::string id;               // "conv_..."
+  std::int64_t created_at = 0;  // seconds since 1970
+  std::string metadata = "{}";  // JSON object
+};
+
+struct StoredResponse {
+  std::string id;            // "resp_..."
+  std::string conversation;  // empty: of none
+  std::string previous;      // the response that it continues; empty: of none
+  std::int64_t created_at = 0;
+  std::string status;  // as in the API: completed, incomplete, in_progress, queued, cancelled, failed
+  std::string json;    // the response object as GET returns it
+  // The whole sequence that the model saw and said, under the tokenizer that made it.
+  std::vector<TokenId> tokens;
+  std::string tokenizer;  // the model's fingerprint, hexadecimal
+};
+
+struct StoredTurn {
+  StoredResponse response;
+  std::vector<StoredItem> input;   // what the request added
+  std::vector<StoredItem> output;  // what the model said
+};
+
+// Which part of a list, and in which order.
+struct ItemPage {
+  std::string after;  // the id before the first one; empty: from the beginning
+  std::uint32_t limit = 20;
+  bool newest_first = false;
+};
+
+struct ItemList {
+  std::vector<StoredItem> items;
+  bool has_more = false;
+};
+
+struct StoreLimits {
+  std::optional<std::int64_t> age_seconds_max;  // since a conversation was last active
+  std::optional<std::uint64_t> bytes_max;       // of all; the oldest go first
+};
+
+// Thread-safe. Calls block on the disk or the network: the store's threads make them. Errors of all:
+// kNotFound (the tenant has no such thing), kUnavailable (the store can't be reached, the disk is full),
+// kDataLoss.
+class ConversationStore {
+ public:
+  virtual ~ConversationStore() = default;
+
+  virtual Status create_conversation(std::string_view tenant, const StoredConversation& conversation,
+                                     const std::vector<StoredItem>& items) = 0;
+  virtual Result<StoredConversation> conversation(std::string_view tenant, std::string_view id) = 0;
+  virtual Status set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) = 0;
+  // Its items go with it; responses stay, as in OpenAI's API.
+  virtual Status delete_conversation(std::string_view tenant, std::string_view id) = 0;
+
+  virtual Status add_items(std::string_view tenant, std::string_view conversation,
+                           const std::vector<StoredItem>& items) = 0;
+  virtual Result<ItemList> conversation_items(std::string_view tenant, std::string_view conversation,
+                                              const ItemPage& page) = 0;
+  virtual Result<StoredItem> conversation_item(std::string_view tenant, std::string_view conversation,
+                                               std::string_view item) = 0;
+  virtual Status delete_item(std::string_view tenant, std::string_view conversation,
+                             std::string_view item) = 0;
+
+  // Writes the turn, and adds its items to its conversation if it has one; all or nothing. A response of
+  // the same id (one that was in progress) is replaced.
+  virtual Status commit_turn(std::string_view tenant, const StoredTurn& turn) = 0;
+  virtual Result<StoredResponse> response(std::string_view tenant, std::string_view id) = 0;
+  virtual Status delete_response(std::string_view tenant, std::string_view id) = 0;
+  virtual Result<ItemList> input_items(std::string_view tenant, std::string_view response,
+                                       const ItemPage& page) = 0;
+
+  // What the next turn follows: all items, the oldest first. Of a response: its chain of previous ones,
+  // each input then output. A chain that is cut (one was deleted or has expired) is kNotFound naming it.
+  virtual Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id) = 0;
+  virtual Result<std::vector<StoredItem>> conversation_history(std::string_view tenant,
+                                                               std::string_view id) = 0;
+
+  // Responses in progress whose server has ended: they become "failed". Called at start.
+  virtual Status fail_interrupted() = 0;
+  // Deletes what is too old or too much. Returns how many conversations and responses went.
+  virtual Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) = 0;
+};
+
+}  // namespace loci
