@@ -246,7 +246,8 @@ asio::awaitable<void> Generation::answer_error() {
     if (co_await flush()) co_await exchange_.end_stream();
     co_return;
   }
-  co_await call_.fail(*failure_);
+  ApiError error = *failure_;
+  co_await call_.fail(std::move(error));
 }
 
 ReplyUsage Generation::usage() const {
