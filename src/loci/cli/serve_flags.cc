@@ -73,6 +73,16 @@ void add_network_flags(CLI::App& command, ServeFlags& flags) {
                "how long running replies may go on after a stop");
 }
 
+void add_tenant_flags(CLI::App& command, ServeFlags& flags) {
+  command
+      .add_option(
+          "--api-keys", flags.api_keys,
+          "the file of API keys and limits (`loci keys`, docs/tenants.md), read again when it changes")
+      ->type_name("FILE")
+      ->envname("LOCI_API_KEYS")
+      ->group("Tenants");
+}
+
 void add_engine_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--threads", flags.threads, "compute threads; 0: one for each physical core")
       ->check(CLI::Range(0, 1024))
@@ -142,6 +152,7 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       "encode a directory's matrices while loading: q8_0, q4_0 or q4_k", "TYPE", "as published")
       ->group("Compute");
   add_network_flags(command, flags);
+  add_tenant_flags(command, flags);
   add_engine_flags(command, flags);
   command.add_option("--workers", flags.workers, "threads that tokenise")
       ->check(CLI::Range(1, 64))
