@@ -81,6 +81,7 @@ struct Serving {
   std::unique_ptr<Engine> engine;
   ServedModel served;
   Tenants tenants;
+  TenantLimiter limiter{clock};
   TokenHistory history;
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<WorkerPool> workers;
@@ -218,6 +219,7 @@ int run_serve(const Configuration& configuration) {
                       .store_thread = *serving.store_thread,
                       .store = nullptr,
                       .tenants = serving.tenants,
+                      .limiter = serving.limiter,
                       .history = serving.history,
                       .metrics = serving.metrics,
                       .clock = serving.clock,

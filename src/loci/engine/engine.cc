@@ -120,6 +120,8 @@ class Engine::State {
         .min_new_tokens = request.sampling.min_tokens,
         .stop_tokens = std::move(request.stop_tokens),
         .deadline = request.time_limit ? clock_.now() + *request.time_limit : kNever,
+        .weight = request.weight,
+        .queued_max = request.queued_max,
     };
     post(std::move(submission));
     return id;

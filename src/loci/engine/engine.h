@@ -28,6 +28,8 @@ struct GenerationRequest {
   std::uint32_t max_new_tokens = 0;
   std::vector<TokenId> stop_tokens;  // the model's end tokens and the client's; empty: ignore_eos
   std::optional<Nanos> time_limit;   // from now
+  std::uint32_t weight = 1;          // of the group, which is the tenant; see Arrival
+  std::uint32_t queued_max = 0;
 };
 
 // What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.
