@@ -88,6 +88,11 @@ void Core::State::complete_tail(CoreRequest& request) {
 }
 
 void Core::State::take_sample(CoreRequest& request, TokenId token, Plan& plan) {
+  if (request.is_public) {  // the prompt's state is there, and that is all
+    keep_public(request);
+    end(request, FinishReason::kStop, plan);
+    return;
+  }
   request.tokens.push_back(token);
   request.decoding = true;
   ++totals_.tokens_generated_total;

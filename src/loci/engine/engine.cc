@@ -46,7 +46,7 @@ struct Submission {
   GenerationListener listener;
 };
 
-using InboxItem = std::variant<Submission, Cancel, Drain>;
+using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw>;
 
 ComputeDone compute(Backend& backend, ComputeJob& job, std::vector<SpanResult>& results) {
   backend.run(job.pass, results);
@@ -122,6 +122,7 @@ class Engine::State {
         .deadline = request.time_limit ? clock_.now() + *request.time_limit : kNever,
         .weight = request.weight,
         .queued_max = request.queued_max,
+        .scope = request.scope,
     };
     post(std::move(submission));
     return id;
@@ -189,6 +190,7 @@ class Engine::State {
   }
   void handle(Cancel& cancel, std::optional<ComputeJob>& job) { step(cancel, job); }
   void handle(Drain& drain, std::optional<ComputeJob>& job) { step(drain, job); }
+  void handle(Withdraw& withdraw, std::optional<ComputeJob>& job) { step(withdraw, job); }
 
   void deliver_all() {
     std::vector<Delivery> deliveries;
@@ -361,6 +363,7 @@ RequestId Engine::submit(GenerationRequest request, GenerationListener listener)
   return state_->submit(std::move(request), std::move(listener));
 }
 void Engine::cancel(RequestId request) { state_->post(Cancel{.request = request}); }
+void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
 void Engine::drain(Nanos grace) {
   state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});
 }
