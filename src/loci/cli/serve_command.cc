@@ -187,6 +187,15 @@ int drain_and_stop(const ServeFlags& flags, Serving& serving, const StopSignals&
   return 0;
 }
 
+// Who listens to others without asking who they are should know it.
+void warn_of_open_doors(const ServeFlags& flags, Serving& serving) {
+  const std::string& host = flags.http.host;
+  const bool local = host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (local || serving.tenants.has_keys()) return;
+  serving.log->warn("whoever reaches {} may use this server: it has no keys (--api-keys, LOCI_API_KEY)",
+                    host);
+}
+
 int report(const Status& status) {
   const std::string field = status.field().empty() ? "" : status.field() + ": ";
   fmt::print(stderr, "loci serve: {}{}\n", field, status.message());
@@ -213,6 +222,10 @@ int run_serve(const Configuration& configuration) {
                       .metrics = serving.metrics,
                       .clock = serving.clock,
                       .log = serving.log});
+  KeySources keys = keys_of_environment();
+  keys.file = flags.api_keys;
+  if (Status status = serving.tenants.open(std::move(keys), serving.log); !status.ok()) return report(status);
+  warn_of_open_doors(flags, serving);
   serving.api = std::make_unique<Api>(*serving.services);
   Api& api = *serving.api;
   if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); });

@@ -30,6 +30,7 @@ struct ServeFlags {
   std::string eviction = "lru";
   std::uint64_t seed = 0;
   std::string event_log;
+  std::string api_keys;  // file; empty: none
   std::string log_level = "info";
 };
 
