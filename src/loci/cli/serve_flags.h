@@ -8,6 +8,7 @@
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/open_source.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/log_line.h"
 
 namespace loci {
 
@@ -32,6 +33,8 @@ struct ServeFlags {
   std::string event_log;
   std::string api_keys;  // file; empty: none
   std::string log_level = "info";
+  LogFormat log_format = LogFormat::kText;
+  bool access_log = true;
 };
 
 }  // namespace loci

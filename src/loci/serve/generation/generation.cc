@@ -1,12 +1,10 @@
 #include "loci/serve/generation/generation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <random>
 
-#include "loci/base/units.h"
+#include "loci/serve/access_log.h"
 #include "loci/serve/reply/chat_format.h"
 
 namespace loci {
@@ -276,37 +274,16 @@ GenerationSummary Generation::summary() const {
 
 // --- the whole of it ---
 
-namespace {
-
-std::string describe(const ReplySink& sink, const GenerationSummary& summary) {
-  const ReplyUsage& usage = summary.usage;
-  std::string line =
-      fmt::format("{} {} {} prompt {} cached {} out {}", sink.origin().request_id, sink.origin().path,
-                  sink.status(), usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
-  if (summary.choices > 1) line += fmt::format(" choices {}", summary.choices);
-  if (summary.first_token) {
-    line += fmt::format(" first {}", format_duration(*summary.first_token));
-    const Nanos rest = summary.duration - *summary.first_token;
-    if (usage.completion_tokens > 1 && rest > 0) {
-      line += fmt::format(" {:.1f} tok/s",
-                          static_cast<double>(usage.completion_tokens - 1) * 1e9 / static_cast<double>(rest));
-    }
-  }
-  line += fmt::format(" total {}", format_duration(summary.duration));
-  if (summary.client_left)
-    line += " client left";
-  else if (!summary.finish_reason.empty())
-    line += fmt::format(" {}", summary.finish_reason);
-  return line;
-}
-
-}  // namespace
-
 asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared) {
+  const OpenWork open(services);
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   const GenerationSummary summary = generation.summary();
-  services.log->info(describe(sink, summary));
+  if (!sink.account(summary) && services.options.access_log) {
+    const ReplyOrigin& origin = sink.origin();
+    log(*services.log, spdlog::level::info,
+        background_line(origin.request_id, origin.path, origin.tenant->id, summary));
+  }
   co_return !summary.client_left;
 }
 
