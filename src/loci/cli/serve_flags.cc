@@ -128,6 +128,31 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       ->group("Scheduling");
 }
 
+void add_store_flags(CLI::App& command, ServeFlags& flags) {
+  command
+      .add_option_function<std::string>(
+          "--store", [&flags](const std::string& where) { flags.store = where; },
+          "where conversations are stored: a file, or postgresql://...; '' for nowhere")
+      ->type_name("FILE|URL")
+      ->default_str("in the user's state folder")
+      ->group("Store");
+  add_parsed<std::int64_t>(
+      command, "--store-age", &parse_duration,
+      [&flags](std::int64_t value) {
+        flags.store_age = value > 0 ? std::optional<Nanos>(value) : std::nullopt;
+      },
+      "conversations at rest for longer are deleted; 0: never", "TIME", "30d")
+      ->group("Store");
+  add_parsed<std::uint64_t>(
+      command, "--store-size", &parse_bytes,
+      [&flags](std::uint64_t bytes) {
+        flags.store_size = bytes > 0 ? std::optional<std::uint64_t>(bytes) : std::nullopt;
+      },
+      "beyond, the conversations longest at rest are deleted; 0: no limit", "SIZE",
+      format_bytes(*flags.store_size))
+      ->group("Store");
+}
+
 }  // namespace
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags) {
@@ -143,6 +168,7 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       ->group("Compute");
   add_network_flags(command, flags);
   add_engine_flags(command, flags);
+  add_store_flags(command, flags);
   command.add_option("--workers", flags.workers, "threads that tokenise")
       ->check(CLI::Range(1, 64))
       ->capture_default_str()

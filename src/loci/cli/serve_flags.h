@@ -34,6 +34,9 @@ struct ServeFlags {
   std::string eviction = "lru";
   std::uint64_t seed = 0;
   std::string event_log;
+  std::optional<std::string> store;  // a file or a URL; absent: the user's own file; empty: none
+  std::optional<Nanos> store_age = 30 * 86'400 * kNanosPerSecond;  // absent: no limit, so too below
+  std::optional<std::uint64_t> store_size = std::uint64_t{10} << 30;
   std::string log_level = "info";
 };
 
