@@ -24,6 +24,8 @@ std::string default_store_path() {
   return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/conversations.db";
 }
 
+std::string user_config_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/loci.toml"; }
+
 Result<std::string> resolve_model(const std::string& model) {
   const bool is_default = model == "default";
   const std::string path = is_default ? default_model_path() : model;

@@ -11,6 +11,8 @@ namespace loci {
 std::string chat_history_path();
 // The same, with /loci/conversations.db
 std::string default_store_path();
+// $XDG_CONFIG_HOME or ~/.config, with /loci/loci.toml
+std::string user_config_path();
 
 // The file or directory behind a command's MODEL: `default` or a path.
 // Errors: kNotFound, saying what to do.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loci/serve/store/postgres_store.h"
 #include "loci/serve/store/sqlite_store.h"
 
 namespace loci {
@@ -11,7 +12,7 @@ bool is_store_url(std::string_view where) {
 }
 
 Result<std::unique_ptr<ConversationStore>> open_store(const std::string& where, const StoreOptions& options) {
-  if (is_store_url(where)) return unimplemented("PostgreSQL is not built in", "--store");
+  if (is_store_url(where)) return PostgresStore::open(where, options);
   return SqliteStore::open(where, options);
 }
 
