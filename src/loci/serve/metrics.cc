@@ -138,6 +138,12 @@ ServeMetrics::ServeMetrics(std::string_view version) {
       histogram("loci_generation_seconds", "From a request's last byte to its last token", 0.004, 1.8, 24);
   prompt_tokens_ = histogram("loci_request_prompt_tokens", "Tokens of a request's prompts", 1, 2, 21);
   generated_tokens_ = histogram("loci_request_generated_tokens", "Tokens of a request's choices", 1, 2, 21);
+  store_commit_seconds_ =
+      histogram("loci_store_commit_seconds", "Until a turn is durable, its fsync with it", 0.00025, 2, 16);
+  store_bytes_ =
+      &gauge("loci_store_bytes", "What the conversation store holds, counted every few minutes")->Add({});
+  store_expired_ =
+      &counter("loci_store_expired_total", "Conversations and responses deleted by age or size")->Add({});
 }
 
 void ServeMetrics::request_done(std::string_view endpoint, int status, Nanos duration) {

@@ -36,6 +36,10 @@ class ServeMetrics {
   void first_token(Nanos duration) { first_token_seconds_->Observe(seconds(duration)); }
   void next_token(Nanos duration) { inter_token_seconds_->Observe(seconds(duration)); }
   void generation_done(Nanos duration, std::uint64_t prompt_tokens, std::uint64_t generated_tokens);
+  // A turn became durable; what the store holds; what went because of its limits.
+  void turn_committed(Nanos duration) { store_commit_seconds_->Observe(seconds(duration)); }
+  void store_size(std::uint64_t bytes) { store_bytes_->Set(static_cast<double>(bytes)); }
+  void store_expired(std::uint64_t count) { store_expired_->Increment(static_cast<double>(count)); }
   void client_left() { disconnects_->Increment(); }
   void connections(std::size_t open) { connections_->Set(static_cast<double>(open)); }
   void received(std::size_t bytes) { received_bytes_->Increment(static_cast<double>(bytes)); }
@@ -62,6 +66,9 @@ class ServeMetrics {
   prometheus::Histogram* generation_seconds_;
   prometheus::Histogram* prompt_tokens_;
   prometheus::Histogram* generated_tokens_;
+  prometheus::Histogram* store_commit_seconds_;
+  prometheus::Gauge* store_bytes_;
+  prometheus::Counter* store_expired_;
 };
 
 }  // namespace loci
