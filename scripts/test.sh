@@ -23,6 +23,13 @@ vocabularies() {
   LOCI_VOCABULARIES="$PWD/build/vocabularies" LOCI_TOKENIZERS="$([[ -d build/tokenizers ]] && echo "$PWD/build/tokenizers")" ctest --test-dir build/release -R '^text_test$' --output-on-failure --no-tests=error
 }
 
+# On a tiny random model, so that a thousand pairs take seconds.
+tenants() {
+  scripts/build.sh release loci loci-random-model &&
+    build/release/loci-random-model --shape tiny build/tiny-random.gguf &&
+    python3 tests/tenants_test.py build/release/loci build/tiny-random.gguf
+}
+
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
@@ -34,6 +41,8 @@ if [[ "$scope" == all ]]; then
   check "release: slow tests" ctests release slow
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci
+  check "tenants: keys, limits, isolation, fairness" tenants
+  check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
   check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests
   check "fuzz targets, briefly" scripts/fuzz.sh "${LOCI_FUZZ_SECONDS:-15}"

@@ -26,9 +26,10 @@ struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   std::uint32_t max_new_tokens = 0;
-  std::vector<TokenId> stop_tokens;  // the model's end tokens and the client's; empty: ignore_eos
-  std::optional<Nanos> time_limit;   // from now
-  std::uint32_t weight = 1;          // of the group, which is the tenant; see Arrival
+  std::vector<TokenId> stop_tokens;        // the model's end tokens and the client's; empty: ignore_eos
+  std::optional<Nanos> time_limit;         // from now
+  std::shared_ptr<const Grammar> grammar;  // what the reply must be; null: anything
+  std::uint32_t weight = 1;                // of the group, which is the tenant; see Arrival
   std::uint32_t queued_max = 0;
   SharingScope scope = SharingScope::kTenant;
 };
@@ -39,7 +40,7 @@ struct GenerationStarted {
 };
 using GeneratedToken = Sampled;
 struct GenerationEnded {
-  Status status;          // not ok: the request was refused; see Rejected
+  Status status;          // not ok: the request was refused (see Rejected), or reason is kGrammar
   Nanos retry_after = 0;  // where status is kResourceExhausted
   FinishReason reason = FinishReason::kStop;
   Usage usage;

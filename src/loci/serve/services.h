@@ -14,6 +14,7 @@
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
+#include "loci/serve/tenants/public_prefixes.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/worker_pool.h"
@@ -23,6 +24,7 @@ namespace loci {
 struct ApiOptions {
   std::string cors_origin = "*";    // Access-Control-Allow-Origin; empty: none is sent
   std::optional<Nanos> time_limit;  // of a whole generation
+  bool access_log = true;
 };
 
 // All of it outlives the server. set_...(): any thread.
@@ -33,15 +35,32 @@ struct ApiServices {
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
   TenantLimiter& limiter;  // run_generation() holds a ticket of it
+  PublicPrefixes& public_prefixes;
   TokenHistory& history;
   ServeMetrics& metrics;
   const Clock& clock;
   std::shared_ptr<spdlog::logger> log;
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};
+  std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
 
   // What keeps a request that needs the model from being served now.
   std::optional<ApiError> not_ready() const;
+};
+
+// What a new request gets once the server drains: 503 with Retry-After.
+ApiError stopping_error();
+
+// Held while something runs that a graceful stop waits for, whether a client waits for it or not.
+class OpenWork {
+ public:
+  explicit OpenWork(ApiServices& services) : services_(services) { services_.open_work.fetch_add(1); }
+  ~OpenWork() { services_.open_work.fetch_sub(1); }
+  OpenWork(const OpenWork&) = delete;
+  OpenWork& operator=(const OpenWork&) = delete;
+
+ private:
+  ApiServices& services_;
 };
 
 }  // namespace loci
