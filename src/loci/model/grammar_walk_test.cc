@@ -9,7 +9,6 @@
 #include "loci/model/grammar.h"
 #include "loci/model/schema_check.h"
 #include "loci/model/text_testing.h"
-#include "loci/model/utf8.h"
 
 namespace loci {
 namespace {
@@ -252,10 +251,25 @@ class JsonPrefix {
     if (!utf8_so_far(text_.substr(begin, at_ - begin), ended())) return Fit::kNo;
     return take('"') ? Fit::kWhole : Fit::kPrefix;
   }
+  // Whole characters; the last one may be broken off.
   static bool utf8_so_far(const std::string& text, bool may_break_off) {
-    std::string valid;
-    const std::size_t used = append_utf8(text, valid);
-    return valid.find("\xef\xbf\xbd") == std::string::npos && (used == text.size() || may_break_off);
+    for (std::size_t i = 0; i < text.size();) {
+      const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+      const unsigned first = byte(i++);
+      if (first < 0x80) continue;
+      if (first < 0xc2 || first > 0xf4) return false;
+      const int more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+      unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+      unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+      for (int k = 0; k < more; ++k) {
+        if (i == text.size()) return may_break_off;
+        if (byte(i) < low || byte(i) > high) return false;
+        ++i;
+        low = 0x80;
+        high = 0xbf;
+      }
+    }
+    return true;
   }
   Fit list() {
     take('[');
