@@ -37,6 +37,7 @@ struct ApiServices {
   std::shared_ptr<spdlog::logger> log;
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};
+  std::atomic<std::uint32_t> background_responses{0};  // run without a connection; a stop waits for them
 
   // What keeps a request that needs the model from being served now.
   std::optional<ApiError> not_ready() const;
