@@ -119,7 +119,6 @@ asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin 
   begun->append(format->queued());
   prepared.generation.format = std::move(format);
   runs_[key] = begun;
-  services_.background_responses.fetch_add(1);
   asio::io_context& io = origin.io;
   asio::co_spawn(io, run(begun, std::move(origin), std::move(prepared), std::move(lock)), asio::detached);
   co_return std::nullopt;
@@ -128,6 +127,7 @@ asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin 
 asio::awaitable<void> BackgroundResponses::run(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
                                                PreparedResponse prepared, ConversationLock lock) {
   const auto self = shared_from_this();  // the API may go first
+  const OpenWork open(services_);
   const Key key(origin.tenant->id, prepared.turn->record->head().id);
   std::string failed;
   try {
@@ -139,7 +139,6 @@ asio::awaitable<void> BackgroundResponses::run(std::shared_ptr<BackgroundRun> ru
   lock = ConversationLock();
   run->end();
   retire(key);
-  services_.background_responses.fetch_sub(1);
 }
 
 asio::awaitable<void> BackgroundResponses::make(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
