@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clients.sh python|langchain|node|openapi...: the official clients, and the generator of tests from /openapi.json, each of a
+# clients.sh python|node|openapi...: the official clients, and the generator of tests from /openapi.json, each of a
 # pinned version, in folders of build/. Does nothing where they are there.
 source "$(dirname "$0")/common.sh"
 
@@ -15,9 +15,8 @@ python_venv() {
 
 for group in "$@"; do
   case "$group" in
-    python) python_venv build/clients-venv openai==3.54.0 anthropic==2.12.0 ;;
-    # It needs an older client of OpenAI's than the newest.
-    langchain) python_venv build/langchain-venv langchain-openai==1.7.4 ;;
+    # langchain-core is named because the newest one asks for more than the others allow.
+    python) python_venv build/clients-venv openai==3.54.0 anthropic==2.12.0 langchain-openai==1.7.3 langchain-core==1.7.2 ;;
     openapi) python_venv build/openapi-venv schemathesis==4.32.5 ;;
     node)
       packages="openai@7.57.0"
