@@ -21,7 +21,7 @@ class Api {
   const Router& router() const { return router_; }  // every endpoint there is
 
  private:
-  boost::asio::awaitable<void> dispatch(Exchange& exchange, const Router::Match& match);
+  boost::asio::awaitable<void> dispatch(Call& call, const Router::Match& match);
   boost::asio::awaitable<void> answer_options(Exchange& exchange, const Router::Match& match);
   void add_common_headers(Exchange& exchange) const;
 
