@@ -12,7 +12,11 @@ std::string chat_history_path();
 // $XDG_CONFIG_HOME or ~/.config, with /loci/loci.toml
 std::string user_config_path();
 
-// The file or directory behind a command's MODEL: `default` or a path.
+// $XDG_CACHE_HOME or ~/.cache, with /loci
+std::string user_cache_path();
+
+// The file or directory behind a command's MODEL: `default`, a path, or a repo that was pulled
+// (pull/resolve_model.h).
 // Errors: kNotFound, saying what to do.
 Result<std::string> resolve_model(const std::string& model);
 
