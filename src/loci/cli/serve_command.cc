@@ -28,6 +28,8 @@
 #include "loci/model/model.h"
 #include "loci/serve/api.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/store/open_store.h"
+#include "loci/serve/store/store_keeper.h"
 
 namespace loci {
 namespace {
@@ -106,6 +108,7 @@ struct Serving {
   ServedModel served;
   Tenants tenants;
   TokenHistory history;
+  std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<WorkerPool> store_thread;
@@ -216,6 +219,35 @@ int drain_and_stop(const ServeFlags& flags, Serving& serving, const OperatorSign
   return 0;
 }
 
+// Who listens to others without asking who they are should know it.
+void warn_of_open_doors(const ServeFlags& flags, Serving& serving) {
+  const std::string& host = flags.http.host;
+  const bool local = host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (local || serving.tenants.has_keys()) return;
+  serving.log->warn("whoever reaches {} may use this server: it has no keys (--api-keys, LOCI_API_KEY)",
+                    host);
+}
+
+// The store of conversations, with what an earlier server left unfinished seen to.
+Status open_conversations(const ServeFlags& flags, Serving& serving) {
+  const std::string where = flags.store.value_or(default_store_path());
+  if (where.empty()) return {};
+  StoreOptions options;
+  options.committed = [&metrics = serving.metrics](Nanos duration) { metrics.turn_committed(duration); };
+  Result<std::unique_ptr<ConversationStore>> store = open_store(where, options);
+  if (!store.ok()) return store.status().with_context("--store");
+  serving.store = std::move(store).value();
+  return serving.store->fail_interrupted().with_context("--store");
+}
+
+void keep_conversations(const ServeFlags& flags, Serving& serving) {
+  if (serving.store == nullptr) return;
+  StoreKeeping keeping;
+  if (flags.store_age) keeping.limits.age_seconds_max = *flags.store_age / kNanosPerSecond;
+  keeping.limits.bytes_max = flags.store_size;
+  keep_store(*serving.store_thread, *serving.store, keeping, serving.metrics, serving.log);
+}
+
 int report(const Status& status) {
   const std::string field = status.field().empty() ? "" : status.field() + ": ";
   fmt::print(stderr, "loci serve: {}{}\n", field, status.message());
@@ -229,6 +261,7 @@ int run_serve(const Configuration& configuration) {
   Serving serving;
   serving.log = make_logger(flags);
   const OperatorSignals signals(*serving.log);
+  if (const Status status = open_conversations(flags, serving); !status.ok()) return report(status);
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
@@ -238,12 +271,17 @@ int run_serve(const Configuration& configuration) {
                                                      .access_log = flags.access_log},
                                          .workers = *serving.workers,
                                          .store_thread = *serving.store_thread,
-                                         .store = nullptr,
+                                         .store = serving.store.get(),
                                          .tenants = serving.tenants,
                                          .history = serving.history,
                                          .metrics = serving.metrics,
                                          .clock = serving.clock,
                                          .log = serving.log});
+  KeySources keys = keys_of_environment();
+  keys.file = flags.api_keys;
+  if (Status status = serving.tenants.open(std::move(keys), serving.log); !status.ok()) return report(status);
+  warn_of_open_doors(flags, serving);
+  keep_conversations(flags, serving);
   serving.api = std::make_unique<Api>(*serving.services);
   Api& api = *serving.api;
   if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); });

@@ -19,6 +19,7 @@ Api::Api(ApiServices& services) : services_(services) {
   add_completions_endpoints(router_, services_);
   add_messages_endpoints(router_, services_);
   add_tokenize_endpoints(router_, services_);
+  add_unserved_endpoints(router_, services_);
 }
 
 asio::awaitable<void> Api::handle(Exchange& exchange) {
@@ -59,9 +60,10 @@ void Api::add_common_headers(Exchange& exchange) const {
 asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
   Exchange& exchange = call.exchange;
   if (match.allowed.empty()) {
-    co_await call.fail(http_error(
-        404, fmt::format("there is nothing at '{}'; see docs/http-api.md", utf8_prefix(exchange.path(), 200)),
-        "not_found"));
+    co_await call.fail(http_error(404,
+                                  fmt::format("there is nothing at '{}'; {}",
+                                              utf8_prefix(exchange.path(), 200), hint_for(exchange.path())),
+                                  "not_found"));
   } else if (exchange.request().method() == http::verb::options) {
     co_await answer_options(exchange, match);
   } else if (match.route == nullptr) {

@@ -93,6 +93,8 @@ asio::awaitable<void> Generation::run() {
   }
   ended_at_ = services_.clock.now();
   cancel_open();
+  // A client that stopped the reply goes on with what it has seen of it.
+  if (!failure_) remember_tokens();
   if (!client_left_ && !failure_) co_await commit();
   if (!client_left_) co_await answer();
   const ReplyUsage total = usage();
@@ -203,12 +205,15 @@ std::vector<FinishedChoice> Generation::take_choices() {
   return choices;
 }
 
+void Generation::remember_tokens() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    services_.history.remember(sink_.origin().tenant->id, prepared_.prompts[i / prepared_.fields.choices],
+                               slots_[i].reply.tokens);
+  }
+}
+
 asio::awaitable<void> Generation::commit() {
   choices_ = take_choices();
-  for (std::size_t i = 0; i < choices_.size(); ++i) {
-    services_.history.remember(sink_.origin().tenant->id, prepared_.prompts[i / prepared_.fields.choices],
-                               choices_[i].tokens);
-  }
   if (!prepared_.commit) co_return;
   const auto job = [this] { return prepared_.commit(choices_, usage()); };
   const Status status = co_await services_.store_thread.run(job);

@@ -57,7 +57,8 @@ class Generation {
   void close(Slot& slot, ReplyFinish finish);
   void cancel_open();
   boost::asio::awaitable<bool> flush();
-  // Remembers the tokens, and makes the turn durable where that was asked for.
+  void remember_tokens();
+  // Makes the turn durable where that was asked for.
   boost::asio::awaitable<void> commit();
   boost::asio::awaitable<void> answer();
   boost::asio::awaitable<void> answer_stream_end();
