@@ -6,15 +6,15 @@
 // probabilities differ by noise, and where llama.cpp's first two tokens are close either may be taken.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <iostream>
+#include <string>
+#include <vector>
 
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "reference/golden_file.h"
+#include "reference/greedy_agreement.h"
 #include "reference/sequence_runner.h"
 
 namespace loci {
@@ -29,13 +29,6 @@ std::string model_path() {
   if (const char* path = std::getenv("LOCI_GEMMA3")) return path;
   const char* source = std::getenv("LOCI_SOURCE_DIR");
   return std::string(source == nullptr ? "." : source) + "/build/models/gemma-3-270m-q4_k_m.gguf";
-}
-
-double log_normaliser(std::span<const float> row) {
-  const double largest = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (float logit : row) sum += std::exp(logit - largest);
-  return largest + std::log(sum);
 }
 
 TEST(Gemma3Oracle, GreedyContinuationsAreLlamaCpps) {
@@ -54,40 +47,11 @@ TEST(Gemma3Oracle, GreedyContinuationsAreLlamaCpps) {
   const Result<GoldenChats> golden = read_golden_chats("llama_cpp/gemma3.jsonl");
   ASSERT_TRUE(golden.ok()) << golden.status().to_string();
 
-  std::size_t steps = 0, clear = 0, other_token = 0, compared = 0;
-  double squares = 0, widest_other = 0;
-  for (const GoldenChat& text : golden->chats) {
-    std::vector<TokenId> tokens = text.prompt;  // and the continuation, as llama.cpp gave it
-    for (std::size_t i = 0; i + 1 < text.steps.size(); ++i) tokens.push_back(text.steps[i].ids[0]);
-    const std::span<const float> logits =
-        runner.run(tokens, static_cast<std::uint32_t>(text.prompt.size()) - 1);
-    ASSERT_EQ(logits.size(), text.steps.size() * spec->vocabulary);
-    for (std::size_t i = 0; i < text.steps.size(); ++i, ++steps) {
-      const GoldenStep& step = text.steps[i];
-      const std::span<const float> row = logits.subspan(i * spec->vocabulary, spec->vocabulary);
-      const auto found = static_cast<std::uint32_t>(std::max_element(row.begin(), row.end()) - row.begin());
-      const double apart = step.logprobs[0] - step.logprobs[1];
-      clear += apart > kTopTwoTolerance ? 1 : 0;
-      if (found != step.ids[0].value) {
-        ++other_token;
-        widest_other = std::max(widest_other, apart);
-        EXPECT_LE(apart, kTopTwoTolerance)
-            << text.text << ", step " << i << ": token " << found << " instead of " << step.ids[0].value;
-      }
-      const double normaliser = log_normaliser(row);
-      for (std::size_t k = 0; k < step.ids.size(); ++k, ++compared) {
-        const double difference = row[step.ids[k].value] - normaliser - step.logprobs[k];
-        squares += difference * difference;
-      }
-    }
-  }
-  const double difference = std::sqrt(squares / static_cast<double>(compared));
-  std::cout << steps << " steps, " << clear << " of them clear; another token in " << other_token
-            << ", where the first two were at most " << widest_other << " apart; log-probabilities differ by "
-            << difference << " (root mean square)\n";
-  EXPECT_EQ(steps, 320u);
-  EXPECT_GT(clear, 160u);
-  EXPECT_LT(difference, kLogprobDifference);
+  const GreedyAgreement found = compare_greedy(runner, spec->vocabulary, golden->chats, kTopTwoTolerance);
+  EXPECT_EQ(found.wrong, std::vector<std::string>{});
+  EXPECT_EQ(found.steps, 320u);
+  EXPECT_GT(found.clear, 160u);
+  EXPECT_LT(found.logprob_difference, kLogprobDifference);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 // difference of two log-probabilities that are each off by 0.165: 3 * sqrt(2) * 0.165.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "reference/golden_file.h"
+#include "reference/greedy_agreement.h"
 #include "reference/sequence_runner.h"
 
 namespace loci {
@@ -69,53 +69,15 @@ std::unique_ptr<Backend> OracleTest::backend_;
 std::unique_ptr<SequenceRunner> OracleTest::runner_;
 std::uint32_t OracleTest::vocabulary_ = 0;
 
-// log(sum(exp(row)))
-double log_normaliser(std::span<const float> row) {
-  const double largest = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (float logit : row) sum += std::exp(logit - largest);
-  return largest + std::log(sum);
-}
-
 TEST_F(OracleTest, GreedyAnswersAreLlamaCpps) {
   Result<GoldenChats> golden = read_golden_chats();
   ASSERT_TRUE(golden.ok()) << golden.status().to_string();
-  std::size_t steps = 0, clear = 0, other_token = 0, compared = 0;
-  double squares = 0, widest_other = 0;
-  for (std::size_t number = 0; number < golden->chats.size(); ++number) {
-    const GoldenChat& chat = golden->chats[number];
-    std::vector<TokenId> tokens = chat.prompt;  // and the answer, as llama.cpp gave it
-    for (std::size_t i = 0; i + 1 < chat.steps.size(); ++i) tokens.push_back(chat.steps[i].ids[0]);
-    const std::span<const float> logits =
-        runner_->run(tokens, static_cast<std::uint32_t>(chat.prompt.size()) - 1);
-    ASSERT_EQ(logits.size(), chat.steps.size() * vocabulary_);
-    for (std::size_t i = 0; i < chat.steps.size(); ++i, ++steps) {
-      const GoldenStep& step = chat.steps[i];
-      const std::span<const float> row = logits.subspan(i * vocabulary_, vocabulary_);
-      const auto found = static_cast<std::uint32_t>(std::max_element(row.begin(), row.end()) - row.begin());
-      const double apart = step.logprobs[0] - step.logprobs[1];
-      clear += apart > kTopTwoTolerance ? 1 : 0;
-      if (found != step.ids[0].value) {
-        ++other_token;
-        widest_other = std::max(widest_other, apart);
-        EXPECT_LE(apart, kTopTwoTolerance) << "prompt " << number << ", step " << i << ": token " << found
-                                           << " instead of " << step.ids[0].value;
-      }
-      const double normaliser = log_normaliser(row);
-      for (std::size_t k = 0; k < step.ids.size(); ++k, ++compared) {
-        const double difference = row[step.ids[k].value] - normaliser - step.logprobs[k];
-        squares += difference * difference;
-      }
-    }
-  }
-  const double difference = std::sqrt(squares / static_cast<double>(compared));
-  std::cout << steps << " steps, " << clear << " of them clear; another token in " << other_token
-            << ", where the first two were at most " << widest_other << " apart; log-probabilities differ by "
-            << difference << " (root mean square)\n";
-  EXPECT_EQ(steps, 3200u);
-  EXPECT_GT(clear, 2200u);
-  EXPECT_LT(difference, kLogprobDifference);
-  EXPECT_LT(static_cast<double>(other_token), kOtherTokenShare * static_cast<double>(steps));
+  const GreedyAgreement found = compare_greedy(*runner_, vocabulary_, golden->chats, kTopTwoTolerance);
+  EXPECT_EQ(found.wrong, std::vector<std::string>{});
+  EXPECT_EQ(found.steps, 3200u);
+  EXPECT_GT(found.clear, 2200u);
+  EXPECT_LT(found.logprob_difference, kLogprobDifference);
+  EXPECT_LT(static_cast<double>(found.other_token), kOtherTokenShare * static_cast<double>(found.steps));
 }
 
 TEST_F(OracleTest, PerplexityIsLlamaCpps) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "loci/model/families/rope.h"
+
 namespace loci {
 namespace {
 
@@ -327,6 +329,20 @@ Status finish_spec(SpecReader& reader, ModelSpec& spec) {
   LOCI_ASSIGN_OR_RETURN(spec.output, reader.tensor_if_any("output.weight", spec.vocabulary, spec.hidden));
   if (!spec.output.present()) spec.output = spec.embedding;  // tied
   return reader.check_all_used();
+}
+
+Result<ModelSpec> read_decoder(SpecReader& reader,
+                               Status (*read_feed_forward_sizes)(const SpecReader&, ModelSpec&),
+                               Status (*read_layer)(const LayerPart& part)) {
+  ModelSpec spec = start_spec(reader);
+  LOCI_RETURN_IF_ERROR(read_feed_forward_sizes(reader, spec));
+  LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
+  LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {}));
+  spec.ropes.push_back(rope);
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_RETURN_IF_ERROR(read_windows(reader, {}, spec).status());
+  LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
+  return spec;
 }
 
 }  // namespace loci

@@ -77,4 +77,9 @@ Status read_layers(SpecReader& reader, ModelSpec& spec, Status (*read_layer)(con
 // The output norm, the output matrix (the embedding where it is absent), and that no tensor is left.
 Status finish_spec(SpecReader& reader, ModelSpec& spec);
 
+// All of a decoder without peculiarities: one rotation, windows where the file says so, layers alike.
+Result<ModelSpec> read_decoder(SpecReader& reader,
+                               Status (*read_feed_forward_sizes)(const SpecReader&, ModelSpec&),
+                               Status (*read_layer)(const LayerPart& part));
+
 }  // namespace loci

@@ -2,7 +2,6 @@
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"
 #include "loci/model/families/published.h"
-#include "loci/model/families/rope.h"
 
 namespace loci {
 namespace {
@@ -26,15 +25,7 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
 
 Result<ModelSpec> read_qwen2(const ModelSource& source) {
   SpecReader reader(source, "qwen2");
-  ModelSpec spec = start_spec(reader);
-  LOCI_RETURN_IF_ERROR(read_dense_sizes(reader, spec));
-  LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
-  LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {}));
-  spec.ropes.push_back(rope);
-  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
-  LOCI_RETURN_IF_ERROR(read_windows(reader, {}, spec).status());
-  LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
-  return spec;
+  return read_decoder(reader, read_dense_sizes, read_layer);
 }
 
 constinit const PublishedFamily kPublishedQwen2{"qwen2", "qwen2", configure, kDecoderTensors};

@@ -42,7 +42,8 @@ class Choice {
   Delta take();
 
   bool stopped() const { return matcher_.matched(); }  // a stop string was found
-  std::uint32_t tokens() const { return tokens_; }     // pushed, the matching one included
+  const std::string& stop_string() const { return matcher_.match(); }
+  std::uint32_t tokens() const { return tokens_; }  // pushed, the matching one included
 
  private:
   struct Pending {

@@ -23,13 +23,12 @@ std::uint64_t random_seed() {
 
 }  // namespace
 
-Generation::Generation(ApiServices& services, Call& call, PreparedGeneration prepared)
+Generation::Generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared)
     : services_(services),
       served_(*services.served.load()),
-      call_(call),
-      exchange_(call.exchange),
+      sink_(sink),
       prepared_(std::move(prepared)),
-      mailbox_(std::make_shared<EventMailbox>(exchange_.io(), services.clock)) {}
+      mailbox_(std::make_shared<EventMailbox>(sink_.origin().io, services.clock)) {}
 
 Generation::~Generation() {
   cancel_open();
@@ -51,7 +50,7 @@ void Generation::submit() {
   for (const std::vector<TokenId>& prompt : prepared_.prompts) {
     const auto room = static_cast<std::uint32_t>(served_.context_tokens - prompt.size());
     for (std::uint32_t i = 0; i < fields.choices; ++i, ++index) {
-      GenerationRequest request{.group = call_.tenant->id,
+      GenerationRequest request{.group = sink_.origin().tenant->id,
                                 .prompt = prompt,
                                 .sampling = fields.sampling,
                                 .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
@@ -85,10 +84,10 @@ asio::awaitable<void> Generation::run() {
     };
     co_await services_.workers.run(job);
   }
-  exchange_.watch([mailbox = mailbox_] { mailbox->wake(); });
+  sink_.watch([mailbox = mailbox_] { mailbox->wake(); });
   while (open_ > 0 && !failure_) {
     co_await mailbox_->wait();
-    client_left_ = client_left_ || exchange_.gone();
+    client_left_ = client_left_ || sink_.gone();
     if (client_left_) break;
     for (const MailboxEvent& event : mailbox_->take()) on_event(event);
     if (prepared_.fields.stream && accepted_ && !failure_ && !co_await flush()) client_left_ = true;
@@ -99,17 +98,9 @@ asio::awaitable<void> Generation::run() {
   // A client that stopped the reply goes on with what it has seen of it.
   if (!failure_) remember_tokens();
   if (!client_left_ && !failure_) co_await commit();
-  if (client_left_) {
-    services_.metrics.client_left();
-  } else if (failure_) {
-    co_await answer_error();
-  } else if (prepared_.fields.stream) {
-    co_await answer_stream_end();
-  } else {
-    co_await answer_whole();
-  }
+  if (!client_left_) co_await answer();
   const ReplyUsage total = usage();
-  services_.metrics.generation_done(ended_at_ - exchange_.received_at(), total.prompt_tokens,
+  services_.metrics.generation_done(ended_at_ - sink_.origin().received_at, total.prompt_tokens,
                                     total.completion_tokens);
 }
 
@@ -140,7 +131,7 @@ void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nano
   Slot& slot = slots_[index];
   if (!first_token_at_) {
     first_token_at_ = at;
-    services_.metrics.first_token(at - exchange_.received_at());
+    services_.metrics.first_token(at - sink_.origin().received_at);
   }
   if (slot.last_token_at != 0) services_.metrics.next_token(at - slot.last_token_at);
   slot.last_token_at = at;
@@ -195,6 +186,7 @@ void Generation::close(Slot& slot, ReplyFinish finish) {
   slot.open = false;
   --open_;
   slot.reply.finish = finish;
+  if (finish == ReplyFinish::kStopString) slot.reply.stop_string = slot.choice.stop_string();
   if (prepared_.fields.stream) frames_ += prepared_.format->finish_choice(slot.reply);
 }
 
@@ -203,10 +195,10 @@ void Generation::close(Slot& slot, ReplyFinish finish) {
 asio::awaitable<bool> Generation::flush() {
   if (!streaming_) {
     streaming_ = true;
-    if (!co_await exchange_.begin_stream("text/event-stream; charset=utf-8")) co_return false;
+    if (!co_await sink_.begin_stream()) co_return false;
   }
   const std::string frames = std::exchange(frames_, {});
-  co_return co_await exchange_.stream(frames);
+  co_return co_await sink_.stream(frames);
 }
 
 std::vector<FinishedChoice> Generation::take_choices() {
@@ -217,7 +209,7 @@ std::vector<FinishedChoice> Generation::take_choices() {
 
 void Generation::remember_tokens() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    services_.history.remember(call_.tenant->id, prepared_.prompts[i / prepared_.fields.choices],
+    services_.history.remember(sink_.origin().tenant->id, prepared_.prompts[i / prepared_.fields.choices],
                                slots_[i].reply.tokens);
   }
 }
@@ -230,29 +222,37 @@ asio::awaitable<void> Generation::commit() {
   if (!status.ok()) failure_ = api_error(status);
 }
 
+asio::awaitable<void> Generation::answer() {
+  if (failure_)
+    co_await answer_error();
+  else if (prepared_.fields.stream)
+    co_await answer_stream_end();
+  else
+    co_await answer_whole();
+}
+
 asio::awaitable<void> Generation::answer_stream_end() {
   frames_ += prepared_.format->end(choices_, usage());
   bool there = co_await flush();
-  if (there) there = co_await exchange_.end_stream();
+  if (there) there = co_await sink_.end_stream();
   if (!there) client_left_ = true;
 }
 
 asio::awaitable<void> Generation::answer_whole() {
-  HttpResponse response;
   // With log-probabilities a reply may be megabytes of JSON: not on this thread.
   const auto build = [&] { return prepared_.format->whole(choices_, usage()); };
-  response.body = co_await services_.workers.run(build);
-  if (!co_await exchange_.respond(std::move(response))) client_left_ = true;
+  std::string body = co_await services_.workers.run(build);
+  if (!co_await sink_.respond(std::move(body))) client_left_ = true;
 }
 
 asio::awaitable<void> Generation::answer_error() {
   if (streaming_) {
     frames_ += prepared_.format->stream_error(*failure_);
-    if (co_await flush()) co_await exchange_.end_stream();
+    if (co_await flush()) co_await sink_.end_stream();
     co_return;
   }
   ApiError error = *failure_;
-  co_await call_.fail(std::move(error));
+  co_await sink_.fail(std::move(error));
 }
 
 ReplyUsage Generation::usage() const {
@@ -271,11 +271,11 @@ GenerationSummary Generation::summary() const {
   GenerationSummary out{.usage = usage(),
                         .choices = slots_.size(),
                         .first_token = {},
-                        .duration = ended_at_ - exchange_.received_at(),
+                        .duration = ended_at_ - sink_.origin().received_at,
                         .client_left = client_left_,
                         .finish_reason = {}};
   if (!choices_.empty()) out.finish_reason = finish_reason_name(choices_.front().finish);
-  if (first_token_at_) out.first_token = *first_token_at_ - exchange_.received_at();
+  if (first_token_at_) out.first_token = *first_token_at_ - sink_.origin().received_at;
   return out;
 }
 
@@ -283,11 +283,11 @@ GenerationSummary Generation::summary() const {
 
 namespace {
 
-std::string describe(const Exchange& exchange, const GenerationSummary& summary) {
+std::string describe(const ReplySink& sink, const GenerationSummary& summary) {
   const ReplyUsage& usage = summary.usage;
   std::string line =
-      fmt::format("{} {} {} prompt {} cached {} out {}", exchange.request_id(), exchange.path(),
-                  exchange.status(), usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
+      fmt::format("{} {} {} prompt {} cached {} out {}", sink.origin().request_id, sink.origin().path,
+                  sink.status(), usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
   if (summary.choices > 1) line += fmt::format(" choices {}", summary.choices);
   if (summary.first_token) {
     line += fmt::format(" first {}", format_duration(*summary.first_token));
@@ -307,12 +307,20 @@ std::string describe(const Exchange& exchange, const GenerationSummary& summary)
 
 }  // namespace
 
+asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared) {
+  Generation generation(services, sink, std::move(prepared));
+  co_await generation.run();
+  const GenerationSummary summary = generation.summary();
+  services.log->info(describe(sink, summary));
+  co_return !summary.client_left;
+}
+
 asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared) {
   // Its values are in `prepared` now, and a generation may run for long.
   call.exchange.request().body() = std::string();
-  Generation generation(services, call, std::move(prepared));
-  co_await generation.run();
-  services.log->info(describe(call.exchange, generation.summary()));
+  CallSink sink(call);
+  const bool there = co_await run_generation(services, sink, std::move(prepared));
+  if (!there) services.metrics.client_left();
 }
 
 }  // namespace loci

@@ -1,5 +1,5 @@
-// One generation over HTTP: submits its choices to the engine, turns their events into a stream or one
-// reply, and cancels what nobody waits for any more (the client left, a stop string was found).
+// One generation: submits its choices to the engine, turns their events into a stream or one reply, and
+// cancels what nobody waits for any more (the client left, a stop string was found).
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -12,6 +12,7 @@
 #include "loci/serve/generation/choice.h"
 #include "loci/serve/generation/event_mailbox.h"
 #include "loci/serve/generation/prepare.h"
+#include "loci/serve/generation/reply_sink.h"
 #include "loci/serve/router.h"
 #include "loci/serve/services.h"
 
@@ -29,16 +30,19 @@ struct GenerationSummary {
 
 // Answers the call with what the model says, and writes it to the access log.
 boost::asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared);
+// The same for any sink, which must outlive it. Returns whether somebody waited to the end.
+boost::asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink,
+                                            PreparedGeneration prepared);
 
 // Network thread only. The destructor cancels what still runs.
 class Generation {
  public:
-  Generation(ApiServices& services, Call& call, PreparedGeneration prepared);
+  Generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared);
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  // Answers the exchange.
+  // Answers the sink.
   boost::asio::awaitable<void> run();
   GenerationSummary summary() const;
 
@@ -65,6 +69,7 @@ class Generation {
   void remember_tokens();
   // Makes the turn durable where that was asked for.
   boost::asio::awaitable<void> commit();
+  boost::asio::awaitable<void> answer();
   boost::asio::awaitable<void> answer_stream_end();
   boost::asio::awaitable<void> answer_whole();
   boost::asio::awaitable<void> answer_error();
@@ -73,8 +78,7 @@ class Generation {
 
   ApiServices& services_;
   const ServedModel& served_;
-  Call& call_;
-  Exchange& exchange_;
+  ReplySink& sink_;
   PreparedGeneration prepared_;
   std::shared_ptr<EventMailbox> mailbox_;
   std::vector<Slot> slots_;  // prompt-major: choice = prompt * n + i

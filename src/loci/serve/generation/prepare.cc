@@ -66,7 +66,12 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
                       std::string_view tenant) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
-  Result<ChatRequest> request = parse_chat_request(*json);
+  return prepare_chat_request(*json, served, history, tenant);
+}
+
+Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
+                              std::string_view tenant) {
+  Result<ChatRequest> request = parse_chat_request(json);
   if (!request.ok()) return api_error(request.status());
   Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request->template_context);
   if (!tokens.ok()) return api_error(tokens.status());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -37,6 +38,9 @@ std::optional<ApiError> check_model(const std::string& name, const ServedModel& 
 
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
                       std::string_view tenant);
+// The same of a body that was parsed, or made of another API's request.
+Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
+                              std::string_view tenant);
 Prepared prepare_completion(std::string_view body, const ServedModel& served);
 
 // The answers of /tokenize and /detokenize.

@@ -1,0 +1,33 @@
+#include "loci/serve/generation/reply_sink.h"
+
+#include <utility>
+
+namespace loci {
+namespace asio = boost::asio;
+
+CallSink::CallSink(Call& call)
+    : ReplySink({.io = call.exchange.io(),
+                 .tenant = call.tenant,
+                 .request_id = call.exchange.request_id(),
+                 .path = std::string(call.exchange.path()),
+                 .received_at = call.exchange.received_at()}),
+      call_(call) {}
+
+asio::awaitable<bool> CallSink::respond(std::string json) {
+  HttpResponse response{.body = std::move(json), .headers = {}};
+  co_return co_await call_.exchange.respond(std::move(response));
+}
+
+asio::awaitable<bool> CallSink::begin_stream() {
+  co_return co_await call_.exchange.begin_stream("text/event-stream; charset=utf-8");
+}
+
+asio::awaitable<bool> CallSink::stream(std::string_view events) {
+  co_return co_await call_.exchange.stream(events);
+}
+
+asio::awaitable<bool> CallSink::end_stream() { co_return co_await call_.exchange.end_stream(); }
+
+asio::awaitable<void> CallSink::fail(ApiError error) { co_await call_.fail(std::move(error)); }
+
+}  // namespace loci

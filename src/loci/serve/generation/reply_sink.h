@@ -1,0 +1,74 @@
+// Where the answer of a generation goes: to a connection, or nowhere (a background response, whose outcome is
+// read from the store). One object for one generation.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/serve/request/api_error.h"
+#include "loci/serve/router.h"
+#include "loci/serve/tenants/tenants.h"
+
+namespace loci {
+
+// For whom a generation runs.
+struct ReplyOrigin {
+  boost::asio::io_context& io;  // of the network thread
+  std::shared_ptr<const Tenant> tenant;
+  std::string request_id;
+  std::string path;
+  Nanos received_at = 0;
+};
+
+// Network thread only. It is answered exactly once: by respond(), by fail(), or by begin_stream(), stream()
+// ..., end_stream().
+class ReplySink {
+ public:
+  explicit ReplySink(ReplyOrigin origin) : origin_(std::move(origin)) {}
+  virtual ~ReplySink() = default;
+  ReplySink(const ReplySink&) = delete;
+  ReplySink& operator=(const ReplySink&) = delete;
+
+  const ReplyOrigin& origin() const { return origin_; }
+  virtual int status() const = 0;  // of HTTP; 0 before the answer
+
+  // False: nobody waits for more.
+  virtual boost::asio::awaitable<bool> respond(std::string json) = 0;
+  virtual boost::asio::awaitable<bool> begin_stream() = 0;  // of server-sent events
+  // `events` stays valid until it has returned.
+  virtual boost::asio::awaitable<bool> stream(std::string_view events) = 0;
+  virtual boost::asio::awaitable<bool> end_stream() = 0;
+  virtual boost::asio::awaitable<void> fail(ApiError error) = 0;
+
+  // Nobody waits any more: what runs is cancelled. `on_gone` is called once, when that becomes so.
+  virtual bool gone() const = 0;
+  virtual void watch(std::function<void()> on_gone) = 0;
+
+ private:
+  ReplyOrigin origin_;
+};
+
+// Answers the call's client.
+class CallSink final : public ReplySink {
+ public:
+  explicit CallSink(Call& call);
+
+  int status() const override { return call_.exchange.status(); }
+  boost::asio::awaitable<bool> respond(std::string json) override;
+  boost::asio::awaitable<bool> begin_stream() override;
+  boost::asio::awaitable<bool> stream(std::string_view events) override;
+  boost::asio::awaitable<bool> end_stream() override;
+  boost::asio::awaitable<void> fail(ApiError error) override;
+  bool gone() const override { return call_.exchange.gone(); }
+  void watch(std::function<void()> on_gone) override { call_.exchange.watch(std::move(on_gone)); }
+
+ private:
+  Call& call_;
+};
+
+}  // namespace loci
