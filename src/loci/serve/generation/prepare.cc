@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/completion_request.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/ordered_json.h"
 #include "loci/serve/request/token_request.h"
 
 namespace loci {
@@ -62,17 +66,72 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
   return out;
 }
 
+namespace {
+
+// The prompt's last words are the mark that opens reasoning.
+bool opens_reasoning(const OutputSyntax& syntax, const Tokenizer& tokenizer,
+                     std::span<const TokenId> prompt) {
+  if (syntax.reasoning_open.empty()) return false;
+  const Result<std::string> text =
+      tokenizer.decode(prompt.last(std::min<std::size_t>(prompt.size(), 16)), ControlText::kAsControl);
+  if (!text.ok()) return false;
+  const auto trim = [](std::string_view end) { return end.substr(0, end.find_last_not_of(" \n\r\t") + 1); };
+  return trim(*text).ends_with(trim(syntax.reasoning_open));
+}
+
+// The parameters of each tool that are strings, for syntaxes that don't quote them.
+std::map<std::string, std::vector<std::string>> text_parameters(const ToolUse& use) {
+  std::map<std::string, std::vector<std::string>> out;
+  for (const Tool& tool : use.tools) {
+    const nlohmann::ordered_json schema = tool.parameters();
+    const auto properties = schema.find("properties");
+    if (properties == schema.end() || !properties->is_object()) continue;
+    for (const auto& [name, property] : properties->items()) {
+      if (property.is_object() && property.value("type", nlohmann::ordered_json()) == "string")
+        out[tool.name].push_back(name);
+    }
+  }
+  return out;
+}
+
+void set_parser(const ToolUse& use, const ServedModel& served, PreparedGeneration& out) {
+  const OutputSyntax& syntax = served.chat.output;
+  if (!use.any() && !syntax.always_parsed()) return;
+  OutputParserOptions options;
+  options.begins_in_reasoning = opens_reasoning(syntax, served.model->tokenizer, out.prompts.front());
+  if (use.any()) {
+    for (const Tool& tool : use.tools) options.tool_names.push_back(tool.name);
+    options.text_parameters = text_parameters(use);
+  }
+  out.parser = std::move(options);
+  out.one_call = use.any() && !use.parallel;
+}
+
+}  // namespace
+
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
                       std::string_view tenant) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
-  Result<ChatRequest> request = parse_chat_request(*json);
+  nlohmann::ordered_json tools;
+  if (json->is_object() && json->contains("tools")) {
+    Result<nlohmann::ordered_json> ordered = ordered_member(body, "tools");
+    if (!ordered.ok()) return api_error(invalid_argument(ordered.status().message(), "tools"));
+    tools = std::move(*ordered);
+  }
+  return prepare_chat_request(*json, served, history, tenant, tools);
+}
+
+Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
+                              std::string_view tenant, const nlohmann::ordered_json& ordered_tools) {
+  Result<ChatRequest> request = parse_chat_request(json, served.chat, ordered_tools);
   if (!request.ok()) return api_error(request.status());
   Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request->template_context);
   if (!tokens.ok()) return api_error(tokens.status());
   PreparedGeneration out;
   out.fields = std::move(request->fields);
   out.prompts.push_back(std::move(*tokens));
+  set_parser(request->tools, served, out);
   return check_generation(std::move(out), served, "messages");
 }
 
@@ -100,7 +159,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served) {
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
-  Result<TokenizeRequest> request = parse_tokenize_request(*json);
+  Result<TokenizeRequest> request = parse_tokenize_request(*json, served.chat);
   if (!request.ok()) return api_error(request.status());
   const Tokenizer& tokenizer = served.model->tokenizer;
   const ControlText control = request->parse_special ? ControlText::kAsControl : ControlText::kAsText;

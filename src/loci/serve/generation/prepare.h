@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/generation_fields.h"
 #include "loci/serve/served_model.h"
+#include "loci/serve/tools/output_parser.h"
 
 namespace loci {
 
@@ -20,7 +23,10 @@ struct PreparedGeneration {
   GenerationFields fields;
   std::vector<std::vector<TokenId>> prompts;  // each fits the context with at least one new token
   std::vector<TokenId> stop_tokens;           // what ends a reply
-  std::unique_ptr<ReplyFormat> format;        // set by the endpoint
+  // How the reply is read (ServedModel::chat says in which syntax). Absent: all of it is text.
+  std::optional<OutputParserOptions> parser;
+  bool one_call = false;                // the reply ends with its first call
+  std::unique_ptr<ReplyFormat> format;  // set by the endpoint
   // Makes the reply durable: called on the store's thread when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;
@@ -37,6 +43,9 @@ std::optional<ApiError> check_model(const std::string& name, const ServedModel& 
 
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
                       std::string_view tenant);
+// The same of a body that was parsed, or made of another API's request. `ordered_tools`: as read_tool_use().
+Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
+                              std::string_view tenant, const nlohmann::ordered_json& ordered_tools = nullptr);
 Prepared prepare_completion(std::string_view body, const ServedModel& served);
 
 // The answers of /tokenize and /detokenize.

@@ -143,9 +143,7 @@ struct Unserved {
   const char* field;
   bool (*harmless)(const nlohmann::json&);
 };
-constexpr std::array<Unserved, 23> kUnserved = {{
-    {"tools", is_empty_container},
-    {"tool_choice", is_none},
+constexpr std::array<Unserved, 21> kUnserved = {{
     {"functions", is_empty_container},
     {"function_call", is_none},
     {"response_format", is_text_format},
