@@ -1,9 +1,11 @@
-// Tokenizers (Hugging Face `tokenizers`) and chat templates (`minijinja`) behind a C ABI.
+// Tokenizers (Hugging Face `tokenizers`), chat templates (`minijinja`) and grammars that constrain output
+// (`llguidance`) behind a C ABI.
 //
 // Every function but the destroying ones returns 0, or 1 with a message in *error, which the caller
 // frees; *out is written on success alone. Texts are UTF-8 with a length, never NUL-terminated; what is
-// not UTF-8 is an error. Nothing unwinds out of a function. Handles are immutable and may be used by
-// many threads at once. Results belong to the caller, who frees them with the matching function.
+// not UTF-8 is an error. Nothing unwinds out of a function. Handles are immutable and may be used by many
+// threads at once, but a matcher, which one thread at a time may use. Results belong to the caller, who
+// frees them with the matching function.
 #pragma once
 
 #include <stddef.h>
@@ -92,6 +94,55 @@ int loci_text_template_render(const loci_text_template* chat_template, loci_text
 /* As render, tokenised: only what the template itself wrote becomes control tokens. */
 int loci_text_template_encode(const loci_text_template* chat_template, loci_text_view context,
                               loci_text_ids* out, loci_text_bytes* error);
+
+/* --- grammars --- */
+
+typedef struct loci_text_grammar_env loci_text_grammar_env; /* what must be known of a vocabulary */
+typedef struct loci_text_grammar loci_text_grammar;         /* compiled */
+typedef struct loci_text_matcher loci_text_matcher;         /* a grammar and a text so far */
+
+enum {
+  LOCI_TEXT_TOKEN_TEXT = 0,
+  LOCI_TEXT_TOKEN_CONTROL = 1, /* only where a grammar names it; its bytes are its name */
+  LOCI_TEXT_TOKEN_NEVER = 2,
+};
+
+enum {
+  LOCI_TEXT_GRAMMAR_JSON_SCHEMA = 0,
+  LOCI_TEXT_GRAMMAR_JSON_OBJECT = 1, /* any object; the text is not looked at */
+  LOCI_TEXT_GRAMMAR_LARK = 2,        /* llguidance's Lark, or its JSON list of grammars */
+  LOCI_TEXT_GRAMMAR_REGEX = 3,
+  LOCI_TEXT_GRAMMAR_CHOICE = 4, /* a JSON array of strings */
+};
+
+enum {
+  LOCI_TEXT_MATCHER_OPEN = 0,     /* more must follow */
+  LOCI_TEXT_MATCHER_MAY_END = 1,  /* the text may end here, or go on */
+  LOCI_TEXT_MATCHER_COMPLETE = 2, /* nothing may follow */
+  LOCI_TEXT_MATCHER_STUCK = 3,    /* unfinished, and no token continues it */
+};
+
+/* tokens, roles: [count], by id. Takes some tenths of a second. */
+int loci_text_grammar_env_create(const loci_text_view* tokens, const uint8_t* roles, size_t count,
+                                 loci_text_grammar_env** out, loci_text_bytes* error);
+void loci_text_grammar_env_destroy(loci_text_grammar_env* env);
+
+/* Bounded in the size of the text, the grammar, its lexer and the work of building them. The environment
+ * may be destroyed before the grammar, the grammar before its matchers. */
+int loci_text_grammar_compile(const loci_text_grammar_env* env, int32_t kind, loci_text_view text,
+                              loci_text_grammar** out, loci_text_bytes* error);
+void loci_text_grammar_destroy(loci_text_grammar* grammar);
+
+int loci_text_matcher_create(const loci_text_grammar* grammar, loci_text_matcher** out,
+                             loci_text_bytes* error);
+void loci_text_matcher_destroy(loci_text_matcher* matcher);
+/* Which tokens may come next: bit id % 32 of words[id / 32], for (count + 31) / 32 words. No bit is set in
+ * the states COMPLETE and STUCK. After an error (a limit was passed) the matcher only fails. */
+int loci_text_matcher_mask(loci_text_matcher* matcher, uint32_t* words, size_t word_count, int32_t* state,
+                           loci_text_bytes* error);
+/* The token that comes next; an error where the mask does not have it. */
+int loci_text_matcher_accept(loci_text_matcher* matcher, uint32_t token, int32_t* state,
+                             loci_text_bytes* error);
 
 void loci_text_bytes_free(loci_text_bytes bytes);
 void loci_text_ids_free(loci_text_ids ids);

@@ -3,6 +3,8 @@
 
 mod budget;
 mod charsmap;
+mod grammar;
+mod grammar_abi;
 mod guard;
 mod marks;
 mod pre_tokenizer;

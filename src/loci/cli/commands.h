@@ -15,5 +15,6 @@ void add_chat_command(CLI::App& app, int& exit_code);
 void add_inspect_command(CLI::App& app, int& exit_code);
 void add_bench_compute_command(CLI::App& app, int& exit_code);
 void add_replay_command(CLI::App& app, int& exit_code);
+void add_options_command(CLI::App& app, int& exit_code);
 
 }  // namespace loci

@@ -20,6 +20,8 @@ std::string base_folder(const char* variable, const char* below_home) {
 
 std::string chat_history_path() { return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/history"; }
 
+std::string user_config_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/loci.toml"; }
+
 Result<std::string> resolve_model(const std::string& model) {
   const bool is_default = model == "default";
   const std::string path = is_default ? default_model_path() : model;

@@ -9,6 +9,8 @@ namespace loci {
 
 // $XDG_STATE_HOME or ~/.local/state, with /loci/history
 std::string chat_history_path();
+// $XDG_CONFIG_HOME or ~/.config, with /loci/loci.toml
+std::string user_config_path();
 
 // The file or directory behind a command's MODEL: `default` or a path.
 // Errors: kNotFound, saying what to do.

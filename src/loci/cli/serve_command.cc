@@ -19,6 +19,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/host_memory.h"
+#include "loci/cli/options_command.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
@@ -193,11 +194,13 @@ int report(const Status& status) {
   return 1;
 }
 
-int run_serve(const ServeFlags& flags) {
+int run_serve(const Configuration& configuration) {
+  const ServeFlags& flags = configuration.flags;
   const StopSignals signals;
   raise_descriptor_limit();
   Serving serving;
   serving.log = make_logger(flags.log_level);
+  for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
   serving.store_thread = std::make_unique<WorkerPool>(1);
@@ -230,21 +233,40 @@ int run_serve(const ServeFlags& flags) {
   return drain_and_stop(flags, serving, signals);
 }
 
+int configure_and_serve(const ServeArguments& arguments) {
+  const Result<Configuration> configuration = arguments.configuration();
+  const auto refuse = [](const Status& status) {
+    fmt::print(stderr, "loci serve: {}: {} (see loci serve --help)\n", status.field(), status.message());
+    return 2;
+  };
+  if (!configuration.ok()) return refuse(configuration.status());
+  if (arguments.print_config()) {
+    fmt::print("{}", print_configuration(*configuration));
+    return 0;
+  }
+  if (configuration->flags.model.empty()) {
+    return refuse(invalid_argument("expected a model's file or directory, or `default`", "MODEL"));
+  }
+  return run_serve(*configuration);
+}
+
 }  // namespace
 
 void add_serve_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("serve", "serve a model over HTTP (the API of OpenAI)");
-  auto flags = std::make_shared<ServeFlags>();
-  add_serve_flags(*command, *flags);
+  auto arguments = std::make_shared<ServeArguments>(*command);
   command->footer(
+      "A flag --some-name is LOCI_SOME_NAME in the environment and some_name of its group in the file (`loci "
+      "options`).\n"
       "Examples:\n"
       "  loci serve default\n"
       "  loci serve model.gguf --port 9000 --threads 4 --device-memory 8GiB\n"
       "  loci serve --model SmolLM2-135M-Instruct/ --quantize q4_k\n"
       "  loci serve default --host 0.0.0.0 --max-running 16 --log-level debug\n"
+      "  loci serve default --port 9000 --print-config > loci.toml      then: loci serve --config loci.toml\n"
       "  loci serve default --event-log events.bin      then: loci replay events.bin");
-  command->callback([flags, &exit_code] {
-    exit_code = run_serve(*flags);
+  command->callback([arguments, &exit_code] {
+    exit_code = configure_and_serve(*arguments);
     spdlog::shutdown();
   });
 }

@@ -1,4 +1,4 @@
-// What `loci serve` can be told.
+// What `loci serve` can be told: where the values of the options are (options/option_table.h).
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,10 @@
 #include "loci/model/open_source.h"
 #include "loci/serve/http/server.h"
 
-namespace CLI {
-class App;
-}
-
 namespace loci {
 
 struct ServeFlags {
-  std::string model = "default";
+  std::string model;
   LoadOptions load;
   HttpServer::Options http;
   std::string cors_origin = "*";
@@ -36,8 +32,5 @@ struct ServeFlags {
   std::string event_log;
   std::string log_level = "info";
 };
-
-// Adds the flags to the subcommand; a value that is wrong is refused while the command line is parsed.
-void add_serve_flags(CLI::App& command, ServeFlags& flags);
 
 }  // namespace loci

@@ -41,13 +41,15 @@ Result<Model> build_model(const std::string& path, OpenedSource opened) {
                             "tokenizer.ggml.tokens");
   }
   LOCI_ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, read_template(source, tokenizer));
+  auto grammars = std::make_unique<GrammarCompiler>(tokenizer);
   return Model{.path = path,
                .id = id_of(path),
                .source = std::move(opened.source),
                .notes = std::move(opened.notes),
                .spec = std::move(spec),
                .tokenizer = std::move(tokenizer),
-               .chat_template = std::move(chat_template)};
+               .chat_template = std::move(chat_template),
+               .grammars = std::move(grammars)};
 }
 
 }  // namespace

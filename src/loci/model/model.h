@@ -8,6 +8,7 @@
 
 #include "loci/base/status.h"
 #include "loci/model/chat_template.h"
+#include "loci/model/grammar.h"
 #include "loci/model/model_source.h"
 #include "loci/model/model_spec.h"
 #include "loci/model/open_source.h"
@@ -24,6 +25,7 @@ struct Model {
   ModelSpec spec;
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;  // absent: chat is refused, completions work
+  std::unique_ptr<GrammarCompiler> grammars;  // of the tokenizer's vocabulary
 };
 
 // `path`: as open_model_source(). Errors: as open_model_source(), and kInvalidArgument for an unknown family

@@ -1,6 +1,6 @@
-# loci_text: tokenizer and chat template.
+# loci_text: tokenizer, chat template and grammars.
 loci_library(text
-  SOURCES chat_template.cc tokenizer.cc tokenizer_json.cc utf8.cc vocabulary.cc
+  SOURCES chat_template.cc grammar.cc tokenizer.cc tokenizer_json.cc utf8.cc vocabulary.cc
   DEPENDS loci_gguf loci_text_rust fmt::fmt)
 
 loci_test(text_test SOURCES chat_template_test.cc tokenizer_json_test.cc tokenizer_test.cc utf8_test.cc
@@ -16,6 +16,11 @@ if(LOCI_TESTS)
     COMMENT "Unpacking the vocabulary of GPT-2")
   add_custom_target(text_testdata DEPENDS ${unpacked})
   add_dependencies(text_test text_testdata)
+endif()
+
+loci_test(grammar_test SOURCES grammar_test.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
+if(LOCI_TESTS)
+  add_dependencies(grammar_test text_testdata)
 endif()
 
 loci_fuzzer(tokenizer_fuzz SOURCES tokenizer_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)

@@ -55,7 +55,8 @@ class Tokenizer {
   const std::vector<std::string>& control_texts() const;
 
  private:
-  friend class ChatTemplate;  // shares the object behind the C ABI, which outlives both
+  friend class ChatTemplate;     // shares the object behind the C ABI, which outlives both
+  friend class GrammarCompiler;  // reads the vocabulary
   struct State;
   explicit Tokenizer(std::unique_ptr<const State> state);
   static Result<Tokenizer> finish(std::unique_ptr<State> state);

@@ -17,6 +17,7 @@ Api::Api(ApiServices& services) : services_(services) {
   add_models_endpoints(router_, services_);
   add_chat_endpoints(router_, services_);
   add_completions_endpoints(router_, services_);
+  add_messages_endpoints(router_, services_);
   add_tokenize_endpoints(router_, services_);
 }
 

@@ -11,6 +11,7 @@ void add_operations_endpoints(Router& router, ApiServices& services);   // healt
 void add_models_endpoints(Router& router, ApiServices& services);       // /v1/models
 void add_chat_endpoints(Router& router, ApiServices& services);         // /v1/chat/completions
 void add_completions_endpoints(Router& router, ApiServices& services);  // /v1/completions
+void add_messages_endpoints(Router& router, ApiServices& services);     // /v1/messages (../anthropic)
 void add_tokenize_endpoints(Router& router, ApiServices& services);     // /tokenize, /detokenize
 
 }  // namespace loci

@@ -46,6 +46,7 @@ class Choice {
   // Nothing that follows would be shown: a stop string was found, or the one call is whole.
   bool ended() const { return stopped() || call_ended_; }
   std::uint32_t reasoning_tokens() const { return reasoning_tokens_; }
+  const std::string& stop_string() const { return matcher_.match(); }
   std::uint32_t tokens() const { return tokens_; }  // pushed, the matching one included
 
  private:

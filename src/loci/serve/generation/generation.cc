@@ -190,6 +190,7 @@ void Generation::close(Slot& slot, ReplyFinish finish) {
   slot.open = false;
   --open_;
   slot.reply.finish = finish;
+  if (finish == ReplyFinish::kStopString) slot.reply.stop_string = slot.choice.stop_string();
   if (prepared_.fields.stream) frames_ += prepared_.format->finish_choice(slot.reply);
 }
 

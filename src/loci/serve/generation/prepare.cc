@@ -119,12 +119,13 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
     if (!ordered.ok()) return api_error(invalid_argument(ordered.status().message(), "tools"));
     tools = std::move(*ordered);
   }
-  return prepare_chat_request(*json, served, history, tenant, tools);
+  return prepare_chat_request(*json, served, history, tenant, &tools);
 }
 
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, const nlohmann::ordered_json& ordered_tools) {
-  Result<ChatRequest> request = parse_chat_request(json, served.chat, ordered_tools);
+                              std::string_view tenant, const nlohmann::ordered_json* ordered_tools) {
+  Result<ChatRequest> request = parse_chat_request(
+      json, served.chat, ordered_tools == nullptr ? nlohmann::ordered_json() : *ordered_tools);
   if (!request.ok()) return api_error(request.status());
   Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request->template_context);
   if (!tokens.ok()) return api_error(tokens.status());

@@ -43,9 +43,10 @@ std::optional<ApiError> check_model(const std::string& name, const ServedModel& 
 
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
                       std::string_view tenant);
-// The same of a body that was parsed, or made of another API's request. `ordered_tools`: as read_tool_use().
+// The same of a body that was parsed, or made of another API's request. `ordered_tools`: as read_tool_use();
+// may be null.
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, const nlohmann::ordered_json& ordered_tools = nullptr);
+                              std::string_view tenant, const nlohmann::ordered_json* ordered_tools = nullptr);
 Prepared prepare_completion(std::string_view body, const ServedModel& served);
 
 // The answers of /tokenize and /detokenize.

@@ -30,6 +30,7 @@ std::string StopMatcher::push(std::string_view piece) {
       while (k > 0 && pattern.text[k] != piece[i]) k = pattern.failure[k - 1];
       if (pattern.text[k] == piece[i]) ++k;
       if (k == pattern.text.size()) {
+        if (k > longest) match_ = pattern.text;
         longest = std::max(longest, k);
         k = pattern.failure[k - 1];
       }

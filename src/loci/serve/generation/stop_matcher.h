@@ -26,6 +26,8 @@ class StopMatcher {
   bool matched() const { return match_begin_.has_value(); }
   // Bytes of the whole text before the match.
   std::optional<std::uint64_t> match_begin() const { return match_begin_; }
+  // The stop string that was found; "" before.
+  const std::string& match() const { return match_; }
   // Bytes returned so far.
   std::uint64_t released() const { return released_; }
 
@@ -40,6 +42,7 @@ class StopMatcher {
   std::string held_;  // the text from released_ on
   std::uint64_t released_ = 0;
   std::optional<std::uint64_t> match_begin_;
+  std::string match_;
 };
 
 }  // namespace loci

@@ -63,13 +63,31 @@ struct StoreLimits {
   std::optional<std::uint64_t> bytes_max;       // of all; the oldest go first
 };
 
+// What the store holds of one tenant, for people and metrics.
+struct TenantStats {
+  std::string tenant;
+  std::uint64_t conversations = 0;
+  std::uint64_t responses = 0;
+  std::uint64_t items = 0;
+  std::uint64_t size_bytes = 0;       // of texts, tokens and rows; a file is somewhat larger
+  std::int64_t oldest_active_at = 0;  // when what was longest at rest was last active, since 1970
+  std::int64_t newest_active_at = 0;
+};
+
 // Thread-safe. Calls block on the disk or the network: the store's threads make them. Errors of all:
-// kNotFound (the tenant has no such thing), kUnavailable (the store can't be reached, the disk is full),
-// kDataLoss.
+// kNotFound (the tenant has no such thing), kUnavailable (the store can't be reached, the disk is full,
+// another process holds its lock), kDataLoss; of what writes also kInvalidArgument naming the field: an id
+// that exists already, text that is no UTF-8 or holds a NUL, what is larger than the store's limits
+// (stored_text.h). A call that returned an error has changed nothing; only after kUnavailable from
+// PostgreSQL, lost in the middle of a commit, that is not known.
+//
+// What is kept and deleted together is a *thread*: a conversation with its responses, or a chain of
+// previous responses with all its forks. It is as old as its latest turn.
 class ConversationStore {
  public:
   virtual ~ConversationStore() = default;
 
+  // An item's id is unique in its conversation: for those that have no such item yet.
   virtual Status create_conversation(std::string_view tenant, const StoredConversation& conversation,
                                      const std::vector<StoredItem>& items) = 0;
   virtual Result<StoredConversation> conversation(std::string_view tenant, std::string_view id) = 0;
@@ -86,10 +104,13 @@ class ConversationStore {
   virtual Status delete_item(std::string_view tenant, std::string_view conversation,
                              std::string_view item) = 0;
 
-  // Writes the turn, and adds its items to its conversation if it has one; all or nothing. A response of
-  // the same id (one that was in progress) is replaced.
+  // Writes the turn, and adds its items to its conversation if it has one; all or nothing. kNotFound where
+  // the conversation or the previous response does not exist. A response of the same id that is in_progress
+  // or queued is replaced with its items (its conversation and previous response stay the same; items of a
+  // conversation deleted meanwhile are the response's alone); one that has ended is not: kInvalidArgument.
   virtual Status commit_turn(std::string_view tenant, const StoredTurn& turn) = 0;
   virtual Result<StoredResponse> response(std::string_view tenant, std::string_view id) = 0;
+  // Items that it added to a conversation stay there.
   virtual Status delete_response(std::string_view tenant, std::string_view id) = 0;
   virtual Result<ItemList> input_items(std::string_view tenant, std::string_view response,
                                        const ItemPage& page) = 0;
@@ -100,10 +121,18 @@ class ConversationStore {
   virtual Result<std::vector<StoredItem>> conversation_history(std::string_view tenant,
                                                                std::string_view id) = 0;
 
-  // Responses in progress whose server has ended: they become "failed". Called at start.
+  // Responses queued or in progress whose server has ended: they become "failed", their JSON too (status
+  // and error). Called at start, before requests are served.
   virtual Status fail_interrupted() = 0;
-  // Deletes what is too old or too much. Returns how many conversations and responses went.
+  // Deletes threads that are too old, or the oldest of too much. Returns how many conversations and
+  // responses went. A call does a bounded part of the work, so that turns can be committed in between:
+  // call again until it returns 0.
   virtual Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) = 0;
+
+  // Of all tenants together; cheap.
+  virtual Result<std::uint64_t> size_bytes() = 0;
+  // By name. Reads everything's index.
+  virtual Result<std::vector<TenantStats>> stats() = 0;
 };
 
 }  // namespace loci

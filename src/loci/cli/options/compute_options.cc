@@ -1,0 +1,69 @@
+// The model, and what computes it.
+#include "loci/cli/options/option_builders.h"
+#include "loci/cli/options/option_table.h"
+
+namespace loci {
+namespace {
+
+Option instruction_set_option() {
+  static constexpr auto kSets = {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512,
+                                 InstructionSet::kAmx, InstructionSet::kNeon};
+  std::vector<std::string> names;
+  for (const InstructionSet set : kSets) names.emplace_back(instruction_set_name(set));
+  const auto parse = [](const std::string& name) -> Result<InstructionSet> {
+    for (const InstructionSet set : kSets) {
+      if (instruction_set_name(set) == name) return set;
+    }
+    return internal_error("an instruction set has no name");  // choice_option() has checked it
+  };
+  const auto write = [](InstructionSet set) { return std::string(instruction_set_name(set)); };
+  Option out = choice_option(
+      {"compute", "--cpu", "instruction set; all give the same bits"}, "SET", names,
+      [](auto& flags) -> auto& { return flags.instruction_set; }, parse, write);
+  out.default_note = "the best there is";
+  return out;
+}
+
+Option quantize_option() {
+  const auto parse = [](const std::string& text) { return parse_quantize(text); };
+  const auto write = [](TensorType type) {
+    for (const char* name : {"q8_0", "q4_0", "q4_k"}) {
+      const Result<TensorType> named = parse_quantize(name);
+      if (named.ok() && *named == type) return std::string(name);
+    }
+    return std::string();
+  };
+  Option out = choice_option(
+      {"compute", "--quantize", "encode a directory's matrices while loading"}, "TYPE",
+      {"q8_0", "q4_0", "q4_k"}, [](auto& flags) -> auto& { return flags.load.quantize; }, parse, write);
+  out.default_note = "as published";
+  return out;
+}
+
+}  // namespace
+
+std::vector<Option> compute_options() {
+  const std::string group = "compute";
+  std::vector<Option> out;
+  out.push_back(text_option({group, "--model",
+                             "a GGUF file (of a split one the first part), a Hugging Face directory, or "
+                             "`default` (what `make model` fetches); also given without the flag"},
+                            "MODEL", [](auto& flags) -> auto& { return flags.model; }));
+  out.push_back(quantize_option());
+  out.push_back(integer_option(
+      {group, "--threads", "compute threads; 0: one for each physical core"},
+      [](auto& flags) -> auto& { return flags.threads; }, 0, 1024));
+  out.push_back(instruction_set_option());
+  out.push_back(bytes_option({group, "--device-memory", "memory for conversations' state, e.g. 4GiB"},
+                             [](auto& flags) -> auto& { return flags.device_memory; }));
+  out.back().default_note = "most of what is free";
+  out.push_back(integer_option(
+      {group, "--context", "most tokens of prompt and reply together; 0: the model's"},
+      [](auto& flags) -> auto& { return flags.context_tokens; }, 0, 1u << 30));
+  out.push_back(integer_option(
+      {group, "--workers", "threads that tokenise"}, [](auto& flags) -> auto& { return flags.workers; }, 1,
+      64));
+  return out;
+}
+
+}  // namespace loci

@@ -1,0 +1,170 @@
+#include "loci/cli/options/configuration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include "loci/cli/options/option_table.h"
+#include "loci/cli/options/toml_file.h"
+#include "loci/cli/paths.h"
+
+namespace loci {
+namespace {
+
+// Ours too, but no options of `loci serve`: scripts and tests read them.
+bool is_other_variable(const std::string& name) {
+  static constexpr std::array<std::string_view, 6> kNames = {"LOCI_CONFIG",     "LOCI_SOURCE_DIR",
+                                                             "LOCI_BINARY_DIR", "LOCI_VOCABULARIES",
+                                                             "LOCI_TOKENIZERS", "LOCI_GEMMA3"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("LOCI_WORLD_") ||
+         name.starts_with("LOCI_FUZZ_");
+}
+
+Status apply(const Option& option, const std::string& text, const std::string& source,
+             const std::string& field, Configuration& out) {
+  if (Status status = option.set(out.flags, text); !status.ok()) {
+    // A secret's text is not for logs either.
+    return invalid_argument(
+        option.secret ? "the value is not of the form that is expected" : status.message(), field);
+  }
+  const auto setting = std::find_if(out.settings.begin(), out.settings.end(),
+                                    [&](const Setting& candidate) { return candidate.option == &option; });
+  setting->source = source;
+  return {};
+}
+
+Status apply_environment(const std::vector<std::string>& environment, Configuration& out) {
+  std::vector<std::string> names;
+  for (const Option& option : option_table()) names.push_back(option.environment());
+  for (const std::string& entry : environment) {
+    const std::size_t equals = entry.find('=');
+    const std::string name = entry.substr(0, equals);
+    if (equals == std::string::npos || !name.starts_with("LOCI_")) continue;
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found != names.end()) {
+      const std::string text = entry.substr(equals + 1);
+      if (text.empty()) continue;  // as good as not set
+      const Option& option = option_table()[static_cast<std::size_t>(found - names.begin())];
+      LOCI_RETURN_IF_ERROR(apply(option, text, name, name, out));
+    } else if (!is_other_variable(name)) {
+      const std::string near = nearest_name(name, names);
+      out.warnings.push_back(fmt::format("{}: there is no option of that name{}", name,
+                                         near.empty() ? "" : fmt::format("; is {} meant?", near)));
+    }
+  }
+  return {};
+}
+
+std::string shown_default(const Option& option) {
+  if (!option.default_note.empty()) return option.default_note;
+  const std::string text = option.get(ServeFlags()).value_or("");
+  return text.empty() ? "none" : "`" + text + "`";
+}
+
+std::string escaped_cell(std::string text) {
+  for (std::size_t at = text.find('|'); at != text.npos; at = text.find('|', at + 2)) text.insert(at, "\\");
+  return text;
+}
+
+}  // namespace
+
+Result<Configuration> make_configuration(const ConfigurationSources& sources) {
+  Configuration out;
+  for (const Option& option : option_table())
+    out.settings.push_back({.option = &option, .source = "default"});
+  LOCI_ASSIGN_OR_RETURN(const std::vector<FileSetting> file,
+                        parse_options_file(sources.file_text, sources.file_name));
+  for (const FileSetting& setting : file) {
+    const std::string source = fmt::format("{}:{}", sources.file_name, setting.line);
+    LOCI_RETURN_IF_ERROR(
+        apply(*setting.option, setting.text, source, source + ": " + setting.option->key(), out));
+  }
+  LOCI_RETURN_IF_ERROR(apply_environment(sources.environment, out));
+  for (const Option& option : option_table()) {
+    const auto given = sources.flags.find(option.flag);
+    if (given == sources.flags.end()) continue;
+    LOCI_RETURN_IF_ERROR(apply(option, given->second, option.flag, option.flag, out));
+  }
+  return out;
+}
+
+std::string print_configuration(const Configuration& configuration) {
+  std::string out =
+      "# The effective configuration: flags, then the environment, then the file, then defaults.\n";
+  std::string group;
+  for (const Setting& setting : configuration.settings) {
+    const Option& option = *setting.option;
+    if (option.group != group) out += fmt::format("\n[{}]\n", option.group);
+    group = option.group;
+    const std::string name = option.key().substr(group.size() + 1);
+    const std::optional<std::string> text = option.get(configuration.flags);
+    if (!text) {
+      out += fmt::format("# {}: {}\n", name, option.default_note.empty() ? "not set" : option.default_note);
+    } else if (option.secret) {
+      out += fmt::format("# {}: {}\n", name, text->empty() ? "not set" : "secret, from " + setting.source);
+    } else {
+      out += fmt::format("{} = {}  # {}\n", name, toml_value(option, *text), setting.source);
+    }
+  }
+  return out;
+}
+
+std::string options_markdown() {
+  std::string out =
+      "# Options of `loci serve`\n\n"
+      "<!-- Made by `loci options --markdown > docs/options.md`; options_test compares it. -->\n\n"
+      "A flag goes before the environment variable, the variable before the file, the file before the "
+      "default.\n"
+      "The file is TOML: `--config FILE` (or `LOCI_CONFIG`), otherwise `$XDG_CONFIG_HOME/loci/loci.toml` or\n"
+      "`~/.config/loci/loci.toml` where it is there; `--config ''` reads none. `loci serve --print-config` "
+      "prints\n"
+      "what is in effect, as such a file. A key that is no option is refused, a variable `LOCI_...` that is "
+      "none is\n"
+      "warned of; one that is empty counts as not set.\n\n"
+      "SIZE is `4GiB`, `512M` or a number of bytes, TIME `250ms`, `30s`, `10m`, `2h`, `30d` or a number of "
+      "seconds.\n"
+      "A list has commas between its values; in the file it is an array.\n";
+  for (const OptionGroup& group : option_groups()) {
+    std::string rows;
+    for (const Option& option : option_table()) {
+      if (option.group != group.name) continue;
+      std::string help = option.help;
+      if (!option.choices.empty() && option.kind == OptionKind::kChoice) {
+        help += ":";
+        for (const std::string& choice : option.choices) {
+          help += (&choice == &option.choices.front() ? " `" : ", `") + choice + "`";
+        }
+      }
+      rows += fmt::format("| `{} {}` | `{}` | `{}` | {} | {} |\n", option.flag, escaped_cell(option.type),
+                          option.environment(), option.key(), escaped_cell(shown_default(option)),
+                          escaped_cell(help));
+    }
+    if (rows.empty()) continue;
+    out += fmt::format(
+        "\n## {}: {}\n\n| flag | environment | file | default | meaning |\n|---|---|---|---|---|\n{}",
+        group.name, group.title, rows);
+  }
+  return out;
+}
+
+Status read_options_file(const std::string* path, ConfigurationSources& sources) {
+  const std::string chosen = path != nullptr ? *path : user_config_path();
+  if (chosen.empty()) return {};
+  std::ifstream in(chosen, std::ios::binary);
+  if (!in) {
+    if (path == nullptr) return {};
+    return Status(StatusCode::kNotFound, fmt::format("the file {} cannot be read", chosen), "--config");
+  }
+  sources.file_text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  if (in.bad())
+    return Status(StatusCode::kNotFound, fmt::format("the file {} cannot be read", chosen), "--config");
+  sources.file_name = chosen;
+  return {};
+}
+
+}  // namespace loci

@@ -1,0 +1,63 @@
+// One option of `loci serve`: the row of the table from which come its flag, its environment variable, its
+// key in the TOML file, --help, --print-config and docs/options.md.
+//
+// Names are mechanical, so that one tells the others: "--max-body" of the group "network" is
+// LOCI_MAX_BODY in the environment and network.max_body in the file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+struct ServeFlags;
+
+// How a value is written in TOML, and what is asked for where it is wrong.
+enum class OptionKind : std::uint8_t {
+  kText,
+  kPath,      // relative ones are relative to where the server was started
+  kInteger,   // TOML: an integer
+  kBytes,     // "4GiB"; TOML: a string or an integer
+  kDuration,  // "30s"; TOML: a string, or a number of seconds
+  kChoice,
+  kSwitch,  // "on" or "off"; TOML: a boolean too
+  kList,    // "a,b"; TOML: an array of strings, none of which holds a comma
+};
+
+struct Option {
+  std::string group;  // one of option_groups()
+  std::string flag;   // "--max-body"
+  std::string help;   // for people; what an odd value means stands here
+  OptionKind kind = OptionKind::kText;
+  std::string type;                  // what --help shows for a value: "SIZE"
+  std::vector<std::string> choices;  // kChoice: all that is accepted
+  std::string default_note;          // shown where nothing is set by default: "most of what is free"
+  bool secret = false;               // the value is never printed
+
+  // Takes the text of a value. Errors: kInvalidArgument without a field; the message says what was
+  // expected and found.
+  std::function<Status(ServeFlags&, const std::string&)> set;
+  // A text that set() takes and that gives the same value; nothing where none is set.
+  std::function<std::optional<std::string>(const ServeFlags&)> get;
+
+  std::string environment() const;  // "LOCI_MAX_BODY"
+  std::string key() const;          // "network.max_body"
+};
+
+// What every row begins with.
+struct OptionName {
+  std::string group;
+  std::string flag;
+  std::string help;
+};
+
+// "8MiB", "75s": texts that the parsers in base/units.h read back exactly.
+std::string exact_bytes(std::uint64_t bytes);
+std::string exact_duration(std::int64_t nanoseconds);
+
+}  // namespace loci

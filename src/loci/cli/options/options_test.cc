@@ -1,0 +1,219 @@
+// The table of options, the layers that values come from, and what is printed of them.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "loci/cli/options/configuration.h"
+#include "loci/cli/options/option_builders.h"
+#include "loci/cli/options/option_table.h"
+#include "loci/cli/options/toml_file.h"
+
+namespace loci {
+namespace {
+
+Result<Configuration> from_file(const std::string& text) {
+  return make_configuration({.flags = {}, .environment = {}, .file_text = text, .file_name = "loci.toml"});
+}
+
+void expect_refused(const Result<Configuration>& result, const std::string& field,
+                    const std::string& message) {
+  ASSERT_FALSE(result.ok()) << field;
+  EXPECT_EQ(result.status().field(), field);
+  EXPECT_NE(result.status().message().find(message), std::string::npos) << result.status().message();
+}
+
+TEST(OptionTable, NamesAreUniqueAndMechanical) {
+  std::set<std::string> names;
+  for (const Option& option : option_table()) {
+    EXPECT_TRUE(names.insert(option.environment()).second) << option.environment();
+    EXPECT_FALSE(option.help.empty()) << option.flag;
+    EXPECT_FALSE(option.type.empty()) << option.flag;
+    EXPECT_EQ(find_option(option.key()), &option);
+  }
+  const Option* body = find_option("network.max_body");
+  ASSERT_NE(body, nullptr);
+  EXPECT_EQ(body->environment(), "LOCI_MAX_BODY");
+  EXPECT_EQ(body->flag, "--max-body");
+}
+
+TEST(OptionTable, DefaultsAreAcceptedAndGiveThemselves) {
+  for (const Option& option : option_table()) {
+    ServeFlags flags;
+    const std::optional<std::string> text = option.get(flags);
+    if (!text) {
+      EXPECT_FALSE(option.default_note.empty()) << option.flag << " shows no default";
+      continue;
+    }
+    const Status status = option.set(flags, *text);
+    EXPECT_TRUE(status.ok()) << option.flag << " " << status.to_string();
+    EXPECT_EQ(option.get(flags), text) << option.flag;
+  }
+}
+
+TEST(OptionTable, ExactTextsAreReadBackExactly) {
+  for (const std::uint64_t bytes :
+       {0ull, 1ull, 1023ull, 1024ull, 1536ull, 8ull << 20, 3ull << 30, (1ull << 40) + 1}) {
+    EXPECT_EQ(*parse_bytes(exact_bytes(bytes), ""), bytes) << exact_bytes(bytes);
+  }
+  for (const std::int64_t time :
+       {0ll, 1ll, 999ll, 1'500ll, 250'000'000ll, 75'000'000'000ll, 86'400'000'000'000ll}) {
+    EXPECT_EQ(*parse_duration(exact_duration(time), ""), time) << exact_duration(time);
+  }
+  EXPECT_EQ(exact_bytes(8 << 20), "8MiB");
+  EXPECT_EQ(exact_duration(75'000'000'000), "75s");
+}
+
+TEST(OptionTable, FindsTheNearestName) {
+  const std::vector<std::string> names = {"network.port", "network.host", "compute.threads"};
+  EXPECT_EQ(nearest_name("network.prot", names), "network.port");
+  EXPECT_EQ(nearest_name("network.threads", names), "compute.threads");
+  EXPECT_EQ(nearest_name("something.else", names), "");
+}
+
+TEST(OptionBuilders, ListsAndSwitches) {
+  ServeFlags flags;
+  std::vector<std::string> list;
+  const Option many = list_option({"store", "--many", "h"}, "A", [&list](auto&) -> auto& { return list; });
+  EXPECT_TRUE(many.set(flags, "a,b c").ok());
+  EXPECT_EQ(list, (std::vector<std::string>{"a", "b c"}));
+  EXPECT_EQ(many.get(flags), "a,b c");
+  EXPECT_FALSE(many.set(flags, "a,,b").ok());
+  EXPECT_FALSE(many.set(flags, "a,").ok());
+  EXPECT_TRUE(many.set(flags, "").ok());
+  EXPECT_TRUE(list.empty());
+  EXPECT_EQ(toml_value(many, "a,b c"), R"(["a", "b c"])");
+  EXPECT_EQ(toml_value(many, ""), "[]");
+  bool is_on = false;
+  const Option one = switch_option({"store", "--one", "h"}, [&is_on](auto&) -> auto& { return is_on; });
+  EXPECT_TRUE(one.set(flags, "on").ok());
+  EXPECT_TRUE(is_on);
+  EXPECT_FALSE(one.set(flags, "yes").ok());
+  EXPECT_TRUE(is_on);
+}
+
+TEST(Configuration, FlagsGoBeforeEnvironmentBeforeFileBeforeDefault) {
+  ConfigurationSources sources{.flags = {},
+                               .environment = {},
+                               .file_text = "[network]\nport = 1\n[scheduling]\nmax_running = 7\n",
+                               .file_name = "loci.toml"};
+  const auto port = [&sources] { return make_configuration(sources)->flags.http.port; };
+  EXPECT_EQ(port(), 1);
+  sources.environment = {"PATH=/bin", "LOCI_PORT=2", "LOCI_HOST="};
+  EXPECT_EQ(port(), 2);
+  sources.flags = {{"--port", "3"}};
+  EXPECT_EQ(port(), 3);
+  const Configuration all = make_configuration(sources).value();
+  EXPECT_EQ(all.flags.max_running, 7u);
+  EXPECT_EQ(all.flags.http.host, "127.0.0.1") << "an empty variable counts as not set";
+  EXPECT_TRUE(all.warnings.empty());
+  for (const Setting& setting : all.settings) {
+    const std::string key = setting.option->key();
+    EXPECT_EQ(setting.source, key == "network.port"             ? "--port"
+                              : key == "scheduling.max_running" ? "loci.toml:4"
+                                                                : "default")
+        << key;
+  }
+}
+
+TEST(Configuration, ErrorsNameTheirSource) {
+  ConfigurationSources sources;
+  sources.flags = {{"--port", "70000"}};
+  expect_refused(make_configuration(sources), "--port",
+                 "expected an integer from 0 to 65535, found \"70000\"");
+  sources.flags = {{"--port", "80"}};
+  sources.environment = {"LOCI_PORT=eighty"};
+  expect_refused(make_configuration(sources), "LOCI_PORT", "found \"eighty\"");
+  sources.environment = {"LOCI_EVICTION=best"};
+  expect_refused(make_configuration(sources), "LOCI_EVICTION", "expected one of lru, fifo, random");
+  sources.environment = {"LOCI_MAX_HEADER=12"};
+  expect_refused(make_configuration(sources), "LOCI_MAX_HEADER", "from 1KiB to 16MiB");
+  expect_refused(from_file("\n[network]\nport = -1\n"), "loci.toml:3: network.port", "found \"-1\"");
+  expect_refused(from_file("[network]\nport = [80]\n"), "loci.toml:2: network.port", "expected an integer");
+  expect_refused(from_file("[network]\nhost = 80\n"), "loci.toml:2: network.host",
+                 "expected a string, found 80");
+  expect_refused(from_file("network = 1\n"), "loci.toml:1: network", "expected a table");
+  expect_refused(from_file("[network]\nport = \n"), "loci.toml:2", "not valid TOML");
+  expect_refused(from_file("[network]\nport = 1\nport = 2\n"), "loci.toml:3", "not valid TOML");
+}
+
+TEST(Configuration, RefusesUnknownKeysWithTheNearestKnown) {
+  expect_refused(from_file("[network]\nprot = 80\n"), "loci.toml:2: network.prot", "is network.port meant?");
+  expect_refused(from_file("[network]\nthreads = 2\n"), "loci.toml:2: network.threads",
+                 "is compute.threads meant?");
+  expect_refused(from_file("[netwrk]\nport = 80\n"), "loci.toml:1: netwrk", "is network meant?");
+  expect_refused(from_file("port = 80\n"), "loci.toml:1: port", "is network.port meant?");
+}
+
+TEST(Configuration, WarnsOfUnknownVariables) {
+  const ConfigurationSources sources{
+      .flags = {},
+      .environment = {"LOCI_PROT=1", "LOCI_CONFIG=x", "LOCI_WORLD_SEEDS=1", "LOC_X=1"},
+      .file_text = {},
+      .file_name = {}};
+  const Configuration configuration = make_configuration(sources).value();
+  ASSERT_EQ(configuration.warnings.size(), 1u);
+  EXPECT_EQ(configuration.warnings[0], "LOCI_PROT: there is no option of that name; is LOCI_PORT meant?");
+}
+
+TEST(Configuration, TypesOfTomlThatFit) {
+  const Configuration configuration =
+      from_file(
+          "[network]\nmax_body = 1048576\nidle_timeout = 2.5\nbody_timeout = \"10m\"\n"
+          "[compute]\ncpu = \"plain\"\ndevice_memory = \"1GiB\"\n"
+          "[scheduling]\nseed = \"18446744073709551615\"\n")
+          .value();
+  EXPECT_EQ(configuration.flags.http.limits.body_bytes_max, 1u << 20);
+  EXPECT_EQ(configuration.flags.http.limits.idle_timeout, 2'500 * kNanosPerMilli);
+  EXPECT_EQ(configuration.flags.http.limits.body_timeout, 600 * kNanosPerSecond);
+  EXPECT_EQ(configuration.flags.instruction_set, InstructionSet::kPlain);
+  EXPECT_EQ(configuration.flags.device_memory, std::uint64_t{1} << 30);
+  EXPECT_EQ(configuration.flags.seed, UINT64_MAX);
+}
+
+TEST(Configuration, WhatIsPrintedIsReadBack) {
+  ConfigurationSources sources;
+  sources.flags = {{"--host", "a \"quoted\"\tname\\ \x7f ü"},
+                   {"--seed", "18446744073709551615"},
+                   {"--quantize", "q4_k"},
+                   {"--request-timeout", "0"},
+                   {"--idle-timeout", "1.5s"},
+                   {"--model", "m"}};
+  const Configuration first = make_configuration(sources).value();
+  const std::string text = print_configuration(first);
+  const Result<Configuration> second = from_file(text);
+  ASSERT_TRUE(second.ok()) << second.status().to_string() << "\n" << text;
+  for (const Option& option : option_table()) {
+    EXPECT_EQ(option.get(second->flags), option.get(first.flags)) << option.key();
+  }
+  EXPECT_NE(text.find("idle_timeout = \"1500ms\"  # --idle-timeout"), std::string::npos) << text;
+  EXPECT_NE(text.find("port = 8080  # default"), std::string::npos) << text;
+  EXPECT_NE(text.find("# device_memory: most of what is free"), std::string::npos) << text;
+}
+
+TEST(Configuration, SecretsAreNeitherPrintedNorQuoted) {
+  std::string key;
+  Option option =
+      text_option({"tenants", "--secret-key", "h"}, "KEY", [&key](auto&) -> auto& { return key; });
+  option.secret = true;
+  Configuration configuration;
+  ASSERT_TRUE(option.set(configuration.flags, "sk-hidden").ok());
+  configuration.settings.push_back({.option = &option, .source = "LOCI_SECRET_KEY"});
+  const std::string text = print_configuration(configuration);
+  EXPECT_EQ(text.find("sk-hidden"), std::string::npos) << text;
+  EXPECT_NE(text.find("# secret_key: secret, from LOCI_SECRET_KEY"), std::string::npos) << text;
+}
+
+TEST(Documentation, OptionsPageIsWhatTheTableGives) {
+  const char* source = std::getenv("LOCI_SOURCE_DIR");
+  ASSERT_NE(source, nullptr);
+  std::ifstream in(std::string(source) + "/docs/options.md");
+  std::stringstream page;
+  page << in.rdbuf();
+  EXPECT_EQ(page.str(), options_markdown()) << "make it anew: loci options --markdown > docs/options.md";
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,133 @@
+#include "loci/model/grammar.h"
+
+#include "loci/model/text_handles.h"
+#include "loci/model/tokenizer_state.h"
+
+namespace loci {
+namespace {
+
+// Of the cache. A compiled grammar takes from some kilobytes to some megabytes.
+constexpr std::size_t kCachedMax = 64;
+constexpr std::size_t kCachedBytesMax = std::size_t{4} << 20;  // of texts
+
+std::int32_t abi_kind(GrammarKind kind) {
+  switch (kind) {
+    case GrammarKind::kJsonSchema: return LOCI_TEXT_GRAMMAR_JSON_SCHEMA;
+    case GrammarKind::kJsonObject: return LOCI_TEXT_GRAMMAR_JSON_OBJECT;
+    case GrammarKind::kLark: return LOCI_TEXT_GRAMMAR_LARK;
+    case GrammarKind::kRegex: return LOCI_TEXT_GRAMMAR_REGEX;
+    case GrammarKind::kChoice: return LOCI_TEXT_GRAMMAR_CHOICE;
+    case GrammarKind::kGbnf: break;  // is converted before
+  }
+  LOCI_CHECK(false, "a GrammarKind outside its enumeration");
+  return 0;
+}
+
+MatchState match_state(std::int32_t state) {
+  switch (state) {
+    case LOCI_TEXT_MATCHER_OPEN: return MatchState::kOpen;
+    case LOCI_TEXT_MATCHER_MAY_END: return MatchState::kMayEnd;
+    case LOCI_TEXT_MATCHER_COMPLETE: return MatchState::kComplete;
+    default: return MatchState::kStuck;
+  }
+}
+
+std::uint8_t role_of(const Vocabulary& vocabulary, std::uint32_t id) {
+  if (vocabulary.is_control(id)) return LOCI_TEXT_TOKEN_CONTROL;
+  const bool unused = static_cast<TokenType>(vocabulary.types[id]) == TokenType::kUnused;
+  return unused ? LOCI_TEXT_TOKEN_NEVER : LOCI_TEXT_TOKEN_TEXT;
+}
+
+}  // namespace
+
+void GrammarMatcher::Deleter::operator()(loci_text_matcher* handle) const {
+  loci_text_matcher_destroy(handle);
+}
+void Grammar::Deleter::operator()(loci_text_grammar* handle) const { loci_text_grammar_destroy(handle); }
+void GrammarCompiler::Deleter::operator()(loci_text_grammar_env* handle) const {
+  loci_text_grammar_env_destroy(handle);
+}
+
+Result<MatchState> GrammarMatcher::mask(std::span<std::uint32_t> mask) {
+  std::int32_t state = 0;
+  loci_text_bytes error{};
+  if (loci_text_matcher_mask(handle_.get(), mask.data(), mask.size(), &state, &error) != 0)
+    return Status(StatusCode::kResourceExhausted, take_text(error));
+  return match_state(state);
+}
+
+Result<MatchState> GrammarMatcher::accept(TokenId token) {
+  std::int32_t state = 0;
+  loci_text_bytes error{};
+  if (loci_text_matcher_accept(handle_.get(), token.value, &state, &error) != 0)
+    return internal_error(take_text(error));
+  return match_state(state);
+}
+
+Result<GrammarMatcher> Grammar::matcher() const {
+  loci_text_matcher* handle = nullptr;
+  loci_text_bytes error{};
+  if (loci_text_matcher_create(handle_.get(), &handle, &error) != 0) return internal_error(take_text(error));
+  return GrammarMatcher(handle);
+}
+
+GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer) : vocabulary_(tokenizer.state_.get()) {}
+GrammarCompiler::~GrammarCompiler() = default;
+
+Result<const loci_text_grammar_env*> GrammarCompiler::environment() {
+  const std::lock_guard lock(environment_mutex_);
+  if (environment_ == nullptr) {
+    const Vocabulary& vocabulary = vocabulary_->vocabulary;
+    std::vector<loci_text_view> tokens;
+    std::vector<std::uint8_t> roles;
+    for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
+      tokens.push_back(text_view(vocabulary_->bytes[id]));
+      roles.push_back(role_of(vocabulary, id));
+    }
+    loci_text_grammar_env* handle = nullptr;
+    loci_text_bytes error{};
+    if (loci_text_grammar_env_create(tokens.data(), roles.data(), tokens.size(), &handle, &error) != 0)
+      return internal_error("the vocabulary can't be used with grammars: " + take_text(error));
+    environment_.reset(handle);
+  }
+  return environment_.get();
+}
+
+Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source) {
+  if (std::shared_ptr<const Grammar> found = find(source)) return found;
+  LOCI_ASSIGN_OR_RETURN(const loci_text_grammar_env* const environment, this->environment());
+  if (source.kind == GrammarKind::kGbnf) return invalid_argument("GBNF is not supported");
+  loci_text_grammar* handle = nullptr;
+  loci_text_bytes error{};
+  if (loci_text_grammar_compile(environment, abi_kind(source.kind), text_view(source.text), &handle,
+                                &error) != 0)
+    return invalid_argument(take_text(error));
+  const auto size = static_cast<std::uint32_t>(vocabulary_->vocabulary.tokens.size());
+  const std::shared_ptr<const Grammar> grammar(new Grammar(handle, size));
+  keep(source, grammar);
+  return grammar;
+}
+
+std::shared_ptr<const Grammar> GrammarCompiler::find(const GrammarSource& source) {
+  const std::lock_guard lock(cache_mutex_);
+  const auto found = cached_.find(source);
+  if (found == cached_.end()) return nullptr;
+  cache_.splice(cache_.begin(), cache_, found->second);
+  return found->second->grammar;
+}
+
+void GrammarCompiler::keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar) {
+  const std::lock_guard lock(cache_mutex_);
+  // Another thread may have compiled the same; a text that fills the cache is not worth it.
+  if (source.text.size() > kCachedBytesMax / 4 || cached_.contains(source)) return;
+  cache_.push_front(Cached{source, grammar});
+  cached_.emplace(source, cache_.begin());
+  cached_bytes_ += source.text.size();
+  while (cache_.size() > kCachedMax || cached_bytes_ > kCachedBytesMax) {
+    cached_bytes_ -= cache_.back().source.text.size();
+    cached_.erase(cache_.back().source);
+    cache_.pop_back();
+  }
+}
+
+}  // namespace loci

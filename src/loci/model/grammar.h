@@ -1,0 +1,130 @@
+// Constrained output: a grammar says which texts a reply may be, a matcher which tokens may come next. The
+// work is done by the Rust crate llguidance behind the C ABI in deps/; docs/decisions/structured-output.md.
+//
+// A text that a grammar allows may be cut into tokens in every way that the vocabulary has. Text never
+// produces a control token; a Lark grammar names those that it wants (`<|im_end|>`, or by id `<[2]>`). The
+// end of a reply is no token of the grammar: a matcher says where the text may end (MatchState), and whoever
+// samples decides which tokens end it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+#include "loci/model/tokenizer.h"
+
+struct loci_text_grammar;
+struct loci_text_grammar_env;
+struct loci_text_matcher;
+
+namespace loci {
+
+enum class GrammarKind : std::uint8_t {
+  kJsonSchema,  // text: the schema; properties come in the order in which it names them
+  kJsonObject,  // any JSON object; text: empty
+  kLark,        // text: llguidance's Lark, or its JSON form {"grammars": [...]}
+  kRegex,       // text: a regular expression (Rust's syntax, no look-around) that the whole reply matches
+  kChoice,      // text: a JSON array of strings, of which the reply is one
+  kGbnf,        // text: llama.cpp's GBNF (gbnf.h)
+};
+
+struct GrammarSource {
+  GrammarKind kind = GrammarKind::kJsonObject;
+  std::string text;
+  friend auto operator<=>(const GrammarSource&, const GrammarSource&) = default;
+};
+
+enum class MatchState : std::uint8_t {
+  kOpen,      // more must follow
+  kMayEnd,    // the text may end here, or go on
+  kComplete,  // the text ends here: nothing may follow
+  kStuck,     // the text is unfinished, and no token of the vocabulary continues it
+};
+
+// One reply in the making. Thread-compatible. After an error every call fails.
+class GrammarMatcher {
+ public:
+  // Which tokens may come next: bit id % 32 of mask[id / 32]. `mask` has mask_words() words; none is set
+  // where nothing may follow. From microseconds to some milliseconds, by the grammar and the place in it.
+  // Errors: kResourceExhausted, the grammar is too ambiguous or too large for the bounds of one token.
+  Result<MatchState> mask(std::span<std::uint32_t> mask);
+  // `token` comes next; some microseconds. Errors: kInternal, the mask does not have it.
+  Result<MatchState> accept(TokenId token);
+
+ private:
+  friend class Grammar;
+  struct Deleter {
+    void operator()(loci_text_matcher* handle) const;
+  };
+  explicit GrammarMatcher(loci_text_matcher* handle) : handle_(handle) {}
+  std::unique_ptr<loci_text_matcher, Deleter> handle_;
+};
+
+// Compiled. Immutable and thread-safe; shared by the choices and requests that have the same one.
+class Grammar {
+ public:
+  // A matcher at the grammar's beginning: a copy, independent of all others. Some tens of microseconds.
+  Result<GrammarMatcher> matcher() const;
+  std::uint32_t vocabulary() const { return vocabulary_; }
+  std::uint32_t mask_words() const { return (vocabulary_ + 31) / 32; }
+
+ private:
+  friend class GrammarCompiler;
+  struct Deleter {
+    void operator()(loci_text_grammar* handle) const;
+  };
+  Grammar(loci_text_grammar* handle, std::uint32_t vocabulary) : handle_(handle), vocabulary_(vocabulary) {}
+  std::unique_ptr<loci_text_grammar, Deleter> handle_;
+  std::uint32_t vocabulary_;
+};
+
+inline bool mask_allows(std::span<const std::uint32_t> mask, TokenId token) {
+  return token.value / 32 < mask.size() && ((mask[token.value / 32] >> (token.value % 32)) & 1u) != 0;
+}
+
+// Compiles grammars for one vocabulary and keeps the ones that were used last. Thread-safe. What must be
+// known of the vocabulary is built when the first grammar is compiled (some tenths of a second).
+class GrammarCompiler {
+ public:
+  // The tokenizer, or what it was moved to, must outlive the compiler.
+  explicit GrammarCompiler(const Tokenizer& tokenizer);
+  ~GrammarCompiler();
+  GrammarCompiler(const GrammarCompiler&) = delete;
+  GrammarCompiler& operator=(const GrammarCompiler&) = delete;
+
+  // For a worker: from a millisecond to a second. Errors: kInvalidArgument, what is wrong with the text;
+  // the caller names the field that it came from.
+  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source);
+
+ private:
+  struct Cached {
+    GrammarSource source;
+    std::shared_ptr<const Grammar> grammar;
+  };
+  struct Deleter {
+    void operator()(loci_text_grammar_env* handle) const;
+  };
+
+  Result<const loci_text_grammar_env*> environment();
+  std::shared_ptr<const Grammar> find(const GrammarSource& source);
+  void keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar);
+
+  const Tokenizer::State* vocabulary_;
+  std::mutex environment_mutex_;
+  std::unique_ptr<loci_text_grammar_env, Deleter> environment_;  // guarded by environment_mutex_
+
+  std::mutex cache_mutex_;   // guards these; never held together with the other
+  std::list<Cached> cache_;  // the one that was used last first
+  std::map<GrammarSource, std::list<Cached>::iterator> cached_;
+  std::size_t cached_bytes_ = 0;  // of their texts
+};
+
+}  // namespace loci

@@ -1,0 +1,155 @@
+// Grammars and matchers: the basics, on a small byte-level vocabulary with control tokens.
+#include "loci/model/grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "loci/model/text_testing.h"
+
+namespace loci {
+namespace {
+
+Tokenizer small_tokenizer() {
+  return std::move(tokenizer_from(byte_level_writer({"<|tool|>", "[INST]"}, {}, 600))).value();
+}
+
+class GrammarTest : public testing::Test {
+ protected:
+  std::shared_ptr<const Grammar> compile(GrammarKind kind, std::string text) {
+    Result<std::shared_ptr<const Grammar>> grammar = compiler_.compile({kind, std::move(text)});
+    EXPECT_TRUE(grammar.ok()) << grammar.status().to_string();
+    return grammar.ok() ? *grammar : nullptr;
+  }
+  GrammarMatcher start(GrammarKind kind, std::string text) {
+    return compile(kind, std::move(text))->matcher().value();
+  }
+  Status error_of(GrammarKind kind, std::string text) {
+    return compiler_.compile({kind, std::move(text)}).status();
+  }
+  // Accepts `text` byte by byte; the last state, or none where a mask does not have a byte.
+  std::optional<MatchState> follow(GrammarMatcher& matcher, std::string_view text) {
+    std::optional<MatchState> state = MatchState::kOpen;
+    for (const char byte : text) {
+      const TokenId token = byte_token(byte);
+      if (!allowed(matcher, token)) return std::nullopt;
+      state = *matcher.accept(token);
+    }
+    return state;
+  }
+  std::optional<MatchState> follow(GrammarKind kind, std::string grammar, std::string_view text) {
+    GrammarMatcher matcher = start(kind, std::move(grammar));
+    return follow(matcher, text);
+  }
+  bool allowed(GrammarMatcher& matcher, TokenId token) {
+    std::vector<std::uint32_t> mask((tokenizer_.vocabulary_size() + 31) / 32);
+    const Result<MatchState> state = matcher.mask(mask);
+    EXPECT_TRUE(state.ok()) << state.status().to_string();
+    return mask_allows(mask, token);
+  }
+  // The token that stands for this byte alone.
+  TokenId byte_token(char byte) {
+    for (std::uint32_t id = 0; id < tokenizer_.vocabulary_size(); ++id) {
+      if (!tokenizer_.is_control(TokenId(id)) && tokenizer_.token_bytes(TokenId(id)) == std::string(1, byte))
+        return TokenId(id);
+    }
+    ADD_FAILURE() << "no token for " << static_cast<int>(byte);
+    return TokenId(0);
+  }
+
+  Tokenizer tokenizer_ = small_tokenizer();
+  GrammarCompiler compiler_{tokenizer_};
+};
+
+TEST_F(GrammarTest, SaysWhereATextMayEnd) {
+  EXPECT_EQ(follow(GrammarKind::kChoice, R"(["yes","no","yes!"])", "no"), MatchState::kComplete);
+  EXPECT_EQ(follow(GrammarKind::kChoice, R"(["yes","no","yes!"])", "yes"), MatchState::kMayEnd);
+  EXPECT_EQ(follow(GrammarKind::kChoice, R"(["yes","no","yes!"])", "ye"), MatchState::kOpen);
+  EXPECT_EQ(follow(GrammarKind::kChoice, R"(["yes","no","yes!"])", "nope"), std::nullopt);
+  EXPECT_EQ(follow(GrammarKind::kRegex, "[0-9]{3}", "123"), MatchState::kComplete);
+  EXPECT_EQ(follow(GrammarKind::kRegex, "[0-9]{2,3}", "12"), MatchState::kMayEnd);
+  EXPECT_EQ(follow(GrammarKind::kRegex, "a/b\\d", "a/b7"), MatchState::kComplete);
+  EXPECT_EQ(follow(GrammarKind::kJsonObject, "", "{\"a\": [1, null]}"), MatchState::kComplete);
+  EXPECT_EQ(follow(GrammarKind::kJsonObject, "", "[1]"), std::nullopt);
+  EXPECT_EQ(follow(GrammarKind::kLark, "start: \"f(\" /[a-z]+/ \")\"", "f(xyz)"), MatchState::kComplete);
+  EXPECT_EQ(follow(GrammarKind::kJsonSchema, R"({"type":"integer"})", "-12"), MatchState::kMayEnd);
+}
+
+TEST_F(GrammarTest, NamesControlTokensOrNeverHasThem) {
+  const TokenId tool = *tokenizer_.find("<|tool|>");
+  const TokenId inst = *tokenizer_.find("[INST]");
+  GrammarMatcher matcher =
+      start(GrammarKind::kLark, "start: <|tool|> \"x\" <[" + std::to_string(inst.value) + "]>");
+  EXPECT_TRUE(allowed(matcher, tool));
+  EXPECT_FALSE(allowed(matcher, byte_token('<')));
+  EXPECT_EQ(*matcher.accept(tool), MatchState::kOpen);
+  EXPECT_FALSE(allowed(matcher, tool));
+  EXPECT_EQ(*matcher.accept(byte_token('x')), MatchState::kOpen);
+  EXPECT_TRUE(allowed(matcher, inst));
+  EXPECT_FALSE(allowed(matcher, byte_token('[')));
+  EXPECT_EQ(*matcher.accept(inst), MatchState::kComplete);
+
+  // Text that spells one is text.
+  GrammarMatcher text = start(GrammarKind::kChoice, R"(["<|tool|>"])");
+  EXPECT_FALSE(allowed(text, tool));
+  EXPECT_EQ(follow(text, "<|tool|>"), MatchState::kComplete);
+  GrammarMatcher any = start(GrammarKind::kRegex, "(?s:.*)");
+  for (std::uint32_t id = 0; id < tokenizer_.vocabulary_size(); ++id) {
+    const std::string bytes = tokenizer_.token_bytes(TokenId(id));
+    const bool ascii = std::all_of(bytes.begin(), bytes.end(), [](char c) { return c >= 0; });
+    if (ascii || tokenizer_.is_control(TokenId(id))) {
+      EXPECT_NE(allowed(any, TokenId(id)), tokenizer_.is_control(TokenId(id))) << id;
+    }
+  }
+}
+
+TEST_F(GrammarTest, MatchersAreIndependentAndCompiledGrammarsAreKept) {
+  const auto grammar = compile(GrammarKind::kChoice, R"(["ab","cd"])");
+  EXPECT_EQ(grammar, compile(GrammarKind::kChoice, R"(["ab","cd"])"));
+  EXPECT_NE(grammar, compile(GrammarKind::kChoice, R"(["ab","ce"])"));
+  GrammarMatcher first = grammar->matcher().value();
+  EXPECT_EQ(*first.accept(byte_token('a')), MatchState::kOpen);
+  GrammarMatcher second = grammar->matcher().value();
+  EXPECT_EQ(follow(second, "cd"), MatchState::kComplete);
+  EXPECT_EQ(follow(first, "b"), MatchState::kComplete);
+}
+
+TEST_F(GrammarTest, RefusesTokensThatTheMaskDoesNotHave) {
+  GrammarMatcher matcher = start(GrammarKind::kChoice, R"(["ab"])");
+  EXPECT_EQ(matcher.accept(byte_token('b')).status().code(), StatusCode::kInternal);
+  EXPECT_FALSE(matcher.accept(byte_token('a')).ok()) << "it has failed before";
+  GrammarMatcher whole = start(GrammarKind::kChoice, R"(["ab"])");
+  EXPECT_EQ(follow(whole, "ab"), MatchState::kComplete);
+  EXPECT_FALSE(whole.accept(byte_token('a')).ok());
+}
+
+TEST_F(GrammarTest, ErrorsSayWhatIsWrong) {
+  for (const auto& [kind, text] : std::vector<std::pair<GrammarKind, std::string>>{
+           {GrammarKind::kJsonSchema, "{"},
+           {GrammarKind::kJsonSchema, "3"},
+           {GrammarKind::kJsonSchema, "false"},
+           {GrammarKind::kJsonSchema, R"({"type":"thing"})"},
+           {GrammarKind::kJsonSchema, R"({"type":"string","pattern":"("})"},
+           {GrammarKind::kJsonSchema, R"({"type":"integer","minimum":3,"maximum":2})"},
+           {GrammarKind::kJsonSchema, R"({"$ref":"#/$defs/none"})"},
+           {GrammarKind::kLark, ""},
+           {GrammarKind::kLark, "start: other"},
+           {GrammarKind::kLark, "start: <|none|>"},
+           {GrammarKind::kLark, "start: <[99999999]>"},
+           {GrammarKind::kLark, "begin: \"x\""},
+           {GrammarKind::kLark, "start: " + std::string(300, '(')},
+           {GrammarKind::kRegex, "a(?=b)"},
+           {GrammarKind::kRegex, "("},
+           {GrammarKind::kRegex, std::string(70'000, 'x')},
+           {GrammarKind::kChoice, "[]"},
+           {GrammarKind::kChoice, "[1]"},
+           {GrammarKind::kChoice, "\"x\""}}) {
+    const Status status = error_of(kind, text);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text.substr(0, 80);
+    EXPECT_GT(status.message().size(), 10u);
+    EXPECT_EQ(status.message().find("panic"), std::string::npos) << status.message();
+  }
+}
+
+}  // namespace
+}  // namespace loci

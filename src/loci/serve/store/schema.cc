@@ -1,0 +1,153 @@
+#include "loci/serve/store/schema.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+
+namespace loci {
+namespace {
+
+constexpr std::array kMigrations = {
+    Migration{.version = 1, .statements = R"sql(
+CREATE TABLE threads (
+  thread {identity},
+  tenant TEXT NOT NULL,
+  active_at {int} NOT NULL,
+  size_bytes {int} NOT NULL
+){strict};
+CREATE INDEX threads_by_activity ON threads (active_at, thread);
+
+CREATE TABLE conversations (
+  conversation {identity},
+  thread {int} NOT NULL REFERENCES threads (thread),
+  tenant TEXT NOT NULL,
+  id TEXT NOT NULL,
+  created_at {int} NOT NULL,
+  metadata TEXT NOT NULL,
+  size_bytes {int} NOT NULL,
+  UNIQUE (tenant, id)
+){strict};
+CREATE INDEX conversations_by_thread ON conversations (thread);
+
+CREATE TABLE sequences (
+  sequence {identity},
+  thread {int} NOT NULL REFERENCES threads (thread),
+  base {int} REFERENCES sequences (sequence),
+  base_tokens {int} NOT NULL,
+  depth {int} NOT NULL,
+  tokens {blob} NOT NULL,
+  size_bytes {int} NOT NULL
+){strict};
+CREATE INDEX sequences_by_thread ON sequences (thread, sequence);
+CREATE INDEX sequences_by_base ON sequences (base);
+
+CREATE TABLE responses (
+  response {identity},
+  thread {int} NOT NULL REFERENCES threads (thread),
+  tenant TEXT NOT NULL,
+  id TEXT NOT NULL,
+  conversation TEXT NOT NULL,
+  previous TEXT NOT NULL,
+  created_at {int} NOT NULL,
+  status TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  json TEXT NOT NULL,
+  tokenizer TEXT NOT NULL,
+  sequence {int} REFERENCES sequences (sequence),
+  size_bytes {int} NOT NULL,
+  UNIQUE (tenant, id)
+){strict};
+CREATE INDEX responses_by_thread ON responses (thread);
+CREATE INDEX responses_by_sequence ON responses (sequence);
+CREATE INDEX responses_running ON responses (owner) WHERE status IN ('in_progress', 'queued');
+
+CREATE TABLE items (
+  item {identity},
+  thread {int} NOT NULL REFERENCES threads (thread),
+  conversation {int} REFERENCES conversations (conversation),
+  response {int} REFERENCES responses (response),
+  part {int} NOT NULL,
+  id TEXT NOT NULL,
+  json TEXT NOT NULL,
+  size_bytes {int} NOT NULL
+){strict};
+CREATE INDEX items_by_thread ON items (thread);
+CREATE INDEX items_by_conversation ON items (conversation, item);
+CREATE UNIQUE INDEX items_by_id ON items (conversation, id);
+CREATE INDEX items_by_response ON items (response, part, item);
+)sql"},
+};
+
+constexpr std::string_view kVersionTable =
+    "CREATE TABLE IF NOT EXISTS schema_version (version {int} PRIMARY KEY, applied_at {int} NOT "
+    "NULL){strict}";
+
+std::string in_dialect(std::string_view text, SqlDialect dialect) {
+  const bool sqlite = dialect == SqlDialect::kSqlite;
+  const std::array<std::array<std::string_view, 2>, 4> words = {{
+      {"{identity}", sqlite ? "INTEGER PRIMARY KEY" : "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"},
+      {"{int}", sqlite ? "INTEGER" : "BIGINT"},
+      {"{blob}", sqlite ? "BLOB" : "BYTEA"},
+      {"{strict}", sqlite ? " STRICT" : ""},
+  }};
+  std::string out(text);
+  for (const auto& [name, word] : words) {
+    for (std::size_t at = out.find(name); at != std::string::npos; at = out.find(name, at + word.size()))
+      out.replace(at, name.size(), word);
+  }
+  return out;
+}
+
+Status read_version(SqlSession& session, std::int64_t& version) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run("SELECT COALESCE(MAX(version), 0) FROM schema_version", {}));
+  version = rows.integer(0, 0);
+  return {};
+}
+
+}  // namespace
+
+std::span<const Migration> store_migrations() { return kMigrations; }
+
+Result<std::int64_t> schema_version(SqlDatabase& database) {
+  std::int64_t version = 0;
+  const Status done = database.transact(SqlAccess::kRead,
+                                        [&](SqlSession& session) { return read_version(session, version); });
+  LOCI_RETURN_IF_ERROR(done);
+  return version;
+}
+
+Status migrate(SqlDatabase& database, std::span<const Migration> migrations, std::int64_t now_seconds) {
+  const SqlDialect dialect = database.dialect();
+  const std::int64_t newest = migrations.empty() ? 0 : migrations.back().version;
+  std::int64_t version = 0;
+  do {
+    // The version is read in the transaction that changes it: many servers may start at once.
+    const Status done = database.transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+      LOCI_RETURN_IF_ERROR(session.execute(in_dialect(kVersionTable, dialect)));
+      LOCI_RETURN_IF_ERROR(read_version(session, version));
+      if (version > newest) {
+        return invalid_argument(
+            fmt::format("its schema has version {}, written by a newer Loci; this one "
+                        "knows versions up to {}: use the newer one, or another store",
+                        version, newest));
+      }
+      for (const Migration& next : migrations) {
+        if (next.version <= version) continue;
+        LOCI_RETURN_IF_ERROR(session.execute(in_dialect(next.statements, dialect)));
+        LOCI_RETURN_IF_ERROR(session
+                                 .run("INSERT INTO schema_version (version, applied_at) VALUES ($1, $2)",
+                                      {next.version, now_seconds})
+                                 .status());
+        version = next.version;
+        break;
+      }
+      return {};
+    });
+    LOCI_RETURN_IF_ERROR(done);
+  } while (version < newest);
+  return {};
+}
+
+}  // namespace loci

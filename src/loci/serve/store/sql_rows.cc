@@ -1,0 +1,201 @@
+#include "loci/serve/store/sql_rows.h"
+
+#include <fmt/format.h>
+
+#include "loci/serve/store/stored_text.h"
+
+namespace loci::store_rows {
+namespace {
+
+SqlParameter nullable(const std::optional<std::int64_t>& value) {
+  return value ? SqlParameter(*value) : SqlParameter(SqlNull{});
+}
+
+}  // namespace
+
+Result<std::optional<ConversationRow>> find_conversation(SqlSession& session, std::string_view tenant,
+                                                         std::string_view id) {
+  if (!is_stored_id(tenant) || !is_stored_id(id)) return std::optional<ConversationRow>();
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run("SELECT conversation, thread, created_at, metadata FROM conversations "
+                                    "WHERE tenant = $1 AND id = $2",
+                                    {tenant, id}));
+  if (rows.empty()) return std::optional<ConversationRow>();
+  return std::optional(ConversationRow{
+      .conversation = rows.integer(0, 0),
+      .thread = rows.integer(0, 1),
+      .stored = {.id = std::string(id), .created_at = rows.integer(0, 2), .metadata = rows.text(0, 3)}});
+}
+
+Result<ConversationRow> get_conversation(SqlSession& session, std::string_view tenant, std::string_view id) {
+  LOCI_ASSIGN_OR_RETURN(std::optional<ConversationRow> row, find_conversation(session, tenant, id));
+  if (!row) return not_found(fmt::format("there is no conversation {}", quoted_id(id)));
+  return *std::move(row);
+}
+
+Result<std::optional<ResponseRow>> find_response(SqlSession& session, std::string_view tenant,
+                                                 std::string_view id) {
+  if (!is_stored_id(tenant) || !is_stored_id(id)) return std::optional<ResponseRow>();
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run("SELECT response, thread, conversation, previous, status, sequence "
+                                    "FROM responses WHERE tenant = $1 AND id = $2",
+                                    {tenant, id}));
+  if (rows.empty()) return std::optional<ResponseRow>();
+  ResponseRow row{.response = rows.integer(0, 0),
+                  .thread = rows.integer(0, 1),
+                  .conversation = rows.text(0, 2),
+                  .previous = rows.text(0, 3),
+                  .status = rows.text(0, 4),
+                  .sequence = std::nullopt};
+  if (!rows.is_null(0, 5)) row.sequence = rows.integer(0, 5);
+  return std::optional(std::move(row));
+}
+
+Result<ResponseRow> get_response(SqlSession& session, std::string_view tenant, std::string_view id) {
+  LOCI_ASSIGN_OR_RETURN(std::optional<ResponseRow> row, find_response(session, tenant, id));
+  if (!row) return not_found(fmt::format("there is no response {}", quoted_id(id)));
+  return *std::move(row);
+}
+
+// --- threads ---
+
+Result<std::int64_t> add_thread(SqlSession& session, std::string_view tenant, std::int64_t now) {
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("INSERT INTO threads (tenant, active_at, size_bytes) VALUES ($1, $2, $3) RETURNING thread",
+                  {tenant, now, kRowBytes}));
+  return rows.integer(0, 0);
+}
+
+Status grow_thread(SqlSession& session, std::int64_t thread, std::int64_t now, std::int64_t added_bytes) {
+  return session
+      .run(
+          "UPDATE threads SET active_at = CASE WHEN active_at > $1 THEN active_at ELSE $1 END, "
+          "size_bytes = size_bytes + $2 WHERE thread = $3",
+          {now, added_bytes, thread})
+      .status();
+}
+
+Status settle_thread(SqlSession& session, std::int64_t thread) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows left,
+                        session.run("SELECT (SELECT COUNT(*) FROM conversations WHERE thread = $1) + "
+                                    "(SELECT COUNT(*) FROM responses WHERE thread = $1)",
+                                    {thread}));
+  if (left.integer(0, 0) == 0) return session.run("DELETE FROM threads WHERE thread = $1", {thread}).status();
+  return session
+      .run(
+          "UPDATE threads SET size_bytes = $2 + "
+          "(SELECT COALESCE(SUM(size_bytes), 0) FROM conversations WHERE thread = $1) + "
+          "(SELECT COALESCE(SUM(size_bytes), 0) FROM responses WHERE thread = $1) + "
+          "(SELECT COALESCE(SUM(size_bytes), 0) FROM sequences WHERE thread = $1) + "
+          "(SELECT COALESCE(SUM(size_bytes), 0) FROM items WHERE thread = $1) WHERE thread = $1",
+          {thread, kRowBytes})
+      .status();
+}
+
+Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread) {
+  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM items WHERE thread = $1", {thread}).status());
+  LOCI_ASSIGN_OR_RETURN(const SqlRows responses,
+                        session.run("DELETE FROM responses WHERE thread = $1 RETURNING response", {thread}));
+  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM sequences WHERE thread = $1", {thread}).status());
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows conversations,
+      session.run("DELETE FROM conversations WHERE thread = $1 RETURNING conversation", {thread}));
+  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM threads WHERE thread = $1", {thread}).status());
+  return responses.size() + conversations.size();
+}
+
+// --- items ---
+
+Result<std::int64_t> add_items(SqlSession& session, const ItemOwner& owner,
+                               const std::vector<StoredItem>& items, std::string_view field) {
+  std::int64_t added = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const StoredItem& item = items[i];
+    if (owner.conversation) {
+      LOCI_ASSIGN_OR_RETURN(const SqlRows same,
+                            session.run("SELECT item FROM items WHERE conversation = $1 AND id = $2",
+                                        {*owner.conversation, item.id}));
+      if (!same.empty()) {
+        return invalid_argument(
+            fmt::format("expected an id that the conversation does not have yet, found {}",
+                        quoted_id(item.id)),
+            fmt::format("{}[{}].id", field, i));
+      }
+    }
+    const std::int64_t bytes = row_bytes(item.id, item.json);
+    LOCI_RETURN_IF_ERROR(
+        session
+            .run("INSERT INTO items (thread, conversation, response, part, id, json, size_bytes) "
+                 "VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                 {owner.thread, nullable(owner.conversation), nullable(owner.response),
+                  static_cast<std::int64_t>(owner.part), item.id, item.json, bytes})
+            .status());
+    added += bytes;
+  }
+  return added;
+}
+
+Result<std::int64_t> get_item(SqlSession& session, std::int64_t conversation, std::string_view id) {
+  const Status none = not_found(fmt::format("the conversation has no item {}", quoted_id(id)));
+  if (!is_stored_id(id)) return none;
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("SELECT item FROM items WHERE conversation = $1 AND id = $2", {conversation, id}));
+  if (rows.empty()) return none;
+  return rows.integer(0, 0);
+}
+
+namespace {
+
+// What reads pages of one kind of list. The items of a response's input need not have different ids: the
+// first one counts.
+struct PageStatements {
+  std::string_view find, forward, backward;
+};
+
+constexpr PageStatements kConversationPages = {
+    .find = "SELECT MIN(item) FROM items WHERE conversation = $1 AND id = $2",
+    .forward = "SELECT id, json FROM items WHERE conversation = $1 AND item > $2 ORDER BY item LIMIT $3",
+    .backward =
+        "SELECT id, json FROM items WHERE conversation = $1 AND item < $2 ORDER BY item DESC LIMIT $3"};
+constexpr PageStatements kInputPages = {
+    .find = "SELECT MIN(item) FROM items WHERE response = $1 AND part = 0 AND id = $2",
+    .forward =
+        "SELECT id, json FROM items WHERE response = $1 AND part = 0 AND item > $2 "
+        "ORDER BY item LIMIT $3",
+    .backward =
+        "SELECT id, json FROM items WHERE response = $1 AND part = 0 AND item < $2 "
+        "ORDER BY item DESC LIMIT $3"};
+
+}  // namespace
+
+Result<ItemList> read_page(SqlSession& session, ItemsOf kind, std::int64_t owner, const ItemPage& page) {
+  const PageStatements& statements = kind == ItemsOf::kConversation ? kConversationPages : kInputPages;
+  std::int64_t after = page.newest_first ? INT64_MAX : INT64_MIN;
+  if (!page.after.empty()) {
+    const Status none = invalid_argument(
+        fmt::format("expected the id of an item of the list, found {}", quoted_id(page.after)), "after");
+    if (!is_stored_id(page.after)) return none;
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(statements.find, {owner, page.after}));
+    if (rows.is_null(0, 0)) return none;
+    after = rows.integer(0, 0);
+  }
+  // One more than asked for tells whether there are more.
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run(page.newest_first ? statements.backward : statements.forward,
+                                    {owner, after, std::int64_t{page.limit} + 1}));
+  ItemList list{.items = to_items(rows), .has_more = rows.size() > page.limit};
+  if (list.has_more) list.items.pop_back();
+  return list;
+}
+
+std::vector<StoredItem> to_items(const SqlRows& rows) {
+  std::vector<StoredItem> items;
+  items.reserve(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    items.push_back({.id = rows.text(i, 0), .json = rows.text(i, 1)});
+  return items;
+}
+
+}  // namespace loci::store_rows

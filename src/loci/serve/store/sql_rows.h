@@ -1,0 +1,98 @@
+// What the statements of the store share: rows of conversations, items, threads and sequences, inside a
+// transaction that is open. Not for callers of the store.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/serve/store/conversation_store.h"
+#include "loci/serve/store/sql_database.h"
+
+namespace loci::store_rows {
+
+// What a row costs beside its texts and blobs.
+inline constexpr std::int64_t kRowBytes = 64;
+
+template <class... Texts>
+std::int64_t row_bytes(const Texts&... texts) {
+  return kRowBytes + (static_cast<std::int64_t>(texts.size()) + ...);
+}
+
+struct ConversationRow {
+  std::int64_t conversation = 0;
+  std::int64_t thread = 0;
+  StoredConversation stored;
+};
+// Absent: the tenant has none of that id.
+Result<std::optional<ConversationRow>> find_conversation(SqlSession& session, std::string_view tenant,
+                                                         std::string_view id);
+// The same, where its absence is an error (kNotFound).
+Result<ConversationRow> get_conversation(SqlSession& session, std::string_view tenant, std::string_view id);
+
+struct ResponseRow {
+  std::int64_t response = 0;
+  std::int64_t thread = 0;
+  std::string conversation;
+  std::string previous;
+  std::string status;
+  std::optional<std::int64_t> sequence;
+};
+Result<std::optional<ResponseRow>> find_response(SqlSession& session, std::string_view tenant,
+                                                 std::string_view id);
+Result<ResponseRow> get_response(SqlSession& session, std::string_view tenant, std::string_view id);
+
+// --- threads ---
+
+Result<std::int64_t> add_thread(SqlSession& session, std::string_view tenant, std::int64_t now);
+// It was active, and so many bytes were added to it.
+Status grow_thread(SqlSession& session, std::int64_t thread, std::int64_t now, std::int64_t added_bytes);
+// Something of it was deleted or replaced: its size is counted anew, and it ends when nothing is left.
+Status settle_thread(SqlSession& session, std::int64_t thread);
+// With everything in it. Returns how many conversations and responses that were.
+Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread);
+
+// --- items ---
+
+enum class ItemPart : std::uint8_t { kInput = 0, kOutput = 1 };
+
+struct ItemOwner {
+  std::int64_t thread = 0;
+  std::optional<std::int64_t> conversation;
+  std::optional<std::int64_t> response;
+  ItemPart part = ItemPart::kInput;
+};
+// Returns their bytes. Errors: kInvalidArgument (the conversation has an item of such an id already).
+Result<std::int64_t> add_items(SqlSession& session, const ItemOwner& owner,
+                               const std::vector<StoredItem>& items, std::string_view field);
+
+// The item of a conversation. Errors: kNotFound.
+Result<std::int64_t> get_item(SqlSession& session, std::int64_t conversation, std::string_view id);
+
+enum class ItemsOf : std::uint8_t { kConversation, kResponseInput };
+// A page of the items of a conversation, or of a response's input. Errors: kInvalidArgument (there is no
+// item `after`).
+Result<ItemList> read_page(SqlSession& session, ItemsOf kind, std::int64_t owner, const ItemPage& page);
+
+// Rows of (id, json).
+std::vector<StoredItem> to_items(const SqlRows& rows);
+
+// --- sequences of tokens: what one has in common with an earlier one of its thread is stored once ---
+
+struct NewSequence {
+  std::int64_t sequence = 0;
+  std::int64_t added_bytes = 0;
+};
+Result<NewSequence> add_sequence(SqlSession& session, std::int64_t thread, std::optional<std::int64_t> base,
+                                 std::span<const TokenId> tokens);
+Result<std::vector<TokenId>> read_sequence(SqlSession& session, std::int64_t sequence);
+// Deletes it, and what it stands on, as far as nothing else needs them.
+Status release_sequence(SqlSession& session, std::int64_t sequence);
+// The thread's newest; absent: it has none.
+Result<std::optional<std::int64_t>> newest_sequence(SqlSession& session, std::int64_t thread);
+
+}  // namespace loci::store_rows

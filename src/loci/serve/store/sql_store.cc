@@ -1,0 +1,152 @@
+// Conversations and their items. Turns and responses are in sql_turns.cc, what is done to everything in
+// sql_upkeep.cc.
+#include "loci/serve/store/sql_store.h"
+
+#include <fmt/format.h>
+
+#include "loci/serve/store/sql_rows.h"
+#include "loci/serve/store/stored_text.h"
+
+namespace loci {
+
+using namespace store_rows;
+
+SqlStore::SqlStore(std::unique_ptr<SqlDatabase> database, StoreOptions options)
+    : database_(std::move(database)), options_(std::move(options)) {}
+SqlStore::~SqlStore() = default;
+
+Status SqlStore::create_conversation(std::string_view tenant, const StoredConversation& conversation,
+                                     const std::vector<StoredItem>& items) {
+  LOCI_RETURN_IF_ERROR(check_stored_id(tenant, "tenant"));
+  LOCI_RETURN_IF_ERROR(check_stored_id(conversation.id, "conversation.id"));
+  LOCI_RETURN_IF_ERROR(check_stored_text(conversation.metadata, kStoredMetadataBytesMax, "metadata"));
+  LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
+  const std::int64_t now = options_.now_seconds();
+  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const auto same, find_conversation(session, tenant, conversation.id));
+    if (same) {
+      return invalid_argument(
+          fmt::format("expected an id that no conversation has yet, found {}", quoted_id(conversation.id)),
+          "conversation.id");
+    }
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t thread, add_thread(session, tenant, now));
+    const std::int64_t bytes = row_bytes(conversation.id, conversation.metadata);
+    LOCI_ASSIGN_OR_RETURN(
+        const SqlRows made,
+        session.run(
+            "INSERT INTO conversations (thread, tenant, id, created_at, metadata, size_bytes) "
+            "VALUES ($1, $2, $3, $4, $5, $6) RETURNING conversation",
+            {thread, tenant, conversation.id, conversation.created_at, conversation.metadata, bytes}));
+    const ItemOwner owner{.thread = thread, .conversation = made.integer(0, 0), .response = {}};
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
+    return grow_thread(session, thread, now, bytes + added);
+  });
+}
+
+Result<StoredConversation> SqlStore::conversation(std::string_view tenant, std::string_view id) {
+  StoredConversation found;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(ConversationRow row, get_conversation(session, tenant, id));
+    found = std::move(row.stored);
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return found;
+}
+
+Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) {
+  LOCI_RETURN_IF_ERROR(check_stored_text(metadata, kStoredMetadataBytesMax, "metadata"));
+  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
+    const std::int64_t bytes = row_bytes(id, metadata);
+    const std::int64_t before = row_bytes(id, row.stored.metadata);
+    LOCI_RETURN_IF_ERROR(
+        session
+            .run("UPDATE conversations SET metadata = $1, size_bytes = $2 WHERE conversation = $3",
+                 {metadata, bytes, row.conversation})
+            .status());
+    return grow_thread(session, row.thread, options_.now_seconds(), bytes - before);
+  });
+}
+
+Status SqlStore::delete_conversation(std::string_view tenant, std::string_view id) {
+  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
+    // What a response added is still that response's.
+    LOCI_RETURN_IF_ERROR(session
+                             .run("UPDATE items SET conversation = NULL "
+                                  "WHERE conversation = $1 AND response IS NOT NULL",
+                                  {row.conversation})
+                             .status());
+    LOCI_RETURN_IF_ERROR(
+        session.run("DELETE FROM items WHERE conversation = $1", {row.conversation}).status());
+    LOCI_RETURN_IF_ERROR(
+        session.run("DELETE FROM conversations WHERE conversation = $1", {row.conversation}).status());
+    return settle_thread(session, row.thread);
+  });
+}
+
+Status SqlStore::add_items(std::string_view tenant, std::string_view conversation,
+                           const std::vector<StoredItem>& items) {
+  LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
+  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
+    const ItemOwner owner{.thread = row.thread, .conversation = row.conversation, .response = {}};
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
+    return grow_thread(session, row.thread, options_.now_seconds(), added);
+  });
+}
+
+Result<ItemList> SqlStore::conversation_items(std::string_view tenant, std::string_view conversation,
+                                              const ItemPage& page) {
+  ItemList list;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
+    LOCI_ASSIGN_OR_RETURN(list, read_page(session, ItemsOf::kConversation, row.conversation, page));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return list;
+}
+
+Result<StoredItem> SqlStore::conversation_item(std::string_view tenant, std::string_view conversation,
+                                               std::string_view item) {
+  StoredItem found;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t key, get_item(session, row.conversation, item));
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                          session.run("SELECT id, json FROM items WHERE item = $1", {key}));
+    found = {.id = rows.text(0, 0), .json = rows.text(0, 1)};
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return found;
+}
+
+Status SqlStore::delete_item(std::string_view tenant, std::string_view conversation, std::string_view item) {
+  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t key, get_item(session, row.conversation, item));
+    LOCI_RETURN_IF_ERROR(
+        session.run("DELETE FROM items WHERE item = $1 AND response IS NULL", {key}).status());
+    LOCI_RETURN_IF_ERROR(session.run("UPDATE items SET conversation = NULL WHERE item = $1", {key}).status());
+    return settle_thread(session, row.thread);
+  });
+}
+
+Result<std::vector<StoredItem>> SqlStore::conversation_history(std::string_view tenant, std::string_view id) {
+  std::vector<StoredItem> items;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
+    LOCI_ASSIGN_OR_RETURN(
+        const SqlRows rows,
+        session.run("SELECT id, json FROM items WHERE conversation = $1 ORDER BY item", {row.conversation}));
+    items = to_items(rows);
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return items;
+}
+
+}  // namespace loci

@@ -1,0 +1,59 @@
+// The conversation store over a database that speaks SQL; what SqliteStore and PostgresStore have in
+// common. The tables are in schema.cc.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/serve/store/conversation_store.h"
+#include "loci/serve/store/sql_database.h"
+#include "loci/serve/store/store_options.h"
+
+namespace loci {
+
+class SqlStore : public ConversationStore {
+ public:
+  // The schema of `database` is the newest.
+  SqlStore(std::unique_ptr<SqlDatabase> database, StoreOptions options);
+  ~SqlStore() override;
+
+  Status create_conversation(std::string_view tenant, const StoredConversation& conversation,
+                             const std::vector<StoredItem>& items) override;
+  Result<StoredConversation> conversation(std::string_view tenant, std::string_view id) override;
+  Status set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) override;
+  Status delete_conversation(std::string_view tenant, std::string_view id) override;
+
+  Status add_items(std::string_view tenant, std::string_view conversation,
+                   const std::vector<StoredItem>& items) override;
+  Result<ItemList> conversation_items(std::string_view tenant, std::string_view conversation,
+                                      const ItemPage& page) override;
+  Result<StoredItem> conversation_item(std::string_view tenant, std::string_view conversation,
+                                       std::string_view item) override;
+  Status delete_item(std::string_view tenant, std::string_view conversation, std::string_view item) override;
+
+  Status commit_turn(std::string_view tenant, const StoredTurn& turn) override;
+  Result<StoredResponse> response(std::string_view tenant, std::string_view id) override;
+  Status delete_response(std::string_view tenant, std::string_view id) override;
+  Result<ItemList> input_items(std::string_view tenant, std::string_view response,
+                               const ItemPage& page) override;
+
+  Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id) override;
+  Result<std::vector<StoredItem>> conversation_history(std::string_view tenant, std::string_view id) override;
+
+  Status fail_interrupted() override;
+  Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
+  Result<std::uint64_t> size_bytes() override;
+  Result<std::vector<TenantStats>> stats() override;
+
+ protected:
+  SqlDatabase& database() { return *database_; }
+
+ private:
+  std::unique_ptr<SqlDatabase> database_;
+  StoreOptions options_;
+};
+
+}  // namespace loci

@@ -1,0 +1,154 @@
+// What is done to everything: at start, from time to time, and for people.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "loci/serve/store/sql_rows.h"
+#include "loci/serve/store/sql_store.h"
+
+namespace loci {
+
+using namespace store_rows;
+
+namespace {
+
+// One call of expire() deletes at most kBatches * kThreadsInBatch threads: some tens of milliseconds.
+constexpr int kBatches = 8;
+constexpr std::int64_t kThreadsInBatch = 32;
+
+// The response object of one that its server did not finish.
+std::string failed_json(std::string_view json) {
+  nlohmann::json object = nlohmann::json::parse(json, nullptr, false);
+  if (!object.is_object()) return std::string(json);
+  object["status"] = "failed";
+  object["error"] = {{"code", "server_error"},
+                     {"message", "the server ended before the response was finished"}};
+  return object.dump();
+}
+
+Status fail_those_of(SqlSession& session, std::string_view owner) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run("SELECT response, thread, json, size_bytes FROM responses "
+                                    "WHERE owner = $1 AND status IN ('in_progress', 'queued')",
+                                    {owner}));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string json = failed_json(rows.text(i, 2));
+    const std::int64_t size = rows.integer(i, 3) - static_cast<std::int64_t>(rows.text(i, 2).size()) +
+                              static_cast<std::int64_t>(json.size());
+    LOCI_RETURN_IF_ERROR(session
+                             .run("UPDATE responses SET status = 'failed', owner = '', json = $1, "
+                                  "size_bytes = $2 WHERE response = $3",
+                                  {json, size, rows.integer(i, 0)})
+                             .status());
+    LOCI_RETURN_IF_ERROR(settle_thread(session, rows.integer(i, 1)));
+  }
+  return {};
+}
+
+Result<std::int64_t> total_bytes(SqlSession& session) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run("SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM threads", {}));
+  return rows.integer(0, 0);
+}
+
+// Deletes a batch of what is over a limit.
+Result<std::uint64_t> expire_batch(SqlSession& session, std::int64_t now, const StoreLimits& limits) {
+  std::int64_t excess = 0;
+  if (limits.bytes_max) {
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t total, total_bytes(session));
+    const auto most = static_cast<std::int64_t>(std::min<std::uint64_t>(*limits.bytes_max, INT64_MAX));
+    excess = total - most;
+  }
+  LOCI_ASSIGN_OR_RETURN(const SqlRows oldest, session.run("SELECT thread, active_at, size_bytes FROM threads "
+                                                          "ORDER BY active_at, thread LIMIT $1",
+                                                          {kThreadsInBatch}));
+  std::uint64_t gone = 0;
+  for (std::size_t i = 0; i < oldest.size(); ++i) {
+    const bool too_old = limits.age_seconds_max && now - oldest.integer(i, 1) > *limits.age_seconds_max;
+    if (!too_old && excess <= 0) break;
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t deleted, delete_thread(session, oldest.integer(i, 0)));
+    gone += deleted;
+    excess -= oldest.integer(i, 2);
+  }
+  return gone;
+}
+
+}  // namespace
+
+Status SqlStore::fail_interrupted() {
+  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const SqlRows owners, session.run("SELECT DISTINCT owner FROM responses "
+                                                            "WHERE status IN ('in_progress', 'queued')",
+                                                            {}));
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      LOCI_ASSIGN_OR_RETURN(const bool ended, database_->has_ended(session, owners.text(i, 0)));
+      if (ended) LOCI_RETURN_IF_ERROR(fail_those_of(session, owners.text(i, 0)));
+    }
+    return {};
+  });
+}
+
+Result<std::uint64_t> SqlStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {
+  std::uint64_t gone = 0;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    std::uint64_t deleted = 0;
+    const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+      LOCI_ASSIGN_OR_RETURN(deleted, expire_batch(session, now_seconds, limits));
+      return {};
+    });
+    LOCI_RETURN_IF_ERROR(done);
+    if (deleted == 0) break;
+    gone += deleted;
+  }
+  LOCI_RETURN_IF_ERROR(database_->reclaim());
+  return gone;
+}
+
+Result<std::uint64_t> SqlStore::size_bytes() {
+  std::int64_t total = 0;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(total, total_bytes(session));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return static_cast<std::uint64_t>(total);
+}
+
+Result<std::vector<TenantStats>> SqlStore::stats() {
+  std::map<std::string, TenantStats> tenants;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    tenants.clear();
+    LOCI_ASSIGN_OR_RETURN(const SqlRows threads,
+                          session.run("SELECT tenant, CAST(SUM(size_bytes) AS BIGINT), MIN(active_at), "
+                                      "MAX(active_at) FROM threads GROUP BY tenant",
+                                      {}));
+    for (std::size_t i = 0; i < threads.size(); ++i) {
+      tenants[threads.text(i, 0)] = {.tenant = threads.text(i, 0),
+                                     .size_bytes = static_cast<std::uint64_t>(threads.integer(i, 1)),
+                                     .oldest_active_at = threads.integer(i, 2),
+                                     .newest_active_at = threads.integer(i, 3)};
+    }
+    const auto count = [&](std::string_view statement, std::uint64_t TenantStats::* field) -> Status {
+      LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run(statement, {}));
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        tenants[rows.text(i, 0)].*field = static_cast<std::uint64_t>(rows.integer(i, 1));
+      return {};
+    };
+    LOCI_RETURN_IF_ERROR(
+        count("SELECT tenant, COUNT(*) FROM conversations GROUP BY tenant", &TenantStats::conversations));
+    LOCI_RETURN_IF_ERROR(
+        count("SELECT tenant, COUNT(*) FROM responses GROUP BY tenant", &TenantStats::responses));
+    return count(
+        "SELECT threads.tenant, COUNT(*) FROM items "
+        "JOIN threads ON threads.thread = items.thread GROUP BY threads.tenant",
+        &TenantStats::items);
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  std::vector<TenantStats> all;
+  for (auto& [name, tenant] : tenants) all.push_back(std::move(tenant));
+  return all;
+}
+
+}  // namespace loci

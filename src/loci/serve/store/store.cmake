@@ -1,0 +1,11 @@
+# loci_store: the durable store of conversations (docs/conversation-store.md).
+loci_library(store
+  SOURCES store/schema.cc store/sql_rows.cc store/sql_sequences.cc store/sql_store.cc store/sql_turns.cc
+          store/sql_upkeep.cc store/sqlite_database.cc store/sqlite_store.cc store/stored_text.cc
+          store/token_blob.cc
+  DEPENDS loci_messages PkgConfig::sqlite Threads::Threads)
+
+if(LOCI_TESTS)
+  loci_library(test_stores SOURCES store/test_stores.cc DEPENDS loci_store)
+endif()
+loci_test(store_contract_test THREADS SOURCES store/store_contract_test.cc DEPENDS loci_test_stores)

@@ -1,0 +1,387 @@
+// What every kind of store promises (conversation_store.h).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "loci/serve/store/stored_text.h"
+#include "loci/serve/store/test_stores.h"
+
+namespace loci {
+namespace {
+
+constexpr const char* kTenant = "ann";
+
+std::string ids_of(const std::vector<StoredItem>& items) {
+  std::string out;
+  for (const StoredItem& item : items) out += (out.empty() ? "" : " ") + item.id;
+  return out;
+}
+
+class StoreContract : public testing::TestWithParam<StoreKind> {
+ protected:
+  void SetUp() override {
+    place_ = make_store_place(GetParam());
+    if (place_ == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+    reopen();
+  }
+  void reopen() {
+    store_.reset();
+    StoreOptions options;
+    options.now_seconds = [this] { return now_.load(); };
+    auto opened = place_->open(options);
+    ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+    store_ = std::move(opened).value();
+  }
+  void commit(const StoredTurn& turn) {
+    const Status status = store_->commit_turn(kTenant, turn);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  void create(const std::string& id, const std::vector<StoredItem>& items = {}) {
+    const Status status = store_->create_conversation(kTenant, {.id = id, .created_at = 5}, items);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  std::string page(const std::string& conversation, const ItemPage& page) {
+    const auto list = store_->conversation_items(kTenant, conversation, page);
+    if (!list.ok()) return list.status().to_string();
+    return ids_of(list->items) + (list->has_more ? " ..." : "");
+  }
+  std::string history(const std::string& response) {
+    const auto items = store_->response_history(kTenant, response);
+    return items.ok() ? ids_of(*items) : items.status().message();
+  }
+  std::string conversation_history(const std::string& id) {
+    const auto items = store_->conversation_history(kTenant, id);
+    return items.ok() ? ids_of(*items) : items.status().message();
+  }
+
+  std::atomic<std::int64_t> now_ = 10'000;
+  std::unique_ptr<StorePlace> place_;
+  std::unique_ptr<ConversationStore> store_;
+};
+
+TEST_P(StoreContract, ATurnIsThereAfterReopening) {
+  StoredTurn turn = test_turn("resp_1");
+  turn.response.json = R"({"id":"resp_1","text":"naïve \u0000 😀"})";
+  commit(turn);
+  reopen();
+  const auto found = store_->response(kTenant, "resp_1");
+  ASSERT_TRUE(found.ok()) << found.status().to_string();
+  EXPECT_EQ(found->json, turn.response.json);
+  EXPECT_EQ(found->status, "completed");
+  EXPECT_EQ(found->created_at, 1'000);
+  EXPECT_EQ(found->tokens, turn.response.tokens);
+  EXPECT_EQ(found->tokenizer, "abcd");
+  EXPECT_EQ(history("resp_1"), "resp_1_in resp_1_out");
+  const auto input = store_->input_items(kTenant, "resp_1", {});
+  ASSERT_TRUE(input.ok());
+  EXPECT_EQ(ids_of(input->items), "resp_1_in");
+  EXPECT_EQ(input->items[0].json, turn.input[0].json);
+}
+
+TEST_P(StoreContract, AChainIsItsHistory) {
+  for (int i = 0; i < 5; ++i) {
+    StoredTurn turn = test_turn(fmt::format("r{}", i));
+    if (i > 0) turn.response.previous = fmt::format("r{}", i - 1);
+    commit(turn);
+  }
+  StoredTurn fork = test_turn("fork");
+  fork.response.previous = "r1";
+  commit(fork);
+  EXPECT_EQ(history("r2"), "r0_in r0_out r1_in r1_out r2_in r2_out");
+  EXPECT_EQ(history("fork"), "r0_in r0_out r1_in r1_out fork_in fork_out");
+  ASSERT_TRUE(store_->delete_response(kTenant, "r1").ok());
+  EXPECT_EQ(store_->response_history(kTenant, "r4").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(history("r4"), "the response 'r1', which 'r4' continues, was deleted or has expired");
+  EXPECT_EQ(history("r0"), "r0_in r0_out");
+  EXPECT_EQ(history("r1"), "there is no response 'r1'");
+}
+
+TEST_P(StoreContract, TokensThatTurnsShareAreStoredOnce) {
+  std::vector<TokenId> tokens;
+  std::uint64_t first_turn_bytes = 0;
+  for (int i = 0; i < 80; ++i) {  // deeper than a chain of sequences may be
+    for (int k = 0; k < 500; ++k) tokens.push_back(TokenId(static_cast<std::uint32_t>(i * 1'000 + k)));
+    StoredTurn turn = test_turn(fmt::format("r{}", i));
+    if (i > 0) turn.response.previous = fmt::format("r{}", i - 1);
+    // A template that drops what an old turn reasoned: not all of the former sequence comes again.
+    if (i == 40) tokens.resize(tokens.size() - 700);
+    turn.response.tokens = tokens;
+    commit(turn);
+    if (i == 0) first_turn_bytes = store_->size_bytes().value();
+    const auto found = store_->response(kTenant, turn.response.id);
+    ASSERT_TRUE(found.ok());
+    ASSERT_EQ(found->tokens, tokens) << i;
+  }
+  // Stored whole each, they would take 40 times the tokens of all turns.
+  EXPECT_LT(store_->size_bytes().value(), 80 * first_turn_bytes * 4);
+  // What a deleted one shares with others stays theirs.
+  for (int i = 0; i < 79; ++i) ASSERT_TRUE(store_->delete_response(kTenant, fmt::format("r{}", i)).ok());
+  EXPECT_EQ(store_->response(kTenant, "r79")->tokens, tokens);
+  ASSERT_TRUE(store_->delete_response(kTenant, "r79").ok());
+  EXPECT_EQ(store_->size_bytes().value(), 0u);
+}
+
+TEST_P(StoreContract, AConversationHasItsItemsInOrder) {
+  create("c", {test_item("a"), test_item("b")});
+  ASSERT_TRUE(store_->add_items(kTenant, "c", {test_item("d"), test_item("c")}).ok());
+  StoredTurn turn = test_turn("r");
+  turn.response.conversation = "c";
+  commit(turn);
+  EXPECT_EQ(conversation_history("c"), "a b d c r_in r_out");
+  EXPECT_EQ(page("c", {.limit = 2}), "a b ...");
+  EXPECT_EQ(page("c", {.after = "b", .limit = 2}), "d c ...");
+  EXPECT_EQ(page("c", {.after = "c", .limit = 2}), "r_in r_out");
+  EXPECT_EQ(page("c", {.after = "r_out", .limit = 2}), "");
+  EXPECT_EQ(page("c", {.limit = 4, .newest_first = true}), "r_out r_in c d ...");
+  EXPECT_EQ(page("c", {.after = "d", .limit = 4, .newest_first = true}), "b a");
+  EXPECT_EQ(page("c", {.after = "x"}),
+            "invalid_argument: after: expected the id of an item of the list, found 'x'");
+  EXPECT_EQ(store_->conversation_item(kTenant, "c", "d")->json, test_item("d").json);
+  ASSERT_TRUE(store_->delete_item(kTenant, "c", "d").ok());
+  ASSERT_TRUE(store_->delete_item(kTenant, "c", "r_in").ok());
+  EXPECT_EQ(conversation_history("c"), "a b c r_out");
+  EXPECT_EQ(store_->conversation_item(kTenant, "c", "d").status().code(), StatusCode::kNotFound);
+  // What a response was given is still the response's.
+  EXPECT_EQ(history("r"), "r_in r_out");
+}
+
+TEST_P(StoreContract, MetadataChanges) {
+  create("c");
+  EXPECT_EQ(store_->conversation(kTenant, "c")->metadata, "{}");
+  EXPECT_EQ(store_->conversation(kTenant, "c")->created_at, 5);
+  ASSERT_TRUE(store_->set_metadata(kTenant, "c", R"({"topic":"x"})").ok());
+  EXPECT_EQ(store_->conversation(kTenant, "c")->metadata, R"({"topic":"x"})");
+  EXPECT_EQ(store_->set_metadata(kTenant, "d", "{}").code(), StatusCode::kNotFound);
+}
+
+TEST_P(StoreContract, DeletingAConversationLeavesItsResponses) {
+  create("c", {test_item("a")});
+  StoredTurn turn = test_turn("r");
+  turn.response.conversation = "c";
+  commit(turn);
+  ASSERT_TRUE(store_->delete_conversation(kTenant, "c").ok());
+  EXPECT_EQ(store_->conversation(kTenant, "c").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(conversation_history("c"), "there is no conversation 'c'");
+  EXPECT_EQ(history("r"), "r_in r_out");
+  turn = test_turn("r2");
+  turn.response.conversation = "c";
+  EXPECT_EQ(store_->commit_turn(kTenant, turn).code(), StatusCode::kNotFound);
+  ASSERT_TRUE(store_->delete_response(kTenant, "r").ok());
+  EXPECT_EQ(store_->size_bytes().value(), 0u);
+}
+
+TEST_P(StoreContract, DeletingAResponseLeavesTheConversationsItems) {
+  create("c");
+  StoredTurn turn = test_turn("r");
+  turn.response.conversation = "c";
+  commit(turn);
+  ASSERT_TRUE(store_->delete_response(kTenant, "r").ok());
+  EXPECT_EQ(conversation_history("c"), "r_in r_out");
+  EXPECT_EQ(store_->delete_response(kTenant, "r").code(), StatusCode::kNotFound);
+}
+
+TEST_P(StoreContract, OneInProgressIsReplaced) {
+  create("c");
+  StoredTurn turn = test_turn("r");
+  turn.response.conversation = "c";
+  turn.response.status = "in_progress";
+  turn.output.clear();
+  turn.response.tokens.clear();
+  commit(turn);
+  EXPECT_EQ(conversation_history("c"), "r_in");
+  EXPECT_TRUE(store_->response(kTenant, "r")->tokens.empty());
+  StoredTurn whole = test_turn("r");
+  whole.response.conversation = "c";
+  commit(whole);
+  EXPECT_EQ(conversation_history("c"), "r_in r_out");
+  EXPECT_EQ(store_->response(kTenant, "r")->status, "completed");
+  EXPECT_EQ(store_->response(kTenant, "r")->tokens, whole.response.tokens);
+  const Status again = store_->commit_turn(kTenant, whole);
+  EXPECT_EQ(again.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(again.field(), "response.id");
+}
+
+TEST_P(StoreContract, TheReplacementOfADeletedConversationsResponseIsKept) {
+  create("c");
+  StoredTurn turn = test_turn("r");
+  turn.response.conversation = "c";
+  turn.response.status = "in_progress";
+  commit(turn);
+  ASSERT_TRUE(store_->delete_conversation(kTenant, "c").ok());
+  create("c");  // another one of the same id is not its own
+  turn.response.status = "completed";
+  commit(turn);
+  EXPECT_EQ(conversation_history("c"), "");
+  EXPECT_EQ(history("r"), "r_in r_out");
+}
+
+TEST_P(StoreContract, TheInterruptedHaveFailed) {
+  StoredTurn turn = test_turn("r");
+  turn.response.status = "in_progress";
+  turn.response.json = R"({"id":"r","status":"in_progress"})";
+  commit(turn);
+  commit(test_turn("done"));
+  reopen();
+  ASSERT_TRUE(store_->fail_interrupted().ok());
+  const auto found = store_->response(kTenant, "r");
+  EXPECT_EQ(found->status, "failed");
+  const auto json = nlohmann::json::parse(found->json);
+  EXPECT_EQ(json["status"], "failed");
+  EXPECT_EQ(json["error"]["code"], "server_error");
+  EXPECT_EQ(store_->response(kTenant, "done")->status, "completed");
+}
+
+TEST_P(StoreContract, TenantsSeeNothingOfOneAnother) {
+  create("c", {test_item("a")});
+  commit(test_turn("r"));
+  for (const char* other : {"bob", "", "ann ", "ANN"}) {
+    EXPECT_EQ(store_->conversation(other, "c").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->set_metadata(other, "c", "{}").code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->conversation_items(other, "c", {}).status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->conversation_item(other, "c", "a").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->conversation_history(other, "c").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->add_items(other, "c", {test_item("b")}).code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->delete_item(other, "c", "a").code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->delete_conversation(other, "c").code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->response(other, "r").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->input_items(other, "r", {}).status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->response_history(other, "r").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->delete_response(other, "r").code(), StatusCode::kNotFound);
+  }
+  StoredTurn turn = test_turn("r2");
+  turn.response.previous = "r";
+  EXPECT_EQ(store_->commit_turn("bob", turn).code(), StatusCode::kNotFound);
+  turn.response.previous = "";
+  turn.response.conversation = "c";
+  EXPECT_EQ(store_->commit_turn("bob", turn).code(), StatusCode::kNotFound);
+  // The same ids are another's own.
+  ASSERT_TRUE(store_->create_conversation("bob", {.id = "c"}, {}).ok());
+  ASSERT_TRUE(store_->commit_turn("bob", test_turn("r")).ok());
+  EXPECT_EQ(conversation_history("c"), "a");
+}
+
+TEST_P(StoreContract, WhatCannotBeStoredIsNamed) {
+  create("c", {test_item("a")});
+  const auto expect_invalid = [](const Status& status, std::string_view field) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+    EXPECT_EQ(status.field(), field) << status.to_string();
+  };
+  const std::string nul("x\0y", 3);
+  expect_invalid(store_->create_conversation(kTenant, {.id = "c"}, {}), "conversation.id");
+  expect_invalid(store_->create_conversation(kTenant, {.id = nul}, {}), "conversation.id");
+  expect_invalid(store_->create_conversation(kTenant, {.id = ""}, {}), "conversation.id");
+  expect_invalid(store_->create_conversation(nul, {.id = "n"}, {}), "tenant");
+  expect_invalid(store_->create_conversation(kTenant, {.id = "n", .metadata = "\xff"}, {}), "metadata");
+  expect_invalid(store_->create_conversation(kTenant, {.id = "n"}, {test_item("a"), test_item("a")}),
+                 "items[1].id");
+  expect_invalid(store_->set_metadata(kTenant, "c", std::string(kStoredMetadataBytesMax + 1, ' ')),
+                 "metadata");
+  expect_invalid(store_->add_items(kTenant, "c", {test_item("b"), test_item("a")}), "items[1].id");
+  expect_invalid(store_->add_items(kTenant, "c", {{.id = "b", .json = "\xed\xa0\x80"}}), "items[0]");
+  expect_invalid(store_->add_items(kTenant, "c", {test_item(std::string(257, 'x'))}), "items[0].id");
+  StoredTurn turn = test_turn("r");
+  turn.response.conversation = "c";
+  turn.output = {test_item("a")};
+  expect_invalid(store_->commit_turn(kTenant, turn), "output[0].id");
+  turn = test_turn("r");
+  turn.response.json = nul;
+  expect_invalid(store_->commit_turn(kTenant, turn), "response");
+  EXPECT_EQ(store_->response(kTenant, nul).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(store_->response(kTenant, "\xff").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(store_->conversation(kTenant, std::string(100'000, 'x')).status().code(), StatusCode::kNotFound);
+  // None of it has left anything behind.
+  EXPECT_EQ(conversation_history("c"), "a");
+  EXPECT_EQ(history("r"), "there is no response 'r'");
+  EXPECT_EQ(store_->conversation(kTenant, "n").status().code(), StatusCode::kNotFound);
+}
+
+TEST_P(StoreContract, WhatIsAtRestForTooLongGoesWhole) {
+  now_ = 100;
+  create("old", {test_item("a")});
+  commit(test_turn("r0"));
+  StoredTurn turn = test_turn("r1");
+  turn.response.previous = "r0";
+  now_ = 200;
+  commit(turn);
+  create("new");
+  EXPECT_EQ(store_->expire(200, {.age_seconds_max = 100}).value(), 0u);
+  EXPECT_EQ(store_->expire(201, {.age_seconds_max = 100}).value(), 1u);
+  EXPECT_EQ(store_->conversation(kTenant, "old").status().code(), StatusCode::kNotFound);
+  // The chain was active with its last turn.
+  EXPECT_EQ(history("r1"), "r0_in r0_out r1_in r1_out");
+  EXPECT_EQ(store_->expire(301, {.age_seconds_max = 100}).value(), 3u);
+  EXPECT_EQ(store_->size_bytes().value(), 0u);
+  EXPECT_EQ(store_->stats()->size(), 0u);
+}
+
+TEST_P(StoreContract, TheOldestOfTooMuchGoes) {
+  for (int i = 0; i < 400; ++i) {
+    now_ = 1'000 + i;
+    commit(test_turn(fmt::format("r{:03}", i)));
+  }
+  const std::uint64_t all = store_->size_bytes().value();
+  std::uint64_t gone = 0, calls = 0;
+  const StoreLimits limits{.bytes_max = all / 4};
+  while (const std::uint64_t deleted = store_->expire(2'000, limits).value()) {
+    gone += deleted;
+    ++calls;
+  }
+  EXPECT_GE(calls, 2u);  // a bounded part each
+  EXPECT_EQ(gone, 300u);
+  EXPECT_LE(store_->size_bytes().value(), all / 4);
+  EXPECT_EQ(history("r299"), "there is no response 'r299'");
+  EXPECT_EQ(history("r300"), "r300_in r300_out");
+}
+
+TEST_P(StoreContract, StatsTellEachTenant) {
+  create("c", {test_item("a")});
+  now_ = 20'000;
+  commit(test_turn("r"));
+  ASSERT_TRUE(store_->commit_turn("bob", test_turn("r")).ok());
+  const auto stats = store_->stats();
+  ASSERT_TRUE(stats.ok()) << stats.status().to_string();
+  ASSERT_EQ(stats->size(), 2u);
+  const TenantStats& ann = (*stats)[0];
+  EXPECT_EQ(ann.tenant, "ann");
+  EXPECT_EQ(ann.conversations, 1u);
+  EXPECT_EQ(ann.responses, 1u);
+  EXPECT_EQ(ann.items, 3u);
+  EXPECT_EQ(ann.oldest_active_at, 10'000);
+  EXPECT_EQ(ann.newest_active_at, 20'000);
+  EXPECT_EQ((*stats)[0].size_bytes + (*stats)[1].size_bytes, store_->size_bytes().value());
+}
+
+TEST_P(StoreContract, ManyThreadsAtOnce) {
+  create("c");
+  constexpr int kThreads = 4, kTurns = 12;
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kTurns; ++i) {
+        StoredTurn turn = test_turn(fmt::format("r{}_{}", t, i));
+        turn.response.conversation = "c";
+        if (!store_->commit_turn(kTenant, turn).ok()) ++failed;
+        if (!store_->conversation_history(kTenant, "c").ok()) ++failed;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failed.load(), 0);
+  const auto items = store_->conversation_history(kTenant, "c");
+  ASSERT_EQ(items->size(), 2u * kThreads * kTurns);
+  // A turn's items stand together.
+  for (std::size_t i = 0; i < items->size(); i += 2) {
+    const std::string id = (*items)[i].id;
+    EXPECT_EQ((*items)[i + 1].id, id.substr(0, id.size() - 3) + "_out");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreContract, testing::Values(StoreKind::kSqlite),
+                         [](const auto& kind) { return testing::PrintToString(kind.param); });
+
+}  // namespace
+}  // namespace loci

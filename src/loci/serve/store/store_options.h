@@ -1,0 +1,22 @@
+// What both kinds of stores can be told.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "loci/base/clock.h"
+
+namespace loci {
+
+struct StoreOptions {
+  // How long a call waits for another process's lock (SQLite), or for the server (PostgreSQL).
+  Nanos lock_timeout = 10 * kNanosPerSecond;
+  // When something was active: seconds since 1970.
+  std::function<std::int64_t()> now_seconds = &seconds_since_1970;
+  // How long a turn took to become durable. Called on the thread that committed it; may be null.
+  std::function<void(Nanos)> committed;
+  // SQLite alone: the name of the virtual file system to use. Null: the system's own.
+  const char* sqlite_vfs = nullptr;
+};
+
+}  // namespace loci

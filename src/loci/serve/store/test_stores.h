@@ -1,0 +1,31 @@
+// Stores for tests: an empty place for each kind, opened as often as a test likes.
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/serve/store/conversation_store.h"
+#include "loci/serve/store/store_options.h"
+
+namespace loci {
+
+class StorePlace {
+ public:
+  virtual ~StorePlace() = default;
+  virtual Result<std::unique_ptr<ConversationStore>> open(const StoreOptions& options) = 0;
+};
+
+enum class StoreKind : std::uint8_t { kSqlite };
+
+inline void PrintTo(StoreKind, std::ostream* out) { *out << "sqlite"; }
+
+std::unique_ptr<StorePlace> make_store_place(StoreKind kind);
+
+StoredItem test_item(const std::string& id, const std::string& text = "hello");
+// A completed response of no conversation, with a message in and one out.
+StoredTurn test_turn(const std::string& id);
+
+}  // namespace loci
