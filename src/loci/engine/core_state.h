@@ -189,7 +189,7 @@ class Core::State {
   void commit(const PassDone& done, Plan& plan);
   void commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass);
   void complete_tail(CoreRequest& request);
-  void take_sample(CoreRequest& request, TokenId token, Plan& plan);
+  void take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan);
   void end(CoreRequest& request, FinishReason reason, Plan& plan);
   void end_when_free(CoreRequest& request, FinishReason reason, Plan& plan);
   Nanos retry_after() const;

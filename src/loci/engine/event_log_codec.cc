@@ -130,7 +130,7 @@ void put(Writer& w, const PassDone& e) {
   w.number(static_cast<std::uint32_t>(e.spans.size()));
   for (const SpanOutcome& span : e.spans) {
     w.flag(span.ok);
-    w.flag(span.sample.has_value());
+    w.number(static_cast<std::uint8_t>((span.sample ? 1 : 0) | (static_cast<int>(span.end) << 1)));
     if (span.sample) w.id(*span.sample);
   }
 }
@@ -157,7 +157,11 @@ void get(Reader& r, PassDone& e) {
   e.spans.resize(count);
   for (SpanOutcome& span : e.spans) {
     span.ok = r.flag("ok");
-    if (r.flag("has_sample")) span.sample = TokenId(r.number<std::uint32_t>("sample"));
+    const auto end = r.number<std::uint8_t>("has_sample");
+    if ((end & 1u) != 0) span.sample = TokenId(r.number<std::uint32_t>("sample"));
+    if (end >> 1 > static_cast<int>(GrammarEnd::kFailed))
+      r.fail("has_sample", fmt::format("expected at most 5, found {}", end));
+    span.end = static_cast<GrammarEnd>(end >> 1);
   }
 }
 void get(Reader&, Tick&) {}

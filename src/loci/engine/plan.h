@@ -43,9 +43,17 @@ struct Cancel {
   RequestId request;
 };
 
+// What the grammar of a request says after a sample.
+enum class GrammarEnd : std::uint8_t {
+  kGoesOn,    // or there is none
+  kComplete,  // the reply is whole, and nothing may follow: the request ends
+  kFailed,    // the reply is not whole, and nothing can follow: the request ends; there is no sample
+};
+
 struct SpanOutcome {
   bool ok = true;                 // false: poisoned; the span is planned again, kPoisonedPassesMax times
-  std::optional<TokenId> sample;  // present where the plan asked for one and ok
+  std::optional<TokenId> sample;  // present where the plan asked for one and ok, or there is an end
+  GrammarEnd end = GrammarEnd::kGoesOn;
 };
 
 struct PassDone {
@@ -66,11 +74,12 @@ using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain>;
 // --- plans ---
 
 enum class FinishReason : std::uint8_t {
-  kStop,    // a stop token was sampled
+  kStop,    // a stop token was sampled, or the grammar lets nothing follow
   kLength,  // max_new_tokens, or the context is full
   kCancelled,
   kDeadline,  // the request's deadline, or the drain's
   kFailed,    // kPoisonedPassesMax passes in a row could not read its state
+  kGrammar,   // the grammar has failed
 };
 
 struct Usage {
