@@ -55,7 +55,8 @@ void Generation::submit() {
                                 .sampling = fields.sampling,
                                 .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
                                 .stop_tokens = prepared_.stop_tokens,
-                                .time_limit = services_.options.time_limit};
+                                .time_limit = services_.options.time_limit,
+                                .grammar = prepared_.grammar};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,
@@ -310,6 +311,10 @@ std::string describe(const ReplySink& sink, const GenerationSummary& summary) {
 }  // namespace
 
 asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared) {
+  for (const std::string& name : prepared.unknown_fields) {
+    if (services.unknown_fields.is_new(sink.origin().path, name))
+      services.log->info("{}: the field '{}' is not known here and was ignored", sink.origin().path, name);
+  }
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   const GenerationSummary summary = generation.summary();

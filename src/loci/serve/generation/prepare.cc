@@ -12,6 +12,8 @@
 #include "loci/serve/request/json_parse.h"
 #include "loci/serve/request/ordered_json.h"
 #include "loci/serve/request/token_request.h"
+#include "loci/serve/request/unknown_fields.h"
+#include "loci/serve/tools/tool_grammar.h"
 
 namespace loci {
 
@@ -107,6 +109,23 @@ void set_parser(const ToolUse& use, const ServedModel& served, PreparedGeneratio
   out.one_call = use.any() && !use.parallel;
 }
 
+// What a reply that must call is held to. The prompt is there, and the parser's options.
+Status set_grammar(const ToolUse& use, const ServedModel& served, PreparedGeneration& out) {
+  const Tokenizer& tokenizer = served.model->tokenizer;
+  const auto control = [&](std::string_view text) -> std::optional<TokenId> {
+    const std::optional<TokenId> token = tokenizer.find(text);
+    return token && tokenizer.is_control(*token) ? token : std::nullopt;
+  };
+  const bool in_reasoning = out.parser && out.parser->begins_in_reasoning;
+  LOCI_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                        tool_grammar(use, served.chat.output, control, in_reasoning));
+  if (!text) return {};
+  auto grammar = served.model->grammars->compile({.kind = GrammarKind::kLark, .text = *text});
+  if (!grammar.ok()) return invalid_argument("their schemas: " + grammar.status().message(), "tools");
+  out.grammar = std::move(*grammar);
+  return {};
+}
+
 }  // namespace
 
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
@@ -133,6 +152,8 @@ Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& ser
   out.fields = std::move(request->fields);
   out.prompts.push_back(std::move(*tokens));
   set_parser(request->tools, served, out);
+  out.unknown_fields = unknown_fields(json, {generation_field_names(), chat_field_names()});
+  if (Status status = set_grammar(request->tools, served, out); !status.ok()) return api_error(status);
   return check_generation(std::move(out), served, "messages");
 }
 
@@ -142,6 +163,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served) {
   Result<CompletionRequest> request = parse_completion_request(*json);
   if (!request.ok()) return api_error(request.status());
   PreparedGeneration out;
+  out.unknown_fields = unknown_fields(*json, {generation_field_names(), completion_field_names()});
   out.fields = std::move(request->fields);
   for (Prompt& prompt : request->prompts) {
     if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {

@@ -6,10 +6,12 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "loci/model/grammar.h"
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/reply/reply_format.h"
 #include "loci/serve/request/api_error.h"
@@ -23,6 +25,8 @@ struct PreparedGeneration {
   GenerationFields fields;
   std::vector<std::vector<TokenId>> prompts;  // each fits the context with at least one new token
   std::vector<TokenId> stop_tokens;           // what ends a reply
+  std::shared_ptr<const Grammar> grammar;     // what each reply must be; null: anything
+  std::vector<std::string> unknown_fields;    // of the request, for the log
   // How the reply is read (ServedModel::chat says in which syntax). Absent: all of it is text.
   std::optional<OutputParserOptions> parser;
   bool one_call = false;                // the reply ends with its first call

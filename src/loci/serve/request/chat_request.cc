@@ -37,7 +37,13 @@ Result<std::string> read_context(const nlohmann::json& request, const ToolUse& t
   return make_template_context(input, syntax);
 }
 
+constexpr auto kNames = std::to_array<std::string_view>(
+    {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
+     "parallel_tool_calls", "reasoning_effort", "tool_choice", "tools", "top_logprobs"});
+
 }  // namespace
+
+std::span<const std::string_view> chat_field_names() { return kNames; }
 
 Result<std::string> read_template_context(const nlohmann::json& request, const ChatSyntax& syntax) {
   LOCI_ASSIGN_OR_RETURN(const ToolUse tools, read_tool_use(request));

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "loci/base/status.h"
 #include "loci/serve/request/generation_fields.h"
@@ -21,6 +23,9 @@ struct ChatRequest {
 // Errors: kInvalidArgument naming field, value and limit.
 Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const ChatSyntax& syntax = {},
                                        const nlohmann::ordered_json& ordered_tools = nullptr);
+
+// The names of the fields of chat completions that generation_field_names() does not have.
+std::span<const std::string_view> chat_field_names();
 
 // The template's context of a request that holds "messages" and maybe "tools" (also used by /tokenize).
 Result<std::string> read_template_context(const nlohmann::json& request, const ChatSyntax& syntax = {});

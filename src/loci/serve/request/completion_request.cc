@@ -1,4 +1,5 @@
 #include "loci/serve/request/completion_request.h"
+#include <array>
 
 #include <fmt/format.h>
 
@@ -46,6 +47,11 @@ Result<std::vector<Prompt>> read_prompts(const nlohmann::json& prompt) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> completion_field_names() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"prompt"});
+  return kNames;
+}
 
 Result<CompletionRequest> parse_completion_request(const nlohmann::json& request) {
   CompletionRequest out;

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loci/base/ids.h"
@@ -38,6 +40,9 @@ struct GenerationFields {
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields
 // that would change the reply and that Loci does not serve.
 void read_generation_fields(FieldReader& reader, GenerationFields& out);
+
+// The names of all that read_generation_fields() knows, read or accepted and not used.
+std::span<const std::string_view> generation_field_names();
 
 // Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size
 // is checked where it is known (check_tokens).

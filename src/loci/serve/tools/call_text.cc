@@ -40,6 +40,9 @@ std::string call_text(const OutputSyntax& syntax, std::string_view name,
     case ToolDialect::kPhi4: return fmt::format("<|tool_call|>[{}]<|/tool_call|>", json);
     case ToolDialect::kGranite: return fmt::format("<|tool_call|>[{}]", json);
     case ToolDialect::kBareJson: return spaced_json({{"name", name}, {"parameters", arguments}});
+    case ToolDialect::kKimi:
+      return fmt::format("<|tool_call_begin|>functions.{}:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+                         name, spaced_json(arguments));
     case ToolDialect::kMistral: return fmt::format("[TOOL_CALLS][{}]", json);
     default: return json;
   }

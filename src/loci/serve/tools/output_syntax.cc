@@ -35,6 +35,8 @@ ToolDialect find_dialect(std::string_view source) {
     return ToolDialect::kCommandR;
   if (has("<function=") && has("<parameter=")) return ToolDialect::kQwenXml;
   if (has("<function=")) return ToolDialect::kFunctionary;
+  // GLM and its like: their arguments are neither JSON nor <parameter=...>.
+  if (has("<arg_key>")) return ToolDialect::kGeneric;
   if (has("<tool_call>")) return ToolDialect::kHermes;
   if (has("<|tool|>")) return ToolDialect::kPhi4;
   if (has("<|tool_call|>")) return ToolDialect::kGranite;
@@ -77,7 +79,7 @@ void set_calls(OutputSyntax& out) {
       break;
     case ToolDialect::kQwenXml:
       out.call_open = {"<function="};
-      out.wrappers = {"<tool_call>", "</tool_call>"};
+      out.wrappers = {"<tool_call>", "</tool_call>", "<seed:tool_call>", "</seed:tool_call>"};
       out.body = CallBody::kNameXml;
       break;
     case ToolDialect::kMistral:
@@ -106,7 +108,7 @@ void set_calls(OutputSyntax& out) {
       out.ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"};
       break;
     case ToolDialect::kCommandR:
-      out.call_open = {"Action: ```json", "Action:```json"};
+      out.call_open = {"Action: ```json", "Action:```json", "Action:\n```json"};
       out.call_close = {"```"};
       break;
     case ToolDialect::kFunctionary:
@@ -194,6 +196,11 @@ OutputSyntax find_output_syntax(std::string_view template_source,
                                 const std::function<bool(std::string_view)>& in_vocabulary) {
   OutputSyntax out;
   out.dialect = find_dialect(template_source);
+  const auto has = [&](std::string_view text) {
+    return template_source.find(text) != std::string_view::npos;
+  };
+  out.call_ids = has("[CALL_ID]");
+  out.later_form = out.dialect == ToolDialect::kMistral ? has("[ARGS]") : !has("```json");
   set_reasoning(out, template_source, in_vocabulary);
   set_calls(out);
   return out;

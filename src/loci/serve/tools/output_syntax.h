@@ -49,6 +49,9 @@ struct OutputSyntax {
   std::vector<std::string> wrappers;
   std::vector<std::string> call_close;  // follow a call, in any number
   CallBody body = CallBody::kJson;
+  // Of two forms that a family has had, the later: Mistral's name[ARGS]{...}, DeepSeek V3.1's name<sep>{...}.
+  bool later_form = false;
+  bool call_ids = false;             // Mistral: with [CALL_ID]
   std::vector<std::string> ignored;  // marks that say nothing ("<|START_RESPONSE|>")
 
   bool harmony() const { return dialect == ToolDialect::kHarmony; }
