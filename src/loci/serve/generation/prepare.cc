@@ -11,7 +11,9 @@
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/completion_request.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/json_text.h"
 #include "loci/serve/request/ordered_json.h"
+#include "loci/serve/request/response_format.h"
 #include "loci/serve/request/token_request.h"
 #include "loci/serve/request/unknown_fields.h"
 #include "loci/serve/tools/tool_grammar.h"
@@ -60,6 +62,13 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
     if (out.prompts[i].size() >= served.context_tokens) {
       return context_length_error(out.prompts[i].size(), served.context_tokens, field);
     }
+  }
+  if (fields.constraint && out.grammar == nullptr) {
+    Result<std::shared_ptr<const Grammar>> grammar =
+        served.model->grammars->compile(fields.constraint->source);
+    if (!grammar.ok())
+      return api_error(invalid_argument(grammar.status().message(), fields.constraint->field));
+    out.grammar = std::move(*grammar);
   }
   out.stop_tokens = fields.stop_token_ids;
   if (!fields.ignore_eos) {
@@ -127,6 +136,21 @@ Status set_grammar(const ToolUse& use, const ServedModel& served, PreparedGenera
   return {};
 }
 
+Prepared prepare_parsed(ChatRequest request, const ServedModel& served, TokenHistory& history,
+                        std::string_view tenant) {
+  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request.template_context);
+  if (!tokens.ok()) return api_error(tokens.status());
+  PreparedGeneration out;
+  out.fields = std::move(request.fields);
+  out.unknown_fields = std::move(request.unknown_fields);
+  out.prompts.push_back(std::move(*tokens));
+  set_parser(request.tools, served, out);
+  if (Status status = set_grammar(request.tools, served, out); !status.ok()) return api_error(status);
+  // What a constraint alone writes begins with its first word, and is text.
+  if (out.fields.constraint && !out.grammar) out.parser.reset();
+  return check_generation(std::move(out), served, "messages");
+}
+
 }  // namespace
 
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
@@ -134,28 +158,24 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
   nlohmann::ordered_json tools;
-  if (json->is_object() && json->contains("tools")) {
-    Result<nlohmann::ordered_json> ordered = ordered_member(body, "tools");
+  if (const auto text = json_member_text(body, "tools")) {
+    Result<nlohmann::ordered_json> ordered = parse_ordered_json(*text);
     if (!ordered.ok()) return api_error(invalid_argument(ordered.status().message(), "tools"));
     tools = std::move(*ordered);
   }
-  return prepare_chat_request(*json, served, history, tenant, &tools);
+  Result<ChatRequest> request = parse_chat_request(*json, served.chat, tools);
+  if (!request.ok()) return api_error(request.status());
+  if (request->fields.constraint) keep_order(body, *request->fields.constraint);
+  return prepare_parsed(std::move(*request), served, history, tenant);
 }
 
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, const nlohmann::ordered_json* ordered_tools) {
-  Result<ChatRequest> request = parse_chat_request(
-      json, served.chat, ordered_tools == nullptr ? nlohmann::ordered_json() : *ordered_tools);
+                              std::string_view tenant, std::string_view schema) {
+  Result<ChatRequest> request = parse_chat_request(json, served.chat);
   if (!request.ok()) return api_error(request.status());
-  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request->template_context);
-  if (!tokens.ok()) return api_error(tokens.status());
-  PreparedGeneration out;
-  out.fields = std::move(request->fields);
-  out.prompts.push_back(std::move(*tokens));
-  set_parser(request->tools, served, out);
-  out.unknown_fields = unknown_fields(json, {generation_field_names(), chat_field_names()});
-  if (Status status = set_grammar(request->tools, served, out); !status.ok()) return api_error(status);
-  return check_generation(std::move(out), served, "messages");
+  if (request->fields.constraint && request->fields.constraint->sorted && !schema.empty())
+    request->fields.constraint->source.text = schema;
+  return prepare_parsed(std::move(*request), served, history, tenant);
 }
 
 namespace {
@@ -173,6 +193,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
   if (!json.ok()) return api_error(json.status());
   Result<CompletionRequest> request = parse_completion_request(*json);
   if (!request.ok()) return api_error(request.status());
+  if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   PreparedGeneration out;
   out.unknown_fields = unknown_fields(*json, {generation_field_names(), completion_field_names()});
   out.fields = std::move(request->fields);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/unknown_fields.h"
 #include "loci/serve/tools/template_context.h"
 
 namespace loci {
@@ -43,8 +44,6 @@ constexpr auto kNames = std::to_array<std::string_view>(
 
 }  // namespace
 
-std::span<const std::string_view> chat_field_names() { return kNames; }
-
 Result<std::string> read_template_context(const nlohmann::json& request, const ChatSyntax& syntax) {
   LOCI_ASSIGN_OR_RETURN(const ToolUse tools, read_tool_use(request));
   return read_context(request, tools, syntax);
@@ -62,6 +61,7 @@ Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const Chat
   if (out.fields.sampling.top_logprobs > 0 && !out.fields.sampling.logprobs) {
     return invalid_argument("is only allowed where logprobs is true", "top_logprobs");
   }
+  out.unknown_fields = unknown_fields(request, {generation_field_names(), kNames});
   LOCI_ASSIGN_OR_RETURN(out.tools, read_tool_use(request, ordered_tools));
   LOCI_ASSIGN_OR_RETURN(out.template_context, read_context(request, out.tools, syntax));
   return out;

@@ -17,15 +17,13 @@ struct ChatRequest {
   GenerationFields fields;
   std::string template_context;  // what the chat template is rendered with (tools/template_context.h)
   ToolUse tools;
+  std::vector<std::string> unknown_fields;  // for the log
 };
 
 // `syntax`: of the model that the context is for. `ordered_tools`: as read_tool_use().
 // Errors: kInvalidArgument naming field, value and limit.
 Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const ChatSyntax& syntax = {},
                                        const nlohmann::ordered_json& ordered_tools = nullptr);
-
-// The names of the fields of chat completions that generation_field_names() does not have.
-std::span<const std::string_view> chat_field_names();
 
 // The template's context of a request that holds "messages" and maybe "tools" (also used by /tokenize).
 Result<std::string> read_template_context(const nlohmann::json& request, const ChatSyntax& syntax = {});

@@ -1,7 +1,8 @@
 #include "loci/serve/request/completion_request.h"
-#include <array>
 
 #include <fmt/format.h>
+
+#include <array>
 
 #include "loci/serve/request/json_parse.h"
 

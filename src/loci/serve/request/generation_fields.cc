@@ -130,9 +130,6 @@ bool is_empty_container(const nlohmann::json& value) {
   return (value.is_array() || value.is_object()) && value.empty();
 }
 bool is_false(const nlohmann::json& value) { return value == false || value == 0; }
-bool is_text_format(const nlohmann::json& value) {
-  return value.is_object() && value.value("type", nlohmann::json()) == "text";
-}
 bool is_text_only(const nlohmann::json& value) { return value == nlohmann::json::array({"text"}); }
 bool is_none(const nlohmann::json& value) { return value == "none" || value == "auto"; }
 bool is_empty_text(const nlohmann::json& value) { return value == ""; }
@@ -143,10 +140,9 @@ struct Unserved {
   const char* field;
   bool (*harmless)(const nlohmann::json&);
 };
-constexpr std::array<Unserved, 19> kUnserved = {{
+constexpr std::array<Unserved, 11> kUnserved = {{
     {"functions", is_empty_container},
     {"function_call", is_none},
-    {"response_format", is_text_format},
     {"modalities", is_text_only},
     {"audio", never},
     {"prediction", never},
@@ -154,13 +150,6 @@ constexpr std::array<Unserved, 19> kUnserved = {{
     {"use_beam_search", is_false},
     {"prompt_logprobs", is_false},
     {"continue_final_message", is_false},
-    {"grammar", is_empty_text},
-    {"json_schema", is_empty_container},
-    {"guided_json", never},
-    {"guided_regex", never},
-    {"guided_choice", never},
-    {"guided_grammar", never},
-    {"structured_outputs", never},
     {"bad_words", is_empty_container},
     {"mirostat", is_false},
 }};
@@ -238,6 +227,7 @@ void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   for (const char* name : {"user", "prompt_cache_key", "safety_identifier", "service_tier"})
     reader.text(name, unused);
   reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
+  read_constraint(reader, out.constraint);
   refuse_unserved(reader);
 }
 

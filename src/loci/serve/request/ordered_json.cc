@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <string>
+#include <algorithm>
 
 #include "loci/serve/request/json_parse.h"
 
@@ -18,31 +18,6 @@ std::size_t members_max(const nlohmann::json& value) {
   return most;
 }
 
-// Where a string that begins at `at` ends: behind its closing quote.
-std::size_t string_end(std::string_view text, std::size_t at) {
-  for (++at; at < text.size() && text[at] != '"'; ++at) {
-    if (text[at] == '\\') ++at;
-  }
-  return at + 1;
-}
-
-// Where the value that begins at `at` ends: before the ',' or '}' of what it stands in.
-std::size_t value_end(std::string_view text, std::size_t at) {
-  std::size_t depth = 0;
-  while (at < text.size()) {
-    const char c = text[at];
-    if (c == '"') {
-      at = string_end(text, at);
-      continue;
-    }
-    if (depth == 0 && (c == ',' || c == '}' || c == ']')) return at;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    ++at;
-  }
-  return text.size();
-}
-
 }  // namespace
 
 Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text) {
@@ -54,23 +29,6 @@ Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text) {
   nlohmann::ordered_json ordered = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (ordered.is_discarded()) return invalid_argument("is no JSON");
   return ordered;
-}
-
-Result<nlohmann::ordered_json> ordered_member(std::string_view body, std::string_view name) {
-  std::string_view found;
-  std::size_t at = body.find('{');
-  while (at < body.size()) {
-    const std::size_t key = body.find('"', at + 1);
-    if (key == std::string_view::npos) break;
-    const std::size_t key_end = string_end(body, key);
-    const std::size_t colon = body.find(':', key_end);
-    if (colon == std::string_view::npos) break;
-    const nlohmann::json spelled = nlohmann::json::parse(body.substr(key, key_end - key), nullptr, false);
-    at = value_end(body, colon + 1);
-    if (spelled == name) found = body.substr(colon + 1, at - colon - 1);
-  }
-  if (found.empty()) return nlohmann::ordered_json();
-  return parse_ordered_json(found);
 }
 
 }  // namespace loci

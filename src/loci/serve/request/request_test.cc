@@ -182,10 +182,7 @@ TEST(GenerationFields, StreamOptionsNeedAStream) {
 }
 
 TEST(GenerationFields, WhatIsNotServedIsRefusedByName) {
-  refused({{"response_format", {{"type", "json_object"}}}}, "response_format");
   refused({{"suffix", "x"}}, "suffix", "not supported");
-  refused({{"guided_json", json::object()}}, "guided_json");
-  refused({{"grammar", "root ::= x"}}, "grammar");
   refused({{"modalities", {"text", "audio"}}}, "modalities");
   accepted({{"response_format", {{"type", "text"}}},
             {"echo", false},

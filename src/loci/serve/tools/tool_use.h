@@ -38,7 +38,7 @@ struct ToolUse {
 };
 
 // Reads tools, tool_choice and parallel_tool_calls of a chat request. `ordered_tools`: the tools as the
-// client wrote them, members in their order (ordered_json.h), where they are at hand; else null.
+// client wrote them, members in their order (json_text.h, ordered_json.h), where they are at hand; else null.
 // Errors: kInvalidArgument naming field, value and limit.
 Result<ToolUse> read_tool_use(const nlohmann::json& request,
                               const nlohmann::ordered_json& ordered_tools = nullptr);
