@@ -15,6 +15,7 @@
 #include "loci/serve/request/unknown_fields.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
+#include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/worker_pool.h"
 
@@ -33,6 +34,7 @@ struct ApiServices {
   WorkerPool& store_thread;  // calls of `store` are made there
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
+  TenantLimiter& limiter;  // run_generation() holds a ticket of it
   TokenHistory& history;
   ServeMetrics& metrics;
   const Clock& clock;

@@ -43,7 +43,7 @@ Result<std::string> read_content(const nlohmann::json& content, const std::strin
                       json_excerpt(part.value("type", nlohmann::json()))),
           name + ".type");
     }
-    if (!part.contains("text")) return invalid_argument("is required", name + ".text");
+    if (reader.find("text") == nullptr) return invalid_argument("is required", name + ".text");
     std::string piece;
     reader.text("text", piece);
     LOCI_RETURN_IF_ERROR(reader.status());
