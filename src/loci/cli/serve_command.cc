@@ -181,7 +181,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .context_tokens = context,
       .loaded_at = seconds_since_1970(),
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
-                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
+                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
+      .chat = find_chat_syntax(*serving.model)};
   return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
 }
 
