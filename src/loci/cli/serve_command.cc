@@ -22,7 +22,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/host_memory.h"
 #include "loci/cli/options_command.h"
-#include "loci/cli/paths.h"
+#include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
 #include "loci/engine/engine.h"
@@ -128,7 +128,8 @@ struct Serving {
 };
 
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
-  LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.model));
+  LOCI_ASSIGN_OR_RETURN(const std::string path,
+                        resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail));
   LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
   serving.model = std::make_unique<Model>(std::move(model));
   const ModelSpec& spec = serving.model->spec;
@@ -182,7 +183,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .context_tokens = context,
       .loaded_at = seconds_since_1970(),
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
-                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
+                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
+      .chat = find_chat_syntax(*serving.model)};
   return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
 }
 
@@ -345,6 +347,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  loci serve default\n"
       "  loci serve model.gguf --port 9000 --threads 4 --device-memory 8GiB\n"
+      "  loci serve OWNER/NAME-GGUF:Q4_K_M      (fetched when it is not here)\n"
       "  loci serve --model SmolLM2-135M-Instruct/ --quantize q4_k\n"
       "  loci serve default --host 0.0.0.0 --max-running 16 --log-level debug\n"
       "  loci serve default --port 9000 --print-config > loci.toml      then: loci serve --config loci.toml\n"

@@ -14,6 +14,7 @@ namespace loci {
 
 struct ServeFlags {
   std::string model;
+  bool pull = true;  // a model of a registry that is not here
   LoadOptions load;
   HttpServer::Options http;
   std::string cors_origin = "*";

@@ -4,8 +4,10 @@
 
 #include <exception>
 
+#include "loci/base/check.h"
 #include "loci/serve/access_log.h"
 #include "loci/serve/endpoints/endpoints.h"
+#include "loci/serve/openapi/openapi.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -20,7 +22,11 @@ Api::Api(ApiServices& services) : services_(services) {
   add_messages_endpoints(router_, services_);
   add_tokenize_endpoints(router_, services_);
   add_warm_endpoints(router_, services_);
+  add_responses_endpoints(router_, services_);
+  add_conversations_endpoints(router_, services_);
   add_unserved_endpoints(router_, services_);
+  const Status described = add_openapi_endpoint(router_);  // the last: of what was added before
+  LOCI_CHECK(described.ok(), described.message().c_str());
 }
 
 asio::awaitable<void> Api::handle(Exchange& exchange) {

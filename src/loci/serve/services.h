@@ -12,6 +12,7 @@
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/metrics.h"
 #include "loci/serve/request/api_error.h"
+#include "loci/serve/request/unknown_fields.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/tenants/public_prefixes.h"
@@ -42,6 +43,7 @@ struct ApiServices {
   std::shared_ptr<spdlog::logger> log;
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};
+  UnknownFieldLog unknown_fields;
   std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
 
   // What keeps a request that needs the model from being served now.

@@ -62,6 +62,7 @@ void Generation::submit() {
                                 .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
                                 .stop_tokens = prepared_.stop_tokens,
                                 .time_limit = services_.options.time_limit,
+                                .grammar = prepared_.grammar,
                                 .weight = tenant.limits.weight,
                                 .queued_max = queued_max(tenant.limits, *served_.engine)};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
@@ -69,6 +70,12 @@ void Generation::submit() {
                             .stop_tokens = prepared_.stop_tokens,
                             .min_tokens = fields.sampling.min_tokens,
                             .logprobs = fields.sampling.logprobs};
+      if (prepared_.parser) {
+        options.syntax = &served_.chat.output;
+        options.parser = *prepared_.parser;
+        options.parser.id_prefix = fmt::format("call_{:016x}", random_seed());
+        options.one_call = prepared_.one_call;
+      }
       slots_.push_back({.request = {},
                         .choice = Choice(served_.model->tokenizer, std::move(options)),
                         .reply = {.index = index}});
@@ -147,9 +154,9 @@ void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nano
   slot.choice.push(token);
   slot.completion_tokens = slot.choice.tokens();
   show(index);
-  if (!slot.choice.stopped()) return;
+  if (!slot.choice.ended()) return;
   served_.engine->cancel(slot.request);
-  close(slot, ReplyFinish::kStopString);
+  close(slot, slot.choice.stopped() ? ReplyFinish::kStopString : ReplyFinish::kToolCalls);
 }
 
 void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
@@ -176,16 +183,16 @@ void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
   // A stop string may be found in what was held back for an unfinished character.
   if (slot.choice.stopped())
     close(slot, ReplyFinish::kStopString);
+  else if (ended.reason != FinishReason::kStop)
+    close(slot, ReplyFinish::kLength);
   else
-    close(slot, ended.reason == FinishReason::kStop ? ReplyFinish::kStop : ReplyFinish::kLength);
+    close(slot, slot.choice.called() ? ReplyFinish::kToolCalls : ReplyFinish::kStop);
 }
 
 void Generation::show(std::uint32_t index) {
   Slot& slot = slots_[index];
-  Delta delta = slot.choice.take();
-  if (delta.empty()) return;
-  OutputDelta output{.pieces = {}, .logprobs = std::move(delta.logprobs)};
-  if (!delta.text.empty()) output.pieces.emplace_back(TextPiece{std::move(delta.text)});
+  OutputDelta output = slot.choice.take();
+  if (output.empty()) return;
   if (prepared_.fields.stream) frames_ += prepared_.format->delta(index, output);
   slot.reply.output.append(std::move(output));
 }
@@ -267,6 +274,7 @@ ReplyUsage Generation::usage() const {
   ReplyUsage out;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     out.completion_tokens += slots_[i].completion_tokens;
+    out.reasoning_tokens += slots_[i].choice.reasoning_tokens();
     // A prompt counts once, whatever the number of its choices.
     if (i % prepared_.fields.choices != 0) continue;
     out.prompt_tokens += prepared_.prompts[i / prepared_.fields.choices].size();
@@ -308,6 +316,11 @@ TenantLimiter::Admission admit(ApiServices& services, const ReplySink& sink,
 }  // namespace
 
 asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared) {
+  for (const std::string& name : prepared.unknown_fields) {
+    if (services.unknown_fields.is_new(sink.origin().path, name))
+      services.log->info("{}: the field '{}' is not known here and was ignored", sink.origin().path, name);
+  }
+  const OpenWork open(services);
   TenantLimiter::Admission admission = admit(services, sink, prepared);
   for (auto& [name, value] : admission.headers) sink.add_header(name, value);
   if (auto* refused = std::get_if<ApiError>(&admission.result)) {
