@@ -22,6 +22,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/host_memory.h"
 #include "loci/cli/options_command.h"
+#include "loci/cli/paths.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"

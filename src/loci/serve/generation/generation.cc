@@ -328,7 +328,6 @@ asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, Pre
     co_await sink.fail(std::move(error));
     co_return true;
   }
-  const OpenWork open(services);
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   const GenerationSummary summary = generation.summary();
