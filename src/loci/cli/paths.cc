@@ -25,6 +25,7 @@ std::string default_store_path() {
 }
 
 std::string user_config_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/loci.toml"; }
+std::string default_keys_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/keys.toml"; }
 
 Result<std::string> resolve_model(const std::string& model) {
   const bool is_default = model == "default";

@@ -14,6 +14,9 @@ std::string default_store_path();
 // $XDG_CONFIG_HOME or ~/.config, with /loci/loci.toml
 std::string user_config_path();
 
+// $XDG_CONFIG_HOME or ~/.config, with /loci/keys.toml
+std::string default_keys_path();
+
 // The file or directory behind a command's MODEL: `default` or a path.
 // Errors: kNotFound, saying what to do.
 Result<std::string> resolve_model(const std::string& model);

@@ -23,7 +23,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   for (const CoreCopy& copy : pass.copies) commit_piece(*copy.request, copy.target, pass);
   pass.copies.clear();  // and with it the pins on the sources
   const CoreRequest* poisoned = nullptr;
-  std::vector<std::pair<CoreRequest*, TokenId>> samples;
+  std::vector<std::pair<CoreRequest*, const SpanOutcome*>> samples;
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
     const CoreSpan& span = pass.spans[i];
     // A request's spans stand together, and later ones read what earlier ones have written.
@@ -37,8 +37,9 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
       commit_piece(*span.request, pass.pieces[span.first_piece + p], pass);
     }
     if (!span.sample) continue;
-    LOCI_CHECK(done.spans[i].sample.has_value(), "a sample was asked for");
-    if (!span.request->ending) samples.emplace_back(span.request, *done.spans[i].sample);
+    const SpanOutcome& outcome = done.spans[i];
+    LOCI_CHECK(outcome.sample.has_value() || outcome.end != GrammarEnd::kGoesOn, "a sample was asked for");
+    if (!span.request->ending) samples.emplace_back(span.request, &outcome);
   }
   pass.claims.clear();
 
@@ -50,7 +51,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
       end(*request, FinishReason::kFailed, plan);
     }
   }
-  for (const auto& [request, token] : samples) take_sample(*request, token, plan);
+  for (const auto& [request, outcome] : samples) take_sample(*request, *outcome, plan);
 }
 
 void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass) {
@@ -87,14 +88,18 @@ void Core::State::complete_tail(CoreRequest& request) {
   }
 }
 
-void Core::State::take_sample(CoreRequest& request, TokenId token, Plan& plan) {
+void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan) {
+  if (outcome.end == GrammarEnd::kFailed) return end(request, FinishReason::kGrammar, plan);
+  if (!outcome.sample) return end(request, FinishReason::kStop, plan);
+  const TokenId token = *outcome.sample;
   request.tokens.push_back(token);
   request.decoding = true;
   ++totals_.tokens_generated_total;
+  queue_.charge(request.group, 1);
   plan.outputs.emplace_back(TokenSampled{request.id, token});
   const bool stops = request.new_tokens() >= request.min_new_tokens &&
                      std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), token);
-  if (stops) {
+  if (stops || outcome.end == GrammarEnd::kComplete) {
     end(request, FinishReason::kStop, plan);
   } else if (request.new_tokens() >= request.max_new_tokens || request.length() >= sequence_tokens_max_) {
     end(request, FinishReason::kLength, plan);
@@ -115,8 +120,8 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
   if (request.running) {
     stop_running(request);
   } else {
-    queue_.erase(request.arrival);
-    head_blocked_ = false;
+    queue_.erase(request.group, request.arrival);
+    blocked_head_.reset();
   }
   deadlines_.erase({request.deadline, request.id});
   plan.outputs.emplace_back(Finished{

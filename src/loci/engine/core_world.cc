@@ -168,6 +168,8 @@ void World::arrive() {
   if (one_in(3)) {
     arrival.stop_tokens.push_back(TokenId(static_cast<std::uint32_t>(choose_(options_.vocabulary))));
   }
+  arrival.weight = one_in(2) ? 1 : 1 + static_cast<std::uint32_t>(choose_(5));
+  if (one_in(6)) arrival.queued_max = 1 + static_cast<std::uint32_t>(choose_(4));
   if (options_.deadlines && one_in(8)) arrival.deadline = now_ + static_cast<Nanos>(choose_(150));
   arrive(std::move(arrival));
 }
@@ -333,6 +335,11 @@ SpanOutcome World::outcome(const Span& span, const SpanPlan& plan) {
   if (!plan.sample) return result;
   const std::size_t last = span.position + span.tokens.size() - 1;
   result.sample = next_token(row(span, 0, last).content);
+  if (options_.grammar_end_one_in > 0 && one_in(options_.grammar_end_one_in)) {
+    result.end = one_in(2) ? GrammarEnd::kComplete : GrammarEnd::kFailed;
+    if (result.end == GrammarEnd::kFailed || one_in(2)) result.sample.reset();
+    client(plan.request).grammar_end = result.end;
+  }
   return result;
 }
 
@@ -387,6 +394,8 @@ void World::check_cached(const Client& started) const {
 void World::see(const TokenSampled& output) {
   Client& from = client(output.request);
   require(from.started && !from.ended, "tokens come between start and end");
+  require(from.tokens.empty() || from.grammar_end != GrammarEnd::kFailed,
+          "a grammar that fails gives no token");
   require(output.token == next_token(prefix_hash(from.group, from.tokens, from.tokens.size())),
           "the tokens are those of the model");
   from.tokens.push_back(output.token);
@@ -405,7 +414,9 @@ void World::see(const Finished& output) {
       sampled > 0 && sampled >= from.arrival.min_new_tokens &&
       std::count(from.arrival.stop_tokens.begin(), from.arrival.stop_tokens.end(), from.tokens.back()) > 0;
   switch (output.reason) {
-    case FinishReason::kStop: require(stopped, "a stop token stops"); break;
+    case FinishReason::kStop:
+      require(stopped || from.grammar_end == GrammarEnd::kComplete, "a stop token or a grammar stops");
+      break;
     case FinishReason::kLength:
       require(sampled == from.arrival.max_new_tokens || from.tokens.size() == length_max(), "a length ends");
       break;
@@ -416,6 +427,7 @@ void World::see(const Finished& output) {
     case FinishReason::kFailed:
       require(from.poisoned_passes == kPoisonedPassesMax, "retries have a bound");
       break;
+    case FinishReason::kGrammar: require(from.grammar_end == GrammarEnd::kFailed, "a grammar failed"); break;
   }
 }
 
@@ -431,7 +443,10 @@ void World::see(const Rejected& output) {
     case StatusCode::kUnavailable: require(draining_, "unavailable while draining"); break;
     case StatusCode::kResourceExhausted:
       require(output.retry_after > 0, "a time to try again");
-      require(live_.size() >= options_.config.max_queued, "the queue was full");
+      require(live_.size() >= std::min(options_.config.max_queued, from.arrival.queued_max == 0
+                                                                       ? options_.config.max_queued
+                                                                       : from.arrival.queued_max),
+              "the queue was full, or the tenant's part of it");
       break;
     default: require(false, "an unknown refusal");
   }
@@ -481,13 +496,14 @@ WorldOptions random_world(const Chooser& choose) {
   config.seed = choose(1000);
   options.events = number(20, 400);
   options.vocabulary = number(1, 3);
-  options.groups = number(1, 2);
+  options.groups = number(1, 4);
   options.live_max = number(1, 10);
   options.turn_tokens_max = number(0, 70);
   options.new_tokens_max = number(1, 80);
   options.cancels = choose(2) == 0;
   options.deadlines = choose(3) == 0;
   options.poison_one_in = choose(2) == 0 ? 0 : number(1, 30);
+  options.grammar_end_one_in = choose(3) == 0 ? number(5, 60) : 0;
   options.drain = choose(3) == 0;
   if (choose(3) == 0) {  // decodes that run out of blocks together
     config.context_tokens = blocks * kBlockTokens;

@@ -35,7 +35,8 @@ struct WorldOptions {
   std::uint32_t new_tokens_max = 60;
   bool cancels = true;
   bool deadlines = true;
-  std::uint32_t poison_one_in = 0;  // spans; 0: none
+  std::uint32_t poison_one_in = 0;       // spans; 0: none
+  std::uint32_t grammar_end_one_in = 0;  // samples; 0: none
   bool drain = false;
   bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
   // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
@@ -69,6 +70,7 @@ class World {
     bool cancelled = false;
     std::uint32_t poisoned_passes = 0;  // in a row
     std::uint32_t cached_tokens = 0;
+    GrammarEnd grammar_end = GrammarEnd::kGoesOn;
   };
   struct Row {
     std::uint64_t content = 0;  // hash of the prefix; 0: nothing, or garbage

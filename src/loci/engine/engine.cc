@@ -19,6 +19,7 @@
 #include <thread>
 #include <utility>
 
+#include "loci/engine/constraint.h"
 #include "loci/engine/event_log.h"
 
 namespace loci {
@@ -32,6 +33,7 @@ struct ComputeJob {
   // Parallel to pass.spans; absent where nothing is sampled. Shared with the request, which may end
   // while its last pass runs.
   std::vector<std::shared_ptr<Sampler>> samplers;
+  std::vector<RequestId> requests;  // parallel to pass.spans
 };
 
 // The answer: `sampled` is parallel to the pass's spans.
@@ -48,23 +50,40 @@ struct Submission {
 
 using InboxItem = std::variant<Submission, Cancel, Drain>;
 
-ComputeDone compute(Backend& backend, ComputeJob& job, std::vector<SpanResult>& results) {
+// The spans to sample from. A request's spans stand together, and what follows a poisoned one is planned
+// again.
+std::vector<std::uint32_t> rows_to_sample(const ComputeJob& job, const std::vector<SpanResult>& results) {
+  std::vector<std::uint32_t> rows;
+  std::optional<RequestId> poisoned;
+  for (std::uint32_t i = 0; i < results.size(); ++i) {
+    if (!results[i].status.ok()) poisoned = job.requests[i];
+    if (poisoned != job.requests[i] && job.samplers[i] != nullptr) rows.push_back(i);
+  }
+  return rows;
+}
+
+ComputeDone compute(Backend& backend, ConstraintWorker& constraints, ComputeJob& job,
+                    std::vector<SpanResult>& results) {
   backend.run(job.pass, results);
   ComputeDone done;
   done.event.pass = job.pass.id;
   done.event.spans.resize(results.size());
   done.sampled.resize(results.size());
-  std::vector<std::uint32_t> rows;
-  for (std::uint32_t i = 0; i < results.size(); ++i) {
-    done.event.spans[i].ok = results[i].status.ok();
-    if (results[i].status.ok() && job.samplers[i] != nullptr) rows.push_back(i);
-  }
+  for (std::uint32_t i = 0; i < results.size(); ++i) done.event.spans[i].ok = results[i].status.ok();
+  const std::vector<std::uint32_t> rows = rows_to_sample(job, results);
   // Each row has a sampler of its own, so the threads share nothing.
   backend.run_tasks(static_cast<std::uint32_t>(rows.size()), [&](std::uint32_t row) {
     const std::uint32_t i = rows[row];
     done.sampled[i] = job.samplers[i]->sample(results[i].logits);
-    done.event.spans[i].sample = done.sampled[i]->token;
+    if (done.sampled[i]) done.event.spans[i].sample = done.sampled[i]->token;
+    done.event.spans[i].end = job.samplers[i]->grammar_end();
   });
+  // The masks for the next pass are made while it runs.
+  std::vector<std::shared_ptr<Sampler>> sampled;
+  for (const std::uint32_t i : rows) {
+    if (job.samplers[i]->constrained()) sampled.push_back(std::move(job.samplers[i]));
+  }
+  if (!sampled.empty()) constraints.prepare(std::move(sampled));
   return done;
 }
 
@@ -110,7 +129,8 @@ class Engine::State {
     const RequestId id(next_request_.fetch_add(1, std::memory_order_relaxed));
     Submission submission;
     submission.sampler = std::make_shared<Sampler>(request.sampling, request.prompt, request.stop_tokens,
-                                                   backend_.info().vocabulary);
+                                                   backend_.info().vocabulary, std::move(request.grammar));
+    constraints_.prepare({submission.sampler});
     submission.listener = std::move(listener);
     submission.arrival = Arrival{
         .request = id,
@@ -240,6 +260,7 @@ class Engine::State {
   ComputeJob make_job(Plan& plan) {
     ComputeJob job;
     job.samplers.resize(plan.spans.size());
+    for (const SpanPlan& span : plan.spans) job.requests.push_back(span.request);
     for (std::size_t i = 0; i < plan.spans.size(); ++i) {
       if (plan.spans[i].sample) job.samplers[i] = active_.at(plan.spans[i].request).sampler;
     }
@@ -268,7 +289,10 @@ class Engine::State {
   }
 
   void deliver(const Finished& finished) {
-    end(finished.request, GenerationEnded{.reason = finished.reason, .usage = finished.usage});
+    GenerationEnded ended{.reason = finished.reason, .usage = finished.usage};
+    if (finished.reason == FinishReason::kGrammar)
+      ended.status = active_.at(finished.request).sampler->grammar_status();
+    end(finished.request, std::move(ended));
   }
   void deliver(const Rejected& rejected) {
     end(rejected.request, GenerationEnded{.status = rejected.status, .retry_after = rejected.retry_after});
@@ -287,7 +311,7 @@ class Engine::State {
     std::vector<SpanResult> results;
     std::optional<ComputeJob> job;
     while (job || take_job(job)) {
-      ComputeDone done = compute(backend_, *job, results);
+      ComputeDone done = compute(backend_, constraints_, *job, results);
       job.reset();
       {
         std::lock_guard lock(core_mutex_);
@@ -337,6 +361,7 @@ class Engine::State {
   bool drained_ = false;
   bool stopping_ = false;
 
+  ConstraintWorker constraints_;
   std::thread core_thread_;
   std::thread compute_thread_;
 };

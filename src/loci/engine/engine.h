@@ -26,8 +26,9 @@ struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   std::uint32_t max_new_tokens = 0;
-  std::vector<TokenId> stop_tokens;  // the model's end tokens and the client's; empty: ignore_eos
-  std::optional<Nanos> time_limit;   // from now
+  std::vector<TokenId> stop_tokens;        // the model's end tokens and the client's; empty: ignore_eos
+  std::optional<Nanos> time_limit;         // from now
+  std::shared_ptr<const Grammar> grammar;  // what the reply must be; null: anything
 };
 
 // What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.
@@ -36,7 +37,7 @@ struct GenerationStarted {
 };
 using GeneratedToken = Sampled;
 struct GenerationEnded {
-  Status status;          // not ok: the request was refused; see Rejected
+  Status status;          // not ok: the request was refused (see Rejected), or reason is kGrammar
   Nanos retry_after = 0;  // where status is kResourceExhausted
   FinishReason reason = FinishReason::kStop;
   Usage usage;

@@ -17,7 +17,7 @@
 
 namespace loci {
 
-// Requests share state only within a group (a tenant, or a declared public one).
+// A tenant: requests share state only within one, and the machine is shared fairly among them.
 using SharingGroup = std::string;
 
 // A request whose spans are poisoned in so many passes in a row ends: its state will not come.
@@ -35,6 +35,9 @@ struct Arrival {
   std::uint32_t min_new_tokens = 0;  // stop tokens don't end the request before
   std::vector<TokenId> stop_tokens;  // end the request when sampled; empty: `ignore_eos`
   Nanos deadline = kNever;
+  // Of the tenant, which is the group: its share of the machine, and how many of its requests may wait.
+  std::uint32_t weight = 1;
+  std::uint32_t queued_max = 0;  // 0: as many as there are places
 };
 
 // The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it
@@ -43,9 +46,17 @@ struct Cancel {
   RequestId request;
 };
 
+// What the grammar of a request says after a sample.
+enum class GrammarEnd : std::uint8_t {
+  kGoesOn,    // or there is none
+  kComplete,  // the reply is whole, and nothing may follow: the request ends
+  kFailed,    // the reply is not whole, and nothing can follow: the request ends; there is no sample
+};
+
 struct SpanOutcome {
   bool ok = true;                 // false: poisoned; the span is planned again, kPoisonedPassesMax times
-  std::optional<TokenId> sample;  // present where the plan asked for one and ok
+  std::optional<TokenId> sample;  // present where the plan asked for one and ok, or there is an end
+  GrammarEnd end = GrammarEnd::kGoesOn;
 };
 
 struct PassDone {
@@ -66,11 +77,12 @@ using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain>;
 // --- plans ---
 
 enum class FinishReason : std::uint8_t {
-  kStop,    // a stop token was sampled
+  kStop,    // a stop token was sampled, or the grammar lets nothing follow
   kLength,  // max_new_tokens, or the context is full
   kCancelled,
   kDeadline,  // the request's deadline, or the drain's
   kFailed,    // kPoisonedPassesMax passes in a row could not read its state
+  kGrammar,   // the grammar has failed
 };
 
 struct Usage {

@@ -81,6 +81,20 @@ Status out_of_range(std::string_view field, float value, std::string_view expect
   return invalid_argument(fmt::format("must be {}, is {}", expected, value), std::string(field));
 }
 
+void forbid_all_but(std::span<const std::uint32_t> allowed, std::span<float> logits) {
+  for (std::size_t word = 0; word < allowed.size(); ++word) {
+    const std::span<float> part =
+        logits.subspan(word * 32, std::min<std::size_t>(32, logits.size() - word * 32));
+    const std::uint32_t bits = allowed[word];
+    if (bits == 0) {
+      std::fill(part.begin(), part.end(), kMinusInfinity);
+    } else if (bits != ~std::uint32_t{0}) {
+      for (std::size_t i = 0; i < part.size(); ++i)
+        part[i] = ((bits >> i) & 1u) != 0 ? part[i] : kMinusInfinity;
+    }
+  }
+}
+
 void penalise(float& logit, float penalty) { logit = logit > 0 ? logit / penalty : logit * penalty; }
 
 }  // namespace
@@ -116,8 +130,12 @@ Status validate_sampling(const SamplingParams& p, std::uint32_t vocabulary) {
 }
 
 Sampler::Sampler(SamplingParams params, std::span<const TokenId> prompt, std::vector<TokenId> stop_tokens,
-                 std::uint32_t vocabulary)
+                 std::uint32_t vocabulary, std::shared_ptr<const Grammar> grammar)
     : params_(std::move(params)), stop_tokens_(std::move(stop_tokens)), scratch_(vocabulary) {
+  if (grammar != nullptr) {
+    constraint_ = std::make_unique<Constraint>(std::move(grammar));
+    allowed_.resize((vocabulary + 31) / 32);
+  }
   if (params_.repetition_penalty != 1.0f) {
     prompt_tokens_.assign(prompt.begin(), prompt.end());
     std::sort(prompt_tokens_.begin(), prompt_tokens_.end());
@@ -126,9 +144,9 @@ Sampler::Sampler(SamplingParams params, std::span<const TokenId> prompt, std::ve
 }
 
 bool Sampler::adjusts() const {
-  return !params_.logit_bias.empty() || (draws_ < params_.min_tokens && !stop_tokens_.empty()) ||
-         params_.repetition_penalty != 1.0f || params_.frequency_penalty != 0.0f ||
-         params_.presence_penalty != 0.0f;
+  return constraint_ != nullptr || !params_.logit_bias.empty() ||
+         (draws_ < params_.min_tokens && !stop_tokens_.empty()) || params_.repetition_penalty != 1.0f ||
+         params_.frequency_penalty != 0.0f || params_.presence_penalty != 0.0f;
 }
 
 void Sampler::adjust(std::span<float> logits) const {
@@ -136,6 +154,7 @@ void Sampler::adjust(std::span<float> logits) const {
   if (draws_ < params_.min_tokens) {
     for (const TokenId token : stop_tokens_) logits[token.value] = kMinusInfinity;
   }
+  if (constraint_ != nullptr) forbid_all_but(allowed_, logits);
   if (params_.repetition_penalty != 1.0f) {
     const auto in_prompt = [&](TokenId token) {
       return std::binary_search(prompt_tokens_.begin(), prompt_tokens_.end(), token);
@@ -155,7 +174,8 @@ void Sampler::adjust(std::span<float> logits) const {
 // `logits` are adjusted. Weights are e^((logit - greatest) / temperature).
 TokenId Sampler::draw(std::span<const float> logits) {
   const std::uint32_t best = argmax(logits);
-  if (params_.temperature == 0.0f || params_.top_k == 1) return TokenId(best);
+  if (params_.temperature == 0.0f || params_.top_k == 1 || logits[best] == kMinusInfinity)
+    return TokenId(best);
   const double uniform = unit_interval(random_word(params_.seed, draws_));
   weights_.resize(logits.size());
   // A temperature so small that its inverse overflows is greedy all the same: 0 * inf never occurs,
@@ -267,8 +287,62 @@ void Sampler::report(std::span<const float> logits, Sampled& sampled) {
   for (auto i = order_.begin(); i != end; ++i) sampled.top.push_back(logprob(*i));
 }
 
-Sampled Sampler::sample(std::span<const float> logits) {
+void Sampler::prepare() {
+  if (constraint_ != nullptr) constraint_->prepare();
+}
+
+// What the grammar and the end of the reply allow; false where that is nothing.
+bool Sampler::find_allowed() {
+  const MatchState state = constraint_->next();
+  const std::span<const std::uint32_t> mask = constraint_->mask();
+  const std::size_t words = std::min(mask.size(), allowed_.size());
+  std::copy_n(mask.begin(), words, allowed_.begin());
+  const bool may_end = state == MatchState::kMayEnd || state == MatchState::kComplete;
+  const bool held_back = draws_ < params_.min_tokens;
+  for (const TokenId token : stop_tokens_) {
+    std::uint32_t& word = allowed_[token.value / 32];
+    const std::uint32_t bit = std::uint32_t{1} << (token.value % 32);
+    if (held_back) {
+      word &= ~bit;
+    } else if (may_end) {
+      word |= bit;
+    }
+  }
+  if (std::any_of(allowed_.begin(), allowed_.end(), [](std::uint32_t word) { return word != 0; }))
+    return true;
+  grammar_end_ = may_end ? GrammarEnd::kComplete : GrammarEnd::kFailed;
+  return false;
+}
+
+Status Sampler::grammar_status() const {
+  if (grammar_end_ != GrammarEnd::kFailed) return {};
+  if (!constraint_->status().ok()) return constraint_->status();
+  return invalid_argument("the reply can't go on: no token continues it as its grammar wants");
+}
+
+TokenId Sampler::first_allowed() const {
+  for (std::size_t word = 0; word < allowed_.size(); ++word) {
+    if (allowed_[word] != 0) {
+      return TokenId(static_cast<std::uint32_t>(word * 32) +
+                     static_cast<std::uint32_t>(std::countr_zero(allowed_[word])));
+    }
+  }
+  LOCI_CHECK(false, "something is allowed");
+  return TokenId(0);
+}
+
+// A stop token ends the request without the grammar. False: the grammar has failed.
+bool Sampler::accept(TokenId token) {
+  if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) return true;
+  const MatchState state = constraint_->accept(token);
+  if (state == MatchState::kComplete) grammar_end_ = GrammarEnd::kComplete;
+  if (state == MatchState::kStuck) grammar_end_ = GrammarEnd::kFailed;
+  return state != MatchState::kStuck;
+}
+
+std::optional<Sampled> Sampler::sample(std::span<const float> logits) {
   LOCI_CHECK(logits.size() == scratch_.size(), "one row of logits over the vocabulary");
+  if (constraint_ != nullptr && !find_allowed()) return std::nullopt;
   std::span<const float> adjusted = logits;
   if (adjusts()) {
     std::copy(logits.begin(), logits.end(), scratch_.begin());
@@ -277,6 +351,11 @@ Sampled Sampler::sample(std::span<const float> logits) {
   }
   Sampled sampled;
   sampled.token = draw(adjusted);
+  if (constraint_ != nullptr) {
+    // Where no allowed token has a finite logit, draw() has found none of them.
+    if (!mask_allows(allowed_, sampled.token)) sampled.token = first_allowed();
+    if (!accept(sampled.token)) return std::nullopt;
+  }
   if (params_.logprobs) report(logits, sampled);
   ++draws_;
   const auto at = std::lower_bound(output_counts_.begin(), output_counts_.end(), sampled.token,

@@ -1,11 +1,14 @@
 // From logits to a token. Deterministic: the token depends on the logits, the parameters, the tokens so
 // far and the seed alone, never on the batch or on a suspension.
 //
-// Order, as clients of llama.cpp and vLLM expect: bias, minimum tokens, penalties, then (temperature 0:
-// the greatest logit, the lowest id among equals) temperature, top-k, top-p, min-p, draw.
+// Order, as clients of llama.cpp and vLLM expect: bias, minimum tokens, what the grammar allows, penalties,
+// then (temperature 0: the greatest logit, the lowest id among equals) temperature, top-k, top-p, min-p,
+// draw.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +16,8 @@
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/engine/constraint.h"
+#include "loci/engine/plan.h"
 
 namespace loci {
 
@@ -45,19 +50,32 @@ struct Sampled {
   std::vector<TokenLogprob> top;  // best first
 };
 
-// One request's sampling state. Thread-compatible.
+// One request's sampling state. Thread-compatible, but prepare().
 class Sampler {
  public:
-  // `stop_tokens` are held back until params.min_tokens have been sampled.
+  // `stop_tokens` are held back until params.min_tokens have been sampled. With a grammar they are allowed
+  // where it lets the reply end, too.
   Sampler(SamplingParams params, std::span<const TokenId> prompt, std::vector<TokenId> stop_tokens,
-          std::uint32_t vocabulary);
+          std::uint32_t vocabulary, std::shared_ptr<const Grammar> grammar = nullptr);
 
-  // `logits`: [vocabulary]. Counts the token it returns as output.
-  Sampled sample(std::span<const float> logits);
+  // `logits`: [vocabulary]. Counts the token it returns as output. None where the grammar allows none:
+  // grammar_end() says whether the reply is whole.
+  std::optional<Sampled> sample(std::span<const float> logits);
+
+  // Computes what the grammar allows next, ahead of sample(). Any thread.
+  void prepare();
+  bool constrained() const { return constraint_ != nullptr; }
+  // After the last sample().
+  GrammarEnd grammar_end() const { return grammar_end_; }
+  // kInvalidArgument: why the grammar has failed, where grammar_end() says that it has.
+  Status grammar_status() const;
 
  private:
   bool adjusts() const;
   void adjust(std::span<float> logits) const;
+  bool find_allowed();
+  TokenId first_allowed() const;
+  bool accept(TokenId token);
   TokenId draw(std::span<const float> logits);
   TokenId draw_from_all(double uniform, std::uint32_t best) const;
   TokenId draw_from_some(double uniform);
@@ -72,6 +90,10 @@ class Sampler {
   std::vector<float> weights_;        // [vocabulary]: unnormalised probabilities, the greatest is 1
   std::vector<std::uint32_t> order_;  // candidates
   std::uint64_t draws_ = 0;
+
+  std::unique_ptr<Constraint> constraint_;  // null: no grammar
+  std::vector<std::uint32_t> allowed_;      // a bit for each token of the vocabulary
+  GrammarEnd grammar_end_ = GrammarEnd::kGoesOn;
 };
 
 }  // namespace loci

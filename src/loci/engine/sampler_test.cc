@@ -55,7 +55,7 @@ TEST(Sampler, GreedyTakesTheGreatestAndTheLowestIdAmongEquals) {
   auto logits = some_logits(1);
   logits[17] = logits[150] = 9.0f;
   Sampler sampler = make({.temperature = 0.0f});
-  EXPECT_EQ(sampler.sample(logits).token, TokenId(17));
+  EXPECT_EQ(sampler.sample(logits)->token, TokenId(17));
 }
 
 // Pearson's chi-squared against the plain definition; the bound is passed by chance once in about 10^6.
@@ -77,7 +77,7 @@ TEST(Sampler, DrawsFromTheDefinedDistribution) {
     Sampler sampler = make(params);
     constexpr int kDraws = 40000;
     std::vector<int> seen(kVocabulary);
-    for (int i = 0; i < kDraws; ++i) ++seen[sampler.sample(logits).token.value];
+    for (int i = 0; i < kDraws; ++i) ++seen[sampler.sample(logits)->token.value];
     double chi = 0;
     int cells = 0;
     double rare_expected = 0, rare_seen = 0;
@@ -104,7 +104,7 @@ TEST(Sampler, SameSeedSameTokensOtherSeedOthers) {
   const auto run = [](std::uint64_t seed) {
     Sampler sampler = make({.seed = seed});
     std::vector<TokenId> tokens;
-    for (std::uint64_t i = 0; i < 50; ++i) tokens.push_back(sampler.sample(some_logits(i)).token);
+    for (std::uint64_t i = 0; i < 50; ++i) tokens.push_back(sampler.sample(some_logits(i))->token);
     return tokens;
   };
   EXPECT_EQ(run(7), run(7));
@@ -115,9 +115,9 @@ TEST(Sampler, HoldsBackStopTokensUntilTheMinimum) {
   auto logits = some_logits(2);
   logits[3] = 50.0f;
   Sampler sampler = make({.temperature = 0.0f, .min_tokens = 2}, {}, {TokenId(3)});
-  EXPECT_NE(sampler.sample(logits).token, TokenId(3));
-  EXPECT_NE(sampler.sample(logits).token, TokenId(3));
-  EXPECT_EQ(sampler.sample(logits).token, TokenId(3));
+  EXPECT_NE(sampler.sample(logits)->token, TokenId(3));
+  EXPECT_NE(sampler.sample(logits)->token, TokenId(3));
+  EXPECT_EQ(sampler.sample(logits)->token, TokenId(3));
 }
 
 TEST(Sampler, BiasAndPenaltiesMoveLogits) {
@@ -126,25 +126,25 @@ TEST(Sampler, BiasAndPenaltiesMoveLogits) {
   logits[6] = 1.5f;
   logits[7] = 1.2f;
   Sampler biased = make({.temperature = 0.0f, .logit_bias = {{TokenId(9), 5.0f}, {TokenId(5), -100.0f}}});
-  EXPECT_EQ(biased.sample(logits).token, TokenId(9));
+  EXPECT_EQ(biased.sample(logits)->token, TokenId(9));
   Sampler repetition = make({.temperature = 0.0f, .repetition_penalty = 1.5f}, {TokenId(5)});
-  EXPECT_EQ(repetition.sample(logits).token, TokenId(6));  // 5 is in the prompt: 2 / 1.5
-  EXPECT_EQ(repetition.sample(logits).token, TokenId(5));  // now 6 has been said as well: 1.5 / 1.5
+  EXPECT_EQ(repetition.sample(logits)->token, TokenId(6));  // 5 is in the prompt: 2 / 1.5
+  EXPECT_EQ(repetition.sample(logits)->token, TokenId(5));  // now 6 has been said as well: 1.5 / 1.5
   Sampler presence = make({.temperature = 0.0f, .presence_penalty = 1.0f});
-  EXPECT_EQ(presence.sample(logits).token, TokenId(5));
-  EXPECT_EQ(presence.sample(logits).token, TokenId(6));
-  EXPECT_EQ(presence.sample(logits).token, TokenId(7));
-  EXPECT_EQ(presence.sample(logits).token, TokenId(5));
+  EXPECT_EQ(presence.sample(logits)->token, TokenId(5));
+  EXPECT_EQ(presence.sample(logits)->token, TokenId(6));
+  EXPECT_EQ(presence.sample(logits)->token, TokenId(7));
+  EXPECT_EQ(presence.sample(logits)->token, TokenId(5));
   Sampler frequency = make({.temperature = 0.0f, .frequency_penalty = 0.3f});
   const std::vector<std::uint32_t> said = {5, 5, 6, 5, 6, 7};
-  for (const std::uint32_t token : said) EXPECT_EQ(frequency.sample(logits).token, TokenId(token));
+  for (const std::uint32_t token : said) EXPECT_EQ(frequency.sample(logits)->token, TokenId(token));
 }
 
 TEST(Sampler, ReportsTheModelsOwnLogprobs) {
   const auto logits = some_logits(4);
   Sampler sampler =
       make({.temperature = 0.0f, .logit_bias = {{TokenId(0), 100.0f}}, .top_logprobs = 3, .logprobs = true});
-  const Sampled sampled = sampler.sample(logits);
+  const Sampled sampled = *sampler.sample(logits);
   double sum = 0;
   for (const float logit : logits) sum += std::exp(double{logit});
   EXPECT_EQ(sampled.token, TokenId(0));
@@ -160,7 +160,7 @@ TEST(Sampler, SurvivesExtremeLogits) {
   logits[42] = 3e38f;
   for (const float temperature : {0.0f, 1e-30f, 1.0f, 100.0f}) {
     Sampler sampler = make({.temperature = temperature, .top_p = 0.9f});
-    EXPECT_EQ(sampler.sample(logits).token, TokenId(42)) << temperature;
+    EXPECT_EQ(sampler.sample(logits)->token, TokenId(42)) << temperature;
   }
 }
 

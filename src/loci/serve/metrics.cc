@@ -158,11 +158,15 @@ void ServeMetrics::generation_done(Nanos duration, std::uint64_t prompt_tokens,
   generated_tokens_->Observe(static_cast<double>(generated_tokens));
 }
 
-std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine) {
+std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine,
+                                 std::uint64_t history_tokens_reused) {
   std::vector<MetricFamily> families = registry_.Collect();
   Snapshot snapshot;
   snapshot.gauge("loci_ready", "1 once the model is loaded", engine ? 1 : 0);
   if (engine) add_engine(*engine, snapshot);
+  snapshot.counter("loci_history_tokens_reused_total",
+                   "Tokens of prompts taken as they were remembered, not tokenised again",
+                   static_cast<double>(history_tokens_reused));
   add_process(snapshot);
   for (MetricFamily& family : snapshot.take()) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);

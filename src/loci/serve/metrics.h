@@ -46,7 +46,8 @@ class ServeMetrics {
   void sent(std::size_t bytes) { sent_bytes_->Increment(static_cast<double>(bytes)); }
 
   // `engine` is absent until the model is loaded.
-  std::string scrape(const std::optional<EngineSnapshot>& engine);
+  // `history_tokens_reused`: see TokenHistory.
+  std::string scrape(const std::optional<EngineSnapshot>& engine, std::uint64_t history_tokens_reused);
 
  private:
   static double seconds(Nanos duration) { return static_cast<double>(duration) * 1e-9; }

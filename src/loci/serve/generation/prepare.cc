@@ -4,9 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "loci/serve/reply/completion_format.h"
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/completion_request.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/response_format.h"
 #include "loci/serve/request/token_request.h"
 
 namespace loci {
@@ -54,6 +56,13 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
       return context_length_error(out.prompts[i].size(), served.context_tokens, field);
     }
   }
+  if (fields.constraint && out.grammar == nullptr) {
+    Result<std::shared_ptr<const Grammar>> grammar =
+        served.model->grammars->compile(fields.constraint->source);
+    if (!grammar.ok())
+      return api_error(invalid_argument(grammar.status().message(), fields.constraint->field));
+    out.grammar = std::move(*grammar);
+  }
   out.stop_tokens = fields.stop_token_ids;
   if (!fields.ignore_eos) {
     const std::vector<TokenId>& ends = served.model->tokenizer.end_tokens();
@@ -62,32 +71,62 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
   return out;
 }
 
-Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
-                      std::string_view tenant) {
-  const Result<nlohmann::json> json = parse_json(body);
-  if (!json.ok()) return api_error(json.status());
-  return prepare_chat_request(*json, served, history, tenant);
-}
+namespace {
 
-Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant) {
-  Result<ChatRequest> request = parse_chat_request(json);
-  if (!request.ok()) return api_error(request.status());
-  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request->template_context);
+Prepared prepare_parsed(ChatRequest request, const ServedModel& served, TokenHistory& history,
+                        std::string_view tenant) {
+  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request.template_context);
   if (!tokens.ok()) return api_error(tokens.status());
   PreparedGeneration out;
-  out.fields = std::move(request->fields);
+  out.fields = std::move(request.fields);
   out.prompts.push_back(std::move(*tokens));
   return check_generation(std::move(out), served, "messages");
 }
 
-Prepared prepare_completion(std::string_view body, const ServedModel& served) {
+}  // namespace
+
+Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
+                      std::string_view tenant) {
+  const Result<nlohmann::json> json = parse_json(body);
+  if (!json.ok()) return api_error(json.status());
+  Result<ChatRequest> request = parse_chat_request(*json);
+  if (!request.ok()) return api_error(request.status());
+  if (request->fields.constraint) keep_order(body, *request->fields.constraint);
+  return prepare_parsed(std::move(*request), served, history, tenant);
+}
+
+Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
+                              std::string_view tenant, std::string_view schema) {
+  Result<ChatRequest> request = parse_chat_request(json);
+  if (!request.ok()) return api_error(request.status());
+  if (request->fields.constraint && request->fields.constraint->sorted && !schema.empty())
+    request->fields.constraint->source.text = schema;
+  return prepare_parsed(std::move(*request), served, history, tenant);
+}
+
+namespace {
+
+// The prompt's own text; of tokens, what they spell.
+Result<std::string> text_of(const Prompt& prompt, const Tokenizer& tokenizer) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
+  return tokenizer.decode(std::get<std::vector<TokenId>>(prompt), ControlText::kAsControl);
+}
+
+}  // namespace
+
+Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
   Result<CompletionRequest> request = parse_completion_request(*json);
   if (!request.ok()) return api_error(request.status());
+  if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   PreparedGeneration out;
   out.fields = std::move(request->fields);
+  head.logprobs = out.fields.sampling.logprobs;
+  head.include_usage = out.fields.include_usage;
+  CompletionShape shape{.echoed = {}, .generated = out.fields.choices, .kept = request->kept};
+  if (shape.kept < shape.generated) out.fields.sampling.logprobs = true;  // to choose by
+  const std::vector<Prompt> echoed = request->echo ? request->prompts : std::vector<Prompt>();
   for (Prompt& prompt : request->prompts) {
     if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
       out.prompts.push_back(std::move(*tokens));
@@ -99,7 +138,16 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served) {
     if (!tokens.ok()) return api_error(tokens.status());
     out.prompts.push_back(std::move(*tokens));
   }
-  return check_generation(std::move(out), served, "prompt");
+  Prepared checked = check_generation(std::move(out), served, "prompt");
+  auto* prepared = std::get_if<PreparedGeneration>(&checked);
+  if (prepared == nullptr) return checked;
+  for (const Prompt& prompt : echoed) {
+    Result<std::string> text = text_of(prompt, served.model->tokenizer);
+    if (!text.ok()) return api_error(text.status());
+    shape.echoed.push_back(std::move(*text));
+  }
+  prepared->format = std::make_unique<CompletionFormat>(std::move(head), std::move(shape));
+  return checked;
 }
 
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served) {

@@ -130,9 +130,6 @@ bool is_empty_container(const nlohmann::json& value) {
   return (value.is_array() || value.is_object()) && value.empty();
 }
 bool is_false(const nlohmann::json& value) { return value == false || value == 0; }
-bool is_text_format(const nlohmann::json& value) {
-  return value.is_object() && value.value("type", nlohmann::json()) == "text";
-}
 bool is_text_only(const nlohmann::json& value) { return value == nlohmann::json::array({"text"}); }
 bool is_none(const nlohmann::json& value) { return value == "none" || value == "auto"; }
 bool is_empty_text(const nlohmann::json& value) { return value == ""; }
@@ -143,44 +140,29 @@ struct Unserved {
   const char* field;
   bool (*harmless)(const nlohmann::json&);
 };
-constexpr std::array<Unserved, 23> kUnserved = {{
+constexpr std::array<Unserved, 13> kUnserved = {{
     {"tools", is_empty_container},
     {"tool_choice", is_none},
     {"functions", is_empty_container},
     {"function_call", is_none},
-    {"response_format", is_text_format},
     {"modalities", is_text_only},
     {"audio", never},
     {"prediction", never},
     {"web_search_options", never},
-    {"echo", is_false},
-    {"suffix", is_empty_text},
     {"use_beam_search", is_false},
     {"prompt_logprobs", is_false},
     {"continue_final_message", is_false},
-    {"grammar", is_empty_text},
-    {"json_schema", is_empty_container},
-    {"guided_json", never},
-    {"guided_regex", never},
-    {"guided_choice", never},
-    {"guided_grammar", never},
-    {"structured_outputs", never},
     {"bad_words", is_empty_container},
     {"mirostat", is_false},
 }};
 
-void refuse_unserved(FieldReader& reader, const GenerationFields& fields) {
+void refuse_unserved(FieldReader& reader) {
   for (const Unserved& one : kUnserved) {
     const nlohmann::json* value = reader.find(one.field);
     if (value != nullptr && !one.harmless(*value)) {
       return reader.fail(one.field,
                          fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)));
     }
-  }
-  const nlohmann::json* best_of = reader.find("best_of");
-  if (best_of != nullptr && as_integer(*best_of) != fields.choices) {
-    reader.fail("best_of", fmt::format("is not supported other than n ({}); got {}", fields.choices,
-                                       json_excerpt(*best_of)));
   }
 }
 
@@ -197,7 +179,20 @@ void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   read_stream(reader, out);
   reader.boolean("ignore_eos", out.ignore_eos);
   reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
-  refuse_unserved(reader, out);
+  read_constraint(reader, out.constraint);
+  refuse_unserved(reader);
+}
+
+void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields) {
+  const auto refuse = [&](const char* name, const nlohmann::json& value) {
+    reader.fail(name, fmt::format("belongs to /v1/completions; leave it out (got {})", json_excerpt(value)));
+  };
+  if (const nlohmann::json* echo = reader.find("echo"); echo != nullptr && !is_false(*echo))
+    refuse("echo", *echo);
+  if (const nlohmann::json* suffix = reader.find("suffix"); suffix != nullptr && !is_empty_text(*suffix))
+    refuse("suffix", *suffix);
+  const nlohmann::json* best_of = reader.find("best_of");
+  if (best_of != nullptr && as_integer(*best_of) != fields.choices) refuse("best_of", *best_of);
 }
 
 Result<std::vector<TokenId>> read_tokens(const nlohmann::json& array, std::string_view field) {

@@ -9,6 +9,7 @@
 #include "loci/base/ids.h"
 #include "loci/engine/sampler.h"
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/response_format.h"
 
 namespace loci {
 
@@ -31,13 +32,17 @@ struct GenerationFields {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool stream = false;
-  bool include_usage = false;  // a last chunk with the usage
-  std::uint32_t choices = 1;   // n
+  bool include_usage = false;                // a last chunk with the usage
+  std::uint32_t choices = 1;                 // n
+  std::optional<ConstraintSpec> constraint;  // what the reply must be
 };
 
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields
 // that would change the reply and that Loci does not serve.
 void read_generation_fields(FieldReader& reader, GenerationFields& out);
+
+// Refuses what is a field of text completions alone and would change the reply: echo, suffix, best_of.
+void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);
 
 // Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size
 // is checked where it is known (check_tokens).
