@@ -36,7 +36,7 @@ openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
-check "release: fast tests" build_and_test release fast loci all_tests
+check "release: fast tests" build_and_test release fast loci loci-random-model all_tests
 if [[ "$scope" == all ]]; then
   scripts/setup.sh lint fuzz
   check "formatting" scripts/check-format.sh
@@ -49,6 +49,7 @@ if [[ "$scope" == all ]]; then
   check "requests generated from /openapi.json" openapi_requests
   check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
+  check "kill -9 under load" python3 tests/store_crash_test.py build/release
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
   check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests
   check "fuzz targets, briefly" scripts/fuzz.sh "${LOCI_FUZZ_SECONDS:-15}"
