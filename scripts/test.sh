@@ -34,6 +34,7 @@ if [[ "$scope" == all ]]; then
   check "release: slow tests" ctests release slow
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci
+  check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
   check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests
   check "fuzz targets, briefly" scripts/fuzz.sh "${LOCI_FUZZ_SECONDS:-15}"

@@ -60,9 +60,9 @@ class Server:
 
     def __init__(self, binary, model, *flags):
         self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            [binary, "serve", model, "--port", "0", "--log-level", "debug", *flags], stdout=subprocess.PIPE,
-            stderr=self.log, text=True)
+        level = [] if "--log-level" in flags else ["--log-level", "debug"]
+        self.process = subprocess.Popen([binary, "serve", model, "--port", "0", *level, *flags],
+                                        stdout=subprocess.PIPE, stderr=self.log, text=True)
         lines = []
         for line in self.process.stdout:
             lines.append(line)

@@ -22,6 +22,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from live_client import Server, chat_body, greedy, stream_events  # noqa: E402
 from live_messages import *  # noqa: E402,F401,F403
+from live_structured import *  # noqa: E402,F401,F403
 
 RSS_GROWTH_MAX = 24 << 20  # bytes that a round of load may leave behind: allocator slack, histograms
 
@@ -170,6 +171,37 @@ def test_choices_and_prompts(server):
     expect_equal({e["choices"][0]["index"] for e in events}, {0, 1}, "indexes of the stream")
 
 
+def test_echo_and_best_of(server):
+    body = {"prompt": ["Once upon a time", [1, 2, 3]], "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+    plain = [c["text"] for c in server.post("/v1/completions", body).json["choices"]]
+    prompts = ["Once upon a time", server.post("/detokenize", {"tokens": [1, 2, 3]}).json["content"]]
+    wanted = [p + t for p, t in zip(prompts, plain)]
+    echoed = server.post("/v1/completions", body | {"echo": True}).json["choices"]
+    expect_equal([c["text"] for c in echoed], wanted, "echo")
+    streamed = ["", ""]
+    for event in server.stream("/v1/completions", body | {"echo": True}):
+        streamed[event["choices"][0]["index"]] += event["choices"][0]["text"]
+    expect_equal(streamed, wanted, "echo, streamed")
+    body = {"prompt": "Once", "max_tokens": 8, "temperature": 1.5, "seed": 3, "ignore_eos": True, "logprobs": 0}
+    def mean(choice):
+        logprobs = choice["logprobs"]["token_logprobs"]
+        return sum(logprobs) / len(logprobs)
+    all_of_them = server.post("/v1/completions", body | {"n": 5}).json["choices"]
+    best = server.post("/v1/completions", body | {"n": 2, "best_of": 5}).json
+    expected = sorted(all_of_them, key=mean, reverse=True)[:2]
+    expect_equal([c["text"] for c in best["choices"]], [c["text"] for c in expected], "the two likeliest of five")
+    expect_equal([c["index"] for c in best["choices"]], [0, 1], "indexes")
+    expect_equal(best["usage"]["completion_tokens"], 40, "all that were generated count")
+
+
+def test_paths_of_other_apis_say_what_to_use(server):
+    for path, part in [("/v1/engines", "/v1/models"), ("/api/chat", "/v1/chat/completions"),
+                       ("/v1/complete", "/v1/messages"), ("/nothing", "/openapi.json")]:
+        reply = server.post(path, {})
+        expect_error(reply, 404, code="not_found")
+        expect(part in reply.json["error"]["message"], reply.text)
+
+
 def test_logprobs(server):
     chat = server.post("/v1/chat/completions", greedy("Say hello.", max_tokens=6, logprobs=True, top_logprobs=4)).json
     content = chat["choices"][0]["logprobs"]["content"]
@@ -220,7 +252,9 @@ def test_malformed_requests(server):
             (chat, {"messages": user, "tools": [{}]}, "tools"),
             (chat, {"messages": user, "stop_token_ids": [1 << 30]}, "stop_token_ids[0]"),
             (text, {}, "prompt"), (text, {"prompt": []}, "prompt"), (text, {"prompt": [1 << 30]}, "prompt[0]"),
-            (text, {"prompt": "x", "echo": True}, "echo"), (text, {"prompt": "x", "logprobs": 99}, "logprobs"),
+            (text, {"prompt": "x", "echo": True, "logprobs": 1}, "echo"),
+            (text, {"prompt": "x", "suffix": "y"}, "suffix"), (text, {"prompt": "x", "best_of": 2, "stream": True}, "best_of"),
+            ("/v1/embeddings", {"input": "x"}, None), (text, {"prompt": "x", "logprobs": 99}, "logprobs"),
             ("/tokenize", {}, "content"), ("/detokenize", {"tokens": "x"}, "tokens")]:
         expect_error(server.post(path, body), 400, param)
     expect_error(server.post(chat, {"messages": user, "model": "other"}), 404, "model", "model_not_found")

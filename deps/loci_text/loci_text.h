@@ -82,6 +82,16 @@ void loci_text_tokenizer_destroy(loci_text_tokenizer* tokenizer);
 int loci_text_tokenizer_encode(const loci_text_tokenizer* tokenizer, loci_text_view text,
                                int32_t with_control, loci_text_ids* out, loci_text_bytes* error);
 
+enum {
+  LOCI_TEXT_FIRST = 0,     /* begins a text */
+  LOCI_TEXT_INNER = 1,     /* follows a control token */
+  LOCI_TEXT_CONTINUED = 2, /* follows text that is encoded already: no blank is put before it */
+};
+/* A piece of a text, in which nothing becomes a control token. Pieces that LOCI_TEXT_CONTINUED would change
+ * (those of a unigram vocabulary of GGUF) are encoded as with LOCI_TEXT_FIRST. */
+int loci_text_tokenizer_encode_piece(const loci_text_tokenizer* tokenizer, loci_text_view text, int32_t place,
+                                     loci_text_ids* out, loci_text_bytes* error);
+
 /* bos and eos: the texts that the template sees as bos_token and eos_token; {NULL, 0} for none. The
  * tokenizer may be destroyed before the template. */
 int loci_text_template_create(loci_text_view source, const loci_text_tokenizer* tokenizer, loci_text_view bos,
@@ -91,7 +101,20 @@ void loci_text_template_destroy(loci_text_template* chat_template);
 /* context: one JSON object. Bounded in instructions, in bytes built and in output. */
 int loci_text_template_render(const loci_text_template* chat_template, loci_text_view context,
                               loci_text_bytes* out, loci_text_bytes* error);
-/* As render, tokenised: only what the template itself wrote becomes control tokens. */
+typedef struct {
+  size_t text_size; /* bytes of the text, which follow those of the segments before */
+  int64_t control;  /* the control token behind it; -1: none (the last segment) */
+} loci_text_segment;
+typedef struct {
+  loci_text_bytes text; /* of all segments */
+  loci_text_segment* data;
+  size_t size; /* at least 1 */
+} loci_text_segments;
+/* As render, cut at the control tokens that the template itself wrote. */
+int loci_text_template_segments(const loci_text_template* chat_template, loci_text_view context,
+                                loci_text_segments* out, loci_text_bytes* error);
+/* As render, tokenised: the pieces of all segments with their control tokens, which the template alone
+ * writes. */
 int loci_text_template_encode(const loci_text_template* chat_template, loci_text_view context,
                               loci_text_ids* out, loci_text_bytes* error);
 
@@ -146,6 +169,7 @@ int loci_text_matcher_accept(loci_text_matcher* matcher, uint32_t token, int32_t
 
 void loci_text_bytes_free(loci_text_bytes bytes);
 void loci_text_ids_free(loci_text_ids ids);
+void loci_text_segments_free(loci_text_segments segments);
 
 #ifdef __cplusplus
 }

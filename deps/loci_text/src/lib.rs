@@ -20,7 +20,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use template::Template;
-use tokenizer::{unigram_normalizer, Scheme, Tokenizer};
+use tokenizer::{unigram_normalizer, Place, Scheme, Tokenizer};
 use tokenizer_json::TokenizerJson;
 use vocabulary::{TokenKind, Vocabulary};
 
@@ -40,6 +40,19 @@ pub struct Bytes {
 #[repr(C)]
 pub struct Ids {
     data: *mut u32,
+    size: usize,
+}
+
+#[repr(C)]
+pub struct SegmentPart {
+    text_size: usize,
+    control: i64,
+}
+
+#[repr(C)]
+pub struct Segments {
+    text: Bytes,
+    data: *mut SegmentPart,
     size: usize,
 }
 
@@ -263,8 +276,32 @@ pub unsafe extern "C" fn loci_text_tokenizer_encode(
         if with_control != 0 {
             (*tokenizer).0.encode_with_control(input, &mut ids)?;
         } else {
-            (*tokenizer).0.encode_plain(input, true, &mut ids)?;
+            (*tokenizer).0.encode_plain(input, Place::First, &mut ids)?;
         }
+        *out = give_ids(ids);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_tokenizer_encode_piece(
+    tokenizer: *const TokenizerHandle,
+    input: View,
+    place: i32,
+    out: *mut Ids,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(error, || {
+        let place = match place {
+            0 => Place::First,
+            1 => Place::Inner,
+            2 => Place::Continued,
+            other => return Err(format!("place: expected 0 to 2, found {other}")),
+        };
+        let mut ids = Vec::new();
+        (*tokenizer).0.encode_plain(text(input, "expected UTF-8")?, place, &mut ids)?;
         *out = give_ids(ids);
         Ok(())
     })
@@ -338,6 +375,40 @@ pub unsafe extern "C" fn loci_text_template_encode(
         *out = give_ids((*template).0.encode(text(context, "context")?)?);
         Ok(())
     })
+}
+
+/// # Safety
+/// See loci_text.h.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_template_segments(
+    template: *const TemplateHandle,
+    context: View,
+    out: *mut Segments,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(error, || {
+        let segments = (*template).0.segments(text(context, "context")?)?;
+        let mut bytes = Vec::with_capacity(segments.iter().map(|segment| segment.text.len()).sum());
+        let mut parts = Vec::with_capacity(segments.len());
+        for segment in &segments {
+            bytes.extend_from_slice(segment.text.as_bytes());
+            parts.push(SegmentPart { text_size: segment.text.len(), control: segment.control.map_or(-1, i64::from) });
+        }
+        let boxed = parts.into_boxed_slice();
+        let size = boxed.len();
+        *out = Segments { text: give_bytes(bytes), data: Box::into_raw(boxed).cast(), size };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `segments` was given by the entry above and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn loci_text_segments_free(segments: Segments) {
+    loci_text_bytes_free(segments.text);
+    if !segments.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(segments.data, segments.size)));
+    }
 }
 
 /// # Safety

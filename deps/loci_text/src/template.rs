@@ -12,7 +12,7 @@ use crate::budget;
 use crate::guard;
 use crate::marks::{Marker, Marks};
 use crate::python;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Place, Tokenizer};
 
 mod functions;
 
@@ -37,6 +37,12 @@ pub struct Template {
 struct Rendered {
     text: String,
     marks: Marks,
+}
+
+/// Text, and the control token behind it; the last one has none.
+pub struct Segment {
+    pub text: String,
+    pub control: Option<u32>,
 }
 
 impl Template {
@@ -81,17 +87,24 @@ impl Template {
     }
 
     pub fn encode(&self, context: &str) -> Result<Vec<u32>, String> {
-        let rendered = self.render_marked(context)?;
         let mut ids = Vec::new();
-        for found in self.tokenizer.split_at_control(&rendered.text) {
-            if rendered.marks.is_empty() {
-                self.tokenizer.encode_plain(found.before, found.is_first, &mut ids)?;
-            } else {
-                self.tokenizer.encode_plain(&rendered.marks.restore(found.before), found.is_first, &mut ids)?;
-            }
-            ids.extend(found.control);
+        for (index, segment) in self.segments(context)?.iter().enumerate() {
+            let place = if index == 0 { Place::First } else { Place::Inner };
+            self.tokenizer.encode_plain(&segment.text, place, &mut ids)?;
+            ids.extend(segment.control);
         }
         Ok(ids)
+    }
+
+    /// The rendered text, cut at the control tokens that the template itself wrote. At least one.
+    pub fn segments(&self, context: &str) -> Result<Vec<Segment>, String> {
+        let rendered = self.render_marked(context)?;
+        let found = self.tokenizer.split_at_control(&rendered.text);
+        let segments = found.iter().map(|found| Segment {
+            text: rendered.marks.restore(found.before),
+            control: found.control,
+        });
+        Ok(segments.collect())
     }
 
     /// Partial marks may only be kept where the template says the same with and without them.

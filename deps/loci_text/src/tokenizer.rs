@@ -14,6 +14,17 @@ use crate::vocabulary::{PlainModel, TokenKind, Vocabulary};
 
 type Plain = TokenizerImpl<PlainModel, TextNormalizer, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
+/// Where a piece of text stands: tokenizers put a blank before a text, or before every piece of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// It begins the text.
+    First,
+    /// It follows a control token.
+    Inner,
+    /// It follows text that is encoded already: nothing is put before it.
+    Continued,
+}
+
 pub enum Scheme<'a> {
     ByteLevel { pre: &'a str, merges: &'a [&'a str] },
     SentencePiece { scores: &'a [f32], add_space_prefix: bool, unknown: Option<u32> },
@@ -34,6 +45,8 @@ pub struct Tokenizer {
     plain: Plain,
     /// For pieces of a text that do not begin it, where they are treated unlike the first.
     inner: Option<Plain>,
+    /// For text that goes on, where a piece's beginning is treated unlike its middle.
+    continued: Option<Plain>,
     /// Finds every `wholes`, leftmost-longest as in `tokenizers`.
     whole: AhoCorasick,
     wholes: Vec<Whole>,
@@ -48,12 +61,18 @@ pub struct Tokenizer {
 /// A control token that was found in a text, with the text before it.
 pub struct Found<'a> {
     pub before: &'a str,
-    /// `before` begins the text.
-    pub is_first: bool,
+    pub place: Place,
     pub control: Option<u32>,
 }
 
-fn plain_of_scheme(vocabulary: &Arc<Vocabulary>, scheme: Scheme) -> Result<(Plain, Spelling), String> {
+/// Encodes text at its beginning, and (where that differs) in its middle.
+struct Encoders {
+    plain: Plain,
+    continued: Option<Plain>,
+    spelling: Spelling,
+}
+
+fn encoders_of_scheme(vocabulary: &Arc<Vocabulary>, scheme: Scheme) -> Result<Encoders, String> {
     let spelling = |byte_level, strips_space| Spelling { byte_level, strips_space };
     let with_normalizer = |model, normalizer| -> Result<Plain, String> {
         let mut plain = Plain::new(model);
@@ -69,12 +88,16 @@ fn plain_of_scheme(vocabulary: &Arc<Vocabulary>, scheme: Scheme) -> Result<(Plai
                 .with_normalizer(found.normalizer.map(TextNormalizer::Published))
                 .map_err(|error| error.to_string())?;
             plain.with_pre_tokenizer(Some(found.pre_tokenizer));
-            Ok((plain, spelling(true, false)))
+            Ok(Encoders { plain, continued: None, spelling: spelling(true, false) })
         }
         Scheme::SentencePiece { scores, add_space_prefix, unknown } => {
             let model = PlainModel::sentence_piece(vocabulary.clone(), scores, unknown)?;
-            let normalizer = pre_tokenizer::sentence_piece_normalizer(add_space_prefix)?;
-            Ok((with_normalizer(model, TextNormalizer::Published(normalizer))?, spelling(false, add_space_prefix)))
+            let made = |prefix| -> Result<Plain, String> {
+                let normalizer = pre_tokenizer::sentence_piece_normalizer(prefix)?;
+                with_normalizer(model.clone(), TextNormalizer::Published(normalizer))
+            };
+            let continued = if add_space_prefix { Some(made(false)?) } else { None };
+            Ok(Encoders { plain: made(add_space_prefix)?, continued, spelling: spelling(false, add_space_prefix) })
         }
         Scheme::Unigram { scores, normalizer, unknown } => {
             let scores: Vec<f64> = scores.iter().map(|score| f64::from(*score)).collect();
@@ -82,24 +105,30 @@ fn plain_of_scheme(vocabulary: &Arc<Vocabulary>, scheme: Scheme) -> Result<(Plai
             let unigram = Unigram::new(vocabulary, &scores, unknown, false)
                 .map_err(|error| format!("tokenizer.ggml.scores: {error}"))?;
             let model = PlainModel::unigram(vocabulary.clone(), unigram);
-            Ok((with_normalizer(model, TextNormalizer::Unigram(normalizer))?, spelling(false, strips_space)))
+            let plain = with_normalizer(model, TextNormalizer::Unigram(normalizer))?;
+            // Its normaliser may change any text: who goes on with one has to look at what came out.
+            Ok(Encoders { plain, continued: None, spelling: spelling(false, strips_space) })
         }
         Scheme::SentencePieceMerges { merges, add_space_prefix } => {
             let model = PlainModel::merged(vocabulary.clone(), merges, false, true)?;
-            let normalizer = pre_tokenizer::sentence_piece_normalizer(add_space_prefix)?;
-            let mut plain = with_normalizer(model, TextNormalizer::Published(normalizer))?;
-            plain.with_pre_tokenizer(Some(pre_tokenizer::newline_runs()?));
-            Ok((plain, spelling(false, add_space_prefix)))
+            let made = |prefix| -> Result<Plain, String> {
+                let normalizer = pre_tokenizer::sentence_piece_normalizer(prefix)?;
+                let mut plain = with_normalizer(model.clone(), TextNormalizer::Published(normalizer))?;
+                plain.with_pre_tokenizer(Some(pre_tokenizer::newline_runs()?));
+                Ok(plain)
+            };
+            let continued = if add_space_prefix { Some(made(false)?) } else { None };
+            Ok(Encoders { plain: made(add_space_prefix)?, continued, spelling: spelling(false, add_space_prefix) })
         }
     }
 }
 
-fn plain_of_json(json: &TokenizerJson, model: PlainModel, metaspace: &str) -> Result<Plain, String> {
+fn plain_of_json(json: &TokenizerJson, model: PlainModel, place: Place) -> Result<Plain, String> {
     let mut plain = Plain::new(model);
-    let normalizer = json.part("normalizer", metaspace)?.map(TextNormalizer::Published);
+    let normalizer = json.part("normalizer", place)?.map(TextNormalizer::Published);
     plain.with_normalizer(normalizer).map_err(|error| format!("normalizer: {error}"))?;
-    plain.with_pre_tokenizer(json.part::<PreTokenizerWrapper>("pre_tokenizer", metaspace)?);
-    plain.with_post_processor(json.part::<PostProcessorWrapper>("post_processor", metaspace)?);
+    plain.with_pre_tokenizer(json.part::<PreTokenizerWrapper>("pre_tokenizer", place)?);
+    plain.with_post_processor(json.part::<PostProcessorWrapper>("post_processor", place)?);
     let user_defined = json.added.iter().filter(|token| !token.special).map(|token| {
         AddedToken::from(token.content.clone(), false)
             .single_word(token.single_word)
@@ -132,13 +161,17 @@ fn wholes_of(vocabulary: &Vocabulary) -> Result<(AhoCorasick, Vec<Whole>), Strin
 impl Tokenizer {
     pub fn new(vocabulary: Vocabulary, scheme: Scheme) -> Result<Tokenizer, String> {
         let vocabulary = Arc::new(vocabulary);
-        let (mut plain, spelling) = plain_of_scheme(&vocabulary, scheme)?;
-        let user_defined = vocabulary.tokens.iter().zip(&vocabulary.kinds);
-        let user_defined = user_defined
-            .filter(|(text, kind)| !text.is_empty() && **kind == TokenKind::UserDefined)
-            .map(|(text, _)| AddedToken::from(text.clone(), false).normalized(false));
-        plain.add_tokens(user_defined).map_err(|error| error.to_string())?;
-        Tokenizer::finish(vocabulary, plain, spelling)
+        let mut encoders = encoders_of_scheme(&vocabulary, scheme)?;
+        for plain in std::iter::once(&mut encoders.plain).chain(&mut encoders.continued) {
+            let user_defined = vocabulary.tokens.iter().zip(&vocabulary.kinds);
+            let user_defined = user_defined
+                .filter(|(text, kind)| !text.is_empty() && **kind == TokenKind::UserDefined)
+                .map(|(text, _)| AddedToken::from(text.clone(), false).normalized(false));
+            plain.add_tokens(user_defined).map_err(|error| error.to_string())?;
+        }
+        let mut tokenizer = Tokenizer::finish(vocabulary, encoders.plain, encoders.spelling)?;
+        tokenizer.continued = encoders.continued;
+        Ok(tokenizer)
     }
 
     pub fn from_json(json: TokenizerJson) -> Result<Tokenizer, String> {
@@ -155,10 +188,14 @@ impl Tokenizer {
                 PlainModel::unigram(vocabulary.clone(), unigram)
             }
         };
-        let plain = plain_of_json(&json, model.clone(), "first")?;
-        let inner = if json.first_differs() { Some(plain_of_json(&json, model, "never")?) } else { None };
+        let other = |place| -> Result<Option<Plain>, String> {
+            Ok(if json.differs(place) { Some(plain_of_json(&json, model.clone(), place)?) } else { None })
+        };
+        let (inner, continued) = (other(Place::Inner)?, other(Place::Continued)?);
+        let plain = plain_of_json(&json, model.clone(), Place::First)?;
         let mut tokenizer = Tokenizer::finish(vocabulary, plain, json.spelling)?;
         tokenizer.inner = inner;
+        tokenizer.continued = continued;
         tokenizer.unknown = json.unknown;
         for token in json.added.iter().filter(|token| token.special && (token.lstrip || token.rstrip)) {
             for whole in tokenizer.wholes.iter_mut().filter(|whole| whole.id == token.id) {
@@ -178,6 +215,7 @@ impl Tokenizer {
         Ok(Tokenizer {
             plain,
             inner: None,
+            continued: None,
             whole,
             wholes,
             control_texts,
@@ -197,6 +235,7 @@ impl Tokenizer {
         let mut found = Vec::new();
         let mut begin = 0;
         let mut is_stripped = false;
+        let place_at = |begin| if begin == 0 { Place::First } else { Place::Inner };
         let piece = |begin: usize, end: usize, strip_begin: bool, strip_end: bool| {
             let mut before = &text[begin..end];
             if strip_begin {
@@ -211,25 +250,27 @@ impl Tokenizer {
             let whole = &self.wholes[hit.pattern().as_usize()];
             if whole.is_control {
                 let before = piece(begin, hit.start(), is_stripped, whole.lstrip);
-                found.push(Found { before, is_first: begin == 0, control: Some(whole.id) });
+                found.push(Found { before, place: place_at(begin), control: Some(whole.id) });
                 begin = hit.end();
                 is_stripped = whole.rstrip;
             }
         }
         let before = piece(begin, text.len(), is_stripped, false);
-        found.push(Found { before, is_first: begin == 0, control: None });
+        found.push(Found { before, place: place_at(begin), control: None });
         found
     }
 
-    /// Appends the ids of `text`, in which nothing is a control token. `is_first`: nothing is before it.
-    pub fn encode_plain(&self, text: &str, is_first: bool, ids: &mut Vec<u32>) -> Result<(), String> {
+    /// Appends the ids of `text`, in which nothing is a control token.
+    pub fn encode_plain(&self, text: &str, place: Place, ids: &mut Vec<u32>) -> Result<(), String> {
         if text.is_empty() {
             return Ok(());
         }
-        let plain = match &self.inner {
-            Some(inner) if !is_first => inner,
-            _ => &self.plain,
+        let other = match place {
+            Place::First => None,
+            Place::Inner => self.inner.as_ref(),
+            Place::Continued => self.continued.as_ref(),
         };
+        let plain = other.unwrap_or(&self.plain);
         let encoding = plain.encode_fast(text, false).map_err(|error| error.to_string())?;
         ids.extend_from_slice(encoding.get_ids());
         Ok(())
@@ -238,7 +279,7 @@ impl Tokenizer {
     /// Appends the ids of `text`, in which control tokens' texts are those tokens.
     pub fn encode_with_control(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), String> {
         for found in self.split_at_control(text) {
-            self.encode_plain(found.before, found.is_first, ids)?;
+            self.encode_plain(found.before, found.place, ids)?;
             ids.extend(found.control);
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::tokenizer::Place;
 use crate::unigram::named_byte;
 use crate::vocabulary::{TokenKind, Vocabulary};
 
@@ -290,35 +291,47 @@ impl TokenizerJson {
         Ok(TokenizerJson { vocabulary, added, model, unknown, spelling, root })
     }
 
-    /// A part that `tokenizers` reads, or none. `metaspace`: what its prepend_scheme "first" becomes.
-    pub fn part<T: DeserializeOwned>(&self, name: &str, metaspace: &str) -> Result<Option<T>, String> {
+    /// A part that `tokenizers` reads, or none, as it is for a piece of text at `place`.
+    pub fn part<T: DeserializeOwned>(&self, name: &str, place: Place) -> Result<Option<T>, String> {
         let Some(value) = field(&self.root, name) else { return Ok(None) };
-        let mut value = value.clone();
-        if metaspace != "first" {
-            replace_scheme(&mut value, metaspace);
-        }
+        let Some(value) = at_place(value, place) else { return Ok(None) };
         serde_json::from_value(value).map(Some).map_err(|error| format!("{name}: {error}"))
     }
 
-    /// Whether a text's first piece is treated unlike the others.
-    pub fn first_differs(&self) -> bool {
-        let mut before = Vec::new();
-        steps(field(&self.root, "pre_tokenizer"), "pretokenizers", &mut before);
-        before.iter().any(|step| {
-            type_of(step) == "Metaspace" && step.get("prepend_scheme").and_then(Value::as_str) == Some("first")
+    /// Whether text at `place` is encoded unlike a text's first piece.
+    pub fn differs(&self, place: Place) -> bool {
+        ["normalizer", "pre_tokenizer"].iter().any(|name| {
+            field(&self.root, name).is_some_and(|value| at_place(value, place).as_ref() != Some(value))
         })
     }
 }
 
-fn replace_scheme(value: &mut Value, scheme: &str) {
-    if value.get("type").and_then(Value::as_str) == Some("Metaspace")
-        && value.get("prepend_scheme").and_then(Value::as_str) == Some("first")
-    {
-        value["prepend_scheme"] = Value::String(scheme.to_string());
+/// A normaliser or pre-tokenizer without what it puts before a text, where it would not do so at `place`.
+fn at_place(value: &Value, place: Place) -> Option<Value> {
+    let mut value = value.clone();
+    let Value::Object(step) = &mut value else { return Some(value) };
+    let kind = type_of(step).to_string();
+    let is_continued = place == Place::Continued;
+    match kind.as_str() {
+        "Prepend" if is_continued => return None,
+        "Metaspace" => {
+            let is_first_alone = step.get("prepend_scheme").and_then(Value::as_str) == Some("first");
+            if is_continued || (is_first_alone && place == Place::Inner) {
+                step.remove("add_prefix_space");
+                step.insert("prepend_scheme".to_string(), Value::String("never".to_string()));
+            }
+        }
+        "ByteLevel" if is_continued && step.contains_key("add_prefix_space") => {
+            step.insert("add_prefix_space".to_string(), Value::Bool(false));
+        }
+        _ => {}
     }
-    if let Some(Value::Array(list)) = value.get_mut("pretokenizers") {
-        list.iter_mut().for_each(|item| replace_scheme(item, scheme));
+    for name in ["normalizers", "pretokenizers"] {
+        if let Some(Value::Array(list)) = step.get_mut(name) {
+            *list = list.iter().filter_map(|item| at_place(item, place)).collect();
+        }
     }
+    Some(value)
 }
 
 fn unknown_of(model: &Map<String, Value>, slots: &Slots) -> Result<Option<u32>, String> {

@@ -14,6 +14,7 @@ void add_serve_command(CLI::App& app, int& exit_code);
 void add_chat_command(CLI::App& app, int& exit_code);
 void add_inspect_command(CLI::App& app, int& exit_code);
 void add_bench_compute_command(CLI::App& app, int& exit_code);
+void add_keys_command(CLI::App& app, int& exit_code);
 void add_replay_command(CLI::App& app, int& exit_code);
 void add_options_command(CLI::App& app, int& exit_code);
 

@@ -20,7 +20,12 @@ std::string base_folder(const char* variable, const char* below_home) {
 
 std::string chat_history_path() { return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/history"; }
 
+std::string default_store_path() {
+  return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/conversations.db";
+}
+
 std::string user_config_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/loci.toml"; }
+std::string default_keys_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/keys.toml"; }
 
 Result<std::string> resolve_model(const std::string& model) {
   const bool is_default = model == "default";

@@ -9,8 +9,13 @@ namespace loci {
 
 // $XDG_STATE_HOME or ~/.local/state, with /loci/history
 std::string chat_history_path();
+// The same, with /loci/conversations.db
+std::string default_store_path();
 // $XDG_CONFIG_HOME or ~/.config, with /loci/loci.toml
 std::string user_config_path();
+
+// $XDG_CONFIG_HOME or ~/.config, with /loci/keys.toml
+std::string default_keys_path();
 
 // The file or directory behind a command's MODEL: `default` or a path.
 // Errors: kNotFound, saying what to do.

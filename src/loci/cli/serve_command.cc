@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -27,18 +28,20 @@
 #include "loci/model/model.h"
 #include "loci/serve/api.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/store/open_store.h"
+#include "loci/serve/store/store_keeper.h"
 
 namespace loci {
 namespace {
 
 // The network thread logs too, and must not wait for whoever reads standard error.
-std::shared_ptr<spdlog::logger> make_logger(const std::string& level) {
+std::shared_ptr<spdlog::logger> make_logger(const ServeFlags& flags) {
   spdlog::init_thread_pool(8192, 1);
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   auto log = std::make_shared<spdlog::async_logger>("loci", std::move(sink), spdlog::thread_pool(),
                                                     spdlog::async_overflow_policy::overrun_oldest);
-  log->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
-  log->set_level(spdlog::level::from_str(level));
+  log->set_formatter(log_formatter(flags.log_format));
+  log->set_level(spdlog::level::from_str(flags.log_level));
   log->flush_on(spdlog::level::info);
   return log;
 }
@@ -51,24 +54,47 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// SIGINT and SIGTERM, taken by waiting for them. Blocked before any thread starts, so that every thread
-// inherits it.
-class StopSignals {
+sigset_t operator_signals() {
+  sigset_t set{};
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  return set;
+}
+
+// Before any thread starts, so that every thread inherits it.
+void block_operator_signals() {
+  const sigset_t set = operator_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+// The signals of an operator, which are blocked and taken by waiting for them: SIGINT and SIGTERM stop,
+// SIGUSR1 and SIGUSR2 make the log tell more and less.
+class OperatorSignals {
  public:
-  StopSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
-  }
-  bool arrived_within(std::chrono::milliseconds time) const {
+  explicit OperatorSignals(spdlog::logger& log) : log_(log) {}
+
+  // Waits for at most `time`, and sees to what is not a stop.
+  bool stop_within(std::chrono::milliseconds time) const {
     const timespec wait{.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1'000'000};
-    return sigtimedwait(&set_, nullptr, &wait) > 0;
+    const int signal = sigtimedwait(&set_, nullptr, &wait);
+    if (signal == SIGUSR1) set_level(static_cast<int>(log_.level()) - 1);
+    if (signal == SIGUSR2) set_level(static_cast<int>(log_.level()) + 1);
+    return signal == SIGINT || signal == SIGTERM;
   }
 
  private:
-  sigset_t set_{};
+  void set_level(int level) const {
+    const int bounded = std::clamp(level, int{SPDLOG_LEVEL_TRACE}, int{SPDLOG_LEVEL_OFF});
+    log_.set_level(static_cast<spdlog::level::level_enum>(bounded));
+    const spdlog::string_view_t name = spdlog::level::to_string_view(log_.level());
+    // Said at a level that is shown.
+    if (log_.level() != spdlog::level::off)
+      log(log_, log_.level(), LogLine("log level").text("level", std::string_view(name.data(), name.size())));
+  }
+
+  spdlog::logger& log_;
+  sigset_t set_ = operator_signals();
 };
 
 // Everything that serves, in the order in which it must be taken down.
@@ -82,6 +108,7 @@ struct Serving {
   ServedModel served;
   Tenants tenants;
   TokenHistory history;
+  std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<WorkerPool> store_thread;
@@ -158,10 +185,10 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
 
 // Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.
 Result<LoadedConfiguration> load_or_leave(const ServeFlags& flags, Serving& serving,
-                                          const StopSignals& signals) {
+                                          const OperatorSignals& signals) {
   auto loading = std::async(std::launch::async, [&] { return load(flags, serving); });
   while (loading.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
-    if (signals.arrived_within(std::chrono::milliseconds(20))) {
+    if (signals.stop_within(std::chrono::milliseconds(20))) {
       fmt::print(stderr, "loci: stopped while loading\n");
       std::_Exit(0);
     }
@@ -170,21 +197,54 @@ Result<LoadedConfiguration> load_or_leave(const ServeFlags& flags, Serving& serv
 }
 
 // Returns the exit code.
-int drain_and_stop(const ServeFlags& flags, Serving& serving, const StopSignals& signals) {
+int drain_and_stop(const ServeFlags& flags, Serving& serving, const OperatorSignals& signals) {
   serving.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
                     format_duration(flags.drain_timeout));
   serving.services->draining.store(true);
   serving.engine->drain(flags.drain_timeout);
   while (!serving.engine->wait_drained(0)) {
-    if (!signals.arrived_within(std::chrono::milliseconds(20))) continue;
+    if (!signals.stop_within(std::chrono::milliseconds(20))) continue;
     serving.log->warn("stopping at once");
     serving.server->stop(0);
     return 1;
   }
-  // What the engine has said is on its way to the clients.
+  // What the engine has said is on its way to the clients and to the store.
+  const Nanos until = serving.clock.now() + 5 * kNanosPerSecond;
+  while (serving.services->open_work.load() > 0 && serving.clock.now() < until) {
+    if (signals.stop_within(std::chrono::milliseconds(5))) break;
+  }
   serving.server->stop(5 * kNanosPerSecond);
   serving.log->info("stopped");
   return 0;
+}
+
+// Who listens to others without asking who they are should know it.
+void warn_of_open_doors(const ServeFlags& flags, Serving& serving) {
+  const std::string& host = flags.http.host;
+  const bool local = host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (local || serving.tenants.has_keys()) return;
+  serving.log->warn("whoever reaches {} may use this server: it has no keys (--api-keys, LOCI_API_KEY)",
+                    host);
+}
+
+// The store of conversations, with what an earlier server left unfinished seen to.
+Status open_conversations(const ServeFlags& flags, Serving& serving) {
+  const std::string where = flags.store.value_or(default_store_path());
+  if (where.empty()) return {};
+  StoreOptions options;
+  options.committed = [&metrics = serving.metrics](Nanos duration) { metrics.turn_committed(duration); };
+  Result<std::unique_ptr<ConversationStore>> store = open_store(where, options);
+  if (!store.ok()) return store.status().with_context("--store");
+  serving.store = std::move(store).value();
+  return serving.store->fail_interrupted().with_context("--store");
+}
+
+void keep_conversations(const ServeFlags& flags, Serving& serving) {
+  if (serving.store == nullptr) return;
+  StoreKeeping keeping;
+  if (flags.store_age) keeping.limits.age_seconds_max = *flags.store_age / kNanosPerSecond;
+  keeping.limits.bytes_max = flags.store_size;
+  keep_store(*serving.store_thread, *serving.store, keeping, serving.metrics, serving.log);
 }
 
 int report(const Status& status) {
@@ -195,24 +255,32 @@ int report(const Status& status) {
 
 int run_serve(const Configuration& configuration) {
   const ServeFlags& flags = configuration.flags;
-  const StopSignals signals;
   raise_descriptor_limit();
+  block_operator_signals();
   Serving serving;
-  serving.log = make_logger(flags.log_level);
+  serving.log = make_logger(flags);
+  const OperatorSignals signals(*serving.log);
+  if (const Status status = open_conversations(flags, serving); !status.ok()) return report(status);
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
   serving.store_thread = std::make_unique<WorkerPool>(1);
-  serving.services.reset(
-      new ApiServices{.options = {.cors_origin = flags.cors_origin, .time_limit = flags.request_timeout},
-                      .workers = *serving.workers,
-                      .store_thread = *serving.store_thread,
-                      .store = nullptr,
-                      .tenants = serving.tenants,
-                      .history = serving.history,
-                      .metrics = serving.metrics,
-                      .clock = serving.clock,
-                      .log = serving.log});
+  serving.services.reset(new ApiServices{.options = {.cors_origin = flags.cors_origin,
+                                                     .time_limit = flags.request_timeout,
+                                                     .access_log = flags.access_log},
+                                         .workers = *serving.workers,
+                                         .store_thread = *serving.store_thread,
+                                         .store = serving.store.get(),
+                                         .tenants = serving.tenants,
+                                         .history = serving.history,
+                                         .metrics = serving.metrics,
+                                         .clock = serving.clock,
+                                         .log = serving.log});
+  KeySources keys = keys_of_environment();
+  keys.file = flags.api_keys;
+  if (Status status = serving.tenants.open(std::move(keys), serving.log); !status.ok()) return report(status);
+  warn_of_open_doors(flags, serving);
+  keep_conversations(flags, serving);
   serving.api = std::make_unique<Api>(*serving.services);
   Api& api = *serving.api;
   if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); });
@@ -227,7 +295,7 @@ int run_serve(const Configuration& configuration) {
   fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served,
                                   serving.clock.now() - begin));
   std::fflush(stdout);
-  while (!signals.arrived_within(std::chrono::milliseconds(60'000))) {
+  while (!signals.stop_within(std::chrono::milliseconds(60'000))) {
   }
   return drain_and_stop(flags, serving, signals);
 }

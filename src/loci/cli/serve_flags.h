@@ -8,6 +8,7 @@
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/open_source.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/log_line.h"
 
 namespace loci {
 
@@ -30,7 +31,13 @@ struct ServeFlags {
   std::string eviction = "lru";
   std::uint64_t seed = 0;
   std::string event_log;
+  std::string api_keys;  // file; empty: none
+  std::optional<std::string> store;  // a file or a URL; absent: the user's own file; empty: none
+  std::optional<Nanos> store_age = 30 * 86'400 * kNanosPerSecond;  // absent: no limit, so too below
+  std::optional<std::uint64_t> store_size = std::uint64_t{10} << 30;
   std::string log_level = "info";
+  LogFormat log_format = LogFormat::kText;
+  bool access_log = true;
 };
 
 }  // namespace loci

@@ -7,6 +7,8 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/paths.h"
+#include "loci/serve/store/open_store.h"
 
 namespace loci {
 namespace {
@@ -75,6 +77,15 @@ void add_state(const LoadedConfiguration& loaded, Table& table) {
   }
 }
 
+std::string describe_conversations(const ServeFlags& flags) {
+  const std::string where = flags.store.value_or(default_store_path());
+  if (where.empty()) return "not stored";
+  std::string out = describe_store(where);
+  if (flags.store_age) out += ", at rest for at most " + format_duration(*flags.store_age);
+  if (flags.store_size) out += ", at most " + format_bytes(*flags.store_size);
+  return out;
+}
+
 }  // namespace
 
 std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,
@@ -107,6 +118,7 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
                         flags.request_timeout ? format_duration(*flags.request_timeout) : "unlimited",
                         format_duration(limits.idle_timeout), format_duration(flags.drain_timeout)),
             "--request-timeout --idle-timeout --drain-timeout");
+  table.row("conversations", describe_conversations(flags), "--store --store-age --store-size");
   if (!flags.event_log.empty()) table.row("event log", flags.event_log, "--event-log");
   std::string out = fmt::format("Loci {}\n{}", kVersion, table.text());
   const std::uint64_t tokens = sequence_tokens(core);

@@ -86,7 +86,8 @@ Core::State::State(const CoreConfig& config, std::vector<std::unique_ptr<Evictio
       running_max_(std::min(config.max_running, config.max_batch_tokens)),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
       hasher_(config.chain_secret, config.model_fingerprint),
-      index_(index_pools(config, std::move(eviction))) {
+      index_(index_pools(config, std::move(eviction))),
+      queue_(running_max_) {
   limit_windows();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
@@ -112,6 +113,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
 // Not ok: the request cannot be taken.
 Status Core::State::refusal(const Arrival& event) const {
   if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
+  if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
   if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
   if (event.prompt.size() >= config_.context_tokens) {
     return invalid_argument(
@@ -129,11 +131,30 @@ Status Core::State::refusal(const Arrival& event) const {
         "prompt");
   }
   if (drain_deadline_) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
-  if (queue_.size() >= config_.max_queued) {
+  if (event.queued_max > 0 && queue_.waiting(event.group) >= event.queued_max) {
     return resource_exhausted(
-        fmt::format("{} requests are waiting, which is the limit; try again later", queue_.size()));
+        fmt::format("{} of your requests are waiting, which is your limit; try again later",
+                    queue_.waiting(event.group)));
   }
   return {};
+}
+
+// Where the queue is full, whoever has most in it for its weight gives up its newest place to one that
+// would have less.
+bool Core::State::find_place(const Arrival& event, Plan& plan) {
+  if (queue_.size() < config_.max_queued) return true;
+  const std::string& most = queue_.most_waiting();
+  const std::uint64_t own = (queue_.waiting(event.group) + 1) * queue_.weight(most);
+  if (most == event.group || own >= queue_.waiting(most) * event.weight) return false;
+  CoreRequest& last = *requests_.at(queue_.newest(most));
+  if (last.started) return false;
+  deadlines_.erase({last.deadline, last.id});
+  if (blocked_head_ == last.id) blocked_head_.reset();
+  queue_.erase(last.group, last.arrival);
+  reject(last.id,
+         resource_exhausted("the queue is full, and others have fewer places in it; try again later"), plan);
+  requests_.erase(last.id);
+  return true;
 }
 
 void Core::State::reject(RequestId request, Status status, Plan& plan) {
@@ -152,10 +173,18 @@ void Core::State::on(const Arrival& event, Plan& plan) {
     reject(event.request, std::move(status), plan);
     return;
   }
+  if (!find_place(event, plan)) {
+    reject(event.request,
+           resource_exhausted(
+               fmt::format("{} requests are waiting, which is the limit; try again later", queue_.size())),
+           plan);
+    return;
+  }
   auto request = std::make_unique<CoreRequest>();
   request->id = event.request;
   request->arrival = arrivals_++;
   request->group = event.group;
+  request->weight = event.weight;
   request->tokens = event.prompt;
   request->prompt_tokens = static_cast<std::uint32_t>(event.prompt.size());
   request->max_new_tokens = event.max_new_tokens;
@@ -164,7 +193,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
   request->deadline = event.deadline;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
-  queue_.push(request->arrival, request->id);
+  queue_.push(request->group, request->weight, request->arrival, request->id);
   requests_.emplace(event.request, std::move(request));
 }
 

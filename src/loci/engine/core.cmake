@@ -1,5 +1,5 @@
 loci_library(core
-  SOURCES core.cc core_admission.cc core_check.cc core_commit.cc core_schedule.cc core_window.cc
+  SOURCES core.cc core_admission.cc core_check.cc core_commit.cc core_fair.cc core_schedule.cc core_window.cc
           event_log.cc event_log_codec.cc event_log_replay.cc
   DEPENDS loci_policy loci_memory loci_base fmt::fmt PkgConfig::xxhash)
 
@@ -13,3 +13,9 @@ loci_test(core_exhaustive_test SOURCES core_exhaustive_test.cc DEPENDS loci_core
 loci_fuzzer(core_fuzz SOURCES core_fuzz.cc DEPENDS loci_core_world)
 loci_fuzzer(event_log_fuzz SOURCES event_log_fuzz.cc DEPENDS loci_core)
 loci_benchmark(core_benchmark SOURCES core_benchmark.cc DEPENDS loci_core)
+
+if(LOCI_TESTS OR LOCI_BENCHMARKS)
+  loci_library(client_load SOURCES client_load.cc DEPENDS loci_core fmt::fmt)
+endif()
+loci_test(fairness_test SOURCES fairness_test.cc DEPENDS loci_client_load)
+loci_benchmark(fairness_benchmark SOURCES fairness_benchmark.cc DEPENDS loci_client_load)

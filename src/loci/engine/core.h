@@ -2,11 +2,12 @@
 // thread, reads no clock, touches no byte of state and does no I/O. step(now, event) → plan.
 //
 // Scheduling. One batch for prompts and decodes (Pensieve §4.2). Each pass takes, within a budget of
-// tokens, one token of every running decode and then chunks of prompts, first come first served. A
-// request's missing ranges (holes of its prefix, then its new tokens) are taken from the left, one span
-// a range. Admission keeps a share of the blocks free for running decodes; when they run out all the
-// same, the latest arrival is suspended: its blocks go back to the index (where they may be evicted),
-// itself to the head of the queue (Pensieve §4.3.5; what was lost is recomputed on its return).
+// tokens, one token of every running decode and then chunks of prompts: fair among tenants by weight, first
+// come first served inside one (docs/decisions/fairness.md). A request's missing ranges (holes of its prefix,
+// then its new tokens) are taken from the left, one span a range. Admission keeps a share of the blocks free
+// for running decodes; when they run out all the same, the latest arrival is suspended: its blocks go back to
+// the index (where they may be evicted), itself to the head of the queue (Pensieve §4.3.5; what was lost is
+// recomputed on its return).
 //
 // State of finished and suspended requests stays in the index until its memory is needed.
 //

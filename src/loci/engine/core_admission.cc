@@ -102,10 +102,9 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
   return true;
 }
 
-// Null: the queue is empty, the batch is full or blocks are missing.
-CoreRequest* Core::State::admit_head(CorePass& pass, Plan& plan) {
-  if (queue_.empty() || head_blocked_ || running_.size() >= running_max_) return nullptr;
-  CoreRequest& request = *requests_.at(queue_.head());
+// Takes a request that waits into the batch. False: the batch is full or blocks are missing.
+bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
+  if (blocked_head_ == request.id || running_.size() >= running_max_) return false;
   const CoreProbes there = probe(request);
   const auto choose = [&](bool copies) {
     CoreProbes probes = there;
@@ -123,19 +122,21 @@ CoreRequest* Core::State::admit_head(CorePass& pass, Plan& plan) {
   if (!admissible(probes, pass)) {
     // A request that is alone has the whole pool: arrivals that need more were refused.
     LOCI_CHECK(!running_.empty(), "a request that fits the pool is admitted when it is alone");
-    head_blocked_ = true;
-    return nullptr;
+    blocked_head_ = request.id;
+    return false;
   }
-  queue_.erase(request.arrival);
+  queue_.begin_running(request.group);
+  queue_.erase(request.group, request.arrival);
   admit(request, probes, with_copies, pass);
   if (!request.started) {
     request.started = true;
     request.cached_tokens = windows_ ? probes.start : cached_tokens(request, pass);
     totals_.tokens_cached_total += request.cached_tokens;
     totals_.tokens_prompt_total += request.prompt_tokens;
+    queue_.charge(request.group, request.prompt_tokens - request.cached_tokens);
     plan.outputs.emplace_back(Started{request.id, request.cached_tokens});
   }
-  return &request;
+  return true;
 }
 
 void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass) {

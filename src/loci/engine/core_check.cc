@@ -1,5 +1,7 @@
 // The invariants of the design that concern requests; block_index_check.cc has those of the index.
 #include <algorithm>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "loci/base/check.h"
@@ -25,6 +27,12 @@ void Core::State::check_invariants() const {
   if (in_flight_) check_pass(*in_flight_);
   // 7.
   LOCI_CHECK(requests_.empty() || in_flight_, "invariant 7: while there are requests, a pass is in flight");
+  queue_.check_invariants();
+  std::map<std::string, std::uint32_t> running_by_tenant;
+  for (const CoreRequest* request : running_) ++running_by_tenant[request->group];
+  for (const auto& [tenant, count] : running_by_tenant) {
+    LOCI_CHECK(queue_.running(tenant) == count, "what runs of each tenant is counted");
+  }
   LOCI_CHECK(waiting == queue_.size(), "invariant 7: what does not run is in the queue");
   LOCI_CHECK(queue_.size() <= std::size_t{config_.max_queued} + running_max_, "invariant 7: a bounded queue");
   LOCI_CHECK(running_.size() + waiting == requests_.size() && running_.size() <= running_max_,

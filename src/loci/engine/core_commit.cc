@@ -95,6 +95,7 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
   request.tokens.push_back(token);
   request.decoding = true;
   ++totals_.tokens_generated_total;
+  queue_.charge(request.group, 1);
   plan.outputs.emplace_back(TokenSampled{request.id, token});
   const bool stops = request.new_tokens() >= request.min_new_tokens &&
                      std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), token);
@@ -119,8 +120,8 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
   if (request.running) {
     stop_running(request);
   } else {
-    queue_.erase(request.arrival);
-    head_blocked_ = false;
+    queue_.erase(request.group, request.arrival);
+    blocked_head_.reset();
   }
   deadlines_.erase({request.deadline, request.id});
   plan.outputs.emplace_back(Finished{

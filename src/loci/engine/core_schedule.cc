@@ -1,7 +1,8 @@
-// Growth and suspension, and forming a pass.
+// Growth, and forming a pass.
 //
-// A pass takes one token of each running decode, then what prompts lack, first come first served, within
-// the budget; then as many waiting requests as there is budget for join (Pensieve §4.2).
+// A pass takes one token of each running decode, and as many waiting requests join as there is budget for
+// (Pensieve §4.2); the rest of it are tokens that prompts lack, divided among tenants (core_fair.cc), first
+// come first served inside one.
 //
 // Two requests that lack the same block: the first in order claims it for this pass; the other stops
 // before it and looks again when the pass is done. So nothing is computed twice, and when the first ends
@@ -16,30 +17,35 @@ namespace loci {
 
 void Core::State::schedule(Plan& plan) {
   grow();
+  make_room();
   CorePass pass;
   pass.budget = config_.max_batch_tokens;
   for (CoreRequest* request : running_) {
     if (request->decoding) add_spans(*request, pass);
   }
-  for (CoreRequest* request : running_) {
-    if (!request->decoding) add_spans(*request, pass);
-  }
-  while (pass.budget > 0) {
-    CoreRequest* admitted = admit_head(pass, plan);
-    if (admitted == nullptr) break;
-    add_spans(*admitted, pass);
+  CorePrompts wanted = prompts();
+  admit_waiting(wanted, pass, plan);
+  add_prompts(wanted, pass);
+  // Requests that wait for others' blocks leave some of the budget.
+  while (pass.budget > 0 && !queue_.empty()) {
+    CoreRequest& next = *requests_.at(queue_.heads().front().request);
+    if (!try_admit(next, pass, plan)) break;
+    add_spans(next, pass);
   }
   LOCI_CHECK(!pass.spans.empty() || running_.empty(), "the first that runs has something to compute");
   if (!pass.spans.empty()) emit(std::move(pass), plan);
 }
 
 // Gives every request whose next token opens a new block that block, the earliest arrivals first; where
-// there is none, the latest arrivals give up theirs (Pensieve §4.3.5).
+// there is none, someone gives up theirs.
 void Core::State::grow() {
-  for (std::size_t i = 0; i < running_.size(); ++i) {
+  for (std::size_t i = 0; i < running_.size();) {
     CoreRequest& request = *running_[i];
-    while (request.running && request.length() > request.blocks.size() * kBlockTokens) {
-      if (!grow(request)) suspend_latest();
+    if (request.length() <= request.blocks.size() * kBlockTokens) {
+      ++i;
+    } else if (!grow(request)) {
+      suspend_for_growth();
+      i = 0;  // the batch has one fewer
     }
   }
 }
@@ -58,15 +64,6 @@ bool Core::State::grow(CoreRequest& request) {
   return true;
 }
 
-void Core::State::suspend_latest() {
-  LOCI_CHECK(running_.size() > 1, "a request that is alone has the whole pool");
-  CoreRequest& latest = *running_.back();
-  stop_running(latest);
-  ++latest.suspensions;
-  ++totals_.suspensions_total;
-  queue_.push(latest.arrival, latest.id);
-}
-
 // Lets go of all blocks, the deepest first. What they hold stays in the index.
 void Core::State::stop_running(CoreRequest& request) {
   request.tail.reset();
@@ -78,8 +75,9 @@ void Core::State::stop_running(CoreRequest& request) {
   }
   request.running = false;
   request.decoding = false;
+  queue_.end_running(request.group);
   running_.erase(std::find(running_.begin(), running_.end(), &request));
-  head_blocked_ = false;
+  blocked_head_.reset();
 }
 
 // What this pass may add to a block that lacks state: `filled` is what it has before, with the pass's

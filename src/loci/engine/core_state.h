@@ -1,7 +1,8 @@
 // The core's state and its transitions, for the core's own source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  what a request's tokens find in the index; taking it into the batch
-//   core_schedule.cc   growth and suspension, forming a pass
+//   core_schedule.cc   growth, forming a pass
+//   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
@@ -13,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,8 +34,9 @@ using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
 // without window, and in the others those parts that tokens see which it is still to compute.
 struct CoreRequest {
   RequestId id;
-  std::uint64_t arrival = 0;  // counts arrivals
-  SharingGroup group;
+  std::uint64_t arrival = 0;    // counts arrivals
+  SharingGroup group;           // its tenant
+  std::uint32_t weight = 1;     // of its tenant
   std::vector<TokenId> tokens;  // the prompt, then what was sampled
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_new_tokens = 0;
@@ -98,6 +101,17 @@ struct CorePass {
   std::vector<CoreRequest*> requests;  // that have spans or copies
 };
 
+// The prompt tokens that running requests are to compute.
+struct CorePrompts {
+  std::map<std::string, std::uint64_t> wanted;  // by tenant
+  std::uint64_t total = 0;
+
+  void add(const CoreRequest& request, std::uint64_t tokens) {
+    wanted[request.group] += tokens;
+    total += tokens;
+  }
+};
+
 // What the index has for one block of a request that waits.
 struct CoreProbe {
   enum class Source : std::uint8_t { kNone, kCopy, kTakeOver };
@@ -138,6 +152,7 @@ class Core::State {
   void on(const Tick& event, Plan& plan);
   void on(const Drain& event, Plan& plan);
   Status refusal(const Arrival& event) const;
+  bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);
   void expire(Plan& plan);
   Nanos next_deadline() const;
@@ -148,7 +163,7 @@ class Core::State {
   void count_needs(CoreProbes& probes) const;
   bool admissible(const CoreProbes& probes, const CorePass& pass) const;
   bool copies_fit(const CoreProbes& probes, const CorePass& pass) const;
-  CoreRequest* admit_head(CorePass& pass, Plan& plan);
+  bool try_admit(CoreRequest& request, CorePass& pass, Plan& plan);
   void admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass);
   void admit_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
                     std::vector<std::optional<BlockPin>> siblings, CorePass& pass);
@@ -176,7 +191,6 @@ class Core::State {
   void schedule(Plan& plan);
   void grow();
   bool grow(CoreRequest& request);
-  void suspend_latest();
   void add_spans(CoreRequest& request, CorePass& pass);
   std::optional<CorePiece> open_piece(CoreRequest& request, std::uint32_t block_number, CorePass& pass);
   bool continues(const CoreSpan& span, const Block& block) const;
@@ -184,6 +198,21 @@ class Core::State {
                  bool adjacent, CorePass& pass) const;
   void emit(CorePass pass, Plan& plan);
   void stop_running(CoreRequest& request);
+
+  // core_fair.cc
+  std::uint64_t missing_tokens(const CoreRequest& request) const;
+  CorePrompts prompts() const;
+  void admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan);
+  void add_prompts(const CorePrompts& prompts, CorePass& pass);
+  std::uint32_t blocks_held(const CoreRequest& request, std::uint32_t group) const;
+  std::map<std::string, std::uint64_t> blocks_by_tenant(std::uint32_t group) const;
+  CoreRequest* latest_of(const std::string& tenant) const;
+  void suspend(CoreRequest& request);
+  void suspend_for_growth();
+  void make_room();
+  void make_slot(const CoreRequest& head);
+  void make_memory(const CoreRequest& head);
+  void make_memory(const CoreRequest& head, std::uint32_t group);
 
   // core_commit.cc
   void commit(const PassDone& done, Plan& plan);
@@ -216,8 +245,8 @@ class Core::State {
   // The pins and tokens inside are dropped before the index: members end in reverse order.
   std::map<RequestId, std::unique_ptr<CoreRequest>> requests_;
   std::vector<CoreRequest*> running_;  // by arrival
-  FcfsQueue queue_;
-  bool head_blocked_ = false;                        // lacked blocks, and none were let go since
+  FairQueue queue_;
+  std::optional<RequestId> blocked_head_;            // lacked blocks, and none were let go since
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
   std::optional<CorePass> in_flight_;
 

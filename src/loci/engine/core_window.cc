@@ -184,7 +184,7 @@ void Core::State::let_go_behind(CoreRequest& request) {
     if (!request.decoding || request.promised[group] <= enough) continue;
     promised_[group] -= request.promised[group] - enough;
     request.promised[group] = enough;
-    head_blocked_ = false;
+    blocked_head_.reset();
   }
 }
 

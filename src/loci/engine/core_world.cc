@@ -168,6 +168,8 @@ void World::arrive() {
   if (one_in(3)) {
     arrival.stop_tokens.push_back(TokenId(static_cast<std::uint32_t>(choose_(options_.vocabulary))));
   }
+  arrival.weight = one_in(2) ? 1 : 1 + static_cast<std::uint32_t>(choose_(5));
+  if (one_in(6)) arrival.queued_max = 1 + static_cast<std::uint32_t>(choose_(4));
   if (options_.deadlines && one_in(8)) arrival.deadline = now_ + static_cast<Nanos>(choose_(150));
   arrive(std::move(arrival));
 }
@@ -441,7 +443,10 @@ void World::see(const Rejected& output) {
     case StatusCode::kUnavailable: require(draining_, "unavailable while draining"); break;
     case StatusCode::kResourceExhausted:
       require(output.retry_after > 0, "a time to try again");
-      require(live_.size() >= options_.config.max_queued, "the queue was full");
+      require(live_.size() >= std::min(options_.config.max_queued, from.arrival.queued_max == 0
+                                                                       ? options_.config.max_queued
+                                                                       : from.arrival.queued_max),
+              "the queue was full, or the tenant's part of it");
       break;
     default: require(false, "an unknown refusal");
   }
@@ -491,7 +496,7 @@ WorldOptions random_world(const Chooser& choose) {
   config.seed = choose(1000);
   options.events = number(20, 400);
   options.vocabulary = number(1, 3);
-  options.groups = number(1, 2);
+  options.groups = number(1, 4);
   options.live_max = number(1, 10);
   options.turn_tokens_max = number(0, 70);
   options.new_tokens_max = number(1, 80);

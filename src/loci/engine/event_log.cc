@@ -68,7 +68,7 @@ Result<EventLogWriter> EventLogWriter::create(const std::string& path, const Cor
   std::string config_bytes;
   encode_config(config, config_bytes);
   std::string head(kMagic);
-  put(head, log_version(config));
+  put(head, kLogVersion);
   put(head, static_cast<std::uint32_t>(config_bytes.size()));
   head += config_bytes;
   put(head, XXH3_64bits(head.data(), head.size()));
@@ -123,8 +123,9 @@ Status EventLogReader::read_head(const std::string& path) {
     return data_loss(fmt::format("{}: expected an event log, which begins with LOCILOG", path), "magic");
   }
   const auto version = get<std::uint32_t>(&head[kMagic.size()]);
-  if (version == 0 || version > kLogVersionMax) {
-    return data_loss(fmt::format("{}: expected version 1 to {}, found {}", path, kLogVersionMax, version),
+  if (version != kLogVersion) {
+    return data_loss(fmt::format("{}: expected version {}, found {}; the Loci that wrote the log replays it",
+                                 path, kLogVersion, version),
                      "version");
   }
   const auto config_size = get<std::uint32_t>(&head[kMagic.size() + 4]);
@@ -140,7 +141,7 @@ Status EventLogReader::read_head(const std::string& path) {
       get<std::uint64_t>(check.data()) != XXH3_64bits(head.data(), head.size())) {
     return data_loss(fmt::format("{}: the head is damaged (its checksum differs)", path), "head");
   }
-  auto config = decode_config(std::string_view(head).substr(fixed), version);
+  auto config = decode_config(std::string_view(head).substr(fixed));
   if (!config.ok()) return config.status().with_context(path);
   config_ = std::move(config).value();
   return {};

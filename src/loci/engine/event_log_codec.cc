@@ -123,6 +123,8 @@ void put(Writer& w, const Arrival& e) {
   w.number(e.min_new_tokens);
   w.ids(e.stop_tokens);
   w.number(e.deadline);
+  w.number(e.weight);
+  w.number(e.queued_max);
 }
 void put(Writer& w, const Cancel& e) { w.id(e.request); }
 void put(Writer& w, const PassDone& e) {
@@ -145,6 +147,8 @@ void get(Reader& r, Arrival& e) {
   e.min_new_tokens = r.number<std::uint32_t>("min_new_tokens");
   e.stop_tokens = r.tokens("stop_tokens");
   e.deadline = r.number<Nanos>("deadline");
+  e.weight = r.number<std::uint32_t>("weight");
+  e.queued_max = r.number<std::uint32_t>("queued_max");
 }
 void get(Reader& r, Cancel& e) { e.request.value = r.number<std::uint64_t>("request"); }
 void get(Reader& r, PassDone& e) {
@@ -202,9 +206,7 @@ void put(Writer& w, const Rejected& o) {
   w.number(o.retry_after);
 }
 
-// What version 1 lacks: nothing where there is one group and all of the span is written.
 void put_groups(Writer& w, const std::vector<BlockTable>& tables) {
-  if (tables.size() == 1 && tables.front().write_from == 0) return;
   for (std::size_t group = 0; group < tables.size(); ++group) {
     if (group > 0) w.ids(tables[group].blocks);
     w.number(tables[group].write_from);
@@ -234,20 +236,12 @@ void put(Writer& w, const Pass& pass) {
 
 }  // namespace
 
-std::uint32_t log_version(const CoreConfig& config) {
-  return config.groups.size() == 1 && config.groups.front().window == 0 ? 1 : 2;
-}
-
 void encode_config(const CoreConfig& config, std::string& out) {
   Writer w(out);
-  if (log_version(config) == 1) {
-    w.number(config.groups.front().block_count);
-  } else {
-    w.number(static_cast<std::uint32_t>(config.groups.size()));
-    for (const CoreGroup& group : config.groups) {
-      w.number(group.window);
-      w.number(group.block_count);
-    }
+  w.number(static_cast<std::uint32_t>(config.groups.size()));
+  for (const CoreGroup& group : config.groups) {
+    w.number(group.window);
+    w.number(group.block_count);
   }
   w.number(config.layers);
   w.number(config.context_tokens);
@@ -260,20 +254,16 @@ void encode_config(const CoreConfig& config, std::string& out) {
   w.number(config.seed);
 }
 
-Result<CoreConfig> decode_config(std::string_view bytes, std::uint32_t version) {
+Result<CoreConfig> decode_config(std::string_view bytes) {
   Reader r(bytes);
   CoreConfig config;
-  if (version == 1) {
-    config.groups.push_back({.window = 0, .block_count = r.number<std::uint32_t>("block_count")});
-  } else {
-    const auto count = r.number<std::uint32_t>("groups");
-    if (count == 0 || count > kLayerGroupsMax) {
-      r.fail("groups", fmt::format("expected 1 to {}, found {}", kLayerGroupsMax, count));
-    }
-    for (std::uint32_t group = 0; group < std::min(count, kLayerGroupsMax); ++group) {
-      const auto window = r.number<std::uint32_t>("window");
-      config.groups.push_back({.window = window, .block_count = r.number<std::uint32_t>("block_count")});
-    }
+  const auto count = r.number<std::uint32_t>("groups");
+  if (count == 0 || count > kLayerGroupsMax) {
+    r.fail("groups", fmt::format("expected 1 to {}, found {}", kLayerGroupsMax, count));
+  }
+  for (std::uint32_t group = 0; group < std::min(count, kLayerGroupsMax); ++group) {
+    const auto window = r.number<std::uint32_t>("window");
+    config.groups.push_back({.window = window, .block_count = r.number<std::uint32_t>("block_count")});
   }
   config.layers = r.number<std::uint32_t>("layers");
   config.context_tokens = r.number<std::uint32_t>("context_tokens");
@@ -285,9 +275,6 @@ Result<CoreConfig> decode_config(std::string_view bytes, std::uint32_t version) 
   config.eviction = r.text("eviction");
   config.seed = r.number<std::uint64_t>("seed");
   LOCI_RETURN_IF_ERROR(r.finish("config"));
-  if (log_version(config) != version) {
-    return data_loss(fmt::format("expected groups that version {} is for", version), "groups");
-  }
   return config;
 }
 

@@ -13,15 +13,14 @@
 
 namespace loci {
 
-// The version of the format that a core's log has: 1 where it has one group of layers and no window, so
-// that such a log is what it was before there were groups; else 2.
-inline constexpr std::uint32_t kLogVersionMax = 2;
-std::uint32_t log_version(const CoreConfig& config);
+// The version of the format, and of the decisions: a core that decides otherwise for the same events has
+// another one. Logs of other versions are refused, as nothing could be learnt from replaying them.
+inline constexpr std::uint32_t kLogVersion = 3;
 
-// Without chain_secret, which is left zero: no plan depends on it. As log_version() says.
+// Without chain_secret, which is left zero: no plan depends on it.
 void encode_config(const CoreConfig& config, std::string& out);
-// Errors: kDataLoss naming the field. `version`: 1 to kLogVersionMax.
-Result<CoreConfig> decode_config(std::string_view bytes, std::uint32_t version);
+// Errors: kDataLoss naming the field.
+Result<CoreConfig> decode_config(std::string_view bytes);
 
 void encode_event(const Event& event, std::string& out);
 // Errors: kDataLoss naming the field. All of `bytes` must be the event.

@@ -17,7 +17,7 @@
 
 namespace loci {
 
-// Requests share state only within a group (a tenant, or a declared public one).
+// A tenant: requests share state only within one, and the machine is shared fairly among them.
 using SharingGroup = std::string;
 
 // A request whose spans are poisoned in so many passes in a row ends: its state will not come.
@@ -35,6 +35,9 @@ struct Arrival {
   std::uint32_t min_new_tokens = 0;  // stop tokens don't end the request before
   std::vector<TokenId> stop_tokens;  // end the request when sampled; empty: `ignore_eos`
   Nanos deadline = kNever;
+  // Of the tenant, which is the group: its share of the machine, and how many of its requests may wait.
+  std::uint32_t weight = 1;
+  std::uint32_t queued_max = 0;  // 0: as many as there are places
 };
 
 // The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it

@@ -36,6 +36,24 @@ Result<std::vector<TokenId>> ChatTemplate::encode(std::string_view context_json)
   return take_tokens(ids);
 }
 
+Result<std::vector<ChatSegment>> ChatTemplate::render_segments(std::string_view context_json) const {
+  loci_text_segments rendered{};
+  loci_text_bytes error{};
+  if (loci_text_template_segments(state_->handle.get(), text_view(context_json), &rendered, &error) != 0)
+    return take_error(error, "messages");
+  std::vector<ChatSegment> segments;
+  segments.reserve(rendered.size);
+  const char* text = reinterpret_cast<const char*>(rendered.text.data);
+  for (std::size_t i = 0; i < rendered.size; ++i) {
+    const loci_text_segment& segment = rendered.data[i];
+    segments.push_back({.text = std::string(text, segment.text_size), .control = {}});
+    if (segment.control >= 0) segments.back().control = TokenId(static_cast<std::uint32_t>(segment.control));
+    text += segment.text_size;
+  }
+  loci_text_segments_free(rendered);
+  return segments;
+}
+
 Result<std::string> ChatTemplate::render(std::string_view context_json) const {
   loci_text_bytes text{};
   loci_text_bytes error{};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,13 @@
 #include "loci/model/tokenizer.h"
 
 namespace loci {
+
+// Text of a rendered conversation, and the control token that the template wrote behind it; the last
+// segment has none.
+struct ChatSegment {
+  std::string text;
+  std::optional<TokenId> control;
+};
 
 // Immutable and thread-safe.
 class ChatTemplate {
@@ -28,6 +36,10 @@ class ChatTemplate {
   // Errors: kInvalidArgument with the template's message (raise_exception) or the place of a failure;
   // bounded in time (instructions) and output size.
   Result<std::vector<TokenId>> encode(std::string_view context_json) const;
+  // The same before the texts are tokenised; at least one segment. encode() is, segment by segment, the
+  // tokens of Tokenizer::encode_piece (the first with TextPlace::kFirst, the others with kInner), then the
+  // control token.
+  Result<std::vector<ChatSegment>> render_segments(std::string_view context_json) const;
   // The text alone, for people and tests.
   Result<std::string> render(std::string_view context_json) const;
 

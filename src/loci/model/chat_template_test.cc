@@ -52,6 +52,22 @@ Json chat_of(const std::vector<std::pair<std::string, std::string>>& messages) {
   return context;
 }
 
+// encode() by way of the segments.
+std::vector<std::uint32_t> encode_segments(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                           const Json& context) {
+  std::vector<std::uint32_t> ids;
+  TextPlace place = TextPlace::kFirst;
+  const std::vector<ChatSegment> segments = chat.render_segments(context.dump()).value();
+  for (const ChatSegment& segment : segments) {
+    const std::vector<TokenId> tokens = tokenizer.encode_piece(segment.text, place).value();
+    for (const TokenId token : tokens) ids.push_back(token.value);
+    if (segment.control) ids.push_back(segment.control->value);
+    EXPECT_EQ(segment.control.has_value(), &segment != &segments.back());
+    place = TextPlace::kInner;
+  }
+  return ids;
+}
+
 TEST(ChatTemplate, MatchesHuggingFaceOnTheDefaultModel) {
   const DefaultModel& model = default_model();
   const Json rows = read_golden("smollm2_chats.json");
@@ -59,6 +75,8 @@ TEST(ChatTemplate, MatchesHuggingFaceOnTheDefaultModel) {
   for (const Json& row : rows) {
     EXPECT_EQ(model.chat.render(row["context"].dump()).value(), row["text"].get<std::string>());
     EXPECT_EQ(encode(model.chat, row["context"]), row["ids"].get<std::vector<std::uint32_t>>());
+    EXPECT_EQ(encode_segments(model.tokenizer, model.chat, row["context"]),
+              row["ids"].get<std::vector<std::uint32_t>>());
   }
 }
 
@@ -73,6 +91,9 @@ TEST(ChatTemplate, RendersWhatTemplatesUse) {
     const auto text = chat->render(context);
     ASSERT_TRUE(text.ok()) << source << text.status().to_string();
     EXPECT_EQ(*text, rows[i]["text"].get<std::string>()) << source;
+    EXPECT_EQ(encode_segments(default_model().tokenizer, *chat, rows[0]["context"]),
+              encode(*chat, rows[0]["context"]))
+        << source;
   }
 }
 
@@ -96,6 +117,13 @@ TEST(ChatTemplate, UsersTextNeverBecomesControl) {
     std::vector<TokenId> tokens(ids.begin(), ids.end());
     EXPECT_EQ(tokenizer.decode(tokens, ControlText::kAsControl).value(), rendered);
     EXPECT_NE(rendered.find(text + " x " + text), std::string::npos);
+    // So it is when the text is handed on in segments.
+    EXPECT_EQ(encode_segments(tokenizer, chat, context), ids) << text;
+    std::string whole;
+    const std::vector<ChatSegment> segments = chat.render_segments(context.dump()).value();
+    for (const ChatSegment& segment : segments)
+      whole += segment.text + (segment.control ? tokenizer.token_bytes(*segment.control) : "");
+    EXPECT_EQ(whole, rendered);
   }
 }
 

@@ -81,7 +81,14 @@ Result<Tokenizer> Tokenizer::finish(std::unique_ptr<State> state) {
   }
   std::stable_sort(state->control_texts.begin(), state->control_texts.end(),
                    [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
-  return Tokenizer(std::move(state));
+  State& made = *state;
+  Tokenizer tokenizer(std::move(state));
+  for (const TextPlace place : {TextPlace::kFirst, TextPlace::kInner, TextPlace::kContinued}) {
+    const auto tokens = tokenizer.encode_piece("a", place);
+    made.adds_space[static_cast<std::size_t>(place)] =
+        tokens.ok() && !tokens->empty() && tokenizer.token_spelling(tokens->front()).starts_with(' ');
+  }
+  return tokenizer;
 }
 
 Result<Tokenizer> Tokenizer::from_source(const ModelSource& source) {
@@ -99,6 +106,19 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, ControlTex
   if (loci_text_tokenizer_encode(state_->handle.get(), text_view(text), with_control, &ids, &error) != 0)
     return take_error(error, "text");
   return take_tokens(ids);
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode_piece(std::string_view text, TextPlace place) const {
+  loci_text_ids ids{};
+  loci_text_bytes error{};
+  if (loci_text_tokenizer_encode_piece(state_->handle.get(), text_view(text),
+                                       static_cast<std::int32_t>(place), &ids, &error) != 0)
+    return take_error(error, "text");
+  return take_tokens(ids);
+}
+
+bool Tokenizer::adds_space(TextPlace place) const {
+  return state_->adds_space[static_cast<std::size_t>(place)];
 }
 
 Result<std::string> Tokenizer::decode(std::span<const TokenId> tokens, ControlText control) const {
@@ -121,6 +141,10 @@ Result<std::string> Tokenizer::decode(std::span<const TokenId> tokens, ControlTe
 
 std::string Tokenizer::token_bytes(TokenId token) const {
   return token.value < vocabulary_size() ? state_->bytes[token.value] : std::string();
+}
+
+std::string_view Tokenizer::token_spelling(TokenId token) const {
+  return token.value < vocabulary_size() ? std::string_view(state_->bytes[token.value]) : std::string_view();
 }
 
 bool Tokenizer::is_control(TokenId token) const {

@@ -19,6 +19,13 @@ class ModelSource;
 // Whether text that spells a control token ("<|im_end|>") becomes that token. User's text never does.
 enum class ControlText : std::uint8_t { kAsText, kAsControl };
 
+// Where a piece of text stands: some tokenizers put a blank before a text, or before each piece of it.
+enum class TextPlace : std::uint8_t {
+  kFirst,      // it begins the text
+  kInner,      // it follows a control token
+  kContinued,  // it follows text that is tokenised already: nothing is put before it
+};
+
 // Immutable and thread-safe; cheap to move.
 class Tokenizer {
  public:
@@ -37,12 +44,20 @@ class Tokenizer {
   // Without the automatic beginning-of-sequence token. Errors: kInvalidArgument where `text` is not
   // UTF-8.
   Result<std::vector<TokenId>> encode(std::string_view text, ControlText control) const;
+  // A piece of a text, in which nothing becomes a control token. With kContinued the tokens of a vocabulary
+  // that normalises text (GGUF's "t5") may spell something else, even a blank before it: whoever needs
+  // the text itself compares. Errors: as encode().
+  Result<std::vector<TokenId>> encode_piece(std::string_view text, TextPlace place) const;
+  // Whether encode_piece() puts a blank before a text.
+  bool adds_space(TextPlace place) const;
   // The text of `tokens` alone. Control tokens are skipped unless `control` is kAsControl. Bytes that
   // are no UTF-8 become U+FFFD. Errors: kInvalidArgument for an id outside the vocabulary.
   Result<std::string> decode(std::span<const TokenId> tokens, ControlText control) const;
   // The bytes that one token stands for, not necessarily whole characters ("\xe2\x82"). A control
   // token's are its name.
   std::string token_bytes(TokenId token) const;
+  // The same, living as long as the tokenizer.
+  std::string_view token_spelling(TokenId token) const;
   bool is_control(TokenId token) const;
 
   std::optional<TokenId> find(std::string_view token_text) const;  // exact vocabulary entry

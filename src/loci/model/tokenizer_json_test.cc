@@ -151,6 +151,36 @@ TEST(TokenizerJson, PutsBlanksWhereItsPreTokenizerSays) {
   EXPECT_EQ(encode(always, "<s>ab", ControlText::kAsControl), (std::vector<std::uint32_t>{1, id("▁ab")}));
 }
 
+TEST(TokenizerJson, PutsNoBlankWhereTextGoesOn) {
+  json model = metaspace_json("first");
+  const auto check = [&](bool inner_has_blank) {
+    const auto tokenizer = make(model);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+    const auto id = [&](std::string_view text) { return tokenizer->find(text).value().value; };
+    const auto piece = [&](TextPlace place) { return numbers(tokenizer->encode_piece("ab", place).value()); };
+    EXPECT_EQ(piece(TextPlace::kFirst), std::vector<std::uint32_t>{id("▁ab")});
+    EXPECT_EQ(piece(TextPlace::kInner), std::vector<std::uint32_t>{id(inner_has_blank ? "▁ab" : "ab")});
+    EXPECT_EQ(piece(TextPlace::kContinued), std::vector<std::uint32_t>{id("ab")});
+    EXPECT_TRUE(tokenizer->adds_space(TextPlace::kFirst));
+    EXPECT_EQ(tokenizer->adds_space(TextPlace::kInner), inner_has_blank);
+    EXPECT_FALSE(tokenizer->adds_space(TextPlace::kContinued));
+  };
+  check(false);
+  model["pre_tokenizer"]["prepend_scheme"] = "always";
+  check(true);
+  // As converters wrote it before: the normaliser puts it there.
+  model["pre_tokenizer"] = nullptr;
+  model["normalizer"] = {{"type", "Sequence"},
+                         {"normalizers",
+                          {{{"type", "Prepend"}, {"prepend", "▁"}},
+                           {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}};
+  check(true);
+  model["normalizer"] = nullptr;
+  model["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"add_prefix_space", true}, {"split", false}};
+  check(true);
+}
+
 TEST(TokenizerJson, PlainTextNeverControls) {
   json model = metaspace_json("never");
   const auto tokenizer = make(model).value();

@@ -1,6 +1,7 @@
 // What a Tokenizer holds. Internal to the tokenizer and the chat template.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +18,7 @@ struct Tokenizer::State {
   std::vector<std::string> bytes;  // by id
   std::unordered_map<std::string_view, std::uint32_t> ids;  // into vocabulary.tokens
   std::vector<std::string> control_texts;                   // longest first
+  std::array<bool, 3> adds_space{};                         // by TextPlace
   TextTokenizer handle;
 };
 

@@ -4,7 +4,7 @@
 
 #include <exception>
 
-#include "loci/base/units.h"
+#include "loci/serve/access_log.h"
 #include "loci/serve/endpoints/endpoints.h"
 #include "loci/serve/request/json_parse.h"
 
@@ -19,31 +19,34 @@ Api::Api(ApiServices& services) : services_(services) {
   add_completions_endpoints(router_, services_);
   add_messages_endpoints(router_, services_);
   add_tokenize_endpoints(router_, services_);
+  add_unserved_endpoints(router_, services_);
 }
 
 asio::awaitable<void> Api::handle(Exchange& exchange) {
   add_common_headers(exchange);
   const Router::Match match = router_.match(exchange.request().method(), exchange.path());
+  Call call{
+      .exchange = exchange, .tenant = {}, .parameters = match.parameters, .error_style = match.error_style};
   std::string failed;
   try {
-    co_await dispatch(exchange, match);
+    co_await dispatch(call, match);
   } catch (const std::exception& error) {
     failed = error.what();
   }
   if (!failed.empty()) {
-    services_.log->error("{} {}: {}", exchange.request_id(), visible_ascii(exchange.path()), failed);
+    log(*services_.log, spdlog::level::err,
+        LogLine("request failed")
+            .text("request_id", exchange.request_id())
+            .text("path", exchange.path())
+            .text("error", failed));
     // Once an answer has begun, all that is left is to end the connection.
-    if (exchange.status() == 0) {
-      Call call{.exchange = exchange, .tenant = {}, .parameters = {}, .error_style = match.error_style};
+    if (exchange.status() == 0)
       co_await call.fail(api_error(internal_error("the request failed: " + failed)));
-    }
   }
   const Nanos duration = services_.clock.now() - exchange.received_at();
   services_.metrics.request_done(match.pattern.empty() ? "other" : match.pattern, exchange.status(),
                                  duration);
-  services_.log->debug("{} {} {} {} {}", exchange.request_id(),
-                       std::string_view(exchange.request().method_string()), visible_ascii(exchange.path()),
-                       exchange.status(), format_duration(duration));
+  if (services_.options.access_log) log(*services_.log, spdlog::level::info, access_line(call, duration));
 }
 
 void Api::add_common_headers(Exchange& exchange) const {
@@ -54,13 +57,13 @@ void Api::add_common_headers(Exchange& exchange) const {
   if (origin != "*") exchange.add_header("Vary", "Origin");
 }
 
-asio::awaitable<void> Api::dispatch(Exchange& exchange, const Router::Match& match) {
-  Call call{
-      .exchange = exchange, .tenant = {}, .parameters = match.parameters, .error_style = match.error_style};
+asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
+  Exchange& exchange = call.exchange;
   if (match.allowed.empty()) {
-    co_await call.fail(http_error(
-        404, fmt::format("there is nothing at '{}'; see docs/http-api.md", utf8_prefix(exchange.path(), 200)),
-        "not_found"));
+    co_await call.fail(http_error(404,
+                                  fmt::format("there is nothing at '{}'; {}",
+                                              utf8_prefix(exchange.path(), 200), hint_for(exchange.path())),
+                                  "not_found"));
   } else if (exchange.request().method() == http::verb::options) {
     co_await answer_options(exchange, match);
   } else if (match.route == nullptr) {
@@ -71,6 +74,11 @@ asio::awaitable<void> Api::dispatch(Exchange& exchange, const Router::Match& mat
                                   "method_not_allowed"));
   } else {
     if (match.route->access == Access::kTenant) {
+      if (services_.draining.load()) {
+        ApiError error = stopping_error();
+        co_await call.fail(std::move(error));
+        co_return;
+      }
       auto tenant = services_.tenants.authenticate(exchange.request());
       if (auto* error = std::get_if<ApiError>(&tenant)) {
         co_await call.fail(std::move(*error));

@@ -20,7 +20,7 @@ class Api {
   boost::asio::awaitable<void> handle(Exchange& exchange);
 
  private:
-  boost::asio::awaitable<void> dispatch(Exchange& exchange, const Router::Match& match);
+  boost::asio::awaitable<void> dispatch(Call& call, const Router::Match& match);
   boost::asio::awaitable<void> answer_options(Exchange& exchange, const Router::Match& match);
   void add_common_headers(Exchange& exchange) const;
 

@@ -138,6 +138,12 @@ ServeMetrics::ServeMetrics(std::string_view version) {
       histogram("loci_generation_seconds", "From a request's last byte to its last token", 0.004, 1.8, 24);
   prompt_tokens_ = histogram("loci_request_prompt_tokens", "Tokens of a request's prompts", 1, 2, 21);
   generated_tokens_ = histogram("loci_request_generated_tokens", "Tokens of a request's choices", 1, 2, 21);
+  store_commit_seconds_ =
+      histogram("loci_store_commit_seconds", "Until a turn is durable, its fsync with it", 0.00025, 2, 16);
+  store_bytes_ =
+      &gauge("loci_store_bytes", "What the conversation store holds, counted every few minutes")->Add({});
+  store_expired_ =
+      &counter("loci_store_expired_total", "Conversations and responses deleted by age or size")->Add({});
 }
 
 void ServeMetrics::request_done(std::string_view endpoint, int status, Nanos duration) {
@@ -152,11 +158,15 @@ void ServeMetrics::generation_done(Nanos duration, std::uint64_t prompt_tokens,
   generated_tokens_->Observe(static_cast<double>(generated_tokens));
 }
 
-std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine) {
+std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine,
+                                 std::uint64_t history_tokens_reused) {
   std::vector<MetricFamily> families = registry_.Collect();
   Snapshot snapshot;
   snapshot.gauge("loci_ready", "1 once the model is loaded", engine ? 1 : 0);
   if (engine) add_engine(*engine, snapshot);
+  snapshot.counter("loci_history_tokens_reused_total",
+                   "Tokens of prompts taken as they were remembered, not tokenised again",
+                   static_cast<double>(history_tokens_reused));
   add_process(snapshot);
   for (MetricFamily& family : snapshot.take()) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);

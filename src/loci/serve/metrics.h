@@ -36,13 +36,18 @@ class ServeMetrics {
   void first_token(Nanos duration) { first_token_seconds_->Observe(seconds(duration)); }
   void next_token(Nanos duration) { inter_token_seconds_->Observe(seconds(duration)); }
   void generation_done(Nanos duration, std::uint64_t prompt_tokens, std::uint64_t generated_tokens);
+  // A turn became durable; what the store holds; what went because of its limits.
+  void turn_committed(Nanos duration) { store_commit_seconds_->Observe(seconds(duration)); }
+  void store_size(std::uint64_t bytes) { store_bytes_->Set(static_cast<double>(bytes)); }
+  void store_expired(std::uint64_t count) { store_expired_->Increment(static_cast<double>(count)); }
   void client_left() { disconnects_->Increment(); }
   void connections(std::size_t open) { connections_->Set(static_cast<double>(open)); }
   void received(std::size_t bytes) { received_bytes_->Increment(static_cast<double>(bytes)); }
   void sent(std::size_t bytes) { sent_bytes_->Increment(static_cast<double>(bytes)); }
 
   // `engine` is absent until the model is loaded.
-  std::string scrape(const std::optional<EngineSnapshot>& engine);
+  // `history_tokens_reused`: see TokenHistory.
+  std::string scrape(const std::optional<EngineSnapshot>& engine, std::uint64_t history_tokens_reused);
 
  private:
   static double seconds(Nanos duration) { return static_cast<double>(duration) * 1e-9; }
@@ -62,6 +67,9 @@ class ServeMetrics {
   prometheus::Histogram* generation_seconds_;
   prometheus::Histogram* prompt_tokens_;
   prometheus::Histogram* generated_tokens_;
+  prometheus::Histogram* store_commit_seconds_;
+  prometheus::Gauge* store_bytes_;
+  prometheus::Counter* store_expired_;
 };
 
 }  // namespace loci

@@ -5,10 +5,12 @@
 #include <boost/beast/http/verb.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "loci/serve/generation/generation_summary.h"
 #include "loci/serve/http/connection.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/tenants/tenants.h"
@@ -27,6 +29,7 @@ struct Call {
   std::shared_ptr<const Tenant> tenant;  // of Access::kOpen: none
   std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
   ErrorStyle error_style = ErrorStyle::kOpenAi;
+  std::optional<GenerationSummary> generation;  // once one has answered: for the access log
 
   // Each answers the exchange.
   boost::asio::awaitable<void> fail(ApiError error);

@@ -14,8 +14,10 @@ ApiError unavailable(std::string message, std::string code, std::uint32_t retry_
 
 }  // namespace
 
+ApiError stopping_error() { return unavailable("the server is stopping", "draining", 5); }
+
 std::optional<ApiError> ApiServices::not_ready() const {
-  if (draining.load()) return unavailable("the server is stopping", "draining", 5);
+  if (draining.load()) return stopping_error();
   if (served.load() == nullptr) return unavailable("the model is still loading", "loading", 1);
   return std::nullopt;
 }

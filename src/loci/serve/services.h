@@ -22,6 +22,7 @@ namespace loci {
 struct ApiOptions {
   std::string cors_origin = "*";    // Access-Control-Allow-Origin; empty: none is sent
   std::optional<Nanos> time_limit;  // of a whole generation
+  bool access_log = true;
 };
 
 // All of it outlives the server. set_...(): any thread.
@@ -37,9 +38,25 @@ struct ApiServices {
   std::shared_ptr<spdlog::logger> log;
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};
+  std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
 
   // What keeps a request that needs the model from being served now.
   std::optional<ApiError> not_ready() const;
+};
+
+// What a new request gets once the server drains: 503 with Retry-After.
+ApiError stopping_error();
+
+// Held while something runs that a graceful stop waits for, whether a client waits for it or not.
+class OpenWork {
+ public:
+  explicit OpenWork(ApiServices& services) : services_(services) { services_.open_work.fetch_add(1); }
+  ~OpenWork() { services_.open_work.fetch_sub(1); }
+  OpenWork(const OpenWork&) = delete;
+  OpenWork& operator=(const OpenWork&) = delete;
+
+ private:
+  ApiServices& services_;
 };
 
 }  // namespace loci

@@ -3,6 +3,7 @@
 // threads. Bounded by the connections: each waits for one job at a time.
 #pragma once
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/thread_pool.hpp>
@@ -33,6 +34,9 @@ class WorkerPool {
         co_await boost::asio::co_spawn(pool_, call<Value, Job>(std::move(job)), boost::asio::use_awaitable);
     co_return std::move(*value);
   }
+
+  // For timers and jobs that nobody awaits.
+  boost::asio::any_io_executor executor() { return pool_.get_executor(); }
 
  private:
   template <class Value, class Job>

@@ -5,10 +5,24 @@
 namespace loci {
 
 std::vector<Option> logging_options() {
+  const std::string group = "logging";
+  const auto parse_format = [](const std::string& name) {
+    return Result<LogFormat>(name == "json" ? LogFormat::kJson : LogFormat::kText);
+  };
+  const auto format_name = [](LogFormat format) {
+    return std::string(format == LogFormat::kJson ? "json" : "text");
+  };
   return {
-      choice_option({"logging", "--log-level", "how much is logged"}, "LEVEL",
-                    {"trace", "debug", "info", "warn", "error", "off"},
-                    [](auto& flags) -> auto& { return flags.log_level; }),
+      choice_option(
+          {group, "--log-level",
+           "how much is logged; SIGUSR1 makes a running server log one level more, SIGUSR2 one less"},
+          "LEVEL", {"trace", "debug", "info", "warn", "error", "off"},
+          [](auto& flags) -> auto& { return flags.log_level; }),
+      choice_option(
+          {group, "--log-format", "lines for people, or one JSON object a line"}, "FORMAT", {"text", "json"},
+          [](auto& flags) -> auto& { return flags.log_format; }, parse_format, format_name),
+      switch_option({group, "--access-log", "one line for each request"},
+                    [](auto& flags) -> auto& { return flags.access_log; }),
   };
 }
 

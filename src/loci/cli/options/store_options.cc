@@ -1,9 +1,39 @@
 // Conversations that the server keeps.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
+#include "loci/serve/store/open_store.h"
 
 namespace loci {
 
-std::vector<Option> store_options() { return {}; }
+std::vector<Option> store_options() {
+  const std::string group = "store";
+  Option store = text_option(
+      {group, "--store", "where conversations are stored: a file, or postgresql://...; '' for nowhere"},
+      "FILE|URL", [](auto& flags) -> auto& { return flags.store; });
+  store.default_note = "conversations.db in the user's state folder";
+  // Never with a password in it: libpq looks for one in ~/.pgpass too.
+  store.get = [](const ServeFlags& flags) -> std::optional<std::string> {
+    if (!flags.store) return std::nullopt;
+    return describe_store(*flags.store);
+  };
+  Option size = bytes_option(
+      {group, "--store-size", "beyond, the conversations longest at rest are deleted; 0: no limit"},
+      [](auto& flags) -> auto& { return flags.store_size; });
+  size.set = [](ServeFlags& flags, const std::string& text) -> Status {
+    const Result<std::uint64_t> bytes = parse_bytes(text, "");
+    if (!bytes.ok()) return invalid_argument(bytes.status().message());
+    flags.store_size = *bytes > 0 ? std::optional<std::uint64_t>(*bytes) : std::nullopt;
+    return {};
+  };
+  size.get = [](const ServeFlags& flags) {
+    return std::optional<std::string>(exact_bytes(flags.store_size.value_or(0)));
+  };
+  return {
+      std::move(store),
+      limit_duration_option({group, "--store-age", "conversations at rest for longer are deleted; 0: never"},
+                            [](auto& flags) -> auto& { return flags.store_age; }),
+      std::move(size),
+  };
+}
 
 }  // namespace loci

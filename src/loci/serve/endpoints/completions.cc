@@ -3,7 +3,6 @@
 #include "loci/serve/endpoints/endpoints.h"
 #include "loci/serve/generation/generation.h"
 #include "loci/serve/generation/prepare.h"
-#include "loci/serve/reply/completion_format.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -16,20 +15,17 @@ asio::awaitable<void> answer_completions(ApiServices& services, Call& call) {
     co_return;
   }
   const ServedModel& served = *services.served.load();
-  const auto job = [&] { return prepare_completion(call.exchange.request().body(), served); };
+  const ReplyHead head{.id = "cmpl-" + call.exchange.request_id(),
+                       .created = seconds_since_1970(),
+                       .model = served.model->id,
+                       .fingerprint = served.fingerprint};
+  const auto job = [&] { return prepare_completion(call.exchange.request().body(), served, head); };
   Prepared prepared = co_await services.workers.run(job);
   if (auto* error = std::get_if<ApiError>(&prepared)) {
     co_await call.fail(std::move(*error));
     co_return;
   }
   auto generation = std::get<PreparedGeneration>(std::move(prepared));
-  generation.format =
-      std::make_unique<CompletionFormat>(ReplyHead{.id = "cmpl-" + call.exchange.request_id(),
-                                                   .created = seconds_since_1970(),
-                                                   .model = served.model->id,
-                                                   .fingerprint = served.fingerprint,
-                                                   .logprobs = generation.fields.sampling.logprobs,
-                                                   .include_usage = generation.fields.include_usage});
   co_await run_generation(services, call, std::move(generation));
 }
 

@@ -1,6 +1,8 @@
 // The endpoints of one file each; the larger APIs have rooms of their own (../responses, ../anthropic).
 #pragma once
 
+#include <string_view>
+
 #include "loci/serve/router.h"
 #include "loci/serve/services.h"
 
@@ -13,5 +15,9 @@ void add_chat_endpoints(Router& router, ApiServices& services);         // /v1/c
 void add_completions_endpoints(Router& router, ApiServices& services);  // /v1/completions
 void add_messages_endpoints(Router& router, ApiServices& services);     // /v1/messages (../anthropic)
 void add_tokenize_endpoints(Router& router, ApiServices& services);     // /tokenize, /detokenize
+void add_unserved_endpoints(Router& router, ApiServices& services);     // /v1/embeddings
+
+// What to tell who asked for a path at which nothing is.
+std::string_view hint_for(std::string_view path);
 
 }  // namespace loci

@@ -24,7 +24,7 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
     for (std::size_t i = 0; i < groups.size(); ++i) engine->block_bytes[i] = groups[i].block_bytes;
   }
   HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                        .body = services.metrics.scrape(engine),
+                        .body = services.metrics.scrape(engine, services.history.tokens_reused_total()),
                         .headers = {}};
   co_await call.exchange.respond(std::move(response));
 }

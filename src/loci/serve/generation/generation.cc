@@ -1,12 +1,10 @@
 #include "loci/serve/generation/generation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <random>
 
-#include "loci/base/units.h"
+#include "loci/serve/access_log.h"
 #include "loci/serve/reply/chat_format.h"
 
 namespace loci {
@@ -96,6 +94,8 @@ asio::awaitable<void> Generation::run() {
   }
   ended_at_ = services_.clock.now();
   cancel_open();
+  // A client that stopped the reply goes on with what it has seen of it.
+  if (!failure_) remember_tokens();
   if (!client_left_ && !failure_) co_await commit();
   if (!client_left_) co_await answer();
   const ReplyUsage total = usage();
@@ -206,12 +206,15 @@ std::vector<FinishedChoice> Generation::take_choices() {
   return choices;
 }
 
+void Generation::remember_tokens() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    services_.history.remember(sink_.origin().tenant->id, prepared_.prompts[i / prepared_.fields.choices],
+                               slots_[i].reply.tokens);
+  }
+}
+
 asio::awaitable<void> Generation::commit() {
   choices_ = take_choices();
-  for (std::size_t i = 0; i < choices_.size(); ++i) {
-    services_.history.remember(sink_.origin().tenant->id, prepared_.prompts[i / prepared_.fields.choices],
-                               choices_[i].tokens);
-  }
   if (!prepared_.commit) co_return;
   const auto job = [this] { return prepared_.commit(choices_, usage()); };
   const Status status = co_await services_.store_thread.run(job);
@@ -277,37 +280,16 @@ GenerationSummary Generation::summary() const {
 
 // --- the whole of it ---
 
-namespace {
-
-std::string describe(const ReplySink& sink, const GenerationSummary& summary) {
-  const ReplyUsage& usage = summary.usage;
-  std::string line =
-      fmt::format("{} {} {} prompt {} cached {} out {}", sink.origin().request_id, sink.origin().path,
-                  sink.status(), usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
-  if (summary.choices > 1) line += fmt::format(" choices {}", summary.choices);
-  if (summary.first_token) {
-    line += fmt::format(" first {}", format_duration(*summary.first_token));
-    const Nanos rest = summary.duration - *summary.first_token;
-    if (usage.completion_tokens > 1 && rest > 0) {
-      line += fmt::format(" {:.1f} tok/s",
-                          static_cast<double>(usage.completion_tokens - 1) * 1e9 / static_cast<double>(rest));
-    }
-  }
-  line += fmt::format(" total {}", format_duration(summary.duration));
-  if (summary.client_left)
-    line += " client left";
-  else if (!summary.finish_reason.empty())
-    line += fmt::format(" {}", summary.finish_reason);
-  return line;
-}
-
-}  // namespace
-
 asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared) {
+  const OpenWork open(services);
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   const GenerationSummary summary = generation.summary();
-  services.log->info(describe(sink, summary));
+  if (!sink.account(summary) && services.options.access_log) {
+    const ReplyOrigin& origin = sink.origin();
+    log(*services.log, spdlog::level::info,
+        background_line(origin.request_id, origin.path, origin.tenant->id, summary));
+  }
   co_return !summary.client_left;
 }
 

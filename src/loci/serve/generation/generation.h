@@ -11,6 +11,7 @@
 
 #include "loci/serve/generation/choice.h"
 #include "loci/serve/generation/event_mailbox.h"
+#include "loci/serve/generation/generation_summary.h"
 #include "loci/serve/generation/prepare.h"
 #include "loci/serve/generation/reply_sink.h"
 #include "loci/serve/router.h"
@@ -18,17 +19,7 @@
 
 namespace loci {
 
-// What the access log tells of it.
-struct GenerationSummary {
-  ReplyUsage usage;
-  std::size_t choices = 0;
-  std::optional<Nanos> first_token;  // from the request's last byte
-  Nanos duration = 0;
-  bool client_left = false;
-  std::string_view finish_reason;  // of the first choice
-};
-
-// Answers the call with what the model says, and writes it to the access log.
+// Answers the call with what the model says, and leaves in it what the access log tells.
 boost::asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared);
 // The same for any sink, which must outlive it. Returns whether somebody waited to the end.
 boost::asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink,
@@ -66,7 +57,8 @@ class Generation {
   void close(Slot& slot, ReplyFinish finish);
   void cancel_open();
   boost::asio::awaitable<bool> flush();
-  // Remembers the tokens, and makes the turn durable where that was asked for.
+  void remember_tokens();
+  // Makes the turn durable where that was asked for.
   boost::asio::awaitable<void> commit();
   boost::asio::awaitable<void> answer();
   boost::asio::awaitable<void> answer_stream_end();

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "loci/serve/reply/completion_format.h"
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/completion_request.h"
 #include "loci/serve/request/json_parse.h"
@@ -103,7 +104,17 @@ Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& ser
   return prepare_parsed(std::move(*request), served, history, tenant);
 }
 
-Prepared prepare_completion(std::string_view body, const ServedModel& served) {
+namespace {
+
+// The prompt's own text; of tokens, what they spell.
+Result<std::string> text_of(const Prompt& prompt, const Tokenizer& tokenizer) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
+  return tokenizer.decode(std::get<std::vector<TokenId>>(prompt), ControlText::kAsControl);
+}
+
+}  // namespace
+
+Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
   Result<CompletionRequest> request = parse_completion_request(*json);
@@ -111,6 +122,11 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served) {
   if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   PreparedGeneration out;
   out.fields = std::move(request->fields);
+  head.logprobs = out.fields.sampling.logprobs;
+  head.include_usage = out.fields.include_usage;
+  CompletionShape shape{.echoed = {}, .generated = out.fields.choices, .kept = request->kept};
+  if (shape.kept < shape.generated) out.fields.sampling.logprobs = true;  // to choose by
+  const std::vector<Prompt> echoed = request->echo ? request->prompts : std::vector<Prompt>();
   for (Prompt& prompt : request->prompts) {
     if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
       out.prompts.push_back(std::move(*tokens));
@@ -122,7 +138,16 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served) {
     if (!tokens.ok()) return api_error(tokens.status());
     out.prompts.push_back(std::move(*tokens));
   }
-  return check_generation(std::move(out), served, "prompt");
+  Prepared checked = check_generation(std::move(out), served, "prompt");
+  auto* prepared = std::get_if<PreparedGeneration>(&checked);
+  if (prepared == nullptr) return checked;
+  for (const Prompt& prompt : echoed) {
+    Result<std::string> text = text_of(prompt, served.model->tokenizer);
+    if (!text.ok()) return api_error(text.status());
+    shape.echoed.push_back(std::move(*text));
+  }
+  prepared->format = std::make_unique<CompletionFormat>(std::move(head), std::move(shape));
+  return checked;
 }
 
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served) {

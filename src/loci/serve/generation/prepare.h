@@ -11,6 +11,7 @@
 
 #include "loci/model/grammar.h"
 #include "loci/serve/history/token_history.h"
+#include "loci/serve/reply/json_parts.h"
 #include "loci/serve/reply/reply_format.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/generation_fields.h"
@@ -23,7 +24,7 @@ struct PreparedGeneration {
   std::vector<std::vector<TokenId>> prompts;  // each fits the context with at least one new token
   std::vector<TokenId> stop_tokens;           // what ends a reply
   std::shared_ptr<const Grammar> grammar;     // what each reply must be; null: anything
-  std::unique_ptr<ReplyFormat> format;        // set by the endpoint
+  std::unique_ptr<ReplyFormat> format;        // set by the endpoint, at the latest
   // Makes the reply durable: called on the store's thread when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;
@@ -46,7 +47,8 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
 // sorted.
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
                               std::string_view tenant, std::string_view schema = {});
-Prepared prepare_completion(std::string_view body, const ServedModel& served);
+// `head` names the reply; what the request says of it is filled in. The format is set here.
+Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head);
 
 // The answers of /tokenize and /detokenize.
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served);

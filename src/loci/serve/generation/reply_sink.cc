@@ -28,6 +28,11 @@ asio::awaitable<bool> CallSink::stream(std::string_view events) {
 
 asio::awaitable<bool> CallSink::end_stream() { co_return co_await call_.exchange.end_stream(); }
 
+bool CallSink::account(const GenerationSummary& summary) {
+  call_.generation = summary;
+  return true;
+}
+
 asio::awaitable<void> CallSink::fail(ApiError error) { co_await call_.fail(std::move(error)); }
 
 }  // namespace loci

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "loci/base/clock.h"
+#include "loci/serve/generation/generation_summary.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/router.h"
 #include "loci/serve/tenants/tenants.h"
@@ -49,6 +50,9 @@ class ReplySink {
   virtual bool gone() const = 0;
   virtual void watch(std::function<void()> on_gone) = 0;
 
+  // What the generation came to. Returns whether a line of the access log will tell it.
+  virtual bool account(const GenerationSummary&) { return false; }
+
  private:
   ReplyOrigin origin_;
 };
@@ -66,6 +70,7 @@ class CallSink final : public ReplySink {
   boost::asio::awaitable<void> fail(ApiError error) override;
   bool gone() const override { return call_.exchange.gone(); }
   void watch(std::function<void()> on_gone) override { call_.exchange.watch(std::move(on_gone)); }
+  bool account(const GenerationSummary& summary) override;
 
  private:
   Call& call_;

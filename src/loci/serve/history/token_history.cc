@@ -1,19 +1,171 @@
 #include "loci/serve/history/token_history.h"
 
+#include <algorithm>
+#include <shared_mutex>
+
+#include "loci/serve/history/history_match.h"
+#include "loci/serve/history/token_trie.h"
+
 namespace loci {
 
-Result<std::vector<TokenId>> TokenHistory::encode(const Model& model, std::string_view,
+struct TokenHistory::Tenant {
+  mutable std::shared_mutex mutex;
+  TokenTrie trie;                     // guarded by mutex
+  std::atomic<std::size_t> bytes{0};  // the trie's
+};
+
+namespace {
+
+TextPlace place_of(std::size_t segment) { return segment == 0 ? TextPlace::kFirst : TextPlace::kInner; }
+
+// Tokenises the segments, each once.
+class SegmentEncoder {
+ public:
+  SegmentEncoder(const Tokenizer& tokenizer, std::span<const ChatSegment> segments)
+      : tokenizer_(tokenizer), segments_(segments), encoded_(segments.size()) {}
+
+  Status encode(std::size_t segment) {
+    if (encoded_[segment]) return {};
+    LOCI_ASSIGN_OR_RETURN(encoded_[segment],
+                          tokenizer_.encode_piece(segments_[segment].text, place_of(segment)));
+    return {};
+  }
+
+  const EncodedSegments& encoded() const { return encoded_; }
+
+  // The tokens of all segments, of which the match has some.
+  Result<HistoryTokens> complete(HistoryMatch match) {
+    HistoryTokens out{.tokens = std::move(match.tokens)};
+    std::size_t segment = match.segment;
+    if (match.text_bytes > 0) {
+      const std::string_view rest = std::string_view(segments_[segment].text).substr(match.text_bytes);
+      LOCI_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
+                            tokenizer_.encode_piece(rest, TextPlace::kContinued));
+      if (spell(tokens, rest)) {
+        out.reused = out.tokens.size();
+        out.tokens.insert(out.tokens.end(), tokens.begin(), tokens.end());
+        append_control(segment++, out.tokens);
+      } else {
+        out.tokens.resize(match.tokens_before);
+        out.reused = match.tokens_before;
+      }
+    } else {
+      out.reused = out.tokens.size();
+    }
+    for (; segment < segments_.size(); ++segment) {
+      LOCI_RETURN_IF_ERROR(encode(segment));
+      out.tokens.insert(out.tokens.end(), encoded_[segment]->begin(), encoded_[segment]->end());
+      append_control(segment, out.tokens);
+    }
+    return out;
+  }
+
+ private:
+  void append_control(std::size_t segment, std::vector<TokenId>& tokens) const {
+    if (segments_[segment].control) tokens.push_back(*segments_[segment].control);
+  }
+
+  bool spell(const std::vector<TokenId>& tokens, std::string_view text) const {
+    for (const TokenId token : tokens) {
+      const std::string_view spelling = tokenizer_.token_spelling(token);
+      if (tokenizer_.is_control(token) || !text.starts_with(spelling)) return false;
+      text.remove_prefix(spelling.size());
+    }
+    return text.empty();
+  }
+
+  const Tokenizer& tokenizer_;
+  const std::span<const ChatSegment> segments_;
+  EncodedSegments encoded_;
+};
+
+}  // namespace
+
+TokenHistory::TokenHistory(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+TokenHistory::~TokenHistory() = default;
+
+Result<std::vector<TokenId>> TokenHistory::encode(const Model& model, std::string_view tenant,
                                                   std::string_view template_context) {
   if (!model.chat_template) {
     return invalid_argument("this model has no chat template; use /v1/completions", "messages");
   }
-  Result<std::vector<TokenId>> tokens = model.chat_template->encode(template_context);
-  if (tokens.ok()) return tokens;
-  const Status status = tokens.status();
-  return Status(status.code(), "the model's chat template: " + status.message(),
-                status.field().empty() ? "messages" : status.field());
+  LOCI_ASSIGN_OR_RETURN(HistoryTokens out,
+                        encode(model.tokenizer, *model.chat_template, tenant, template_context));
+  return std::move(out.tokens);
 }
 
-void TokenHistory::remember(std::string_view, std::span<const TokenId>, std::span<const TokenId>) {}
+Result<HistoryTokens> TokenHistory::encode(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                                           std::string_view tenant, std::string_view template_context) {
+  const Result<std::vector<ChatSegment>> segments = chat_template.render_segments(template_context);
+  if (!segments.ok()) {
+    const Status& status = segments.status();
+    return Status(status.code(), "the model's chat template: " + status.message(),
+                  status.field().empty() ? "messages" : status.field());
+  }
+  SegmentEncoder encoder(tokenizer, *segments);
+  HistoryMatch match;
+  if (const std::shared_ptr<Tenant> known = find(tenant)) {
+    for (std::size_t ahead = 1;; ahead *= 2) {
+      {
+        const std::shared_lock lock(known->mutex);
+        match = match_history(known->trie, tokenizer, *segments, encoder.encoded());
+      }
+      if (!match.wanted) break;
+      // Tokenised without the lock. Doubling keeps the rounds few where many segments are wanted.
+      const std::size_t end = std::min(segments->size(), *match.wanted + ahead);
+      for (std::size_t i = *match.wanted; i < end; ++i) LOCI_RETURN_IF_ERROR(encoder.encode(i));
+    }
+  }
+  LOCI_ASSIGN_OR_RETURN(HistoryTokens out, encoder.complete(std::move(match)));
+  tokens_reused_.fetch_add(out.reused, std::memory_order_relaxed);
+  return out;
+}
+
+void TokenHistory::remember(std::string_view tenant, std::span<const TokenId> prompt,
+                            std::span<const TokenId> reply) {
+  const std::shared_ptr<Tenant> owner = find_or_add(tenant);
+  {
+    const std::lock_guard lock(owner->mutex);
+    owner->trie.remember(prompt, reply);
+    const std::size_t bytes = owner->trie.size_bytes();
+    bytes_.fetch_add(bytes - owner->bytes.exchange(bytes));
+  }
+  while (bytes_.load() > bytes_max_) {
+    const std::shared_ptr<Tenant> most = largest();
+    // Somewhat more than needed, so that not every call has to look for the largest.
+    const std::size_t excess = bytes_.load() - std::min(bytes_.load(), bytes_max_) + bytes_max_ / 64;
+    const std::size_t size = most->bytes.load();
+    shrink(*most, size - std::min(size, excess));
+    if (size == 0) break;
+  }
+}
+
+void TokenHistory::shrink(Tenant& tenant, std::size_t bytes) {
+  const std::lock_guard lock(tenant.mutex);
+  tenant.trie.shrink(bytes);
+  const std::size_t left = tenant.trie.size_bytes();
+  bytes_.fetch_sub(tenant.bytes.exchange(left) - left);
+}
+
+std::shared_ptr<TokenHistory::Tenant> TokenHistory::find(std::string_view tenant) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<TokenHistory::Tenant> TokenHistory::find_or_add(std::string_view tenant) {
+  const std::lock_guard lock(mutex_);
+  auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) found = tenants_.emplace(tenant, std::make_shared<Tenant>()).first;
+  return found->second;
+}
+
+std::shared_ptr<TokenHistory::Tenant> TokenHistory::largest() const {
+  const std::lock_guard lock(mutex_);
+  const auto most = std::max_element(tenants_.begin(), tenants_.end(), [](const auto& a, const auto& b) {
+    return a.second->bytes.load() < b.second->bytes.load();
+  });
+  return most->second;
+}
 
 }  // namespace loci

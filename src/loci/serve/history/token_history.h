@@ -1,8 +1,18 @@
 // Tokens are the truth (the design's idea 7): where tokens that the server has seen or sampled spell a
-// prefix of what a template renders, they are used as they are instead of tokenising that text again.
+// prefix of what a template renders, they are used as they are instead of tokenising that text again
+// (history_match.h says how). So a conversation goes on with the tokens that its state was computed from,
+// although its client sends text alone.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,16 +22,54 @@
 
 namespace loci {
 
-// Thread-safe.
+struct HistoryTokens {
+  std::vector<TokenId> tokens;
+  std::size_t reused = 0;  // at the beginning, taken as they were remembered
+};
+
+// Thread-safe. Each tenant's sequences are apart from all others': what one has sent changes neither the
+// tokens nor the time of another's request.
 class TokenHistory {
  public:
-  // Renders the conversation (chat_template.h's context) and tokenises it.
-  // Errors: as ChatTemplate::encode.
+  static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
+
+  // Remembers at most so many bytes; what is least recently used goes first, of the tenant with the most.
+  explicit TokenHistory(std::size_t bytes_max = kBytesMax);
+  ~TokenHistory();
+  TokenHistory(const TokenHistory&) = delete;
+  TokenHistory& operator=(const TokenHistory&) = delete;
+
+  // Renders the conversation (chat_template.h's context) and tokenises it. The tokens spell what the
+  // template rendered; without anything remembered they are ChatTemplate::encode's.
+  // Errors: as ChatTemplate::encode, with the field "messages".
   Result<std::vector<TokenId>> encode(const Model& model, std::string_view tenant,
                                       std::string_view template_context);
+  // The same, of parts of a model, and says how much was reused.
+  Result<HistoryTokens> encode(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                               std::string_view tenant, std::string_view template_context);
 
-  // What a sequence of the tenant's was: a prompt, and what the model added to it.
+  // What a sequence of the tenant's was: a prompt, and what the model added to it. Of a stored sequence
+  // (StoredResponse::tokens, made with this model's tokenizer) whose prompt's length is not known all is
+  // given as `reply`. Time: the sequence's length.
   void remember(std::string_view tenant, std::span<const TokenId> prompt, std::span<const TokenId> reply);
+
+  std::size_t size_bytes() const { return bytes_.load(); }
+  // Tokens that encode() took as they were, of all its calls.
+  std::uint64_t tokens_reused_total() const { return tokens_reused_.load(); }
+
+ private:
+  struct Tenant;
+
+  std::shared_ptr<Tenant> find(std::string_view tenant) const;
+  std::shared_ptr<Tenant> find_or_add(std::string_view tenant);
+  std::shared_ptr<Tenant> largest() const;
+  void shrink(Tenant& tenant, std::size_t bytes);
+
+  const std::size_t bytes_max_;
+  mutable std::mutex mutex_;                                             // never held with a tenant's
+  std::map<std::string, std::shared_ptr<Tenant>, std::less<>> tenants_;  // guarded by mutex_
+  std::atomic<std::size_t> bytes_{0};                                    // of all tenants
+  std::atomic<std::uint64_t> tokens_reused_{0};
 };
 
 }  // namespace loci

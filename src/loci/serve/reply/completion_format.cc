@@ -1,5 +1,8 @@
 #include "loci/serve/reply/completion_format.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "loci/serve/reply/chat_format.h"
 #include "loci/serve/reply/sse.h"
 
@@ -38,10 +41,40 @@ Json choice_json(const ReplyHead& head, std::uint32_t index, std::string text,
   return choice;
 }
 
+// A reply without text is the least likely: it has nothing to be judged by.
+double mean_logprob(const FinishedChoice& choice) {
+  const std::vector<LogprobEntry>& entries = choice.output.logprobs;
+  if (entries.empty()) return -std::numeric_limits<double>::infinity();
+  double sum = 0;
+  for (const LogprobEntry& entry : entries) sum += static_cast<double>(entry.logprob);
+  return sum / static_cast<double>(entries.size());
+}
+
+// The `kept` likeliest of one prompt's choices, the likeliest first; among equals the earlier one.
+std::vector<const FinishedChoice*> likeliest(const FinishedChoice* choices, std::size_t count,
+                                             std::size_t kept) {
+  std::vector<const FinishedChoice*> out;
+  for (std::size_t i = 0; i < count; ++i) out.push_back(&choices[i]);
+  if (kept >= count) return out;
+  std::stable_sort(out.begin(), out.end(), [](const FinishedChoice* a, const FinishedChoice* b) {
+    return mean_logprob(*a) > mean_logprob(*b);
+  });
+  out.resize(kept);
+  return out;
+}
+
 }  // namespace
 
+std::string CompletionFormat::echo(std::uint32_t index) const {
+  return shape_.echoed.empty() ? std::string() : shape_.echoed[index / shape_.generated];
+}
+
 std::string CompletionFormat::begin(const ReplyUsage&) { return {}; }
-std::string CompletionFormat::begin_choice(std::uint32_t) { return {}; }
+
+std::string CompletionFormat::begin_choice(std::uint32_t index) {
+  if (shape_.echoed.empty()) return {};
+  return chunk_event(head_, kObject, Json::array({choice_json(head_, index, echo(index), nullptr)}));
+}
 
 std::string CompletionFormat::delta(std::uint32_t index, const OutputDelta& delta) {
   std::string text;
@@ -75,10 +108,15 @@ std::string CompletionFormat::stream_error(const ApiError& error) {
 
 std::string CompletionFormat::whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
   Json list = Json::array();
-  for (const FinishedChoice& choice : choices) {
-    Json one = choice_json(head_, choice.index, choice.output.text(), &choice.output.logprobs);
-    one["finish_reason"] = finish_reason_name(choice.finish);
-    list.push_back(std::move(one));
+  for (std::size_t first = 0; first < choices.size(); first += shape_.generated) {
+    const std::size_t count = std::min<std::size_t>(shape_.generated, choices.size() - first);
+    for (const FinishedChoice* choice : likeliest(&choices[first], count, shape_.kept)) {
+      const auto index = static_cast<std::uint32_t>(list.size());
+      Json one =
+          choice_json(head_, index, echo(choice->index) + choice->output.text(), &choice->output.logprobs);
+      one["finish_reason"] = finish_reason_name(choice->finish);
+      list.push_back(std::move(one));
+    }
   }
   Json json = head_json(head_, kObject);
   json["choices"] = std::move(list);

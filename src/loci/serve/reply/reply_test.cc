@@ -139,6 +139,38 @@ TEST(Formats, LogprobsInBothShapes) {
   EXPECT_EQ(text["choices"][0]["logprobs"]["token_logprobs"][0], -0.5);
 }
 
+FinishedChoice spoken(std::uint32_t index, const std::string& text, std::vector<float> logprobs) {
+  FinishedChoice choice{.index = index, .stop_string = {}};
+  choice.output.parts.emplace_back(TextPiece{text});
+  for (const float logprob : logprobs) choice.output.logprobs.push_back({.bytes = "x", .logprob = logprob});
+  return choice;
+}
+
+TEST(Formats, TheLikeliestOfEachPromptAreKept) {
+  CompletionFormat format(head(false), {.echoed = {}, .generated = 3, .kept = 2});
+  const json body = json::parse(
+      format.whole({spoken(0, "low", {-3, -3}), spoken(1, "none", {}), spoken(2, "long", {-1, -1, -1, -1}),
+                    spoken(3, "b", {-1}), spoken(4, "a", {-0.5}), spoken(5, "c", {-1})},
+                   {}));
+  std::vector<std::string> texts;
+  for (const json& choice : body["choices"]) {
+    EXPECT_EQ(choice["index"], texts.size());
+    EXPECT_TRUE(choice["logprobs"].is_null());
+    texts.push_back(choice["text"]);
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"long", "low", "a", "b"}));
+}
+
+TEST(Formats, EchoBeginsEveryChoice) {
+  CompletionFormat format(head(false), {.echoed = {"One", "Two"}, .generated = 2, .kept = 2});
+  const json body = json::parse(
+      format.whole({spoken(0, " a", {}), spoken(1, " b", {}), spoken(2, " c", {}), spoken(3, " d", {})}, {}));
+  EXPECT_EQ(body["choices"][1]["text"], "One b");
+  EXPECT_EQ(body["choices"][2]["text"], "Two c");
+  EXPECT_EQ(objects(format.begin_choice(3)).at(0)["choices"][0]["text"], "Two");
+  EXPECT_EQ(objects(format.begin_choice(3)).at(0)["choices"][0]["index"], 3);
+}
+
 TEST(Formats, ChunksOfAStream) {
   ChatFormat chat(head(false));
   const json role = objects(chat.begin_choice(0)).at(0);

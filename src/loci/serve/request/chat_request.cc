@@ -105,6 +105,7 @@ Result<ChatRequest> parse_chat_request(const nlohmann::json& request) {
   ChatRequest out;
   FieldReader reader(request);
   read_generation_fields(reader, out.fields);
+  refuse_completion_fields(reader, out.fields);
   reader.boolean("logprobs", out.fields.sampling.logprobs);
   reader.unsigned_integer("top_logprobs", 0, kTopLogprobsMax, out.fields.sampling.top_logprobs);
   LOCI_RETURN_IF_ERROR(reader.status());

@@ -45,6 +45,34 @@ Result<std::vector<Prompt>> read_prompts(const nlohmann::json& prompt) {
   return out;
 }
 
+// best_of replies are made, n are given. How likely each is has to be known where there is a choice.
+void read_best_of(FieldReader& reader, CompletionRequest& out) {
+  GenerationFields& fields = out.fields;
+  out.kept = fields.choices;
+  reader.unsigned_integer("best_of", 1, kChoicesMax, fields.choices);
+  if (!reader.ok() || fields.choices == out.kept) return;
+  if (fields.choices < out.kept) {
+    return reader.fail("best_of", fmt::format("expected at least n ({}); got {}", out.kept, fields.choices));
+  }
+  if (fields.stream) {
+    return reader.fail("best_of", fmt::format("expected n ({}) where stream is true, as the best are known "
+                                              "only at the end; got {}",
+                                              out.kept, fields.choices));
+  }
+}
+
+void read_echo(FieldReader& reader, CompletionRequest& out) {
+  reader.boolean("echo", out.echo);
+  if (out.echo && out.fields.sampling.logprobs) {
+    reader.fail("echo", "log-probabilities of the prompt are not computed; ask for one of echo and logprobs");
+  }
+  const nlohmann::json* suffix = reader.find("suffix");
+  if (suffix != nullptr && *suffix != "") {
+    reader.fail("suffix", fmt::format("is not supported: the text is continued at its end alone; got {}",
+                                      json_excerpt(*suffix)));
+  }
+}
+
 }  // namespace
 
 Result<CompletionRequest> parse_completion_request(const nlohmann::json& request) {
@@ -56,14 +84,17 @@ Result<CompletionRequest> parse_completion_request(const nlohmann::json& request
     reader.unsigned_integer("logprobs", 0, kTopLogprobsMax, out.fields.sampling.top_logprobs);
     out.fields.sampling.logprobs = true;
   }
+  read_best_of(reader, out);
+  read_echo(reader, out);
   LOCI_RETURN_IF_ERROR(reader.status());
   const nlohmann::json* prompt = reader.find("prompt");
   if (prompt == nullptr) return invalid_argument("is required", "prompt");
   LOCI_ASSIGN_OR_RETURN(out.prompts, read_prompts(*prompt));
+  const char* field = out.kept == out.fields.choices ? "n" : "best_of";
   if (const std::size_t all = out.prompts.size() * out.fields.choices; all > kRequestChoicesMax) {
-    return invalid_argument(fmt::format("expected at most {} replies of one request (n * prompts); got {}",
-                                        kRequestChoicesMax, all),
-                            "n");
+    return invalid_argument(fmt::format("expected at most {} replies of one request ({} * prompts); got {}",
+                                        kRequestChoicesMax, field, all),
+                            field);
   }
   return out;
 }

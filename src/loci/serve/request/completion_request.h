@@ -16,7 +16,9 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
 struct CompletionRequest {
   GenerationFields fields;
-  std::vector<Prompt> prompts;  // at least one; a reply has fields.choices for each
+  std::vector<Prompt> prompts;  // at least one; fields.choices (best_of) are generated for each
+  std::uint32_t kept = 1;       // n: so many of them, the likeliest, are in the reply
+  bool echo = false;            // each choice's text begins with its prompt
 };
 
 // Errors: kInvalidArgument naming field, value and limit.

@@ -140,7 +140,7 @@ struct Unserved {
   const char* field;
   bool (*harmless)(const nlohmann::json&);
 };
-constexpr std::array<Unserved, 15> kUnserved = {{
+constexpr std::array<Unserved, 13> kUnserved = {{
     {"tools", is_empty_container},
     {"tool_choice", is_none},
     {"functions", is_empty_container},
@@ -149,8 +149,6 @@ constexpr std::array<Unserved, 15> kUnserved = {{
     {"audio", never},
     {"prediction", never},
     {"web_search_options", never},
-    {"echo", is_false},
-    {"suffix", is_empty_text},
     {"use_beam_search", is_false},
     {"prompt_logprobs", is_false},
     {"continue_final_message", is_false},
@@ -158,18 +156,13 @@ constexpr std::array<Unserved, 15> kUnserved = {{
     {"mirostat", is_false},
 }};
 
-void refuse_unserved(FieldReader& reader, const GenerationFields& fields) {
+void refuse_unserved(FieldReader& reader) {
   for (const Unserved& one : kUnserved) {
     const nlohmann::json* value = reader.find(one.field);
     if (value != nullptr && !one.harmless(*value)) {
       return reader.fail(one.field,
                          fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)));
     }
-  }
-  const nlohmann::json* best_of = reader.find("best_of");
-  if (best_of != nullptr && as_integer(*best_of) != fields.choices) {
-    reader.fail("best_of", fmt::format("is not supported other than n ({}); got {}", fields.choices,
-                                       json_excerpt(*best_of)));
   }
 }
 
@@ -187,7 +180,19 @@ void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   reader.boolean("ignore_eos", out.ignore_eos);
   reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
   read_constraint(reader, out.constraint);
-  refuse_unserved(reader, out);
+  refuse_unserved(reader);
+}
+
+void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields) {
+  const auto refuse = [&](const char* name, const nlohmann::json& value) {
+    reader.fail(name, fmt::format("belongs to /v1/completions; leave it out (got {})", json_excerpt(value)));
+  };
+  if (const nlohmann::json* echo = reader.find("echo"); echo != nullptr && !is_false(*echo))
+    refuse("echo", *echo);
+  if (const nlohmann::json* suffix = reader.find("suffix"); suffix != nullptr && !is_empty_text(*suffix))
+    refuse("suffix", *suffix);
+  const nlohmann::json* best_of = reader.find("best_of");
+  if (best_of != nullptr && as_integer(*best_of) != fields.choices) refuse("best_of", *best_of);
 }
 
 Result<std::vector<TokenId>> read_tokens(const nlohmann::json& array, std::string_view field) {

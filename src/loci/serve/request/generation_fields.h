@@ -41,6 +41,9 @@ struct GenerationFields {
 // that would change the reply and that Loci does not serve.
 void read_generation_fields(FieldReader& reader, GenerationFields& out);
 
+// Refuses what is a field of text completions alone and would change the reply: echo, suffix, best_of.
+void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);
+
 // Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size
 // is checked where it is known (check_tokens).
 Result<std::vector<TokenId>> read_tokens(const nlohmann::json& array, std::string_view field);

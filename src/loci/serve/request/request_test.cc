@@ -184,9 +184,7 @@ TEST(GenerationFields, StreamOptionsNeedAStream) {
 TEST(GenerationFields, WhatIsNotServedIsRefusedByName) {
   refused({{"tools", json::array({{{"type", "function"}}})}}, "tools", "not supported");
   refused({{"tool_choice", "required"}}, "tool_choice");
-  refused({{"echo", true}}, "echo");
-  refused({{"suffix", "x"}}, "suffix");
-  refused({{"best_of", 3}}, "best_of");
+  refused({{"suffix", "x"}}, "suffix", "not supported");
   refused({{"modalities", {"text", "audio"}}}, "modalities");
   accepted({{"tools", json::array()},
             {"tool_choice", "none"},
@@ -196,6 +194,35 @@ TEST(GenerationFields, WhatIsNotServedIsRefusedByName) {
             {"best_of", 1},
             {"modalities", json::array({"text"})}});
   accepted({{"n", 3}, {"best_of", 3}});
+}
+
+TEST(CompletionRequest, BestOfIsAtLeastNAndNotStreamed) {
+  const auto parsed = [](const json& extra) { return parse_completion_request(completion(extra)).value(); };
+  EXPECT_EQ(parsed({{"n", 2}}).kept, 2u);
+  EXPECT_EQ(parsed({{"n", 2}}).fields.choices, 2u);
+  EXPECT_EQ(parsed({{"n", 2}, {"best_of", 5}}).kept, 2u);
+  EXPECT_EQ(parsed({{"n", 2}, {"best_of", 5}}).fields.choices, 5u);
+  EXPECT_TRUE(parse_completion_request(completion({{"best_of", 1}, {"stream", true}})).ok());
+  refused({{"best_of", 2}, {"stream", true}}, "best_of", "where stream is true");
+  refused({{"n", 3}, {"best_of", 2}}, "best_of", "at least n (3); got 2");
+  refused({{"best_of", kChoicesMax + 1}}, "best_of", "from 1 to 16");
+  refused({{"prompt", std::vector<std::string>(200, "x")}, {"best_of", 2}}, "best_of", "got 400");
+}
+
+TEST(CompletionRequest, EchoHasNoLogprobs) {
+  EXPECT_TRUE(parse_completion_request(completion({{"echo", true}})).value().echo);
+  EXPECT_FALSE(parse_completion_request(completion(json::object())).value().echo);
+  refused({{"echo", true}, {"logprobs", 1}}, "echo", "not computed");
+  refused({{"echo", "yes"}}, "echo");
+}
+
+TEST(ChatRequest, RefusesFieldsOfTextCompletions) {
+  const json user = {{{"role", "user"}, {"content", "x"}}};
+  for (const json& extra : {json{{"echo", true}}, json{{"suffix", "x"}}, json{{"best_of", 3}}}) {
+    json request = {{"messages", json::array({user[0]})}};
+    request.update(extra);
+    EXPECT_EQ(parse_chat_request(request).status().field(), extra.begin().key());
+  }
 }
 
 TEST(CompletionRequest, PromptTakesFourForms) {

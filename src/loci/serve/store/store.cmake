@@ -1,9 +1,10 @@
 # loci_store: the durable store of conversations (docs/conversation-store.md).
 loci_library(store
-  SOURCES store/schema.cc store/sql_rows.cc store/sql_sequences.cc store/sql_store.cc store/sql_turns.cc
+  SOURCES store/open_store.cc store/postgres_connection.cc store/postgres_database.cc
+          store/postgres_store.cc store/schema.cc store/sql_rows.cc store/sql_sequences.cc store/sql_store.cc store/sql_turns.cc
           store/sql_upkeep.cc store/sqlite_database.cc store/sqlite_store.cc store/stored_text.cc
           store/token_blob.cc
-  DEPENDS loci_messages PkgConfig::sqlite Threads::Threads)
+  DEPENDS loci_messages PkgConfig::sqlite PkgConfig::pqxx Threads::Threads)
 
 if(LOCI_TESTS)
   loci_library(test_stores SOURCES store/test_stores.cc DEPENDS loci_store)

@@ -1,9 +1,149 @@
 #include "loci/serve/tenants/tenants.h"
 
-namespace loci {
+#include <fmt/format.h>
+#include <sys/stat.h>
 
-std::variant<std::shared_ptr<const Tenant>, ApiError> Tenants::authenticate(const HttpRequest&) const {
-  return default_;
+#include <boost/beast/core/string.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <string_view>
+
+namespace loci {
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{500};
+
+std::vector<std::string> split_keys(const char* text) {
+  std::vector<std::string> keys;
+  std::string_view left = text == nullptr ? "" : text;
+  while (!left.empty()) {
+    const std::size_t end = left.find_first_of(", \t\n");
+    if (end != 0) keys.emplace_back(left.substr(0, end));
+    left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
+  }
+  return keys;
+}
+
+ApiError unauthorized(std::string message) {
+  return {.http_status = 401,
+          .type = "authentication_error",
+          .message = std::move(message),
+          .param = {},
+          .code = "invalid_api_key",
+          .retry_after_seconds = {}};
+}
+
+// Empty: the request carries none.
+std::string_view key_of(const HttpRequest& request) {
+  if (const auto field = request.find(http::field::authorization); field != request.end()) {
+    const std::string_view value(field->value().data(), field->value().size());
+    const std::size_t space = value.find(' ');
+    if (boost::beast::iequals(value.substr(0, space), "bearer") && space != std::string_view::npos) {
+      const std::size_t begin = value.find_first_not_of(' ', space);
+      return begin == std::string_view::npos ? std::string_view() : value.substr(begin);
+    }
+  }
+  const auto field = request.find("x-api-key");
+  return field == request.end() ? std::string_view()
+                                : std::string_view(field->value().data(), field->value().size());
+}
+
+}  // namespace
+
+KeySources keys_of_environment() {
+  return {.file = {},
+          .keys = split_keys(std::getenv("LOCI_API_KEY")),
+          .operator_keys = split_keys(std::getenv("LOCI_OPERATOR_KEY"))};
+}
+
+Tenants::~Tenants() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_changed_.notify_all();
+  if (watcher_.joinable()) watcher_.join();
+}
+
+Status Tenants::open(KeySources sources, std::shared_ptr<spdlog::logger> log) {
+  sources_ = std::move(sources);
+  log_ = std::move(log);
+  if (sources_.empty()) return {};
+  if (!sources_.file.empty()) stamp_ = stamp_of(sources_.file);
+  LOCI_RETURN_IF_ERROR(read());
+  closed_ = true;
+  if (!sources_.file.empty()) watcher_ = std::thread([this] { watch(); });
+  return {};
+}
+
+Tenants::Stamp Tenants::stamp_of(const std::string& path) {
+  struct stat facts{};
+  if (::stat(path.c_str(), &facts) != 0) return {};
+  return {.seconds = facts.st_mtim.tv_sec,
+          .nanos = facts.st_mtim.tv_nsec,
+          .inode = facts.st_ino,
+          .size = static_cast<std::uint64_t>(facts.st_size),
+          .there = true};
+}
+
+Status Tenants::read() {
+  KeysFile file;
+  if (!sources_.file.empty()) {
+    LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(sources_.file));
+    Result<KeysFile> parsed = parse_keys_file(text);
+    if (!parsed.ok()) return parsed.status().with_context(sources_.file);
+    file = *std::move(parsed);
+  }
+  auto table = std::make_shared<Table>();
+  std::map<std::pair<std::string, bool>, std::shared_ptr<const Tenant>> tenants;
+  const auto add = [&](const KeyHash& hash, const std::string& id, bool is_operator) {
+    std::shared_ptr<const Tenant>& tenant = tenants[{id, is_operator}];
+    if (!tenant) {
+      tenant = std::make_shared<const Tenant>(
+          Tenant{.id = id, .limits = file.limits_of(id), .is_operator = is_operator});
+    }
+    table->push_back({hash, tenant});
+  };
+  for (const KeyEntry& key : file.keys) add(key.hash, key.tenant, key.is_operator);
+  for (const std::string& key : sources_.keys) add(hash_api_key(key), "default", false);
+  for (const std::string& key : sources_.operator_keys) add(hash_api_key(key), "default", true);
+  table_.store(std::move(table));
+  return {};
+}
+
+void Tenants::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stop_changed_.wait_for(lock, kLookAgain, [this] { return stopping_; })) {
+    const Stamp now = stamp_of(sources_.file);
+    if (now == stamp_) continue;
+    stamp_ = now;
+    if (const Status status = read(); !status.ok()) {
+      log_->error("the keys stay as they were: {}", status.message());
+    } else {
+      log_->info("{} was read again: {} keys", sources_.file, table_.load()->size());
+    }
+  }
+}
+
+std::variant<std::shared_ptr<const Tenant>, ApiError> Tenants::authenticate(
+    const HttpRequest& request) const {
+  if (!closed_) return default_;
+  const std::string_view key = key_of(request);
+  if (key.empty()) {
+    return unauthorized("an API key is needed: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+  }
+  // All are compared, so that the time tells nothing of the place.
+  const KeyHash hash = hash_api_key(key);
+  std::shared_ptr<const Tenant> found;
+  const std::shared_ptr<const Table> table = table_.load();
+  for (const Key& known : *table) {
+    if (known.hash == hash) found = known.tenant;
+  }
+  if (found == nullptr) return unauthorized("the API key is not one of this server's");
+  return found;
 }
 
 }  // namespace loci

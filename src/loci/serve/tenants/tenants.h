@@ -1,30 +1,86 @@
-// Who asks. Each API key is a tenant: it names the sharing group of the index, owns conversations, and
+// Who asks. A key belongs to a tenant: it names the sharing group of the index, owns conversations, and
 // carries limits. A server without keys has one tenant, "default", without limits.
 #pragma once
 
+#include <spdlog/logger.h>
+
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <variant>
+#include <vector>
 
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/request/api_error.h"
+#include "loci/serve/tenants/keys_file.h"
+#include "loci/serve/tenants/tenant.h"
 
 namespace loci {
 
-// Immutable.
-struct Tenant {
-  std::string id = "default";  // the sharing group of its state, the owner of its conversations
+// Where keys come from. All empty: none are asked for.
+struct KeySources {
+  std::string file;                        // docs/tenants.md; empty: none
+  std::vector<std::string> keys;           // of the tenant "default", as they are
+  std::vector<std::string> operator_keys;  // the same, and operators'
+  bool empty() const { return file.empty() && keys.empty() && operator_keys.empty(); }
 };
+
+// LOCI_API_KEY and LOCI_OPERATOR_KEY: one key each, or several with commas between them.
+KeySources keys_of_environment();
 
 // Thread-safe.
 class Tenants {
  public:
+  Tenants() = default;  // no keys
+  ~Tenants();
+  Tenants(const Tenants&) = delete;
+  Tenants& operator=(const Tenants&) = delete;
+
+  // Reads the keys, and from then on reads the file again within a second of its change. A file that is
+  // wrong changes nothing and is logged once. Errors: those of the file as it is now.
+  // Called once, before the first request.
+  Status open(KeySources sources, std::shared_ptr<spdlog::logger> log);
+
   // Whose key the request carries ("Authorization: Bearer ..." or "x-api-key: ..."). Errors: 401.
   std::variant<std::shared_ptr<const Tenant>, ApiError> authenticate(const HttpRequest& request) const;
 
+  // Whether requests need a key.
+  bool has_keys() const { return closed_; }
+
  private:
+  struct Key {
+    KeyHash hash;
+    std::shared_ptr<const Tenant> tenant;
+  };
+  using Table = std::vector<Key>;
+  // Which file was read: a change shows in one of them.
+  struct Stamp {
+    std::int64_t seconds = 0, nanos = 0;
+    std::uint64_t inode = 0, size = 0;
+    bool there = false;
+    friend bool operator==(const Stamp&, const Stamp&) = default;
+  };
+
+  static Stamp stamp_of(const std::string& path);
+  Status read();
+  void watch();
+
+  bool closed_ = false;  // set by open()
+  KeySources sources_;
+  std::shared_ptr<spdlog::logger> log_;
+  std::atomic<std::shared_ptr<const Table>> table_;
   std::shared_ptr<const Tenant> default_ = std::make_shared<const Tenant>();
+
+  Stamp stamp_;  // the watching thread's, after open()
+  std::mutex mutex_;
+  std::condition_variable stop_changed_;
+  bool stopping_ = false;  // guarded by mutex_
+  std::thread watcher_;
 };
 
 }  // namespace loci

@@ -1,0 +1,127 @@
+// `loci keys add|list|remove`: the file of API keys (docs/tenants.md). A key is shown once, when it is made.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "loci/base/clock.h"
+#include "loci/cli/commands.h"
+#include "loci/cli/paths.h"
+#include "loci/serve/tenants/api_key.h"
+#include "loci/serve/tenants/keys_file.h"
+
+namespace loci {
+namespace {
+
+struct KeysFlags {
+  std::string file;
+  std::string name;
+  std::string tenant;
+  bool is_operator = false;
+};
+
+Status add(const KeysFlags& flags) {
+  LOCI_RETURN_IF_ERROR(check_name(flags.name, "NAME"));
+  const std::string tenant = flags.tenant.empty() ? flags.name : flags.tenant;
+  LOCI_RETURN_IF_ERROR(check_name(tenant, "--tenant"));
+  Result<std::string> text = read_text_file(flags.file);
+  if (!text.ok() && text.status().code() != StatusCode::kNotFound) return text.status();
+  LOCI_ASSIGN_OR_RETURN(const std::string key, make_api_key());
+  const KeyEntry entry{.name = flags.name,
+                       .tenant = tenant,
+                       .hash = hash_api_key(key),
+                       .is_operator = flags.is_operator,
+                       .created = fmt::format("{:%Y-%m-%d}", fmt::gmtime(seconds_since_1970()))};
+  LOCI_ASSIGN_OR_RETURN(const std::string after, add_key(text.ok() ? *text : std::string(), entry));
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(flags.file).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  LOCI_RETURN_IF_ERROR(replace_text_file(flags.file, after));
+  fmt::print("{}\n", key);
+  fmt::print(stderr, "The key '{}' of tenant '{}' is shown this once; {} has its hash.\n", flags.name, tenant,
+             flags.file);
+  return {};
+}
+
+Result<KeysFile> read(const std::string& path) {
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(path));
+  return parse_keys_file(text);
+}
+
+std::string describe(const TenantLimits& limits) {
+  std::string out = fmt::format("weight {}", limits.weight);
+  const auto add_limit = [&out](const std::optional<std::uint32_t>& limit, const char* of) {
+    if (limit) out += fmt::format(", {} {}", *limit, of);
+  };
+  add_limit(limits.requests_per_minute, "requests a minute");
+  add_limit(limits.tokens_per_minute, "tokens a minute");
+  add_limit(limits.concurrent_requests, "requests at once");
+  if (limits.queue_percent < 100) out += fmt::format(", {} % of the queue", limits.queue_percent);
+  return out;
+}
+
+Status list(const KeysFlags& flags) {
+  LOCI_ASSIGN_OR_RETURN(const KeysFile file, read(flags.file));
+  std::size_t name = 4, tenant = 6;
+  for (const KeyEntry& key : file.keys) {
+    name = std::max(name, key.name.size());
+    tenant = std::max(tenant, key.tenant.size());
+  }
+  fmt::print("{:<{}}  {:<{}}  {:<10}  {}\n", "NAME", name, "TENANT", tenant, "CREATED", "LIMITS");
+  for (const KeyEntry& key : file.keys) {
+    fmt::print("{:<{}}  {:<{}}  {:<10}  {}{}\n", key.name, name, key.tenant, tenant,
+               key.created.empty() ? "-" : key.created, key.is_operator ? "operator, " : "",
+               describe(file.limits_of(key.tenant)));
+  }
+  return {};
+}
+
+Status remove(const KeysFlags& flags) {
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
+  LOCI_ASSIGN_OR_RETURN(const std::string after, remove_key(text, flags.name));
+  LOCI_RETURN_IF_ERROR(replace_text_file(flags.file, after));
+  fmt::print(stderr, "The key '{}' is no longer valid.\n", flags.name);
+  return {};
+}
+
+int report(const Status& status) {
+  if (status.ok()) return 0;
+  const std::string field = status.field().empty() ? "" : status.field() + ": ";
+  fmt::print(stderr, "loci keys: {}{}\n", field, status.message());
+  return 1;
+}
+
+void add_file_flag(CLI::App& command, KeysFlags& flags) {
+  command.add_option("--file", flags.file, "the file of keys")->type_name("FILE")->capture_default_str();
+}
+
+}  // namespace
+
+void add_keys_command(CLI::App& app, int& exit_code) {
+  CLI::App* keys = app.add_subcommand("keys", "make, list and remove API keys");
+  keys->require_subcommand(1);
+  auto flags = std::make_shared<KeysFlags>();
+  flags->file = default_keys_path();
+  CLI::App* adding = keys->add_subcommand("add", "make a key, print it once and write its hash to the file");
+  adding->add_option("NAME", flags->name, "the key's name")->required();
+  adding->add_option("--tenant", flags->tenant, "whose key it is")->default_str("NAME");
+  adding->add_flag("--operator", flags->is_operator, "the key may declare prefixes public (`loci warm`)");
+  add_file_flag(*adding, *flags);
+  adding->callback([flags, &exit_code] { exit_code = report(add(*flags)); });
+  CLI::App* listing = keys->add_subcommand("list", "show the keys' names and limits");
+  add_file_flag(*listing, *flags);
+  listing->callback([flags, &exit_code] { exit_code = report(list(*flags)); });
+  CLI::App* removing = keys->add_subcommand("remove", "end a key");
+  removing->add_option("NAME", flags->name, "the key's name")->required();
+  add_file_flag(*removing, *flags);
+  removing->callback([flags, &exit_code] { exit_code = report(remove(*flags)); });
+  keys->footer(
+      "Examples:\n  loci keys add alice\n  loci keys add alice-laptop --tenant alice\n  loci serve default "
+      "--api-keys ~/.config/loci/keys.toml");
+}
+
+}  // namespace loci

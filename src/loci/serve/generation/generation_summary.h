@@ -1,0 +1,22 @@
+// What is told of a generation after its end: by the access log.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/serve/reply/reply_format.h"
+
+namespace loci {
+
+struct GenerationSummary {
+  ReplyUsage usage;
+  std::size_t choices = 0;
+  std::optional<Nanos> first_token;  // from the request's last byte
+  Nanos duration = 0;
+  bool client_left = false;
+  std::string_view finish_reason;  // of the first choice; static storage
+};
+
+}  // namespace loci

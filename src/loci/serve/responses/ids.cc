@@ -1,0 +1,22 @@
+#include "loci/serve/responses/ids.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+namespace loci {
+
+std::string random_id(std::string_view prefix) {
+  static thread_local std::random_device device;
+  std::string id(prefix);
+  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", device());
+  return id;
+}
+
+std::string output_item_id(std::string_view prefix, std::string_view response_id, std::size_t index) {
+  const std::size_t begin = response_id.find('_');
+  if (begin != std::string_view::npos) response_id.remove_prefix(begin + 1);
+  return fmt::format("{}{}{:04x}", prefix, response_id, index);
+}
+
+}  // namespace loci

@@ -1,0 +1,45 @@
+// Items of the Responses API, what a conversation is made of: messages, calls of functions, their results,
+// reasoning. Read from a request, kept by the store, and turned into the messages of a chat template.
+// Thread-safe; no networking here.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/serve/store/conversation_store.h"
+
+namespace loci {
+
+// One object as the API shows it, e.g. {"id", "type": "message", "status", "role", "content": [...]}.
+using Item = nlohmann::ordered_json;
+
+inline constexpr std::size_t kItemIdBytesMax = 256;
+
+// Items as a client writes them, in the form in which the API shows them: a message without a type or with a
+// string for its content is written out, and what has no id has "" until assign_ids(). An
+// {"type": "item_reference", "id"} stays one.
+// Errors: kInvalidArgument naming field, value and what is taken; kinds that are not served are refused by
+// name.
+Result<std::vector<Item>> parse_items(const nlohmann::json& items, std::string_view field);
+// A request's input: a string is one message of the user.
+Result<std::vector<Item>> parse_input(const nlohmann::json& input, std::string_view field);
+
+// Gives ids to the items that have none.
+void assign_ids(std::vector<Item>& items);
+
+std::vector<StoredItem> to_stored(const std::vector<Item>& items);
+// Errors: kDataLoss where a stored item is no JSON object.
+Result<std::vector<Item>> from_stored(const std::vector<StoredItem>& items);
+
+// Puts the items that `items` refers to in place of the references; they are looked for in `known`.
+// Errors: kNotFound naming the reference.
+Status resolve_references(std::vector<Item>& items, const std::vector<Item>& known, std::string_view field);
+
+// The items as messages of the chat API. What belongs to one turn of the assistant (reasoning, text, calls)
+// becomes one message; a call that was cut off is left out.
+nlohmann::json to_messages(const std::vector<Item>& items);
+
+}  // namespace loci

@@ -1,0 +1,171 @@
+// Items: what is taken, what is refused, and the messages that they become.
+#include "loci/serve/responses/items.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace loci {
+namespace {
+
+using nlohmann::json;
+
+Item accepted(const json& item) {
+  Result<std::vector<Item>> result = parse_items(json::array({item}), "input");
+  EXPECT_TRUE(result.ok()) << item.dump() << ": " << result.status().to_string();
+  return result.ok() ? result->front() : Item{};
+}
+
+void refused(const json& item, const std::string& field, const std::string& part = "") {
+  const Result<std::vector<Item>> result = parse_items(json::array({item}), "input");
+  ASSERT_FALSE(result.ok()) << item.dump();
+  EXPECT_EQ(result.status().field(), field) << item.dump();
+  EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().message();
+}
+
+json messages(const json& items) {
+  const Result<std::vector<Item>> parsed = parse_items(items, "input");
+  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+  return parsed.ok() ? to_messages(parsed.value()) : json();
+}
+
+json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
+json call(const std::string& id, const std::string& name) {
+  return {{"type", "function_call"}, {"call_id", id}, {"name", name}, {"arguments", "{}"}};
+}
+
+TEST(Items, MessagesAreWrittenOut) {
+  const Item said = accepted(user("hi"));
+  EXPECT_EQ(json(said), json({{"id", ""},
+                              {"type", "message"},
+                              {"status", "completed"},
+                              {"role", "user"},
+                              {"content", {{{"type", "input_text"}, {"text", "hi"}}}}}));
+  const Item answer =
+      accepted({{"role", "assistant"}, {"content", "yes"}, {"id", "msg_1"}, {"type", "message"}});
+  EXPECT_EQ(answer["content"][0]["type"], "output_text");
+  EXPECT_EQ(answer["content"][0]["annotations"], json::array());
+  EXPECT_EQ(answer["id"], "msg_1");
+  EXPECT_EQ(accepted({{"role", "assistant"},
+                      {"content", {{{"type", "refusal"}, {"refusal", "no"}}}}})["content"][0]["refusal"],
+            "no");
+  EXPECT_EQ(accepted({{"role", "developer"}, {"content", {{{"type", "input_text"}, {"text", "d"}}}}})["role"],
+            "developer");
+}
+
+TEST(Items, RefusedMessages) {
+  refused({{"role", "tool"}, {"content", "x"}}, "input[0].role", "developer");
+  refused({{"content", "x"}}, "input[0].role", "required");
+  refused({{"role", "user"}}, "input[0].content", "required");
+  refused({{"role", "user"}, {"content", 4}}, "input[0].content", "4");
+  refused({{"role", "user"}, {"content", {"x"}}}, "input[0].content[0]", "object");
+  refused({{"role", "user"}, {"content", {{{"type", "input_image"}}}}}, "input[0].content[0].type",
+          "input_image");
+  refused({{"role", "user"}, {"content", {{{"type", "refusal"}, {"refusal", "x"}}}}},
+          "input[0].content[0].type");
+  refused({{"role", "user"}, {"content", {{{"type", "input_text"}}}}}, "input[0].content[0].text",
+          "required");
+  refused({{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", 1}}}}},
+          "input[0].content[0].text");
+  refused({{"role", "user"}, {"content", "x"}, {"status", "odd"}}, "input[0].status", "completed");
+  refused({{"role", "user"}, {"content", "x"}, {"id", std::string(kItemIdBytesMax + 1, 'x')}}, "input[0].id",
+          "256");
+  accepted({{"role", "user"}, {"content", "x"}, {"id", std::string(kItemIdBytesMax, 'x')}});
+}
+
+TEST(Items, CallsAndTheirResults) {
+  EXPECT_EQ(accepted(call("c", "f"))["arguments"], "{}");
+  EXPECT_EQ(accepted({{"type", "function_call_output"}, {"call_id", "c"}, {"output", "5"}})["output"], "5");
+  const json parts = {{{"type", "input_text"}, {"text", "5"}}};
+  EXPECT_EQ(json(accepted({{"type", "function_call_output"}, {"call_id", "c"}, {"output", parts}})["output"]),
+            parts);
+  for (const char* name : {"call_id", "name", "arguments"}) {
+    json item = call("c", "f");
+    item.erase(name);
+    refused(item, std::string("input[0].") + name, "required");
+  }
+  refused({{"type", "function_call_output"}, {"output", "5"}}, "input[0].call_id", "required");
+  refused({{"type", "function_call_output"}, {"call_id", "c"}}, "input[0].output", "required");
+  refused({{"type", "function_call_output"}, {"call_id", "c"}, {"output", 5}}, "input[0].output", "5");
+  refused({{"type", "computer_call"}}, "input[0].type", "computer_call");
+  refused({{"type", 3}}, "input[0].type", "a string");
+  refused({{"type", "reasoning"}, {"content", 3}}, "input[0].content", "reasoning_text");
+  refused({{"type", "item_reference"}}, "input[0].id", "required");
+}
+
+TEST(Items, OneTurnOfTheAssistantIsOneMessage) {
+  const json items = {user("q"),
+                      {{"type", "reasoning"},
+                       {"summary", json::array()},
+                       {"content", {{{"type", "reasoning_text"}, {"text", "think"}}}}},
+                      {{"role", "assistant"}, {"content", "I look"}},
+                      call("c1", "f"),
+                      call("c2", "g"),
+                      {{"type", "function_call_output"}, {"call_id", "c2"}, {"output", "2"}},
+                      {{"role", "assistant"}, {"content", "done"}}};
+  const json got = messages(items);
+  ASSERT_EQ(got.size(), 4u) << got.dump(1);
+  EXPECT_EQ(got[0], user("q"));
+  EXPECT_EQ(got[1]["content"], "I look");
+  EXPECT_EQ(got[1]["reasoning_content"], "think");
+  ASSERT_EQ(got[1]["tool_calls"].size(), 2u);
+  EXPECT_EQ(got[1]["tool_calls"][1]["function"]["name"], "g");
+  EXPECT_EQ(got[2], json({{"role", "tool"}, {"tool_call_id", "c2"}, {"content", "2"}, {"name", "g"}}));
+  EXPECT_EQ(got[3]["content"], "done");
+  EXPECT_FALSE(got[3].contains("reasoning_content"));
+}
+
+TEST(Items, CallsWithoutTextAndWhatIsLeftOut) {
+  const json got = messages({user("q"), call("c1", "f")});
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(got[1]["content"], "");
+  EXPECT_EQ(got[1]["tool_calls"].size(), 1u);
+  json cut = call("c1", "f");
+  cut["status"] = "incomplete";
+  EXPECT_EQ(messages({user("q"), cut}).size(), 1u);
+  // Reasoning that no reply followed.
+  const json thought = {{"type", "reasoning"}, {"content", {{{"type", "reasoning_text"}, {"text", "t"}}}}};
+  const json after = messages({thought, user("q"), {{"role", "assistant"}, {"content", "a"}}});
+  ASSERT_EQ(after.size(), 2u);
+  EXPECT_FALSE(after[1].contains("reasoning_content"));
+  EXPECT_EQ(messages({{{"role", "user"},
+                       {"content",
+                        {{{"type", "input_text"}, {"text", "a"}},
+                         {{"type", "input_text"}, {"text", "b"}}}}}})[0]["content"],
+            "a\nb");
+}
+
+TEST(Items, IdsAreGivenOnceAndKept) {
+  Result<std::vector<Item>> items = parse_items(
+      {user("a"), user("b"), call("c", "f"), {{"role", "user"}, {"content", "c"}, {"id", "mine"}}}, "input");
+  ASSERT_TRUE(items.ok());
+  assign_ids(*items);
+  std::set<std::string> ids;
+  for (const Item& item : *items) ids.insert(item["id"].get<std::string>());
+  EXPECT_EQ(ids.size(), 4u);
+  EXPECT_TRUE(ids.contains("mine"));
+  EXPECT_TRUE((*items)[0]["id"].get<std::string>().starts_with("msg_"));
+  EXPECT_TRUE((*items)[2]["id"].get<std::string>().starts_with("fc_"));
+  const Result<std::vector<Item>> back = from_stored(to_stored(*items));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back.value(), *items);
+  EXPECT_EQ(from_stored({{.id = "x", .json = "{"}}).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(Items, ReferencesAreResolvedOrNamed) {
+  Result<std::vector<Item>> known =
+      parse_items({{{"role", "user"}, {"content", "a"}, {"id", "msg_a"}}}, "input");
+  Result<std::vector<Item>> items = parse_items({{{"id", "msg_a"}}, user("b")}, "input");
+  ASSERT_TRUE(known.ok() && items.ok()) << items.status().to_string();
+  ASSERT_TRUE(resolve_references(*items, *known, "input").ok());
+  EXPECT_EQ((*items)[0], (*known)[0]);
+  Result<std::vector<Item>> other = parse_items({{{"type", "item_reference"}, {"id", "msg_b"}}}, "input");
+  ASSERT_TRUE(other.ok());
+  const Status status = resolve_references(*other, *known, "input");
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(status.field(), "input[0].id");
+}
+
+}  // namespace
+}  // namespace loci

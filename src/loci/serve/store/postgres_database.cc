@@ -1,0 +1,196 @@
+#include "loci/serve/store/postgres_database.h"
+
+#include <fmt/format.h>
+#include <libpq-fe.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "loci/serve/store/postgres_connection.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kConnectionsMax = 4;
+// The advisory lock of alone(); two numbers are a space of their own beside instances' one.
+constexpr const char* kAloneLock = "SELECT pg_advisory_lock(1282368361, 1)";
+
+using Time = std::chrono::steady_clock;
+
+std::string quoted_setting(std::string_view value) {
+  std::string out = "'";
+  for (const char letter : value) {
+    if (letter == '\'' || letter == '\\') out.push_back('\\');
+    out.push_back(letter);
+  }
+  return out + "'";
+}
+
+// The URL as keywords and values, with limits on waiting where it names none.
+Result<std::string> connection_settings(const std::string& url, Nanos lock_timeout) {
+  char* message = nullptr;
+  PQconninfoOption* options = PQconninfoParse(url.c_str(), &message);
+  if (options == nullptr) {
+    std::string text = message != nullptr ? message : "out of memory";
+    PQfreemem(message);
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return invalid_argument("the URL of PostgreSQL: " + text);
+  }
+  std::string out;
+  for (const PQconninfoOption* option = options; option->keyword != nullptr; ++option) {
+    const std::string_view name = option->keyword;
+    std::string value = option->val != nullptr ? option->val : "";
+    if (value.empty() && name == "connect_timeout")
+      value = std::to_string(std::max<Nanos>(2, lock_timeout / kNanosPerSecond));
+    if (value.empty() && name == "tcp_user_timeout") value = "30000";
+    if (value.empty() && name == "application_name") value = "loci";
+    if (!value.empty()) out += fmt::format("{}={} ", name, quoted_setting(value));
+  }
+  PQconninfoFree(options);
+  return out;
+}
+
+std::int64_t random_instance() {
+  std::random_device random;
+  const std::uint64_t word = (std::uint64_t{random()} << 32) | random();
+  return static_cast<std::int64_t>(word >> 1);
+}
+
+Nanos random_pause(int attempt) {
+  static thread_local std::minstd_rand generator{std::random_device{}()};
+  const Nanos most = std::min<Nanos>(50, Nanos{2} << std::min(attempt, 5));
+  return std::uniform_int_distribution<Nanos>(1, most)(generator) * kNanosPerMilli;
+}
+
+}  // namespace
+
+// Connections that are idle, at most so many at once in all.
+struct PostgresDatabase::Pool {
+  std::string settings;
+  std::int64_t instance = 0;
+  Nanos lock_timeout = 0;
+
+  std::mutex mutex;  // guards what follows; never held while the network is waited for
+  std::condition_variable returned;
+  std::vector<std::unique_ptr<PostgresConnection>> idle;
+  std::size_t open = 0;
+
+  Result<std::unique_ptr<PostgresConnection>> take() {
+    {
+      std::unique_lock lock(mutex);
+      returned.wait(lock, [this] { return !idle.empty() || open < kConnectionsMax; });
+      if (!idle.empty()) {
+        std::unique_ptr<PostgresConnection> connection = std::move(idle.back());
+        idle.pop_back();
+        return connection;
+      }
+      ++open;
+    }
+    auto made = PostgresConnection::connect(settings, instance, lock_timeout);
+    if (!made.ok()) give(nullptr);
+    return made;
+  }
+
+  // Null: it was lost.
+  void give(std::unique_ptr<PostgresConnection> connection) {
+    {
+      const std::lock_guard lock(mutex);
+      if (connection == nullptr) {
+        --open;
+      } else {
+        idle.push_back(std::move(connection));
+      }
+    }
+    returned.notify_one();
+  }
+
+  struct Outcome {
+    Status status;
+    PostgresFault fault = PostgresFault::kNone;
+  };
+
+  template <class Transaction>
+  static Outcome attempt(PostgresConnection& connection, const Body& body) {
+    try {
+      Transaction transaction(connection.handle());
+      PostgresSession session(connection, transaction);
+      Status status = body(session);
+      if (!status.ok()) return {std::move(status), session.fault()};
+      try {
+        transaction.commit();
+      } catch (const pqxx::broken_connection& error) {
+        throw pqxx::in_doubt_error(error.what());
+      }
+      return {};
+    } catch (...) {
+      PostgresError error = current_postgres_error();
+      return {std::move(error.status), error.fault};
+    }
+  }
+};
+
+PostgresDatabase::PostgresDatabase(std::unique_ptr<Pool> pool) : pool_(std::move(pool)) {}
+PostgresDatabase::~PostgresDatabase() = default;
+
+Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::open(const std::string& url,
+                                                                 const StoreOptions& options) {
+  auto pool = std::make_unique<Pool>();
+  LOCI_ASSIGN_OR_RETURN(pool->settings, connection_settings(url, options.lock_timeout));
+  pool->instance = random_instance();
+  pool->lock_timeout = options.lock_timeout;
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> first, pool->take());
+  pool->give(std::move(first));
+  return std::unique_ptr<PostgresDatabase>(new PostgresDatabase(std::move(pool)));
+}
+
+Status PostgresDatabase::transact(SqlAccess access, const Body& body) {
+  using Writing = pqxx::transaction<pqxx::repeatable_read, pqxx::read_write>;
+  using Reading = pqxx::transaction<pqxx::repeatable_read, pqxx::read_only>;
+  const auto deadline = Time::now() + std::chrono::nanoseconds(pool_->lock_timeout);
+  for (int attempt = 0;; ++attempt) {
+    LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, pool_->take());
+    Pool::Outcome outcome = access == SqlAccess::kWrite ? Pool::attempt<Writing>(*connection, body)
+                                                        : Pool::attempt<Reading>(*connection, body);
+    const bool lost = outcome.fault == PostgresFault::kLost || !connection->handle().is_open();
+    if (lost) connection.reset();
+    pool_->give(std::move(connection));
+    const bool again = outcome.fault == PostgresFault::kLost || outcome.fault == PostgresFault::kConflict;
+    if (outcome.status.ok() || !again || Time::now() >= deadline) return outcome.status;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(random_pause(attempt)));
+  }
+}
+
+std::string PostgresDatabase::instance() const { return std::to_string(pool_->instance); }
+
+Result<bool> PostgresDatabase::has_ended(SqlSession& session, std::string_view instance) {
+  if (instance == this->instance()) return false;
+  // The lock ends with this transaction, in which its responses are seen to.
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("SELECT CASE WHEN pg_try_advisory_xact_lock(CAST($1 AS BIGINT)) THEN 1 ELSE 0 END",
+                  {instance}));
+  return rows.integer(0, 0) == 1;
+}
+
+Status PostgresDatabase::alone(const std::function<Status()>& job) {
+  // A connection of its own, outside the pool, which the job uses too; it ends with it, and so does the lock.
+  LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<PostgresConnection> connection,
+                        PostgresConnection::connect(pool_->settings, pool_->instance, pool_->lock_timeout));
+  try {
+    pqxx::nontransaction session(connection->handle());
+    session.exec0("SET lock_timeout = 600000");
+    session.exec0("SET statement_timeout = 0");
+    session.exec(kAloneLock);
+    session.exec0("CREATE SCHEMA IF NOT EXISTS loci");
+    return job();
+  } catch (...) {
+    return current_postgres_error().status;
+  }
+}
+
+}  // namespace loci

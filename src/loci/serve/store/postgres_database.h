@@ -1,0 +1,45 @@
+// PostgreSQL as the store's database: many servers may share it. A few connections, made when they are
+// needed and again when they are lost.
+//
+// Transactions run at "repeatable read". That is enough for them to be as if each were alone, because each
+// that writes also writes the row of its thread (sql_rows.h): of two that touch the same thread the later
+// one meets a conflict and is run again; what two threads have in common are unique ids, whose conflicts
+// are run again too.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "loci/base/status.h"
+#include "loci/serve/store/sql_database.h"
+#include "loci/serve/store/store_options.h"
+
+namespace loci {
+
+// Errors of transactions: kUnavailable (no connection, a lock or a statement took too long, the server's
+// disk is full, the connection was lost during a commit: whether it took place is not known then).
+class PostgresDatabase final : public SqlDatabase {
+ public:
+  // `url` as libpq takes it. The tables are in the schema "loci", which is made where it is missing.
+  // Errors: kUnavailable, kInvalidArgument (the URL, a database that is not in UTF-8).
+  static Result<std::unique_ptr<PostgresDatabase>> open(const std::string& url, const StoreOptions& options);
+  ~PostgresDatabase() override;
+
+  Status transact(SqlAccess access, const Body& body) override;
+  SqlDialect dialect() const override { return SqlDialect::kPostgres; }
+  // A random number; each connection holds a shared advisory lock on it, so it has ended when nobody does.
+  std::string instance() const override;
+  Result<bool> has_ended(SqlSession& session, std::string_view instance) override;
+  Status reclaim() override { return {}; }  // autovacuum does
+
+  // Runs `job` while no other server does the same: several may start at once.
+  Status alone(const std::function<Status()>& job);
+
+ private:
+  struct Pool;
+  explicit PostgresDatabase(std::unique_ptr<Pool> pool);
+
+  std::unique_ptr<Pool> pool_;
+};
+
+}  // namespace loci

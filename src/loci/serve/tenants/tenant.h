@@ -1,0 +1,30 @@
+// A tenant: whoever uses the server under one name, by any number of keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace loci {
+
+inline constexpr std::uint32_t kTenantWeightMax = 1000;
+inline constexpr std::uint32_t kTenantRateMax = 1'000'000'000;
+
+// What a tenant may use. Absent: no limit.
+struct TenantLimits {
+  std::optional<std::uint32_t> requests_per_minute;
+  std::optional<std::uint32_t> tokens_per_minute;  // of prompts and replies
+  std::optional<std::uint32_t> concurrent_requests;
+  std::uint32_t weight = 1;           // its share of the machine where tenants compete; 1 to kTenantWeightMax
+  std::uint32_t queue_percent = 100;  // of the places in the queue that it may hold; 1 to 100
+  friend bool operator==(const TenantLimits&, const TenantLimits&) = default;
+};
+
+// Immutable. One for each key: keys of one tenant have the same id and limits.
+struct Tenant {
+  std::string id = "default";  // the sharing group of its state, the owner of its conversations
+  TenantLimits limits;
+  bool is_operator = false;  // the key may declare prefixes public
+};
+
+}  // namespace loci

@@ -1,0 +1,143 @@
+#include "loci/serve/tenants/tenants.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <thread>
+
+namespace loci {
+namespace {
+
+HttpRequest with_header(const std::string& name, const std::string& value) {
+  HttpRequest request;
+  request.set(name, value);
+  return request;
+}
+
+// The tenant's id, or "401".
+std::string who(const Tenants& tenants, const HttpRequest& request) {
+  const auto found = tenants.authenticate(request);
+  if (const auto* error = std::get_if<ApiError>(&found)) return std::to_string(error->http_status);
+  return std::get<0>(found)->id;
+}
+
+std::string who(const Tenants& tenants, const std::string& key) {
+  return who(tenants, with_header("Authorization", "Bearer " + key));
+}
+
+class TenantsOfAFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("loci-tenants-" + std::to_string(::getpid()) + "-" +
+               testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+    path_ = folder_ / "keys.toml";
+    auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(said_);
+    log_ = std::make_shared<spdlog::logger>("test", sink);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& text) { ASSERT_TRUE(replace_text_file(path_, text).ok()); }
+  static std::string key(const std::string& name, const std::string& tenant, const std::string& more = "") {
+    return "[[keys]]\nname = \"" + name + "\"\ntenant = \"" + tenant + "\"\nhash = \"" +
+           to_text(hash_api_key("key-of-" + name)) + "\"\n" + more;
+  }
+  static bool within_seconds(const std::function<bool()>& condition) {
+    for (int i = 0; i < 500; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  std::filesystem::path folder_;
+  std::string path_;
+  std::ostringstream said_;
+  std::shared_ptr<spdlog::logger> log_;
+};
+
+TEST(Tenants, AreOneWithoutKeys) {
+  Tenants tenants;
+  ASSERT_TRUE(tenants.open({}, nullptr).ok());
+  EXPECT_FALSE(tenants.has_keys());
+  EXPECT_EQ(who(tenants, HttpRequest()), "default");
+  EXPECT_EQ(who(tenants, "anything"), "default");
+}
+
+TEST(Tenants, TakeKeysOfTheEnvironment) {
+  Tenants tenants;
+  ASSERT_TRUE(tenants.open({.file = {}, .keys = {"a", "b"}, .operator_keys = {"op"}}, nullptr).ok());
+  EXPECT_TRUE(tenants.has_keys());
+  EXPECT_EQ(who(tenants, "a"), "default");
+  EXPECT_EQ(who(tenants, "b"), "default");
+  EXPECT_EQ(who(tenants, "c"), "401");
+  const auto found = tenants.authenticate(with_header("x-api-key", "op"));
+  EXPECT_TRUE(std::get<0>(found)->is_operator);
+  EXPECT_FALSE(std::get<0>(tenants.authenticate(with_header("x-api-key", "a")))->is_operator);
+}
+
+TEST_F(TenantsOfAFile, AreFoundByEitherHeader) {
+  write(key("phone", "alice") + key("laptop", "alice") + key("bob", "bob", "operator = true\n"));
+  Tenants tenants;
+  ASSERT_TRUE(tenants.open({.file = path_}, log_).ok());
+  EXPECT_EQ(who(tenants, "key-of-phone"), "alice");
+  EXPECT_EQ(who(tenants, "key-of-laptop"), "alice");
+  EXPECT_EQ(who(tenants, with_header("x-api-key", "key-of-bob")), "bob");
+  EXPECT_EQ(who(tenants, with_header("X-Api-Key", "key-of-bob")), "bob");
+  EXPECT_EQ(who(tenants, with_header("Authorization", "bearer  key-of-bob")), "bob");
+  for (const char* wrong : {"", "key-of-alice", "key-of-bo", "key-of-bobb"})
+    EXPECT_EQ(who(tenants, wrong), "401") << wrong;
+  EXPECT_EQ(who(tenants, HttpRequest()), "401");
+  EXPECT_EQ(who(tenants, with_header("Authorization", "Basic key-of-bob")), "401");
+  EXPECT_EQ(who(tenants, with_header("Authorization", "key-of-bob")), "401");
+  const auto error = std::get<ApiError>(tenants.authenticate(with_header("x-api-key", "key-of-bobb")));
+  EXPECT_EQ(error.message.find("bob"), std::string::npos);
+}
+
+TEST_F(TenantsOfAFile, AreReadAgainWhenTheFileChanges) {
+  write(key("old", "t"));
+  Tenants tenants;
+  ASSERT_TRUE(tenants.open({.file = path_}, log_).ok());
+  write(key("new", "t"));
+  EXPECT_TRUE(within_seconds([&] { return who(tenants, "key-of-new") == "t"; }));
+  EXPECT_EQ(who(tenants, "key-of-old"), "401");
+}
+
+TEST_F(TenantsOfAFile, StayWhenTheFileIsBrokenOrGone) {
+  write(key("a", "t"));
+  {
+    Tenants tenants;
+    ASSERT_TRUE(tenants.open({.file = path_}, log_).ok());
+    write("[[keys]]\nname = 3\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1600));  // it is looked at three times
+    EXPECT_EQ(who(tenants, "key-of-a"), "t");
+    std::filesystem::remove(path_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    EXPECT_EQ(who(tenants, "key-of-a"), "t");
+    write(key("b", "t"));
+    EXPECT_TRUE(within_seconds([&] { return who(tenants, "key-of-b") == "t"; }));
+    write("");  // no key is no key, and does not open the server
+    EXPECT_TRUE(within_seconds([&] { return who(tenants, "key-of-b") == "401"; }));
+    EXPECT_EQ(who(tenants, HttpRequest()), "401");
+  }
+  std::size_t lines = 0;
+  for (std::size_t at = 0; (at = said_.str().find("stay as they were", at)) != std::string::npos; ++at)
+    ++lines;
+  EXPECT_EQ(lines, 2u) << said_.str();  // the broken file once, the absent one once
+}
+
+TEST_F(TenantsOfAFile, AreRefusedAtTheStartWhenTheFileIsWrong) {
+  Tenants absent, broken;
+  EXPECT_EQ(absent.open({.file = path_}, log_).code(), StatusCode::kNotFound);
+  write("nonsense");
+  EXPECT_EQ(broken.open({.file = path_}, log_).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace loci

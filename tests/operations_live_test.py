@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""How a server is run: operations_live_test.py BINARY [--model MODEL] [--only NAME].
+
+Configuration from flags, environment and file; logs; levels at run time; graceful stops. Needs nothing but Python's
+standard library. Prints "N passed, N failed".
+"""
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_client import Server, chat_body, dechunk, read_all  # noqa: E402
+
+SMALL = ("--threads", "1", "--device-memory", "256MiB")
+
+
+def expect(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def expect_equal(got, wanted, what):
+    expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
+
+
+def wait_until(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def log_text(server):
+    server.log.flush()
+    with open(f"/proc/self/fd/{server.log.fileno()}", encoding="utf-8") as log:
+        return log.read()
+
+
+def log_lines(server):
+    return [json.loads(line) for line in log_text(server).splitlines()]
+
+
+def access_lines(server, **fields):
+    return [line for line in log_lines(server)
+            if line["message"] == "access" and all(line.get(name) == value for name, value in fields.items())]
+
+
+def run(binary, *arguments, environment=None):
+    return subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "LOCI_CONFIG": "", **(environment or {})})
+
+
+# --- configuration ---
+
+def test_configuration_prints_and_reads_back(binary, _model):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "loci.toml")
+        first = run(binary, "serve", "default", "--port", "9001", "--cors-origin", "", "--print-config",
+                    environment={"LOCI_MAX_RUNNING": "7"})
+        expect_equal(first.returncode, 0, first.stderr)
+        expect("port = 9001  # --port" in first.stdout, first.stdout)
+        expect("max_running = 7  # LOCI_MAX_RUNNING" in first.stdout, first.stdout)
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(first.stdout)
+        second = run(binary, "serve", "--config", path, "--print-config")
+        expect_equal(second.returncode, 0, second.stderr)
+        without = [re.sub(r"  # .*", "", text) for text in (first.stdout, second.stdout)]
+        expect_equal(without[1], without[0], "the configuration that was read back")
+        expect(f"port = 9001  # {path}:5" in second.stdout, second.stdout)
+        # The user's own file is found without being named.
+        os.makedirs(os.path.join(folder, "loci"))
+        os.rename(path, os.path.join(folder, "loci", "loci.toml"))
+        third = run(binary, "serve", "--print-config", environment={"XDG_CONFIG_HOME": folder})
+        expect("port = 9001" in third.stdout, third.stdout + third.stderr)
+
+
+def test_configuration_faults_name_their_source(binary, _model):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "loci.toml")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write("[network]\nprot = 80\n")
+        for arguments, environment, wanted in (
+                (["--port", "x"], {}, '--port: expected an integer from 0 to 65535, found "x"'),
+                ([], {"LOCI_PORT": "x"}, 'LOCI_PORT: expected an integer from 0 to 65535, found "x"'),
+                (["--config", path], {}, f"{path}:2: network.prot: there is no option of that name; is network.port"),
+                (["--config", folder + "/absent"], {}, "--config: the file")):
+            done = run(binary, "serve", "default", *arguments, environment=environment)
+            expect(done.returncode == 2 and wanted in done.stderr, f"{done.returncode} {done.stderr}")
+
+
+# --- logs ---
+
+def test_json_log_has_typed_fields(binary, model):
+    with Server(binary, model, *SMALL, "--log-format", "json") as server:
+        body = chat_body("Say hello.", max_tokens=8, temperature=0)
+        reply = server.request("POST", "/v1/chat/completions", json.dumps(body), {"X-Request-Id": "log-1"}).json
+        server.get("/nothing%0a\\\"here", {"X-Request-Id": "log-2"})
+        server.raw(b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        wait_until(lambda: len(access_lines(server)) >= 3, 5, "three lines of access")
+        (line,) = access_lines(server, request_id="log-1")
+        usage = reply["usage"]
+        expect_equal([line["method"], line["path"], line["status"], line["tenant"]],
+                     ["POST", "/v1/chat/completions", 200, "default"], "the request")
+        expect_equal([line["prompt_tokens"], line["cached_tokens"], line["output_tokens"]],
+                     [usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"],
+                      usage["completion_tokens"]], "tokens")
+        expect(0 < line["first_token_ms"] <= line["duration_ms"], f"durations: {line}")
+        (other,) = access_lines(server, request_id="log-2")
+        expect_equal([other["status"], other["path"]], [404, "/nothing%0a\\\"here"], "a request that finds nothing")
+        expect("prompt_tokens" not in other, f"no tokens: {other}")
+
+
+def test_access_log_off(binary, model):
+    with Server(binary, model, *SMALL, "--access-log", "off") as server:
+        server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
+        server.get("/health")
+        server.process.terminate()
+        server.process.wait(10)
+        text = log_text(server)
+        expect("stopped" in text and "access" not in text, text)
+    with Server(binary, model, *SMALL) as server:
+        server.get("/health", {"X-Request-Id": "seen"})
+        wait_until(lambda: "access request_id=seen method=GET path=/health status=200" in log_text(server), 5,
+                   "a line of text")
+
+
+def test_log_level_at_run_time(binary, model):
+    with Server(binary, model, *SMALL, "--log-level", "warn", "--log-format", "json") as server:
+        server.get("/health")
+        server.process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: any(line["message"] == "log level" and line["level"] == "info"
+                               for line in log_lines(server)), 5, "the level is info")
+        server.get("/health", {"X-Request-Id": "now"})
+        wait_until(lambda: access_lines(server, request_id="now"), 5, "what is info is logged")
+        expect_equal(len(access_lines(server)), 1, "lines of access")
+        server.process.send_signal(signal.SIGUSR2)
+        wait_until(lambda: log_lines(server)[-1].get("level") == "warning", 5, "the level is warn")
+        server.get("/health")
+        time.sleep(0.1)
+        expect_equal(len(access_lines(server)), 1, "lines of access")
+
+
+# --- stopping ---
+
+def long_body(**fields):
+    return {"prompt": "Once", "max_tokens": 6000, "ignore_eos": True, **fields}
+
+
+def running(server, count):
+    wait_until(lambda: server.metrics()["loci_requests_running"] == count, 10, f"{count} run")
+
+
+def test_stop_cuts_off_with_a_proper_event(binary, model):
+    with Server(binary, model, *SMALL, "--drain-timeout", "1s", "--log-format", "json") as server:
+        streamed = server.send("/v1/completions", long_body(stream=True))
+        whole = server.send("/v1/completions", long_body())
+        chat = server.send("/v1/chat/completions", chat_body("Go on.", max_tokens=6000, ignore_eos=True, stream=True))
+        running(server, 3)
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: server.get("/health").status == 503, 2, "health is 503")
+        for reply in (server.post("/v1/completions", {"prompt": "x"}), server.get("/v1/models"),
+                      server.post("/tokenize", {"prompt": "x"})):
+            expect_equal(reply.status, 503, reply.text)
+            expect_equal(reply.json["error"]["code"], "draining", "code")
+            expect(int(reply.headers["Retry-After"]) >= 1, "Retry-After")
+        for connection in (streamed, chat):
+            head, _, body = read_all(connection).partition(b"\r\n\r\n")
+            connection.close()
+            expect(b" 200 " in head.splitlines()[0], head)
+            events = [event.removeprefix("data: ") for event in dechunk(body).decode().split("\n\n") if event]
+            expect_equal(events[-1], "[DONE]", "the stream's end")
+            error = json.loads(events[-2])["error"]
+            expect("stopping" in error["message"], error)
+            expect(len(events) > 3, "what was said before is there")
+        head, _, body = read_all(whole).partition(b"\r\n\r\n")
+        whole.close()
+        expect(b" 503 " in head.splitlines()[0] and b"Retry-After" in head, head)
+        expect("stopping" in json.loads(body)["error"]["message"], body)
+        expect_equal(server.process.wait(10), 0, "exit code")
+        expect(0.9 < time.monotonic() - begin < 6, "it took the drain's time")
+        cut_off = [line for line in access_lines(server) if line.get("output_tokens", 0) > 0]
+        expect_equal(len(cut_off), 3, f"lines of access of what was cut off: {cut_off}")
+
+
+def test_stop_lets_turns_end(binary, model):
+    with Server(binary, model, *SMALL, "--drain-timeout", "30s") as server:
+        streamed = server.send("/v1/completions", long_body(stream=True) | {"max_tokens": 120})
+        whole = server.send("/v1/completions", long_body() | {"max_tokens": 120})
+        running(server, 2)
+        server.process.send_signal(signal.SIGTERM)
+        for connection in (streamed, whole):
+            text = read_all(connection).decode()
+            connection.close()
+            expect('"finish_reason":"length"' in text.replace(" ", ""), text[-400:])
+        expect_equal(server.process.wait(10), 0, "exit code")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    os.environ["LOCI_CONFIG"] = ""
+    passed = failed = 0
+    for name, test in sorted(globals().items()):
+        if not name.startswith("test_") or arguments.only not in name:
+            continue
+        begin = time.monotonic()
+        try:
+            test(arguments.binary, arguments.model)
+            passed += 1
+            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
