@@ -8,6 +8,7 @@
 #include "loci/base/clock.h"
 #include "loci/serve/reply/json_parts.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/json_text.h"
 #include "loci/serve/responses/ids.h"
 #include "loci/serve/responses/stored_objects.h"
 
@@ -146,6 +147,7 @@ std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bo
   if (!request.ok()) return api_error(request.status());
   Result<ResponseRequest> parsed = parse_response_request(*request, can_store);
   if (!parsed.ok()) return api_error(parsed.status());
+  parsed->schema = json_member_text(body, "text.format.schema").value_or("");
   return std::move(*parsed);
 }
 
@@ -169,7 +171,8 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
   // The state of what was said before is found by its tokens, whatever the tokenizer would make of its text.
   std::string tokenizer = tokenizer_name(served);
   if (history.tokenizer == tokenizer) tokens.remember(tenant, {}, history.tokens);
-  Prepared prepared = prepare_chat_request(chat_request(request, history), served, tokens, tenant);
+  Prepared prepared =
+      prepare_chat_request(chat_request(request, history), served, tokens, tenant, request.schema);
   if (auto* error = std::get_if<ApiError>(&prepared)) return in_own_words(std::move(*error));
 
   auto turn = std::make_shared<ResponseTurn>();
