@@ -34,7 +34,8 @@ if [[ "$scope" == all ]]; then
   check "release: slow tests" ctests release slow
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci
-  check "live server: responses and conversations" python3 tests/responses_test.py build/release/loci
+  check "official clients" scripts/client-venv.sh
+  check "live server: responses and conversations" build/clients/bin/python tests/responses_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
   check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests
