@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """/v1/responses and /v1/conversations against the real binary: responses_test.py BINARY [--model MODEL] [--only NAME].
 
-Needs nothing but Python's standard library. Where the package `openai` is there (scripts/test.sh makes it), every
+Needs nothing but Python's standard library. Where the package `openai` is there (scripts/clients.sh python), every
 object and event is also read by its types. Prints "N passed, N failed".
 """
 import argparse

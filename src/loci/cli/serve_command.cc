@@ -21,7 +21,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/host_memory.h"
 #include "loci/cli/options_command.h"
-#include "loci/cli/paths.h"
+#include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
 #include "loci/engine/engine.h"
@@ -107,6 +107,7 @@ struct Serving {
   std::unique_ptr<Engine> engine;
   ServedModel served;
   Tenants tenants;
+  TenantLimiter limiter{clock};
   TokenHistory history;
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
@@ -125,7 +126,8 @@ struct Serving {
 };
 
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
-  LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.model));
+  LOCI_ASSIGN_OR_RETURN(const std::string path,
+                        resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail));
   LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
   serving.model = std::make_unique<Model>(std::move(model));
   const ModelSpec& spec = serving.model->spec;
@@ -179,7 +181,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .context_tokens = context,
       .loaded_at = seconds_since_1970(),
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
-                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
+                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
+      .chat = find_chat_syntax(*serving.model)};
   return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
 }
 
@@ -272,6 +275,7 @@ int run_serve(const Configuration& configuration) {
                                          .store_thread = *serving.store_thread,
                                          .store = serving.store.get(),
                                          .tenants = serving.tenants,
+                                         .limiter = serving.limiter,
                                          .history = serving.history,
                                          .metrics = serving.metrics,
                                          .clock = serving.clock,
@@ -328,6 +332,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  loci serve default\n"
       "  loci serve model.gguf --port 9000 --threads 4 --device-memory 8GiB\n"
+      "  loci serve OWNER/NAME-GGUF:Q4_K_M      (fetched when it is not here)\n"
       "  loci serve --model SmolLM2-135M-Instruct/ --quantize q4_k\n"
       "  loci serve default --host 0.0.0.0 --max-running 16 --log-level debug\n"
       "  loci serve default --port 9000 --print-config > loci.toml      then: loci serve --config loci.toml\n"
