@@ -30,6 +30,8 @@ tenants() {
     python3 tests/tenants_test.py build/release/loci build/tiny-random.gguf
 }
 
+# Every object and event is read by the types of OpenAI's client as well.
+responses_and_types() { scripts/clients.sh python && build/clients-venv/bin/python tests/responses_test.py build/release/loci; }
 # Requests that schemathesis makes from /openapi.json.
 openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py build/release/loci; }
 
@@ -45,7 +47,7 @@ if [[ "$scope" == all ]]; then
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci
   check "tenants: keys, limits, isolation, fairness" tenants
-  check "live server: responses and conversations" python3 tests/responses_test.py build/release/loci
+  check "live server: responses and conversations" responses_and_types
   check "requests generated from /openapi.json" openapi_requests
   check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci

@@ -73,7 +73,18 @@ std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& sto
     return at_field(store_error(stored.status(), "conversation", id), "conversation", "not_found");
   Result<std::vector<Item>> items = from_stored(stored.value());
   if (!items.ok()) return api_error(items.status());
-  return ResponseHistory{.items = std::move(*items), .tokens = {}, .tokenizer = {}};
+  ResponseHistory history{.items = std::move(*items), .tokens = {}, .tokenizer = {}};
+  // The latest turn's tokens, where it is still there: they are no more than a shorter way.
+  for (auto item = stored.value().rbegin(); item != stored.value().rend(); ++item) {
+    const std::string latest = response_of_item(item->id);
+    if (latest.empty()) continue;
+    if (Result<StoredResponse> response = store.response(tenant, latest); response.ok()) {
+      history.tokens = std::move(response->tokens);
+      history.tokenizer = std::move(response->tokenizer);
+    }
+    break;
+  }
+  return history;
 }
 
 // An item's id is unique in a conversation.
