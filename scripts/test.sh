@@ -38,6 +38,7 @@ if [[ "$scope" == all ]]; then
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci
   check "requests generated from /openapi.json" openapi_requests
+  check "live server: responses and conversations" python3 tests/responses_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
   check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests

@@ -21,6 +21,8 @@ Api::Api(ApiServices& services) : services_(services) {
   add_completions_endpoints(router_, services_);
   add_messages_endpoints(router_, services_);
   add_tokenize_endpoints(router_, services_);
+  add_responses_endpoints(router_, services_);
+  add_conversations_endpoints(router_, services_);
   add_unserved_endpoints(router_, services_);
   const Status described = add_openapi_endpoint(router_);  // the last: of what was added before
   LOCI_CHECK(described.ok(), described.message().c_str());

@@ -5,6 +5,7 @@
 #include "loci/serve/anthropic/messages_request.h"
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/json_text.h"
 
 namespace loci {
 namespace {
@@ -30,7 +31,9 @@ Prepared prepare_messages(std::string_view body, const ServedModel& served, Toke
                           std::string_view tenant) {
   const Result<MessagesRequest> request = read(body, MessagesPurpose::kReply);
   if (!request.ok()) return api_error(request.status());
-  Prepared prepared = prepare_chat_request(request->chat, served, history, tenant);
+  std::optional<std::string_view> schema = json_member_text(body, "output_config.format.schema");
+  if (!schema) schema = json_member_text(body, "output_format.schema");
+  Prepared prepared = prepare_chat_request(request->chat, served, history, tenant, schema.value_or(""));
   if (auto* error = std::get_if<ApiError>(&prepared)) return in_messages_terms(std::move(*error));
   return prepared;
 }

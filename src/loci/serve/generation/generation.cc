@@ -53,7 +53,8 @@ void Generation::submit() {
                                 .sampling = fields.sampling,
                                 .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
                                 .stop_tokens = prepared_.stop_tokens,
-                                .time_limit = services_.options.time_limit};
+                                .time_limit = services_.options.time_limit,
+                                .grammar = prepared_.grammar};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,

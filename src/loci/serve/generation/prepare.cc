@@ -8,6 +8,7 @@
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/completion_request.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/response_format.h"
 #include "loci/serve/request/token_request.h"
 
 namespace loci {
@@ -55,6 +56,13 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
       return context_length_error(out.prompts[i].size(), served.context_tokens, field);
     }
   }
+  if (fields.constraint && out.grammar == nullptr) {
+    Result<std::shared_ptr<const Grammar>> grammar =
+        served.model->grammars->compile(fields.constraint->source);
+    if (!grammar.ok())
+      return api_error(invalid_argument(grammar.status().message(), fields.constraint->field));
+    out.grammar = std::move(*grammar);
+  }
   out.stop_tokens = fields.stop_token_ids;
   if (!fields.ignore_eos) {
     const std::vector<TokenId>& ends = served.model->tokenizer.end_tokens();
@@ -63,23 +71,37 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
   return out;
 }
 
+namespace {
+
+Prepared prepare_parsed(ChatRequest request, const ServedModel& served, TokenHistory& history,
+                        std::string_view tenant) {
+  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request.template_context);
+  if (!tokens.ok()) return api_error(tokens.status());
+  PreparedGeneration out;
+  out.fields = std::move(request.fields);
+  out.prompts.push_back(std::move(*tokens));
+  return check_generation(std::move(out), served, "messages");
+}
+
+}  // namespace
+
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
                       std::string_view tenant) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
-  return prepare_chat_request(*json, served, history, tenant);
+  Result<ChatRequest> request = parse_chat_request(*json);
+  if (!request.ok()) return api_error(request.status());
+  if (request->fields.constraint) keep_order(body, *request->fields.constraint);
+  return prepare_parsed(std::move(*request), served, history, tenant);
 }
 
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant) {
+                              std::string_view tenant, std::string_view schema) {
   Result<ChatRequest> request = parse_chat_request(json);
   if (!request.ok()) return api_error(request.status());
-  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request->template_context);
-  if (!tokens.ok()) return api_error(tokens.status());
-  PreparedGeneration out;
-  out.fields = std::move(request->fields);
-  out.prompts.push_back(std::move(*tokens));
-  return check_generation(std::move(out), served, "messages");
+  if (request->fields.constraint && request->fields.constraint->sorted && !schema.empty())
+    request->fields.constraint->source.text = schema;
+  return prepare_parsed(std::move(*request), served, history, tenant);
 }
 
 namespace {
@@ -97,6 +119,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
   if (!json.ok()) return api_error(json.status());
   Result<CompletionRequest> request = parse_completion_request(*json);
   if (!request.ok()) return api_error(request.status());
+  if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   PreparedGeneration out;
   out.fields = std::move(request->fields);
   head.logprobs = out.fields.sampling.logprobs;

@@ -130,9 +130,6 @@ bool is_empty_container(const nlohmann::json& value) {
   return (value.is_array() || value.is_object()) && value.empty();
 }
 bool is_false(const nlohmann::json& value) { return value == false || value == 0; }
-bool is_text_format(const nlohmann::json& value) {
-  return value.is_object() && value.value("type", nlohmann::json()) == "text";
-}
 bool is_text_only(const nlohmann::json& value) { return value == nlohmann::json::array({"text"}); }
 bool is_none(const nlohmann::json& value) { return value == "none" || value == "auto"; }
 bool is_empty_text(const nlohmann::json& value) { return value == ""; }
@@ -143,12 +140,11 @@ struct Unserved {
   const char* field;
   bool (*harmless)(const nlohmann::json&);
 };
-constexpr std::array<Unserved, 21> kUnserved = {{
+constexpr std::array<Unserved, 13> kUnserved = {{
     {"tools", is_empty_container},
     {"tool_choice", is_none},
     {"functions", is_empty_container},
     {"function_call", is_none},
-    {"response_format", is_text_format},
     {"modalities", is_text_only},
     {"audio", never},
     {"prediction", never},
@@ -156,13 +152,6 @@ constexpr std::array<Unserved, 21> kUnserved = {{
     {"use_beam_search", is_false},
     {"prompt_logprobs", is_false},
     {"continue_final_message", is_false},
-    {"grammar", is_empty_text},
-    {"json_schema", is_empty_container},
-    {"guided_json", never},
-    {"guided_regex", never},
-    {"guided_choice", never},
-    {"guided_grammar", never},
-    {"structured_outputs", never},
     {"bad_words", is_empty_container},
     {"mirostat", is_false},
 }};
@@ -190,6 +179,7 @@ void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   read_stream(reader, out);
   reader.boolean("ignore_eos", out.ignore_eos);
   reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
+  read_constraint(reader, out.constraint);
   refuse_unserved(reader);
 }
 

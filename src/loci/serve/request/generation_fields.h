@@ -9,6 +9,7 @@
 #include "loci/base/ids.h"
 #include "loci/engine/sampler.h"
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/response_format.h"
 
 namespace loci {
 
@@ -31,8 +32,9 @@ struct GenerationFields {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool stream = false;
-  bool include_usage = false;  // a last chunk with the usage
-  std::uint32_t choices = 1;   // n
+  bool include_usage = false;                // a last chunk with the usage
+  std::uint32_t choices = 1;                 // n
+  std::optional<ConstraintSpec> constraint;  // what the reply must be
 };
 
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields

@@ -184,10 +184,7 @@ TEST(GenerationFields, StreamOptionsNeedAStream) {
 TEST(GenerationFields, WhatIsNotServedIsRefusedByName) {
   refused({{"tools", json::array({{{"type", "function"}}})}}, "tools", "not supported");
   refused({{"tool_choice", "required"}}, "tool_choice");
-  refused({{"response_format", {{"type", "json_object"}}}}, "response_format");
   refused({{"suffix", "x"}}, "suffix", "not supported");
-  refused({{"guided_json", json::object()}}, "guided_json");
-  refused({{"grammar", "root ::= x"}}, "grammar");
   refused({{"modalities", {"text", "audio"}}}, "modalities");
   accepted({{"tools", json::array()},
             {"tool_choice", "none"},
