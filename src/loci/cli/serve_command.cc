@@ -107,6 +107,7 @@ struct Serving {
   std::unique_ptr<Engine> engine;
   ServedModel served;
   Tenants tenants;
+  TenantLimiter limiter{clock};
   TokenHistory history;
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
@@ -272,6 +273,7 @@ int run_serve(const Configuration& configuration) {
                                          .store_thread = *serving.store_thread,
                                          .store = serving.store.get(),
                                          .tenants = serving.tenants,
+                                         .limiter = serving.limiter,
                                          .history = serving.history,
                                          .metrics = serving.metrics,
                                          .clock = serving.clock,

@@ -59,7 +59,11 @@ void Api::add_common_headers(Exchange& exchange) const {
   const std::string& origin = services_.options.cors_origin;
   if (origin.empty()) return;
   exchange.add_header("Access-Control-Allow-Origin", origin);
-  exchange.add_header("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  exchange.add_header(
+      "Access-Control-Expose-Headers",
+      "X-Request-Id, Retry-After, X-RateLimit-Limit-Requests, X-RateLimit-Remaining-Requests, "
+      "X-RateLimit-Reset-Requests, X-RateLimit-Limit-Tokens, X-RateLimit-Remaining-Tokens, "
+      "X-RateLimit-Reset-Tokens");
   if (origin != "*") exchange.add_header("Vary", "Origin");
 }
 

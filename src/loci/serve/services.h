@@ -14,6 +14,7 @@
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
+#include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/worker_pool.h"
 
@@ -32,6 +33,7 @@ struct ApiServices {
   WorkerPool& store_thread;  // calls of `store` are made there
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
+  TenantLimiter& limiter;  // run_generation() holds a ticket of it
   TokenHistory& history;
   ServeMetrics& metrics;
   const Clock& clock;

@@ -14,6 +14,13 @@ namespace {
 
 constexpr std::size_t kTokensSubmittedHere = 16'384;
 
+// 0: no limit of its own.
+std::uint32_t queued_max(const TenantLimits& limits, const Engine& engine) {
+  if (limits.queue_percent >= 100) return 0;
+  const std::uint64_t places = engine.config().max_queued;
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(places * limits.queue_percent / 100, 1));
+}
+
 std::uint64_t random_seed() {
   static thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
@@ -43,18 +50,21 @@ void Generation::cancel_open() {
 
 void Generation::submit() {
   const GenerationFields& fields = prepared_.fields;
+  const Tenant& tenant = *sink_.origin().tenant;
   submitted_at_ = services_.clock.now();
   std::uint32_t index = 0;
   for (const std::vector<TokenId>& prompt : prepared_.prompts) {
     const auto room = static_cast<std::uint32_t>(served_.context_tokens - prompt.size());
     for (std::uint32_t i = 0; i < fields.choices; ++i, ++index) {
-      GenerationRequest request{.group = sink_.origin().tenant->id,
+      GenerationRequest request{.group = tenant.id,
                                 .prompt = prompt,
                                 .sampling = fields.sampling,
                                 .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
                                 .stop_tokens = prepared_.stop_tokens,
                                 .time_limit = services_.options.time_limit,
-                                .grammar = prepared_.grammar};
+                                .grammar = prepared_.grammar,
+                                .weight = tenant.limits.weight,
+                                .queued_max = queued_max(tenant.limits, *served_.engine)};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,
@@ -280,11 +290,38 @@ GenerationSummary Generation::summary() const {
 
 // --- the whole of it ---
 
+namespace {
+
+// Of what the generation may come to, as its tenant's limits count it.
+TenantLimiter::Admission admit(ApiServices& services, const ReplySink& sink,
+                               const PreparedGeneration& prepared) {
+  const std::uint64_t context = services.served.load()->context_tokens;
+  std::uint64_t prompt_tokens = 0, tokens = 0;
+  for (const std::vector<TokenId>& prompt : prepared.prompts) {
+    const std::uint64_t room = context - prompt.size();
+    const std::uint64_t reply = std::min<std::uint64_t>(prepared.fields.max_tokens.value_or(room), room);
+    prompt_tokens += prompt.size();
+    tokens += prompt.size() + reply * prepared.fields.choices;
+  }
+  return services.limiter.admit(*sink.origin().tenant, prompt_tokens, tokens);
+}
+
+}  // namespace
+
 asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared) {
   const OpenWork open(services);
+  TenantLimiter::Admission admission = admit(services, sink, prepared);
+  for (auto& [name, value] : admission.headers) sink.add_header(name, value);
+  if (auto* refused = std::get_if<ApiError>(&admission.result)) {
+    ApiError error = std::move(*refused);
+    co_await sink.fail(std::move(error));
+    co_return true;
+  }
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   const GenerationSummary summary = generation.summary();
+  std::get<TenantTicket>(admission.result)
+      .set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
   if (!sink.account(summary) && services.options.access_log) {
     const ReplyOrigin& origin = sink.origin();
     log(*services.log, spdlog::level::info,
