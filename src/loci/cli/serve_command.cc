@@ -21,6 +21,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/host_memory.h"
 #include "loci/cli/options_command.h"
+#include "loci/cli/paths.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
@@ -125,8 +126,10 @@ struct Serving {
 };
 
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
-  LOCI_ASSIGN_OR_RETURN(const std::string path,
-                        resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail));
+  const auto say = [&serving](const std::string& line) { serving.log->info(line); };
+  LOCI_ASSIGN_OR_RETURN(
+      const std::string path,
+      resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail, say));
   LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
   serving.model = std::make_unique<Model>(std::move(model));
   const ModelSpec& spec = serving.model->spec;

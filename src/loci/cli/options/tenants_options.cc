@@ -6,9 +6,10 @@ namespace loci {
 
 std::vector<Option> tenants_options() {
   return {
-      path_option({"tenants", "--api-keys",
-                   "the file of API keys and limits (`loci keys`, docs/tenants.md), read again when it changes"},
-                  [](auto& flags) -> auto& { return flags.api_keys; }),
+      path_option(
+          {"tenants", "--api-keys",
+           "the file of API keys and limits (`loci keys`, docs/tenants.md), read again when it changes"},
+          [](auto& flags) -> auto& { return flags.api_keys; }),
   };
 }
 
