@@ -23,6 +23,9 @@ vocabularies() {
   LOCI_VOCABULARIES="$PWD/build/vocabularies" LOCI_TOKENIZERS="$([[ -d build/tokenizers ]] && echo "$PWD/build/tokenizers")" ctest --test-dir build/release -R '^text_test$' --output-on-failure --no-tests=error
 }
 
+# Requests that schemathesis makes from /openapi.json.
+openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py build/release/loci; }
+
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
@@ -34,6 +37,8 @@ if [[ "$scope" == all ]]; then
   check "release: slow tests" ctests release slow
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci
+  check "live server: responses and conversations" python3 tests/responses_test.py build/release/loci
+  check "requests generated from /openapi.json" openapi_requests
   check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests

@@ -108,6 +108,7 @@ struct Serving {
   std::unique_ptr<Engine> engine;
   ServedModel served;
   Tenants tenants;
+  TenantLimiter limiter{clock};
   TokenHistory history;
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
@@ -183,7 +184,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .context_tokens = context,
       .loaded_at = seconds_since_1970(),
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
-                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
+                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
+      .chat = find_chat_syntax(*serving.model)};
   return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
 }
 
@@ -276,6 +278,7 @@ int run_serve(const Configuration& configuration) {
                                          .store_thread = *serving.store_thread,
                                          .store = serving.store.get(),
                                          .tenants = serving.tenants,
+                                         .limiter = serving.limiter,
                                          .history = serving.history,
                                          .metrics = serving.metrics,
                                          .clock = serving.clock,
@@ -283,7 +286,6 @@ int run_serve(const Configuration& configuration) {
   KeySources keys = keys_of_environment();
   keys.file = flags.api_keys;
   if (Status status = serving.tenants.open(std::move(keys), serving.log); !status.ok()) return report(status);
-  warn_of_open_doors(flags, serving);
   keep_conversations(flags, serving);
   serving.api = std::make_unique<Api>(*serving.services);
   Api& api = *serving.api;
@@ -291,6 +293,7 @@ int run_serve(const Configuration& configuration) {
       !status.ok()) {
     return report(status);
   }
+  warn_of_open_doors(flags, serving);
   const Nanos begin = serving.clock.now();
   const Result<LoadedConfiguration> loaded = load_or_leave(flags, serving, signals);
   if (!loaded.ok()) return report(loaded.status());

@@ -1,5 +1,6 @@
 #include "loci/model/grammar.h"
 
+#include "loci/model/gbnf.h"
 #include "loci/model/text_handles.h"
 #include "loci/model/tokenizer_state.h"
 
@@ -14,10 +15,10 @@ std::int32_t abi_kind(GrammarKind kind) {
   switch (kind) {
     case GrammarKind::kJsonSchema: return LOCI_TEXT_GRAMMAR_JSON_SCHEMA;
     case GrammarKind::kJsonObject: return LOCI_TEXT_GRAMMAR_JSON_OBJECT;
-    case GrammarKind::kLark: return LOCI_TEXT_GRAMMAR_LARK;
+    case GrammarKind::kLark:
+    case GrammarKind::kGbnf: return LOCI_TEXT_GRAMMAR_LARK;  // which it is turned into
     case GrammarKind::kRegex: return LOCI_TEXT_GRAMMAR_REGEX;
     case GrammarKind::kChoice: return LOCI_TEXT_GRAMMAR_CHOICE;
-    case GrammarKind::kGbnf: break;  // is converted before
   }
   LOCI_CHECK(false, "a GrammarKind outside its enumeration");
   return 0;
@@ -96,11 +97,15 @@ Result<const loci_text_grammar_env*> GrammarCompiler::environment() {
 Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source) {
   if (std::shared_ptr<const Grammar> found = find(source)) return found;
   LOCI_ASSIGN_OR_RETURN(const loci_text_grammar_env* const environment, this->environment());
-  if (source.kind == GrammarKind::kGbnf) return invalid_argument("GBNF is not supported");
+  const bool gbnf = source.kind == GrammarKind::kGbnf;
+  std::string lark;
+  if (gbnf) {
+    LOCI_ASSIGN_OR_RETURN(lark, gbnf_to_lark(source.text));
+  }
   loci_text_grammar* handle = nullptr;
   loci_text_bytes error{};
-  if (loci_text_grammar_compile(environment, abi_kind(source.kind), text_view(source.text), &handle,
-                                &error) != 0)
+  if (loci_text_grammar_compile(environment, abi_kind(source.kind), text_view(gbnf ? lark : source.text),
+                                &handle, &error) != 0)
     return invalid_argument(take_text(error));
   const auto size = static_cast<std::uint32_t>(vocabulary_->vocabulary.tokens.size());
   const std::shared_ptr<const Grammar> grammar(new Grammar(handle, size));

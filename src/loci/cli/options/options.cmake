@@ -1,5 +1,4 @@
 # loci_serve_options: the table of `loci serve`'s options, and the layers that they come from.
-pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 loci_library(serve_options
   SOURCES options/compute_options.cc options/configuration.cc options/logging_options.cc options/network_options.cc
     options/option.cc options/option_table.cc options/scheduling_options.cc options/store_options.cc

@@ -5,6 +5,7 @@
 #include "loci/serve/anthropic/messages_request.h"
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/json_text.h"
 
 namespace loci {
 namespace {
@@ -30,7 +31,9 @@ Prepared prepare_messages(std::string_view body, const ServedModel& served, Toke
                           std::string_view tenant) {
   const Result<MessagesRequest> request = read(body, MessagesPurpose::kReply);
   if (!request.ok()) return api_error(request.status());
-  Prepared prepared = prepare_chat_request(request->chat, served, history, tenant);
+  std::optional<std::string_view> schema = json_member_text(body, "output_config.format.schema");
+  if (!schema) schema = json_member_text(body, "output_format.schema");
+  Prepared prepared = prepare_chat_request(request->chat, served, history, tenant, schema.value_or(""));
   if (auto* error = std::get_if<ApiError>(&prepared)) return in_messages_terms(std::move(*error));
   return prepared;
 }
@@ -39,7 +42,7 @@ std::variant<std::string, ApiError> count_message_tokens(std::string_view body, 
                                                          TokenHistory& history, std::string_view tenant) {
   const Result<MessagesRequest> request = read(body, MessagesPurpose::kCount);
   if (!request.ok()) return api_error(request.status());
-  const Result<ChatRequest> chat = parse_chat_request(request->chat);
+  const Result<ChatRequest> chat = parse_chat_request(request->chat, served.chat);
   if (!chat.ok()) return in_messages_terms(api_error(chat.status()));
   if (auto error = check_model(chat->fields.model, served)) return *std::move(error);
   const Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, chat->template_context);

@@ -5,16 +5,20 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "loci/model/grammar.h"
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/reply/json_parts.h"
 #include "loci/serve/reply/reply_format.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/generation_fields.h"
 #include "loci/serve/served_model.h"
+#include "loci/serve/tools/output_parser.h"
 
 namespace loci {
 
@@ -22,7 +26,12 @@ struct PreparedGeneration {
   GenerationFields fields;
   std::vector<std::vector<TokenId>> prompts;  // each fits the context with at least one new token
   std::vector<TokenId> stop_tokens;           // what ends a reply
-  std::unique_ptr<ReplyFormat> format;        // set by the endpoint, at the latest
+  std::shared_ptr<const Grammar> grammar;     // what each reply must be; null: anything
+  std::vector<std::string> unknown_fields;    // of the request, for the log
+  // How the reply is read (ServedModel::chat says in which syntax). Absent: all of it is text.
+  std::optional<OutputParserOptions> parser;
+  bool one_call = false;                // the reply ends with its first call
+  std::unique_ptr<ReplyFormat> format;  // set by the endpoint, at the latest
   // Makes the reply durable: called on the store's thread when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;
@@ -32,16 +41,19 @@ using Prepared = std::variant<PreparedGeneration, ApiError>;
 
 // All of these: thread-safe.
 
-// Checks what needs the model, and says what ends a reply. `field` names the prompt in errors.
+// Checks what needs the model, says what ends a reply and compiles what it must be (unless `grammar` is set:
+// tools that must be called come first). `field` names the prompt in errors.
 Prepared check_generation(PreparedGeneration prepared, const ServedModel& served, std::string_view field);
 // 404 where `name` is not the served model; "" and "default" are.
 std::optional<ApiError> check_model(const std::string& name, const ServedModel& served);
 
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
                       std::string_view tenant);
-// The same of a body that was parsed, or made of another API's request.
+// The same of a body that was parsed, or made of another API's request. `schema`: the text of
+// response_format's schema in the client's order (json_text.h), which `json` has lost; empty: none, or
+// sorted.
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant);
+                              std::string_view tenant, std::string_view schema = {});
 // `head` names the reply; what the request says of it is filled in. The format is set here.
 Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head);
 

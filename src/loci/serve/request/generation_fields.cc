@@ -130,9 +130,6 @@ bool is_empty_container(const nlohmann::json& value) {
   return (value.is_array() || value.is_object()) && value.empty();
 }
 bool is_false(const nlohmann::json& value) { return value == false || value == 0; }
-bool is_text_format(const nlohmann::json& value) {
-  return value.is_object() && value.value("type", nlohmann::json()) == "text";
-}
 bool is_text_only(const nlohmann::json& value) { return value == nlohmann::json::array({"text"}); }
 bool is_none(const nlohmann::json& value) { return value == "none" || value == "auto"; }
 bool is_empty_text(const nlohmann::json& value) { return value == ""; }
@@ -143,12 +140,9 @@ struct Unserved {
   const char* field;
   bool (*harmless)(const nlohmann::json&);
 };
-constexpr std::array<Unserved, 21> kUnserved = {{
-    {"tools", is_empty_container},
-    {"tool_choice", is_none},
+constexpr std::array<Unserved, 11> kUnserved = {{
     {"functions", is_empty_container},
     {"function_call", is_none},
-    {"response_format", is_text_format},
     {"modalities", is_text_only},
     {"audio", never},
     {"prediction", never},
@@ -156,13 +150,6 @@ constexpr std::array<Unserved, 21> kUnserved = {{
     {"use_beam_search", is_false},
     {"prompt_logprobs", is_false},
     {"continue_final_message", is_false},
-    {"grammar", is_empty_text},
-    {"json_schema", is_empty_container},
-    {"guided_json", never},
-    {"guided_regex", never},
-    {"guided_choice", never},
-    {"guided_grammar", never},
-    {"structured_outputs", never},
     {"bad_words", is_empty_container},
     {"mirostat", is_false},
 }};
@@ -177,7 +164,53 @@ void refuse_unserved(FieldReader& reader) {
   }
 }
 
+constexpr auto kNames = std::to_array<std::string_view>({
+    "best_of",
+    "echo",
+    "frequency_penalty",
+    "ignore_eos",
+    "logit_bias",
+    "logprobs",
+    "max_completion_tokens",
+    "max_tokens",
+    "metadata",
+    "min_p",
+    "min_tokens",
+    "model",
+    "n",
+    "presence_penalty",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "repeat_penalty",
+    "repetition_penalty",
+    "response_format",
+    "safety_identifier",
+    "seed",
+    "service_tier",
+    "stop",
+    "stop_token_ids",
+    "store",
+    "stream",
+    "stream_options",
+    "suffix",
+    "temperature",
+    "top_k",
+    "top_p",
+    "user",
+    "verbosity",
+    // What constrains a reply.
+    "grammar",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "json_schema",
+    "structured_outputs",
+});
+
 }  // namespace
+
+std::span<const std::string_view> generation_field_names() { return kNames; }
 
 void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   reader.text("model", out.model);
@@ -189,7 +222,12 @@ void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   read_max_tokens(reader, out);
   read_stream(reader, out);
   reader.boolean("ignore_eos", out.ignore_eos);
+  // Accepted and not used: their types are checked all the same.
+  std::string unused;
+  for (const char* name : {"user", "prompt_cache_key", "safety_identifier", "service_tier"})
+    reader.text(name, unused);
   reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
+  read_constraint(reader, out.constraint);
   refuse_unserved(reader);
 }
 

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loci/base/ids.h"
 #include "loci/engine/sampler.h"
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/response_format.h"
 
 namespace loci {
 
@@ -31,13 +34,17 @@ struct GenerationFields {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool stream = false;
-  bool include_usage = false;  // a last chunk with the usage
-  std::uint32_t choices = 1;   // n
+  bool include_usage = false;                // a last chunk with the usage
+  std::uint32_t choices = 1;                 // n
+  std::optional<ConstraintSpec> constraint;  // what the reply must be
 };
 
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields
 // that would change the reply and that Loci does not serve.
 void read_generation_fields(FieldReader& reader, GenerationFields& out);
+
+// The names of all that read_generation_fields() knows, read or accepted and not used.
+std::span<const std::string_view> generation_field_names();
 
 // Refuses what is a field of text completions alone and would change the reply: echo, suffix, best_of.
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);

@@ -35,10 +35,22 @@ const ResponseEnd& ResponseRecord::cancel() {
 
 // --- events ---
 
-std::string ResponsesFormat::event(std::string_view type, Json fields) {
-  Json json = {{"type", type}, {"sequence_number", sequence_++}};
+namespace {
+
+std::string numbered_event(std::string_view type, std::uint64_t number, Json fields) {
+  Json json = {{"type", type}, {"sequence_number", number}};
   for (auto& [name, value] : fields.items()) json[name] = std::move(value);
   return "event: " + std::string(type) + "\n" + sse_event(dump_json(json));
+}
+
+}  // namespace
+
+std::string failed_event(const ResponseHead& head, const ResponseEnd& end, std::uint64_t number) {
+  return numbered_event("response.failed", number, {{"response", response_json(head, end)}});
+}
+
+std::string ResponsesFormat::event(std::string_view type, Json fields) {
+  return numbered_event(type, sequence_++, std::move(fields));
 }
 
 std::string ResponsesFormat::response_event(std::string_view type, Json response) {

@@ -23,11 +23,16 @@ class ResponseRecord {
   const ResponseEnd& finish(const FinishedChoice& choice, const ReplyUsage& usage);
   const ResponseEnd& fail(const ApiError& error);
   const ResponseEnd& cancel();
+  // Null: not yet.
+  const ResponseEnd* ended() const { return end_ ? &*end_ : nullptr; }
 
  private:
   ResponseHead head_;
   std::optional<ResponseEnd> end_;
 };
+
+// The stream's last event of a response whose generation was refused; `number` is its sequence number.
+std::string failed_event(const ResponseHead& head, const ResponseEnd& end, std::uint64_t number);
 
 // Thread-compatible. There is one choice.
 class ResponsesFormat final : public ReplyFormat {

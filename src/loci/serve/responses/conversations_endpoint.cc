@@ -1,0 +1,124 @@
+// /v1/conversations: conversations and their items.
+#include <functional>
+
+#include "loci/serve/endpoints/endpoints.h"
+#include "loci/serve/responses/stored_objects.h"
+
+namespace loci {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+// What a request asks of the store, once its body and query are read. Called on the store's thread.
+using StoreJob = std::function<Answer(ConversationStore&, const std::string& tenant)>;
+// Reads a request; on a worker.
+using ReadRequest = std::function<Result<StoreJob>(const Call&)>;
+
+std::string_view target_of(const Call& call) {
+  const auto target = call.exchange.request().target();
+  return {target.data(), target.size()};
+}
+
+asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadRequest& read) {
+  if (services.store == nullptr) {
+    co_await call.fail(no_store_error());
+    co_return;
+  }
+  const auto read_job = [&] { return read(call); };
+  Result<StoreJob> job = co_await services.workers.run(read_job);
+  if (!job.ok()) {
+    ApiError refused = api_error(job.status());
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  const auto store_job = [&] { return (*job)(*services.store, call.tenant->id); };
+  Answer result = co_await services.store_thread.run(store_job);
+  if (auto* error = std::get_if<ApiError>(&result)) {
+    ApiError refused = std::move(*error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  std::string body = std::get<std::string>(std::move(result));
+  co_await call.answer(std::move(body));
+}
+
+Result<StoreJob> read_create(const Call& call) {
+  LOCI_ASSIGN_OR_RETURN(NewConversation conversation, parse_conversation(call.exchange.request().body()));
+  return StoreJob(
+      [conversation = std::move(conversation)](ConversationStore& store, const std::string& tenant) {
+        return create_conversation(store, tenant, conversation);
+      });
+}
+
+Result<StoreJob> read_show(const Call& call) {
+  return StoreJob([id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
+    return show_conversation(store, tenant, id);
+  });
+}
+
+Result<StoreJob> read_update(const Call& call) {
+  LOCI_ASSIGN_OR_RETURN(nlohmann::ordered_json metadata,
+                        parse_metadata_update(call.exchange.request().body()));
+  return StoreJob([id = call.parameters[0], metadata = std::move(metadata)](ConversationStore& store,
+                                                                            const std::string& tenant) {
+    return update_conversation(store, tenant, id, metadata);
+  });
+}
+
+Result<StoreJob> read_delete(const Call& call) {
+  return StoreJob([id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
+    return delete_conversation(store, tenant, id);
+  });
+}
+
+Result<StoreJob> read_add_items(const Call& call) {
+  LOCI_ASSIGN_OR_RETURN(std::vector<Item> items, parse_added_items(call.exchange.request().body()));
+  return StoreJob([id = call.parameters[0], items = std::move(items)](ConversationStore& store,
+                                                                      const std::string& tenant) {
+    return add_items(store, tenant, id, items);
+  });
+}
+
+Result<StoreJob> read_list_items(const Call& call) {
+  LOCI_ASSIGN_OR_RETURN(const ItemPage page, read_page(Query(target_of(call))));
+  return StoreJob([id = call.parameters[0], page](ConversationStore& store, const std::string& tenant) {
+    return list_items(store, tenant, id, page);
+  });
+}
+
+Result<StoreJob> read_show_item(const Call& call) {
+  return StoreJob([id = call.parameters[0], item = call.parameters[1]](ConversationStore& store,
+                                                                       const std::string& tenant) {
+    return show_item(store, tenant, id, item);
+  });
+}
+
+Result<StoreJob> read_delete_item(const Call& call) {
+  return StoreJob([id = call.parameters[0], item = call.parameters[1]](ConversationStore& store,
+                                                                       const std::string& tenant) {
+    return delete_item(store, tenant, id, item);
+  });
+}
+
+}  // namespace
+
+void add_conversations_endpoints(Router& router, ApiServices& services) {
+  const auto add = [&](http::verb method, const char* pattern, Result<StoreJob> (*read)(const Call&)) {
+    // The route owns what the coroutine refers to.
+    const auto shared = std::make_shared<const ReadRequest>(read);
+    router.add({.method = method, .pattern = pattern, .handler = [&services, shared](Call& call) {
+                  return answer(services, call, *shared);
+                }});
+  };
+  add(http::verb::post, "/v1/conversations", read_create);
+  add(http::verb::get, "/v1/conversations/{id}", read_show);
+  add(http::verb::post, "/v1/conversations/{id}", read_update);
+  add(http::verb::delete_, "/v1/conversations/{id}", read_delete);
+  add(http::verb::post, "/v1/conversations/{id}/items", read_add_items);
+  add(http::verb::get, "/v1/conversations/{id}/items", read_list_items);
+  add(http::verb::get, "/v1/conversations/{id}/items/{item}", read_show_item);
+  add(http::verb::delete_, "/v1/conversations/{id}/items/{item}", read_delete_item);
+}
+
+}  // namespace loci

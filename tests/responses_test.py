@@ -1,0 +1,460 @@
+#!/usr/bin/env python3
+"""/v1/responses and /v1/conversations against the real binary: responses_test.py BINARY [--model MODEL] [--only NAME].
+
+Needs nothing but Python's standard library. Where the package `openai` is there (scripts/test.sh makes it), every
+object and event is also read by its types. Prints "N passed, N failed".
+"""
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_client import Server, dechunk, read_all  # noqa: E402
+
+try:
+    from openai.types.conversations import Conversation, ConversationItem
+    from openai.types.responses import Response, ResponseStreamEvent
+    from openai.types.responses.response_item_list import ResponseItemList
+    from pydantic import TypeAdapter
+except ImportError:
+    TypeAdapter = None
+
+FLAGS = ["--device-memory", "192MiB", "--context", "2048", "--threads", "1"]
+
+
+def expect(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def expect_equal(got, wanted, what):
+    expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
+
+
+def expect_error(reply, status, param=None, code=None):
+    expect_equal(reply.status, status, f"status of {reply.text[:300]}")
+    error = reply.json["error"]
+    if param is not None:
+        expect_equal(error["param"], param, f"param of {reply.text}")
+    if code is not None:
+        expect_equal(error["code"], code, f"code of {reply.text}")
+    return error["message"]
+
+
+def check_type(kind, value):
+    if TypeAdapter is not None:
+        TypeAdapter(kind).validate_python(value, strict=False)
+    return value
+
+
+def create(server, text, **fields):
+    body = {"input": text, "temperature": 0, "max_output_tokens": 24} | fields
+    reply = server.post("/v1/responses", body)
+    expect_equal(reply.status, 200, reply.text[:300])
+    if TypeAdapter is not None:
+        check_type(Response, reply.json)
+    return reply.json
+
+
+def read_events(connection):
+    """The events of a stream: each has its name's line, its number, and the type that the client knows."""
+    head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    connection.close()
+    expect(b" 200 " in head.split(b"\r\n")[0], (head + body).decode("utf-8", "replace"))
+    events = []
+    for block in dechunk(body).decode("utf-8").split("\n\n"):
+        if not block:
+            continue
+        name, data = block.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        expect_equal(name, "event: " + event["type"], "the line of the event's name")
+        if TypeAdapter is not None:
+            check_type(ResponseStreamEvent, event)
+        events.append(event)
+    return events
+
+
+def stream(server, text, **fields):
+    body = {"input": text, "temperature": 0, "max_output_tokens": 24, "stream": True} | fields
+    events = read_events(server.send("/v1/responses", body))
+    expect_equal([e["sequence_number"] for e in events], list(range(len(events))), "sequence numbers")
+    return events
+
+
+def text_of(response):
+    return "".join(part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"])
+
+
+def send_get(server, path):
+    import socket
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=120)
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    return connection
+
+
+def wait_status(server, identity, wanted, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        response = server.get(f"/v1/responses/{identity}").json
+        if response["status"] in wanted:
+            return response
+        time.sleep(0.05)
+    raise AssertionError(f"{identity} is {response['status']}, not one of {wanted}")
+
+
+# --- one response ---
+
+def test_a_response_is_stored_as_it_was_sent(server):
+    response = create(server, "Name three colours.", metadata={"a": "b"}, instructions="Be brief.")
+    expect_equal(response["object"], "response", "object")
+    expect(response["status"] in ("completed", "incomplete"), response["status"])
+    expect(response["id"].startswith("resp_") and text_of(response), "an id and a text")
+    expect(response["output"][0]["id"].startswith("msg_"), "the item's id")
+    expect_equal(response["metadata"], {"a": "b"}, "metadata")
+    usage = response["usage"]
+    expect_equal(usage["total_tokens"], usage["input_tokens"] + usage["output_tokens"], "total_tokens")
+    expect_equal(server.get("/v1/responses/" + response["id"]).json, response, "GET")
+    items = server.get(f"/v1/responses/{response['id']}/input_items").json
+    expect_equal(items["data"][0]["content"][0]["text"], "Name three colours.", "input item")
+    if TypeAdapter is not None:
+        check_type(ResponseItemList, items)
+
+
+def test_stream_and_whole_agree(server):
+    for text, tokens in (("Name three colours.", 24), ("Say hello.", 3)):
+        whole = create(server, text, max_output_tokens=tokens)
+        events = stream(server, text, max_output_tokens=tokens)
+        expect_equal([e["type"] for e in events[:4]], ["response.created", "response.in_progress",
+                     "response.output_item.added", "response.content_part.added"], "the first events")
+        last = events[-1]
+        expect_equal(last["type"], "response." + whole["status"], "the last event")
+        shown = "".join(e["delta"] for e in events if e["type"] == "response.output_text.delta")
+        expect_equal(shown, text_of(whole), "text")
+        expect_equal(text_of(last["response"]), shown, "text of the last event")
+        done = [e["item"] for e in events if e["type"] == "response.output_item.done"]
+        expect_equal(done, last["response"]["output"], "items")
+        for name in ("status", "incomplete_details", "tools", "text", "metadata"):
+            expect_equal(last["response"][name], whole[name], name)
+        expect_equal(server.get("/v1/responses/" + last["response"]["id"]).json, last["response"], "GET")
+    expect_equal(whole["incomplete_details"], {"reason": "max_output_tokens"}, "three tokens are too few")
+
+
+def test_logprobs_are_included(server):
+    fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 2, "max_output_tokens": 5}
+    whole = create(server, "Say hello.", **fields)
+    part = whole["output"][0]["content"][0]
+    expect_equal("".join(p["token"] for p in part["logprobs"]), part["text"], "tokens spell the text")
+    expect_equal([len(p["top_logprobs"]) for p in part["logprobs"]], [2] * len(part["logprobs"]), "top_logprobs")
+    events = stream(server, "Say hello.", **fields)
+    shown = [p["token"] for e in events if e["type"] == "response.output_text.delta" for p in e["logprobs"]]
+    expect_equal("".join(shown), part["text"], "tokens of the deltas")
+    expect_equal(events[-1]["response"]["output"][0]["content"], whole["output"][0]["content"], "content")
+    expect_equal(create(server, "Say hello.")["output"][0]["content"][0]["logprobs"], [], "none unasked")
+
+
+def test_what_is_not_stored_is_not_found(server):
+    response = create(server, "Hi", store=False)
+    expect_equal(response["store"], False, "store")
+    path = "/v1/responses/" + response["id"]
+    mine = expect_error(server.get(path), 404, code="not_found")
+    other = expect_error(server.get("/v1/responses/resp_0"), 404)
+    expect_equal(mine.replace(response["id"], "resp_0"), other, "the same words as for what never was")
+    expect_error(server.get(path + "/input_items"), 404)
+    expect_error(server.request("DELETE", path), 404)
+    expect_error(server.request("POST", path + "/cancel"), 404)
+    expect_error(server.post("/v1/responses", {"input": "x", "previous_response_id": response["id"]}), 404,
+                 "previous_response_id", "previous_response_not_found")
+
+
+def test_delete(server):
+    first = create(server, "Hi")
+    second = create(server, "And you?", previous_response_id=first["id"])
+    deleted = server.request("DELETE", "/v1/responses/" + first["id"]).json
+    expect_equal(deleted, {"id": first["id"], "object": "response", "deleted": True}, "deleted")
+    expect_error(server.get("/v1/responses/" + first["id"]), 404)
+    expect_error(server.request("DELETE", "/v1/responses/" + first["id"]), 404)
+    # Its successor is there, but nothing can go on from it: what it followed is gone.
+    expect_equal(server.get("/v1/responses/" + second["id"]).status, 200, "the next turn")
+    expect_error(server.post("/v1/responses", {"input": "x", "previous_response_id": second["id"]}), 404,
+                 "previous_response_id")
+
+
+def test_refused_requests(server):
+    def refused(param, status=400, **fields):
+        return expect_error(server.post("/v1/responses", {"input": "x"} | fields), status, param)
+    refused("temperature", temperature=-1)
+    refused("max_output_tokens", max_output_tokens=0)
+    refused("model", 404, model="other")
+    refused("truncation", truncation="auto")
+    refused("tools[0].type", tools=[{"type": "web_search"}])
+    refused("conversation", 404, conversation="conv_none")
+    refused("previous_response_id", conversation="c", previous_response_id="r")
+    refused("background", background=True, store=False)
+    refused("input[0].content[0].type", input=[{"role": "user", "content": [{"type": "input_image"}]}])
+    refused("input[0].id", 404, input=[{"type": "item_reference", "id": "msg_none"}])
+    expect("2048" in refused("input", input="word " * 3000), "the context's size is named")
+    expect_error(server.request("POST", "/v1/responses", "{"), 400)
+    expect_error(server.get("/v1/responses/resp_0/input_items?limit=0"), 400, "limit")
+    expect_error(server.get("/v1/responses/resp_0/input_items?order=up"), 400, "order")
+    expect_error(server.get("/v1/responses/resp_0?starting_after=3"), 400, "starting_after")
+
+
+# --- many turns ---
+
+def test_a_chain_of_turns_is_one_conversation(server):
+    first = create(server, "My name is Ada. Remember it.", max_output_tokens=40)
+    second = create(server, "What is my name?", previous_response_id=first["id"])
+    expect("Ada" in text_of(second), f"it knows the name: {text_of(second)!r}")
+    expect_equal(second["previous_response_id"], first["id"], "previous_response_id")
+    cached = second["usage"]["input_tokens_details"]["cached_tokens"]
+    known = first["usage"]["input_tokens"] + first["usage"]["output_tokens"]
+    expect(cached > 0 and cached >= known - 40, f"cached {cached} of the {known} tokens of the first turn")
+    third = create(server, "Thank you.", previous_response_id=second["id"])
+    expect(third["usage"]["input_tokens"] > second["usage"]["input_tokens"], "it grows")
+    # The same turns, sent by a client that keeps them itself.
+    history = [{"role": "user", "content": "My name is Ada. Remember it."}] + first["output"]
+    again = create(server, history + [{"role": "user", "content": "What is my name?"}], store=False)
+    expect_equal(text_of(again), text_of(second), "a history that is sent gives the same reply")
+    expect_equal(again["usage"]["input_tokens"], second["usage"]["input_tokens"], "input_tokens")
+
+
+def test_a_fork_has_its_own_history(server):
+    root = create(server, "I have a pet.")
+    left = create(server, "It is a cat named Tom.", previous_response_id=root["id"])
+    right = create(server, "It is a dog named Rex.", previous_response_id=root["id"])
+    asked = [create(server, "What is its name? One word.", previous_response_id=one["id"]) for one in (left, right)]
+    expect("Tom" in text_of(asked[0]) and "Rex" not in text_of(asked[0]), text_of(asked[0]))
+    expect("Rex" in text_of(asked[1]) and "Tom" not in text_of(asked[1]), text_of(asked[1]))
+
+
+def test_instructions_are_of_one_turn(server):
+    plain = create(server, "Hi")
+    told = create(server, "Hi", instructions="You are a pirate. Talk like one.")
+    expect(told["usage"]["input_tokens"] > plain["usage"]["input_tokens"] or text_of(told) != text_of(plain),
+           "instructions reach the model")
+    after_told = create(server, "Bye", previous_response_id=told["id"])
+    expect_equal(after_told["instructions"], None, "they are not carried over")
+
+
+def test_calls_of_functions_come_back(server):
+    items = [{"role": "user", "content": "What is the weather in Paris?"},
+             {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{\"city\": \"Paris\"}"},
+             {"type": "function_call_output", "call_id": "c1", "output": "Sunny, 21 degrees."}]
+    response = create(server, items)
+    listed = server.get(f"/v1/responses/{response['id']}/input_items?order=asc").json["data"]
+    expect_equal([i["type"] for i in listed], ["message", "function_call", "function_call_output"], "items")
+    expect_equal(listed[2]["output"], "Sunny, 21 degrees.", "output")
+    newest = server.get(f"/v1/responses/{response['id']}/input_items?limit=1").json
+    expect_equal((newest["data"][0]["id"], newest["has_more"]), (listed[2]["id"], True), "the newest comes first")
+    rest = server.get(f"/v1/responses/{response['id']}/input_items?after={newest['last_id']}").json
+    expect_equal([i["id"] for i in rest["data"]], [listed[1]["id"], listed[0]["id"]], "the next page")
+
+
+def test_restart_keeps_all(binary, model):
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "conversations.db")
+        with Server(binary, model, *FLAGS, "--store", store) as server:
+            first = create(server, "My name is Ada. Remember it.")
+            conversation = server.post("/v1/conversations", {"metadata": {"k": "v"}}).json
+            turn = create(server, "My name is Bob.", conversation=conversation["id"])
+        with Server(binary, model, *FLAGS, "--store", store) as server:
+            expect_equal(server.get("/v1/responses/" + first["id"]).json, first, "the response")
+            expect_equal(server.get("/v1/conversations/" + conversation["id"]).json, conversation, "the conversation")
+            items = server.get(f"/v1/conversations/{conversation['id']}/items?order=asc").json["data"]
+            expect_equal(items[1], turn["output"][0], "its items")
+            expect("Ada" in text_of(create(server, "What is my name?", previous_response_id=first["id"])), "it goes on")
+
+
+def test_no_store(binary, model):
+    with Server(binary, model, *FLAGS, "--store", "") as server:
+        response = create(server, "Hi")
+        expect_equal(response["store"], False, "store is false where there is none")
+        expect_error(server.post("/v1/responses", {"input": "x", "store": True}), 400, "store")
+        expect_error(server.get("/v1/responses/" + response["id"]), 400, code="store_disabled")
+        expect_error(server.post("/v1/conversations", {}), 400, code="store_disabled")
+        expect_error(server.post("/v1/responses", {"input": "x", "previous_response_id": "r"}), 400, code="store_disabled")
+
+
+# --- conversations ---
+
+def new_conversation(server, **fields):
+    reply = server.post("/v1/conversations", fields)
+    expect_equal(reply.status, 200, reply.text)
+    if TypeAdapter is not None:
+        check_type(Conversation, reply.json)
+    return reply.json
+
+
+def test_conversations(server):
+    made = new_conversation(server, metadata={"topic": "x"}, items=[{"role": "user", "content": "My cat is Tom."}])
+    path = "/v1/conversations/" + made["id"]
+    expect(made["id"].startswith("conv_"), made["id"])
+    expect_equal(server.get(path).json, made, "GET")
+    updated = server.post(path, {"metadata": {"topic": "y"}}).json
+    expect_equal(updated["metadata"], {"topic": "y"}, "metadata")
+    expect_error(server.post(path, {"metadata": {"k": 1}}), 400, "metadata.k")
+    added = server.post(path + "/items", {"items": [{"role": "assistant", "content": "A fine name."}]}).json
+    expect_equal(added["data"][0]["content"][0]["type"], "output_text", "an item of the assistant's")
+    listed = server.get(path + "/items?order=asc").json
+    expect_equal([i["role"] for i in listed["data"]], ["user", "assistant"], "items")
+    if TypeAdapter is not None:
+        for item in listed["data"]:
+            check_type(ConversationItem, item)
+    one = f"{path}/items/{listed['data'][0]['id']}"
+    expect_equal(server.get(one).json, listed["data"][0], "one item")
+    expect_equal(server.request("DELETE", one).json, updated, "deleting an item answers with the conversation")
+    expect_error(server.get(one), 404)
+    expect_equal(server.request("DELETE", path).json, {"id": made["id"], "object": "conversation.deleted", "deleted": True},
+                 "deleted")
+    for reply in (server.get(path), server.get(path + "/items"), server.post(path, {"metadata": {}}),
+                  server.post(path + "/items", {"items": [{"role": "user", "content": "x"}]}), server.request("DELETE", path)):
+        expect_error(reply, 404)
+    many = [{"role": "user", "content": "x"}] * 21
+    expect_error(server.post("/v1/conversations", {"items": many}), 400, "items")
+    expect_error(server.post("/v1/conversations", {"items": "x"}), 400, "items")
+
+
+def test_responses_of_a_conversation(server):
+    conversation = new_conversation(server, items=[{"role": "user", "content": "My cat is called Tom."}])
+    path = f"/v1/conversations/{conversation['id']}/items?order=asc"
+    first = create(server, "What is my cat called?", conversation=conversation["id"])
+    expect("Tom" in text_of(first), text_of(first))
+    expect_equal(first["conversation"], {"id": conversation["id"]}, "conversation")
+    second = create(server, "Is that a common name?", conversation={"id": conversation["id"]})
+    expect(second["usage"]["input_tokens_details"]["cached_tokens"] > 0, "the first turn's state is used")
+    items = server.get(path).json["data"]
+    expect_equal([i["role"] for i in items], ["user", "user", "assistant", "user", "assistant"], "items")
+    expect_equal([items[2], items[4]], [first["output"][0], second["output"][0]], "what the model said")
+    expect_error(server.post("/v1/responses", {"input": "x", "previous_response_id": second["id"]}), 400,
+                 "previous_response_id")
+    expect_error(server.post("/v1/responses", {"conversation": conversation["id"], "input": [items[0]]}), 400, "input[0].id")
+    server.request("DELETE", "/v1/conversations/" + conversation["id"])
+    expect_equal(server.get("/v1/responses/" + second["id"]).status, 200, "responses stay")
+
+
+def test_one_turn_at_a_time(server):
+    conversation = new_conversation(server)
+    slow = {"input": "Write a long story.", "conversation": conversation["id"], "max_output_tokens": 400, "stream": True,
+            "ignore_eos": True}
+    connection = server.send("/v1/responses", slow)
+    connection.recv(64)  # it has begun
+    expect_error(server.post("/v1/responses", {"input": "x", "conversation": conversation["id"]}), 409, "conversation",
+                 "conversation_locked")
+    connection.close()
+    end = time.monotonic() + 20
+    while server.post("/v1/responses", {"input": "Hi", "conversation": conversation["id"], "max_output_tokens": 2}).status == 409:
+        expect(time.monotonic() < end, "the conversation is free when the client has left")
+        time.sleep(0.05)
+    roles = [i["role"] for i in server.get(f"/v1/conversations/{conversation['id']}/items?order=asc").json["data"]]
+    expect_equal(roles, ["user", "assistant"], "nothing of the turn that was left")
+
+
+# --- in the background ---
+
+def test_background(server):
+    response = create(server, "Name three colours.", background=True)
+    expect_equal((response["status"], response["output"]), ("queued", []), "at once")
+    ended = wait_status(server, response["id"], ("completed", "incomplete"))
+    expect_equal(text_of(ended), text_of(create(server, "Name three colours.")), "text")
+    expect_error(server.request("POST", f"/v1/responses/{response['id']}/cancel"), 400)
+    events = read_events(send_get(server, f"/v1/responses/{response['id']}?stream=true"))
+    expect_equal([e["sequence_number"] for e in events], list(range(len(events))), "numbers")
+    expect_equal(events[1]["type"], "response.queued", "queued")
+    expect_equal(events[-1]["response"], ended, "the last event")
+    rest = read_events(send_get(server, f"/v1/responses/{response['id']}?stream=true&starting_after=5"))
+    expect_equal(rest, events[6:], "starting_after")
+    follow = create(server, "One more.", previous_response_id=response["id"])
+    expect_equal(follow["previous_response_id"], response["id"], "it can be continued")
+    expect_error(server.get(f"/v1/responses/{follow['id']}?stream=true"), 400, "stream")
+
+
+def test_background_survives_its_client(server):
+    body = {"input": "Name three colours.", "temperature": 0, "max_output_tokens": 60, "ignore_eos": True,
+            "background": True, "stream": True}
+    connection = server.send("/v1/responses", body)
+    head = connection.recv(4096)
+    while b"response.queued" not in head:
+        head += connection.recv(4096)
+    connection.close()
+    identity = json.loads(head[head.index(b"data: ") + 6:].split(b"\n")[0])["response"]["id"]
+    expect_equal(wait_status(server, identity, ("incomplete",))["usage"]["output_tokens"], 60, "output_tokens")
+
+
+def test_background_cancel(server):
+    body = {"input": "Write a long story.", "background": True, "ignore_eos": True, "max_output_tokens": 1500}
+    identity = server.post("/v1/responses", body).json["id"]
+    wait_status(server, identity, ("in_progress",))
+    cancelled = server.request("POST", f"/v1/responses/{identity}/cancel").json
+    expect_equal(cancelled["status"], "cancelled", "status")
+    expect_equal(server.get("/v1/responses/" + identity).json, cancelled, "GET")
+    expect_equal(server.request("POST", f"/v1/responses/{identity}/cancel").json, cancelled, "once more")
+    expect_error(server.post("/v1/responses", {"input": "x", "previous_response_id": identity}), 400, "previous_response_id")
+    running = server.metrics()["loci_requests_running"]
+    expect_equal(running, 0, "nothing runs")
+    plain = create(server, "Hi")
+    expect_error(server.request("POST", f"/v1/responses/{plain['id']}/cancel"), 400)
+
+
+def test_background_of_a_conversation(server):
+    conversation = new_conversation(server)
+    identity = create(server, "Name three colours.", background=True, conversation=conversation["id"])["id"]
+    wait_status(server, identity, ("completed", "incomplete"))
+    roles = [i["role"] for i in server.get(f"/v1/conversations/{conversation['id']}/items?order=asc").json["data"]]
+    expect_equal(roles, ["user", "assistant"], "both items, once")
+
+
+def test_interrupted_is_failed(binary, model):
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "conversations.db")
+        with Server(binary, model, *FLAGS, "--store", store) as server:
+            body = {"input": "Write a long story.", "background": True, "ignore_eos": True, "max_output_tokens": 1800}
+            identity = server.post("/v1/responses", body).json["id"]
+            wait_status(server, identity, ("in_progress",))
+            done = create(server, "Hi")
+            server.process.kill()
+            server.process.wait()
+            server.process.returncode = 0
+        with Server(binary, model, *FLAGS, "--store", store) as server:
+            failed = server.get("/v1/responses/" + identity).json
+            if TypeAdapter is not None:
+                check_type(Response, failed)
+            expect_equal(failed["status"], "failed", "the one that was interrupted")
+            expect(failed["error"]["message"], "it says why")
+            expect_equal(server.get("/v1/responses/" + done["id"]).json, done, "the one that was acknowledged")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--only", default="", help="part of a test's name")
+    options = parser.parse_args()
+    binary = os.path.abspath(options.binary)
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
+    passed, failed = 0, []
+    print("types of the package openai: " + ("checked" if TypeAdapter else "not there, not checked"))
+    with tempfile.TemporaryDirectory() as folder:
+        with Server(binary, options.model, *FLAGS, "--store", os.path.join(folder, "conversations.db")) as shared:
+            for name, test in tests:
+                values = {"binary": binary, "model": options.model, "server": shared}
+                names = test.__code__.co_varnames[:test.__code__.co_argcount]
+                begin = time.monotonic()
+                try:
+                    test(**{key: values[key] for key in names})
+                    passed += 1
+                    print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+                except Exception:  # noqa: BLE001
+                    failed.append(name)
+                    print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
+    for name in failed:
+        print("failed:", name)
+    print(f"{passed} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
