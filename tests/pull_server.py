@@ -143,6 +143,8 @@ class Registry:
             return self.send(call, 416, b"", {"Content-Range": f"bytes */{len(data)}"})
         if wanted and path not in self.no_ranges:
             begin = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if begin >= len(data):
+                return self.send(call, 416, b"", {"Content-Range": f"bytes */{len(data)}"})
             status, headers = 206, {"Content-Range": f"bytes {begin}-{len(data) - 1}/{len(data)}"}
         cuts = self.cut.get(path, [])
         end = begin + cuts.pop(0) if cuts else len(data)

@@ -210,6 +210,16 @@ def test_wrong_content_is_refused_and_removed(binary):
         expect("config.json" in home.refused("pull", "o/n"), "git's hash of a small file")
 
 
+def test_shorter_content_than_listed_ends(binary):
+    repo = gguf_repo()
+    with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:
+        registry.wrong = {"m-Q4_K_M.gguf": content(900_000)}
+        message = home.refused("pull", "o/n")
+        expect("900000 of 1000000" in message or "no such range" in message, message)
+        expect(len(registry.file_requests("m-Q4_K_M.gguf")) < 12, "a bounded number of requests")
+        expect_equal(home.visible(), [], "files")
+
+
 def test_damaged_part_is_started_over(binary):
     repo = gguf_repo()
     with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:

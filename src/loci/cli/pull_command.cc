@@ -27,8 +27,10 @@ int report(const char* command, const Status& status) {
 int run_pull(const std::string& text, unsigned connections, const std::string& stall_timeout) {
   const Result<RepoReference> repo = parse_repo_reference(text);
   if (!repo.ok()) return report("pull", repo.status());
-  PullOptions options{
-      .models = models_folder(), .access = hub_access_of_environment(), .connections = connections};
+  PullOptions options{.models = models_folder(),
+                      .access = hub_access_of_environment(),
+                      .connections = connections,
+                      .say = {}};
   const Result<Nanos> stall = parse_duration(stall_timeout, "--stall-timeout");
   if (!stall.ok()) return report("pull", stall.status().with_context("--stall-timeout"));
   options.access.stall_timeout = *stall;

@@ -129,8 +129,10 @@ struct Serving {
 };
 
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
-  LOCI_ASSIGN_OR_RETURN(const std::string path,
-                        resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail));
+  const auto say = [&serving](const std::string& line) { serving.log->info(line); };
+  LOCI_ASSIGN_OR_RETURN(
+      const std::string path,
+      resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail, say));
   LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
   serving.model = std::make_unique<Model>(std::move(model));
   const ModelSpec& spec = serving.model->spec;
@@ -298,7 +300,6 @@ int run_serve(const Configuration& configuration) {
   KeySources keys = keys_of_environment();
   keys.file = flags.api_keys;
   if (Status status = serving.tenants.open(std::move(keys), serving.log); !status.ok()) return report(status);
-  warn_of_open_doors(flags, serving);
   keep_conversations(flags, serving);
   serving.api = std::make_unique<Api>(*serving.services);
   Api& api = *serving.api;
@@ -306,6 +307,7 @@ int run_serve(const Configuration& configuration) {
       !status.ok()) {
     return report(status);
   }
+  warn_of_open_doors(flags, serving);
   const Nanos begin = serving.clock.now();
   const Result<LoadedConfiguration> loaded = load_or_leave(flags, serving, signals);
   if (!loaded.ok()) return report(loaded.status());

@@ -53,14 +53,11 @@ class PartSink final : public BodySink {
       if (written < 0 && errno == EINTR) continue;
       if (written <= 0) return write_error();
       at_ += static_cast<std::uint64_t>(written);
-      gained_ += static_cast<std::uint64_t>(written);
       progress_.add(written);
       data.remove_prefix(static_cast<std::size_t>(written));
     }
     return {};
   }
-
-  std::uint64_t gained() const { return gained_; }
 
  private:
   Status write_error() const {
@@ -72,7 +69,6 @@ class PartSink final : public BodySink {
   std::uint64_t at_;
   const RepoFile& file_;
   PullProgress& progress_;
-  std::uint64_t gained_ = 0;
 };
 
 class Descriptor {
@@ -101,10 +97,9 @@ void learn_hash(const HttpReply& reply, RepoFile& file) {
   if (hex && tag.size() == 40) file.git_sha1 = tag;
 }
 
-// One request. Returns whether bytes were gained, in `gained`.
+// One request.
 Status fetch_once(HttpClient& client, const HubAccess& access, const RepoReference& repo, RepoFile& file,
-                  const Descriptor& part, PullProgress& progress, std::uint64_t& gained,
-                  std::string& retry_after) {
+                  const Descriptor& part, PullProgress& progress, std::string& retry_after) {
   const off_t end = lseek(part.get(), 0, SEEK_END);
   auto offset = static_cast<std::uint64_t>(std::max<off_t>(0, end));
   const auto start_over = [&] {
@@ -116,7 +111,6 @@ Status fetch_once(HttpClient& client, const HubAccess& access, const RepoReferen
   if (offset == file.size && file.size > 0) return {};
   PartSink sink(part.get(), offset, file, progress);
   const Result<HttpReply> reply = client.get(file_url(access, repo, file.path), offset, &sink);
-  gained = sink.gained();
   if (!reply.ok()) return reply.status();
   retry_after = reply->retry_after;
   if (reply->status == 416) {
@@ -126,8 +120,8 @@ Status fetch_once(HttpClient& client, const HubAccess& access, const RepoReferen
   }
   if (reply->status != 200 && reply->status != 206) return refusal(*reply, access, repo, file.path);
   learn_hash(*reply, file);
-  const std::uint64_t have = offset + gained;
-  if (size_of(fmt::format("/proc/self/fd/{}", part.get())) < file.size) {
+  const auto have = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(part.get(), 0, SEEK_END)));
+  if (have < file.size) {
     return Status(StatusCode::kUnavailable,
                   fmt::format("the connection ended after {} of {} bytes", have, file.size));
   }
@@ -139,16 +133,19 @@ Status fetch(HttpClient& client, const HubAccess& access, const RepoReference& r
   const Descriptor part(path);
   if (part.get() < 0)
     return internal_error(fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
+  off_t highest = lseek(part.get(), 0, SEEK_END);
   for (int failures = 0;;) {
-    std::uint64_t gained = 0;
     std::string retry_after;
-    const Status status = fetch_once(client, access, repo, file, part, progress, gained, retry_after);
+    const Status status = fetch_once(client, access, repo, file, part, progress, retry_after);
     if (status.ok()) {
       if (fsync(part.get()) != 0)
         return internal_error(fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
       return {};
     }
-    failures = gained > 0 ? 1 : failures + 1;
+    // What is fetched again after a start from the beginning is no gain.
+    const off_t end = lseek(part.get(), 0, SEEK_END);
+    failures = end > highest ? 1 : failures + 1;
+    highest = std::max(highest, end);
     if (status.code() != StatusCode::kUnavailable || failures >= kAttempts) {
       if (status.code() == StatusCode::kDataLoss && ftruncate(part.get(), 0) != 0) {
         return internal_error(fmt::format("{} cannot be emptied", path));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "loci/base/units.h"
 
@@ -16,8 +17,8 @@ constexpr std::size_t kBarCells = 24;
 
 }  // namespace
 
-PullProgress::PullProgress(Form form, std::uint64_t bytes_total, std::uint64_t bytes_there, std::size_t files)
-    : form_(form),
+PullProgress::PullProgress(Say say, std::uint64_t bytes_total, std::uint64_t bytes_there, std::size_t files)
+    : say_(std::move(say)),
       total_(bytes_total),
       there_(bytes_there),
       files_(files),
@@ -43,10 +44,7 @@ std::string PullProgress::text(Nanos now) const {
 }
 
 void PullProgress::draw(Nanos now) const {
-  if (form_ == Form::kLines) {
-    fmt::print(stderr, "{}\n", text(now));
-    return;
-  }
+  if (say_) return say_(text(now));
   const auto have =
       static_cast<std::uint64_t>(std::max<std::int64_t>(0, bytes_.load(std::memory_order_relaxed)));
   const std::size_t cells =
@@ -59,16 +57,16 @@ void PullProgress::draw(Nanos now) const {
 void PullProgress::show(Nanos now) {
   if (began_ == 0) {
     began_ = now;
-    next_ = form_ == Form::kBar ? now : now + kLineEvery;
+    next_ = say_ ? now + kLineEvery : now;
   }
   if (now < next_) return;
-  next_ = now + (form_ == Form::kBar ? kBarEvery : kLineEvery);
+  next_ = now + (say_ ? kLineEvery : kBarEvery);
   draw(now);
 }
 
 void PullProgress::end(Nanos now) {
   draw(now);
-  if (form_ == Form::kBar) fmt::print(stderr, "\n");
+  if (!say_) fmt::print(stderr, "\n");
 }
 
 }  // namespace loci

@@ -1,8 +1,9 @@
-// What a person sees of a pull: on a terminal one line that is drawn anew, elsewhere a line now and then.
+// What is seen of a pull: on a terminal one line that is drawn anew, elsewhere a line now and then.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "loci/base/clock.h"
@@ -12,14 +13,15 @@ namespace loci {
 // add(): any thread. The rest: the thread that shows it.
 class PullProgress {
  public:
-  enum class Form { kBar, kLines };
+  // Takes a line without its end. Empty: a bar on standard error.
+  using Say = std::function<void(const std::string&)>;
 
-  PullProgress(Form form, std::uint64_t bytes_total, std::uint64_t bytes_there, std::size_t files);
+  PullProgress(Say say, std::uint64_t bytes_total, std::uint64_t bytes_there, std::size_t files);
 
   void add(std::int64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
   void file_done() { files_done_.fetch_add(1, std::memory_order_relaxed); }
 
-  // To standard error, if it is time for it.
+  // If it is time for it.
   void show(Nanos now);
   void end(Nanos now);
 
@@ -29,7 +31,7 @@ class PullProgress {
  private:
   void draw(Nanos now) const;
 
-  Form form_;
+  Say say_;
   std::uint64_t total_;
   std::uint64_t there_;  // before it began
   std::size_t files_;

@@ -151,11 +151,13 @@ Result<std::string> pull(const RepoReference& repo, const PullOptions& options) 
   const std::uint64_t there = bytes_there(missing, folder);
   if (!missing.empty()) {
     LOCI_RETURN_IF_ERROR(check_room(folder, total - there));
-    fmt::print(stderr, "{}: {} file{}, {}{}\n", repo.text(), missing.size(), missing.size() == 1 ? "" : "s",
-               format_bytes(total),
-               there == 0 ? "" : fmt::format(" ({} are there already)", format_bytes(there)));
-    const auto form = isatty(STDERR_FILENO) != 0 ? PullProgress::Form::kBar : PullProgress::Form::kLines;
-    PullProgress progress(form, total, there, missing.size());
+    const bool bar = !options.say && isatty(STDERR_FILENO) != 0;
+    const PullProgress::Say print = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+    const PullProgress::Say& say = options.say ? options.say : print;
+    say(fmt::format("{}: {} file{}, {}{}", repo.text(), missing.size(), missing.size() == 1 ? "" : "s",
+                    format_bytes(total),
+                    there == 0 ? "" : fmt::format(" ({} are there already)", format_bytes(there))));
+    PullProgress progress(bar ? PullProgress::Say() : say, total, there, missing.size());
     LOCI_RETURN_IF_ERROR(Fetching(repo, options, folder, missing, progress).run());
   }
   std::vector<RepoFile> have = chosen.files;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "loci/cli/paths.h"
 #include "loci/cli/pull/hub.h"
@@ -16,18 +17,19 @@ namespace {
 constexpr const char* kChoices =
     "give a GGUF file, a Hugging Face directory, OWNER/NAME[:FILE] of a registry, or `default`";
 
-Result<std::string> resolve_repo(const RepoReference& repo, WhenMissing when_missing) {
+Result<std::string> resolve_repo(const RepoReference& repo, WhenMissing when_missing, PullProgress::Say say) {
   if (const std::optional<std::string> here = find_pulled(models_folder(), repo)) return *here;
   if (when_missing == WhenMissing::kFail) {
     return not_found(
         fmt::format("{} is neither a file nor pulled: `loci pull {}` fetches it", repo.text(), repo.text()));
   }
-  return pull(repo, {.models = models_folder(), .access = hub_access_of_environment()});
+  return pull(repo,
+              {.models = models_folder(), .access = hub_access_of_environment(), .say = std::move(say)});
 }
 
 }  // namespace
 
-Result<std::string> resolve_model(const std::string& model, WhenMissing when_missing) {
+Result<std::string> resolve_model(const std::string& model, WhenMissing when_missing, PullProgress::Say say) {
   const bool is_default = model == "default";
   const std::string path = is_default ? default_model_path() : model;
   std::error_code error;
@@ -42,13 +44,13 @@ Result<std::string> resolve_model(const std::string& model, WhenMissing when_mis
   // "models/x.gguf" is rather a path that is wrong than a repo.
   if (const Result<RepoReference> repo = parse_repo_reference(model);
       repo.ok() && (!repo->repo.ends_with(".gguf") || !repo->file.empty())) {
-    return resolve_repo(*repo, when_missing);
+    return resolve_repo(*repo, when_missing, std::move(say));
   }
   return not_found(fmt::format("there is no file {}; {}", path, kChoices));
 }
 
 Result<std::string> resolve_model(const std::string& model) {
-  return resolve_model(model, WhenMissing::kFail);
+  return resolve_model(model, WhenMissing::kFail, {});
 }
 
 }  // namespace loci
