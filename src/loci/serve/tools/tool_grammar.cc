@@ -165,7 +165,7 @@ Result<std::optional<std::string>> tool_grammar(const ToolUse& use, const Output
     rules += "analysis:" + text.literal("<|channel|>analysis<|message|>") + " analysis_text" +
              text.literal("<|start|>assistant") + "\n" + text.up_to("analysis_text", "<|end|>");
   } else if (!syntax.reasoning_open.empty()) {
-    start += in_reasoning ? " thought /\\s{0,4}/" : " (thinking /\\s{0,4}/)?";
+    start += in_reasoning ? " thought /[ \\n]{0,4}/" : " (thinking /[ \\n]{0,4}/)?";
     if (!in_reasoning) rules += "thinking:" + text.literal(syntax.reasoning_open) + " thought\n";
     rules += text.up_to("thought", syntax.reasoning_close);
   }

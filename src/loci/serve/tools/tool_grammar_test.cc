@@ -82,7 +82,8 @@ class Walk {
                         {.tool_names = {"set", "stop"}, .begins_in_reasoning = dialect_.in_reasoning});
     GrammarMatcher matcher = grammar_->matcher().value();
     std::vector<std::uint32_t> mask(grammar_->mask_words());
-    for (const TokenId token : tokenizer_.encode(dialect_.begin, ControlText::kAsControl).value()) {
+    const auto begin = tokenizer_.encode(dialect_.begin, ControlText::kAsControl);
+    for (const TokenId token : *begin) {
       EXPECT_TRUE(matcher.mask(mask).ok());
       EXPECT_TRUE(mask_allows(mask, token)) << tokenizer_.token_bytes(token);
       EXPECT_TRUE(matcher.accept(token).ok());

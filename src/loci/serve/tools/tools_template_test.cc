@@ -190,7 +190,8 @@ TEST(Templates, CallsAreReadBackAsTheTemplateWroteThem) {
     }
     EXPECT_TRUE(same) << shown(output) << "\nof "
                       << family->tokenizer.decode(*tokens, ControlText::kAsControl).value();
-    if (same) {
+    // Command R+'s template ends with words of its own.
+    if (same && family->syntax.output.dialect != ToolDialect::kCommandR) {
       EXPECT_EQ(output.text().find_first_not_of(" \n"), std::string::npos) << shown(output);
     }
     dialects[known] += same;
