@@ -27,7 +27,7 @@ vocabularies() {
 tenants() {
   scripts/build.sh release loci loci-random-model &&
     build/release/loci-random-model --shape tiny build/tiny-random.gguf &&
-    python3 tests/tenants_test.py build/release/loci build/tiny-random.gguf
+    python3 tests/tenants_test.py build/release/loci build/tiny-random.gguf --pairs 400
 }
 
 # Every object and event is read by the types of OpenAI's client as well.
