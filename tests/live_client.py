@@ -78,6 +78,11 @@ class Server:
             raise AssertionError("the server did not start:\n" + "".join(lines) + self.log.read())
         self.banner = "".join(lines)
 
+    def log_text(self):
+        """What the server has logged so far. The file's offset is the server's too, and stays."""
+        descriptor = self.log.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8")
+
     def __enter__(self):
         return self
 

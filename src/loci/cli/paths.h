@@ -17,7 +17,11 @@ std::string user_config_path();
 // $XDG_CONFIG_HOME or ~/.config, with /loci/keys.toml
 std::string default_keys_path();
 
-// The file or directory behind a command's MODEL: `default` or a path.
+// $XDG_CACHE_HOME or ~/.cache, with /loci
+std::string user_cache_path();
+
+// The file or directory behind a command's MODEL: `default`, a path, or a repo that was pulled
+// (pull/resolve_model.h).
 // Errors: kNotFound, saying what to do.
 Result<std::string> resolve_model(const std::string& model);
 

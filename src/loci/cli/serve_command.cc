@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@
 #include "loci/cli/host_memory.h"
 #include "loci/cli/options_command.h"
 #include "loci/cli/paths.h"
+#include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
 #include "loci/engine/engine.h"
@@ -107,6 +109,8 @@ struct Serving {
   std::unique_ptr<Engine> engine;
   ServedModel served;
   Tenants tenants;
+  TenantLimiter limiter{clock};
+  PublicPrefixes public_prefixes;
   TokenHistory history;
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
@@ -125,7 +129,8 @@ struct Serving {
 };
 
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
-  LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.model));
+  LOCI_ASSIGN_OR_RETURN(const std::string path,
+                        resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail));
   LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
   serving.model = std::make_unique<Model>(std::move(model));
   const ModelSpec& spec = serving.model->spec;
@@ -179,7 +184,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .context_tokens = context,
       .loaded_at = seconds_since_1970(),
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
-                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3])};
+                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
+      .chat = find_chat_syntax(*serving.model)};
   return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
 }
 
@@ -216,6 +222,17 @@ int drain_and_stop(const ServeFlags& flags, Serving& serving, const OperatorSign
   serving.server->stop(5 * kNanosPerSecond);
   serving.log->info("stopped");
   return 0;
+}
+
+// The prefix that is public from the start.
+Status warm_public(const ServeFlags& flags, Serving& serving) {
+  if (flags.public_prefix.empty()) return {};
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.public_prefix));
+  const std::string name = std::filesystem::path(flags.public_prefix).stem().string();
+  if (Status status = check_name(name, "--public"); !status.ok()) return status;
+  const Status status = warm_and_wait(serving.served, serving.public_prefixes, name, warm_body(name, text));
+  return status.ok() ? status
+                     : Status(status.code(), flags.public_prefix + ": " + status.message(), "--public");
 }
 
 // Who listens to others without asking who they are should know it.
@@ -272,6 +289,8 @@ int run_serve(const Configuration& configuration) {
                                          .store_thread = *serving.store_thread,
                                          .store = serving.store.get(),
                                          .tenants = serving.tenants,
+                                         .limiter = serving.limiter,
+                                         .public_prefixes = serving.public_prefixes,
                                          .history = serving.history,
                                          .metrics = serving.metrics,
                                          .clock = serving.clock,
@@ -290,6 +309,7 @@ int run_serve(const Configuration& configuration) {
   const Nanos begin = serving.clock.now();
   const Result<LoadedConfiguration> loaded = load_or_leave(flags, serving, signals);
   if (!loaded.ok()) return report(loaded.status());
+  if (Status status = warm_public(flags, serving); !status.ok()) return report(status);
   serving.services->served.store(&serving.served);
   fmt::print("{}", describe_configuration(flags, *loaded, serving.served));
   fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served,
@@ -328,6 +348,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  loci serve default\n"
       "  loci serve model.gguf --port 9000 --threads 4 --device-memory 8GiB\n"
+      "  loci serve OWNER/NAME-GGUF:Q4_K_M      (fetched when it is not here)\n"
       "  loci serve --model SmolLM2-135M-Instruct/ --quantize q4_k\n"
       "  loci serve default --host 0.0.0.0 --max-running 16 --log-level debug\n"
       "  loci serve default --port 9000 --print-config > loci.toml      then: loci serve --config loci.toml\n"

@@ -14,6 +14,7 @@ namespace loci {
 
 struct ServeFlags {
   std::string model;
+  bool pull = true;  // a model of a registry that is not here
   LoadOptions load;
   HttpServer::Options http;
   std::string cors_origin = "*";
@@ -31,7 +32,8 @@ struct ServeFlags {
   std::string eviction = "lru";
   std::uint64_t seed = 0;
   std::string event_log;
-  std::string api_keys;  // file; empty: none
+  std::string public_prefix;         // file; empty: none
+  std::string api_keys;              // file; empty: none
   std::optional<std::string> store;  // a file or a URL; absent: the user's own file; empty: none
   std::optional<Nanos> store_age = 30 * 86'400 * kNanosPerSecond;  // absent: no limit, so too below
   std::optional<std::uint64_t> store_size = std::uint64_t{10} << 30;

@@ -77,6 +77,7 @@ Result<Core> Core::make(const CoreConfig& config) {
 
 Plan Core::step(Nanos now, const Event& event) { return state_->step(now, event); }
 CoreStats Core::stats() const { return state_->stats(); }
+std::vector<PublicPrefix> Core::public_prefixes() const { return state_->public_prefixes(); }
 void Core::check_invariants() const { state_->check_invariants(); }
 
 Core::State::State(const CoreConfig& config, std::vector<std::unique_ptr<EvictionOrder>> eviction)
@@ -130,6 +131,7 @@ Status Core::State::refusal(const Arrival& event) const {
                     sequence_tokens_max_ - 1),
         "prompt");
   }
+  if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event));
   if (drain_deadline_) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
   if (event.queued_max > 0 && queue_.waiting(event.group) >= event.queued_max) {
     return resource_exhausted(
@@ -148,13 +150,18 @@ bool Core::State::find_place(const Arrival& event, Plan& plan) {
   if (most == event.group || own >= queue_.waiting(most) * event.weight) return false;
   CoreRequest& last = *requests_.at(queue_.newest(most));
   if (last.started) return false;
-  deadlines_.erase({last.deadline, last.id});
-  if (blocked_head_ == last.id) blocked_head_.reset();
-  queue_.erase(last.group, last.arrival);
-  reject(last.id,
-         resource_exhausted("the queue is full, and others have fewer places in it; try again later"), plan);
-  requests_.erase(last.id);
+  reject_waiting(last,
+                 resource_exhausted("the queue is full, and others have fewer places in it; try again later"),
+                 plan);
   return true;
+}
+
+void Core::State::reject_waiting(CoreRequest& request, Status status, Plan& plan) {
+  deadlines_.erase({request.deadline, request.id});
+  if (blocked_head_ == request.id) blocked_head_.reset();
+  queue_.erase(request.group, request.arrival);
+  reject(request.id, std::move(status), plan);
+  requests_.erase(request.id);
 }
 
 void Core::State::reject(RequestId request, Status status, Plan& plan) {
@@ -185,6 +192,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->arrival = arrivals_++;
   request->group = event.group;
   request->weight = event.weight;
+  request->is_public = event.scope == SharingScope::kPublic;
   request->tokens = event.prompt;
   request->prompt_tokens = static_cast<std::uint32_t>(event.prompt.size());
   request->max_new_tokens = event.max_new_tokens;
@@ -241,6 +249,7 @@ CoreStats Core::State::stats() const {
     stats.blocks_free += stats.pools[group].blocks_free;
     stats.blocks_pinned += stats.pools[group].blocks_pinned;
   }
+  stats.blocks_public = public_held_;
   stats.evictions_total = index_.evictions();
   return stats;
 }

@@ -9,6 +9,11 @@
 // the index (where they may be evicted), itself to the head of the queue (Pensieve §4.3.5; what was lost is
 // recomputed on its return).
 //
+// Public prefixes. The blocks of a prompt that arrived as public are shared by all tenants and stay, up to
+// half of each pool, until they are released. A lookup goes along public blocks first; what follows them is
+// behind a gate of the tenant's own (block_index.h). Nobody but the prefix's own request writes to public
+// blocks, and only whole prefixes that stay are looked at, so nothing that tenants do shows in them.
+//
 // State of finished and suspended requests stays in the index until its memory is needed.
 //
 // Layer groups (docs/decisions/layer-groups.md). A group without window needs the state of all tokens, a
@@ -58,6 +63,13 @@ struct PoolStats {
   std::uint32_t blocks_pinned = 0;  // needed by running requests
 };
 
+// A prefix that all tenants share.
+struct PublicPrefix {
+  RequestId id;  // of its arrival
+  std::uint32_t tokens = 0;
+  std::uint32_t blocks = 0;
+};
+
 struct CoreStats {
   std::uint32_t running = 0;
   std::uint32_t queued = 0;
@@ -65,6 +77,7 @@ struct CoreStats {
   std::uint32_t blocks_free = 0;                   // hold nothing
   std::uint32_t blocks_pinned = 0;                 // needed by running requests
   std::array<PoolStats, kLayerGroupsMax> pools{};  // by group
+  std::uint32_t blocks_public = 0;                 // of each group: that public prefixes hold
   std::uint64_t tokens_cached_total = 0;           // prompt tokens whose state was reused, ever
   std::uint64_t tokens_prompt_total = 0;
   std::uint64_t tokens_generated_total = 0;
@@ -88,6 +101,7 @@ class Core {
   Plan step(Nanos now, const Event& event);
 
   CoreStats stats() const;
+  std::vector<PublicPrefix> public_prefixes() const;
   // Tests every invariant of the design's list; aborts on a broken one.
   void check_invariants() const;
 

@@ -24,29 +24,37 @@ void Core::State::probe_siblings(BlockId parent, std::span<const TokenId> tokens
 
 CoreProbes Core::State::probe(const CoreRequest& request) const {
   CoreProbes probes;
-  probes.root = hasher_.root(request.group);
   const std::span<const TokenId> tokens(request.tokens);
   const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
   probes.blocks.reserve(shared + 1);
+  probe_public(request, probes);
   ChainKey key = probes.root;
   BlockId parent = index_.find(key);
-  for (std::uint32_t i = 0; i < shared; ++i) {
+  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
     CoreProbe& found = probes.blocks.emplace_back();
     const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
     key = hasher_.child(key, block_tokens);
     found.key = key;
     if (parent != kNoBlock) found.node = index_.find(key);
     const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
-    if (!has_part) probe_siblings(parent, block_tokens, found);
+    if (!has_part) {
+      probe_siblings(parent, block_tokens, found);
+      if (i == probes.public_blocks && !request.is_public) {
+        probe_public_siblings(probes, block_tokens, found);
+      }
+    }
     parent = found.node;
   }
-  CoreProbe& tail = probes.blocks.emplace_back();
+  CoreProbe tail;
   const auto tail_tokens = tokens.subspan(shared * kBlockTokens);
   probe_siblings(parent, tail_tokens, tail);
+  if (shared == probes.public_blocks && !request.is_public) probe_public_siblings(probes, tail_tokens, tail);
+  probes.blocks.push_back(tail);
+  CoreProbe& last = probes.blocks.back();
   // The last token is computed in any case. (A run of that token alone may be taken over, for its slot.)
   const auto run_max = static_cast<std::uint32_t>(tail_tokens.size() - 1);
-  tail.run = std::min(tail.run, run_max);
-  if (tail.run == 0 && tail.source == CoreProbe::Source::kCopy) tail.source = CoreProbe::Source::kNone;
+  last.run = std::min(last.run, run_max);
+  if (last.run == 0 && last.source == CoreProbe::Source::kCopy) last.source = CoreProbe::Source::kNone;
   return probes;
 }
 
@@ -75,7 +83,8 @@ void Core::State::count_needs(CoreProbes& probes) const {
 bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + probes.promised[group] + pass.copies.size();
+      const std::size_t needed =
+          promised_[group] + public_held_ + probes.promised[group] + pass.copies.size();
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -92,7 +101,8 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
                     [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + probes.promised[group] + pass.copies.size() + copies;
+      const std::size_t needed =
+          promised_[group] + public_held_ + probes.promised[group] + pass.copies.size() + copies;
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -111,6 +121,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
     if (windows_) {
       find_parting(probes);
       choose_start(probes, copies);
+      if (request.is_public) compute_all(probes);
       promise(request, probes);
     }
     count_needs(probes);
@@ -120,9 +131,11 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   const bool with_copies = copies_fit(probes, pass);
   if (windows_ && !with_copies) probes = choose(false);
   if (!admissible(probes, pass)) {
-    // A request that is alone has the whole pool: arrivals that need more were refused.
-    LOCI_CHECK(!running_.empty(), "a request that fits the pool is admitted when it is alone");
-    blocked_head_ = request.id;
+    // A request that is alone has all but what is public: arrivals that need more than a pool were refused.
+    if (running_.empty())
+      end_without_memory(request, plan);
+    else
+      blocked_head_ = request.id;
     return false;
   }
   queue_.begin_running(request.group);
@@ -141,7 +154,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
 
 void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass) {
   // First everything that is there is held, so that making room for the rest takes none of it.
-  BlockPin root = index_.open_root(probes.root);
+  BlockPin root = open_parent(probes);
   std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
@@ -161,6 +174,7 @@ void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool wit
   admit_blocks(request, probes, std::move(root), std::move(siblings), pass);
   request.promised = probes.promised;
   request.parting = probes.parting;
+  request.public_blocks = probes.public_blocks;
   fill_tables(request);
   request.running = true;
   request.decoding = false;
@@ -208,9 +222,10 @@ void Core::State::admit_blocks(CoreRequest& request, const CoreProbes& probes, B
     } else if (take_over) {
       index_.adopt(request.blocks[i], std::move(*siblings[i]));
     }
-    parent = request.blocks[i].block();
+    const BlockId block = request.blocks[i].block();
+    if (i >= probes.public_blocks) parent = block;
     place_admitted(request.blocks[i], copy);
-    if (copy) add_copy(request, std::move(*siblings[i]), parent, found.run, false, pass);
+    if (copy) add_copy(request, std::move(*siblings[i]), block, found.run, false, pass);
   }
   const CoreProbe& found = probes.blocks.back();
   if (found.source == CoreProbe::Source::kTakeOver) {

@@ -24,6 +24,7 @@ void Core::State::check_invariants() const {
   }
   check_pins();
   check_promises();
+  check_public();
   if (in_flight_) check_pass(*in_flight_);
   // 7.
   LOCI_CHECK(requests_.empty() || in_flight_, "invariant 7: while there are requests, a pass is in flight");
@@ -46,12 +47,18 @@ void Core::State::check_request(const CoreRequest& request) const {
   check_tables(request);
   const std::size_t count = request.blocks.size();
   LOCI_CHECK(!request.tail || request.tail->block() == request.blocks.back().block(), "the tail is last");
-  ChainKey key = hasher_.root(request.group);
+  ChainKey key = first_key(request);
   BlockId parent = index_.find(key);
   const std::span<const TokenId> tokens(request.tokens);
   for (std::size_t i = 0; i < count; ++i) {
     const BlockId id = request.blocks[i].block();
     const Block& b = index_.block(id);
+    if (i > 0 && i == request.public_blocks) {  // from here on its own
+      key = hasher_.gate(key, request.group);
+      const BlockId gate = index_.find(key);
+      LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == parent, "a gate is below its public block");
+      parent = gate;
+    }
     // 5.
     LOCI_CHECK(b.parent == parent, "invariant 5: each block is its predecessor's child");
     const auto own = tokens.subspan(i * kBlockTokens);
@@ -64,6 +71,10 @@ void Core::State::check_request(const CoreRequest& request) const {
       LOCI_CHECK(b.kind == BlockKind::kFull && b.key == key, "invariant 5: a table spells its tokens");
       LOCI_CHECK(std::equal(b.tokens.begin(), b.tokens.end(), own.begin()),
                  "invariant 5: key and tokens agree");
+      if (i < request.public_blocks) {
+        LOCI_CHECK(b.filled == kBlockTokens || i < request.whole_blocks,
+                   "invariant 4: nobody writes what others have made public");
+      }
     }
     parent = id;
   }
@@ -105,7 +116,8 @@ void Core::State::check_promises() const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::uint64_t promised = 0;
     for (const CoreRequest* request : running_) promised += request->promised[group];
-    LOCI_CHECK(promised == promised_[group] && promised <= config_.groups[group].block_count,
+    const std::uint64_t taken = promised + (windowed(group) ? public_held_ : 0);
+    LOCI_CHECK(promised == promised_[group] && taken <= config_.groups[group].block_count,
                "invariant 1: promises fit the pool");
   }
 }
@@ -122,6 +134,9 @@ void Core::State::check_pins() const {
   };
   for (const CoreRequest* request : running_) {
     for (const BlockPin& pin : request->blocks) count(pin);
+  }
+  for (const auto& [id, prefix] : public_) {
+    for (const BlockPin& pin : prefix.blocks) count(pin);
   }
   if (in_flight_) {
     for (const CoreCopy& copy : in_flight_->copies) count(copy.source);

@@ -104,5 +104,31 @@ TEST(CoreExhaustive, EverySmallWorldWithWindowsKeepsItsPromises) {
   RecordProperty("worlds", std::to_string(worlds));
 }
 
+// Two tenants and a public prefix whose last block is partial.
+TEST(CoreExhaustive, EverySmallWorldWithAPublicPrefixKeepsItsPromises) {
+  WorldOptions options;
+  options.events = 4;
+  options.vocabulary = 2;
+  options.live_max = 4;
+  options.new_tokens_max = 3;
+  options.cancels = false;
+  options.public_prompt = letters(40, 8);
+  options.prompts = {letters(40, 9), letters(33, 0), letters(31, 2), letters(40, 30)};
+  options.config.layers = 1;
+  options.config.max_queued = 4;
+  std::uint64_t worlds = 0;
+  const std::vector<std::vector<CoreGroup>> models = {{{0, 4}}, {{0, 7}}, {{0, 8}, {40, 7}}};
+  for (const std::vector<CoreGroup>& groups : models) {
+    for (const std::uint32_t batch : {9u, 100u}) {
+      options.config.groups = groups;
+      options.config.context_tokens = groups.front().block_count * kBlockTokens;
+      options.config.max_batch_tokens = batch;
+      options.config.eviction = batch == 9 ? "lru" : "random";
+      worlds += run_all(options);
+    }
+  }
+  EXPECT_GT(worlds, 5'000u);
+}
+
 }  // namespace
 }  // namespace loci

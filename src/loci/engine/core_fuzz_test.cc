@@ -47,7 +47,7 @@ class CoreWorlds : public testing::Test {
 // Sums over worlds, to show that they are not idle.
 struct Totals {
   std::uint64_t events = 0, generated = 0, cached = 0, copies = 0, inner_spans = 0, kept_rows = 0;
-  std::uint64_t evictions = 0, suspensions = 0;
+  std::uint64_t evictions = 0, suspensions = 0, public_rows = 0;
 
   void add(const WorldHistory& history) {
     events += history.events.size();
@@ -58,6 +58,7 @@ struct Totals {
     kept_rows += history.kept_rows;
     evictions += history.stats.evictions_total;
     suspensions += history.stats.suspensions_total;
+    public_rows += history.public_rows;
   }
   void print() const {
     std::printf(
@@ -99,6 +100,7 @@ TEST_F(CoreWorlds, KeepEveryPromise) {
     EXPECT_GT(totals.suspensions, seeds / 10);
     EXPECT_GT(totals.evictions, seeds);
     EXPECT_GT(totals.copies, seeds);
+    EXPECT_GT(totals.public_rows, seeds);
     EXPECT_GT(totals.cached, totals.generated / 20);
     EXPECT_EQ(totals.kept_rows, 0u);
   }
@@ -127,6 +129,7 @@ TEST_F(CoreWorlds, FindAllStateThatIsThere) {
     options.config.context_tokens = 400;
     options.cancels = options.deadlines = options.drain = false;
     options.poison_one_in = 0;
+    options.publics = false;  // whoever finds a public block goes on behind it
     options.live_max = seed % 2 == 0 ? 1 : 6;
     options.events = 150;
     options.nothing_is_evicted = true;

@@ -16,7 +16,7 @@
 namespace loci {
 
 void Core::State::schedule(Plan& plan) {
-  grow();
+  grow(plan);
   make_room();
   CorePass pass;
   pass.budget = config_.max_batch_tokens;
@@ -33,18 +33,25 @@ void Core::State::schedule(Plan& plan) {
     add_spans(next, pass);
   }
   LOCI_CHECK(!pass.spans.empty() || running_.empty(), "the first that runs has something to compute");
-  if (!pass.spans.empty()) emit(std::move(pass), plan);
+  if (!pass.spans.empty()) {
+    emit(std::move(pass), plan);
+  } else if (!queue_.empty()) {
+    schedule(plan);  // the first that waited did not fit, and has ended
+  }
 }
 
 // Gives every request whose next token opens a new block that block, the earliest arrivals first; where
 // there is none, someone gives up theirs.
-void Core::State::grow() {
+void Core::State::grow(Plan& plan) {
   for (std::size_t i = 0; i < running_.size();) {
     CoreRequest& request = *running_[i];
     if (request.length() <= request.blocks.size() * kBlockTokens) {
       ++i;
     } else if (!grow(request)) {
-      suspend_for_growth();
+      if (running_.size() == 1)
+        end_without_memory(request, plan);
+      else
+        suspend_for_growth();
       i = 0;  // the batch has one fewer
     }
   }

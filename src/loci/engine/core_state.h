@@ -4,6 +4,7 @@
 //   core_schedule.cc   growth, forming a pass
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
+//   core_public.cc     public prefixes: looking them up, keeping and releasing them
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
 #pragma once
@@ -43,7 +44,8 @@ struct CoreRequest {
   std::uint32_t min_new_tokens = 0;
   std::vector<TokenId> stop_tokens;  // sorted
   Nanos deadline = kNever;
-  bool started = false;  // was admitted before
+  bool is_public = false;  // a public prefix
+  bool started = false;    // was admitted before
   std::uint32_t cached_tokens = 0;
   std::uint32_t suspensions = 0;
   std::uint32_t poisoned_passes = 0;  // in a row
@@ -53,8 +55,9 @@ struct CoreRequest {
   std::vector<BlockPin> blocks;                             // blocks[i]: tokens [i, i + 1) * kBlockTokens
   std::array<std::vector<SlotId>, kLayerGroupsMax> tables;  // their parts' slots; kNoSlot: not held
   std::optional<AppendToken> tail;                          // of the last block, until it is whole
-  std::uint32_t whole_blocks = 0;  // blocks before this one lack no state that is needed
-  bool decoding = false;           // lacks the state of its last token alone
+  std::uint32_t public_blocks = 0;  // the first of its blocks, which are public prefixes'
+  std::uint32_t whole_blocks = 0;   // blocks before this one lack no state that is needed
+  bool decoding = false;            // lacks the state of its last token alone
   // Groups with a window:
   GroupCounts promised{};     // slots that it may hold
   GroupCounts held{};         // that it holds
@@ -112,6 +115,12 @@ struct CorePrompts {
   }
 };
 
+// State that stays for all.
+struct CorePublicPrefix {
+  std::uint32_t tokens = 0;
+  std::vector<BlockPin> blocks;
+};
+
 // What the index has for one block of a request that waits.
 struct CoreProbe {
   enum class Source : std::uint8_t { kNone, kCopy, kTakeOver };
@@ -123,8 +132,9 @@ struct CoreProbe {
 };
 
 struct CoreProbes {
-  ChainKey root;
-  std::vector<CoreProbe> blocks;  // the last one: the tail
+  ChainKey root;                    // of the request's own blocks: a root, or a gate below the public ones
+  std::uint32_t public_blocks = 0;  // the first ones, all of them there
+  std::vector<CoreProbe> blocks;    // the last one: the tail
   // What is there is used before this token; from it on the request computes what is not complete.
   std::uint32_t start = 0;
   std::uint32_t parting = 0;  // CoreRequest::parting
@@ -142,6 +152,7 @@ class Core::State {
 
   Plan step(Nanos now, const Event& event);
   CoreStats stats() const;
+  std::vector<PublicPrefix> public_prefixes() const;
   void check_invariants() const;
 
  private:
@@ -151,9 +162,11 @@ class Core::State {
   void on(const PassDone& event, Plan& plan);
   void on(const Tick& event, Plan& plan);
   void on(const Drain& event, Plan& plan);
+  void on(const Withdraw& event, Plan& plan);
   Status refusal(const Arrival& event) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);
+  void reject_waiting(CoreRequest& request, Status status, Plan& plan);
   void expire(Plan& plan);
   Nanos next_deadline() const;
 
@@ -173,6 +186,17 @@ class Core::State {
                 CorePass& pass);
   std::uint32_t cached_tokens(const CoreRequest& request, const CorePass& pass) const;
 
+  // core_public.cc
+  void probe_public(const CoreRequest& request, CoreProbes& probes) const;
+  void probe_public_siblings(const CoreProbes& probes, std::span<const TokenId> tokens,
+                             CoreProbe& found) const;
+  BlockPin open_parent(const CoreProbes& probes);
+  Status public_refusal(const Arrival& event) const;
+  void keep_public(CoreRequest& request);
+  void end_without_memory(CoreRequest& request, Plan& plan);
+  ChainKey first_key(const CoreRequest& request) const;
+  void check_public() const;
+
   // core_window.cc
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
   std::uint32_t ring_blocks(std::uint32_t group, std::uint32_t tokens) const;
@@ -180,6 +204,7 @@ class Core::State {
   bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,
               bool full_groups_whole) const;
   void choose_start(CoreProbes& probes, bool with_copies) const;
+  void compute_all(CoreProbes& probes) const;
   void find_parting(CoreProbes& probes) const;
   void promise(const CoreRequest& request, CoreProbes& probes) const;
   void hold_window(CoreRequest& request, const CoreProbes& probes);
@@ -189,7 +214,7 @@ class Core::State {
 
   // core_schedule.cc
   void schedule(Plan& plan);
-  void grow();
+  void grow(Plan& plan);
   bool grow(CoreRequest& request);
   void add_spans(CoreRequest& request, CorePass& pass);
   std::optional<CorePiece> open_piece(CoreRequest& request, std::uint32_t block_number, CorePass& pass);
@@ -249,6 +274,8 @@ class Core::State {
   std::optional<RequestId> blocked_head_;            // lacked blocks, and none were let go since
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
   std::optional<CorePass> in_flight_;
+  std::map<RequestId, CorePublicPrefix> public_;
+  std::uint32_t public_held_ = 0;  // blocks of public prefixes, each once
 
   Nanos now_ = 0;
   std::uint64_t arrivals_ = 0;

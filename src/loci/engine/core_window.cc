@@ -91,11 +91,17 @@ void Core::State::choose_start(CoreProbes& probes, bool with_copies) const {
   }
 }
 
+// A public prefix holds all of its state in every group, so none of it is passed over.
+void Core::State::compute_all(CoreProbes& probes) const {
+  probes.start = 0;
+  for (CoreProbe& found : probes.blocks) found.source = CoreProbe::Source::kNone;
+}
+
 // Where the request leaves what others have computed, and they have gone on: who came this way once may
 // come again, so what is seen from there is worth keeping.
 void Core::State::find_parting(CoreProbes& probes) const {
   BlockId parent = index_.find(probes.root);
-  std::uint32_t i = 0;
+  std::uint32_t i = probes.public_blocks;
   while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) parent = probes.blocks[i++].node;
   const CoreProbe& first = probes.blocks[i];
   if (parent == kNoBlock || first.source == CoreProbe::Source::kTakeOver) return;
@@ -108,8 +114,13 @@ void Core::State::promise(const CoreRequest& request, CoreProbes& probes) const 
       blocks_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, sequence_tokens_max_)));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
+    if (request.is_public) {
+      probes.promised[group] = blocks_for(request.length());
+      continue;
+    }
     const std::uint32_t chunk = std::min(chunk_tokens_[group], request.length() - probes.start);
-    probes.promised[group] = std::min({ring_blocks(group, chunk), blocks, config_.groups[group].block_count});
+    probes.promised[group] =
+        std::min({ring_blocks(group, chunk), blocks, config_.groups[group].block_count - public_held_});
   }
 }
 
@@ -160,6 +171,7 @@ void Core::State::advance(CoreRequest& request) {
 }
 
 void Core::State::let_go_behind(CoreRequest& request) {
+  if (request.is_public) return;
   const std::uint32_t block = request.whole_blocks;
   std::uint32_t next = block * kBlockTokens;  // the first token to be computed
   if (block < request.blocks.size()) {

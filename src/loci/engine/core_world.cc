@@ -56,6 +56,14 @@ std::uint64_t World::prefix_hash(const std::string& group, const std::vector<Tok
   return hash;
 }
 
+// The group of all public prefixes, which is no tenant's name.
+constexpr const char* kPublicGroup = "*";
+
+// Whether state of the first `count` tokens may be there for all.
+bool World::is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const {
+  return published_.contains(prefix_hash(kPublicGroup, tokens, count));
+}
+
 World::Client& World::client(RequestId id) {
   const auto found = clients_.find(id);
   require(found != clients_.end(), "an output names a request that nobody sent");
@@ -80,16 +88,29 @@ WorldHistory World::run() {
 }
 
 void World::run_small() {
+  if (!options_.public_prompt.empty()) {
+    Arrival prefix{RequestId(next_request_++), "g", options_.public_prompt, 1, 0, {}, kNever};
+    prefix.scope = SharingScope::kPublic;
+    arrive(std::move(prefix));
+    while (in_flight_) finish_pass();
+  }
   for (std::uint32_t i = 0; i < options_.events; ++i) {
     ++now_;
-    const std::uint64_t arrivals = clients_.size() < options_.live_max ? options_.prompts.size() : 0;
+    const std::uint64_t tenants = options_.public_prompt.empty() ? 1 : 2;
+    const bool full = clients_.size() >= options_.live_max;
+    const std::uint64_t arrivals = full ? 0 : options_.prompts.size() * tenants;
     const std::uint64_t cancels = options_.cancels ? live_.size() : 0;
     const std::uint64_t passes = in_flight_ ? 1 : 0;
     if (arrivals + cancels + passes == 0) return;
     const std::uint64_t what = choose_(arrivals + cancels + passes);
     if (what < arrivals) {
-      arrive(Arrival{
-          RequestId(next_request_++), "g", options_.prompts[what], options_.new_tokens_max, 0, {}, kNever});
+      arrive(Arrival{RequestId(next_request_++),
+                     what % tenants == 0 ? "g" : "h",
+                     options_.prompts[what / tenants],
+                     options_.new_tokens_max,
+                     0,
+                     {},
+                     kNever});
     } else if (what < arrivals + cancels) {
       const RequestId id = live_[what - arrivals];
       client(id).cancelled = true;
@@ -108,6 +129,8 @@ void World::run_random() {
       arrive();
     } else if (what == 6 && options_.cancels) {
       cancel_one();
+    } else if (what == 9 && !public_.empty() && one_in(3)) {
+      release_one();
     } else if (what == 7) {
       step(Tick{});
     } else if (what == 8 && options_.drain && one_in(20)) {
@@ -170,19 +193,29 @@ void World::arrive() {
   }
   arrival.weight = one_in(2) ? 1 : 1 + static_cast<std::uint32_t>(choose_(5));
   if (one_in(6)) arrival.queued_max = 1 + static_cast<std::uint32_t>(choose_(4));
+  if (options_.publics && one_in(6)) arrival.scope = SharingScope::kPublic;
   if (options_.deadlines && one_in(8)) arrival.deadline = now_ + static_cast<Nanos>(choose_(150));
   arrive(std::move(arrival));
 }
 
 void World::arrive(Arrival arrival) {
   Client client;
-  client.group = arrival.group;
+  client.is_public = arrival.scope == SharingScope::kPublic;
+  client.group = client.is_public ? kPublicGroup : arrival.group;
+  had_publics_ |= client.is_public;
   client.tokens = arrival.prompt;
   client.prompt_tokens = static_cast<std::uint32_t>(arrival.prompt.size());
   client.arrival = arrival;
   live_.push_back(arrival.request);
   clients_.emplace(arrival.request, std::move(client));
   step(std::move(arrival));
+}
+
+void World::release_one() {
+  const std::size_t at = choose_(public_.size());
+  const RequestId prefix = public_[at];
+  public_.erase(public_.begin() + static_cast<std::ptrdiff_t>(at));
+  step(Withdraw{prefix});
 }
 
 void World::cancel_one() {
@@ -325,7 +358,11 @@ void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan)
       require(place.writer_pass != pass.id.value || place.writer == plan.request.value || place.writer == 0,
               "nobody writes what another reads");
       // (Rows that a poisoned later span of this request wrote are past this span's end.)
-      require(place.content == prefix, "what a span attends to is there, and of its own prefix");
+      const bool is_public = had_publics_ && place.content != prefix &&
+                             place.content == prefix_hash(kPublicGroup, from.tokens, p + 1) &&
+                             is_public_state(from.tokens, p + 1);
+      history_.public_rows += is_public;
+      require(is_public || place.content == prefix, "what a span attends to is there, and of its own prefix");
     }
   }
 }
@@ -382,11 +419,11 @@ void World::check_cached(const Client& started) const {
   std::uint64_t prefix = prefix_begin(started.group);
   for (std::uint32_t i = 0; i + 1 < started.prompt_tokens; ++i) {
     prefix = extend(prefix, started.tokens[i]);
-    if (committed_.contains(prefix)) ++known;
+    if (committed_.contains(prefix) || (had_publics_ && is_public_state(started.tokens, i + 1))) ++known;
   }
   require(started.cached_tokens <= known, "only state that was computed is cached");
   // Among others, some of a block that another request fills just now may be in a third place as well.
-  if (options_.nothing_is_evicted && options_.live_max == 1) {
+  if (options_.nothing_is_evicted && options_.live_max == 1 && !had_publics_) {
     require(started.cached_tokens == known, "all state that is there is found");
   }
 }
@@ -415,10 +452,19 @@ void World::see(const Finished& output) {
       std::count(from.arrival.stop_tokens.begin(), from.arrival.stop_tokens.end(), from.tokens.back()) > 0;
   switch (output.reason) {
     case FinishReason::kStop:
-      require(stopped || from.grammar_end == GrammarEnd::kComplete, "a stop token or a grammar stops");
+      require(from.is_public ? sampled == 0 : stopped || from.grammar_end == GrammarEnd::kComplete,
+              "a stop token or a grammar stops");
+      if (from.is_public) {
+        public_.push_back(output.request);
+        for (std::size_t i = 1; i <= from.tokens.size(); ++i) {
+          published_.insert(prefix_hash(kPublicGroup, from.tokens, i));
+        }
+      }
       break;
     case FinishReason::kLength:
-      require(sampled == from.arrival.max_new_tokens || from.tokens.size() == length_max(), "a length ends");
+      require(
+          !public_.empty() || sampled == from.arrival.max_new_tokens || from.tokens.size() == length_max(),
+          "a length ends");
       break;
     case FinishReason::kCancelled: require(from.cancelled, "who was cancelled ends so"); break;
     case FinishReason::kDeadline:
@@ -438,7 +484,7 @@ void World::see(const Rejected& output) {
   erase_value(live_, output.request);
   switch (output.status.code()) {
     case StatusCode::kInvalidArgument:
-      require(from.prompt_tokens >= length_max(), "what fits is taken");
+      require(from.prompt_tokens >= length_max() || from.is_public || !public_.empty(), "what fits is taken");
       break;
     case StatusCode::kUnavailable: require(draining_, "unavailable while draining"); break;
     case StatusCode::kResourceExhausted:
@@ -469,6 +515,13 @@ void World::check_wake(const Plan& plan) const {
 }
 
 void World::check_end() {
+  while (!public_.empty()) {
+    require(core_.stats().blocks_pinned > 0, "what is public stays");
+    const RequestId prefix = public_.back();
+    public_.pop_back();
+    step(Withdraw{prefix});
+  }
+  require(core_.public_prefixes().empty(), "what is released is public no more");
   require(live_.empty(), "every request has ended");
   for (const auto& [id, client] : clients_) require(client.ended, "every request has one end");
   history_.stats = core_.stats();
@@ -505,6 +558,7 @@ WorldOptions random_world(const Chooser& choose) {
   options.poison_one_in = choose(2) == 0 ? 0 : number(1, 30);
   options.grammar_end_one_in = choose(3) == 0 ? number(5, 60) : 0;
   options.drain = choose(3) == 0;
+  options.publics = choose(3) == 0;
   if (choose(3) == 0) {  // decodes that run out of blocks together
     config.context_tokens = blocks * kBlockTokens;
     config.max_running = number(3, 8);

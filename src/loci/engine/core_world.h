@@ -38,10 +38,13 @@ struct WorldOptions {
   std::uint32_t poison_one_in = 0;       // spans; 0: none
   std::uint32_t grammar_end_one_in = 0;  // samples; 0: none
   bool drain = false;
+  bool publics = false;             // some arrivals are public prefixes, which are released later
   bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
   // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
   // choice among those that are possible, and there are at most live_max clients in all.
   std::vector<std::vector<TokenId>> prompts;
+  // Public from the start, in a small world; its clients are of two tenants then.
+  std::vector<TokenId> public_prompt;
 };
 
 // What was done, for replays and reports.
@@ -51,7 +54,8 @@ struct WorldHistory {
   CoreStats stats;
   std::uint64_t holes = 0;  // spans that were not the last of their request
   std::uint64_t copies = 0;
-  std::uint64_t kept_rows = 0;  // of spans, that were in one group and lacked in another
+  std::uint64_t public_rows = 0;  // that spans of others than the prefix itself have read
+  std::uint64_t kept_rows = 0;    // of spans, that were in one group and lacked in another
 };
 
 class World {
@@ -65,6 +69,7 @@ class World {
     std::vector<TokenId> tokens;
     std::uint32_t prompt_tokens = 0;
     Arrival arrival;
+    bool is_public = false;
     bool started = false;
     bool ended = false;
     bool cancelled = false;
@@ -92,6 +97,8 @@ class World {
   void arrive(Arrival arrival);
   std::vector<TokenId> make_prompt(const std::string& group);
   void cancel_one();
+  void release_one();
+  bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;
   void finish_pass();
 
   void run_pass(const Plan& plan);
@@ -121,6 +128,9 @@ class World {
   std::vector<RequestId> live_;
   std::vector<std::vector<std::array<Row, kBlockTokens>>> device_;  // by group and slot
   std::set<std::uint64_t> committed_;                               // prefixes whose state was computed
+  std::set<std::uint64_t> published_;                               // prefixes that were ever public
+  std::vector<RequestId> public_;                                   // that are
+  bool had_publics_ = false;
   std::vector<std::uint64_t> written_;  // by the pass in flight, which has not failed
   std::optional<PassDone> in_flight_;
   std::set<RequestId> in_pass_;

@@ -48,7 +48,7 @@ struct Submission {
   GenerationListener listener;
 };
 
-using InboxItem = std::variant<Submission, Cancel, Drain>;
+using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw>;
 
 // The spans to sample from. A request's spans stand together, and what follows a poisoned one is planned
 // again.
@@ -140,6 +140,9 @@ class Engine::State {
         .min_new_tokens = request.sampling.min_tokens,
         .stop_tokens = std::move(request.stop_tokens),
         .deadline = request.time_limit ? clock_.now() + *request.time_limit : kNever,
+        .weight = request.weight,
+        .queued_max = request.queued_max,
+        .scope = request.scope,
     };
     post(std::move(submission));
     return id;
@@ -207,6 +210,7 @@ class Engine::State {
   }
   void handle(Cancel& cancel, std::optional<ComputeJob>& job) { step(cancel, job); }
   void handle(Drain& drain, std::optional<ComputeJob>& job) { step(drain, job); }
+  void handle(Withdraw& withdraw, std::optional<ComputeJob>& job) { step(withdraw, job); }
 
   void deliver_all() {
     std::vector<Delivery> deliveries;
@@ -384,6 +388,7 @@ RequestId Engine::submit(GenerationRequest request, GenerationListener listener)
   return state_->submit(std::move(request), std::move(listener));
 }
 void Engine::cancel(RequestId request) { state_->post(Cancel{.request = request}); }
+void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
 void Engine::drain(Nanos grace) {
   state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});
 }

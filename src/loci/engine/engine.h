@@ -29,6 +29,9 @@ struct GenerationRequest {
   std::vector<TokenId> stop_tokens;        // the model's end tokens and the client's; empty: ignore_eos
   std::optional<Nanos> time_limit;         // from now
   std::shared_ptr<const Grammar> grammar;  // what the reply must be; null: anything
+  std::uint32_t weight = 1;                // of the group, which is the tenant; see Arrival
+  std::uint32_t queued_max = 0;
+  SharingScope scope = SharingScope::kTenant;
 };
 
 // What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.
@@ -65,6 +68,8 @@ class Engine {
   RequestId submit(GenerationRequest request, GenerationListener listener);
   // The listener's end follows (kCancelled), unless it has come already.
   void cancel(RequestId request);
+  // The public prefix that the request of this id made is one no more.
+  void withdraw(RequestId prefix);
   // Refuses new requests; what runs may go on for `grace`, then is cut off.
   void drain(Nanos grace);
   // True once everything has ended after drain(); false at the time limit.

@@ -125,6 +125,7 @@ void put(Writer& w, const Arrival& e) {
   w.number(e.deadline);
   w.number(e.weight);
   w.number(e.queued_max);
+  w.flag(e.scope == SharingScope::kPublic);
 }
 void put(Writer& w, const Cancel& e) { w.id(e.request); }
 void put(Writer& w, const PassDone& e) {
@@ -138,6 +139,7 @@ void put(Writer& w, const PassDone& e) {
 }
 void put(Writer&, const Tick&) {}
 void put(Writer& w, const Drain& e) { w.number(e.deadline); }
+void put(Writer& w, const Withdraw& e) { w.id(e.prefix); }
 
 void get(Reader& r, Arrival& e) {
   e.request.value = r.number<std::uint64_t>("request");
@@ -149,6 +151,7 @@ void get(Reader& r, Arrival& e) {
   e.deadline = r.number<Nanos>("deadline");
   e.weight = r.number<std::uint32_t>("weight");
   e.queued_max = r.number<std::uint32_t>("queued_max");
+  e.scope = r.flag("scope") ? SharingScope::kPublic : SharingScope::kTenant;
 }
 void get(Reader& r, Cancel& e) { e.request.value = r.number<std::uint64_t>("request"); }
 void get(Reader& r, PassDone& e) {
@@ -170,6 +173,7 @@ void get(Reader& r, PassDone& e) {
 }
 void get(Reader&, Tick&) {}
 void get(Reader& r, Drain& e) { e.deadline = r.number<Nanos>("deadline"); }
+void get(Reader& r, Withdraw& e) { e.prefix.value = r.number<std::uint64_t>("prefix"); }
 
 template <std::size_t kIndex = 0>
 bool get_event(Reader& r, std::size_t index, Event& event) {

@@ -17,6 +17,14 @@
 
 namespace loci {
 
+// Whose state a request's is.
+enum class SharingScope : std::uint8_t {
+  kTenant,
+  // Everybody's: the request is a public prefix. It ends when the state of its prompt is there, without a
+  // token (kStop), and that state stays until a Withdraw.
+  kPublic,
+};
+
 // A tenant: requests share state only within one, and the machine is shared fairly among them.
 using SharingGroup = std::string;
 
@@ -38,6 +46,7 @@ struct Arrival {
   // Of the tenant, which is the group: its share of the machine, and how many of its requests may wait.
   std::uint32_t weight = 1;
   std::uint32_t queued_max = 0;  // 0: as many as there are places
+  SharingScope scope = SharingScope::kTenant;
 };
 
 // The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it
@@ -72,13 +81,18 @@ struct Drain {
   Nanos deadline = kNever;
 };
 
-using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain>;
+// A public prefix is one no more; its state may be evicted. One that is not there is ignored.
+struct Withdraw {
+  RequestId prefix;  // of its arrival
+};
+
+using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw>;
 
 // --- plans ---
 
 enum class FinishReason : std::uint8_t {
-  kStop,    // a stop token was sampled, or the grammar lets nothing follow
-  kLength,  // max_new_tokens, or the context is full
+  kStop,  // a stop token was sampled, or the grammar lets nothing follow; a public prefix: its state is there
+  kLength,  // max_new_tokens, or the context or the memory that public prefixes leave is full
   kCancelled,
   kDeadline,  // the request's deadline, or the drain's
   kFailed,    // kPoisonedPassesMax passes in a row could not read its state

@@ -213,6 +213,26 @@ BlockPin BlockIndex::open_root(const ChainKey& key) {
   return pin(id);
 }
 
+BlockPin BlockIndex::open_gate(BlockId parent, const ChainKey& key) {
+  if (const BlockId found = find(key); found != kNoBlock) return pin(found);
+  const BlockId id = create(BlockKind::kRoot, parent);
+  --at(id).depth;
+  register_key(id, key);
+  return pin(id);
+}
+
+void BlockIndex::publish(const BlockPin& pin) {
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    LOCI_CHECK(pin.held_[group], "what is public stays");
+  }
+  ++at(pin.block_).published;
+}
+
+void BlockIndex::withdraw(const BlockPin& pin) {
+  LOCI_CHECK(at(pin.block_).published > 0, "only what is public is withdrawn");
+  --at(pin.block_).published;
+}
+
 BlockPin BlockIndex::open_full(BlockId parent, const ChainKey& key, std::span<const TokenId> tokens) {
   if (const BlockId found = find(key); found != kNoBlock) return pin(found);
   LOCI_CHECK(tokens.size() == kBlockTokens, "a full node has a whole block's tokens");

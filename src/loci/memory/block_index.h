@@ -8,7 +8,9 @@
 // gone. A *tail* has no key: a partially filled leaf whose tokens are those that its parts hold, all of
 // them the same. A full node without parts is a *hole*; it stays while it is pinned or a descendant has
 // state. So a node that is absent has no descendants, and a lookup that probes block by block until the
-// first absent one has seen all that there is, holes or not. Roots have no tokens and no parts.
+// first absent one has seen all that there is, holes or not. Roots have no tokens and no parts. A *gate*
+// is a root below a full node: what is below it belongs to one sharing group, what is beside it to all, and
+// matching among a node's children never sees what is behind a gate.
 //
 // Children with complete state are ordered by its tokens, so the longest run that any child shares with a
 // text is found next to the text's own place in that order.
@@ -125,8 +127,9 @@ struct Block {
   std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
   std::uint32_t filled = 0;                    // tokens from the begin whose state is complete
   std::uint32_t pins = 0;
-  std::uint32_t children = 0;  // of any kind
-  std::uint32_t depth = 0;     // 1: the first block of a sequence
+  std::uint32_t children = 0;   // of any kind
+  std::uint32_t depth = 0;      // 1: the first block of a sequence; of a gate: its parent's
+  std::uint32_t published = 0;  // by so many public prefixes
   std::set<BlockId, ChildOrder> children_with_state;
   std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
 
@@ -201,7 +204,11 @@ class BlockIndex {
   void let_go(BlockPin& pin, std::uint32_t group, Release release);
   // Found or made.
   BlockPin open_root(const ChainKey& key);
+  BlockPin open_gate(BlockId parent, const ChainKey& key);
   BlockPin open_full(BlockId parent, const ChainKey& key, std::span<const TokenId> tokens);
+  // A block that is pinned, all its parts held, is part of one more, or one fewer, public prefix.
+  void publish(const BlockPin& pin);
+  void withdraw(const BlockPin& pin);
   // A new tail, empty.
   BlockPin open_tail(BlockId parent);
 

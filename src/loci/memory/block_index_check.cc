@@ -15,7 +15,11 @@ void BlockIndex::check_block(BlockId id) const {
     return;
   }
   if (b.kind == BlockKind::kRoot) {
-    LOCI_CHECK(b.parent == kNoBlock && !b.has_part(), "a root has neither parent nor state");
+    LOCI_CHECK(!b.has_part() && b.filled == 0, "a root has no state");
+    if (b.parent != kNoBlock) {
+      LOCI_CHECK(block(b.parent).kind == BlockKind::kFull && b.depth == block(b.parent).depth,
+                 "a gate is below a full node");
+    }
   } else {
     LOCI_CHECK(b.parent != kNoBlock, "what is no root has a parent");
     const Block& parent = block(b.parent);
@@ -28,6 +32,12 @@ void BlockIndex::check_block(BlockId id) const {
   check_parts(id);
   // 2.
   if (b.appending) LOCI_CHECK(b.pins > 0, "invariant 2: who appends has a pin");
+  if (b.published > 0) {
+    LOCI_CHECK(b.filled > 0 && b.pins > 0, "invariant 2: what is public is there and stays");
+    for (std::uint32_t group = 0; group < group_count(); ++group) {
+      LOCI_CHECK(b.parts[group] && b.parts[group]->holds > 0, "invariant 2: all of what is public is held");
+    }
+  }
   // 4.
   if (b.kind != BlockKind::kTail) {
     LOCI_CHECK(find(b.key) == id, "invariant 4: a key leads to its node");

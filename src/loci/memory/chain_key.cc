@@ -8,7 +8,7 @@ namespace loci {
 namespace {
 
 // The first byte of what is hashed keeps roots and children apart.
-enum class Domain : std::uint8_t { kRoot = 1, kChild = 2 };
+enum class Domain : std::uint8_t { kRoot = 1, kChild = 2, kPublicRoot = 3, kGate = 4 };
 
 void put_u32(std::uint8_t* at, std::uint32_t value) {
   for (int i = 0; i < 4; ++i) at[i] = static_cast<std::uint8_t>(value >> (8 * i));
@@ -22,12 +22,14 @@ ChainKeyHasher::ChainKeyHasher(const std::array<std::uint8_t, 32>& secret,
   LOCI_CHECK(sodium_init() >= 0, "libsodium failed to start");
 }
 
-ChainKey ChainKeyHasher::root(std::string_view sharing_group) const {
-  std::array<std::uint8_t, 1 + 4 + 4 + 16> head{};
-  head[0] = static_cast<std::uint8_t>(Domain::kRoot);
+ChainKey ChainKeyHasher::group_key(std::uint8_t domain, const ChainKey& parent,
+                                   std::string_view sharing_group) const {
+  std::array<std::uint8_t, 1 + 4 + 4 + 16 + 16> head{};
+  head[0] = domain;
   put_u32(&head[1], kBlockTokens);
   put_u32(&head[5], kNumericsVersion);
   std::memcpy(&head[9], model_fingerprint_.data(), model_fingerprint_.size());
+  std::memcpy(&head[25], parent.bytes.data(), parent.bytes.size());
 
   ChainKey key;
   crypto_generichash_state state;
@@ -37,6 +39,18 @@ ChainKey ChainKeyHasher::root(std::string_view sharing_group) const {
                             sharing_group.size());
   crypto_generichash_final(&state, key.bytes.data(), key.bytes.size());
   return key;
+}
+
+ChainKey ChainKeyHasher::root(std::string_view sharing_group) const {
+  return group_key(static_cast<std::uint8_t>(Domain::kRoot), {}, sharing_group);
+}
+
+ChainKey ChainKeyHasher::public_root() const {
+  return group_key(static_cast<std::uint8_t>(Domain::kPublicRoot), {}, {});
+}
+
+ChainKey ChainKeyHasher::gate(const ChainKey& public_block, std::string_view sharing_group) const {
+  return group_key(static_cast<std::uint8_t>(Domain::kGate), public_block, sharing_group);
 }
 
 ChainKey ChainKeyHasher::child(const ChainKey& parent, std::span<const TokenId> tokens) const {

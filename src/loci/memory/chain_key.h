@@ -43,10 +43,17 @@ class ChainKeyHasher {
 
   // The parent of a sharing group's first blocks.
   ChainKey root(std::string_view sharing_group) const;
+  // The parent of the first blocks of public prefixes, which all groups share.
+  ChainKey public_root() const;
+  // The parent of a group's own blocks that follow the public block of that key. So no group's key is
+  // another's, whatever the tokens.
+  ChainKey gate(const ChainKey& public_block, std::string_view sharing_group) const;
   // `tokens`: the kBlockTokens tokens of the block.
   ChainKey child(const ChainKey& parent, std::span<const TokenId> tokens) const;
 
  private:
+  ChainKey group_key(std::uint8_t domain, const ChainKey& parent, std::string_view sharing_group) const;
+
   std::array<std::uint8_t, 32> secret_;
   std::array<std::uint8_t, 16> model_fingerprint_;
 };

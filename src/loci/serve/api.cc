@@ -4,8 +4,10 @@
 
 #include <exception>
 
+#include "loci/base/check.h"
 #include "loci/serve/access_log.h"
 #include "loci/serve/endpoints/endpoints.h"
+#include "loci/serve/openapi/openapi.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -19,9 +21,12 @@ Api::Api(ApiServices& services) : services_(services) {
   add_completions_endpoints(router_, services_);
   add_messages_endpoints(router_, services_);
   add_tokenize_endpoints(router_, services_);
+  add_warm_endpoints(router_, services_);
   add_responses_endpoints(router_, services_);
   add_conversations_endpoints(router_, services_);
   add_unserved_endpoints(router_, services_);
+  const Status described = add_openapi_endpoint(router_);  // the last: of what was added before
+  LOCI_CHECK(described.ok(), described.message().c_str());
 }
 
 asio::awaitable<void> Api::handle(Exchange& exchange) {
@@ -55,7 +60,11 @@ void Api::add_common_headers(Exchange& exchange) const {
   const std::string& origin = services_.options.cors_origin;
   if (origin.empty()) return;
   exchange.add_header("Access-Control-Allow-Origin", origin);
-  exchange.add_header("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  exchange.add_header(
+      "Access-Control-Expose-Headers",
+      "X-Request-Id, Retry-After, X-RateLimit-Limit-Requests, X-RateLimit-Remaining-Requests, "
+      "X-RateLimit-Reset-Requests, X-RateLimit-Limit-Tokens, X-RateLimit-Remaining-Tokens, "
+      "X-RateLimit-Reset-Tokens");
   if (origin != "*") exchange.add_header("Vary", "Origin");
 }
 

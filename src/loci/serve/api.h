@@ -18,6 +18,7 @@ class Api {
 
   // Answers one exchange; never throws.
   boost::asio::awaitable<void> handle(Exchange& exchange);
+  const Router& router() const { return router_; }  // every endpoint there is
 
  private:
   boost::asio::awaitable<void> dispatch(Call& call, const Router::Match& match);

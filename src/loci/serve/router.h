@@ -50,6 +50,7 @@ struct Route {
 class Router {
  public:
   void add(Route route);
+  const std::vector<Route>& routes() const { return routes_; }
 
   struct Match {
     const Route* route = nullptr;  // null: no route at this path takes the method

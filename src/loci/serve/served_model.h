@@ -7,6 +7,7 @@
 #include "loci/compute/backend.h"
 #include "loci/engine/engine.h"
 #include "loci/model/model.h"
+#include "loci/serve/tools/template_support.h"
 
 namespace loci {
 
@@ -18,6 +19,11 @@ struct ServedModel {
   std::uint32_t context_tokens = 0;  // the most that prompt and reply may hold together
   std::int64_t loaded_at = 0;        // seconds since 1970
   std::string fingerprint;           // of the model, for system_fingerprint
+  ChatSyntax chat;                   // how the model writes calls and reasoning: find_chat_syntax(model)
 };
+
+// What the model's chat template and vocabulary say; a default one where it has no template. Some
+// milliseconds.
+ChatSyntax find_chat_syntax(const Model& model);
 
 }  // namespace loci

@@ -12,8 +12,11 @@
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/metrics.h"
 #include "loci/serve/request/api_error.h"
+#include "loci/serve/request/unknown_fields.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
+#include "loci/serve/tenants/public_prefixes.h"
+#include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/worker_pool.h"
 
@@ -32,12 +35,15 @@ struct ApiServices {
   WorkerPool& store_thread;  // calls of `store` are made there
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
+  TenantLimiter& limiter;  // run_generation() holds a ticket of it
+  PublicPrefixes& public_prefixes;
   TokenHistory& history;
   ServeMetrics& metrics;
   const Clock& clock;
   std::shared_ptr<spdlog::logger> log;
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};
+  UnknownFieldLog unknown_fields;
   std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
 
   // What keeps a request that needs the model from being served now.

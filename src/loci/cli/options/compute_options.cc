@@ -46,9 +46,12 @@ std::vector<Option> compute_options() {
   const std::string group = "compute";
   std::vector<Option> out;
   out.push_back(text_option({group, "--model",
-                             "a GGUF file (of a split one the first part), a Hugging Face directory, or "
-                             "`default` (what `make model` fetches); also given without the flag"},
+                             "a GGUF file (of a split one the first part), a Hugging Face directory, "
+                             "OWNER/NAME[@REVISION][:FILE] of a registry, or `default` (what `make model` "
+                             "fetches); also given without the flag"},
                             "MODEL", [](auto& flags) -> auto& { return flags.model; }));
+  out.push_back(switch_option({group, "--pull", "fetch a registry's model that is not here (`loci pull`)"},
+                              [](auto& flags) -> auto& { return flags.pull; }));
   out.push_back(quantize_option());
   out.push_back(integer_option(
       {group, "--threads", "compute threads; 0: one for each physical core"},

@@ -18,9 +18,9 @@ namespace {
 
 // Ours too, but no options of `loci serve`: scripts and tests read them.
 bool is_other_variable(const std::string& name) {
-  static constexpr std::array<std::string_view, 6> kNames = {"LOCI_CONFIG",     "LOCI_SOURCE_DIR",
-                                                             "LOCI_BINARY_DIR", "LOCI_VOCABULARIES",
-                                                             "LOCI_TOKENIZERS", "LOCI_GEMMA3"};
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "LOCI_API_KEY",    "LOCI_OPERATOR_KEY", "LOCI_SHARED_DATA", "LOCI_CONFIG", "LOCI_SOURCE_DIR",
+      "LOCI_BINARY_DIR", "LOCI_VOCABULARIES", "LOCI_TOKENIZERS",  "LOCI_GEMMA3"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("LOCI_WORLD_") ||
          name.starts_with("LOCI_FUZZ_");
 }

@@ -1,8 +1,7 @@
 # loci_serve_options: the table of `loci serve`'s options, and the layers that they come from.
-pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 loci_library(serve_options
   SOURCES options/compute_options.cc options/configuration.cc options/logging_options.cc options/network_options.cc
     options/option.cc options/option_table.cc options/scheduling_options.cc options/store_options.cc
-    options/tenants_options.cc options/toml_file.cc paths.cc
-  DEPENDS loci_http loci_store loci_model loci_compute PkgConfig::tomlplusplus fmt::fmt)
+    options/tenants_options.cc options/toml_file.cc
+  DEPENDS loci_pull loci_http loci_store loci_model loci_compute PkgConfig::tomlplusplus fmt::fmt)
 loci_test(options_test SOURCES options/options_test.cc DEPENDS loci_serve_options)

@@ -42,7 +42,7 @@ std::variant<std::string, ApiError> count_message_tokens(std::string_view body, 
                                                          TokenHistory& history, std::string_view tenant) {
   const Result<MessagesRequest> request = read(body, MessagesPurpose::kCount);
   if (!request.ok()) return api_error(request.status());
-  const Result<ChatRequest> chat = parse_chat_request(request->chat);
+  const Result<ChatRequest> chat = parse_chat_request(request->chat, served.chat);
   if (!chat.ok()) return in_messages_terms(api_error(chat.status()));
   if (auto error = check_model(chat->fields.model, served)) return *std::move(error);
   const Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, chat->template_context);

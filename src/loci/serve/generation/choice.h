@@ -1,9 +1,11 @@
-// One choice of a reply: turns its sampled tokens into the text and log-probabilities that a client may
-// see. Stop strings are matched on the text across the borders of tokens; nothing of one is ever shown.
+// One choice of a reply: turns its sampled tokens into what a client may see of it: text, reasoning, calls
+// of tools, log-probabilities. Stop strings are matched on the text (not on reasoning or calls) across the
+// borders of tokens; nothing of one is ever shown.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,21 +14,19 @@
 #include "loci/model/tokenizer.h"
 #include "loci/serve/generation/stop_matcher.h"
 #include "loci/serve/reply/output.h"
+#include "loci/serve/tools/output_parser.h"
 
 namespace loci {
-
-struct Delta {
-  std::string text;
-  std::vector<LogprobEntry> logprobs;
-
-  bool empty() const { return text.empty() && logprobs.empty(); }
-};
 
 struct ChoiceOptions {
   std::vector<std::string> stop;     // stop strings
   std::vector<TokenId> stop_tokens;  // end the reply; they have no text
   std::uint32_t min_tokens = 0;      // stop strings that end before are not looked for
   bool logprobs = false;
+  // How reasoning and calls are written; it outlives the choice. Null: all is text.
+  const OutputSyntax* syntax = nullptr;
+  OutputParserOptions parser;
+  bool one_call = false;  // the reply ends with its first call
 };
 
 // Thread-compatible; the tokenizer must outlive it.
@@ -39,20 +39,27 @@ class Choice {
   // No token follows: what was held back is shown.
   void finish();
   // What became visible since the last call.
-  Delta take();
+  OutputDelta take();
 
   bool stopped() const { return matcher_.matched(); }  // a stop string was found
+  bool called() const { return parser_ && parser_->calls() > 0; }
+  // Nothing that follows would be shown: a stop string was found, or the one call is whole.
+  bool ended() const { return stopped() || call_ended_; }
+  std::uint32_t reasoning_tokens() const { return reasoning_tokens_; }
   const std::string& stop_string() const { return matcher_.match(); }
   std::uint32_t tokens() const { return tokens_; }  // pushed, the matching one included
 
  private:
   struct Pending {
     LogprobEntry entry;
-    std::uint64_t begin = 0;  // bytes of the whole text before the token's, and with them
+    std::uint64_t begin = 0;  // bytes of all that was decoded before the token, and with it
     std::uint64_t end = 0;
   };
 
   void feed(std::string_view text);
+  void show_pieces();
+  void show_text(std::string_view text);
+  std::uint64_t shown_bytes() const;
   void release_logprobs();
   LogprobEntry describe(const Sampled& sampled) const;
 
@@ -63,10 +70,13 @@ class Choice {
   std::uint32_t tokens_ = 0;
   std::uint64_t decoded_bytes_ = 0;
   std::uint64_t decoded_characters_ = 0;
-  std::uint64_t unmatched_bytes_ = 0;  // shown without having been matched (min_tokens)
+  std::uint64_t matcher_bytes_ = 0;  // of text, given to the matcher in use
+  std::uint32_t reasoning_tokens_ = 0;
   bool finished_ = false;
+  bool call_ended_ = false;
+  std::optional<OutputParser> parser_;
   std::deque<Pending> pending_;
-  Delta visible_;
+  OutputDelta visible_;
 };
 
 }  // namespace loci

@@ -54,12 +54,20 @@ struct Shown {
   bool stopped = false;
 };
 
+std::string text_of(const OutputDelta& delta) {
+  std::string text;
+  for (const OutputPiece& piece : delta.pieces) {
+    if (const auto* one = std::get_if<TextPiece>(&piece)) text += one->text;
+  }
+  return text;
+}
+
 Shown run(const Tokenizer& tokenizer, const ChoiceOptions& options, const std::vector<TokenId>& tokens) {
   Choice choice(tokenizer, options);
   Shown shown;
   const auto take = [&] {
-    const Delta delta = choice.take();
-    shown.text += delta.text;
+    const OutputDelta delta = choice.take();
+    shown.text += text_of(delta);
     for (const LogprobEntry& entry : delta.logprobs) shown.tokens += entry.bytes;
   };
   for (const TokenId token : tokens) {
@@ -78,7 +86,7 @@ TEST_F(ChoiceTest, TextIsWholeCharacters) {
   std::string shown;
   for (const TokenId token : encode_bytes(text)) {
     choice.push({.token = token});
-    shown += choice.take().text;
+    shown += text_of(choice.take());
     EXPECT_TRUE(parse_json("\"" + shown + "\"").ok()) << shown;  // valid UTF-8
   }
   EXPECT_EQ(shown, text);
@@ -110,7 +118,7 @@ TEST_F(ChoiceTest, StopTokensHaveNoText) {
   Choice choice(tokenizer(), {.stop_tokens = tokenizer().end_tokens()});
   for (const TokenId token : tokens) choice.push({.token = token});
   choice.finish();
-  EXPECT_EQ(choice.take().text, "ab");
+  EXPECT_EQ(text_of(choice.take()), "ab");
   EXPECT_EQ(choice.tokens(), 3u);
 }
 

@@ -14,6 +14,13 @@ namespace {
 
 constexpr std::size_t kTokensSubmittedHere = 16'384;
 
+// 0: no limit of its own.
+std::uint32_t queued_max(const TenantLimits& limits, const Engine& engine) {
+  if (limits.queue_percent >= 100) return 0;
+  const std::uint64_t places = engine.config().max_queued;
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(places * limits.queue_percent / 100, 1));
+}
+
 std::uint64_t random_seed() {
   static thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
@@ -43,23 +50,32 @@ void Generation::cancel_open() {
 
 void Generation::submit() {
   const GenerationFields& fields = prepared_.fields;
+  const Tenant& tenant = *sink_.origin().tenant;
   submitted_at_ = services_.clock.now();
   std::uint32_t index = 0;
   for (const std::vector<TokenId>& prompt : prepared_.prompts) {
     const auto room = static_cast<std::uint32_t>(served_.context_tokens - prompt.size());
     for (std::uint32_t i = 0; i < fields.choices; ++i, ++index) {
-      GenerationRequest request{.group = sink_.origin().tenant->id,
+      GenerationRequest request{.group = tenant.id,
                                 .prompt = prompt,
                                 .sampling = fields.sampling,
                                 .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
                                 .stop_tokens = prepared_.stop_tokens,
                                 .time_limit = services_.options.time_limit,
-                                .grammar = prepared_.grammar};
+                                .grammar = prepared_.grammar,
+                                .weight = tenant.limits.weight,
+                                .queued_max = queued_max(tenant.limits, *served_.engine)};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,
                             .min_tokens = fields.sampling.min_tokens,
                             .logprobs = fields.sampling.logprobs};
+      if (prepared_.parser) {
+        options.syntax = &served_.chat.output;
+        options.parser = *prepared_.parser;
+        options.parser.id_prefix = fmt::format("call_{:016x}", random_seed());
+        options.one_call = prepared_.one_call;
+      }
       slots_.push_back({.request = {},
                         .choice = Choice(served_.model->tokenizer, std::move(options)),
                         .reply = {.index = index}});
@@ -138,9 +154,9 @@ void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nano
   slot.choice.push(token);
   slot.completion_tokens = slot.choice.tokens();
   show(index);
-  if (!slot.choice.stopped()) return;
+  if (!slot.choice.ended()) return;
   served_.engine->cancel(slot.request);
-  close(slot, ReplyFinish::kStopString);
+  close(slot, slot.choice.stopped() ? ReplyFinish::kStopString : ReplyFinish::kToolCalls);
 }
 
 void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
@@ -167,16 +183,16 @@ void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
   // A stop string may be found in what was held back for an unfinished character.
   if (slot.choice.stopped())
     close(slot, ReplyFinish::kStopString);
+  else if (ended.reason != FinishReason::kStop)
+    close(slot, ReplyFinish::kLength);
   else
-    close(slot, ended.reason == FinishReason::kStop ? ReplyFinish::kStop : ReplyFinish::kLength);
+    close(slot, slot.choice.called() ? ReplyFinish::kToolCalls : ReplyFinish::kStop);
 }
 
 void Generation::show(std::uint32_t index) {
   Slot& slot = slots_[index];
-  Delta delta = slot.choice.take();
-  if (delta.empty()) return;
-  OutputDelta output{.pieces = {}, .logprobs = std::move(delta.logprobs)};
-  if (!delta.text.empty()) output.pieces.emplace_back(TextPiece{std::move(delta.text)});
+  OutputDelta output = slot.choice.take();
+  if (output.empty()) return;
   if (prepared_.fields.stream) frames_ += prepared_.format->delta(index, output);
   slot.reply.output.append(std::move(output));
 }
@@ -258,6 +274,7 @@ ReplyUsage Generation::usage() const {
   ReplyUsage out;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     out.completion_tokens += slots_[i].completion_tokens;
+    out.reasoning_tokens += slots_[i].choice.reasoning_tokens();
     // A prompt counts once, whatever the number of its choices.
     if (i % prepared_.fields.choices != 0) continue;
     out.prompt_tokens += prepared_.prompts[i / prepared_.fields.choices].size();
@@ -280,11 +297,42 @@ GenerationSummary Generation::summary() const {
 
 // --- the whole of it ---
 
+namespace {
+
+// Of what the generation may come to, as its tenant's limits count it.
+TenantLimiter::Admission admit(ApiServices& services, const ReplySink& sink,
+                               const PreparedGeneration& prepared) {
+  const std::uint64_t context = services.served.load()->context_tokens;
+  std::uint64_t prompt_tokens = 0, tokens = 0;
+  for (const std::vector<TokenId>& prompt : prepared.prompts) {
+    const std::uint64_t room = context - prompt.size();
+    const std::uint64_t reply = std::min<std::uint64_t>(prepared.fields.max_tokens.value_or(room), room);
+    prompt_tokens += prompt.size();
+    tokens += prompt.size() + reply * prepared.fields.choices;
+  }
+  return services.limiter.admit(*sink.origin().tenant, prompt_tokens, tokens);
+}
+
+}  // namespace
+
 asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared) {
+  for (const std::string& name : prepared.unknown_fields) {
+    if (services.unknown_fields.is_new(sink.origin().path, name))
+      services.log->info("{}: the field '{}' is not known here and was ignored", sink.origin().path, name);
+  }
   const OpenWork open(services);
+  TenantLimiter::Admission admission = admit(services, sink, prepared);
+  for (auto& [name, value] : admission.headers) sink.add_header(name, value);
+  if (auto* refused = std::get_if<ApiError>(&admission.result)) {
+    ApiError error = std::move(*refused);
+    co_await sink.fail(std::move(error));
+    co_return true;
+  }
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   const GenerationSummary summary = generation.summary();
+  std::get<TenantTicket>(admission.result)
+      .set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
   if (!sink.account(summary) && services.options.access_log) {
     const ReplyOrigin& origin = sink.origin();
     log(*services.log, spdlog::level::info,

@@ -2,14 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "loci/serve/reply/completion_format.h"
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/completion_request.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/json_text.h"
+#include "loci/serve/request/ordered_json.h"
 #include "loci/serve/request/response_format.h"
 #include "loci/serve/request/token_request.h"
+#include "loci/serve/request/unknown_fields.h"
+#include "loci/serve/tools/tool_grammar.h"
 
 namespace loci {
 
@@ -73,13 +80,74 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
 
 namespace {
 
+// The prompt's last words are the mark that opens reasoning.
+bool opens_reasoning(const OutputSyntax& syntax, const Tokenizer& tokenizer,
+                     std::span<const TokenId> prompt) {
+  if (syntax.reasoning_open.empty()) return false;
+  const Result<std::string> text =
+      tokenizer.decode(prompt.last(std::min<std::size_t>(prompt.size(), 16)), ControlText::kAsControl);
+  if (!text.ok()) return false;
+  const auto trim = [](std::string_view end) { return end.substr(0, end.find_last_not_of(" \n\r\t") + 1); };
+  return trim(*text).ends_with(trim(syntax.reasoning_open));
+}
+
+// The parameters of each tool that are strings, for syntaxes that don't quote them.
+std::map<std::string, std::vector<std::string>> text_parameters(const ToolUse& use) {
+  std::map<std::string, std::vector<std::string>> out;
+  for (const Tool& tool : use.tools) {
+    const nlohmann::ordered_json schema = tool.parameters();
+    const auto properties = schema.find("properties");
+    if (properties == schema.end() || !properties->is_object()) continue;
+    for (const auto& [name, property] : properties->items()) {
+      if (property.is_object() && property.value("type", nlohmann::ordered_json()) == "string")
+        out[tool.name].push_back(name);
+    }
+  }
+  return out;
+}
+
+void set_parser(const ToolUse& use, const ServedModel& served, PreparedGeneration& out) {
+  const OutputSyntax& syntax = served.chat.output;
+  if (!use.any() && !syntax.always_parsed()) return;
+  OutputParserOptions options;
+  options.begins_in_reasoning = opens_reasoning(syntax, served.model->tokenizer, out.prompts.front());
+  if (use.any()) {
+    for (const Tool& tool : use.tools) options.tool_names.push_back(tool.name);
+    options.text_parameters = text_parameters(use);
+  }
+  out.parser = std::move(options);
+  out.one_call = use.any() && !use.parallel;
+}
+
+// What a reply that must call is held to. The prompt is there, and the parser's options.
+Status set_grammar(const ToolUse& use, const ServedModel& served, PreparedGeneration& out) {
+  const Tokenizer& tokenizer = served.model->tokenizer;
+  const auto control = [&](std::string_view text) -> std::optional<TokenId> {
+    const std::optional<TokenId> token = tokenizer.find(text);
+    return token && tokenizer.is_control(*token) ? token : std::nullopt;
+  };
+  const bool in_reasoning = out.parser && out.parser->begins_in_reasoning;
+  LOCI_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                        tool_grammar(use, served.chat.output, control, in_reasoning));
+  if (!text) return {};
+  auto grammar = served.model->grammars->compile({.kind = GrammarKind::kLark, .text = *text});
+  if (!grammar.ok()) return invalid_argument("their schemas: " + grammar.status().message(), "tools");
+  out.grammar = std::move(*grammar);
+  return {};
+}
+
 Prepared prepare_parsed(ChatRequest request, const ServedModel& served, TokenHistory& history,
                         std::string_view tenant) {
   Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request.template_context);
   if (!tokens.ok()) return api_error(tokens.status());
   PreparedGeneration out;
   out.fields = std::move(request.fields);
+  out.unknown_fields = std::move(request.unknown_fields);
   out.prompts.push_back(std::move(*tokens));
+  set_parser(request.tools, served, out);
+  if (Status status = set_grammar(request.tools, served, out); !status.ok()) return api_error(status);
+  // What a constraint alone writes begins with its first word, and is text.
+  if (out.fields.constraint && !out.grammar) out.parser.reset();
   return check_generation(std::move(out), served, "messages");
 }
 
@@ -89,7 +157,13 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
                       std::string_view tenant) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
-  Result<ChatRequest> request = parse_chat_request(*json);
+  nlohmann::ordered_json tools;
+  if (const auto text = json_member_text(body, "tools")) {
+    Result<nlohmann::ordered_json> ordered = parse_ordered_json(*text);
+    if (!ordered.ok()) return api_error(invalid_argument(ordered.status().message(), "tools"));
+    tools = std::move(*ordered);
+  }
+  Result<ChatRequest> request = parse_chat_request(*json, served.chat, tools);
   if (!request.ok()) return api_error(request.status());
   if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   return prepare_parsed(std::move(*request), served, history, tenant);
@@ -97,7 +171,7 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
 
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
                               std::string_view tenant, std::string_view schema) {
-  Result<ChatRequest> request = parse_chat_request(json);
+  Result<ChatRequest> request = parse_chat_request(json, served.chat);
   if (!request.ok()) return api_error(request.status());
   if (request->fields.constraint && request->fields.constraint->sorted && !schema.empty())
     request->fields.constraint->source.text = schema;
@@ -121,6 +195,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
   if (!request.ok()) return api_error(request.status());
   if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   PreparedGeneration out;
+  out.unknown_fields = unknown_fields(*json, {generation_field_names(), completion_field_names()});
   out.fields = std::move(request->fields);
   head.logprobs = out.fields.sampling.logprobs;
   head.include_usage = out.fields.include_usage;
@@ -153,7 +228,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
-  Result<TokenizeRequest> request = parse_tokenize_request(*json);
+  Result<TokenizeRequest> request = parse_tokenize_request(*json, served.chat);
   if (!request.ok()) return api_error(request.status());
   const Tokenizer& tokenizer = served.model->tokenizer;
   const ControlText control = request->parse_special ? ControlText::kAsControl : ControlText::kAsText;

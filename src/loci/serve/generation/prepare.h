@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/generation_fields.h"
 #include "loci/serve/served_model.h"
+#include "loci/serve/tools/output_parser.h"
 
 namespace loci {
 
@@ -24,7 +27,11 @@ struct PreparedGeneration {
   std::vector<std::vector<TokenId>> prompts;  // each fits the context with at least one new token
   std::vector<TokenId> stop_tokens;           // what ends a reply
   std::shared_ptr<const Grammar> grammar;     // what each reply must be; null: anything
-  std::unique_ptr<ReplyFormat> format;        // set by the endpoint, at the latest
+  std::vector<std::string> unknown_fields;    // of the request, for the log
+  // How the reply is read (ServedModel::chat says in which syntax). Absent: all of it is text.
+  std::optional<OutputParserOptions> parser;
+  bool one_call = false;                // the reply ends with its first call
+  std::unique_ptr<ReplyFormat> format;  // set by the endpoint, at the latest
   // Makes the reply durable: called on the store's thread when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;

@@ -38,6 +38,9 @@ class ReplySink {
   const ReplyOrigin& origin() const { return origin_; }
   virtual int status() const = 0;  // of HTTP; 0 before the answer
 
+  // Of HTTP, with whatever is answered.
+  virtual void add_header(const std::string& /*name*/, const std::string& /*value*/) {}
+
   // False: nobody waits for more.
   virtual boost::asio::awaitable<bool> respond(std::string json) = 0;
   virtual boost::asio::awaitable<bool> begin_stream() = 0;  // of server-sent events
@@ -63,6 +66,9 @@ class CallSink final : public ReplySink {
   explicit CallSink(Call& call);
 
   int status() const override { return call_.exchange.status(); }
+  void add_header(const std::string& name, const std::string& value) override {
+    call_.exchange.add_header(name, value);
+  }
   boost::asio::awaitable<bool> respond(std::string json) override;
   boost::asio::awaitable<bool> begin_stream() override;
   boost::asio::awaitable<bool> stream(std::string_view events) override;

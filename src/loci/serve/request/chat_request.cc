@@ -6,102 +6,51 @@
 #include <array>
 
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/unknown_fields.h"
+#include "loci/serve/tools/template_context.h"
 
 namespace loci {
 namespace {
 
-constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
+constexpr std::array<std::string_view, 6> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh"};
 
-// A message's content as one string: the text parts of a list, a line each.
-Result<std::string> read_content(const nlohmann::json& content, const std::string& field) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) {
-    return invalid_argument(
-        fmt::format("expected a string or an array of text parts; got {}", json_excerpt(content)), field);
-  }
-  std::string text;
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    const nlohmann::json& part = content[i];
-    const std::string name = fmt::format("{}[{}]", field, i);
-    FieldReader reader(part, name);
-    std::string type;
-    reader.text("type", type);
-    LOCI_RETURN_IF_ERROR(reader.status());
-    if (type != "text") {
-      return invalid_argument(
-          fmt::format("expected \"text\", the only kind of part that is supported; got {}",
-                      json_excerpt(part.value("type", nlohmann::json()))),
-          name + ".type");
-    }
-    if (!part.contains("text")) return invalid_argument("is required", name + ".text");
-    std::string piece;
-    reader.text("text", piece);
-    LOCI_RETURN_IF_ERROR(reader.status());
-    if (i > 0) text += '\n';
-    text += piece;
-  }
-  return text;
-}
-
-Result<nlohmann::json> read_message(const nlohmann::json& message, const std::string& field) {
-  FieldReader reader(message, field);
-  std::string role;
-  reader.text("role", role);
-  LOCI_RETURN_IF_ERROR(reader.status());
-  if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
-    return invalid_argument(fmt::format("expected system, developer, user, assistant or tool; got {}",
-                                        json_excerpt(message.value("role", nlohmann::json()))),
-                            field + ".role");
-  }
-  nlohmann::json out = message;
-  // Templates know the older name alone.
-  out["role"] = role == "developer" ? "system" : role;
-  const nlohmann::json* content = reader.find("content");
-  const bool may_be_empty = role == "assistant" && reader.find("tool_calls") != nullptr;
-  if (content == nullptr && !may_be_empty) return invalid_argument("is required", field + ".content");
-  if (content == nullptr) {
-    out["content"] = "";
-    return out;
-  }
-  LOCI_ASSIGN_OR_RETURN(std::string text, read_content(*content, field + ".content"));
-  out["content"] = std::move(text);
-  return out;
-}
-
-}  // namespace
-
-Result<std::string> read_template_context(const nlohmann::json& request) {
+Result<std::string> read_context(const nlohmann::json& request, const ToolUse& tools,
+                                 const ChatSyntax& syntax) {
   FieldReader reader(request);
   const nlohmann::json* messages = reader.find("messages");
   LOCI_RETURN_IF_ERROR(reader.status());
   if (messages == nullptr) return invalid_argument("is required", "messages");
-  if (!messages->is_array() || messages->empty()) {
-    return invalid_argument(
-        fmt::format("expected an array of at least one message; got {}", json_excerpt(*messages)),
-        "messages");
-  }
-  nlohmann::json context = nlohmann::json::object();
+  ContextInput input{.messages = *messages, .tools = tools, .extra = {}, .reasoning_effort = {}};
+  input.extra = nlohmann::ordered_json::object();
   if (const nlohmann::json* extra = reader.find("chat_template_kwargs")) {
     if (!extra->is_object())
       reader.expected("chat_template_kwargs", "an object", *extra);
     else
-      context = *extra;
+      input.extra = *extra;
   }
-  bool add_generation_prompt = true;
-  reader.boolean("add_generation_prompt", add_generation_prompt);
+  reader.boolean("add_generation_prompt", input.add_generation_prompt);
+  reader.text("reasoning_effort", input.reasoning_effort);
+  const bool known = std::find(kEfforts.begin(), kEfforts.end(), input.reasoning_effort) != kEfforts.end();
+  if (!input.reasoning_effort.empty() && !known)
+    reader.expected("reasoning_effort", "none, minimal, low, medium, high or xhigh",
+                    nlohmann::json(input.reasoning_effort));
   LOCI_RETURN_IF_ERROR(reader.status());
-  nlohmann::json list = nlohmann::json::array();
-  for (std::size_t i = 0; i < messages->size(); ++i) {
-    LOCI_ASSIGN_OR_RETURN(nlohmann::json message,
-                          read_message((*messages)[i], fmt::format("messages[{}]", i)));
-    list.push_back(std::move(message));
-  }
-  context["messages"] = std::move(list);
-  context["add_generation_prompt"] = add_generation_prompt;
-  return context.dump();
+  return make_template_context(input, syntax);
 }
 
-Result<ChatRequest> parse_chat_request(const nlohmann::json& request) {
+constexpr auto kNames = std::to_array<std::string_view>(
+    {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
+     "parallel_tool_calls", "reasoning_effort", "tool_choice", "tools", "top_logprobs"});
+
+}  // namespace
+
+Result<std::string> read_template_context(const nlohmann::json& request, const ChatSyntax& syntax) {
+  LOCI_ASSIGN_OR_RETURN(const ToolUse tools, read_tool_use(request));
+  return read_context(request, tools, syntax);
+}
+
+Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const ChatSyntax& syntax,
+                                       const nlohmann::ordered_json& ordered_tools) {
   ChatRequest out;
   FieldReader reader(request);
   read_generation_fields(reader, out.fields);
@@ -112,7 +61,9 @@ Result<ChatRequest> parse_chat_request(const nlohmann::json& request) {
   if (out.fields.sampling.top_logprobs > 0 && !out.fields.sampling.logprobs) {
     return invalid_argument("is only allowed where logprobs is true", "top_logprobs");
   }
-  LOCI_ASSIGN_OR_RETURN(out.template_context, read_template_context(request));
+  out.unknown_fields = unknown_fields(request, {generation_field_names(), kNames});
+  LOCI_ASSIGN_OR_RETURN(out.tools, read_tool_use(request, ordered_tools));
+  LOCI_ASSIGN_OR_RETURN(out.template_context, read_context(request, out.tools, syntax));
   return out;
 }
 

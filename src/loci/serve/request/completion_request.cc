@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -74,6 +76,11 @@ void read_echo(FieldReader& reader, CompletionRequest& out) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> completion_field_names() {
+  static constexpr auto kNames = std::to_array<std::string_view>({"prompt"});
+  return kNames;
+}
 
 Result<CompletionRequest> parse_completion_request(const nlohmann::json& request) {
   CompletionRequest out;

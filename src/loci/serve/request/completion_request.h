@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,6 +23,9 @@ struct CompletionRequest {
 };
 
 // Errors: kInvalidArgument naming field, value and limit.
+// The names of the fields of completions that generation_field_names() does not have.
+std::span<const std::string_view> completion_field_names();
+
 Result<CompletionRequest> parse_completion_request(const nlohmann::json& request);
 
 }  // namespace loci

@@ -140,9 +140,7 @@ struct Unserved {
   const char* field;
   bool (*harmless)(const nlohmann::json&);
 };
-constexpr std::array<Unserved, 13> kUnserved = {{
-    {"tools", is_empty_container},
-    {"tool_choice", is_none},
+constexpr std::array<Unserved, 11> kUnserved = {{
     {"functions", is_empty_container},
     {"function_call", is_none},
     {"modalities", is_text_only},
@@ -166,7 +164,53 @@ void refuse_unserved(FieldReader& reader) {
   }
 }
 
+constexpr auto kNames = std::to_array<std::string_view>({
+    "best_of",
+    "echo",
+    "frequency_penalty",
+    "ignore_eos",
+    "logit_bias",
+    "logprobs",
+    "max_completion_tokens",
+    "max_tokens",
+    "metadata",
+    "min_p",
+    "min_tokens",
+    "model",
+    "n",
+    "presence_penalty",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "repeat_penalty",
+    "repetition_penalty",
+    "response_format",
+    "safety_identifier",
+    "seed",
+    "service_tier",
+    "stop",
+    "stop_token_ids",
+    "store",
+    "stream",
+    "stream_options",
+    "suffix",
+    "temperature",
+    "top_k",
+    "top_p",
+    "user",
+    "verbosity",
+    // What constrains a reply.
+    "grammar",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "json_schema",
+    "structured_outputs",
+});
+
 }  // namespace
+
+std::span<const std::string_view> generation_field_names() { return kNames; }
 
 void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   reader.text("model", out.model);
@@ -178,6 +222,10 @@ void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   read_max_tokens(reader, out);
   read_stream(reader, out);
   reader.boolean("ignore_eos", out.ignore_eos);
+  // Accepted and not used: their types are checked all the same.
+  std::string unused;
+  for (const char* name : {"user", "prompt_cache_key", "safety_identifier", "service_tier"})
+    reader.text(name, unused);
   reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
   read_constraint(reader, out.constraint);
   refuse_unserved(reader);

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loci/base/ids.h"
@@ -40,6 +42,9 @@ struct GenerationFields {
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields
 // that would change the reply and that Loci does not serve.
 void read_generation_fields(FieldReader& reader, GenerationFields& out);
+
+// The names of all that read_generation_fields() knows, read or accepted and not used.
+std::span<const std::string_view> generation_field_names();
 
 // Refuses what is a field of text completions alone and would change the reply: echo, suffix, best_of.
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);

@@ -182,13 +182,9 @@ TEST(GenerationFields, StreamOptionsNeedAStream) {
 }
 
 TEST(GenerationFields, WhatIsNotServedIsRefusedByName) {
-  refused({{"tools", json::array({{{"type", "function"}}})}}, "tools", "not supported");
-  refused({{"tool_choice", "required"}}, "tool_choice");
   refused({{"suffix", "x"}}, "suffix", "not supported");
   refused({{"modalities", {"text", "audio"}}}, "modalities");
-  accepted({{"tools", json::array()},
-            {"tool_choice", "none"},
-            {"response_format", {{"type", "text"}}},
+  accepted({{"response_format", {{"type", "text"}}},
             {"echo", false},
             {"suffix", ""},
             {"best_of", 1},
@@ -267,19 +263,24 @@ std::string chat_field(const json& messages, const json& extra = json::object())
 }
 
 TEST(ChatRequest, NormalisesMessages) {
-  const Result<ChatRequest> result = parse_chat_request(
-      chat({{{"role", "developer"}, {"content", "be brief"}},
-            {{"role", "user"},
-             {"content", json::parse(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])")}},
-            {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", json::array({json::object()})}},
-            {{"role", "tool"}, {"content", "5"}, {"tool_call_id", "x"}}}));
+  const Result<ChatRequest> result = parse_chat_request(chat(
+      {{{"role", "developer"}, {"content", "be brief"}},
+       {{"role", "user"},
+        {"content", json::parse(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])")}},
+       {{"role", "assistant"},
+        {"content", nullptr},
+        {"tool_calls",
+         json::parse(R"([{"id": "x", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}])")}},
+       {{"role", "tool"}, {"content", "5"}, {"tool_call_id", "x"}}}));
   ASSERT_TRUE(result.ok()) << result.status().to_string();
   const json context = json::parse(result->template_context);
   EXPECT_EQ(context["add_generation_prompt"], true);
   EXPECT_EQ(context["messages"][0]["role"], "system");
   EXPECT_EQ(context["messages"][1]["content"], "a\nb");
   EXPECT_EQ(context["messages"][2]["content"], "");
+  EXPECT_NE(result->template_context.find(R"("arguments":{"b":1,"a":2})"), std::string::npos) << "an object";
   EXPECT_EQ(context["messages"][3]["tool_call_id"], "x");
+  EXPECT_EQ(context["messages"][3]["name"], "f");
 }
 
 TEST(ChatRequest, RefusesByPlace) {

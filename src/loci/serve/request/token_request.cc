@@ -6,7 +6,7 @@
 
 namespace loci {
 
-Result<TokenizeRequest> parse_tokenize_request(const nlohmann::json& request) {
+Result<TokenizeRequest> parse_tokenize_request(const nlohmann::json& request, const ChatSyntax& chat) {
   TokenizeRequest out;
   FieldReader reader(request);
   const bool has_content = reader.find("content") != nullptr;
@@ -26,7 +26,7 @@ Result<TokenizeRequest> parse_tokenize_request(const nlohmann::json& request) {
   reader.boolean("return_token_strs", out.with_pieces);
   LOCI_RETURN_IF_ERROR(reader.status());
   if (has_messages) {
-    LOCI_ASSIGN_OR_RETURN(out.template_context, read_template_context(request));
+    LOCI_ASSIGN_OR_RETURN(out.template_context, read_template_context(request, chat));
   }
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/serve/tools/template_support.h"
 
 namespace loci {
 
@@ -25,7 +26,8 @@ struct DetokenizeRequest {
 };
 
 // Errors: kInvalidArgument naming field, value and limit.
-Result<TokenizeRequest> parse_tokenize_request(const nlohmann::json& request);
+// `chat`: of the model whose template renders messages.
+Result<TokenizeRequest> parse_tokenize_request(const nlohmann::json& request, const ChatSyntax& chat = {});
 Result<DetokenizeRequest> parse_detokenize_request(const nlohmann::json& request);
 
 }  // namespace loci

@@ -23,39 +23,7 @@ bool is_name_byte(char c) {
          std::string_view("_-.:/").find(c) != std::string_view::npos;
 }
 
-// What the template does, beyond its prose: the parts between its braces.
-std::string code_of(std::string_view source) {
-  std::string code;
-  for (std::size_t at = 0; (at = source.find('{', at)) != std::string_view::npos;) {
-    const char kind = at + 1 < source.size() ? source[at + 1] : '\0';
-    const std::string_view close = kind == '%' ? "%}" : (kind == '{' ? "}}" : "#}");
-    if (kind != '%' && kind != '{' && kind != '#') {
-      ++at;
-      continue;
-    }
-    const std::size_t end = source.find(close, at + 2);
-    if (end == std::string_view::npos) break;
-    if (kind != '#') code += source.substr(at + 2, end - at - 2);
-    code += '\n';
-    at = end + 2;
-  }
-  return code;
-}
-
-// `word` stands in `code` as a whole name.
-bool has_word(std::string_view code, std::string_view word) {
-  const auto in_name = [](char c) {
-    return c == '_' || is_name_byte(c) ? c != '.' && c != ':' && c != '/' && c != '-' : false;
-  };
-  for (std::size_t at = 0; (at = code.find(word, at)) != std::string_view::npos; ++at) {
-    const bool begins = at == 0 || !in_name(code[at - 1]);
-    const std::size_t end = at + word.size();
-    if (begins && (end == code.size() || !in_name(code[end]))) return true;
-  }
-  return false;
-}
-
-ToolDialect find_dialect(std::string_view source, bool takes_tools) {
+ToolDialect find_dialect(std::string_view source) {
   const auto has = [&](std::string_view text) { return source.find(text) != std::string_view::npos; };
   if (has("<|channel|>") && has("<|message|>")) return ToolDialect::kHarmony;
   if (has("<|tool_call>")) return ToolDialect::kGemma4;
@@ -67,10 +35,12 @@ ToolDialect find_dialect(std::string_view source, bool takes_tools) {
     return ToolDialect::kCommandR;
   if (has("<function=") && has("<parameter=")) return ToolDialect::kQwenXml;
   if (has("<function=")) return ToolDialect::kFunctionary;
+  // GLM and its like: their arguments are neither JSON nor <parameter=...>.
+  if (has("<arg_key>")) return ToolDialect::kGeneric;
   if (has("<tool_call>")) return ToolDialect::kHermes;
   if (has("<|tool|>")) return ToolDialect::kPhi4;
   if (has("<|tool_call|>")) return ToolDialect::kGranite;
-  if (takes_tools && (has("<|python_tag|>") || has("\"parameters\": dictionary")))
+  if (has("tools") && (has("<|python_tag|>") || has("\"parameters\": dictionary")))
     return ToolDialect::kBareJson;
   return ToolDialect::kGeneric;
 }
@@ -109,7 +79,7 @@ void set_calls(OutputSyntax& out) {
       break;
     case ToolDialect::kQwenXml:
       out.call_open = {"<function="};
-      out.wrappers = {"<tool_call>", "</tool_call>"};
+      out.wrappers = {"<tool_call>", "</tool_call>", "<seed:tool_call>", "</seed:tool_call>"};
       out.body = CallBody::kNameXml;
       break;
     case ToolDialect::kMistral:
@@ -138,7 +108,7 @@ void set_calls(OutputSyntax& out) {
       out.ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"};
       break;
     case ToolDialect::kCommandR:
-      out.call_open = {"Action: ```json", "Action:```json"};
+      out.call_open = {"Action: ```json", "Action:```json", "Action:\n```json"};
       out.call_close = {"```"};
       break;
     case ToolDialect::kFunctionary:
@@ -225,18 +195,12 @@ std::string OutputSyntax::name_in_header(std::string_view header) const {
 OutputSyntax find_output_syntax(std::string_view template_source,
                                 const std::function<bool(std::string_view)>& in_vocabulary) {
   OutputSyntax out;
-  const std::string code = code_of(template_source);
+  out.dialect = find_dialect(template_source);
   const auto has = [&](std::string_view text) {
     return template_source.find(text) != std::string_view::npos;
   };
-  out.template_wants_xml_tools = has_word(code, "xml_tools");
-  out.template_takes_tools = has_word(code, "tools") || out.template_wants_xml_tools;
-  out.template_writes_calls = has_word(code, "tool_calls") || has_word(code, "tool_call");
-  out.template_takes_system = !has("System role not supported");
-  out.dialect = find_dialect(template_source, out.template_takes_tools);
-  out.template_wants_message_tools = out.dialect == ToolDialect::kPhi4 && has("'tools' in message");
-  out.template_takes_tool_role = has("'tool'") || has("\"tool\"") ||
-                                 (has("message['role'] + '|>'") && out.dialect == ToolDialect::kPhi4);
+  out.call_ids = has("[CALL_ID]");
+  out.later_form = out.dialect == ToolDialect::kMistral ? has("[ARGS]") : !has("```json");
   set_reasoning(out, template_source, in_vocabulary);
   set_calls(out);
   return out;

@@ -49,6 +49,9 @@ struct OutputSyntax {
   std::vector<std::string> wrappers;
   std::vector<std::string> call_close;  // follow a call, in any number
   CallBody body = CallBody::kJson;
+  // Of two forms that a family has had, the later: Mistral's name[ARGS]{...}, DeepSeek V3.1's name<sep>{...}.
+  bool later_form = false;
+  bool call_ids = false;             // Mistral: with [CALL_ID]
   std::vector<std::string> ignored;  // marks that say nothing ("<|START_RESPONSE|>")
 
   bool harmony() const { return dialect == ToolDialect::kHarmony; }
@@ -60,14 +63,6 @@ struct OutputSyntax {
   bool always_parsed() const { return harmony() || !reasoning_open.empty() || !ignored.empty(); }
   // All marks that may be tokens of their own: what a Choice lets through to the parser.
   std::vector<std::string> marks() const;
-
-  // --- what the template does by itself ---
-  bool template_takes_tools = false;          // it mentions `tools`
-  bool template_writes_calls = false;         // it mentions `tool_calls` of messages
-  bool template_takes_tool_role = false;      // it knows messages of role "tool"
-  bool template_takes_system = true;          // false: it refuses messages of role "system"
-  bool template_wants_xml_tools = false;      // SmolLM3: xml_tools in place of tools
-  bool template_wants_message_tools = false;  // Phi-4-mini: the system message's field `tools`, as text
 };
 
 // `in_vocabulary` says whether a text is a token. Thread-safe.

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# clients.sh python|node|openapi...: the official clients, and the generator of tests from /openapi.json, each of a
+# pinned version, in folders of build/. Does nothing where they are there.
+source "$(dirname "$0")/common.sh"
+
+# python_venv FOLDER PACKAGE...
+python_venv() {
+  local folder="$1"; shift
+  if [[ "$(cat "$folder/installed" 2>/dev/null)" == "$*" ]]; then return; fi
+  step "Installing $* into $folder"
+  python3 -m venv "$folder"
+  "$folder/bin/pip" install -q --disable-pip-version-check "$@"
+  echo "$*" > "$folder/installed"
+}
+
+for group in "$@"; do
+  case "$group" in
+    # langchain-core is named because the newest one asks for more than the others allow.
+    python) python_venv build/clients-venv openai==3.54.0 anthropic==2.12.0 langchain-openai==1.7.3 langchain-core==1.7.2 ;;
+    openapi) python_venv build/openapi-venv schemathesis==4.32.5 ;;
+    node)
+      packages="openai@7.57.0"
+      if [[ "$(cat build/clients-node/installed 2>/dev/null)" == "$packages" ]]; then continue; fi
+      step "Installing $packages into build/clients-node"
+      mkdir -p build/clients-node
+      (cd build/clients-node && echo '{"private": true, "type": "module"}' > package.json && npm install --silent --no-audit --no-fund "$packages")
+      echo "$packages" > build/clients-node/installed ;;
+    *) fail "clients.sh: no group of clients is named \"$group\"" ;;
+  esac
+done

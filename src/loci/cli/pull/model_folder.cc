@@ -1,0 +1,200 @@
+#include "loci/cli/pull/model_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "loci/cli/paths.h"
+
+namespace loci {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFilesName = ".loci-files.json";
+constexpr const char* kLockName = ".loci-lock";
+constexpr const char* kPartsName = ".loci-parts";
+
+std::string with_slashes(std::string folder_name) {
+  for (std::size_t at = folder_name.find("%2F"); at != folder_name.npos; at = folder_name.find("%2F", at)) {
+    folder_name.replace(at, 3, "/");
+  }
+  return folder_name;
+}
+
+std::vector<std::string> subfolders(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->is_directory(error)) out.push_back(at->path().filename().string());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+bool is_whole(const std::string& folder, const RepoFile& file) {
+  std::error_code error;
+  return fs::file_size(folder + "/" + file.path, error) == file.size && !error;
+}
+
+// Of a file that was removed: the folders between it and the repo's, where they are empty.
+void remove_empty_parents(const std::string& folder, const std::string& path) {
+  for (std::string at = path; at.find('/') != at.npos;) {
+    at = at.substr(0, at.rfind('/'));
+    std::error_code error;
+    if (!fs::remove(folder + "/" + at, error)) return;  // not empty
+  }
+}
+
+}  // namespace
+
+std::string models_folder() { return user_cache_path() + "/models"; }
+
+std::string repo_folder(const std::string& models, const RepoReference& repo) {
+  return models + "/" + repo.repo + "/" + url_encode(repo.revision, Slashes::kEncode);
+}
+
+std::optional<PulledRepo> read_pulled(const std::string& folder) {
+  std::ifstream in(folder + "/" + kFilesName, std::ios::binary);
+  const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
+  if (!in.good() && !in.eof()) return std::nullopt;
+  const auto text = [](const nlohmann::json& object, const char* name) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  if (!json.is_object() || !json.contains("files") || !json["files"].is_array()) return std::nullopt;
+  PulledRepo out{.repo = {.repo = text(json, "repo"), .revision = text(json, "revision"), .file = {}},
+                 .folder = folder,
+                 .files = {}};
+  for (const nlohmann::json& entry : json["files"]) {
+    if (!entry.is_object() || !entry.contains("size") || !entry["size"].is_number_unsigned())
+      return std::nullopt;
+    RepoFile file{.path = text(entry, "path"),
+                  .size = entry["size"].get<std::uint64_t>(),
+                  .sha256 = text(entry, "sha256"),
+                  .git_sha1 = text(entry, "git_sha1")};
+    if (!check_repo_path(file.path).ok()) return std::nullopt;
+    out.files.push_back(std::move(file));
+  }
+  return out;
+}
+
+Status write_pulled(const PulledRepo& pulled) {
+  nlohmann::ordered_json json = {{"repo", pulled.repo.repo},
+                                 {"revision", pulled.repo.revision},
+                                 {"files", nlohmann::ordered_json::array()}};
+  for (const RepoFile& file : pulled.files) {
+    nlohmann::ordered_json entry = {{"path", file.path}, {"size", file.size}};
+    if (!file.sha256.empty()) entry["sha256"] = file.sha256;
+    if (!file.git_sha1.empty()) entry["git_sha1"] = file.git_sha1;
+    json["files"].push_back(std::move(entry));
+  }
+  const std::string path = pulled.folder + "/" + kFilesName;
+  std::ofstream out(path + ".new", std::ios::binary | std::ios::trunc);
+  out << json.dump(2) << "\n";
+  out.close();
+  std::error_code error;
+  if (out) fs::rename(path + ".new", path, error);
+  if (!out || error) return internal_error(fmt::format("{} cannot be written", path));
+  return {};
+}
+
+std::vector<PulledRepo> list_pulled(const std::string& models) {
+  std::vector<PulledRepo> out;
+  for (const std::string& owner : subfolders(models)) {
+    for (const std::string& name : subfolders(models + "/" + owner)) {
+      for (const std::string& revision : subfolders(fmt::format("{}/{}/{}", models, owner, name))) {
+        const std::string folder = fmt::format("{}/{}/{}/{}", models, owner, name, revision);
+        std::optional<PulledRepo> pulled = read_pulled(folder);
+        if (!pulled) continue;
+        pulled->repo = {.repo = owner + "/" + name, .revision = with_slashes(revision), .file = {}};
+        out.push_back(*std::move(pulled));
+      }
+    }
+  }
+  return out;
+}
+
+std::optional<std::string> find_pulled(const std::string& models, const RepoReference& repo) {
+  const std::string folder = repo_folder(models, repo);
+  const std::optional<PulledRepo> pulled = read_pulled(folder);
+  if (!pulled) return std::nullopt;
+  const Result<ChosenFiles> chosen = choose_files(pulled->files, repo.file);
+  if (!chosen.ok()) return std::nullopt;
+  for (const RepoFile& file : chosen->files) {
+    if (!is_whole(folder, file)) return std::nullopt;
+  }
+  return chosen->entry.empty() ? folder : folder + "/" + chosen->entry;
+}
+
+Result<RepoLock> RepoLock::take(const std::string& folder) {
+  const std::string path = folder + "/" + kLockName;
+  for (int tries = 0; tries < 100; ++tries) {
+    std::error_code error;
+    fs::create_directories(folder + "/" + kPartsName, error);
+    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (descriptor < 0) {
+      return internal_error(fmt::format("{} cannot be written: {}", folder, std::strerror(errno)));
+    }
+    RepoLock lock(descriptor);
+    if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+      return Status(StatusCode::kUnavailable,
+                    fmt::format("another process is changing {}: wait for its end", folder));
+    }
+    struct stat held{};
+    // Whoever removed the repo took the lock's file with it: this one is nobody's.
+    if (fstat(descriptor, &held) == 0 && held.st_nlink > 0) return Result<RepoLock>(std::move(lock));
+  }
+  return internal_error(fmt::format("{} cannot be locked", folder));
+}
+
+RepoLock::~RepoLock() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Result<std::uint64_t> remove_pulled(const std::string& models, const RepoReference& repo) {
+  const std::string folder = repo_folder(models, repo);
+  if (!read_pulled(folder))
+    return not_found(fmt::format("{} is not here (`loci list` shows what is)", repo.text()));
+  LOCI_ASSIGN_OR_RETURN(const RepoLock lock, RepoLock::take(folder));
+  std::optional<PulledRepo> pulled = read_pulled(folder);
+  if (!pulled) return not_found(fmt::format("{} is not here any more", repo.text()));
+  std::vector<RepoFile> going = pulled->files;
+  if (!repo.file.empty()) {
+    LOCI_ASSIGN_OR_RETURN(ChosenFiles chosen, choose_files(pulled->files, repo.file));
+    going = std::move(chosen.files);
+  }
+  std::set<std::string> paths;
+  for (const RepoFile& file : going) paths.insert(file.path);
+  std::erase_if(pulled->files, [&](const RepoFile& file) { return paths.contains(file.path); });
+  // First the promise, then the files: what is named there is always whole.
+  LOCI_RETURN_IF_ERROR(write_pulled(*pulled));
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const RepoFile& file : going) {
+    if (fs::remove(folder + "/" + file.path, error)) bytes += file.size;
+    remove_empty_parents(folder, file.path);
+  }
+  if (pulled->files.empty()) {
+    fs::remove_all(folder + "/" + kPartsName, error);
+    fs::remove(folder + "/" + kFilesName, error);
+    fs::remove(folder + "/" + kLockName, error);
+    fs::remove(folder, error);  // only where nobody else left something there
+    fs::remove(fs::path(folder).parent_path(), error);
+    fs::remove(fs::path(folder).parent_path().parent_path(), error);
+  }
+  return bytes;
+}
+
+}  // namespace loci

@@ -1,0 +1,25 @@
+// Pulling a repo's files: what is missing is fetched by several connections at once, each file goes on where
+// it was broken off, is checked against the registry's hash, and appears under its name only when it is
+// whole.
+#pragma once
+
+#include <string>
+
+#include "loci/base/status.h"
+#include "loci/cli/pull/http_client.h"
+#include "loci/cli/pull/repo_reference.h"
+
+namespace loci {
+
+struct PullOptions {
+  std::string models;  // models_folder()
+  HubAccess access;
+  unsigned connections = 4;
+};
+
+// Returns the file or folder that serves the reference. Says on standard error what it does.
+// Errors: kNotFound, kInvalidArgument (no access), kResourceExhausted (no room on the disk), kUnavailable
+// (no connection, or another process pulls it), kDataLoss (a hash or a size differs: the file was removed).
+Result<std::string> pull(const RepoReference& repo, const PullOptions& options);
+
+}  // namespace loci

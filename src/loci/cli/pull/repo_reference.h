@@ -1,0 +1,30 @@
+// The name of a model on a registry of Hugging Face's layout: OWNER/NAME[@REVISION][:FILE].
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+struct RepoReference {
+  std::string repo;               // "owner/name"
+  std::string revision = "main";  // a branch, a tag or a commit
+  std::string file;  // a file's name, or a quantisation's ("Q4_K_M"); empty: what the repo is for
+
+  std::string text() const;  // as parse_repo_reference() reads it; "@main" is left out
+};
+
+// Errors: kInvalidArgument naming what was expected.
+Result<RepoReference> parse_repo_reference(std::string_view text);
+
+// A path that a server says is a file of a repo, where following it stays inside the repo's folder and does
+// not touch what is ours there (names that begin with ".loci"). Errors: kDataLoss naming the path.
+Status check_repo_path(std::string_view path);
+
+// Percent-encodes all that is not unreserved in a URL, but keeps slashes where `keep_slashes`.
+enum class Slashes : std::uint8_t { kKeep, kEncode };
+std::string url_encode(std::string_view text, Slashes slashes);
+
+}  // namespace loci

@@ -1,0 +1,126 @@
+// `loci warm FILE --public`, `--list`, `--release NAME`: public prefixes of a running server.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "loci/cli/chat_client.h"
+#include "loci/cli/commands.h"
+#include "loci/serve/tenants/keys_file.h"
+#include "loci/serve/tenants/public_prefixes.h"
+
+namespace loci {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::asio::ip::tcp;
+
+struct WarmFlags {
+  std::string file, url = "http://127.0.0.1:8080", name, release;
+  bool is_public = false;
+  bool list = false;
+};
+
+Result<nlohmann::json> request_json(const WarmFlags& flags, http::verb method, const std::string& path,
+                                    std::string body) {
+  LOCI_ASSIGN_OR_RETURN(const ServerAddress address, parse_server_url(flags.url));
+  boost::asio::io_context io{1};
+  boost::system::error_code error;
+  tcp::resolver resolver(io);
+  tcp::socket socket(io);
+  const auto found = resolver.resolve(address.host, address.port, error);
+  if (!error) boost::asio::connect(socket, found, error);
+  if (error) return Status(StatusCode::kUnavailable, fmt::format("{} does not answer", flags.url));
+  http::request<http::string_body> request(method, path, 11);
+  request.set(http::field::host, address.host);
+  request.set(http::field::connection, "close");
+  request.set(http::field::content_type, "application/json");
+  if (const char* key = std::getenv("LOCI_OPERATOR_KEY"); key != nullptr && *key != '\0') {
+    request.set(http::field::authorization, fmt::format("Bearer {}", key));
+  }
+  request.body() = std::move(body);
+  request.prepare_payload();
+  http::write(socket, request, error);
+  boost::beast::flat_buffer buffer;
+  http::response<http::string_body> response;
+  if (!error) http::read(socket, buffer, response, error);
+  if (error) return Status(StatusCode::kUnavailable, fmt::format("{}: {}", flags.url, error.message()));
+  const int code = response.result_int();
+  if (code != 200) return invalid_argument(error_message(code, response.body()));
+  nlohmann::json json = nlohmann::json::parse(response.body(), nullptr, false);
+  if (!json.is_object()) return internal_error("the server's answer is not JSON");
+  return json;
+}
+
+std::string describe(const nlohmann::json& prefix) {
+  return fmt::format("{}: {} tokens, {} blocks", prefix.value("name", "?"), prefix.value("tokens", 0),
+                     prefix.value("blocks", 0));
+}
+
+Status run_warm(const WarmFlags& flags) {
+  if (flags.list) {
+    LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer,
+                          request_json(flags, http::verb::get, "/v1/loci/warm", ""));
+    for (const nlohmann::json& prefix : answer.value("data", nlohmann::json::array())) {
+      fmt::print("{}\n", describe(prefix));
+    }
+    return {};
+  }
+  if (!flags.release.empty()) {
+    LOCI_RETURN_IF_ERROR(check_name(flags.release, "--release"));
+    LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer,
+                          request_json(flags, http::verb::delete_, "/v1/loci/warm/" + flags.release, ""));
+    fmt::print("released {}\n", describe(answer));
+    return {};
+  }
+  if (flags.file.empty()) return invalid_argument("expected a file, --list or --release NAME", "FILE");
+  // What would be warmed for one tenant alone is what its first request does by itself.
+  if (!flags.is_public)
+    return invalid_argument("is required: what is warmed is shared by all tenants", "--public");
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
+  const std::string name =
+      flags.name.empty() ? std::filesystem::path(flags.file).stem().string() : flags.name;
+  LOCI_RETURN_IF_ERROR(check_name(name, "--name"));
+  LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer,
+                        request_json(flags, http::verb::post, "/v1/loci/warm", warm_body(name, text)));
+  fmt::print("public: {}\n", describe(answer));
+  return {};
+}
+
+}  // namespace
+
+void add_warm_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("warm", "compute a prefix ahead that all tenants of a server share");
+  auto flags = std::make_shared<WarmFlags>();
+  command->add_option("FILE", flags->file, "text, or JSON: chat messages or an object with \"messages\"");
+  command->add_flag("--public", flags->is_public, "share it with all tenants, until it is released");
+  command->add_option("--name", flags->name, "the prefix's name")->default_str("the file's");
+  command->add_flag("--list", flags->list, "show what is public");
+  command->add_option("--release", flags->release, "a prefix that is public no more")->type_name("NAME");
+  command->add_option("--url", flags->url, "the server")->capture_default_str();
+  command->footer(
+      "The environment's LOCI_OPERATOR_KEY is sent, where the server has keys.\n\nExamples:\n  loci warm "
+      "system.txt "
+      "--public\n  loci warm messages.json --public --name support\n  loci warm --list\n  loci warm "
+      "--release support");
+  command->callback([flags, &exit_code] {
+    const Status status = run_warm(*flags);
+    if (status.ok()) return;
+    const std::string field = status.field().empty() ? "" : status.field() + ": ";
+    fmt::print(stderr, "loci warm: {}{}\n", field, status.message());
+    exit_code = 1;
+  });
+}
+
+}  // namespace loci

@@ -1,0 +1,36 @@
+// The OpenAPI 3.1 document of what is served, at /openapi.json.
+//
+// It is made of parts/*.json, which the build embeds: what each operation takes and answers. What the code
+// knows is not written there a second time: a "$name" stands for one of the parsers' limits
+// (openapi_limits()); path parameters, keys and the answers of errors follow from the router's routes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/serve/router.h"
+
+namespace loci {
+
+// "POST /v1/models/{model}": how an operation of the document and a route are told to be the same.
+std::string operation_name(const Route& route);
+
+// The operations that the embedded parts describe, sorted.
+std::vector<std::string> described_operations();
+
+// Limits by the names that the parts use.
+const std::map<std::string, std::int64_t>& openapi_limits();
+
+// The document of the routes that are described; each of the others is left out.
+// Errors: kInternal (a part is no JSON, names an unknown limit, or two of them describe the same).
+Result<nlohmann::ordered_json> openapi_document(const Router& router);
+
+// GET /openapi.json of all that `router` has when it is called: the last one to be called. `router` outlives
+// it.
+Status add_openapi_endpoint(Router& router);
+
+}  // namespace loci

@@ -1,0 +1,66 @@
+// Limits of all tenants: each generation holds a ticket of its tenant from its admission to its end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+
+#include "loci/base/clock.h"
+#include "loci/serve/http/http_message.h"
+#include "loci/serve/request/api_error.h"
+#include "loci/serve/tenants/tenant_meter.h"
+
+namespace loci {
+
+class TenantLimiter;
+
+// A generation that was admitted. Move-only; dropping it ends it.
+class TenantTicket {
+ public:
+  TenantTicket(TenantTicket&& other) noexcept;
+  TenantTicket& operator=(TenantTicket&&) = delete;
+  TenantTicket(const TenantTicket&) = delete;
+  TenantTicket& operator=(const TenantTicket&) = delete;
+  ~TenantTicket();
+  // The tokens of prompts and replies that it came to; none if this is never called.
+  void set_used(std::uint64_t tokens) { used_ = tokens; }
+
+ private:
+  friend class TenantLimiter;
+  TenantTicket(TenantLimiter* limiter, std::string tenant, std::uint64_t taken)
+      : limiter_(limiter), tenant_(std::move(tenant)), taken_(taken) {}
+  TenantLimiter* limiter_;  // null: moved from
+  std::string tenant_;
+  std::uint64_t taken_;
+  std::uint64_t used_ = 0;
+};
+
+// Thread-safe. Outlives its tickets. Meters of tenants that ask for nothing for long are kept: there are
+// as many as tenants have keys.
+class TenantLimiter {
+ public:
+  explicit TenantLimiter(const Clock& clock) : clock_(clock) {}
+
+  struct Admission {
+    std::variant<TenantTicket, ApiError> result;  // the error: 429
+    HttpHeaders headers;                          // x-ratelimit-..., of the limits that there are
+  };
+  // `tokens`: that prompts and replies may come to; `prompt_tokens`: those of the prompts.
+  Admission admit(const Tenant& tenant, std::uint64_t prompt_tokens, std::uint64_t tokens);
+
+ private:
+  friend class TenantTicket;
+  void end(const TenantTicket& ticket);
+
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::map<std::string, TenantMeter> meters_;  // guarded by mutex_
+};
+
+// "1s", "6m0s", "120ms": how OpenAI's headers write a time.
+std::string ratelimit_duration(Nanos time);
+
+}  // namespace loci

@@ -1,0 +1,192 @@
+#include "loci/serve/tenants/tenant_limiter.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/base/random.h"
+
+namespace loci {
+namespace {
+
+constexpr Nanos kMinute = 60 * kNanosPerSecond;
+
+// The definition, in units of 1 / kMinute and a step of a nanosecond at a time would be too slow: so time
+// moves in steps of a second, and all that happens falls on one.
+class NaiveBucket {
+ public:
+  explicit NaiveBucket(std::int64_t limit) : limit_(limit), sixtieths_(limit * 60) {}
+  void second() { sixtieths_ = std::min(sixtieths_ + limit_, limit_ * 60); }
+  bool has(std::int64_t amount) const { return sixtieths_ >= amount * 60; }
+  void add(std::int64_t amount) { sixtieths_ = std::min(sixtieths_ + amount * 60, limit_ * 60); }
+  std::int64_t seconds_until(std::int64_t amount) const {
+    NaiveBucket later = *this;
+    std::int64_t seconds = 0;
+    for (; !later.has(amount); ++seconds) later.second();
+    return seconds;
+  }
+
+ private:
+  std::int64_t limit_;
+  std::int64_t sixtieths_;
+};
+
+TEST(RateBucket, IsTheNaiveOne) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    Random random(seed);
+    const auto limit = 1 + static_cast<std::uint32_t>(random.below(500));
+    Nanos now = static_cast<Nanos>(random.below(1000)) * kNanosPerSecond;
+    RateBucket bucket;
+    bucket.set_limit(limit, now);
+    NaiveBucket naive(limit);
+    for (int i = 0; i < 300; ++i) {
+      for (std::uint64_t seconds = random.below(10); seconds > 0; --seconds) {
+        naive.second();
+        now += kNanosPerSecond;
+      }
+      const auto amount = random.below(limit + 1);
+      const Nanos wait = bucket.wait_for(amount, now);
+      ASSERT_EQ(wait == 0, naive.has(static_cast<std::int64_t>(amount)));
+      ASSERT_EQ((wait + kNanosPerSecond - 1) / kNanosPerSecond,
+                naive.seconds_until(static_cast<std::int64_t>(amount)));
+      if (random.below(3) == 0) {
+        bucket.give_back(amount, now);
+        naive.add(static_cast<std::int64_t>(amount));
+      } else if (wait == 0 || random.below(8) == 0) {  // also more than there is
+        bucket.take(amount, now);
+        naive.add(-static_cast<std::int64_t>(amount));
+      }
+    }
+  }
+}
+
+TEST(RateBucket, LetsNoMoreThroughThanItsRate) {
+  RateBucket bucket;
+  bucket.set_limit(7, 0);
+  std::vector<Nanos> times;
+  for (Nanos now = 0; now < 10 * kMinute; now += 123'456'789) {
+    if (bucket.wait_for(1, now) > 0) continue;
+    bucket.take(1, now);
+    times.push_back(now);
+  }
+  EXPECT_EQ(times.size(), 7u + 7 * 10 - 1);  // a full bucket, and what flowed in
+  for (std::size_t i = 0; i + 14 < times.size(); ++i) EXPECT_GE(times[i + 14] - times[i], kMinute);
+}
+
+TEST(RateBucket, ANewLimitKeepsWhatWasUsed) {
+  RateBucket bucket;
+  bucket.set_limit(100, 0);
+  bucket.take(80, 0);
+  bucket.set_limit(50, 0);
+  EXPECT_EQ(bucket.available(0), -30);
+  bucket.set_limit(200, 0);
+  EXPECT_EQ(bucket.available(0), 120);
+}
+
+TEST(TenantMeter, LimitsRequests) {
+  TenantMeter meter;
+  const TenantLimits limits{.requests_per_minute = 2};
+  EXPECT_FALSE(meter.begin(limits, 1, 1, 0));
+  EXPECT_FALSE(meter.begin(limits, 1, 1, 0));
+  const auto reached = meter.begin(limits, 1, 1, 0);
+  ASSERT_TRUE(reached);
+  EXPECT_EQ(reached->kind, LimitReached::Kind::kRequests);
+  EXPECT_EQ(reached->retry_after, kMinute / 2);
+  EXPECT_TRUE(meter.begin(limits, 1, 1, kMinute / 2 - 1));
+  EXPECT_FALSE(meter.begin(limits, 1, 1, kMinute / 2));
+}
+
+TEST(TenantMeter, TakesTokensForAllThatMayComeAndSettles) {
+  TenantMeter meter;
+  const TenantLimits limits{.tokens_per_minute = 1000};
+  EXPECT_FALSE(meter.begin(limits, 100, 800, 0));
+  EXPECT_EQ(meter.state(limits, 0).tokens->remaining, 200u);
+  const auto reached = meter.begin(limits, 100, 800, 0);
+  ASSERT_TRUE(reached);
+  EXPECT_EQ(reached->kind, LimitReached::Kind::kTokens);
+  EXPECT_EQ(reached->retry_after, kMinute * 6 / 10);
+  meter.end(800, 150, 0);
+  EXPECT_EQ(meter.state(limits, 0).tokens->remaining, 850u);
+  EXPECT_FALSE(meter.begin(limits, 100, 800, 0));
+  meter.end(800, 2000, 0);  // more than was taken: a debt
+  EXPECT_EQ(meter.state(limits, 0).tokens->remaining, 0u);
+  EXPECT_EQ(meter.state(limits, 0).tokens->reset, kMinute * 215 / 100);
+}
+
+TEST(TenantMeter, LetsLongRepliesBeAskedFor) {
+  TenantMeter meter;
+  const TenantLimits limits{.tokens_per_minute = 1000};
+  EXPECT_EQ(TenantMeter::tokens_taken(limits, 100'000), 1000u);
+  EXPECT_FALSE(meter.begin(limits, 10, 100'000, 0));
+  EXPECT_EQ(meter.state(limits, 0).tokens->remaining, 0u);
+  meter.end(1000, 20, 0);
+  const auto too_large = meter.begin(limits, 1000, 1001, 0);
+  ASSERT_TRUE(too_large);
+  EXPECT_EQ(too_large->kind, LimitReached::Kind::kTooLarge);
+}
+
+TEST(TenantMeter, LimitsWhatRunsAtOnceAndForgetsLimitsThatAreGone) {
+  TenantMeter meter;
+  TenantLimits limits{.concurrent_requests = 1};
+  EXPECT_FALSE(meter.begin(limits, 1, 1, 0));
+  EXPECT_EQ(meter.begin(limits, 1, 1, 0)->kind, LimitReached::Kind::kConcurrent);
+  limits.concurrent_requests.reset();
+  EXPECT_FALSE(meter.begin(limits, 1, 1, 0));
+  meter.end(1, 1, 0);
+  meter.end(1, 1, 0);
+  EXPECT_EQ(meter.running(), 0u);
+  EXPECT_FALSE(meter.state(limits, 0).requests);
+}
+
+class ManualClock final : public Clock {
+ public:
+  Nanos now() const override { return time; }
+  Nanos time = 0;
+};
+
+TEST(TenantLimiter, HoldsATicketUntilItIsDropped) {
+  const ManualClock clock;
+  TenantLimiter limiter(clock);
+  const Tenant a{.id = "a", .limits = {.tokens_per_minute = 100, .concurrent_requests = 1}};
+  const Tenant b{.id = "b", .limits = a.limits};
+  auto first = limiter.admit(a, 10, 60);
+  ASSERT_TRUE(std::holds_alternative<TenantTicket>(first.result));
+  const auto second = limiter.admit(a, 10, 60);
+  const ApiError& error = std::get<ApiError>(second.result);
+  EXPECT_EQ(error.http_status, 429);
+  EXPECT_EQ(error.code, "rate_limit_exceeded");
+  EXPECT_EQ(error.retry_after_seconds, 1u);
+  EXPECT_TRUE(std::holds_alternative<TenantTicket>(limiter.admit(b, 10, 60).result));  // another's limits
+  {
+    TenantTicket ticket = std::get<TenantTicket>(std::move(first.result));
+    ticket.set_used(30);
+  }
+  const auto third = limiter.admit(a, 10, 60);
+  EXPECT_TRUE(std::holds_alternative<TenantTicket>(third.result));
+  const HttpHeaders wanted = {{"x-ratelimit-limit-tokens", "100"},
+                              {"x-ratelimit-remaining-tokens", "10"},
+                              {"x-ratelimit-reset-tokens", "54s"}};
+  EXPECT_EQ(third.headers, wanted);
+}
+
+TEST(TenantLimiter, GivesAllBackOfWhatCameToNothing) {
+  const ManualClock clock;
+  TenantLimiter limiter(clock);
+  const Tenant a{.id = "a", .limits = {.tokens_per_minute = 100}};
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(std::holds_alternative<TenantTicket>(limiter.admit(a, 10, 90).result)) << i;
+  }
+}
+
+TEST(TenantLimiter, WritesTimesAsOpenAiDoes) {
+  EXPECT_EQ(ratelimit_duration(0), "0ms");
+  EXPECT_EQ(ratelimit_duration(1), "1ms");
+  EXPECT_EQ(ratelimit_duration(120 * kNanosPerMilli), "120ms");
+  EXPECT_EQ(ratelimit_duration(kNanosPerSecond), "1s");
+  EXPECT_EQ(ratelimit_duration(6 * kMinute), "6m0s");
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,46 @@
+// The tools of a request, and which of them the reply may or must call.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+inline constexpr std::size_t kToolsMax = 128;
+inline constexpr std::size_t kToolNameBytesMax = 64;
+
+struct Tool {
+  std::string name;
+  nlohmann::ordered_json function;  // {"name", "description", "parameters", ...}, as the client wrote it
+  bool strict = false;              // the arguments must match the parameters' schema
+  // The schema of its arguments; {} where the client gave none.
+  nlohmann::ordered_json parameters() const;
+};
+
+enum class ToolChoice : std::uint8_t {
+  kAuto,      // the model decides
+  kNone,      // no calls; the model is not told of the tools
+  kRequired,  // at least one call
+  kNamed,     // a call of ToolUse::named
+};
+
+struct ToolUse {
+  std::vector<Tool> tools;  // what the model is told of
+  ToolChoice choice = ToolChoice::kAuto;
+  std::string named;
+  bool parallel = true;  // several calls in one reply
+
+  bool any() const { return !tools.empty() && choice != ToolChoice::kNone; }
+};
+
+// Reads tools, tool_choice and parallel_tool_calls of a chat request. `ordered_tools`: the tools as the
+// client wrote them, members in their order (json_text.h, ordered_json.h), where they are at hand; else null.
+// Errors: kInvalidArgument naming field, value and limit.
+Result<ToolUse> read_tool_use(const nlohmann::json& request,
+                              const nlohmann::ordered_json& ordered_tools = nullptr);
+
+}  // namespace loci

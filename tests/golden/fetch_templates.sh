@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Fetches the chat templates of published models, as llama.cpp's tests keep them, into FOLDER, for the test
+# Templates.* (tools_template_test):
+#   tests/golden/fetch_templates.sh build/templates
+#   LOCI_TEMPLATES=$PWD/build/templates ctest --test-dir build/release -R tools_template_test
+set -euo pipefail
+folder=${1:?usage: fetch_templates.sh FOLDER}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+source "$root/scripts/llama-cpp-archive.sh"
+mkdir -p "$folder"
+fetch_llama_cpp "$root/build/peers"
+tar -xzf "$root/build/peers/llama_cpp_python-$llama_cpp_version.tar.gz" -C "$folder" --strip-components=5 \
+  --wildcards '*/vendor/llama.cpp/models/templates/*.jinja'
+echo "$(ls "$folder"/*.jinja | wc -l) templates in $folder"

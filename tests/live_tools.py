@@ -1,0 +1,114 @@
+"""Tools and reasoning of /v1/chat/completions against the live server: a part of live_test.py."""
+import json
+
+CHAT = "/v1/chat/completions"
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "The weather of a city.",
+    "parameters": {"type": "object", "properties": {
+        "city": {"type": "string", "maxLength": 20}, "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}},
+        "required": ["city", "unit"], "additionalProperties": False}}}
+ADD = {"type": "function", "function": {
+    "name": "add", "description": "Adds two numbers.", "strict": True,
+    "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+                   "required": ["a", "b"], "additionalProperties": False}}}
+
+
+def tools_body(text, **fields):
+    return {"messages": [{"role": "user", "content": text}], "tools": [WEATHER, ADD], "temperature": 0,
+            "max_tokens": 120, **fields}
+
+
+def streamed_message(server, body):
+    """What a client puts together from the deltas, as OpenAI's libraries do: (message, finish_reason)."""
+    message, calls, finish = {"content": ""}, [], None
+    for event in server.stream(CHAT, body):
+        for choice in event["choices"]:
+            delta = choice["delta"]
+            message["content"] += delta.get("content") or ""
+            for part in delta.get("tool_calls", []):
+                if part["index"] == len(calls):
+                    assert part["id"] and part["type"] == "function" and part["function"]["name"], part
+                    calls.append({"id": part["id"], "name": part["function"]["name"], "arguments": ""})
+                calls[part["index"]]["arguments"] += part["function"]["arguments"]
+            finish = choice["finish_reason"] or finish
+    return message, calls, finish
+
+
+def check_call(call):
+    arguments = json.loads(call["function"]["arguments"])
+    if call["function"]["name"] == "get_weather":
+        assert set(arguments) == {"city", "unit"} and arguments["unit"] in ("celsius", "fahrenheit"), arguments
+    else:
+        assert set(arguments) == {"a", "b"} and all(isinstance(v, int) for v in arguments.values()), arguments
+    assert call["id"].startswith("call_") and call["type"] == "function"
+
+
+def test_tools_required_and_named_give_valid_calls(server):
+    for choice in ("required", {"type": "function", "function": {"name": "add"}}):
+        body = tools_body("What is the weather in Paris?", tool_choice=choice, parallel_tool_calls=False)
+        reply = server.post(CHAT, body).json
+        whole = reply["choices"][0]
+        assert whole["finish_reason"] == "tool_calls", reply
+        assert whole["message"]["content"] is None
+        calls = whole["message"]["tool_calls"]
+        assert len(calls) == 1
+        check_call(calls[0])
+        if choice != "required":
+            assert calls[0]["function"]["name"] == "add"
+        message, streamed, finish = streamed_message(server, body)
+        assert (message["content"], finish) == ("", "tool_calls")
+        assert [(c["name"], c["arguments"]) for c in streamed] == [
+            (c["function"]["name"], c["function"]["arguments"]) for c in calls]
+
+
+def test_tools_parallel_calls_are_each_valid(server):
+    reply = server.post(CHAT, tools_body("Weather of Paris, Rome and Bern?", tool_choice="required",
+                                         max_tokens=400)).json["choices"][0]
+    calls = reply["message"]["tool_calls"]
+    assert len({call["id"] for call in calls}) == len(calls)
+    for call in calls if reply["finish_reason"] == "tool_calls" else calls[:-1]:
+        check_call(call)
+
+
+def test_tools_round_trip(server):
+    body = tools_body("What is 3 + 4?", tool_choice={"type": "function", "function": {"name": "add"}},
+                      parallel_tool_calls=False)
+    message = server.post(CHAT, body).json["choices"][0]["message"]
+    call = message["tool_calls"][0]
+    messages = body["messages"] + [message, {"role": "tool", "tool_call_id": call["id"], "content": "7"}]
+    reply = server.post(CHAT, {**body, "messages": messages, "tool_choice": "none", "max_tokens": 24})
+    assert reply.status == 200, reply.text
+    choice = reply.json["choices"][0]
+    assert choice["message"]["content"] and "tool_calls" not in choice["message"]
+    # The same conversation with the tools still offered: the template, or the text in its place, holds it all.
+    reply = server.post(CHAT, {**body, "messages": messages, "tool_choice": "auto", "max_tokens": 24})
+    assert reply.status == 200, reply.text
+
+
+def test_tools_are_checked(server):
+    for fields, param in (({"tool_choice": "sometimes"}, "tool_choice"),
+                          ({"tools": []} | {"tool_choice": "required"}, "tool_choice"),
+                          ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+                          ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
+                          ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
+                          ({"functions": [{"name": "f"}]}, "functions"),
+                          ({"prompt_cache_key": 5}, "prompt_cache_key"),
+                          ({"reasoning_effort": "most"}, "reasoning_effort")):
+        reply = server.post(CHAT, tools_body("x", **fields))
+        assert reply.status == 400 and reply.json["error"]["param"] == param, reply.text
+
+
+def test_unknown_fields_are_logged_once(server):
+    for _ in range(3):
+        reply = server.post(CHAT, tools_body("Hi", tool_choice="none", max_tokens=1, no_such_field_x=1, user="me",
+                                             prompt_cache_key="k"))
+        assert reply.status == 200, reply.text
+    lines = [line for line in server.log_text().splitlines() if "no_such_field_x" in line]
+    assert len(lines) == 1 and CHAT in lines[0], lines
+
+
+def test_reasoning_is_told_apart(server):
+    """Only where the model marks its reasoning (Qwen3, SmolLM3, DeepSeek R1, gpt-oss ...)."""
+    body = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "temperature": 0, "max_tokens": 64}
+    message = server.post(CHAT, body).json["choices"][0]["message"]
+    assert "<think>" not in (message["content"] or "")
