@@ -140,7 +140,7 @@ class Client:
         for unseen in self.unseen:
             check_unseen(server, unseen)
         self.unseen.clear()
-        if self.conversation and self.said:
+        if self.conversation:
             self.check_conversation(server)
         # Each goes on.
         body = {"input": "and on", "max_output_tokens": 2}
