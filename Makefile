@@ -4,7 +4,7 @@ SHELL := /bin/bash
 ARGS ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build test quick neon bench peers fuzz format tidy model setup clean
+.PHONY: help run build test quick neon crash bench peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -28,6 +28,11 @@ quick: ## build and run the fast tests alone
 
 neon: ## test the kernels for 64-bit Arm by emulation
 	@scripts/test-neon.sh
+
+crash: ## kill a server under load KILLS (200) times: no turn that a client saw end is lost
+	@scripts/setup.sh build test
+	@scripts/build.sh release loci loci-random-model
+	@python3 tests/store_crash_test.py build/release --kills $${KILLS:-200}
 
 bench: model ## measure against llama.cpp; writes docs/performance.md
 	@scripts/setup.sh build test

@@ -23,13 +23,22 @@ vocabularies() {
   LOCI_VOCABULARIES="$PWD/build/vocabularies" LOCI_TOKENIZERS="$([[ -d build/tokenizers ]] && echo "$PWD/build/tokenizers")" ctest --test-dir build/release -R '^text_test$' --output-on-failure --no-tests=error
 }
 
+# On a tiny random model, so that a thousand pairs take seconds.
+tenants() {
+  scripts/build.sh release loci loci-random-model &&
+    build/release/loci-random-model --shape tiny build/tiny-random.gguf &&
+    python3 tests/tenants_test.py build/release/loci build/tiny-random.gguf
+}
+
+# Every object and event is read by the types of OpenAI's client as well.
+responses_and_types() { scripts/clients.sh python && build/clients-venv/bin/python tests/responses_test.py build/release/loci; }
 # Requests that schemathesis makes from /openapi.json.
 openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py build/release/loci; }
 
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
-check "release: fast tests" build_and_test release fast loci all_tests
+check "release: fast tests" build_and_test release fast loci loci-random-model all_tests
 if [[ "$scope" == all ]]; then
   scripts/setup.sh lint fuzz
   check "formatting" scripts/check-format.sh
@@ -37,10 +46,12 @@ if [[ "$scope" == all ]]; then
   check "release: slow tests" ctests release slow
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci
-  check "live server: responses and conversations" python3 tests/responses_test.py build/release/loci
+  check "tenants: keys, limits, isolation, fairness" tenants
+  check "live server: responses and conversations" responses_and_types
   check "requests generated from /openapi.json" openapi_requests
   check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
+  check "kill -9 under load" python3 tests/store_crash_test.py build/release
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
   check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests
   check "fuzz targets, briefly" scripts/fuzz.sh "${LOCI_FUZZ_SECONDS:-15}"

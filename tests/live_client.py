@@ -62,8 +62,11 @@ class Server:
     def __init__(self, binary, model, *flags):
         self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
         level = [] if "--log-level" in flags else ["--log-level", "debug"]
+        # What it keeps without being told where goes with it, and never into the user's own folder.
+        self.state = tempfile.TemporaryDirectory(prefix="loci_state_")
         self.process = subprocess.Popen([binary, "serve", model, "--port", "0", *level, *flags],
-                                        stdout=subprocess.PIPE, stderr=self.log, text=True)
+                                        stdout=subprocess.PIPE, stderr=self.log, text=True,
+                                        env={**os.environ, "XDG_STATE_HOME": self.state.name})
         lines = []
         for line in self.process.stdout:
             lines.append(line)

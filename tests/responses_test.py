@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """/v1/responses and /v1/conversations against the real binary: responses_test.py BINARY [--model MODEL] [--only NAME].
 
-Needs nothing but Python's standard library. Where the package `openai` is there (scripts/test.sh makes it), every
+Needs nothing but Python's standard library. Where the package `openai` is there (scripts/clients.sh python), every
 object and event is also read by its types. Prints "N passed, N failed".
 """
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -206,9 +207,9 @@ def test_refused_requests(server):
 # --- many turns ---
 
 def test_a_chain_of_turns_is_one_conversation(server):
-    first = create(server, "My name is Ada. Remember it.", max_output_tokens=40)
-    second = create(server, "What is my name?", previous_response_id=first["id"])
-    expect("Ada" in text_of(second), f"it knows the name: {text_of(second)!r}")
+    first = create(server, "My cat is called Tom.", max_output_tokens=40)
+    second = create(server, "What is my cat called?", previous_response_id=first["id"])
+    expect("Tom" in text_of(second), f"it knows the name: {text_of(second)!r}")
     expect_equal(second["previous_response_id"], first["id"], "previous_response_id")
     cached = second["usage"]["input_tokens_details"]["cached_tokens"]
     known = first["usage"]["input_tokens"] + first["usage"]["output_tokens"]
@@ -216,8 +217,8 @@ def test_a_chain_of_turns_is_one_conversation(server):
     third = create(server, "Thank you.", previous_response_id=second["id"])
     expect(third["usage"]["input_tokens"] > second["usage"]["input_tokens"], "it grows")
     # The same turns, sent by a client that keeps them itself.
-    history = [{"role": "user", "content": "My name is Ada. Remember it."}] + first["output"]
-    again = create(server, history + [{"role": "user", "content": "What is my name?"}], store=False)
+    history = [{"role": "user", "content": "My cat is called Tom."}] + first["output"]
+    again = create(server, history + [{"role": "user", "content": "What is my cat called?"}], store=False)
     expect_equal(text_of(again), text_of(second), "a history that is sent gives the same reply")
     expect_equal(again["usage"]["input_tokens"], second["usage"]["input_tokens"], "input_tokens")
 
@@ -258,15 +259,18 @@ def test_restart_keeps_all(binary, model):
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "conversations.db")
         with Server(binary, model, *FLAGS, "--store", store) as server:
-            first = create(server, "My name is Ada. Remember it.")
+            first = create(server, "My cat is called Tom.")
+            asked = create(server, "What is my cat called?", previous_response_id=first["id"])
             conversation = server.post("/v1/conversations", {"metadata": {"k": "v"}}).json
-            turn = create(server, "My name is Bob.", conversation=conversation["id"])
+            turn = create(server, "My dog is called Rex.", conversation=conversation["id"])
         with Server(binary, model, *FLAGS, "--store", store) as server:
             expect_equal(server.get("/v1/responses/" + first["id"]).json, first, "the response")
             expect_equal(server.get("/v1/conversations/" + conversation["id"]).json, conversation, "the conversation")
             items = server.get(f"/v1/conversations/{conversation['id']}/items?order=asc").json["data"]
             expect_equal(items[1], turn["output"][0], "its items")
-            expect("Ada" in text_of(create(server, "What is my name?", previous_response_id=first["id"])), "it goes on")
+            again = create(server, "What is my cat called?", previous_response_id=first["id"])
+            expect_equal(text_of(again), text_of(asked), "it goes on with the same reply")
+            expect_equal(again["usage"]["input_tokens"], asked["usage"]["input_tokens"], "and the same tokens")
 
 
 def test_no_store(binary, model):
@@ -425,6 +429,43 @@ def test_interrupted_is_failed(binary, model):
             expect_equal(failed["status"], "failed", "the one that was interrupted")
             expect(failed["error"]["message"], "it says why")
             expect_equal(server.get("/v1/responses/" + done["id"]).json, done, "the one that was acknowledged")
+
+
+def test_tenants_see_their_own(binary, model):
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "keys.toml")
+        keys = [subprocess.run([binary, "keys", "add", name, "--file", file], check=True, capture_output=True, text=True)
+                .stdout.strip() for name in ("ada", "bob")]
+        with Server(binary, model, *FLAGS, "--api-keys", file, "--store", os.path.join(folder, "c.db")) as server:
+            def ask(who, method, path, body=None):
+                data = None if body is None else json.dumps(body)
+                return server.request(method, path, data, {"Authorization": "Bearer " + keys[who]})
+            expect_equal(server.post("/v1/responses", {"input": "x"}).status, 401, "without a key")
+            mine = ask(0, "POST", "/v1/responses", {"input": "Hi", "max_output_tokens": 4}).json["id"]
+            background = ask(0, "POST", "/v1/responses", {"input": "Hi", "max_output_tokens": 4, "background": True}).json["id"]
+            talk = ask(0, "POST", "/v1/conversations", {"items": [{"role": "user", "content": "x", "id": "m1"}]}).json["id"]
+            for method, path, body in [("GET", "/v1/responses/R", None), ("GET", "/v1/responses/R?stream=true", None),
+                                       ("GET", "/v1/responses/R/input_items", None), ("POST", "/v1/responses/R/cancel", {}),
+                                       ("POST", "/v1/responses", {"input": "x", "previous_response_id": "R"}),
+                                       ("DELETE", "/v1/responses/R", None), ("GET", "/v1/conversations/C", None),
+                                       ("POST", "/v1/conversations/C", {"metadata": {}}),
+                                       ("GET", "/v1/conversations/C/items", None), ("GET", "/v1/conversations/C/items/m1", None),
+                                       ("DELETE", "/v1/conversations/C/items/m1", None),
+                                       ("POST", "/v1/responses", {"input": "x", "conversation": "C"}),
+                                       ("DELETE", "/v1/conversations/C", None)]:
+                def reply(response, conversation):
+                    def named(text):
+                        return text.replace("R", response).replace("C", conversation) if "v1" in text else text
+                    sent = body and {k: {"R": response, "C": conversation}.get(v, v) if isinstance(v, str) else v
+                                     for k, v in body.items()}
+                    got = ask(1, method, named(path), sent)
+                    return got.status, got.text.replace(response, "ID").replace(conversation, "ID")
+                never = reply("resp_none", "conv_none")
+                expect_equal(never[0], 404, f"{method} {path}")
+                for response in (mine, background):
+                    expect_equal(reply(response, talk), never, f"{method} {path}")
+            for path in ("/v1/responses/" + mine, "/v1/responses/" + background, "/v1/conversations/" + talk):
+                expect_equal(ask(0, "GET", path).status, 200, path)
 
 
 def main():

@@ -1,4 +1,4 @@
-// `loci inspect MODEL`.
+// `loci inspect MODEL|STORE`.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,14 +8,27 @@
 
 #include "loci/cli/commands.h"
 #include "loci/cli/inspect.h"
+#include "loci/cli/inspect_store.h"
 #include "loci/cli/paths.h"
 
 namespace loci {
 namespace {
 
-int run_inspect(const std::string& model, InspectDetail detail) {
-  const Result<std::string> path = resolve_model(model);
-  const Result<std::string> report = path.ok() ? inspect_model(path.value(), detail) : path;
+struct InspectFlags {
+  std::string path;
+  bool tensors = false;
+  std::string conversation;
+};
+
+Result<std::string> make_report(const InspectFlags& flags) {
+  if (!flags.conversation.empty()) return inspect_conversation(flags.path, flags.conversation);
+  if (is_store_file(flags.path)) return inspect_store(flags.path);
+  LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.path));
+  return inspect_model(path, flags.tensors ? InspectDetail::kEveryTensor : InspectDetail::kSummary);
+}
+
+int run_inspect(const InspectFlags& flags) {
+  const Result<std::string> report = make_report(flags);
   if (!report.ok()) {
     fmt::print(stderr, "loci inspect: {}\n", report.status().to_string());
     return 1;
@@ -27,22 +40,20 @@ int run_inspect(const std::string& model, InspectDetail detail) {
 }  // namespace
 
 void add_inspect_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("inspect", "tell what is in a model's file or directory");
-  struct Flags {
-    std::string model;
-    bool tensors = false;
-  };
-  auto flags = std::make_shared<Flags>();
-  command->add_option("MODEL", flags->model, "a GGUF file, a Hugging Face directory, or `default`")
+  CLI::App* command = app.add_subcommand("inspect", "tell what is in a model or a conversation store");
+  auto flags = std::make_shared<InspectFlags>();
+  command
+      ->add_option("PATH", flags->path,
+                   "a GGUF file, a Hugging Face directory, `default`, or a conversation store's file")
       ->required();
   command->add_flag("--tensors", flags->tensors, "list every tensor");
+  command
+      ->add_option("--conversation", flags->conversation, "print the items of this conversation or response")
+      ->type_name("ID");
   command->footer(
       "Examples:\n  loci inspect default\n  loci inspect model.gguf --tensors\n  loci inspect "
-      "SmolLM2-135M-Instruct/");
-  command->callback([flags, &exit_code] {
-    exit_code =
-        run_inspect(flags->model, flags->tensors ? InspectDetail::kEveryTensor : InspectDetail::kSummary);
-  });
+      "SmolLM2-135M-Instruct/\n  loci inspect ~/.local/state/loci/conversations.db --conversation conv_...");
+  command->callback([flags, &exit_code] { exit_code = run_inspect(*flags); });
 }
 
 }  // namespace loci

@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
   loci::add_inspect_command(app, exit_code);
   loci::add_bench_compute_command(app, exit_code);
   loci::add_keys_command(app, exit_code);
+  loci::add_warm_command(app, exit_code);
   loci::add_replay_command(app, exit_code);
   loci::add_pull_commands(app, exit_code);
   loci::add_options_command(app, exit_code);

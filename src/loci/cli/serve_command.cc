@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
@@ -109,6 +110,7 @@ struct Serving {
   ServedModel served;
   Tenants tenants;
   TenantLimiter limiter{clock};
+  PublicPrefixes public_prefixes;
   TokenHistory history;
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
@@ -224,6 +226,17 @@ int drain_and_stop(const ServeFlags& flags, Serving& serving, const OperatorSign
   return 0;
 }
 
+// The prefix that is public from the start.
+Status warm_public(const ServeFlags& flags, Serving& serving) {
+  if (flags.public_prefix.empty()) return {};
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.public_prefix));
+  const std::string name = std::filesystem::path(flags.public_prefix).stem().string();
+  if (Status status = check_name(name, "--public"); !status.ok()) return status;
+  const Status status = warm_and_wait(serving.served, serving.public_prefixes, name, warm_body(name, text));
+  return status.ok() ? status
+                     : Status(status.code(), flags.public_prefix + ": " + status.message(), "--public");
+}
+
 // Who listens to others without asking who they are should know it.
 void warn_of_open_doors(const ServeFlags& flags, Serving& serving) {
   const std::string& host = flags.http.host;
@@ -279,6 +292,7 @@ int run_serve(const Configuration& configuration) {
                                          .store = serving.store.get(),
                                          .tenants = serving.tenants,
                                          .limiter = serving.limiter,
+                                         .public_prefixes = serving.public_prefixes,
                                          .history = serving.history,
                                          .metrics = serving.metrics,
                                          .clock = serving.clock,
@@ -297,6 +311,7 @@ int run_serve(const Configuration& configuration) {
   const Nanos begin = serving.clock.now();
   const Result<LoadedConfiguration> loaded = load_or_leave(flags, serving, signals);
   if (!loaded.ok()) return report(loaded.status());
+  if (Status status = warm_public(flags, serving); !status.ok()) return report(status);
   serving.services->served.store(&serving.served);
   fmt::print("{}", describe_configuration(flags, *loaded, serving.served));
   fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served,

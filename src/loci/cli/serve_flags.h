@@ -32,6 +32,7 @@ struct ServeFlags {
   std::string eviction = "lru";
   std::uint64_t seed = 0;
   std::string event_log;
+  std::string public_prefix;         // file; empty: none
   std::string api_keys;              // file; empty: none
   std::optional<std::string> store;  // a file or a URL; absent: the user's own file; empty: none
   std::optional<Nanos> store_age = 30 * 86'400 * kNanosPerSecond;  // absent: no limit, so too below

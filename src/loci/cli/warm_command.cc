@@ -70,7 +70,8 @@ std::string describe(const nlohmann::json& prefix) {
 
 Status run_warm(const WarmFlags& flags) {
   if (flags.list) {
-    LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer, request_json(flags, http::verb::get, "/v1/loci/warm", ""));
+    LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer,
+                          request_json(flags, http::verb::get, "/v1/loci/warm", ""));
     for (const nlohmann::json& prefix : answer.value("data", nlohmann::json::array())) {
       fmt::print("{}\n", describe(prefix));
     }
@@ -85,9 +86,11 @@ Status run_warm(const WarmFlags& flags) {
   }
   if (flags.file.empty()) return invalid_argument("expected a file, --list or --release NAME", "FILE");
   // What would be warmed for one tenant alone is what its first request does by itself.
-  if (!flags.is_public) return invalid_argument("is required: what is warmed is shared by all tenants", "--public");
+  if (!flags.is_public)
+    return invalid_argument("is required: what is warmed is shared by all tenants", "--public");
   LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
-  const std::string name = flags.name.empty() ? std::filesystem::path(flags.file).stem().string() : flags.name;
+  const std::string name =
+      flags.name.empty() ? std::filesystem::path(flags.file).stem().string() : flags.name;
   LOCI_RETURN_IF_ERROR(check_name(name, "--name"));
   LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer,
                         request_json(flags, http::verb::post, "/v1/loci/warm", warm_body(name, text)));
@@ -107,8 +110,10 @@ void add_warm_command(CLI::App& app, int& exit_code) {
   command->add_option("--release", flags->release, "a prefix that is public no more")->type_name("NAME");
   command->add_option("--url", flags->url, "the server")->capture_default_str();
   command->footer(
-      "The environment's LOCI_OPERATOR_KEY is sent, where the server has keys.\n\nExamples:\n  loci warm system.txt "
-      "--public\n  loci warm messages.json --public --name support\n  loci warm --list\n  loci warm --release support");
+      "The environment's LOCI_OPERATOR_KEY is sent, where the server has keys.\n\nExamples:\n  loci warm "
+      "system.txt "
+      "--public\n  loci warm messages.json --public --name support\n  loci warm --list\n  loci warm "
+      "--release support");
   command->callback([flags, &exit_code] {
     const Status status = run_warm(*flags);
     if (status.ok()) return;

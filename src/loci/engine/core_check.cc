@@ -72,7 +72,8 @@ void Core::State::check_request(const CoreRequest& request) const {
       LOCI_CHECK(std::equal(b.tokens.begin(), b.tokens.end(), own.begin()),
                  "invariant 5: key and tokens agree");
       if (i < request.public_blocks) {
-        LOCI_CHECK(i < request.whole_blocks, "invariant 4: nobody writes what others have made public");
+        LOCI_CHECK(b.filled == kBlockTokens || i < request.whole_blocks,
+                   "invariant 4: nobody writes what others have made public");
       }
     }
     parent = id;

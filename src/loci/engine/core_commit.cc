@@ -91,8 +91,7 @@ void Core::State::complete_tail(CoreRequest& request) {
 void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan) {
   if (request.is_public) {  // the prompt's state is there, and that is all
     keep_public(request);
-    end(request, FinishReason::kStop, plan);
-    return;
+    return end(request, FinishReason::kStop, plan);
   }
   if (outcome.end == GrammarEnd::kFailed) return end(request, FinishReason::kGrammar, plan);
   if (!outcome.sample) return end(request, FinishReason::kStop, plan);

@@ -38,7 +38,7 @@ struct WorldOptions {
   std::uint32_t poison_one_in = 0;       // spans; 0: none
   std::uint32_t grammar_end_one_in = 0;  // samples; 0: none
   bool drain = false;
-  bool publics = false;  // some arrivals are public prefixes, which are released later
+  bool publics = false;             // some arrivals are public prefixes, which are released later
   bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
   // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
   // choice among those that are possible, and there are at most live_max clients in all.
@@ -55,7 +55,7 @@ struct WorldHistory {
   std::uint64_t holes = 0;  // spans that were not the last of their request
   std::uint64_t copies = 0;
   std::uint64_t public_rows = 0;  // that spans of others than the prefix itself have read
-  std::uint64_t kept_rows = 0;  // of spans, that were in one group and lacked in another
+  std::uint64_t kept_rows = 0;    // of spans, that were in one group and lacked in another
 };
 
 class World {

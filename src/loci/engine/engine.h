@@ -29,7 +29,7 @@ struct GenerationRequest {
   std::vector<TokenId> stop_tokens;        // the model's end tokens and the client's; empty: ignore_eos
   std::optional<Nanos> time_limit;         // from now
   std::shared_ptr<const Grammar> grammar;  // what the reply must be; null: anything
-  std::uint32_t weight = 1;          // of the group, which is the tenant; see Arrival
+  std::uint32_t weight = 1;                // of the group, which is the tenant; see Arrival
   std::uint32_t queued_max = 0;
   SharingScope scope = SharingScope::kTenant;
 };

@@ -91,7 +91,7 @@ using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw>;
 // --- plans ---
 
 enum class FinishReason : std::uint8_t {
-  kStop,    // a stop token was sampled, or the grammar lets nothing follow; of a public prefix: its state is there
+  kStop,  // a stop token was sampled, or the grammar lets nothing follow; a public prefix: its state is there
   kLength,  // max_new_tokens, or the context or the memory that public prefixes leave is full
   kCancelled,
   kDeadline,  // the request's deadline, or the drain's

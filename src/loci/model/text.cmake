@@ -23,6 +23,9 @@ if(LOCI_TESTS)
   add_dependencies(grammar_test text_testdata)
 endif()
 
+loci_benchmark(grammar_benchmark SOURCES grammar_benchmark.cc
+  DEPENDS loci_text nlohmann_json::nlohmann_json)
+loci_fuzzer(grammar_fuzz SOURCES grammar_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
 loci_fuzzer(tokenizer_fuzz SOURCES tokenizer_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
 loci_fuzzer(chat_template_fuzz SOURCES chat_template_fuzz.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
 loci_fuzzer(tokenizer_json_fuzz SOURCES tokenizer_json_fuzz.cc DEPENDS loci_text)

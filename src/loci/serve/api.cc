@@ -21,6 +21,7 @@ Api::Api(ApiServices& services) : services_(services) {
   add_completions_endpoints(router_, services_);
   add_messages_endpoints(router_, services_);
   add_tokenize_endpoints(router_, services_);
+  add_warm_endpoints(router_, services_);
   add_responses_endpoints(router_, services_);
   add_conversations_endpoints(router_, services_);
   add_unserved_endpoints(router_, services_);

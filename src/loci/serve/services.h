@@ -15,6 +15,7 @@
 #include "loci/serve/request/unknown_fields.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
+#include "loci/serve/tenants/public_prefixes.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/worker_pool.h"
@@ -35,6 +36,7 @@ struct ApiServices {
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
   TenantLimiter& limiter;  // run_generation() holds a ticket of it
+  PublicPrefixes& public_prefixes;
   TokenHistory& history;
   ServeMetrics& metrics;
   const Clock& clock;

@@ -5,11 +5,15 @@
 namespace loci {
 
 std::vector<Option> tenants_options() {
-  const std::string group = "tenants";
   return {
-      path_option({group, "--api-keys",
-                   "the keys and limits of those who may use the server (`loci keys`, docs/tenants.md)"},
-                  [](auto& flags) -> auto& { return flags.api_keys; }),
+      path_option(
+          {"tenants", "--api-keys",
+           "the file of API keys and limits (`loci keys`, docs/tenants.md), read again when it changes"},
+          [](auto& flags) -> auto& { return flags.api_keys; }),
+      path_option(
+          {"tenants", "--public",
+           "a prefix that all tenants share: text or chat messages, computed ahead (docs/tenants.md)"},
+          [](auto& flags) -> auto& { return flags.public_prefix; }),
   };
 }
 

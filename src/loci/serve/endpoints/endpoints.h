@@ -14,6 +14,7 @@ void add_models_endpoints(Router& router, ApiServices& services);         // /v1
 void add_chat_endpoints(Router& router, ApiServices& services);           // /v1/chat/completions
 void add_completions_endpoints(Router& router, ApiServices& services);    // /v1/completions
 void add_messages_endpoints(Router& router, ApiServices& services);       // /v1/messages (../anthropic)
+void add_warm_endpoints(Router& router, ApiServices& services);           // /v1/loci/warm
 void add_tokenize_endpoints(Router& router, ApiServices& services);       // /tokenize, /detokenize
 void add_responses_endpoints(Router& router, ApiServices& services);      // /v1/responses
 void add_conversations_endpoints(Router& router, ApiServices& services);  // /v1/conversations

@@ -26,9 +26,10 @@ Json to_json(const NamedPrefix& prefix) {
 // Where there are keys, their operators; else whoever is on this machine.
 std::optional<ApiError> check_operator(ApiServices& services, Call& call) {
   if (services.tenants.has_keys() ? call.tenant->is_operator : call.exchange.is_local()) return std::nullopt;
-  ApiError error = http_error(403, services.tenants.has_keys()
-                                       ? "an operator's key is needed (operator = true in the file of keys)"
-                                       : "a server without keys takes this from its own machine alone",
+  ApiError error = http_error(403,
+                              services.tenants.has_keys()
+                                  ? "an operator's key is needed (operator = true in the file of keys)"
+                                  : "a server without keys takes this from its own machine alone",
                               "not_operator");
   return error;
 }
@@ -57,7 +58,8 @@ asio::awaitable<GenerationEnded> wait_for_end(std::shared_ptr<EventMailbox> mail
   }
 }
 
-asio::awaitable<void> compute(ApiServices& services, Call& call, std::string name, std::vector<TokenId> tokens) {
+asio::awaitable<void> compute(ApiServices& services, Call& call, std::string name,
+                              std::vector<TokenId> tokens) {
   const ServedModel& served = *services.served.load();
   NamedPrefix prefix{.name = name,
                      .id = {},
@@ -148,14 +150,14 @@ asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
 
 void add_warm_endpoints(Router& router, ApiServices& services) {
   using boost::beast::http::verb;
-  router.add({.method = verb::post,
-              .pattern = "/v1/loci/warm",
-              .handler = [&services](Call& call) { return answer_warm(services, call); }});
+  router.add({.method = verb::post, .pattern = "/v1/loci/warm", .handler = [&services](Call& call) {
+                return answer_warm(services, call);
+              }});
   router.add({.pattern = "/v1/loci/warm",
               .handler = [&services](Call& call) { return answer_list(services, call); }});
-  router.add({.method = verb::delete_,
-              .pattern = "/v1/loci/warm/{name}",
-              .handler = [&services](Call& call) { return answer_release(services, call); }});
+  router.add({.method = verb::delete_, .pattern = "/v1/loci/warm/{name}", .handler = [&services](Call& call) {
+                return answer_release(services, call);
+              }});
 }
 
 }  // namespace loci

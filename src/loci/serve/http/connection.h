@@ -39,6 +39,8 @@ class Exchange {
   Nanos received_at() const { return received_at_; }
   int status() const { return status_; }  // of the answer; 0 before
   boost::asio::io_context& io();
+  // The client is a program on this machine (as far as its address says).
+  bool is_local() const;
 
   // Added to whatever is answered.
   void add_header(std::string name, std::string value) {

@@ -39,6 +39,15 @@ Exchange::Exchange(Connection& connection, HttpRequest request, Nanos received_a
   request_id_ = acceptable_id({id.data(), id.size()}) ? std::string(id.data(), id.size()) : random_id();
 }
 
+bool Exchange::is_local() const {
+  boost::system::error_code error;
+  const auto peer = connection_.socket_.remote_endpoint(error);
+  if (error) return false;
+  const auto address = peer.address();
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
+  return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6()).is_loopback();
+}
+
 std::string Exchange::head(int status, std::string_view content_type, const HttpHeaders& headers,
                            std::optional<std::size_t> body_bytes) const {
   const auto reason = http::obsolete_reason(static_cast<http::status>(status));

@@ -27,11 +27,13 @@ Router all_routes() {
   static TokenHistory history;
   static ServeMetrics metrics("test");
   static const SystemClock clock;
+  static TenantLimiter limiter(clock);
   static ApiServices services{.options = {},
                               .workers = workers,
                               .store_thread = workers,
                               .store = nullptr,
                               .tenants = tenants,
+                              .limiter = limiter,
                               .history = history,
                               .metrics = metrics,
                               .clock = clock,

@@ -13,7 +13,8 @@ namespace asio = boost::asio;
 
 // --- one run ---
 
-BackgroundRun::BackgroundRun(asio::io_context& io) : signal_(io, asio::steady_timer::time_point::max()) {}
+BackgroundRun::BackgroundRun(asio::io_context& io)
+    : signal_(std::in_place, io, asio::steady_timer::time_point::max()) {}
 
 void BackgroundRun::append(std::string_view events) {
   while (!events.empty()) {
@@ -29,7 +30,7 @@ void BackgroundRun::append(std::string_view events) {
 void BackgroundRun::end() {
   ended_ = true;
   on_cancel_ = nullptr;
-  wake();
+  signal_.reset();  // wakes who waits
 }
 
 void BackgroundRun::cancel() {
@@ -39,13 +40,28 @@ void BackgroundRun::cancel() {
 }
 
 asio::awaitable<void> BackgroundRun::wait() {
+  if (!signal_) co_return;
   boost::system::error_code ignored;
-  co_await signal_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  co_await signal_->async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
-void BackgroundRun::wake() { signal_.cancel(); }
+void BackgroundRun::wake() {
+  if (signal_) signal_->cancel();
+}
 
 namespace {
+
+// Ends a run with the coroutine that makes it, also where that is destroyed with the network.
+class EndOfRun {
+ public:
+  explicit EndOfRun(std::shared_ptr<BackgroundRun> run) : run_(std::move(run)) {}
+  ~EndOfRun() { run_->end(); }
+  EndOfRun(const EndOfRun&) = delete;
+  EndOfRun& operator=(const EndOfRun&) = delete;
+
+ private:
+  std::shared_ptr<BackgroundRun> run_;
+};
 
 // Writes to the run's events.
 class BackgroundSink final : public ReplySink {
@@ -128,6 +144,7 @@ asio::awaitable<void> BackgroundResponses::run(std::shared_ptr<BackgroundRun> ru
                                                PreparedResponse prepared, ConversationLock lock) {
   const auto self = shared_from_this();  // the API may go first
   const OpenWork open(services_);
+  const EndOfRun end(run);
   const Key key(origin.tenant->id, prepared.turn->record->head().id);
   std::string failed;
   try {

@@ -35,7 +35,7 @@ class BackgroundRun {
   void append(std::string_view events);
 
   bool ended() const { return ended_; }
-  void end();
+  void end();  // also where the server stops in the middle of it
   bool cancelled() const { return cancelled_; }
   void cancel();
   void on_cancel(std::function<void()> callback) { on_cancel_ = std::move(callback); }
@@ -50,7 +50,7 @@ class BackgroundRun {
   bool ended_ = false;
   bool cancelled_ = false;
   std::function<void()> on_cancel_;
-  boost::asio::steady_timer signal_;
+  std::optional<boost::asio::steady_timer> signal_;  // until it has ended: the run may outlive the network
 };
 
 // Network thread only.

@@ -13,4 +13,7 @@ std::string random_id(std::string_view prefix);
 // turn and the whole reply name it alike.
 std::string output_item_id(std::string_view prefix, std::string_view response_id, std::size_t index);
 
+// The response that an item of that id is an output of; "" where the id was not made by output_item_id().
+std::string response_of_item(std::string_view item_id);
+
 }  // namespace loci

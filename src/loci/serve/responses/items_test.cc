@@ -6,6 +6,8 @@
 #include <set>
 #include <string>
 
+#include "loci/serve/responses/ids.h"
+
 namespace loci {
 namespace {
 
@@ -151,6 +153,15 @@ TEST(Items, IdsAreGivenOnceAndKept) {
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back.value(), *items);
   EXPECT_EQ(from_stored({{.id = "x", .json = "{"}}).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(Items, AnOutputsIdTellsItsResponse) {
+  const std::string response = random_id("resp_");
+  EXPECT_EQ(response_of_item(output_item_id("msg_", response, 0)), response);
+  EXPECT_EQ(response_of_item(output_item_id("fc_", response, 70'000)), response);
+  for (const char* other : {"", "msg_", "mine", "msg_0123", "msg_zz0123456789abcdef0123456789abcdef0000"})
+    EXPECT_EQ(response_of_item(other), "") << other;
+  EXPECT_EQ(response_of_item(random_id("msg_")), "");
 }
 
 TEST(Items, ReferencesAreResolvedOrNamed) {

@@ -31,6 +31,7 @@ struct ResponseRequest {
   // What decides the reply (sampling, limits, tools, format), under the names of a chat completion, whose
   // parser checks it: everything but messages.
   nlohmann::json chat;
+  std::string schema;  // text.format's, as the client wrote it: `chat` has lost the order of its members
 };
 
 // `can_store`: the server has a store; without one `store` is false unless it is asked for.

@@ -8,6 +8,7 @@
 #include "loci/base/clock.h"
 #include "loci/serve/reply/json_parts.h"
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/json_text.h"
 #include "loci/serve/responses/ids.h"
 #include "loci/serve/responses/stored_objects.h"
 
@@ -72,7 +73,18 @@ std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& sto
     return at_field(store_error(stored.status(), "conversation", id), "conversation", "not_found");
   Result<std::vector<Item>> items = from_stored(stored.value());
   if (!items.ok()) return api_error(items.status());
-  return ResponseHistory{.items = std::move(*items), .tokens = {}, .tokenizer = {}};
+  ResponseHistory history{.items = std::move(*items), .tokens = {}, .tokenizer = {}};
+  // The latest turn's tokens, where it is still there: they are no more than a shorter way.
+  for (auto item = stored.value().rbegin(); item != stored.value().rend(); ++item) {
+    const std::string latest = response_of_item(item->id);
+    if (latest.empty()) continue;
+    if (Result<StoredResponse> response = store.response(tenant, latest); response.ok()) {
+      history.tokens = std::move(response->tokens);
+      history.tokenizer = std::move(response->tokenizer);
+    }
+    break;
+  }
+  return history;
 }
 
 // An item's id is unique in a conversation.
@@ -146,6 +158,7 @@ std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bo
   if (!request.ok()) return api_error(request.status());
   Result<ResponseRequest> parsed = parse_response_request(*request, can_store);
   if (!parsed.ok()) return api_error(parsed.status());
+  parsed->schema = json_member_text(body, "text.format.schema").value_or("");
   return std::move(*parsed);
 }
 
@@ -169,7 +182,8 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
   // The state of what was said before is found by its tokens, whatever the tokenizer would make of its text.
   std::string tokenizer = tokenizer_name(served);
   if (history.tokenizer == tokenizer) tokens.remember(tenant, {}, history.tokens);
-  Prepared prepared = prepare_chat_request(chat_request(request, history), served, tokens, tenant);
+  Prepared prepared =
+      prepare_chat_request(chat_request(request, history), served, tokens, tenant, request.schema);
   if (auto* error = std::get_if<ApiError>(&prepared)) return in_own_words(std::move(*error));
 
   auto turn = std::make_shared<ResponseTurn>();

@@ -78,8 +78,9 @@ struct TenantStats {
 // kNotFound (the tenant has no such thing), kUnavailable (the store can't be reached, the disk is full,
 // another process holds its lock), kDataLoss; of what writes also kInvalidArgument naming the field: an id
 // that exists already, text that is no UTF-8 or holds a NUL, what is larger than the store's limits
-// (stored_text.h). A call that returned an error has changed nothing; only after kUnavailable from
-// PostgreSQL, lost in the middle of a commit, that is not known.
+// (stored_text.h). A call that returned an error has changed nothing. Only after kUnavailable in the
+// middle of a commit (the connection or the disk failed) may the change yet be found when the store is opened
+// anew: all of it, or nothing.
 //
 // What is kept and deleted together is a *thread*: a conversation with its responses, or a chain of
 // previous responses with all its forks. It is as old as its latest turn.

@@ -78,6 +78,13 @@ PostgresError from_sql_error(const pqxx::sql_error& error) {
   return {internal_error(text), PostgresFault::kOther};
 }
 
+Status in_doubt(const std::exception& error) {
+  return {StatusCode::kUnavailable,
+          fmt::format("the conversation store (PostgreSQL): the connection was lost during a commit; whether "
+                      "it took place is not known ({})",
+                      first_line(error.what()))};
+}
+
 }  // namespace
 }  // namespace loci
 
@@ -97,15 +104,17 @@ PostgresError current_postgres_error() {
   try {
     throw;
   } catch (const pqxx::in_doubt_error& error) {
-    return {{StatusCode::kUnavailable, fmt::format("the conversation store (PostgreSQL): the connection was "
-                                                   "lost during a commit; whether it took place is not known "
-                                                   "({})",
-                                                   first_line(error.what()))},
-            PostgresFault::kOther};
+    return {in_doubt(error), PostgresFault::kOther};
   } catch (const pqxx::broken_connection& error) {
     return {{StatusCode::kUnavailable,
              fmt::format("the conversation store (PostgreSQL): {}", first_line(error.what()))},
             PostgresFault::kLost};
+  } catch (const pqxx::statement_completion_unknown& error) {
+    return {in_doubt(error), PostgresFault::kOther};
+  } catch (const pqxx::transaction_rollback& error) {  // serialization, deadlock
+    return {{StatusCode::kUnavailable,
+             fmt::format("the conversation store (PostgreSQL): {}", first_line(error.what()))},
+            PostgresFault::kConflict};
   } catch (const pqxx::sql_error& error) {
     return from_sql_error(error);
   } catch (const std::exception& error) {

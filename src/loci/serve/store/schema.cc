@@ -77,6 +77,15 @@ CREATE INDEX items_by_conversation ON items (conversation, item);
 CREATE UNIQUE INDEX items_by_id ON items (conversation, id);
 CREATE INDEX items_by_response ON items (response, part, item);
 )sql"},
+    // What a response continues, by its row: an id may be deleted and come again.
+    Migration{.version = 2, .statements = R"sql(
+ALTER TABLE responses ADD COLUMN continues {int} REFERENCES responses (response) ON DELETE SET NULL;
+CREATE INDEX responses_by_continued ON responses (continues);
+UPDATE responses SET continues = (
+  SELECT earlier.response FROM responses AS earlier WHERE earlier.tenant = responses.tenant
+  AND earlier.id = responses.previous AND earlier.response < responses.response
+) WHERE previous <> '';
+)sql"},
 };
 
 constexpr std::string_view kVersionTable =

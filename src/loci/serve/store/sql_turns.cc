@@ -19,6 +19,7 @@ bool is_running(std::string_view status) { return status == "in_progress" || sta
 struct Place {
   std::int64_t thread = 0;
   std::optional<std::int64_t> conversation;  // whose list its items join
+  std::optional<std::int64_t> continues;     // the previous response
   std::optional<std::int64_t> base;          // the sequence of tokens that its own probably begins with
   std::optional<ResponseRow> replaced;
 };
@@ -64,6 +65,7 @@ Result<Place> find_place(SqlSession& session, std::string_view tenant, const Sto
     LOCI_ASSIGN_OR_RETURN(const auto row, find_response(session, tenant, response.previous));
     if (!row && !place.replaced)
       return not_found(fmt::format("there is no response {}", quoted_id(response.previous)));
+    if (row) place.continues = row->response;
     if (row && !thread) thread = row->thread;
     // Only what is deleted together may stand on one another.
     if (row && row->thread == *thread) place.base = row->sequence;
@@ -101,12 +103,12 @@ Result<std::int64_t> write_response(SqlSession& session, std::string_view tenant
   }
   LOCI_ASSIGN_OR_RETURN(
       const SqlRows rows,
-      session.run(
-          "INSERT INTO responses (thread, tenant, id, conversation, previous, created_at, status, "
-          "owner, json, tokenizer, sequence, size_bytes) "
-          "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING response",
-          {place.thread, tenant, response.id, response.conversation, response.previous, response.created_at,
-           response.status, owner, response.json, response.tokenizer, sequence, size}));
+      session.run("INSERT INTO responses (thread, tenant, id, conversation, previous, created_at, status, "
+                  "owner, json, tokenizer, sequence, size_bytes, continues) "
+                  "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING response",
+                  {place.thread, tenant, response.id, response.conversation, response.previous,
+                   response.created_at, response.status, owner, response.json, response.tokenizer, sequence,
+                   size, place.continues ? SqlParameter(*place.continues) : SqlParameter(SqlNull{})}));
   return rows.integer(0, 0);
 }
 
@@ -206,21 +208,18 @@ Result<ItemList> SqlStore::input_items(std::string_view tenant, std::string_view
 
 namespace {
 
-// The response and what it continues, back to the first. A response is there before what continues it, so
+// The response and what it continues, back to the first. A row is there before one that continues it, so
 // a chain has no cycle.
-constexpr std::string_view kChainEnd =
-    "WITH RECURSIVE chain (response, previous, depth) AS ("
-    "SELECT response, previous, 0 FROM responses WHERE tenant = $1 AND id = $2 "
-    "UNION ALL SELECT earlier.response, earlier.previous, chain.depth + 1 FROM chain "
-    "JOIN responses AS earlier ON earlier.tenant = $1 AND earlier.id = chain.previous) "
-    "SELECT previous FROM chain ORDER BY depth DESC LIMIT 1";
-constexpr std::string_view kChainItems =
-    "WITH RECURSIVE chain (response, previous, depth) AS ("
-    "SELECT response, previous, 0 FROM responses WHERE tenant = $1 AND id = $2 "
-    "UNION ALL SELECT earlier.response, earlier.previous, chain.depth + 1 FROM chain "
-    "JOIN responses AS earlier ON earlier.tenant = $1 AND earlier.id = chain.previous) "
+#define LOCI_CHAIN                                                                           \
+  "WITH RECURSIVE chain (response, previous, continues, depth) AS ("                         \
+  "SELECT response, previous, continues, 0 FROM responses WHERE tenant = $1 AND id = $2 "    \
+  "UNION ALL SELECT earlier.response, earlier.previous, earlier.continues, chain.depth + 1 " \
+  "FROM chain JOIN responses AS earlier ON earlier.response = chain.continues) "
+constexpr std::string_view kChainEnd = LOCI_CHAIN "SELECT previous FROM chain ORDER BY depth DESC LIMIT 1";
+constexpr std::string_view kChainItems = LOCI_CHAIN
     "SELECT items.id, items.json FROM chain JOIN items ON items.response = chain.response "
     "ORDER BY chain.depth DESC, items.part, items.item";
+#undef LOCI_CHAIN
 
 }  // namespace
 

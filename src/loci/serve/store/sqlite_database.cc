@@ -178,9 +178,12 @@ Status check_kind(const FileKind& kind, std::string_view path, SqliteDatabase::M
 }
 
 // How the connection is to work, and how the file is made if it is new.
-Status configure(SqlSession& session, std::string_view path) {
+Status configure(SqlSession& session, std::string_view path, int checkpoint_pages) {
+  // EXTRA while the file is made: until it journals ahead, an older journal that comes back with the power
+  // would undo the header, and SQLite drops the log of a file without one.
   LOCI_RETURN_IF_ERROR(
-      session.execute("PRAGMA foreign_keys = ON;"
+      session.execute("PRAGMA synchronous = EXTRA;"
+                      "PRAGMA foreign_keys = ON;"
                       "PRAGMA trusted_schema = OFF;"
                       "PRAGMA cell_size_check = ON;"
                       "PRAGMA temp_store = MEMORY;"
@@ -195,8 +198,10 @@ Status configure(SqlSession& session, std::string_view path) {
   }
   // FULL: the log is synchronised before a commit returns. The log shrinks back after a long checkpoint.
   return session.execute(
-      "PRAGMA synchronous = FULL;"
-      "PRAGMA journal_size_limit = 67108864;");
+      fmt::format("PRAGMA synchronous = FULL;"
+                  "PRAGMA journal_size_limit = 67108864;"
+                  "PRAGMA wal_autocheckpoint = {};",
+                  checkpoint_pages));
 }
 
 }  // namespace
@@ -222,7 +227,8 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& 
   sqlite3_busy_timeout(connection->handle, static_cast<int>(milliseconds));
   LOCI_ASSIGN_OR_RETURN(const FileKind kind, read_kind(*connection));
   LOCI_RETURN_IF_ERROR(check_kind(kind, path, mode));
-  if (mode == Mode::kReadWrite) LOCI_RETURN_IF_ERROR(configure(*connection, path));
+  if (mode == Mode::kReadWrite)
+    LOCI_RETURN_IF_ERROR(configure(*connection, path, options.sqlite_checkpoint_pages));
   if (is_fresh(kind))
     LOCI_RETURN_IF_ERROR(connection->execute(fmt::format("PRAGMA application_id = {};", kApplicationId)));
   return std::unique_ptr<SqliteDatabase>(new SqliteDatabase(std::move(connection)));

@@ -6,7 +6,12 @@ loci_library(store
           store/token_blob.cc
   DEPENDS loci_messages PkgConfig::sqlite PkgConfig::pqxx Threads::Threads)
 
-if(LOCI_TESTS)
-  loci_library(test_stores SOURCES store/test_stores.cc DEPENDS loci_store)
+if(LOCI_TESTS OR LOCI_BENCHMARKS)
+  loci_library(test_stores SOURCES store/fault_vfs.cc store/naive_store.cc store/random_walk.cc store/test_postgres.cc store/test_stores.cc DEPENDS loci_store)
 endif()
-loci_test(store_contract_test THREADS SOURCES store/store_contract_test.cc DEPENDS loci_test_stores)
+loci_test(store_contract_test THREADS
+  SOURCES store/store_contract_test.cc store/store_model_test.cc store/postgres_store_test.cc
+          store/sqlite_store_test.cc
+  DEPENDS loci_test_stores)
+loci_test(store_crash_test SOURCES store/store_crash_test.cc DEPENDS loci_test_stores)
+loci_benchmark(store_benchmark SOURCES store/store_benchmark.cc DEPENDS loci_test_stores)

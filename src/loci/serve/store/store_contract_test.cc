@@ -99,6 +99,19 @@ TEST_P(StoreContract, AChainIsItsHistory) {
   EXPECT_EQ(history("r1"), "there is no response 'r1'");
 }
 
+TEST_P(StoreContract, AnIdThatComesAgainMakesNoCycle) {
+  commit(test_turn("r0"));
+  StoredTurn turn = test_turn("r1");
+  turn.response.previous = "r0";
+  commit(turn);
+  ASSERT_TRUE(store_->delete_response(kTenant, "r0").ok());
+  turn = test_turn("r0");
+  turn.response.previous = "r1";
+  commit(turn);
+  EXPECT_EQ(history("r0"), "the response 'r0', which 'r0' continues, was deleted or has expired");
+  EXPECT_EQ(history("r1"), "the response 'r0', which 'r1' continues, was deleted or has expired");
+}
+
 TEST_P(StoreContract, TokensThatTurnsShareAreStoredOnce) {
   std::vector<TokenId> tokens;
   std::uint64_t first_turn_bytes = 0;
@@ -380,7 +393,7 @@ TEST_P(StoreContract, ManyThreadsAtOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, StoreContract, testing::Values(StoreKind::kSqlite),
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreContract, testing::Values(StoreKind::kSqlite, StoreKind::kPostgres),
                          [](const auto& kind) { return testing::PrintToString(kind.param); });
 
 }  // namespace

@@ -15,6 +15,8 @@ struct StoreOptions {
   std::function<std::int64_t()> now_seconds = &seconds_since_1970;
   // How long a turn took to become durable. Called on the thread that committed it; may be null.
   std::function<void(Nanos)> committed;
+  // SQLite alone: pages of the log that are gathered before they are moved into the file.
+  int sqlite_checkpoint_pages = 1'000;
   // SQLite alone: the name of the virtual file system to use. Null: the system's own.
   const char* sqlite_vfs = nullptr;
 };

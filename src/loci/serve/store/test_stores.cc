@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "loci/model/test_folder.h"
-#include "loci/serve/store/sqlite_store.h"
+#include "loci/serve/store/fault_vfs.h"
+#include "loci/serve/store/open_store.h"
+#include "loci/serve/store/test_postgres.h"
 
 namespace loci {
 namespace {
@@ -11,16 +13,45 @@ namespace {
 class SqlitePlace final : public StorePlace {
  public:
   Result<std::unique_ptr<ConversationStore>> open(const StoreOptions& options) override {
-    return SqliteStore::open(folder_.file("store.db"), options);
+    return open_store(folder_.file("store.db"), options);
   }
 
  private:
   TestFolder folder_;
 };
 
+class MemoryPlace final : public StorePlace {
+ public:
+  Result<std::unique_ptr<ConversationStore>> open(const StoreOptions& options) override {
+    StoreOptions changed = options;
+    changed.sqlite_vfs = disk_.vfs_name();
+    return open_store("store.db", changed);
+  }
+
+ private:
+  FaultDisk disk_{1};
+};
+
+class PostgresPlace final : public StorePlace {
+ public:
+  explicit PostgresPlace(std::string url) : url_(std::move(url)) {}
+  Result<std::unique_ptr<ConversationStore>> open(const StoreOptions& options) override {
+    return open_store(url_, options);
+  }
+
+ private:
+  std::string url_;
+};
+
 }  // namespace
 
-std::unique_ptr<StorePlace> make_store_place(StoreKind) { return std::make_unique<SqlitePlace>(); }
+std::unique_ptr<StorePlace> make_store_place(StoreKind kind) {
+  if (kind == StoreKind::kSqlite) return std::make_unique<SqlitePlace>();
+  if (kind == StoreKind::kSqliteInMemory) return std::make_unique<MemoryPlace>();
+  TestPostgres* server = TestPostgres::shared();
+  if (server == nullptr) return nullptr;
+  return std::make_unique<PostgresPlace>(server->new_database());
+}
 
 StoredItem test_item(const std::string& id, const std::string& text) {
   return {.id = id, .json = fmt::format(R"({{"id":"{}","text":"{}"}})", id, text)};

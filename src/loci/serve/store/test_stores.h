@@ -18,10 +18,18 @@ class StorePlace {
   virtual Result<std::unique_ptr<ConversationStore>> open(const StoreOptions& options) = 0;
 };
 
-enum class StoreKind : std::uint8_t { kSqlite };
+enum class StoreKind : std::uint8_t {
+  kSqlite,
+  kSqliteInMemory,  // on a disk that is none (fault_vfs.h): fast
+  kPostgres,
+};
 
-inline void PrintTo(StoreKind, std::ostream* out) { *out << "sqlite"; }
+inline void PrintTo(StoreKind kind, std::ostream* out) {
+  constexpr const char* kNames[] = {"sqlite", "sqlite_in_memory", "postgres"};
+  *out << kNames[static_cast<std::size_t>(kind)];
+}
 
+// Null: this machine lacks what the kind needs.
 std::unique_ptr<StorePlace> make_store_place(StoreKind kind);
 
 StoredItem test_item(const std::string& id, const std::string& text = "hello");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -94,10 +95,11 @@ Status warm_and_wait(const ServedModel& served, PublicPrefixes& prefixes, const 
   if (!prefixes.begin(name)) return invalid_argument(fmt::format("there is a public prefix '{}'", name));
   const auto ended = std::make_shared<std::promise<GenerationEnded>>();
   std::future<GenerationEnded> end = ended->get_future();
-  const RequestId id = served.engine->submit(
-      public_prefix_request("default", std::move(prompt)), [ended](const GenerationEvent& event) {
-        if (const auto* last = std::get_if<GenerationEnded>(&event)) ended->set_value(*last);
-      });
+  const RequestId id = served.engine->submit(public_prefix_request("default", std::move(prompt)),
+                                             [ended](const GenerationEvent& event) {
+                                               if (const auto* last = std::get_if<GenerationEnded>(&event))
+                                                 ended->set_value(*last);
+                                             });
   const GenerationEnded outcome = end.get();
   if (outcome.status.ok() && outcome.reason == FinishReason::kStop) {
     prefixes.finish({.name = name, .id = id, .tokens = count, .created = seconds_since_1970()});

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "loci/base/ids.h"
@@ -48,7 +49,8 @@ GenerationRequest public_prefix_request(std::string tenant, std::vector<TokenId>
 std::string warm_body(std::string_view name, std::string_view file_text);
 
 // The tokens of such a body: "messages" rendered without a generation prompt, or "prompt". Thread-safe.
-std::variant<std::vector<TokenId>, ApiError> public_prefix_tokens(std::string_view body, const ServedModel& served);
+std::variant<std::vector<TokenId>, ApiError> public_prefix_tokens(std::string_view body,
+                                                                  const ServedModel& served);
 
 // Computes a prefix and waits for it, at the start. Errors: the engine's, and those of the body.
 Status warm_and_wait(const ServedModel& served, PublicPrefixes& prefixes, const std::string& name,

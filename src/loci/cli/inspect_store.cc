@@ -1,0 +1,108 @@
+#include "loci/cli/inspect_store.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/units.h"
+#include "loci/serve/store/schema.h"
+#include "loci/serve/store/sql_store.h"
+#include "loci/serve/store/sqlite_database.h"
+
+namespace loci {
+namespace {
+
+// Stored text on a terminal: control characters (C0, DEL and C1) could rewrite it.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool c1 = byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    out += byte < 0x20 || byte == 0x7f || c1 ? '?' : text[i];
+    if (c1) ++i;
+  }
+  return out;
+}
+
+std::string utc(std::int64_t seconds) {
+  return fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(static_cast<std::time_t>(seconds)));
+}
+
+std::string line(std::string_view name, std::string_view value) {
+  return fmt::format("  {:<20} {}\n", name, value);
+}
+
+std::uint64_t file_bytes(const std::string& path) {
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  return error ? 0 : bytes;
+}
+
+std::string tenants_table(const std::vector<TenantStats>& tenants) {
+  std::string out = fmt::format("\nTenants\n  {:<20} {:>13} {:>10} {:>10} {:>10}  {:<16}  {}\n", "tenant",
+                                "conversations", "responses", "items", "size", "oldest (UTC)", "newest");
+  for (const TenantStats& one : tenants) {
+    out += fmt::format("  {:<20} {:>13} {:>10} {:>10} {:>10}  {:<16}  {}\n", printable(one.tenant),
+                       format_count(one.conversations), format_count(one.responses), format_count(one.items),
+                       format_bytes(one.size_bytes), utc(one.oldest_active_at), utc(one.newest_active_at));
+  }
+  if (tenants.empty()) out += "  none\n";
+  return out;
+}
+
+}  // namespace
+
+bool is_store_file(const std::string& path) {
+  constexpr std::string_view kMagic("SQLite format 3\0", 16);
+  std::string head(kMagic.size(), ' ');
+  std::ifstream file(path, std::ios::binary);
+  return file.read(head.data(), static_cast<std::streamsize>(head.size())) && head == kMagic;
+}
+
+Result<std::string> inspect_store(const std::string& path) {
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> database,
+                        SqliteDatabase::open(path, SqliteDatabase::Mode::kReadOnly, {}));
+  SqliteDatabase& file = *database;
+  LOCI_ASSIGN_OR_RETURN(const std::int64_t version, schema_version(file));
+  const std::int64_t known = store_migrations().back().version;
+  std::string out = "Conversation store\n" + line("path", printable(path)) +
+                    line("size", fmt::format("{}, log {}", format_bytes(file_bytes(path)),
+                                             format_bytes(file_bytes(path + "-wal")))) +
+                    line("schema version", fmt::format("{} (this Loci's: {})", version, known));
+  LOCI_ASSIGN_OR_RETURN(const std::string integrity, file.integrity_check());
+  out += line("integrity", integrity);
+  if (version != known) return out;
+  SqlStore store(std::move(database), {});
+  LOCI_ASSIGN_OR_RETURN(const std::vector<TenantStats> tenants, store.stats());
+  return out + tenants_table(tenants);
+}
+
+Result<std::string> inspect_conversation(const std::string& path, const std::string& id) {
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> database,
+                        SqliteDatabase::open(path, SqliteDatabase::Mode::kReadOnly, {}));
+  SqlStore store(std::move(database), {});
+  LOCI_ASSIGN_OR_RETURN(const std::vector<TenantStats> tenants, store.stats());
+  std::string out;
+  Status missing = not_found(fmt::format("no conversation or response has the id {}", printable(id)));
+  for (const TenantStats& one : tenants) {
+    Result<std::vector<StoredItem>> items = store.conversation_history(one.tenant, id);
+    if (items.status().code() == StatusCode::kNotFound && store.response(one.tenant, id).ok()) {
+      items = store.response_history(one.tenant, id);
+      if (!items.ok()) missing = items.status();
+    }
+    if (items.status().code() == StatusCode::kNotFound) continue;
+    LOCI_RETURN_IF_ERROR(items.status());
+    out += fmt::format("{} of {}: {} items\n", printable(id), printable(one.tenant), items->size());
+    for (const StoredItem& item : *items) out += printable(item.json) + "\n";
+  }
+  if (out.empty()) return missing;
+  return out;
+}
+
+}  // namespace loci

@@ -1,0 +1,138 @@
+// What only the store in PostgreSQL has: many servers, a server that goes away.
+#include "loci/serve/store/postgres_store.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <pqxx/pqxx>
+#include <thread>
+
+#include "loci/serve/store/open_store.h"
+#include "loci/serve/store/test_postgres.h"
+#include "loci/serve/store/test_stores.h"
+
+namespace loci {
+namespace {
+
+class PostgresStoreTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    server_ = TestPostgres::shared();
+    if (server_ == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+    url_ = server_->new_database();
+  }
+  std::unique_ptr<ConversationStore> open(const StoreOptions& options = {}) {
+    auto store = PostgresStore::open(url_, options);
+    EXPECT_TRUE(store.ok()) << store.status().to_string();
+    return store.ok() ? std::move(store).value() : nullptr;
+  }
+
+  TestPostgres* server_ = nullptr;
+  std::string url_;
+};
+
+TEST_F(PostgresStoreTest, ManyServersStartAtOnce) {
+  std::atomic<int> opened = 0;
+  std::vector<std::thread> servers;
+  for (int i = 0; i < 6; ++i) {
+    servers.emplace_back([&] {
+      const auto store = PostgresStore::open(url_, {});
+      if (store.ok() && (*store)->size_bytes().ok()) ++opened;
+    });
+  }
+  for (std::thread& server : servers) server.join();
+  EXPECT_EQ(opened.load(), 6);
+}
+
+TEST_F(PostgresStoreTest, TurnsOfManyServersInOneConversationStayWhole) {
+  const auto first = open(), second = open();
+  ASSERT_TRUE(first->create_conversation("ann", {.id = "c"}, {}).ok());
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      ConversationStore& store = t % 2 == 0 ? *first : *second;
+      for (int i = 0; i < 10; ++i) {
+        StoredTurn turn = test_turn(fmt::format("r{}_{}", t, i));
+        turn.response.conversation = "c";
+        const Status status = store.commit_turn("ann", turn);
+        if (!status.ok()) ADD_FAILURE() << status.to_string();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto items = first->conversation_history("ann", "c");
+  ASSERT_TRUE(items.ok());
+  ASSERT_EQ(items->size(), 80u);
+  for (std::size_t i = 0; i < items->size(); i += 2) {
+    const std::string& id = (*items)[i].id;
+    EXPECT_EQ((*items)[i + 1].id, id.substr(0, id.size() - 3) + "_out");
+  }
+}
+
+TEST_F(PostgresStoreTest, OnlyWhatAnEndedServerLeftHasFailed) {
+  auto first = open();
+  const auto second = open();
+  StoredTurn turn = test_turn("r");
+  turn.response.status = "in_progress";
+  ASSERT_TRUE(first->commit_turn("ann", turn).ok());
+  ASSERT_TRUE(second->fail_interrupted().ok());
+  EXPECT_EQ(second->response("ann", "r")->status, "in_progress");
+  first.reset();
+  // PostgreSQL notices after a moment.
+  for (int i = 0; i < 200 && second->response("ann", "r")->status != "failed"; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ASSERT_TRUE(second->fail_interrupted().ok());
+  }
+  EXPECT_EQ(second->response("ann", "r")->status, "failed");
+}
+
+TEST_F(PostgresStoreTest, ItWorksAgainWhenTheServerIsBack) {
+  const auto store = open({.lock_timeout = 200 * kNanosPerMilli});
+  ASSERT_TRUE(store->commit_turn("ann", test_turn("r0")).ok());
+  server_->kill();
+  const Status gone = store->commit_turn("ann", test_turn("r1"));
+  EXPECT_EQ(gone.code(), StatusCode::kUnavailable) << gone.to_string();
+  EXPECT_EQ(store->response("ann", "r0").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(PostgresStore::open(url_, {}).status().code(), StatusCode::kUnavailable);
+  server_->start();
+  EXPECT_TRUE(store->commit_turn("ann", test_turn("r2")).ok());
+  EXPECT_TRUE(store->response("ann", "r0").ok());
+  // A connection that was lost while nobody used it is made again unnoticed.
+  server_->kill();
+  server_->start();
+  EXPECT_TRUE(store->commit_turn("ann", test_turn("r3")).ok());
+}
+
+TEST_F(PostgresStoreTest, RefusesWhatItCannotUse) {
+  const Status url = PostgresStore::open("postgresql://host/x?no_such=1", {}).status();
+  EXPECT_EQ(url.code(), StatusCode::kInvalidArgument) << url.to_string();
+  const Status host = PostgresStore::open("postgresql://127.0.0.1:1/x", {}).status();
+  EXPECT_EQ(host.code(), StatusCode::kUnavailable) << host.to_string();
+  open();
+  {
+    pqxx::connection connection(url_);
+    pqxx::nontransaction(connection).exec("INSERT INTO loci.schema_version VALUES (1000, 0)");
+    pqxx::nontransaction(connection)
+        .exec("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+  }
+  const Status newer = PostgresStore::open(url_, {}).status();
+  EXPECT_EQ(newer.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(newer.message().find("written by a newer Loci"), std::string::npos) << newer.message();
+  std::string latin = url_;
+  latin.replace(latin.find("///") + 3, latin.find('?') - latin.find("///") - 3, "latin");
+  const Status encoding = PostgresStore::open(latin, {}).status();
+  EXPECT_NE(encoding.message().find("found one in LATIN1"), std::string::npos) << encoding.to_string();
+}
+
+TEST(DescribeStore, ShowsNoPassword) {
+  EXPECT_EQ(describe_store("postgresql://ann:secret@host/db"), "postgresql://ann:***@host/db");
+  EXPECT_EQ(describe_store("postgres://ann@host:5/db?password=secret&x=y"),
+            "postgres://ann@host:5/db?password=***&x=y");
+  EXPECT_EQ(describe_store("postgresql://host:5432/db"), "postgresql://host:5432/db");
+  EXPECT_EQ(describe_store("/a/b:c@d"), "/a/b:c@d");
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,167 @@
+// What only the store in a file has: the file itself, other processes, versions.
+#include "loci/serve/store/sqlite_store.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <fstream>
+
+#include "loci/model/test_folder.h"
+#include "loci/serve/store/schema.h"
+#include "loci/serve/store/sqlite_database.h"
+#include "loci/serve/store/test_stores.h"
+
+namespace loci {
+namespace {
+
+// Another program's connection to the same file.
+class OtherProcess {
+ public:
+  explicit OtherProcess(const std::string& path) {
+    EXPECT_EQ(sqlite3_open(path.c_str(), &handle_), SQLITE_OK);
+  }
+  ~OtherProcess() { sqlite3_close(handle_); }
+  void run(const char* statement) {
+    EXPECT_EQ(sqlite3_exec(handle_, statement, nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(handle_);
+  }
+
+ private:
+  sqlite3* handle_ = nullptr;
+};
+
+std::unique_ptr<ConversationStore> open_ok(const std::string& path, const StoreOptions& options = {}) {
+  auto store = SqliteStore::open(path, options);
+  EXPECT_TRUE(store.ok()) << store.status().to_string();
+  return store.ok() ? std::move(store).value() : nullptr;
+}
+
+void expect_refused(const std::string& path, StatusCode code, std::string_view words) {
+  const auto store = SqliteStore::open(path, {});
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.status().code(), code);
+  EXPECT_NE(store.status().message().find(words), std::string::npos) << store.status().message();
+}
+
+TEST(SqliteStore, TheFileIsItsOwnersAlone) {
+  const TestFolder folder;
+  const std::string path = folder.file("new/folder/store.db");
+  const auto store = open_ok(path);
+  ASSERT_TRUE(store->commit_turn("ann", test_turn("r")).ok());
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    struct stat status{};
+    ASSERT_EQ(::stat((path + suffix).c_str(), &status), 0) << suffix;
+    EXPECT_EQ(status.st_mode & 0777, 0600u) << suffix;
+  }
+}
+
+TEST(SqliteStore, RefusesWhatIsNoStore) {
+  const TestFolder folder;
+  std::ofstream(folder.file("text")) << std::string(10'000, 'x');
+  expect_refused(folder.file("text"), StatusCode::kInvalidArgument, "expected a SQLite database");
+  OtherProcess(folder.file("other.db")).run("CREATE TABLE items (a)");
+  expect_refused(folder.file("other.db"), StatusCode::kInvalidArgument,
+                 "a SQLite database of another program");
+  expect_refused(folder.file("text") + "/store.db", StatusCode::kUnavailable, "unable to open");
+  expect_refused("", StatusCode::kInvalidArgument, "expected a path");
+}
+
+TEST(SqliteStore, RefusesANewerVersion) {
+  const TestFolder folder;
+  open_ok(folder.file("store.db"));
+  OtherProcess(folder.file("store.db")).run("INSERT INTO schema_version VALUES (1000, 0)");
+  expect_refused(folder.file("store.db"), StatusCode::kInvalidArgument,
+                 "its schema has version 1000, written by a newer Loci");
+}
+
+TEST(SqliteStore, SaysThatAnotherProcessHoldsTheLock) {
+  const TestFolder folder;
+  const auto store = open_ok(folder.file("store.db"), {.lock_timeout = 50 * kNanosPerMilli});
+  OtherProcess other(folder.file("store.db"));
+  other.run("BEGIN IMMEDIATE");
+  const Status busy = store->commit_turn("ann", test_turn("r"));
+  EXPECT_EQ(busy.code(), StatusCode::kUnavailable);
+  EXPECT_NE(busy.message().find("another process holds its lock for more than 50.0 ms"), std::string::npos)
+      << busy.message();
+  // Reading goes on meanwhile.
+  EXPECT_EQ(store->response("ann", "r").status().code(), StatusCode::kNotFound);
+  other.run("ROLLBACK");
+  EXPECT_TRUE(store->commit_turn("ann", test_turn("r")).ok());
+}
+
+TEST(SqliteStore, ADamagedFileIsSaidToBe) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  {
+    const auto store = open_ok(path);
+    for (int i = 0; i < 200; ++i) {
+      StoredTurn turn = test_turn(fmt::format("r{}", i));
+      turn.response.json = std::string(2'000, 'x');
+      ASSERT_TRUE(store->commit_turn("ann", turn).ok());
+    }
+  }
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(8'192);
+  file << std::string(200'000, '\x5a');
+  file.close();
+  const auto store = SqliteStore::open(path, {});
+  Status status = store.status();
+  for (int i = 0; i < 200 && status.ok(); ++i)
+    status = (*store)->response("ann", fmt::format("r{}", i)).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.to_string();
+}
+
+TEST(SqliteStore, SpaceComesBackWithExpiry) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  const auto store = open_ok(path);
+  StoredTurn turn = test_turn("r");
+  turn.response.json = std::string(4 << 20, 'x');
+  ASSERT_TRUE(store->commit_turn("ann", turn).ok());
+  EXPECT_EQ(store->expire(1LL << 40, {.age_seconds_max = 1, .bytes_max = {}}).value(), 1u);
+  OtherProcess(path).run("PRAGMA wal_checkpoint(TRUNCATE)");
+  EXPECT_LT(std::filesystem::file_size(path), 200'000u);
+}
+
+TEST(Migrations, AreAppliedOneByOneWhole) {
+  const TestFolder folder;
+  auto database =
+      SqliteDatabase::open(folder.file("store.db"), SqliteDatabase::Mode::kReadWrite, StoreOptions{}).value();
+  const std::array one = {Migration{.version = 1, .statements = "CREATE TABLE a (x {int}){strict};"}};
+  ASSERT_TRUE(migrate(*database, one, 7).ok());
+  EXPECT_EQ(schema_version(*database).value(), 1);
+  // The third fails in its middle: the second stands, nothing of the third does.
+  const std::array three = {
+      one[0], Migration{.version = 2, .statements = "CREATE TABLE b (x {int}); INSERT INTO b VALUES (5);"},
+      Migration{.version = 3, .statements = "CREATE TABLE c (x {int}); CREATE TABLE a (x {int});"}};
+  EXPECT_FALSE(migrate(*database, three, 8).ok());
+  EXPECT_EQ(schema_version(*database).value(), 2);
+  const auto tables = [&] {
+    std::string names;
+    EXPECT_TRUE(database
+                    ->transact(SqlAccess::kRead,
+                               [&](SqlSession& session) -> Status {
+                                 LOCI_ASSIGN_OR_RETURN(
+                                     const SqlRows rows,
+                                     session.run("SELECT name FROM sqlite_schema WHERE type = 'table' "
+                                                 "AND name != 'schema_version' ORDER BY name",
+                                                 {}));
+                                 for (std::size_t i = 0; i < rows.size(); ++i) names += rows.text(i, 0);
+                                 return {};
+                               })
+                    .ok());
+    return names;
+  };
+  EXPECT_EQ(tables(), "ab");
+  const std::array mended = {three[0], three[1],
+                             Migration{.version = 3, .statements = "CREATE TABLE c (x {int});"}};
+  ASSERT_TRUE(migrate(*database, mended, 9).ok());
+  EXPECT_EQ(tables(), "abc");
+  EXPECT_EQ(migrate(*database, one, 9).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,36 @@
+// A PostgreSQL server of the tests' own: in a temporary folder, behind a Unix socket, ended with the tests.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "loci/model/test_folder.h"
+
+namespace loci {
+
+// Not thread-safe.
+class TestPostgres {
+ public:
+  // One for the whole test program, started when it is first asked for. Null: this machine has no PostgreSQL.
+  static TestPostgres* shared();
+  ~TestPostgres();
+
+  // The URL of a database that is empty.
+  std::string new_database();
+  // Ends it without a farewell, as a crash would.
+  void kill();
+  void start();
+
+ private:
+  explicit TestPostgres(std::string binaries);
+  std::string url(const std::string& database) const;
+
+  TestFolder folder_;
+  std::string binaries_;
+  pid_t process_ = 0;
+  int databases_ = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Keys, limits, fairness and isolation of a live server: tenants_test.py BINARY MODEL [--pairs N] [--only NAME].
+
+MODEL may be any; a tiny random one makes 1,000 pairs a matter of seconds. Python's standard library alone.
+Prints "N passed, N failed".
+"""
+import argparse
+import http.client
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_client import Server  # noqa: E402
+
+ALPHA = 0.01
+PROMPT_TOKENS = 320
+
+
+def expect(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+class Keys:
+    """A file of keys, made by the binary itself."""
+
+    def __init__(self, binary):
+        self.binary = binary
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self.folder.name, "keys.toml")
+
+    def add(self, name, *flags):
+        done = subprocess.run([self.binary, "keys", "add", name, "--file", self.path, *flags], capture_output=True,
+                              text=True, check=True)
+        return done.stdout.strip()
+
+    def remove(self, name):
+        subprocess.run([self.binary, "keys", "remove", name, "--file", self.path], check=True, capture_output=True)
+
+    def append(self, text):
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write("\n" + text)
+
+
+def ask(server, key, prompt, max_tokens=1, path="/v1/completions", **fields):
+    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, **fields}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return server.request("POST", path, json.dumps(body), headers)
+
+
+def cached(reply):
+    expect(reply.status == 200, reply.text)
+    return reply.json["usage"].get("prompt_tokens_details", {}).get("cached_tokens", 0)
+
+
+def fresh(generator, count=PROMPT_TOKENS):
+    return [generator.randrange(40, 200) for _ in range(count)]
+
+
+def wait_for(condition, what, seconds=10):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Timer:
+    """Times of one request after the other on one connection: a reply of one token is its first token."""
+
+    def __init__(self, server):
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+
+    def time(self, key, prompt):
+        body = json.dumps({"prompt": prompt, "max_tokens": 1, "temperature": 0})
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+        begin = time.perf_counter()
+        self.connection.request("POST", "/v1/completions", body, headers)
+        response = self.connection.getresponse()
+        text = response.read()
+        elapsed = time.perf_counter() - begin
+        expect(response.status == 200, text)
+        return elapsed
+
+
+def sign_test(differences):
+    """Two-sided p of as many differences above zero, by the normal approximation."""
+    signs = [d > 0 for d in differences if d != 0]
+    n, above = len(signs), sum(signs)
+    z = (abs(above - n / 2) - 0.5) / math.sqrt(n / 4)
+    return math.erfc(max(z, 0) / math.sqrt(2))
+
+
+# --- keys ---
+
+def test_keys(binary, model):
+    keys = Keys(binary)
+    alice, operator = keys.add("alice"), keys.add("root", "--operator")
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "16MiB") as server:
+        for headers in ({}, {"Authorization": "Bearer nonsense"}, {"x-api-key": alice[:-1]}):
+            reply = server.request("POST", "/v1/completions", json.dumps({"prompt": [50]}), headers)
+            expect(reply.status == 401, reply.text)
+            expect(reply.json["error"]["code"] == "invalid_api_key" and "alice" not in reply.text, reply.text)
+        reply = server.request("POST", "/v1/messages", "{}", {})
+        expect(reply.status == 401 and reply.json["error"]["type"] == "authentication_error", reply.text)
+        expect(server.get("/health").status == 200, "health needs no key")
+        expect(ask(server, alice, [50, 51]).status == 200, "a key")
+        reply = server.request("POST", "/v1/completions", json.dumps({"prompt": [50], "max_tokens": 1}), {"x-api-key": operator})
+        expect(reply.status == 200, "the other header")
+        bob = keys.add("bob")
+        wait_for(lambda: ask(server, bob, [50]).status == 200, "a new key is read")
+        keys.remove("alice")
+        wait_for(lambda: ask(server, alice, [50]).status == 401, "a removed key ends")
+        keys.append("[limits\n")
+        time.sleep(1.2)
+        expect(ask(server, bob, [50]).status == 200, "a broken file changes nothing")
+
+
+def test_open_servers(binary, model):
+    with Server(binary, model, "--device-memory", "16MiB") as server:
+        expect(ask(server, None, [50]).status == 200, "no keys are asked for")
+    environment = dict(os.environ, LOCI_API_KEY="sesame")
+    saved = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        with Server(binary, model, "--device-memory", "16MiB") as server:
+            expect(ask(server, None, [50]).status == 401, "the environment's key is asked for")
+            expect(ask(server, "sesame", [50]).status == 200, "and taken")
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
+
+
+# --- limits ---
+
+def test_limits(binary, model):
+    keys = Keys(binary)
+    few, tokens, one, free = (keys.add(name) for name in ("few", "tokens", "one", "free"))
+    keys.append("[tenants.few]\nrequests_per_minute = 2\n[tenants.tokens]\ntokens_per_minute = 400\n"
+                "[tenants.one]\nconcurrent_requests = 1\n")
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "16MiB") as server:
+        replies = [ask(server, few, [50, i + 40]) for i in range(3)]
+        expect([r.status for r in replies] == [200, 200, 429], [r.text for r in replies])
+        expect(replies[0].headers["x-ratelimit-remaining-requests"] == "1", "headers")
+        expect(replies[2].json["error"]["code"] == "rate_limit_exceeded", replies[2].text)
+        expect(20 <= int(replies[2].headers["Retry-After"]) <= 30, "half a minute until the next one")
+        reply = ask(server, tokens, [60] * 100, max_tokens=200)
+        expect(reply.status == 200 and reply.headers["x-ratelimit-remaining-tokens"] == "100", reply.text)
+        reply = ask(server, tokens, [60] * 100, max_tokens=200)
+        expect(reply.status == 429 and "400 tokens per minute" in reply.text, reply.text)
+        expect(ask(server, tokens, [60] * 50, max_tokens=10).status == 200, "a small one fits")
+        reply = ask(server, tokens, [60] * 400)
+        expect(reply.status == 429 and "Retry-After" not in reply.headers, "a prompt that can never be admitted")
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(ask(server, one, [70, 71], max_tokens=60).status))
+                   for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect(results.count(200) >= 1 and set(results) <= {200, 429}, results)
+        expect(ask(server, one, [70, 71]).status == 200, "its place is free again")
+        expect(ask(server, free, [50]).status == 200, "others have no limits")
+
+
+# --- isolation ---
+
+def test_content(binary, model):
+    keys = Keys(binary)
+    a, b, operator = keys.add("a"), keys.add("b"), keys.add("root", "--operator")
+    generator = random.Random(1)
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "16MiB") as server:
+        secret = fresh(generator)
+        expect(cached(ask(server, a, secret)) == 0, "nobody has sent it")
+        expect(cached(ask(server, b, secret)) == 0, "another tenant never sees it")
+        expect(cached(ask(server, a, secret)) == PROMPT_TOKENS - 1, "its own it finds")
+
+        def warm(key, name, text):
+            return server.request("POST", "/v1/loci/warm", json.dumps({"name": name, "prompt": text}),
+                                  {"Authorization": f"Bearer {key}"})
+        text = "You are a helpful assistant of our shop. " * 8
+        expect(warm(a, "shop", text).status == 403, "not an operator")
+        public = warm(operator, "shop", text)
+        expect(public.status == 200 and public.json["tokens"] > 32, public.text)
+        expect(warm(operator, "shop", text).status == 409, "the name is taken")
+        count = public.json["tokens"]
+        first = ask(server, a, text + "What is the price of the red one?")
+        expect(count - 2 <= cached(first) <= count, f"the public prefix is everybody's: {cached(first)} of {count}")
+        second = ask(server, b, text + "What is the price of the red one?")
+        expect(cached(second) == cached(first), "but what follows it is not")
+        expect(cached(ask(server, a, text + "What is the price of the red one?")) > cached(first), "its own it finds")
+        environment = dict(os.environ, LOCI_OPERATOR_KEY=operator)
+        done = subprocess.run([binary, "warm", "--list", "--url", server.url], capture_output=True, text=True, env=environment)
+        expect(done.returncode == 0 and done.stdout.startswith(f"shop: {count} tokens"), done)
+        done = subprocess.run([binary, "warm", "--release", "shop", "--url", server.url], capture_output=True, text=True,
+                              env=environment)
+        expect(done.returncode == 0, done)
+        expect(cached(ask(server, b, text + "And the blue one?")) == 0, "what was public is nobody's")
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(text)
+            file.flush()
+            done = subprocess.run([binary, "warm", file.name, "--public", "--name", "again", "--url", server.url],
+                                  capture_output=True, text=True, env=environment)
+            expect(done.returncode == 0 and done.stdout.startswith("public: again"), done)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", prefix="shop") as file:
+        file.write(text)
+        file.flush()
+        with Server(binary, model, "--device-memory", "16MiB", "--public", file.name) as server:
+            expect(cached(ask(server, None, text + "A question.")) >= count - 2, "public from the start")
+            expect(len(server.get("/v1/loci/warm").json["data"]) == 1, "and listed")
+
+
+def test_time(binary, model, pairs):
+    """TTFT of B's probe of what A has sent against B's of what nobody has, in random order."""
+    keys = Keys(binary)
+    a, b = keys.add("a"), keys.add("b")
+    generator = random.Random(2)
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "32MiB") as server:
+        timer = Timer(server)
+
+        def differences(prober, count):
+            out = []
+            for _ in range(count):
+                sent, new = fresh(generator), fresh(generator)
+                timer.time(a, sent)
+                times = {}
+                for which in generator.sample(["sent", "new"], 2):
+                    times[which] = timer.time(prober, sent if which == "sent" else new)
+                out.append(times["sent"] - times["new"])
+            return out
+        differences(b, 20)  # until everything is warm
+        of_other, of_self = differences(b, pairs), differences(a, max(pairs // 5, 50))
+        p_other, p_self = sign_test(of_other), sign_test(of_self)
+        print(f"      {pairs} pairs: median difference {statistics.median(of_other) * 1e6:+.0f} us, p = {p_other:.3f}; "
+              f"a tenant and itself: {statistics.median(of_self) * 1e6:+.0f} us, p = {p_self:.2g}")
+        expect(p_self < ALPHA and statistics.median(of_self) < 0, "the test sees what a cache does")
+        expect(p_other >= ALPHA, "another tenant's prompts do not show in the time")
+
+
+# --- fairness ---
+
+def test_fairness(binary, model):
+    """A heavy tenant keeps the server busy; another's first token comes before its queue is done."""
+    keys = Keys(binary)
+    heavy, light = keys.add("heavy"), keys.add("light")
+    generator = random.Random(3)
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "32MiB", "--max-running", "4",
+                "--max-queued", "64") as server:
+        done_at = []
+        def load():
+            reply = ask(server, heavy, fresh(generator, 200), max_tokens=1200)
+            done_at.append((time.monotonic(), reply.status))
+        threads = [threading.Thread(target=load) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: server.metrics()["loci_requests_running"] == 4, "the batch is full")
+        reply = ask(server, light, fresh(generator, 50), max_tokens=1)
+        light_at = time.monotonic()
+        for thread in threads:
+            thread.join()
+        expect(reply.status == 200, reply.text)
+        after = sum(1 for at, _ in done_at if at > light_at)
+        expect(after >= 20, f"only {after} of 40 requests of the heavy tenant came after the light one's")
+        expect(all(status == 200 for _, status in done_at), "and all of them end")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("model")
+    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--only", default="", help="part of a test's name")
+    options = parser.parse_args()
+    values = {"binary": os.path.abspath(options.binary), "model": options.model, "pairs": options.pairs}
+    passed, failed = 0, []
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or options.only not in name:
+            continue
+        begin = time.monotonic()
+        try:
+            test(**{key: values[key] for key in test.__code__.co_varnames[:test.__code__.co_argcount]})
+            passed += 1
+            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+        except Exception:  # noqa: BLE001
+            failed.append(name)
+            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
+    print(f"{passed} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
