@@ -158,5 +158,17 @@ TEST(MessagesFormat, ErrorsInAStreamAreEvents) {
       json::parse(R"({"type": "error", "error": {"type": "overloaded_error", "message": "stopping"}})"));
 }
 
+TEST(MessagesErrors, SayWhatIsMissingForAThread) {
+  ApiError error = api_error(unimplemented("is not supported", "thread"));
+  EXPECT_EQ(
+      json::parse(to_json(error, ErrorStyle::kAnthropic)),
+      json::parse(
+          R"({"type": "error", "error": {"type": "invalid_request_error", "message": "thread: is not supported"}})"));
+  error.code = kThreadUnsupported;
+  EXPECT_EQ(json::parse(to_json(error, ErrorStyle::kAnthropic))["error"]["details"],
+            json::parse(R"({"error_code": "thread_unsupported_request"})"));
+  EXPECT_EQ(json::parse(to_json(error))["error"]["code"], kThreadUnsupported);
+}
+
 }  // namespace
 }  // namespace loci

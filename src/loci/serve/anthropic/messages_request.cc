@@ -186,6 +186,13 @@ void read_output_format(FieldReader& reader, Json& chat) {
                              {"json_schema", {{"name", "output"}, {"schema", *schema}, {"strict", true}}}};
 }
 
+// A thread holds what was said before on the server, and its next request brings only what is new: without
+// one that request would be another. Before all else, since such a request need make no sense by itself.
+void refuse_thread(FieldReader& reader) {
+  if (reader.find("thread") != nullptr)
+    reader.fail(unimplemented("is not supported; send the whole conversation without it", "thread"));
+}
+
 // What is taken for the client's sake and changes nothing, and what would change the reply.
 void read_rest(FieldReader& reader, Json& chat) {
   if (const Json* metadata = reader.find("metadata")) {
@@ -215,6 +222,7 @@ Result<MessagesRequest> parse_messages_request(const Json& request, MessagesPurp
   MessagesRequest out;
   out.chat = Json::object();
   FieldReader reader(request);
+  refuse_thread(reader);
   std::string model;
   reader.text("model", model);
   bool stream = false;

@@ -103,6 +103,9 @@ TEST(MessagesRequest, NamesFieldsAndLimits) {
   refused({{"service_tier", "fast"}}, "service_tier");
   refused({{"mcp_servers", {{{"type", "url"}}}}}, "mcp_servers", "not supported");
   refused({{"container", "c"}}, "container", "not supported");
+  refused({{"thread", {{"type", "create"}}}}, "thread", "whole conversation");
+  refused({{"thread", {{"type", "continue"}}}, {"messages", 5}}, "thread");
+  accepted({{"thread", nullptr}});
 }
 
 TEST(MessagesRequest, SystemIsTheFirstMessage) {

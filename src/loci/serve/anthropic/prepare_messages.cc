@@ -20,6 +20,12 @@ ApiError in_messages_terms(ApiError error) {
   return error;
 }
 
+ApiError request_error(const Status& status) {
+  ApiError error = api_error(status);
+  if (error.param == "thread") error.code = kThreadUnsupported;
+  return error;
+}
+
 Result<MessagesRequest> read(std::string_view body, MessagesPurpose purpose) {
   LOCI_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(body));
   return parse_messages_request(json, purpose);
@@ -30,7 +36,7 @@ Result<MessagesRequest> read(std::string_view body, MessagesPurpose purpose) {
 Prepared prepare_messages(std::string_view body, const ServedModel& served, TokenHistory& history,
                           std::string_view tenant) {
   const Result<MessagesRequest> request = read(body, MessagesPurpose::kReply);
-  if (!request.ok()) return api_error(request.status());
+  if (!request.ok()) return request_error(request.status());
   std::optional<std::string_view> schema = json_member_text(body, "output_config.format.schema");
   if (!schema) schema = json_member_text(body, "output_format.schema");
   Prepared prepared = prepare_chat_request(request->chat, served, history, tenant, schema.value_or(""));
@@ -41,7 +47,7 @@ Prepared prepare_messages(std::string_view body, const ServedModel& served, Toke
 std::variant<std::string, ApiError> count_message_tokens(std::string_view body, const ServedModel& served,
                                                          TokenHistory& history, std::string_view tenant) {
   const Result<MessagesRequest> request = read(body, MessagesPurpose::kCount);
-  if (!request.ok()) return api_error(request.status());
+  if (!request.ok()) return request_error(request.status());
   const Result<ChatRequest> chat = parse_chat_request(request->chat, served.chat);
   if (!chat.ok()) return in_messages_terms(api_error(chat.status()));
   if (auto error = check_model(chat->fields.model, served)) return *std::move(error);

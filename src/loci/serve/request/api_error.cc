@@ -91,6 +91,7 @@ std::string to_json(const ApiError& error, ErrorStyle style) {
   if (style == ErrorStyle::kAnthropic) {
     json = {{"type", "error"},
             {"error", {{"type", anthropic_type(error.http_status)}, {"message", error.message}}}};
+    if (error.code == kThreadUnsupported) json["error"]["details"] = {{"error_code", error.code}};
   } else {
     json["error"] = {{"message", error.message},
                      {"type", error.type},

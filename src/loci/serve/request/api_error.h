@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "loci/base/status.h"
 
@@ -28,6 +29,10 @@ ApiError api_error(const Status& status, std::int64_t retry_after);
 ApiError http_error(int http_status, std::string message, std::string code = {});
 // The prompt and at least one new token don't fit: 400 with both numbers.
 ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param);
+
+// The code of a request that wants the server to hold the conversation where it doesn't: clients of
+// Anthropic's API find it in error.details.error_code, and send the whole conversation instead.
+inline constexpr std::string_view kThreadUnsupported = "thread_unsupported_request";
 
 // Whose clients read the error: {"error": {...}} or {"type": "error", "error": {...}}.
 enum class ErrorStyle : std::uint8_t { kOpenAi, kAnthropic };
