@@ -32,6 +32,13 @@ tenants() {
 
 # Every object and event is read by the types of OpenAI's client as well.
 responses_and_types() { scripts/clients.sh python && build/clients-venv/bin/python tests/responses_test.py build/release/loci; }
+# The clients of OpenAI and Anthropic, and LangChain, as their users have them.
+official_clients() {
+  scripts/clients.sh python || return 1
+  if command -v npm >/dev/null; then scripts/clients.sh node || return 1
+  else note "SKIPPED: OpenAI's client for Node (npm is not installed)"; fi
+  python3 tests/clients/run.py build/release/loci
+}
 # Requests that schemathesis makes from /openapi.json.
 openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py build/release/loci; }
 
@@ -48,6 +55,7 @@ if [[ "$scope" == all ]]; then
   check "live server" python3 tests/live_test.py build/release/loci
   check "tenants: keys, limits, isolation, fairness" tenants
   check "live server: responses and conversations" responses_and_types
+  check "official clients" official_clients
   check "requests generated from /openapi.json" openapi_requests
   check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci

@@ -3,6 +3,15 @@ import sys
 import traceback
 
 
+def expect_raises(kind, call):
+    """The exception of this kind that call() must end with."""
+    try:
+        reply = call()
+    except kind as error:
+        return error
+    raise AssertionError(f"expected {kind.__name__}, got {reply!r}")
+
+
 def run_checks(checks):
     """Runs each function of `checks`, prints a line for each and ends the program with "N passed, N failed"."""
     failed = 0

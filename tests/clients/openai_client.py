@@ -1,32 +1,61 @@
-"""OpenAI's Python client against the server: openai_client.py URL."""
+"""OpenAI's Python client against the server: openai_client.py URL KEY. Responses: openai_responses.py."""
+import asyncio
 import json
 import os
 import sys
+from typing import Literal
 
 import openai
+from pydantic import BaseModel, Field
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from checks import run_checks  # noqa: E402
+from checks import expect_raises, run_checks  # noqa: E402
 
-client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
+URL, KEY = sys.argv[1:3]
+client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0)
 MODEL = client.models.list().data[0].id
 HELLO = [{"role": "user", "content": "Say hello."}]
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
-          "required": ["name", "age"], "additionalProperties": False}
+WEATHER = [{"role": "user", "content": "What is the weather in Paris?"}]
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=20)
+    age: int = Field(ge=0, le=150)
+
+
+class GetWeather(BaseModel):
+    """The weather of a city."""
+    city: str = Field(max_length=20)
+    unit: Literal["celsius", "fahrenheit"]
+
+
+class Add(BaseModel):
+    """Adds two numbers."""
+    a: int = Field(ge=0, le=99)
+    b: int = Field(ge=0, le=99)
+
+
+TOOLS = [openai.pydantic_function_tool(GetWeather), openai.pydantic_function_tool(Add)]
+NAMED = {"type": "function", "function": {"name": "Add"}}
+
+
+def create(**fields):
+    return client.chat.completions.create(**{"model": MODEL, "messages": HELLO, "max_tokens": 12, "temperature": 0} | fields)
 
 
 def chat():
-    reply = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=12, temperature=0)
+    reply = create()
     assert reply.choices[0].message.content and reply.choices[0].message.role == "assistant", reply
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens, reply
     assert client.models.retrieve(MODEL).id == MODEL
+    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO, max_tokens=2)
+    assert raw.headers["x-request-id"] == raw.parse()._request_id
 
 
 def chat_streaming():
-    whole = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=12, temperature=0)
+    whole = create()
     text, usage = "", None
-    for chunk in client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=12, temperature=0, stream=True,
-                                                stream_options={"include_usage": True}):
+    for chunk in create(stream=True, stream_options={"include_usage": True}):
         if chunk.choices:
             text += chunk.choices[0].delta.content or ""
         usage = chunk.usage or usage
@@ -34,8 +63,21 @@ def chat_streaming():
     assert usage.completion_tokens == whole.usage.completion_tokens, usage
 
 
+def chat_async():
+    async def run():
+        async with openai.AsyncOpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0) as asynchronous:
+            replies = await asyncio.gather(*(asynchronous.chat.completions.create(
+                model=MODEL, messages=HELLO, max_tokens=8, temperature=0) for _ in range(4)))
+            text = ""
+            async for chunk in await asynchronous.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=8,
+                                                                          temperature=0, stream=True):
+                text += chunk.choices[0].delta.content or ""
+            assert {reply.choices[0].message.content for reply in replies} == {text}, (replies, text)
+    asyncio.run(run())
+
+
 def chat_logprobs_and_choices():
-    reply = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=4, n=2, logprobs=True, top_logprobs=3)
+    reply = create(max_tokens=4, n=2, logprobs=True, top_logprobs=3)
     assert len(reply.choices) == 2, reply
     for choice in reply.choices:
         assert all(len(token.top_logprobs) == 3 and token.logprob <= 0 for token in choice.logprobs.content), choice
@@ -46,82 +88,98 @@ def completions():
     assert reply.choices[0].text.startswith("One, two,") and reply.choices[1].text.startswith("Red, green,"), reply
     best = client.completions.create(model=MODEL, prompt="Once", max_tokens=4, best_of=3)
     assert len(best.choices) == 1, best
+    whole = client.completions.create(model=MODEL, prompt="Once", max_tokens=8, temperature=0).choices[0].text
+    pieces = client.completions.create(model=MODEL, prompt="Once", max_tokens=8, temperature=0, stream=True)
+    assert "".join(piece.choices[0].text for piece in pieces) == whole and whole
+
+
+def check_call(call):
+    """A call whose arguments are what its tool's schema asks for."""
+    assert call.type == "function" and call.id, call
+    {"GetWeather": GetWeather, "Add": Add}[call.function.name].model_validate_json(call.function.arguments)
+    return call.function.name, call.function.arguments
+
+
+def tools():
+    for choice, names in (("required", {"GetWeather", "Add"}), (NAMED, {"Add"})):
+        fields = {"messages": WEATHER, "tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 120}
+        whole = create(**fields).choices[0]
+        assert whole.finish_reason == "tool_calls" and whole.message.content is None, whole
+        call = check_call(whole.message.tool_calls[0])
+        assert len(whole.message.tool_calls) == 1 and call[0] in names, whole
+        name, arguments, finish = "", "", None
+        for chunk in create(**fields, stream=True):
+            for part in chunk.choices[0].delta.tool_calls or []:
+                assert part.index == 0, part
+                name += part.function.name or ""
+                arguments += part.function.arguments or ""
+            finish = chunk.choices[0].finish_reason or finish
+        assert ((name, arguments), finish) == (call, "tool_calls"), (name, arguments, finish, call)
+
+
+def tools_stream_helper():
+    with client.chat.completions.stream(model=MODEL, messages=WEATHER, tools=TOOLS, tool_choice="required", temperature=0,
+                                        parallel_tool_calls=False, max_tokens=120) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion().choices[0]
+    assert {"chunk", "tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"} <= kinds, kinds
+    call = final.message.tool_calls[0]
+    check_call(call)
+    assert isinstance(call.function.parsed_arguments, (GetWeather, Add)), final
+
+
+def tools_round_trip():
+    message = create(messages=WEATHER, tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_tokens=120).choices[0].message
+    turns = WEATHER + [message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "18 degrees, rain"}]
+    for choice in ("none", "auto"):
+        reply = create(messages=turns, tools=TOOLS, tool_choice=choice, max_tokens=24).choices[0].message
+        assert reply.content or reply.tool_calls, reply
 
 
 def structured_output():
-    reply = client.chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": "Invent a person."}], max_tokens=120, temperature=0,
-        response_format={"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}})
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+              "required": ["name", "age"], "additionalProperties": False}
+    fields = {"messages": [{"role": "user", "content": "Invent a person."}], "max_tokens": 120,
+              "response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": schema, "strict": True}}}
+    reply = create(**fields)
     assert reply.choices[0].finish_reason == "stop", reply
     person = json.loads(reply.choices[0].message.content)
     assert set(person) == {"name", "age"} and isinstance(person["age"], int), person
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in create(**fields, stream=True))
+    assert text == reply.choices[0].message.content, (text, reply)
+
+
+def structured_output_parsed():
+    fields = {"model": MODEL, "messages": [{"role": "user", "content": "Invent a person."}], "response_format": Person, "temperature": 0}
+    person = client.chat.completions.parse(**fields, max_tokens=120).choices[0].message.parsed
+    assert isinstance(person, Person), person
+    with client.chat.completions.stream(**fields, max_tokens=120) as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_completion().choices[0].message.parsed == person
+    expect_raises(openai.LengthFinishReasonError, lambda: client.chat.completions.parse(**fields, max_tokens=4))
+    fields = {**fields, "messages": WEATHER, "response_format": openai.omit, "tools": TOOLS, "tool_choice": NAMED}
+    call = client.chat.completions.parse(**fields, max_tokens=120).choices[0].message.tool_calls[0]
+    assert isinstance(call.function.parsed_arguments, Add), call
 
 
 def errors():
-    try:
-        client.chat.completions.create(model=MODEL, messages=HELLO, temperature=-1)
-        raise AssertionError("no error")
-    except openai.BadRequestError as error:
-        assert error.param == "temperature", error
-    try:
-        client.chat.completions.create(model="other", messages=HELLO)
-        raise AssertionError("no error")
-    except openai.NotFoundError as error:
-        assert error.code == "model_not_found", error
-    try:
-        client.embeddings.create(model=MODEL, input="x")
-        raise AssertionError("no error")
-    except openai.BadRequestError:
-        pass
+    assert expect_raises(openai.BadRequestError, lambda: create(temperature=-1)).param == "temperature"
+    assert expect_raises(openai.BadRequestError, lambda: create(stream=True, max_tokens=0)).param == "max_tokens"
+    assert expect_raises(openai.NotFoundError, lambda: create(model="other")).code == "model_not_found"
+    expect_raises(openai.NotFoundError, lambda: client.models.retrieve("other"))
+    expect_raises(openai.BadRequestError, lambda: client.embeddings.create(model=MODEL, input="x"))
+    too_long = expect_raises(openai.BadRequestError, lambda: create(messages=[{"role": "user", "content": "word " * 4000}]))
+    assert too_long.code == "context_length_exceeded", too_long
 
 
-def responses():
-    first = client.responses.create(model=MODEL, input="My name is Ada.", max_output_tokens=12, temperature=0)
-    assert first.object == "response" and first.output_text and first.usage.output_tokens > 0, first
-    second = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id,
-                                     max_output_tokens=12, temperature=0)
-    assert second.previous_response_id == first.id, second
-    assert second.usage.input_tokens > first.usage.input_tokens + first.usage.output_tokens, second
-    assert client.responses.retrieve(first.id).output_text == first.output_text
-    items = client.responses.input_items.list(first.id)
-    assert items.data[0].content[0].text == "My name is Ada.", items
-    client.responses.delete(second.id)
-    try:
-        client.responses.retrieve(second.id)
-        raise AssertionError("still there")
-    except openai.NotFoundError:
-        pass
+def keys():
+    for stranger in (client.with_options(api_key="wrong"), openai.OpenAI(base_url=URL + "/v1", api_key=KEY + "x", max_retries=0)):
+        for call in (lambda: stranger.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=1), stranger.models.list,
+                     lambda: stranger.responses.create(model=MODEL, input="x", max_output_tokens=16)):
+            error = expect_raises(openai.AuthenticationError, call)
+            assert error.status_code == 401 and error.code == "invalid_api_key" and KEY not in error.message, error
 
 
-def responses_streaming():
-    text, kinds, numbers = "", [], []
-    with client.responses.stream(model=MODEL, input="Say hello.", max_output_tokens=12, temperature=0) as stream:
-        for event in stream:
-            kinds.append(event.type)
-            numbers.append(event.sequence_number)
-            if event.type == "response.output_text.delta":
-                text += event.delta
-        final = stream.get_final_response()
-    assert final.output_text == text and text, (final, text)
-    assert numbers == list(range(len(numbers))), numbers
-    assert kinds[0] == "response.created" and kinds[-1] in ("response.completed", "response.incomplete"), kinds
-
-
-def conversations():
-    conversation = client.conversations.create(metadata={"topic": "names"},
-                                               items=[{"type": "message", "role": "user", "content": "My name is Ada."}])
-    reply = client.responses.create(model=MODEL, input="What is my name?", conversation=conversation.id, max_output_tokens=8)
-    assert reply.conversation.id == conversation.id, reply
-    items = client.conversations.items.list(conversation.id, order="asc").data
-    assert [item.role for item in items] == ["user", "user", "assistant"], items
-    assert client.conversations.retrieve(conversation.id).metadata == {"topic": "names"}
-    client.conversations.delete(conversation.id)
-    try:
-        client.conversations.retrieve(conversation.id)
-        raise AssertionError("still there")
-    except openai.NotFoundError:
-        pass
-
-
-run_checks([chat, chat_streaming, chat_logprobs_and_choices, completions, structured_output, errors, responses,
-            responses_streaming, conversations])
+run_checks([chat, chat_streaming, chat_async, chat_logprobs_and_choices, completions, tools, tools_stream_helper,
+            tools_round_trip, structured_output, structured_output_parsed, errors, keys])
