@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "loci/base/units.h"
-#include "loci/cli/options/option.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/options/option.h"
 #include "loci/cli/paths.h"
 #include "loci/serve/store/open_store.h"
 
