@@ -26,10 +26,17 @@ vocabularies() {
 # Requests that schemathesis makes from /openapi.json.
 openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py build/release/loci; }
 
+# OpenAI's, Anthropic's and LangChain's own clients.
+official_clients() {
+  scripts/clients.sh python || return 1
+  if command -v npm >/dev/null; then scripts/clients.sh node || return 1; else note "npm is missing: the JavaScript client is SKIPPED"; fi
+  python3 tests/clients/run.py build/release/loci
+}
+
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
-check "release: fast tests" build_and_test release fast loci all_tests
+check "release: fast tests" build_and_test release fast loci loci-random-model all_tests
 if [[ "$scope" == all ]]; then
   scripts/setup.sh lint fuzz
   check "formatting" scripts/check-format.sh
@@ -37,6 +44,8 @@ if [[ "$scope" == all ]]; then
   check "release: slow tests" ctests release slow
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci
+  check "official clients" official_clients
+  check "hostile clients" python3 tests/http_abuse_test.py build/release/loci
   check "requests generated from /openapi.json" openapi_requests
   check "live server: responses and conversations" python3 tests/responses_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
