@@ -45,7 +45,12 @@ HttpServer::HttpServer(const Options& options, const Clock& clock, ServeMetrics&
       log_(std::move(log)),
       metrics_(metrics),
       work_(asio::make_work_guard(io_)),
-      context_{.io = io_, .limits = options_.limits, .clock = clock, .metrics = metrics, .handler = {}} {}
+      context_{.io = io_,
+               .limits = options_.limits,
+               .clock = clock,
+               .metrics = metrics,
+               .handler = {},
+               .bodies = BodyBudget(options_.limits.bodies_bytes_max)} {}
 
 HttpServer::~HttpServer() { stop(0); }
 

@@ -135,6 +135,53 @@ class ServerTest : public testing::Test {
   WorkerPool workers_{1};
 };
 
+TEST(BodyBudget, ChargesWhatArrivesBeyondTheFreeBytes) {
+  BodyBudget budget(1000);
+  BodyBudget::Charge first(budget);
+  {
+    BodyBudget::Charge second(budget);
+    EXPECT_TRUE(first.grow_to(BodyBudget::kFreeBytes));
+    EXPECT_EQ(budget.bytes_used(), 0u);
+    EXPECT_TRUE(first.grow_to(BodyBudget::kFreeBytes + 600));
+    EXPECT_TRUE(second.grow_to(BodyBudget::kFreeBytes + 400));
+    EXPECT_EQ(budget.bytes_used(), 1000u);
+    EXPECT_FALSE(second.grow_to(BodyBudget::kFreeBytes + 401));
+    EXPECT_EQ(budget.bytes_used(), 1000u);
+    EXPECT_TRUE(second.grow_to(BodyBudget::kFreeBytes + 400));
+  }
+  EXPECT_EQ(budget.bytes_used(), 600u);
+  first.release();
+  EXPECT_EQ(budget.bytes_used(), 0u);
+  EXPECT_FALSE(first.grow_to(BodyBudget::kFreeBytes + 1001));
+}
+
+TEST_F(ServerTest, BodiesAreBoundedTogether) {
+  start({.bodies_bytes_max = 100'000});
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 150000\r\n\r\n";
+  Client holder(server_->port());  // holds most of the budget, and sends no end
+  holder.send(head + std::string(149'999, 'a'));
+  std::string answer;
+  for (int i = 0; i < 100 && !answer.starts_with("HTTP/1.1 503"); ++i) {
+    Client late(server_->port());
+    late.send(head + std::string(150'000, 'b'));
+    answer = late.read_until("\r\n\r\n");
+  }
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
+  EXPECT_NE(answer.find("Retry-After: 1"), std::string::npos) << answer;
+  Client small(server_->port());
+  small.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+  EXPECT_TRUE(small.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+  holder.send("a");
+  EXPECT_TRUE(holder.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+  // What the first one held is free again.
+  for (int i = 0; i < 100 && !answer.starts_with("HTTP/1.1 200"); ++i) {
+    Client next(server_->port());
+    next.send(head + std::string(150'000, 'c'));
+    answer = next.read_until("\r\n\r\n");
+  }
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200")) << answer;
+}
+
 TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
   start();
   Client client(server_->port());
