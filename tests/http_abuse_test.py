@@ -2,8 +2,8 @@
 """Clients that mean harm, or are broken: http_abuse_test.py BINARY [--only NAME].
 
 Each attack runs while another client asks for replies; those must come within ANSWER_SECONDS_MAX. Afterwards the
-server must live, be idle, and hold no more memory than RSS_GROWTH_MAX above what it had. The model is a tiny random
-one. Prints "N passed, N failed".
+server must live, be idle within IDLE_SECONDS_MAX, and hold no more memory than RSS_GROWTH_MAX above what it had; while
+it was attacked it may have held PEAK_GROWTH_MAX more. The model is a tiny random one. Prints "N passed, N failed".
 """
 import argparse
 import json
@@ -22,15 +22,16 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from live_client import Server, read_all  # noqa: E402
 
 ANSWER_SECONDS_MAX = 5.0
+IDLE_SECONDS_MAX = 10.0
 RSS_GROWTH_MAX = 96 << 20
+PEAK_GROWTH_MAX = 512 << 20
 IDLE_CONNECTIONS = 2000
 PATH = "/v1/completions"
 BUDGET = 32 << 20  # --max-bodies
 
 
 def connect(server):
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-    return connection
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
 
 def head(length, more=""):
@@ -85,12 +86,12 @@ def closed_within(connection, seconds):
         connection.close()
 
 
-# --- attacks: the server has --header-timeout 2s --body-timeout 3s ---
+# --- attacks: the server has --header-timeout 3s --body-timeout 3s ---
 
 def test_headers_byte_by_byte(server):
     data = b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-Slow: y\r\n" * 1000
     connections = [connect(server) for _ in range(100)]
-    end = time.monotonic() + 6
+    end = time.monotonic() + 10
     closed = 0
     for byte in range(len(data)):
         for connection in list(connections):
@@ -102,10 +103,11 @@ def test_headers_byte_by_byte(server):
         if not connections or time.monotonic() > end:
             break
         time.sleep(0.1)
-    for connection in connections:
-        assert status_of(closed_within(connection, 5)) in (408, None), "cut off"
-        closed += 1
-    assert closed == 100 and time.monotonic() < end + 5, closed
+    assert closed == 100, f"{len(connections)} are open still"
+    # Who stops in the middle of a header can read why it was cut off.
+    connection = connect(server)
+    connection.sendall(data[:100])
+    assert status_of(closed_within(connection, 8)) == 408
 
 
 def test_bodies_byte_by_byte(server):
@@ -207,6 +209,7 @@ def test_idle_connections(server):
     try:
         for _ in range(IDLE_CONNECTIONS):
             connections.append(connect(server))
+        assert server.metrics()["loci_http_connections"] >= IDLE_CONNECTIONS, "all are open at once"
         begin = time.monotonic()
         assert server.post(PATH, {"prompt": "Hello", "max_tokens": 4}).status == 200
         assert time.monotonic() - begin < ANSWER_SECONDS_MAX
@@ -233,12 +236,25 @@ def test_pipelined_garbage(server):
         assert answer.count(b"HTTP/1.1 200") >= 1, answer[:200]
 
 
-def rss(server):
+def memory(server, field):
+    """VmRSS or VmHWM, its peak, in bytes."""
     with open(f"/proc/{server.process.pid}/status") as status:
         for line in status:
-            if line.startswith("VmRSS:"):
+            if line.startswith(field + ":"):
                 return int(line.split()[1]) << 10
-    raise AssertionError("no VmRSS")
+    raise AssertionError(f"no {field}")
+
+
+def wait_until_idle(server):
+    """No request runs or waits, and no connection is left but the one that asks."""
+    end = time.monotonic() + IDLE_SECONDS_MAX
+    while True:
+        metrics = server.metrics()
+        left = {name: metrics[name] for name in ("loci_http_connections", "loci_requests_running", "loci_requests_queued")}
+        if list(left.values()) == [1, 0, 0]:
+            return
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
 
 
 def main():
@@ -259,19 +275,22 @@ def main():
                        stdout=subprocess.DEVNULL)
         os.environ["XDG_STATE_HOME"] = folder
         with Server(binary, model, "--device-memory", "64MiB", "--context", "512", "--threads", "1", "--max-connections",
-                    str(wanted), "--header-timeout", "2s", "--body-timeout", "3s", "--max-bodies", f"{BUDGET >> 20}MiB",
+                    str(wanted), "--header-timeout", "3s", "--body-timeout", "3s", "--max-bodies", f"{BUDGET >> 20}MiB",
                     "--log-level", "warn") as server:
             server.post(PATH, {"prompt": "warm", "max_tokens": 4})
-            before = rss(server)
+            before, peak_before = memory(server, "VmRSS"), memory(server, "VmHWM")
             for name, test in tests:
                 begin = time.monotonic()
                 try:
                     with Bystander(server):
                         test(server)
                     assert server.process.poll() is None, "the server lives"
-                    grown = rss(server) - before
+                    wait_until_idle(server)
+                    grown, peak = memory(server, "VmRSS") - before, memory(server, "VmHWM") - peak_before
                     assert grown < RSS_GROWTH_MAX, f"{grown >> 20} MiB more than at the start"
-                    print(f"ok    {name} ({time.monotonic() - begin:.1f} s, {grown >> 20} MiB above the start)", flush=True)
+                    assert peak < PEAK_GROWTH_MAX, f"{peak >> 20} MiB more than at the start, at its peak"
+                    print(f"ok    {name} ({time.monotonic() - begin:.1f} s, {grown >> 20} MiB above the start, "
+                          f"{peak >> 20} at the peak so far)", flush=True)
                 except Exception:  # noqa: BLE001
                     failed += 1
                     print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
