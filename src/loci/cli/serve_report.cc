@@ -7,6 +7,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/options/option.h"
 #include "loci/cli/paths.h"
 #include "loci/serve/store/open_store.h"
 
@@ -81,7 +82,7 @@ std::string describe_conversations(const ServeFlags& flags) {
   const std::string where = flags.store.value_or(default_store_path());
   if (where.empty()) return "not stored";
   std::string out = describe_store(where);
-  if (flags.store_age) out += ", at rest for at most " + format_duration(*flags.store_age);
+  if (flags.store_age) out += ", at rest for at most " + exact_duration(*flags.store_age);
   if (flags.store_size) out += ", at most " + format_bytes(*flags.store_size);
   return out;
 }

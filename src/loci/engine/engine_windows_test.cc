@@ -87,7 +87,7 @@ class Reference {
       pass.spans.push_back(std::move(span));
       backend_->run(pass, results_);
       if (i + 1 < tokens.size()) continue;
-      const Sampled sampled = sampler.sample(results_[0].logits);
+      const Sampled sampled = sampler.sample(results_[0].logits).value();
       reply.tokens.push_back(sampled.token);
       reply.logprobs.push_back(sampled.chosen.logprob);
       tokens.push_back(sampled.token);

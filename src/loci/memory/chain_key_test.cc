@@ -52,12 +52,17 @@ TEST(ChainKey, DependsOnAllThatMakesStateUnlike) {
 // those of Python's hashlib.blake2b(bytes, digest_size=16, key=bytes(32)).
 TEST(ChainKey, IsBlake2b) {
   const ChainKeyHasher hasher({}, {});
+  const auto bytes = [](const ChainKey& key) { return std::vector<int>(key.bytes.begin(), key.bytes.end()); };
   const ChainKey root = hasher.root("public");
   const ChainKey child = hasher.child(root, block_of(100));
-  EXPECT_EQ(std::vector<int>(root.bytes.begin(), root.bytes.end()),
-            (std::vector<int>{20, 185, 207, 201, 11, 255, 68, 221, 158, 145, 99, 96, 203, 6, 95, 2}));
-  EXPECT_EQ(std::vector<int>(child.bytes.begin(), child.bytes.end()),
-            (std::vector<int>{53, 77, 180, 137, 147, 227, 107, 255, 113, 29, 148, 64, 135, 92, 6, 116}));
+  EXPECT_EQ(bytes(root),
+            (std::vector<int>{171, 11, 169, 211, 242, 100, 147, 130, 53, 107, 202, 235, 150, 190, 210, 118}));
+  EXPECT_EQ(bytes(child),
+            (std::vector<int>{194, 112, 97, 24, 252, 101, 11, 220, 221, 108, 30, 151, 77, 186, 148, 206}));
+  EXPECT_EQ(bytes(hasher.public_root()),
+            (std::vector<int>{14, 37, 39, 125, 0, 46, 211, 72, 119, 135, 81, 226, 50, 190, 120, 69}));
+  EXPECT_EQ(bytes(hasher.gate(child, "tenant")),
+            (std::vector<int>{242, 243, 57, 110, 14, 77, 25, 148, 197, 13, 188, 200, 33, 229, 77, 102}));
 }
 
 }  // namespace

@@ -146,7 +146,9 @@ void compare(const Tokenizer& tokenizer, const Grammar& grammar, const Oracle& o
           allowed.push_back(token);
           ASSERT_TRUE(fits) << "'" << text << "' then '" << bytes << "' must not be allowed";
         } else {
-          ASSERT_TRUE(!fits || may_refuse(text, bytes))
+          // The converter's name for a row of the embedding that is no token.
+          const bool unused = bytes == "[PAD" + std::to_string(id) + "]";
+          ASSERT_TRUE(!fits || unused || may_refuse(text, bytes))
               << "'" << text << "' then '" << bytes << "' must be allowed";
         }
       }

@@ -163,24 +163,24 @@ TEST_F(ChoiceTest, PrepareRendersAndTokenises) {
   EXPECT_EQ(tokenizer().decode(prepared.prompts[0], ControlText::kAsControl).value(),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(prepared.stop_tokens.size(), 1 + tokenizer().end_tokens().size());
-  const auto endless = prepare_completion(R"({"prompt":"x","ignore_eos":true})", served(2048));
+  const auto endless = prepare_completion(R"({"prompt":"x","ignore_eos":true})", served(2048), {});
   EXPECT_TRUE(std::get<PreparedGeneration>(endless).stop_tokens.empty());
 }
 
 TEST_F(ChoiceTest, PrepareRefuses) {
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,2,3]})", served(4))), "accepted");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,2,3,4]})", served(4))), "400 prompt");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[[1],[1,2,3,4]]})", served(4))), "400 prompt[1]");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,99999]})", served(4))), "400 prompt[1]");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[[]]})", served(4))), "400 prompt");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","model":"y"})", served(4))), "404 model");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","model":"tiny"})", served(9))), "accepted");
-  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","stop_token_ids":[99999]})", served(9))),
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,2,3]})", served(4), {})), "accepted");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,2,3,4]})", served(4), {})), "400 prompt");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[[1],[1,2,3,4]]})", served(4), {})), "400 prompt[1]");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,99999]})", served(4), {})), "400 prompt[1]");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[[]]})", served(4), {})), "400 prompt");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","model":"y"})", served(4), {})), "404 model");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","model":"tiny"})", served(9), {})), "accepted");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","stop_token_ids":[99999]})", served(9), {})),
             "400 stop_token_ids[0]");
   EXPECT_EQ(
-      refusal(prepare_completion(R"({"prompt":"x","logit_bias":{"99999":1}})", served(9))).substr(0, 14),
+      refusal(prepare_completion(R"({"prompt":"x","logit_bias":{"99999":1}})", served(9), {})).substr(0, 14),
       "400 logit_bias");
-  EXPECT_EQ(refusal(prepare_completion("{", served(9))), "400 ");
+  EXPECT_EQ(refusal(prepare_completion("{", served(9), {})), "400 ");
 }
 
 TEST_F(ChoiceTest, TokenizeAndBack) {

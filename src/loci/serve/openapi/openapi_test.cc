@@ -28,12 +28,14 @@ Router all_routes() {
   static ServeMetrics metrics("test");
   static const SystemClock clock;
   static TenantLimiter limiter(clock);
+  static PublicPrefixes public_prefixes;
   static ApiServices services{.options = {},
                               .workers = workers,
                               .store_thread = workers,
                               .store = nullptr,
                               .tenants = tenants,
                               .limiter = limiter,
+                              .public_prefixes = public_prefixes,
                               .history = history,
                               .metrics = metrics,
                               .clock = clock,

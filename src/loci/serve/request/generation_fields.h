@@ -24,6 +24,7 @@ inline constexpr std::uint32_t kStopStringBytesMax = 1024;
 inline constexpr std::uint32_t kStopTokensMax = 256;
 inline constexpr std::uint32_t kLogitBiasMax = 1024;
 inline constexpr std::uint32_t kTopLogprobsMax = 20;
+inline constexpr std::uint32_t kToolsMax = 128;
 
 struct GenerationFields {
   std::string model;                        // empty: whatever is served

@@ -14,7 +14,6 @@ namespace loci {
 inline constexpr std::size_t kMetadataPairsMax = 16;
 inline constexpr std::size_t kMetadataKeyCharactersMax = 64;
 inline constexpr std::size_t kMetadataValueCharactersMax = 512;
-inline constexpr std::size_t kToolsMax = 128;
 
 struct ResponseRequest {
   std::string model;                 // empty: whatever is served

@@ -1,5 +1,6 @@
 // Every field of a response's request: accepted forms, refused types, both sides of each limit.
 #include "loci/serve/responses/response_request.h"
+#include "loci/serve/request/generation_fields.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

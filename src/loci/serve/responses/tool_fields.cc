@@ -1,4 +1,5 @@
 #include "loci/serve/responses/tool_fields.h"
+#include "loci/serve/request/generation_fields.h"
 
 #include <fmt/format.h>
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/generation_fields.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {

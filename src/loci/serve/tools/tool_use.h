@@ -10,7 +10,6 @@
 
 namespace loci {
 
-inline constexpr std::size_t kToolsMax = 128;
 inline constexpr std::size_t kToolNameBytesMax = 64;
 
 struct Tool {
