@@ -24,7 +24,7 @@ from live_client import Server, read_all  # noqa: E402
 ANSWER_SECONDS_MAX = 5.0
 IDLE_SECONDS_MAX = 10.0
 RSS_GROWTH_MAX = 96 << 20
-PEAK_GROWTH_MAX = 512 << 20
+PEAK_GROWTH_MAX = 160 << 20
 IDLE_CONNECTIONS = 2000
 PATH = "/v1/completions"
 BUDGET = 32 << 20  # --max-bodies
