@@ -44,6 +44,13 @@ official_clients() {
 # Requests that schemathesis makes from /openapi.json.
 openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py build/release/loci; }
 
+# OpenAI's, Anthropic's and LangChain's own clients.
+official_clients() {
+  scripts/clients.sh python || return 1
+  if command -v npm >/dev/null; then scripts/clients.sh node || return 1; else note "npm is missing: the JavaScript client is SKIPPED"; fi
+  python3 tests/clients/run.py build/release/loci
+}
+
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
@@ -58,6 +65,7 @@ if [[ "$scope" == all ]]; then
   check "tenants: keys, limits, isolation, fairness" tenants
   check "live server: responses and conversations" responses_and_types
   check "official clients" official_clients
+  check "hostile clients" python3 tests/http_abuse_test.py build/release/loci
   check "requests generated from /openapi.json" openapi_requests
   check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci

@@ -16,6 +16,8 @@ std::vector<Option> network_options() {
                   [](auto& flags) -> auto& { return flags.cors_origin; }),
       bytes_option({group, "--max-body", "largest body of a request"},
                    [](auto& flags) -> auto& { return flags.http.limits.body_bytes_max; }),
+      bytes_option({group, "--max-bodies", "bodies of all requests together; beyond: 503"},
+                   [](auto& flags) -> auto& { return flags.http.limits.bodies_bytes_max; }),
       bytes_option(
           {group, "--max-header", "largest header of a request"},
           [](auto& flags) -> auto& { return flags.http.limits.header_bytes_max; }, 1024, 16 << 20),

@@ -343,7 +343,7 @@ asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, Pre
 
 asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared) {
   // Its values are in `prepared` now, and a generation may run for long.
-  call.exchange.request().body() = std::string();
+  call.exchange.drop_body();
   CallSink sink(call);
   const bool there = co_await run_generation(services, sink, std::move(prepared));
   if (!there) services.metrics.client_left();

@@ -30,6 +30,7 @@ Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
       context_(context),
       buffer_(context.limits.header_bytes_max + (std::size_t{128} << 10)),
       watchdog_(context.io),
+      body_charge_(context.bodies),
       watch_ended_(context.io, steady_clock::time_point::max()) {}
 
 // --- deadlines ---
@@ -85,6 +86,7 @@ asio::awaitable<void> Connection::run() {
     Exchange exchange(*this, std::move(request), context_.clock.now());
     co_await context_.handler(exchange);
     co_await exchange.unwatch();
+    body_charge_.release();
     if (gone_ || timed_out_ || exchange.status() == 0) break;
   }
   error_code ignored;
@@ -124,10 +126,16 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
     co_await asio::async_write(socket_, asio::buffer(kContinue),
                                asio::redirect_error(asio::use_awaitable, error));
   }
-  if (!error) {
-    co_await http::async_read(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  parser.eager(true);
+  while (!error && !over_budget_ && !parser.is_done()) {
+    co_await http::async_read_some(socket_, buffer_, parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
+    over_budget_ = !body_charge_.grow_to(parser.get().body().size());
   }
-  if (!error) co_return true;
+  if (!error && !over_budget_) co_return true;
+  // What was refused makes room at once.
+  parser.get().body() = std::string();
+  body_charge_.release();
   co_await refuse(error);
   co_return false;
 }
@@ -136,7 +144,13 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
 asio::awaitable<void> Connection::refuse(error_code error) {
   const HttpLimits& limits = context_.limits;
   ApiError answer;
-  if (timed_out_) {
+  if (over_budget_) {
+    answer = http_error(503,
+                        "the bodies of all requests together are larger than " +
+                            std::to_string(limits.bodies_bytes_max) + " bytes; try again",
+                        "too_many_bodies");
+    answer.retry_after_seconds = 1;
+  } else if (timed_out_) {
     answer = http_error(408, "the request did not arrive in time", "request_timeout");
   } else if (error == http::error::body_limit) {
     answer = http_error(413, "the body is larger than " + std::to_string(limits.body_bytes_max) + " bytes",
@@ -155,6 +169,8 @@ asio::awaitable<void> Connection::refuse(error_code error) {
   keep_alive_ = false;
   Exchange exchange(*this, HttpRequest{}, context_.clock.now());
   HttpResponse response{.status = answer.http_status, .body = to_json(answer), .headers = {}};
+  if (answer.retry_after_seconds)
+    response.headers.emplace_back("Retry-After", std::to_string(*answer.retry_after_seconds));
   context_.metrics.request_done("unread", answer.http_status, 0);
   if (co_await exchange.respond(std::move(response))) co_await linger();
 }
@@ -231,6 +247,11 @@ asio::awaitable<void> Exchange::unwatch() {
     error_code ignored;
     co_await connection_.watch_ended_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
+}
+
+void Exchange::drop_body() {
+  request_.body() = std::string();
+  connection_.body_charge_.release();
 }
 
 bool Exchange::gone() const { return connection_.gone_ || connection_.timed_out_; }

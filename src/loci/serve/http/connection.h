@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "loci/base/clock.h"
+#include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/metrics.h"
 
@@ -33,6 +34,8 @@ class Exchange {
 
   const HttpRequest& request() const { return request_; }
   HttpRequest& request() { return request_; }
+  // Its values are elsewhere now: frees the body, and what it holds of the budget of all bodies.
+  void drop_body();
   std::string_view path() const { return path_; }  // the target without its query
   // The client's X-Request-Id where it is acceptable, else one of our own.
   const std::string& request_id() const { return request_id_; }
@@ -82,6 +85,7 @@ struct ConnectionContext {
   const Clock& clock;
   ServeMetrics& metrics;
   ExchangeHandler handler;
+  BodyBudget bodies;
   bool stopping = false;  // answers close their connections
 };
 
@@ -118,6 +122,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::steady_timer watchdog_;
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   std::chrono::steady_clock::time_point armed_for_ = std::chrono::steady_clock::time_point::max();
+  BodyBudget::Charge body_charge_;  // of the request that is read or answered
+  bool over_budget_ = false;
   bool timed_out_ = false;
   bool keep_alive_ = true;
   bool idle_ = true;

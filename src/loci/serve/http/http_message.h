@@ -25,6 +25,7 @@ struct HttpResponse {
 
 struct HttpLimits {
   std::uint64_t body_bytes_max = std::uint64_t{8} << 20;
+  std::uint64_t bodies_bytes_max = std::uint64_t{256} << 20;  // of all requests together; see body_budget.h
   std::uint32_t header_bytes_max = 64 << 10;
   std::size_t connections_max = 1024;
   Nanos header_timeout = 10 * kNanosPerSecond;  // from a request's first byte (or the connection's start)

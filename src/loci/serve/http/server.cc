@@ -44,8 +44,13 @@ HttpServer::HttpServer(const Options& options, const Clock& clock, ServeMetrics&
     : options_(options),
       log_(std::move(log)),
       metrics_(metrics),
-      work_(asio::make_work_guard(io_)),
-      context_{.io = io_, .limits = options_.limits, .clock = clock, .metrics = metrics, .handler = {}} {}
+      context_{.io = io_,
+               .limits = options_.limits,
+               .clock = clock,
+               .metrics = metrics,
+               .handler = {},
+               .bodies = BodyBudget(options_.limits.bodies_bytes_max)},
+      work_(asio::make_work_guard(io_)) {}
 
 HttpServer::~HttpServer() { stop(0); }
 

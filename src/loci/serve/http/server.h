@@ -50,10 +50,10 @@ class HttpServer {
   Options options_;
   std::shared_ptr<spdlog::logger> log_;
   ServeMetrics& metrics_;
+  ConnectionContext context_;  // outlives io_, whose last coroutines give back what they hold of it
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::ip::tcp::acceptor acceptor_{io_};
-  ConnectionContext context_;
   std::set<Connection*> connections_;  // network thread only
   std::size_t turned_away_ = 0;        // being told so
   std::uint16_t port_ = 0;

@@ -89,7 +89,8 @@ class ServerTest : public testing::Test {
       bool there = co_await exchange.begin_stream("text/plain");
       for (int i = 0; there && i < 1000; ++i) there = co_await exchange.stream(megabyte);
       flood_ended_ = !there;
-    } else if (exchange.path() == "/wait") {
+    } else if (exchange.path() == "/wait" || exchange.path() == "/drop") {
+      if (exchange.path() == "/drop") exchange.drop_body();
       asio::steady_timer timer(exchange.io(), std::chrono::seconds(20));
       exchange.watch([&] { timer.cancel(); });
       waiting_ = true;
@@ -134,6 +135,63 @@ class ServerTest : public testing::Test {
   std::optional<HttpServer> server_;
   WorkerPool workers_{1};
 };
+
+TEST(BodyBudget, ChargesWhatArrivesBeyondTheFreeBytes) {
+  BodyBudget budget(1000);
+  BodyBudget::Charge first(budget);
+  {
+    BodyBudget::Charge second(budget);
+    EXPECT_TRUE(first.grow_to(BodyBudget::kFreeBytes));
+    EXPECT_EQ(budget.bytes_used(), 0u);
+    EXPECT_TRUE(first.grow_to(BodyBudget::kFreeBytes + 600));
+    EXPECT_TRUE(second.grow_to(BodyBudget::kFreeBytes + 400));
+    EXPECT_EQ(budget.bytes_used(), 1000u);
+    EXPECT_FALSE(second.grow_to(BodyBudget::kFreeBytes + 401));
+    EXPECT_EQ(budget.bytes_used(), 1000u);
+    EXPECT_TRUE(second.grow_to(BodyBudget::kFreeBytes + 400));
+  }
+  EXPECT_EQ(budget.bytes_used(), 600u);
+  first.release();
+  EXPECT_EQ(budget.bytes_used(), 0u);
+  EXPECT_FALSE(first.grow_to(BodyBudget::kFreeBytes + 1001));
+}
+
+TEST_F(ServerTest, BodiesAreBoundedTogether) {
+  start({.bodies_bytes_max = 100'000});
+  const std::string length = " HTTP/1.1\r\nHost: x\r\nContent-Length: 150000\r\n\r\n";
+  Client holder(server_->port());
+  holder.send("POST /wait" + length + std::string(150'000, 'a'));
+  ASSERT_TRUE(eventually([&] { return waiting_.load(); }));  // its whole body is charged now
+  // Refused while it arrives, before its end; the refused one, which stays, holds nothing.
+  Client refused(server_->port());
+  refused.send("POST /echo" + length + std::string(70'000, 'b'));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a part is charged before the rest comes
+  refused.send(std::string(79'999, 'b'));
+  const std::string answer = refused.read_until("}");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
+  EXPECT_NE(answer.find("Retry-After: 1"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("too_many_bodies"), std::string::npos) << answer;
+  Client small(server_->port());
+  small.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+  EXPECT_TRUE(small.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+  // The first one's client leaves: all of the budget is free.
+  holder.close();
+  ASSERT_TRUE(eventually([&] { return saw_gone_.load(); }));
+  Client next(server_->port());
+  next.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 165536\r\n\r\n" + std::string(165'536, 'c'));
+  EXPECT_TRUE(next.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+}
+
+TEST_F(ServerTest, ADroppedBodyMakesRoomWhileItsRequestIsAnswered) {
+  start({.bodies_bytes_max = 100'000});
+  const std::string length = " HTTP/1.1\r\nHost: x\r\nContent-Length: 150000\r\n\r\n";
+  Client holder(server_->port());
+  holder.send("POST /drop" + length + std::string(150'000, 'a'));
+  ASSERT_TRUE(eventually([&] { return waiting_.load(); }));
+  Client next(server_->port());
+  next.send("POST /echo" + length + std::string(150'000, 'b'));
+  EXPECT_TRUE(next.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+}
 
 TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
   start();

@@ -119,7 +119,7 @@ asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedRes
   const bool stream = prepared.generation.fields.stream;
   const std::string id = prepared.turn->record->head().id;
   const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
-  call.exchange.request().body() = std::string();
+  call.exchange.drop_body();
   ReplyOrigin origin = CallSink(call).origin();
   std::optional<ApiError> error =
       co_await background_->start(std::move(origin), std::move(prepared), std::move(lock));

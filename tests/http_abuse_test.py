@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Clients that mean harm, or are broken: http_abuse_test.py BINARY [--only NAME].
+
+Each attack runs while another client asks for replies; those must come within ANSWER_SECONDS_MAX. Afterwards the
+server must live, be idle within IDLE_SECONDS_MAX, and hold no more memory than RSS_GROWTH_MAX above what it had; while
+it was attacked it may have held PEAK_GROWTH_MAX more. The model is a tiny random one. Prints "N passed, N failed".
+"""
+import argparse
+import json
+import os
+import random
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_client import Server, read_all  # noqa: E402
+
+ANSWER_SECONDS_MAX = 5.0
+IDLE_SECONDS_MAX = 10.0
+RSS_GROWTH_MAX = 96 << 20
+PEAK_GROWTH_MAX = 160 << 20
+IDLE_CONNECTIONS = 2000
+PATH = "/v1/completions"
+BUDGET = 32 << 20  # --max-bodies
+
+
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def head(length, more=""):
+    return f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{more}\r\n".encode()
+
+
+class Bystander:
+    """An honest client beside an attack: asks again and again, and keeps the longest time to an answer."""
+
+    def __init__(self, server):
+        self.server, self.stop, self.longest, self.count, self.faults = server, threading.Event(), 0.0, 0, []
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def run(self):
+        while not self.stop.is_set():
+            begin = time.monotonic()
+            try:
+                reply = self.server.post(PATH, {"prompt": "Hello", "max_tokens": 4})
+                if reply.status != 200:
+                    self.faults.append(reply.text)
+            except Exception as error:  # noqa: BLE001
+                self.faults.append(repr(error))
+            self.longest = max(self.longest, time.monotonic() - begin)
+            self.count += 1
+            self.stop.wait(0.05)
+
+    def __exit__(self, kind, *_):
+        time.sleep(0.3)
+        self.stop.set()
+        self.thread.join()
+        if kind is None:
+            assert not self.faults, self.faults[:3]
+            assert self.count > 2 and self.longest < ANSWER_SECONDS_MAX, (self.count, self.longest)
+            print(f"      {self.count} answers beside it, the slowest after {self.longest:.2f} s")
+
+
+def status_of(answer):
+    return int(answer.split(b" ")[1]) if answer.startswith(b"HTTP/1.1 ") else None
+
+
+def closed_within(connection, seconds):
+    connection.settimeout(seconds)
+    try:
+        return read_all(connection)
+    except ConnectionResetError:
+        return b""
+    finally:
+        connection.close()
+
+
+# --- attacks: the server has --header-timeout 3s --body-timeout 3s ---
+
+def test_headers_byte_by_byte(server):
+    data = b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-Slow: y\r\n" * 1000
+    connections = [connect(server) for _ in range(100)]
+    end = time.monotonic() + 10
+    closed = 0
+    for byte in range(len(data)):
+        for connection in list(connections):
+            try:
+                connection.sendall(data[byte:byte + 1])
+            except OSError:
+                connections.remove(connection)
+                closed += 1
+        if not connections or time.monotonic() > end:
+            break
+        time.sleep(0.1)
+    assert closed == 100, f"{len(connections)} are open still"
+    # Who stops in the middle of a header can read why it was cut off.
+    connection = connect(server)
+    connection.sendall(data[:100])
+    assert status_of(closed_within(connection, 8)) == 408
+
+
+def test_bodies_byte_by_byte(server):
+    connections = [connect(server) for _ in range(100)]
+    for connection in connections:
+        connection.sendall(head(1 << 20))
+    for _ in range(20):
+        for connection in connections:
+            try:
+                connection.sendall(b" ")
+            except OSError:
+                pass
+        time.sleep(0.05)
+    answers = [status_of(closed_within(connection, 8)) for connection in connections]
+    assert answers.count(408) >= 90 and set(answers) <= {408, None}, answers
+
+
+def test_huge_bodies(server):
+    for more, length in (("", 1 << 40), ("", 9 << 20), ("Expect: 100-continue\r\n", 1 << 30)):
+        connection = connect(server)
+        connection.sendall(head(length, more))
+        try:
+            connection.sendall(b"x" * (1 << 20))
+        except OSError:
+            pass
+        assert status_of(closed_within(connection, 10)) == 413, length
+    # Chunks without end.
+    connection = connect(server)
+    connection.sendall(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    try:
+        for _ in range(200):
+            connection.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+    except OSError:
+        pass
+    assert status_of(closed_within(connection, 10)) in (413, None)
+
+
+def test_many_large_bodies_are_bounded_together(server):
+    """Twice as many bytes as --max-bodies allows, each body without its last byte."""
+    size = 4 << 20
+    body = json.dumps({"prompt": "x", "max_tokens": 1, "padding": "y" * (size - 60)}).encode()
+    connections = []
+    refused = 0
+    for _ in range(2 * BUDGET // size):
+        connection = connect(server)
+        connection.sendall(head(len(body)))
+        try:
+            connection.sendall(body[:-1])
+        except OSError:
+            pass
+        connections.append(connection)
+    time.sleep(0.5)
+    # Small ones are served meanwhile.
+    assert server.post(PATH, {"prompt": "small", "max_tokens": 1}).status == 200
+    for connection in connections:
+        try:
+            connection.sendall(body[-1:])
+        except OSError:
+            pass
+    for connection in connections:
+        connection.settimeout(20)
+        answer = b""
+        try:
+            while b"\r\n\r\n" not in answer:
+                piece = connection.recv(65536)
+                if not piece:
+                    break
+                answer += piece
+        except OSError:
+            pass
+        connection.close()
+        if status_of(answer) == 503:
+            assert b"Retry-After: " in answer and answer.split(b" ")[1] == b"503", answer
+            refused += 1
+        else:
+            assert status_of(answer) in (200, 408, None), answer[:200]
+    assert refused >= len(connections) // 2 - 1, (refused, len(connections))
+    # Afterwards there is room again.
+    assert server.request("POST", PATH, body).status == 200
+
+
+def test_deep_and_wide_json(server):
+    for body in (b"[" * 1_000_000, b'{"a":' * 500_000, b'{"prompt":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+                 b"[" + b"1," * 3_000_000 + b"1]", b'{"prompt": [' + b'"",' * 1_500_000 + b'""]}'):
+        assert server.request("POST", PATH, body).status == 400, body[:20]
+
+
+def test_invalid_utf8(server):
+    for bad in (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"\xc0\x80", b"\xf4\x90\x80\x80"):
+        for path, body in ((PATH, b'{"prompt": "a' + bad + b'"}'), ("/v1/chat/completions", b'{"messages": "' + bad + b'"}'),
+                           ("/v1/messages", b'{"' + bad + b'": 1}'), ("/tokenize", b'{"content": "' + bad + b'"}')):
+            assert server.request("POST", path, body).status == 400, (path, bad)
+    raw = server.raw(b"GET /\xff\xfe%ff HTTP/1.1\r\nHost: \xff\r\nX-Request-Id: \xff\r\nConnection: close\r\n\r\n")
+    assert raw.split(" ")[1] in ("400", "404"), raw[:100]
+
+
+def test_idle_connections(server):
+    connections = []
+    try:
+        for _ in range(IDLE_CONNECTIONS):
+            connections.append(connect(server))
+        assert server.metrics()["loci_http_connections"] >= IDLE_CONNECTIONS, "all are open at once"
+        begin = time.monotonic()
+        assert server.post(PATH, {"prompt": "Hello", "max_tokens": 4}).status == 200
+        assert time.monotonic() - begin < ANSWER_SECONDS_MAX
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_pipelined_garbage(server):
+    chance = random.Random(5)
+    good = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    for _ in range(60):
+        connection = connect(server)
+        garbage = chance.choice([chance.randbytes(chance.randrange(1, 5000)), b"\r\n" * 3000, b"\0" * 3000,
+                                 b"GET / HTTP/9.9\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+                                 b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                                 b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"])
+        try:
+            connection.sendall(good * 50 + garbage)
+            connection.shutdown(socket.SHUT_WR)
+            answer = closed_within(connection, 10)
+        except OSError:
+            continue
+        assert answer.count(b"HTTP/1.1 200") >= 1, answer[:200]
+
+
+def memory(server, field):
+    """VmRSS or VmHWM, its peak, in bytes."""
+    with open(f"/proc/{server.process.pid}/status") as status:
+        for line in status:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) << 10
+    raise AssertionError(f"no {field}")
+
+
+def wait_until_idle(server):
+    """No request runs or waits, and no connection is left but the one that asks."""
+    end = time.monotonic() + IDLE_SECONDS_MAX
+    while True:
+        metrics = server.metrics()
+        left = {name: metrics[name] for name in ("loci_http_connections", "loci_requests_running", "loci_requests_queued")}
+        if list(left.values()) == [1, 0, 0]:
+            return
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--only", default="", help="part of a test's name")
+    options = parser.parse_args()
+    wanted = IDLE_CONNECTIONS + 500
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:  # for this program and the server that it starts
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard != resource.RLIM_INFINITY else wanted, hard))
+    binary = os.path.abspath(options.binary)
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "tiny.gguf")
+        subprocess.run([os.path.join(os.path.dirname(binary), "loci-random-model"), model, "--shape", "tiny"], check=True,
+                       stdout=subprocess.DEVNULL)
+        os.environ["XDG_STATE_HOME"] = folder
+        with Server(binary, model, "--device-memory", "64MiB", "--context", "512", "--threads", "1", "--max-connections",
+                    str(wanted), "--header-timeout", "3s", "--body-timeout", "3s", "--max-bodies", f"{BUDGET >> 20}MiB",
+                    "--log-level", "warn") as server:
+            server.post(PATH, {"prompt": "warm", "max_tokens": 4})
+            before, peak_before = memory(server, "VmRSS"), memory(server, "VmHWM")
+            for name, test in tests:
+                begin = time.monotonic()
+                try:
+                    with Bystander(server):
+                        test(server)
+                    assert server.process.poll() is None, "the server lives"
+                    wait_until_idle(server)
+                    grown, peak = memory(server, "VmRSS") - before, memory(server, "VmHWM") - peak_before
+                    assert grown < RSS_GROWTH_MAX, f"{grown >> 20} MiB more than at the start"
+                    assert peak < PEAK_GROWTH_MAX, f"{peak >> 20} MiB more than at the start, at its peak"
+                    print(f"ok    {name} ({time.monotonic() - begin:.1f} s, {grown >> 20} MiB above the start, "
+                          f"{peak >> 20} at the peak so far)", flush=True)
+                except Exception:  # noqa: BLE001
+                    failed += 1
+                    print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
+    print(f"{len(tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
