@@ -44,13 +44,6 @@ official_clients() {
 # Requests that schemathesis makes from /openapi.json.
 openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py build/release/loci; }
 
-# OpenAI's, Anthropic's and LangChain's own clients.
-official_clients() {
-  scripts/clients.sh python || return 1
-  if command -v npm >/dev/null; then scripts/clients.sh node || return 1; else note "npm is missing: the JavaScript client is SKIPPED"; fi
-  python3 tests/clients/run.py build/release/loci
-}
-
 scripts/setup.sh build test model
 scripts/fetch-model.sh
 check "tidy rules" python3 tests/tidy_test.py
