@@ -480,17 +480,18 @@ def test_chat_in_a_terminal(binary, server):
             os.write(terminal, keys.encode())
         until("> ")
         type_keys("Say hello.\r")
-        until(r"prompt tokens cached.*first token after")
+        until(r"prompt tokens cached.*first token after[\s\S]*> ")  # the next line is being read
+        time.sleep(0.3)  # the editor prints its prompt a moment before it takes the keys over
         type_keys("dropped\x03")  # Ctrl-C drops a line
         until("\n> ")
         type_keys("Write a very long story about the sea.\r")
         wait_until(lambda: server.metrics()["loci_requests_running"] == 1, 10, "it runs")
         time.sleep(0.3)
         type_keys("\x03")  # and interrupts a reply
-        until("interrupted")
+        until(r"interrupted[\s\S]*> ")
         wait_until(lambda: server.metrics()["loci_requests_running"] == 0, 3, "it is cancelled")
         type_keys("/reset\r")
-        until("forgotten")
+        until(r"forgotten[\s\S]*> ")
         type_keys("\x1b[A")  # the history
         until("/reset")
         type_keys("\x15/quit\r")
