@@ -9,6 +9,10 @@
 #include "loci/serve/store/stored_text.h"
 #include "loci/serve/store/test_stores.h"
 
+// libpqxx 6.4 forgets the last result of a connection that was lost: one test's server dies.
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() { return "leak:libpqxx\n"; }
+
 namespace loci {
 namespace {
 
