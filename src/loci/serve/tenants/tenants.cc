@@ -110,8 +110,14 @@ Status Tenants::read() {
   for (const KeyEntry& key : file.keys) add(key.hash, key.tenant, key.is_operator);
   for (const std::string& key : sources_.keys) add(hash_api_key(key), "default", false);
   for (const std::string& key : sources_.operator_keys) add(hash_api_key(key), "default", true);
-  table_.store(std::move(table));
+  const std::lock_guard lock(table_mutex_);
+  table_ = std::move(table);
   return {};
+}
+
+std::shared_ptr<const Tenants::Table> Tenants::current() const {
+  const std::lock_guard lock(table_mutex_);
+  return table_;
 }
 
 void Tenants::watch() {
@@ -123,7 +129,7 @@ void Tenants::watch() {
     if (const Status status = read(); !status.ok()) {
       log_->error("the keys stay as they were: {}", status.message());
     } else {
-      log_->info("{} was read again: {} keys", sources_.file, table_.load()->size());
+      log_->info("{} was read again: {} keys", sources_.file, current()->size());
     }
   }
 }
@@ -138,8 +144,8 @@ std::variant<std::shared_ptr<const Tenant>, ApiError> Tenants::authenticate(
   // All are compared, so that the time tells nothing of the place.
   const KeyHash hash = hash_api_key(key);
   std::shared_ptr<const Tenant> found;
-  const std::shared_ptr<const Table> table = table_.load();
-  for (const Key& known : *table) {
+  const std::shared_ptr<const Table> keys = current();
+  for (const Key& known : *keys) {
     if (known.hash == hash) found = known.tenant;
   }
   if (found == nullptr) return unauthorized("the API key is not one of this server's");

@@ -4,7 +4,6 @@
 
 #include <spdlog/logger.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -69,11 +68,14 @@ class Tenants {
   static Stamp stamp_of(const std::string& path);
   Status read();
   void watch();
+  std::shared_ptr<const Table> current() const;
 
   bool closed_ = false;  // set by open()
   KeySources sources_;
   std::shared_ptr<spdlog::logger> log_;
-  std::atomic<std::shared_ptr<const Table>> table_;
+  // A mutex, since the atomic shared_ptr of g++ 12 has a race between load and store.
+  mutable std::mutex table_mutex_;
+  std::shared_ptr<const Table> table_;  // guarded by table_mutex_
   std::shared_ptr<const Tenant> default_ = std::make_shared<const Tenant>();
 
   Stamp stamp_;  // the watching thread's, after open()
