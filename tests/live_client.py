@@ -19,6 +19,15 @@ class Reply:
         return json.loads(self.text)
 
 
+def expect(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def expect_equal(got, wanted, what):
+    expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
+
+
 def chat_body(text, **fields):
     return {"messages": [{"role": "user", "content": text}], **fields}
 

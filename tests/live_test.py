@@ -20,22 +20,13 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import Server, chat_body, greedy, stream_events  # noqa: E402
+from live_client import chat_body, expect, expect_equal, greedy, Server, stream_events  # noqa: E402
 from live_history import *  # noqa: E402,F401,F403
 from live_messages import *  # noqa: E402,F401,F403
 from live_structured import *  # noqa: E402,F401,F403
 from live_tools import *  # noqa: E402,F401,F403
 
 RSS_GROWTH_MAX = 24 << 20  # bytes that a round of load may leave behind: allocator slack, histograms
-
-
-def expect(condition, message):
-    if not condition:
-        raise AssertionError(message)
-
-
-def expect_equal(got, wanted, what):
-    expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
 
 
 def expect_error(reply, status, param=None, code=None):

@@ -16,18 +16,9 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import Server, chat_body, dechunk, read_all  # noqa: E402
+from live_client import chat_body, dechunk, expect, expect_equal, read_all, Server  # noqa: E402
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB")
-
-
-def expect(condition, message):
-    if not condition:
-        raise AssertionError(message)
-
-
-def expect_equal(got, wanted, what):
-    expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
 
 
 def wait_until(condition, seconds, what):
@@ -135,7 +126,8 @@ def test_access_log_off(binary, model):
 
 def test_log_level_at_run_time(binary, model):
     with Server(binary, model, *SMALL, "--log-level", "warn", "--log-format", "json") as server:
-        server.get("/health")
+        server.get("/health", {"X-Request-Id": "before"})
+        time.sleep(0.1)  # an access line follows its answer
         server.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: any(line["message"] == "log level" and line["level"] == "info"
                                for line in log_lines(server)), 5, "the level is info")

@@ -16,19 +16,10 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import Server, greedy  # noqa: E402
+from live_client import expect, expect_equal, greedy, Server  # noqa: E402
 from pull_server import Registry, Repo  # noqa: E402
 
 MODEL = os.path.expanduser("~/.cache/loci/models/SmolLM2-135M-Instruct.Q4_1.gguf")
-
-
-def expect(condition, message):
-    if not condition:
-        raise AssertionError(message)
-
-
-def expect_equal(got, wanted, what):
-    expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
 
 
 def content(size, seed=1):

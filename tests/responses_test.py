@@ -14,7 +14,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import Server, dechunk, read_all  # noqa: E402
+from live_client import dechunk, expect, expect_equal, read_all, Server  # noqa: E402
 
 try:
     from openai.types.conversations import Conversation, ConversationItem
@@ -25,15 +25,6 @@ except ImportError:
     TypeAdapter = None
 
 FLAGS = ["--device-memory", "192MiB", "--context", "2048", "--threads", "1"]
-
-
-def expect(condition, message):
-    if not condition:
-        raise AssertionError(message)
-
-
-def expect_equal(got, wanted, what):
-    expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
 
 
 def expect_error(reply, status, param=None, code=None):
