@@ -67,9 +67,14 @@ Result<Core> Core::make(const CoreConfig& config) {
     return invalid_argument(fmt::format("expected at most 90, found {}", config.decode_reserve_percent),
                             "decode_reserve_percent");
   }
+  const auto costs = std::make_shared<const CostModel>(config.costs);
   std::vector<std::unique_ptr<EvictionOrder>> eviction;
   for (std::size_t group = 0; group < config.groups.size(); ++group) {
-    LOCI_ASSIGN_OR_RETURN(auto order, make_eviction_order(config.eviction, config.seed + group));
+    LOCI_ASSIGN_OR_RETURN(auto order, make_eviction_order(config.eviction,
+                                                          {.tier = Tier::kDevice,
+                                                           .block_bytes = config.groups[group].block_bytes,
+                                                           .seed = config.seed + group},
+                                                          costs));
     eviction.push_back(std::move(order));
   }
   return Core(std::make_unique<State>(config, std::move(eviction)));
@@ -214,6 +219,8 @@ void Core::State::on(const Cancel& event, Plan& plan) {
 void Core::State::on(const PassDone& event, Plan& plan) { commit(event, plan); }
 
 void Core::State::on(const Tick&, Plan&) {}
+void Core::State::on(const MovesEnded&, Plan&) {}
+void Core::State::on(const Recovered&, Plan&) {}
 
 void Core::State::on(const Drain& event, Plan&) {
   drain_deadline_ = std::min(event.deadline, drain_deadline_.value_or(kNever));

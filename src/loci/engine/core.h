@@ -32,6 +32,7 @@
 
 #include "loci/base/status.h"
 #include "loci/engine/plan.h"
+#include "loci/policy/cost_model.h"
 
 namespace loci {
 
@@ -39,6 +40,9 @@ namespace loci {
 struct CoreGroup {
   std::uint32_t window = 0;       // a token sees itself and the window - 1 before it; 0: all before it
   std::uint32_t block_count = 0;  // slots of its device pool
+  std::uint32_t host_blocks = 0;  // slots of its host pool; 0: none
+  std::uint32_t disk_blocks = 0;  // slots on disk; 0: none
+  std::uint64_t block_bytes = 0;  // a block's part; 0 where there are no lower tiers
   friend bool operator==(const CoreGroup&, const CoreGroup&) = default;
 };
 
@@ -52,7 +56,16 @@ struct CoreConfig {
   std::uint32_t decode_reserve_percent = 10;  // of the blocks, free of admission
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
-  std::string eviction = "lru";                 // lru, fifo, random
+  std::string eviction = "lru";                 // policy/eviction.h
+  std::string admission = "fcfs";               // policy/admission.h
+  // Lower tiers. "through": whole blocks as they fill (AttentionStore §3.2.2); "ahead": what is next to be
+  // evicted, while less than swap_out_percent of the pool is free (Pensieve §4.3.2).
+  std::string save = "through";
+  std::uint32_t swap_out_percent = 25;
+  std::uint32_t saves_max = 32;    // in flight; what they cannot take is dropped, never waited for
+  std::uint32_t hole_records = 0;  // of the disk
+  Nanos state_ttl = kNever;        // state that nobody used for so long is dropped
+  CostCurves costs;
   std::uint64_t seed = 0;
 };
 

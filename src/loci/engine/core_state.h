@@ -163,6 +163,8 @@ class Core::State {
   void on(const Tick& event, Plan& plan);
   void on(const Drain& event, Plan& plan);
   void on(const Withdraw& event, Plan& plan);
+  void on(const MovesEnded& event, Plan& plan);
+  void on(const Recovered& event, Plan& plan);
   Status refusal(const Arrival& event) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);

@@ -88,6 +88,20 @@ class Reader {
     const std::string_view found = take(kSize, field);
     std::copy(found.begin(), found.end(), value.begin());
   }
+  // An enumeration of `count` values, as a byte.
+  template <class T>
+  T choice(std::size_t count, const char* field) {
+    const auto value = number<std::uint8_t>(field);
+    if (value >= count) fail(field, fmt::format("expected a number below {}, found {}", count, value));
+    return static_cast<T>(value < count ? value : 0);
+  }
+  // A count of things of at least `bytes` bytes each.
+  std::uint32_t count(std::size_t bytes, const char* field) {
+    const auto value = number<std::uint32_t>(field);
+    if (value <= in_.size() / bytes) return value;
+    fail(field, fmt::format("{} are announced, {} bytes are left", value, in_.size()));
+    return 0;
+  }
   std::size_t left() const { return in_.size(); }
   void fail(const char* field, std::string message) {
     if (status_.ok()) status_ = data_loss(std::move(message), field);
@@ -140,6 +154,33 @@ void put(Writer& w, const PassDone& e) {
 void put(Writer&, const Tick&) {}
 void put(Writer& w, const Drain& e) { w.number(e.deadline); }
 void put(Writer& w, const Withdraw& e) { w.id(e.prefix); }
+void put(Writer& w, const MovesEnded& e) {
+  w.number(static_cast<std::uint32_t>(e.moves.size()));
+  for (const MoveOutcome& move : e.moves) {
+    w.id(move.move);
+    w.number(static_cast<std::uint8_t>(move.result));
+    w.number(move.took);
+  }
+}
+void put(Writer& w, const DiskEntry& e) {
+  w.bytes(e.key.bytes);
+  w.bytes(e.parent.bytes);
+  w.number(static_cast<std::uint8_t>(e.parent_kind));
+  w.bytes(e.above.bytes);
+  w.number(e.depth);
+  for (const TokenId token : e.tokens) w.id(token);
+  w.number(e.used_at);
+}
+void put(Writer& w, const Recovered& e) {
+  w.number(static_cast<std::uint32_t>(e.entries.size()));
+  for (const RecoveredEntry& found : e.entries) {
+    put(w, found.entry);
+    w.number(found.group);
+    w.flag(found.hole);
+    w.id(found.slot);
+  }
+  w.flag(e.last);
+}
 
 void get(Reader& r, Arrival& e) {
   e.request.value = r.number<std::uint64_t>("request");
@@ -174,6 +215,35 @@ void get(Reader& r, PassDone& e) {
 void get(Reader&, Tick&) {}
 void get(Reader& r, Drain& e) { e.deadline = r.number<Nanos>("deadline"); }
 void get(Reader& r, Withdraw& e) { e.prefix.value = r.number<std::uint64_t>("prefix"); }
+void get(Reader& r, MovesEnded& e) {
+  e.moves.resize(r.count(17, "moves"));
+  for (MoveOutcome& move : e.moves) {
+    move.move.value = r.number<std::uint64_t>("move");
+    move.result = r.choice<MoveResult>(4, "result");
+    move.took = r.number<Nanos>("took");
+  }
+}
+void get(Reader& r, DiskEntry& e) {
+  r.bytes(e.key.bytes, "key");
+  r.bytes(e.parent.bytes, "parent");
+  e.parent_kind = r.choice<ParentKind>(3, "parent_kind");
+  r.bytes(e.above.bytes, "above");
+  e.depth = r.number<std::uint32_t>("depth");
+  for (TokenId& token : e.tokens) token.value = r.number<std::uint32_t>("tokens");
+  e.used_at = r.number<std::int64_t>("used_at");
+}
+void get(Reader& r, Recovered& e) {
+  e.entries.resize(r.count(190, "entries"));
+  for (RecoveredEntry& found : e.entries) {
+    get(r, found.entry);
+    found.group = r.number<std::uint32_t>("group");
+    if (found.group >= kLayerGroupsMax)
+      r.fail("group", fmt::format("expected below {}, found {}", kLayerGroupsMax, found.group));
+    found.hole = r.flag("hole");
+    found.slot.value = r.number<std::uint32_t>("slot");
+  }
+  e.last = r.flag("last");
+}
 
 template <std::size_t kIndex = 0>
 bool get_event(Reader& r, std::size_t index, Event& event) {
@@ -189,6 +259,11 @@ bool get_event(Reader& r, std::size_t index, Event& event) {
 void put(Writer& w, const Started& o) {
   w.id(o.request);
   w.number(o.cached_tokens);
+  const ContextSources& sources = o.sources;
+  for (const std::uint32_t tokens : {sources.device, sources.host, sources.disk}) w.number(tokens);
+  for (const std::uint32_t tokens : sources.computed) w.number(tokens);
+  w.number(sources.predicted_load);
+  w.number(sources.predicted_compute);
 }
 void put(Writer& w, const TokenSampled& o) {
   w.id(o.request);
@@ -238,6 +313,53 @@ void put(Writer& w, const Pass& pass) {
   }
 }
 
+void put(Writer& w, const Move& move) {
+  w.id(move.id);
+  w.number(static_cast<std::uint8_t>(move.from));
+  w.number(static_cast<std::uint8_t>(move.to));
+  w.number(static_cast<std::uint32_t>(move.parts.size()));
+  for (const MovePart& part : move.parts) {
+    w.number(part.group);
+    w.id(part.from);
+    w.id(part.to);
+  }
+  w.number(move.rotate_by);
+  put(w, move.entry);
+}
+
+void put(Writer& w, const DiskNote& note) {
+  w.number(static_cast<std::uint8_t>(note.kind));
+  w.number(note.group);
+  w.id(note.slot);
+  put(w, note.entry);
+}
+
+void put(Writer& w, const LinkCost& link) {
+  w.number(link.latency);
+  w.number(link.bytes_per_second);
+}
+
+void put(Writer& w, const CostCurves& costs) {
+  w.number(costs.token);
+  w.number(static_cast<std::uint32_t>(costs.attention.size()));
+  for (const Nanos cost : costs.attention) w.number(cost);
+  w.number(costs.pass);
+  for (const LinkCost& link : {costs.host_load, costs.host_save, costs.disk_read, costs.disk_write})
+    put(w, link);
+}
+
+void get(Reader& r, CostCurves& costs) {
+  costs.token = r.number<Nanos>("token");
+  costs.attention.resize(r.count(8, "attention"));
+  for (Nanos& cost : costs.attention) cost = r.number<Nanos>("attention");
+  if (costs.attention.empty()) r.fail("attention", "expected at least one cost, found none");
+  costs.pass = r.number<Nanos>("pass");
+  for (LinkCost* link : {&costs.host_load, &costs.host_save, &costs.disk_read, &costs.disk_write}) {
+    link->latency = r.number<Nanos>("latency");
+    link->bytes_per_second = r.number<std::uint64_t>("bytes_per_second");
+  }
+}
+
 }  // namespace
 
 void encode_config(const CoreConfig& config, std::string& out) {
@@ -246,6 +368,9 @@ void encode_config(const CoreConfig& config, std::string& out) {
   for (const CoreGroup& group : config.groups) {
     w.number(group.window);
     w.number(group.block_count);
+    w.number(group.host_blocks);
+    w.number(group.disk_blocks);
+    w.number(group.block_bytes);
   }
   w.number(config.layers);
   w.number(config.context_tokens);
@@ -256,6 +381,13 @@ void encode_config(const CoreConfig& config, std::string& out) {
   w.bytes(config.model_fingerprint);
   w.text(config.eviction);
   w.number(config.seed);
+  w.text(config.admission);
+  w.text(config.save);
+  w.number(config.swap_out_percent);
+  w.number(config.saves_max);
+  w.number(config.hole_records);
+  w.number(config.state_ttl);
+  put(w, config.costs);
 }
 
 Result<CoreConfig> decode_config(std::string_view bytes) {
@@ -266,8 +398,12 @@ Result<CoreConfig> decode_config(std::string_view bytes) {
     r.fail("groups", fmt::format("expected 1 to {}, found {}", kLayerGroupsMax, count));
   }
   for (std::uint32_t group = 0; group < std::min(count, kLayerGroupsMax); ++group) {
-    const auto window = r.number<std::uint32_t>("window");
-    config.groups.push_back({.window = window, .block_count = r.number<std::uint32_t>("block_count")});
+    CoreGroup& g = config.groups.emplace_back();
+    g.window = r.number<std::uint32_t>("window");
+    g.block_count = r.number<std::uint32_t>("block_count");
+    g.host_blocks = r.number<std::uint32_t>("host_blocks");
+    g.disk_blocks = r.number<std::uint32_t>("disk_blocks");
+    g.block_bytes = r.number<std::uint64_t>("block_bytes");
   }
   config.layers = r.number<std::uint32_t>("layers");
   config.context_tokens = r.number<std::uint32_t>("context_tokens");
@@ -278,6 +414,13 @@ Result<CoreConfig> decode_config(std::string_view bytes) {
   r.bytes(config.model_fingerprint, "model_fingerprint");
   config.eviction = r.text("eviction");
   config.seed = r.number<std::uint64_t>("seed");
+  config.admission = r.text("admission");
+  config.save = r.text("save");
+  config.swap_out_percent = r.number<std::uint32_t>("swap_out_percent");
+  config.saves_max = r.number<std::uint32_t>("saves_max");
+  config.hole_records = r.number<std::uint32_t>("hole_records");
+  config.state_ttl = r.number<Nanos>("state_ttl");
+  get(r, config.costs);
   LOCI_RETURN_IF_ERROR(r.finish("config"));
   return config;
 }
@@ -309,6 +452,10 @@ void encode_plan(const Plan& plan, std::string& out) {
     w.id(span.request);
     w.flag(span.sample);
   }
+  w.number(static_cast<std::uint32_t>(plan.moves.size()));
+  for (const Move& move : plan.moves) put(w, move);
+  w.number(static_cast<std::uint32_t>(plan.notes.size()));
+  for (const DiskNote& note : plan.notes) put(w, note);
   w.number(static_cast<std::uint32_t>(plan.outputs.size()));
   for (const Output& output : plan.outputs) {
     w.number(static_cast<std::uint8_t>(output.index()));

@@ -14,6 +14,8 @@
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
+#include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/tier.h"
 
 namespace loci {
 
@@ -86,7 +88,31 @@ struct Withdraw {
   RequestId prefix;  // of its arrival
 };
 
-using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw>;
+enum class MoveResult : std::uint8_t {
+  kDone,
+  kDamaged,  // the source did not verify: it is never tried again
+  kFailed,   // the device, the disk or the link failed
+  kTooSlow,  // given up
+};
+
+struct MoveOutcome {
+  OperationId move;
+  MoveResult result = MoveResult::kDone;
+  Nanos took = 0;  // from its begin at the mover
+};
+
+// Moves end in any order, each once.
+struct MovesEnded {
+  std::vector<MoveOutcome> moves;
+};
+
+// What the disk holds from before, parents before children. Until the last batch nothing is written there.
+struct Recovered {
+  std::vector<RecoveredEntry> entries;
+  bool last = false;
+};
+
+using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered>;
 
 // --- plans ---
 
@@ -97,6 +123,28 @@ enum class FinishReason : std::uint8_t {
   kDeadline,  // the request's deadline, or the drain's
   kFailed,    // kPoisonedPassesMax passes in a row could not read its state
   kGrammar,   // the grammar has failed
+};
+
+// Why a token's state had to be computed again.
+enum class MissReason : std::uint8_t {
+  kNeverSeen,  // as far as is remembered
+  kEvicted,
+  kExpired,
+  kDamaged,  // or the disk failed
+  kTooSlow,  // computing it is faster than bringing it back
+};
+inline constexpr std::size_t kMissReasons = 5;
+
+// Where a prompt's state came from when the request was first admitted; the tokens of all sources together
+// are the prompt's.
+struct ContextSources {
+  std::uint32_t device = 0;
+  std::uint32_t host = 0;
+  std::uint32_t disk = 0;
+  std::array<std::uint32_t, kMissReasons> computed{};  // by reason
+  Nanos predicted_load = 0;                            // until the last load was to arrive
+  Nanos predicted_compute = 0;                         // of what is computed
+  std::uint32_t cached() const { return device + host + disk; }
 };
 
 struct Usage {
@@ -110,6 +158,7 @@ struct Usage {
 struct Started {
   RequestId request;
   std::uint32_t cached_tokens = 0;
+  ContextSources sources;
 };
 
 struct TokenSampled {
@@ -140,10 +189,32 @@ struct SpanPlan {
   bool sample = false;  // sample from the span's last logits
 };
 
+// One group's part of a block's move.
+struct MovePart {
+  std::uint32_t group = 0;
+  SlotId from;
+  SlotId to;
+};
+
+// A block's state goes from one tier to another. Its source stays as it is, and its target is nobody else's,
+// until its end is told (MovesEnded).
+struct Move {
+  OperationId id;
+  Tier from = Tier::kDevice;
+  Tier to = Tier::kHost;
+  std::vector<MovePart> parts;
+  // To the device: keys are rotated by so many positions on the way, from the source's bits (truncation).
+  std::int32_t rotate_by = 0;
+  DiskEntry entry;  // what the block is; its key is checked where the source is the disk
+};
+
 struct Plan {
   // To be run now. At most one pass is in flight; its PassDone must follow.
   std::optional<Pass> pass;
   std::vector<SpanPlan> spans;  // parallel to pass->spans
+  // To be begun now, before the pass, in this order; loads before saves.
+  std::vector<Move> moves;
+  std::vector<DiskNote> notes;
   std::vector<Output> outputs;  // in order
   Nanos wake_at = kNever;       // a Tick is wanted then; replaces the last plan's
   bool drained = false;         // draining, and nothing is left

@@ -13,7 +13,9 @@ namespace loci {
 using BlockId = StrongId<struct BlockTag, std::uint32_t>;  // a node of the index; reused after its end
 inline constexpr BlockId kNoBlock{UINT32_MAX};
 
-// What a policy may judge a block's part by.
+inline constexpr std::uint32_t kNotWanted = UINT32_MAX;
+
+// What a policy may judge a copy of a block's part by. All of one order's are of one tier and group.
 struct EvictionFacts {
   Nanos last_used = 0;      // when the last one that used it let go
   Nanos born = 0;           // when it got its slot
@@ -21,10 +23,15 @@ struct EvictionFacts {
   // The window of the last one that used it has moved past: only who parts from the sequence near here
   // would need it again.
   bool behind = false;
+  // Other tiers that hold the part: bit 1 << Tier. What remains when this copy goes.
+  std::uint8_t elsewhere = 0;
+  // The place in the queue, 0 the next, of the first waiting request that needs it (AttentionStore §3.3.2's
+  // look-ahead window); kNotWanted: none in the window.
+  std::uint32_t wanted = kNotWanted;
 };
 
-// One group's parts that nobody needs, in the order in which to give them up. Thread-compatible.
-// Deterministic.
+// One tier's copies of one group's parts that nobody needs, in the order in which to give them up.
+// Thread-compatible. Deterministic.
 class EvictionOrder {
  public:
   virtual ~EvictionOrder() = default;

@@ -78,11 +78,12 @@ class RandomOrder final : public EvictionOrder {
 
 }  // namespace
 
-Result<std::unique_ptr<EvictionOrder>> make_eviction_order(std::string_view name, std::uint64_t seed) {
+Result<std::unique_ptr<EvictionOrder>> make_eviction_order(std::string_view name, const EvictionPlace& place,
+                                                           std::shared_ptr<const CostModel>) {
   using Order = std::unique_ptr<EvictionOrder>;
   if (name == "lru") return Order(std::make_unique<EarliestFirst<&EvictionFacts::last_used>>());
   if (name == "fifo") return Order(std::make_unique<EarliestFirst<&EvictionFacts::born>>());
-  if (name == "random") return Order(std::make_unique<RandomOrder>(seed));
+  if (name == "random") return Order(std::make_unique<RandomOrder>(place.seed));
   return invalid_argument(fmt::format("expected lru, fifo or random, found '{}'", name), "eviction");
 }
 

@@ -13,10 +13,20 @@
 
 #include "loci/base/status.h"
 #include "loci/memory/eviction_order.h"
+#include "loci/memory/tier.h"
+#include "loci/policy/cost_model.h"
 
 namespace loci {
 
-// Errors: kInvalidArgument (field "eviction") naming the policies.
-Result<std::unique_ptr<EvictionOrder>> make_eviction_order(std::string_view name, std::uint64_t seed);
+// Whose copies an order is of.
+struct EvictionPlace {
+  Tier tier = Tier::kDevice;
+  std::uint64_t block_bytes = 0;  // of a copy; 0 where it does not matter
+  std::uint64_t seed = 0;
+};
+
+// `costs` is kept. Errors: kInvalidArgument (field "eviction") naming the policies.
+Result<std::unique_ptr<EvictionOrder>> make_eviction_order(std::string_view name, const EvictionPlace& place,
+                                                           std::shared_ptr<const CostModel> costs);
 
 }  // namespace loci

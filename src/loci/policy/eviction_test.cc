@@ -30,7 +30,7 @@ TEST(Eviction, OrdersByTheirTimesThenTheDeepestFirst) {
       {BlockId(5), {.last_used = 20, .born = 2, .depth = 2}},
   };
   const auto order_of = [&](const char* name) {
-    const auto order = make_eviction_order(name, 0).value();
+    const auto order = make_eviction_order(name, {}, nullptr).value();
     for (const auto& [block, f] : facts) order->insert(block, f);
     EXPECT_EQ(order->size(), facts.size());
     return drain(*order, facts);
@@ -47,7 +47,7 @@ TEST(Eviction, WhatIsBehindGoesFirst) {
       {BlockId(3), {.last_used = 9, .born = 9, .depth = 2}},
   };
   for (const char* name : {"lru", "fifo"}) {
-    const auto order = make_eviction_order(name, 0).value();
+    const auto order = make_eviction_order(name, {}, nullptr).value();
     for (const auto& [block, f] : facts) order->insert(block, f);
     EXPECT_EQ(drain(*order, facts), (std::vector<std::uint32_t>{2, 1, 0, 3})) << name;
   }
@@ -57,7 +57,7 @@ TEST(Eviction, RandomIsSeededAndReachesAll) {
   std::map<BlockId, EvictionFacts> facts;
   for (std::uint32_t i = 0; i < 50; ++i) facts[BlockId(i * 3)] = {};
   const auto order_of = [&](std::uint64_t seed) {
-    const auto order = make_eviction_order("random", seed).value();
+    const auto order = make_eviction_order("random", {.seed = seed}, nullptr).value();
     for (const auto& [block, f] : facts) order->insert(block, f);
     order->erase(BlockId(30), {});
     order->insert(BlockId(30), {});
@@ -73,7 +73,7 @@ TEST(Eviction, RandomIsSeededAndReachesAll) {
 }
 
 TEST(Eviction, NamesThePoliciesItKnows) {
-  const Status status = make_eviction_order("lfu", 0).status();
+  const Status status = make_eviction_order("lfu", {}, nullptr).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.field(), "eviction");
   EXPECT_NE(status.message().find("lru, fifo or random"), std::string::npos);

@@ -1,0 +1,53 @@
+// What a disk slot's header says of the state in it, and so all that is needed to put it back into the
+// index after a restart. Plain values; docs/disk-store.md has the bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "loci/base/ids.h"
+#include "loci/compute/backend.h"
+#include "loci/memory/chain_key.h"
+
+namespace loci {
+
+// What a block hangs from: another block, a root, or a gate (block_index.h).
+enum class ParentKind : std::uint8_t { kBlock, kRoot, kGate };
+
+// A whole block; its state in one group of layers is a slot's content.
+struct DiskEntry {
+  ChainKey key;
+  ChainKey parent;
+  ParentKind parent_kind = ParentKind::kBlock;
+  ChainKey above;           // kGate: the public block that the gate hangs from; else zero
+  std::uint32_t depth = 0;  // as in the index: the block holds positions [depth - 1, depth) * kBlockTokens
+  std::array<TokenId, kBlockTokens> tokens{};
+  std::int64_t used_at = 0;  // milliseconds since 1970, when it was saved: ages survive a restart
+
+  friend bool operator==(const DiskEntry&, const DiskEntry&) = default;
+};
+
+// An entry that was found on the disk. A *hole* has tokens and no state: it leads to entries below it.
+struct RecoveredEntry {
+  DiskEntry entry;
+  std::uint32_t group = 0;  // of layers; not of holes
+  bool hole = false;
+  SlotId slot;  // of the group's slots, or of the holes' records
+};
+
+// A record that the core wants changed; no completion follows, as what is lost costs time alone.
+struct DiskNote {
+  enum class Kind : std::uint8_t {
+    kHole,        // write a hole's record into `slot`
+    kForgetHole,  // the hole of `slot` is one no more
+    kForget,      // what is in the group's `slot` must not be found again
+  };
+  Kind kind = Kind::kHole;
+  std::uint32_t group = 0;
+  SlotId slot;
+  DiskEntry entry;  // kHole
+
+  friend bool operator==(const DiskNote&, const DiskNote&) = default;
+};
+
+}  // namespace loci

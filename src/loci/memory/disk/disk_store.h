@@ -1,0 +1,110 @@
+// The disk tier's bytes: fixed-size slots in preallocated files, striped round-robin over directories
+// (AttentionStore §3.3; HCache §4.2.2 for the striping). docs/disk-store.md has the format.
+//
+// Each group of layers has slots of its own size. A slot holds one block's state in the group: the layers'
+// slices one after another, each readable alone. Its header (an entry, a checksum for each slice, and one
+// over itself) is in a table of headers, so that a start reads headers only. Nothing is ever flushed: an
+// entry verifies itself when it is read, so one that is torn, flipped or foreign (another model, another
+// version) is reported as kDataLoss and never served.
+//
+// The store decides nothing: which slot holds what is the core's business. It takes reads before writes.
+//
+// Thread-safe. Callbacks run on the store's own threads, must not block, and may call the store.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+#include "loci/memory/disk/disk_entry.h"
+
+namespace loci {
+
+// The shape of one group's slots.
+struct DiskGroup {
+  std::uint32_t layers = 0;
+  std::uint64_t layer_slice_bytes = 0;
+  std::uint32_t slots = 0;  // in all directories together
+};
+
+struct DiskDirectory {
+  std::string path;
+  std::uint64_t bytes = 0;  // of files, never exceeded
+};
+
+struct DiskStoreOptions {
+  std::vector<DiskDirectory> directories;  // at least one
+  std::vector<DiskGroup> groups;           // without slots: open() divides the space (policy's proportions
+                                           // are in `shares`)
+  std::vector<std::uint32_t> shares;       // slots of each group in proportion to one another
+  std::array<std::uint8_t, 16> model_fingerprint{};
+  std::string io = "auto";         // auto, io_uring, threads (a pool of pread and pwrite)
+  std::uint32_t queue_depth = 64;  // reads and writes in flight
+};
+
+struct DiskStoreStats {
+  std::string io;  // "io_uring" or "threads"
+  std::uint64_t reads_total = 0, read_bytes_total = 0, read_errors_total = 0;
+  std::uint64_t writes_total = 0, write_bytes_total = 0, write_errors_total = 0;
+  std::uint64_t damaged_total = 0;  // entries that did not verify
+  std::uint64_t foreign_total = 0;  // entries of another model or version, found at start
+};
+
+struct DiskReadItem {
+  std::uint32_t group = 0;
+  SlotId slot;
+  ChainKey key;  // that the entry must have
+};
+
+// Where the slices of a read go.
+class DiskReadSink {
+ public:
+  virtual ~DiskReadSink() = default;
+  // Verified slices of layers [first, first + count) of the group (counted in the group); of each item in
+  // ascending order, each once. `bytes` is valid until it returns.
+  virtual void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
+                      std::span<const std::byte> bytes) = 0;
+  // The item's last call. kDataLoss: the entry is damaged or another's; kUnavailable: the disk failed, or
+  // did not answer in time.
+  virtual void done(std::size_t item, Status status) = 0;
+};
+
+class DiskStore {
+ public:
+  // Opens or makes the files. Errors: kFailedPrecondition where another process has a directory open (names
+  // it); kInvalidArgument naming --disk; kResourceExhausted where the space is not there. Files of another
+  // shape or version are replaced: state is a cache.
+  static Result<std::unique_ptr<DiskStore>> open(const DiskStoreOptions& options);
+  // Waits for what is in flight.
+  virtual ~DiskStore() = default;
+
+  virtual const std::vector<DiskGroup>& groups() const = 0;  // with slots
+  virtual std::uint32_t hole_records() const = 0;            // slots of holes
+  // Keys the chain keys of what is stored; made with the files, readable by their owner only.
+  virtual const std::array<std::uint8_t, 32>& secret() const = 0;
+
+  // Reads all headers on a thread of its own and hands over what verifies, parents before children, in
+  // batches; the last one (perhaps empty) is marked. Once, before the first write.
+  virtual void recover(std::function<void(std::vector<RecoveredEntry>, bool last)> found) = 0;
+
+  // Reads whole entries: `layers_at_once` layers of every item, then the next ones, so that all items'
+  // first layers arrive first. 0: what the store thinks best.
+  virtual void read(std::vector<DiskReadItem> items, std::uint32_t layers_at_once,
+                    std::shared_ptr<DiskReadSink> sink) = 0;
+  // Writes an entry: `bytes` is the group's block (layers * layer_slice_bytes), owned by the store until
+  // `done`. What was in the slot is gone from the moment of the call.
+  virtual void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
+                     std::function<void(Status)> done) = 0;
+  virtual void note(const DiskNote& note) = 0;
+
+  virtual DiskStoreStats stats() const = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,60 @@
+// What computing and moving state costs on this machine: the curves that `loci profile` measures, and the
+// model over them that every policy asks (Pensieve §4.3.3: attention's cost is profiled at powers of two and
+// interpolated; the rest is a constant a token).
+//
+// Integers throughout: the same curves give the same decisions everywhere.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/memory/tier.h"
+
+namespace loci {
+
+// One way of moving bytes. Transfers over one link take their turns.
+struct LinkCost {
+  Nanos latency = 0;                         // of one transfer
+  std::uint64_t bytes_per_second = 1 << 30;  // at least 1
+  friend bool operator==(const LinkCost&, const LinkCost&) = default;
+};
+
+// Plain values; part of the core's configuration and of its log.
+struct CostCurves {
+  // A prompt's token, all but its attention, in a pass that is full enough for throughput to count.
+  Nanos token = 1'500'000;
+  // attention[i]: the attention of one token that has 2^i tokens before it; at least one entry. Beyond the
+  // last it grows in proportion.
+  std::vector<Nanos> attention = {2'000};
+  Nanos pass = 10'000'000;                                // a pass of one row: reading the weights
+  LinkCost host_load = {20'000, std::uint64_t{5} << 30};  // host to device
+  LinkCost host_save = {20'000, std::uint64_t{5} << 30};
+  LinkCost disk_read = {200'000, std::uint64_t{1} << 30};
+  LinkCost disk_write = {200'000, std::uint64_t{1} << 29};
+  friend bool operator==(const CostCurves&, const CostCurves&) = default;
+};
+
+// Immutable; thread-safe.
+class CostModel {
+ public:
+  explicit CostModel(CostCurves curves) : curves_(std::move(curves)) {}
+  const CostCurves& curves() const { return curves_; }
+
+  // Attention of one token with `before` tokens before it. O(1).
+  Nanos attention(std::uint32_t before) const;
+  // Computing tokens [begin, begin + count) of a sequence. Cost(l) of Pensieve is compute(l, kBlockTokens).
+  Nanos compute(std::uint32_t begin, std::uint32_t count) const;
+  // A pass over `rows` rows whose contexts have `context` tokens in all.
+  Nanos pass(std::uint32_t rows, std::uint64_t context) const;
+  // Bringing `bytes` from the tier to the device, alone on the link; 0 from the device.
+  Nanos load(Tier from, std::uint64_t bytes) const;
+  // Occupation of the link to the tier.
+  Nanos save(Tier to, std::uint64_t bytes) const;
+
+ private:
+  CostCurves curves_;
+};
+
+}  // namespace loci
