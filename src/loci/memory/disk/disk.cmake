@@ -6,3 +6,4 @@ loci_library(disk
           ${disk}/disk_writes.cc ${disk}/thread_engine.cc ${disk}/uring_engine.cc
   DEPENDS loci_base PkgConfig::sodium PkgConfig::uring PkgConfig::xxhash Threads::Threads fmt::fmt)
 loci_test(disk_store_test THREADS SOURCES ${disk}/disk_store_test.cc DEPENDS loci_disk)
+loci_benchmark(disk_store_benchmark SOURCES ${disk}/disk_store_benchmark.cc DEPENDS loci_disk)

@@ -11,7 +11,7 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kLaneBufferBytes = std::size_t{32} << 20;  // of a directory's buffers together
+constexpr std::size_t kLaneBufferBytes = std::size_t{64} << 20;  // of a directory's buffers together
 constexpr std::uint32_t kLaneBuffersMin = 6;
 // A read that comes waits for the writes that the disk has begun.
 constexpr std::uint32_t kWritesMost = 4;
