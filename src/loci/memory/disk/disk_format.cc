@@ -18,7 +18,6 @@ static_assert(std::endian::native == std::endian::little, "the files are little-
 
 constexpr std::uint32_t kRecordMagic = 0x4254534c;              // "LSTB"
 constexpr std::uint64_t kSuperblockMagic = 0x4b53494449434f4c;  // "LOCIDISK"
-constexpr std::uint64_t kSuperblockSeed = 0x6b636f6c62726570;   // any fixed number
 constexpr std::uint64_t kMagicAt = 8, kVersionAt = 12, kFormAt = 14, kParentKindAt = 15, kModelAt = 16,
                         kGroupAt = 32, kSlotAt = 36, kDepthAt = 40, kLayersAt = 44, kKeyAt = 48,
                         kParentAt = 64, kAboveAt = 80, kUsedAt = 96, kTokensAt = 104,

@@ -23,6 +23,7 @@ inline constexpr std::uint64_t kDiskAlignment = 4096;  // of slices in the files
 inline constexpr std::uint64_t kDiskSector = 512;      // what a disk writes whole or not at all
 inline constexpr std::uint32_t kHoleGroup = 0xffffffff;
 inline constexpr std::uint64_t kSuperblockBytes = 4096;
+inline constexpr std::uint64_t kSuperblockSeed = 0x6b636f6c62726570;  // of its checksum
 inline constexpr std::size_t kDiskGroupsMax = 64;
 
 // The form in which a slot's state is. Only the first one is written today.

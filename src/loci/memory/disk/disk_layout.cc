@@ -20,6 +20,14 @@ std::uint64_t aligned(std::uint64_t bytes) {
 
 Status check_options(const DiskStoreOptions& options) {
   if (options.directories.empty()) return invalid_argument("expected at least one directory", "--disk");
+  for (std::size_t i = 0; i < options.directories.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (options.directories[i].path != options.directories[j].path) continue;
+      return invalid_argument(
+          fmt::format("expected different directories, found {} twice", options.directories[i].path),
+          "--disk");
+    }
+  }
   if (options.groups.empty() || options.groups.size() > kDiskGroupsMax) {
     return invalid_argument(
         fmt::format("expected 1 to {} groups of layers, found {}", kDiskGroupsMax, options.groups.size()));
