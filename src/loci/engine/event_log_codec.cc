@@ -179,6 +179,7 @@ void put(Writer& w, const Recovered& e) {
     w.flag(found.hole);
     w.id(found.slot);
   }
+  w.number(e.now);
   w.flag(e.last);
 }
 
@@ -242,6 +243,7 @@ void get(Reader& r, Recovered& e) {
     found.hole = r.flag("hole");
     found.slot.value = r.number<std::uint32_t>("slot");
   }
+  e.now = r.number<std::int64_t>("now");
   e.last = r.flag("last");
 }
 

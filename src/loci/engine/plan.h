@@ -15,6 +15,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/miss_reason.h"
 #include "loci/memory/tier.h"
 
 namespace loci {
@@ -109,6 +110,7 @@ struct MovesEnded {
 // What the disk holds from before, parents before children. Until the last batch nothing is written there.
 struct Recovered {
   std::vector<RecoveredEntry> entries;
+  std::int64_t now = 0;  // milliseconds since 1970: how old the entries are
   bool last = false;
 };
 
@@ -124,16 +126,6 @@ enum class FinishReason : std::uint8_t {
   kFailed,    // kPoisonedPassesMax passes in a row could not read its state
   kGrammar,   // the grammar has failed
 };
-
-// Why a token's state had to be computed again.
-enum class MissReason : std::uint8_t {
-  kNeverSeen,  // as far as is remembered
-  kEvicted,
-  kExpired,
-  kDamaged,  // or the disk failed
-  kTooSlow,  // computing it is faster than bringing it back
-};
-inline constexpr std::size_t kMissReasons = 5;
 
 // Where a prompt's state came from when the request was first admitted; the tokens of all sources together
 // are the prompt's.
