@@ -1,0 +1,355 @@
+// The disk store on disks that lie, lose, fail and hang.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "loci/memory/disk/disk_format.h"
+#include "loci/memory/disk/disk_layout.h"
+#include "loci/memory/disk/disk_test_values.h"
+#include "loci/memory/disk/faulty_disk.h"
+#include "loci/memory/disk/open_disk_store.h"
+
+namespace loci {
+namespace {
+
+using Kind = FaultAnswer::Kind;
+
+class DiskFaults : public ::testing::Test {
+ protected:
+  static DiskStoreOptions options(std::size_t directories = 1) {
+    DiskStoreOptions all;
+    for (std::size_t i = 0; i < directories; ++i) {
+      all.directories.push_back({"disk" + std::to_string(i), 400'000});
+    }
+    all.groups = {{.layers = 4, .layer_slice_bytes = 1000}, {.layers = 2, .layer_slice_bytes = 4096}};
+    return all;
+  }
+  std::unique_ptr<DiskStore> open(const DiskStoreOptions& with) {
+    auto store = open_disk_store(with, disk_.folders(), clock_);
+    EXPECT_TRUE(store.ok()) << store.status().to_string();
+    return std::move(store).value();
+  }
+  std::unique_ptr<DiskStore> open() { return open(options()); }
+  Status write(DiskStore& store, std::uint32_t group, std::uint32_t slot, std::uint64_t seed) {
+    return write_one(store, group, SlotId(slot), test_entry(seed), test_bytes(seed, store.groups()[group]));
+  }
+  static FaultyDisk::Judge only(bool writes, std::string_view file, FaultAnswer answer) {
+    return [=](const FaultyOperation& one) {
+      return one.write == writes && one.file.find(file) != std::string::npos ? answer : FaultAnswer{};
+    };
+  }
+
+  FaultyDisk disk_;
+  SystemClock clock_;
+};
+
+TEST_F(DiskFaults, ServesWhatItWroteOrNothing) {
+  std::uint64_t whole = 0, lost = 0, damaged = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    FaultyDisk disk;
+    const DiskStoreOptions with = options(1 + seed % 3);
+    {
+      (void)open_disk_store(with, disk.folders(), clock_).value();
+    }
+    disk.sync();
+    for (int life = 0; life < 3; ++life) {
+      {
+        const auto store = open_disk_store(with, disk.folders(), clock_).value();
+        std::vector<std::future<Status>> writes;
+        for (int i = 0; i < 60; ++i) {
+          const auto group = static_cast<std::uint32_t>(random.below(2));
+          const SlotId slot(
+              static_cast<std::uint32_t>(random.below(std::min(6u, store->groups()[group].slots))));
+          // So few seeds that a slot often gets again what it held before.
+          const std::uint64_t content = random.below(12) * 2 + group;
+          if (random.below(8) == 0) {
+            store->note({.kind = DiskNote::Kind::kForget, .group = group, .slot = slot});
+          } else if (random.below(8) == 0) {
+            store->note({.kind = DiskNote::Kind::kHole, .slot = slot, .entry = test_entry(content)});
+          } else {
+            writes.push_back(write_later(*store, group, slot, test_entry(content),
+                                         test_bytes(content, store->groups()[group])));
+          }
+          if (random.below(30) == 0) disk.sync();
+        }
+        for (auto& one : writes) ASSERT_TRUE(one.get().ok());
+      }
+      disk.lose_power(random);
+      const auto store = open_disk_store(with, disk.folders(), clock_).value();
+      ASSERT_TRUE(store->notes().empty()) << store->notes()[0];
+      for (const RecoveredEntry& one : recover_all(*store)) {
+        // The header is one that was written there...
+        std::uint64_t content = 0;
+        while (content < 24 && !(test_entry(content) == one.entry)) ++content;
+        ASSERT_LT(content, 24u);
+        if (one.hole) continue;
+        ASSERT_EQ(content % 2, one.group);
+        // ... and the state is what belongs to it, or is not served.
+        const auto item = read_one(*store, one.group, one.slot, one.entry.key);
+        if (item.status->ok()) {
+          ++whole;
+          ASSERT_EQ(item.bytes, test_bytes(content, store->groups()[one.group]));
+        } else {
+          ++lost;
+          ASSERT_EQ(item.status->code(), StatusCode::kDataLoss);
+          const std::vector<std::byte> expected = test_bytes(content, store->groups()[one.group]);
+          ASSERT_TRUE(std::equal(item.bytes.begin(), item.bytes.end(), expected.begin()));
+        }
+      }
+      damaged += store->stats().damaged_total;
+    }
+  }
+  // The test is worth something only where all of it happens.
+  EXPECT_GT(whole, 100u);
+  EXPECT_GT(lost, 100u);
+  EXPECT_GE(damaged, lost);
+}
+
+TEST_F(DiskFaults, AnyFlipIsFoundWhereverItIs) {
+  auto store = open();
+  const DiskLayout layout = divide_space(options()).value();
+  ASSERT_TRUE(write(*store, 0, 5, 50).ok());
+  std::uint64_t damaged = 0;
+  const auto expect_damaged = [&](const std::string& file, std::uint64_t offset, bool header) {
+    disk_.flip("disk0", file, offset);
+    EXPECT_EQ(read_one(*store, 0, SlotId(5), test_key(50)).status->code(), StatusCode::kDataLoss);
+    EXPECT_EQ(store->stats().damaged_total, ++damaged) << file << " " << offset;
+    store = open();
+    damaged = header ? 1 : 0;
+    EXPECT_EQ(recover_all(*store).size(), header ? 0u : 1u);
+    EXPECT_EQ(store->stats().damaged_total, damaged);
+    disk_.flip("disk0", file, offset);
+  };
+  for (std::uint64_t at = 0; at < layout.record_stride(0); at += 7) {
+    expect_damaged("group-0.headers", 5 * layout.record_stride(0) + at, true);
+  }
+  for (std::uint32_t layer = 0; layer < 4; ++layer) {
+    for (const std::uint64_t at : {0, 500, 999}) {
+      expect_damaged("group-0.slots", 5 * layout.slot_stride(0) + layer * layout.slice_stride(0) + at, false);
+    }
+  }
+  EXPECT_TRUE(read_one(*store, 0, SlotId(5), test_key(50)).status->ok());
+}
+
+TEST_F(DiskFaults, LayersBeforeADamagedOneAreServed) {
+  const auto store = open();
+  const DiskLayout layout = divide_space(options()).value();
+  ASSERT_TRUE(write(*store, 0, 1, 10).ok());
+  disk_.flip("disk0", "group-0.slots", layout.slot_stride(0) + 2 * layout.slice_stride(0));
+  const auto item = read_one(*store, 0, SlotId(1), test_key(10), 1);
+  EXPECT_EQ(item.status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(item.layers, 2u);
+}
+
+TEST_F(DiskFaults, AnotherModelsEntryIsCountedAndNotFound) {
+  const auto store = open();
+  std::vector<std::byte> record(record_bytes(4));
+  RecordPlace place{.group = 0, .slot = 2};
+  place.model_fingerprint.fill(99);
+  encode_record(place, test_entry(20), std::vector<std::uint64_t>(4), record);
+  const auto file = disk_.folders()("disk0")->open("group-0.headers", FileCaching::kCached).value();
+  ASSERT_EQ(file->write(2 * record.size(), record), static_cast<std::int64_t>(record.size()));
+  EXPECT_EQ(read_one(*store, 0, SlotId(2), test_key(20)).status->code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(recover_all(*store).empty());
+  EXPECT_EQ(store->stats().foreign_total, 2u);
+  EXPECT_EQ(store->stats().damaged_total, 0u);
+}
+
+TEST_F(DiskFaults, AnErrorEndsItsItemAlone) {
+  const auto store = open();
+  const DiskLayout layout = divide_space(options()).value();
+  for (std::uint32_t slot = 0; slot < 4; ++slot) ASSERT_TRUE(write(*store, 0, slot, slot * 10).ok());
+  disk_.set_judge([&](const FaultyOperation& one) {
+    const bool bad = one.file == "group-0.slots" && one.offset / layout.slot_stride(0) == 2;
+    return bad ? FaultAnswer{Kind::kError, EIO} : FaultAnswer{};
+  });
+  const auto sink = std::make_shared<CollectingSink>(4);
+  store->read({{0, SlotId(0), test_key(0)},
+               {0, SlotId(1), test_key(10)},
+               {0, SlotId(2), test_key(20)},
+               {0, SlotId(3), test_key(30)}},
+              1, sink);
+  for (std::uint32_t slot = 0; slot < 4; ++slot) {
+    EXPECT_EQ(sink->wait()[slot].status->code(), slot == 2 ? StatusCode::kUnavailable : StatusCode::kOk);
+  }
+  EXPECT_EQ(store->stats().read_errors_total, 1u);
+  EXPECT_EQ(write(*store, 0, 2, 21).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(store->stats().write_errors_total, 1u);
+  disk_.set_judge(nullptr);
+  // What could not be written whole is not found.
+  EXPECT_EQ(read_one(*store, 0, SlotId(2), test_key(20)).status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(read_one(*store, 0, SlotId(2), test_key(21)).status->code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(write(*store, 0, 2, 22).ok());
+  EXPECT_TRUE(read_one(*store, 0, SlotId(2), test_key(22)).status->ok());
+}
+
+TEST_F(DiskFaults, AFullDiskIsSaidSo) {
+  const auto store = open();
+  for (const char* file : {".slots", ".headers"}) {
+    disk_.set_judge(only(true, file, {Kind::kError, ENOSPC}));
+    EXPECT_EQ(write(*store, 1, 0, 3).code(), StatusCode::kResourceExhausted);
+  }
+  store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(2)});
+  disk_.set_judge(nullptr);
+  EXPECT_TRUE(write(*store, 1, 0, 3).ok());
+}
+
+TEST_F(DiskFaults, ShortAnswersAreAskedAgain) {
+  const auto store = open();
+  disk_.set_judge([](const FaultyOperation& one) {
+    if (one.bytes <= kDiskAlignment) return FaultAnswer{};
+    return FaultAnswer{.kind = Kind::kShort, .bytes = one.bytes / 2 + 100};
+  });
+  ASSERT_TRUE(write(*store, 0, 0, 7).ok());
+  const auto item = read_one(*store, 0, SlotId(0), test_key(7), 4);
+  ASSERT_TRUE(item.status->ok()) << item.status->to_string();
+  EXPECT_EQ(item.bytes, test_bytes(7, store->groups()[0]));
+  // The file ends: nothing is left to ask for.
+  disk_.set_judge(only(false, ".slots", {.kind = Kind::kShort, .bytes = 0}));
+  EXPECT_EQ(read_one(*store, 0, SlotId(0), test_key(7)).status->code(), StatusCode::kDataLoss);
+  disk_.set_judge(only(true, ".slots", {.kind = Kind::kShort, .bytes = 0}));
+  EXPECT_EQ(write(*store, 0, 0, 8).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
+  {
+    DiskStoreOptions with = options(2);
+    with.answer_limit = kNanosPerSecond / 2;
+    const auto store = open(with);
+    for (std::uint32_t slot = 0; slot < 20; ++slot) ASSERT_TRUE(write(*store, 0, slot, slot).ok());
+    disk_.set_judge([](const FaultyOperation& one) {
+      return one.directory == "disk1" ? FaultAnswer{Kind::kNever} : FaultAnswer{};
+    });
+    std::vector<DiskReadItem> items;
+    for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
+    const auto sink = std::make_shared<CollectingSink>(items.size());
+    const Nanos start = clock_.now();
+    store->read(items, 0, sink);
+    const auto write_result =
+        write_later(*store, 0, SlotId(21), test_entry(21), test_bytes(21, store->groups()[0])).get();
+    EXPECT_EQ(write_result.code(), StatusCode::kUnavailable);
+    for (std::uint32_t slot = 0; slot < 20; ++slot) {
+      const Status& status = *sink->wait()[slot].status;
+      EXPECT_EQ(status.code(), slot % 2 == 0 ? StatusCode::kOk : StatusCode::kUnavailable);
+      if (slot % 2 == 1) {
+        EXPECT_NE(status.message().find("disk1: the disk did not answer"), std::string::npos);
+      }
+    }
+    EXPECT_LT(clock_.now() - start, 9 * kNanosPerSecond);
+    // The other one goes on.
+    EXPECT_TRUE(write(*store, 0, 2, 100).ok());
+    EXPECT_TRUE(read_one(*store, 0, SlotId(2), test_key(100)).status->ok());
+    // It comes back: what was given up is forgotten, and it is used again.
+    disk_.set_judge(nullptr);
+    disk_.release();
+    EXPECT_TRUE(read_one(*store, 0, SlotId(3), test_key(3)).status->ok());
+    disk_.set_judge([](const FaultyOperation&) { return FaultAnswer{Kind::kNever}; });
+    const auto last = std::make_shared<CollectingSink>(1);
+    store->read({{0, SlotId(0), test_key(0)}}, 0, last);
+    store->recover([](std::vector<RecoveredEntry>, bool) {});
+  }  // closing does not wait for ever
+  disk_.release();
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(50));  // the threads that were left let go of the disk
+}
+
+TEST_F(DiskFaults, ReadsGoBeforeWrites) {
+  DiskStoreOptions with = options();
+  with.queue_depth = 1;
+  const auto store = open(with);
+  ASSERT_TRUE(write(*store, 0, 0, 1).ok());
+  std::mutex mutex;
+  std::vector<FaultyOperation> seen;
+  std::atomic<bool> begun{false};
+  disk_.set_judge([&](const FaultyOperation& one) {
+    const std::lock_guard lock(mutex);
+    seen.push_back(one);
+    begun = true;
+    // The first one is answered when all others wait.
+    return seen.size() == 1 ? FaultAnswer{Kind::kNever} : FaultAnswer{};
+  });
+  std::vector<std::future<Status>> writes;
+  for (std::uint32_t slot = 1; slot < 5; ++slot) {
+    writes.push_back(
+        write_later(*store, 0, SlotId(slot), test_entry(slot), test_bytes(slot, store->groups()[0])));
+    while (!begun) std::this_thread::yield();
+  }
+  const auto sink = std::make_shared<CollectingSink>(1);
+  store->read({{0, SlotId(0), test_key(1)}}, 1, sink);
+  disk_.release();
+  EXPECT_TRUE(sink->wait()[0].status->ok());
+  for (auto& one : writes) EXPECT_TRUE(one.get().ok());
+  const std::lock_guard lock(mutex);
+  // One write had begun; then come the header and the four layers, then the other writes.
+  ASSERT_GT(seen.size(), 6u);
+  EXPECT_TRUE(seen[0].write);
+  for (int i = 1; i <= 5; ++i) EXPECT_FALSE(seen[i].write) << i;
+  for (std::size_t i = 6; i < seen.size(); ++i) EXPECT_TRUE(seen[i].write) << i;
+}
+
+TEST_F(DiskFaults, WhatIsWrittenDuringRecoveryIsNotFoundAgain) {
+  {
+    const auto store = open();
+    for (std::uint32_t slot = 0; slot < 4; ++slot) ASSERT_TRUE(write(*store, 0, slot, slot).ok());
+  }
+  const auto store = open();
+  std::atomic<int> reads{0};
+  disk_.set_judge([&](const FaultyOperation& one) {
+    return !one.write && one.file == "holes.headers" && reads++ == 0 ? FaultAnswer{Kind::kNever}
+                                                                     : FaultAnswer{};
+  });
+  std::future<std::vector<RecoveredEntry>> found =
+      std::async(std::launch::async, [&] { return recover_all(*store); });
+  while (reads == 0) std::this_thread::yield();
+  ASSERT_TRUE(write(*store, 0, 1, 100).ok());
+  store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(2)});
+  disk_.release();
+  std::set<std::uint32_t> slots;
+  for (const RecoveredEntry& one : found.get()) slots.insert(one.slot.value);
+  EXPECT_EQ(slots, (std::set<std::uint32_t>{0, 3}));
+}
+
+TEST_F(DiskFaults, RecoveryOutlivesErrors) {
+  {
+    const auto store = open();
+    ASSERT_TRUE(write(*store, 0, 0, 1).ok());
+    ASSERT_TRUE(write(*store, 1, 0, 2).ok());
+  }
+  const auto store = open();
+  disk_.set_judge(only(false, "group-0.headers", {Kind::kError, EIO}));
+  const auto found = recover_all(*store);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].group, 1u);
+  EXPECT_EQ(store->stats().read_errors_total, 1u);
+}
+
+TEST_F(DiskFaults, ASetWhoseMakingWasCutShortIsMadeAgain) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    FaultyDisk disk;
+    std::array<std::uint8_t, 32> secret{};
+    {
+      const auto store = open_disk_store(options(2), disk.folders(), clock_).value();
+      secret = store->secret();
+      ASSERT_TRUE(write_one(*store, 0, SlotId(0), test_entry(1), test_bytes(1, store->groups()[0])).ok());
+      ASSERT_TRUE(write_one(*store, 0, SlotId(1), test_entry(2), test_bytes(2, store->groups()[0])).ok());
+    }
+    disk.lose_power(random);
+    const auto store = open_disk_store(options(2), disk.folders(), clock_).value();
+    const auto found = recover_all(*store);
+    // Keys are found again under the secret that they were made with, or not at all.
+    if (store->secret() != secret) {
+      EXPECT_TRUE(found.empty());
+    }
+    EXPECT_TRUE(write_one(*store, 0, SlotId(1), test_entry(3), test_bytes(3, store->groups()[0])).ok());
+  }
+}
+
+}  // namespace
+}  // namespace loci

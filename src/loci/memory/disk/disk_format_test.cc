@@ -1,0 +1,181 @@
+#include "loci/memory/disk/disk_format.h"
+
+#include <gtest/gtest.h>
+
+#include "loci/memory/disk/disk_layout.h"
+#include "loci/memory/disk/disk_test_values.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace loci {
+namespace {
+
+constexpr RecordPlace kPlace{.model_fingerprint = {1, 2, 3}, .group = 2, .slot = 41};
+
+std::vector<std::uint64_t> checksums_of(std::uint32_t layers) {
+  std::vector<std::uint64_t> all;
+  for (std::uint32_t i = 0; i < layers; ++i) all.push_back(mix64(i));
+  return all;
+}
+
+std::vector<std::byte> record_of(const DiskEntry& entry, std::uint32_t layers) {
+  std::vector<std::byte> bytes(record_bytes(layers));
+  encode_record(kPlace, entry, checksums_of(layers), bytes);
+  return bytes;
+}
+
+RecordState decode(const RecordPlace& place, std::uint32_t layers, std::span<const std::byte> bytes) {
+  DiskEntry entry;
+  return decode_record(place, layers, bytes, entry);
+}
+
+TEST(DiskFormat, RecordsComeBackAsTheyWere) {
+  for (const std::uint32_t layers : {0u, 1u, 30u, 35u, 36u, 200u}) {
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      const DiskEntry entry = test_entry(seed, static_cast<std::uint32_t>(seed + 1));
+      const std::vector<std::byte> bytes = record_of(entry, layers);
+      EXPECT_EQ(bytes.size() % kDiskSector, 0u);
+      DiskEntry found;
+      ASSERT_EQ(decode_record(kPlace, layers, bytes, found), RecordState::kValid);
+      EXPECT_EQ(found, entry);
+      for (std::uint32_t i = 0; i < layers; ++i) EXPECT_EQ(recorded_checksum(bytes, i), mix64(i));
+    }
+  }
+  EXPECT_EQ(record_bytes(0), 512u);
+  EXPECT_EQ(record_bytes(35), 512u);
+  EXPECT_EQ(record_bytes(36), 1024u);
+}
+
+TEST(DiskFormat, EveryFlippedBitIsFound) {
+  std::vector<std::byte> bytes = record_of(test_entry(2), 30);
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+    ASSERT_EQ(decode(kPlace, 30, bytes), RecordState::kDamaged) << "bit " << bit;
+    bytes[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+  }
+  EXPECT_EQ(decode(kPlace, 30, bytes), RecordState::kValid);
+}
+
+TEST(DiskFormat, EveryTornSectorIsFound) {
+  const std::vector<std::byte> first = record_of(test_entry(2), 120);
+  std::vector<std::byte> second(first.size());
+  encode_record(kPlace, test_entry(3), std::vector<std::uint64_t>(120, 77), second);
+  ASSERT_EQ(first.size(), 3 * kDiskSector);
+  for (unsigned mixture = 1; mixture < 7; ++mixture) {
+    std::vector<std::byte> torn = first;
+    for (unsigned sector = 0; sector < 3; ++sector) {
+      if ((mixture >> sector & 1) == 0) continue;
+      std::copy_n(second.begin() + sector * 512, 512, torn.begin() + sector * 512);
+    }
+    EXPECT_EQ(decode(kPlace, 120, torn), RecordState::kDamaged) << mixture;
+  }
+}
+
+TEST(DiskFormat, ARecordOfAnotherPlaceOrModelIsNotTaken) {
+  const std::vector<std::byte> bytes = record_of(test_entry(2), 30);
+  RecordPlace place = kPlace;
+  place.slot = 42;
+  EXPECT_EQ(decode(place, 30, bytes), RecordState::kDamaged);
+  place = kPlace;
+  place.group = 1;
+  EXPECT_EQ(decode(place, 30, bytes), RecordState::kDamaged);
+  place = kPlace;
+  place.model_fingerprint[15] ^= 1;
+  EXPECT_EQ(decode(place, 30, bytes), RecordState::kForeign);
+  EXPECT_EQ(decode(kPlace, 29, bytes), RecordState::kDamaged);
+  EXPECT_EQ(decode(kPlace, 0, std::vector<std::byte>(512)), RecordState::kEmpty);
+  EXPECT_EQ(decode(kPlace, 0, {}), RecordState::kDamaged);
+}
+
+TEST(DiskFormat, SlicesVerifyInTheirPlaceAlone) {
+  std::vector<std::byte> slice(4096, std::byte{5});
+  const std::uint64_t checksum = slice_checksum(7, 3, slice);
+  EXPECT_NE(slice_checksum(7, 4, slice), checksum);
+  EXPECT_NE(slice_checksum(8, 3, slice), checksum);
+  slice[4095] ^= std::byte{128};
+  EXPECT_NE(slice_checksum(7, 3, slice), checksum);
+}
+
+TEST(DiskFormat, SuperblocksComeBackAndVerify) {
+  Superblock superblock{.set = {9}, .model_fingerprint = {8}, .directory = 2, .directories = 3, .holes = 99};
+  for (std::uint32_t g = 0; g < kDiskGroupsMax; ++g) {
+    superblock.groups.push_back({.layers = g + 1, .layer_slice_bytes = g * 1000, .slots = g * 3});
+  }
+  std::vector<std::byte> bytes = encode_superblock(superblock);
+  ASSERT_EQ(bytes.size(), kSuperblockBytes);
+  EXPECT_EQ(decode_superblock(bytes).value(), superblock);
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    bytes[at] ^= std::byte{64};
+    EXPECT_EQ(decode_superblock(bytes).status().code(), StatusCode::kDataLoss) << at;
+    bytes[at] ^= std::byte{64};
+  }
+  EXPECT_FALSE(decode_superblock(std::vector<std::byte>(kSuperblockBytes)).ok());
+  EXPECT_FALSE(decode_superblock({}).ok());
+}
+
+TEST(DiskFormat, AnyBytesMayBeDecoded) {
+  Random random(7);
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<std::uint8_t> input(1 + random.below(300));
+    input[0] = static_cast<std::uint8_t>(random.next());
+    // Few bytes differ from a valid record: that is where the decoder's own checks are.
+    for (std::uint64_t i = random.below(4); i > 0; --i) {
+      input[random.below(input.size())] = static_cast<std::uint8_t>(random.below(2) ? random.next() : 1);
+    }
+    LLVMFuzzerTestOneInput(input.data(), input.size());
+  }
+}
+
+TEST(DiskLayout, DividesAnySpaceWithoutExceedingIt) {
+  Random random(11);
+  for (int round = 0; round < 2000; ++round) {
+    DiskStoreOptions options;
+    std::uint64_t least = ~std::uint64_t{0};
+    for (std::uint64_t i = 1 + random.below(4); i > 0; --i) {
+      options.directories.push_back(
+          {"x" + std::to_string(i), 150'000 + random.below(std::uint64_t{1} << (20 + random.below(24)))});
+      least = std::min(least, options.directories.back().bytes);
+    }
+    for (std::uint64_t i = 1 + random.below(4); i > 0; --i) {
+      options.groups.push_back({.layers = static_cast<std::uint32_t>(1 + random.below(80)),
+                                .layer_slice_bytes = 1 + random.below(300'000)});
+      options.shares.push_back(static_cast<std::uint32_t>(1 + random.below(40)));
+    }
+    const auto layout = divide_space(options);
+    if (!layout.ok()) {
+      EXPECT_EQ(layout.status().field(), "--disk");
+      continue;
+    }
+    EXPECT_LE(layout->directory_bytes(), least);
+    // One more round of slots would not have fitted, unless numbers ran out.
+    std::uint64_t round_bytes = 0, slots = 0;
+    for (std::uint32_t g = 0; g < layout->groups.size(); ++g) {
+      EXPECT_GE(layout->groups[g].slots, layout->directories);
+      EXPECT_EQ(layout->groups[g].slots % layout->directories, 0u);
+      round_bytes +=
+          (options.shares[g] + 1) * (layout->slot_stride(g) + layout->record_stride(g) + record_bytes(0)) +
+          8192;
+      slots += layout->groups[g].slots;
+    }
+    EXPECT_EQ(layout->holes, slots);
+    EXPECT_GT(layout->directory_bytes() + round_bytes + least / 1000, least);
+  }
+}
+
+TEST(DiskLayout, RefusesWhatMakesNoSense) {
+  DiskStoreOptions options{.directories = {{"x", 1 << 30}},
+                           .groups = {{.layers = 2, .layer_slice_bytes = 10}}};
+  EXPECT_TRUE(divide_space(options).ok());
+  options.shares = {1, 2};
+  EXPECT_FALSE(divide_space(options).ok());
+  options.shares = {0};
+  EXPECT_FALSE(divide_space(options).ok());
+  options.shares = {};
+  options.directories.push_back({"x", 1 << 30});
+  EXPECT_EQ(divide_space(options).status().field(), "--disk") << "one directory twice";
+  options.directories = {};
+  EXPECT_EQ(divide_space(options).status().field(), "--disk");
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,73 @@
+// A disk in memory that loses power, answers late, never, short or with errors: the file layer under tests
+// of the disk store.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "loci/base/random.h"
+#include "loci/memory/disk/disk_files.h"
+
+namespace loci {
+
+// What became of an operation; `bytes` of it are carried out.
+struct FaultAnswer {
+  enum class Kind : std::uint8_t { kFine, kError, kShort, kNever } kind = Kind::kFine;
+  int error = 0;          // kError: an errno
+  std::size_t bytes = 0;  // kShort
+};
+
+struct FaultyOperation {
+  std::string directory, file;
+  bool write = false;
+  std::uint64_t offset = 0;
+  std::size_t bytes = 0;
+};
+
+// Thread-safe. Must outlive the stores on it.
+class FaultyDisk {
+ public:
+  using Judge = std::function<FaultAnswer(const FaultyOperation&)>;
+
+  MakeDiskFolder folders();
+  // Asked before each read and write, under no lock.
+  void set_judge(Judge judge);
+  // Lets operations that were never to be answered go on.
+  void release();
+
+  // What was written until now survives a loss of power.
+  void sync();
+  // Nothing was flushed since sync(): of each sector any of the contents that it had since then may be what
+  // survives, whatever became of others.
+  void lose_power(Random& random);
+  // Changes a byte that is stored.
+  void flip(const std::string& directory, const std::string& file, std::uint64_t offset);
+
+  std::uint64_t bytes_of(const std::string& directory) const;
+
+ private:
+  class File;
+  class Folder;
+  // A file's content, and what its sectors held since the last sync.
+  struct Content {
+    std::vector<std::byte> bytes;
+    std::map<std::uint64_t, std::vector<std::vector<std::byte>>> older;  // by sector
+  };
+
+  std::int64_t move(const FaultyOperation& operation, std::byte* data, Content& content);
+  FaultAnswer judge(const FaultyOperation& operation);
+
+  mutable std::mutex mutex_;
+  std::condition_variable released_;
+  std::uint64_t releases_ = 0;
+  Judge judge_;
+  std::map<std::string, std::map<std::string, std::shared_ptr<Content>>> directories_;
+};
+
+}  // namespace loci
