@@ -177,7 +177,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   if (sodium_init() < 0) return internal_error("the system gives no random numbers");
   randombytes_buf(options.core.chain_secret.data(), options.core.chain_secret.size());
   options.event_log_path = flags.event_log;
-  LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(options, *serving.backend, serving.clock));
+  LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(std::move(options), *serving.backend, serving.clock));
 
   serving.served = {
       .model = serving.model.get(),
@@ -188,7 +188,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
                                  spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
       .chat = find_chat_syntax(*serving.model)};
-  return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
+  return LoadedConfiguration{.core = serving.engine->config(), .backend = info, .pool_reason = size.reason};
 }
 
 // Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.
