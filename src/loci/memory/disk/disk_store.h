@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "loci/base/clock.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
 #include "loci/memory/disk/disk_entry.h"
@@ -32,6 +33,8 @@ struct DiskGroup {
   std::uint32_t layers = 0;
   std::uint64_t layer_slice_bytes = 0;
   std::uint32_t slots = 0;  // in all directories together
+
+  friend bool operator==(const DiskGroup&, const DiskGroup&) = default;
 };
 
 struct DiskDirectory {
@@ -45,8 +48,9 @@ struct DiskStoreOptions {
                                            // are in `shares`)
   std::vector<std::uint32_t> shares;       // slots of each group in proportion to one another
   std::array<std::uint8_t, 16> model_fingerprint{};
-  std::string io = "auto";         // auto, io_uring, threads (a pool of pread and pwrite)
-  std::uint32_t queue_depth = 64;  // reads and writes in flight
+  std::string io = "auto";                    // auto, io_uring, threads (a pool of pread and pwrite)
+  std::uint32_t queue_depth = 64;             // reads and writes in flight, in all directories together
+  Nanos answer_limit = 10 * kNanosPerSecond;  // after which a disk is given up
 };
 
 struct DiskStoreStats {
@@ -71,22 +75,25 @@ class DiskReadSink {
   // ascending order, each once. `bytes` is valid until it returns.
   virtual void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
                       std::span<const std::byte> bytes) = 0;
-  // The item's last call. kDataLoss: the entry is damaged or another's; kUnavailable: the disk failed, or
-  // did not answer in time.
+  // The item's last call. kDataLoss: the entry is damaged, another's or not there; kUnavailable: the disk
+  // failed, or did not answer in time.
   virtual void done(std::size_t item, Status status) = 0;
 };
 
 class DiskStore {
  public:
-  // Opens or makes the files. Errors: kFailedPrecondition where another process has a directory open (names
-  // it); kInvalidArgument naming --disk; kResourceExhausted where the space is not there. Files of another
-  // shape or version are replaced: state is a cache.
+  // Opens or makes the files. Errors, all naming --disk: kUnavailable where another process has a directory
+  // open (names both); kInvalidArgument; kResourceExhausted where the space is not there. Files of another
+  // shape, version or model are replaced: state is a cache.
   static Result<std::unique_ptr<DiskStore>> open(const DiskStoreOptions& options);
   // Waits for what is in flight.
   virtual ~DiskStore() = default;
 
   virtual const std::vector<DiskGroup>& groups() const = 0;  // with slots
   virtual std::uint32_t hole_records() const = 0;            // slots of holes
+  // What an operator should know of how it was opened (files replaced, O_DIRECT or io_uring refused): a line
+  // of the log each.
+  virtual const std::vector<std::string>& notes() const = 0;
   // Keys the chain keys of what is stored; made with the files, readable by their owner only.
   virtual const std::array<std::uint8_t, 32>& secret() const = 0;
 
@@ -102,6 +109,7 @@ class DiskStore {
   // `done`. What was in the slot is gone from the moment of the call.
   virtual void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
                      std::function<void(Status)> done) = 0;
+  // Notes and writes of one slot are carried out in the order of the calls.
   virtual void note(const DiskNote& note) = 0;
 
   virtual DiskStoreStats stats() const = 0;

@@ -1,0 +1,64 @@
+// The files under a disk store, as a seam: the real ones (open_disk_folder), and ones that a test breaks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+// An open file of fixed size. Thread-safe; closed when the last owner lets go.
+class DiskFile {
+ public:
+  virtual ~DiskFile() = default;
+  // Bytes moved, which may be fewer than asked (0: the file ends here), or -errno. Direct files need
+  // offsets, sizes and memory that are multiples of kDiskAlignment.
+  virtual std::int64_t read(std::uint64_t offset, std::span<std::byte> into) = 0;
+  virtual std::int64_t write(std::uint64_t offset, std::span<const std::byte> from) = 0;
+  virtual std::uint64_t size_bytes() const = 0;
+  virtual bool direct() const = 0;  // past the page cache
+  // For io_uring; -1 where there is none, and read() and write() alone work.
+  virtual int descriptor() const = 0;
+};
+
+enum class FileCaching : std::uint8_t {
+  kCached,
+  kDirect,  // or cached, where the file system refuses O_DIRECT
+};
+
+// A directory of a store. Thread-compatible; keeps its lock until destroyed.
+class DiskFolder {
+ public:
+  virtual ~DiskFolder() = default;
+  virtual const std::string& path() const = 0;
+  // Makes the directory (0700) where it is missing, and locks it. Errors: kUnavailable where another
+  // process has it; kInvalidArgument naming --disk where it cannot be made or written.
+  virtual Status lock() = 0;
+  // Errors: kNotFound, kUnavailable.
+  virtual Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) = 0;
+  // A new file (0600) of that many zero bytes, which are allocated; one of the name is replaced. Errors:
+  // kResourceExhausted naming --disk, kUnavailable.
+  virtual Result<std::shared_ptr<DiskFile>> create(std::string_view name, std::uint64_t bytes,
+                                                   FileCaching caching) = 0;
+  virtual Status remove(std::string_view name) = 0;  // no error where it is not there
+  // Whether the last create() could not allocate, so that a full disk shows when it is written.
+  virtual bool sparse() const = 0;
+};
+
+std::unique_ptr<DiskFolder> make_disk_folder(std::string path);
+
+// Opens for reading alone, takes no lock. Errors: kNotFound, kUnavailable.
+Result<std::shared_ptr<DiskFile>> open_disk_file_to_read(const std::string& path);
+
+// The process that has the directory locked; 0: none; -1: one that did not say its number.
+int disk_folder_user(const std::string& path);
+
+// "No such file or directory" of an errno.
+std::string errno_text(int error);
+
+}  // namespace loci

@@ -1,0 +1,240 @@
+#include "loci/memory/disk/disk_files.h"
+
+#include <fmt/format.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+
+namespace loci {
+namespace {
+
+using Secret = std::array<std::uint8_t, 32>;
+using SetId = std::array<std::uint8_t, 16>;
+
+// Names the set without telling the secret, so that files without their secret are recognised.
+SetId set_of(const Secret& secret) {
+  constexpr std::string_view kDomain = "loci disk store set";
+  SetId set{};
+  LOCI_CHECK(
+      ::crypto_generichash(set.data(), set.size(), reinterpret_cast<const unsigned char*>(kDomain.data()),
+                           kDomain.size(), secret.data(), secret.size()) == 0,
+      "BLAKE2b");
+  return set;
+}
+
+Secret new_secret() {
+  LOCI_CHECK(::sodium_init() >= 0, "libsodium");
+  Secret secret{};
+  ::randombytes_buf(secret.data(), secret.size());
+  return secret;
+}
+
+// All of a small file; kDataLoss where it has another size.
+Result<std::vector<std::byte>> read_small(DiskFolder& folder, std::string_view name, std::size_t bytes) {
+  LOCI_ASSIGN_OR_RETURN(const std::shared_ptr<DiskFile> file, folder.open(name, FileCaching::kCached));
+  std::vector<std::byte> content(bytes);
+  if (file->size_bytes() != bytes || file->read(0, content) != static_cast<std::int64_t>(bytes)) {
+    return data_loss(fmt::format("{} is damaged", name));
+  }
+  return content;
+}
+
+Status write_small(DiskFolder& folder, std::string_view name, std::span<const std::byte> content) {
+  LOCI_ASSIGN_OR_RETURN(const std::shared_ptr<DiskFile> file,
+                        folder.create(name, content.size(), FileCaching::kCached));
+  if (const std::int64_t put = file->write(0, content); put != static_cast<std::int64_t>(content.size())) {
+    return {put == -ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
+            fmt::format("{}/{}: cannot be written{}", folder.path(), name,
+                        put < 0 ? ": " + errno_text(static_cast<int>(-put)) : ""),
+            "--disk"};
+  }
+  return {};
+}
+
+class Opener {
+ public:
+  Opener(const DiskStoreOptions& options, DiskFileSet& set) : options_(options), set_(set) {}
+
+  Status open(const MakeDiskFolder& make_folder) {
+    for (const DiskDirectory& directory : options_.directories) {
+      set_.directories.push_back({.folder = make_folder(directory.path)});
+      LOCI_RETURN_IF_ERROR(set_.directories.back().folder->lock());
+    }
+    const std::vector<std::string> reasons = misfits();
+    bool any_kept = false;
+    for (std::size_t i = 0; i < reasons.size(); ++i) {
+      if (reasons[i].empty() && open_directory(i).ok()) {
+        any_kept = true;
+      } else {
+        stale_.push_back({i, reasons[i]});
+      }
+    }
+    // Entries cannot be found without the secret that their keys were made with.
+    if (!any_kept) set_.secret = new_secret();
+    // All space is given back before any is taken.
+    for (const Stale& one : stale_) LOCI_RETURN_IF_ERROR(clear(one));
+    for (const Stale& one : stale_) LOCI_RETURN_IF_ERROR(make_directory(one.directory));
+    add_notes();
+    return {};
+  }
+
+ private:
+  struct Stale {
+    std::size_t directory;
+    std::string reason;  // empty: the files could not be opened
+  };
+  static constexpr const char* kNew = "new";
+
+  Superblock expected(std::size_t directory) const {
+    return {.set = set_of(set_.secret),
+            .model_fingerprint = set_.model_fingerprint,
+            .directory = static_cast<std::uint32_t>(directory),
+            .directories = set_.layout.directories,
+            .groups = set_.layout.groups,
+            .holes = set_.layout.holes};
+  }
+
+  // Why the directory's files cannot be kept; empty where they can.
+  std::string misfit(std::size_t directory) {
+    DiskFolder& folder = *set_.directories[directory].folder;
+    const auto bytes = read_small(folder, kSuperblockFileName, kSuperblockBytes);
+    if (bytes.status().code() == StatusCode::kNotFound) return kNew;
+    const auto found = bytes.ok() ? decode_superblock(*bytes) : Result<Superblock>(bytes.status());
+    if (!found.ok()) return found.status().message();
+    const Superblock wanted = expected(directory);
+    if (found->model_fingerprint != wanted.model_fingerprint) return "another model's state";
+    if (found->set != wanted.set) return "state of another set of directories";
+    if (*found != wanted) return "another size or shape";
+    return {};
+  }
+
+  std::vector<std::string> misfits() {
+    const auto secret = read_small(*set_.directories[0].folder, kSecretFileName, set_.secret.size());
+    if (secret.ok()) {
+      std::transform(secret->begin(), secret->end(), set_.secret.begin(),
+                     [](std::byte byte) { return static_cast<std::uint8_t>(byte); });
+    }
+    std::vector<std::string> reasons;
+    for (std::size_t i = 0; i < set_.directories.size(); ++i) reasons.push_back(misfit(i));
+    return reasons;
+  }
+
+  Status open_file(DiskFolder& folder, const std::string& name, std::uint64_t bytes, FileCaching caching,
+                   std::shared_ptr<DiskFile>& file) {
+    LOCI_ASSIGN_OR_RETURN(file, folder.open(name, caching));
+    if (file->size_bytes() != bytes) return data_loss(fmt::format("{} has another size", name));
+    return {};
+  }
+
+  Status open_directory(std::size_t index) {
+    DiskFileSet::Directory& one = set_.directories[index];
+    const DiskLayout& layout = set_.layout;
+    const std::size_t groups = layout.groups.size();
+    one.headers.resize(groups);
+    one.slots.resize(groups);
+    for (std::uint32_t g = 0; g < groups; ++g) {
+      LOCI_RETURN_IF_ERROR(open_file(*one.folder, header_file_name(g), layout.header_file_bytes(g),
+                                     FileCaching::kCached, one.headers[g]));
+      LOCI_RETURN_IF_ERROR(open_file(*one.folder, slot_file_name(g), layout.slot_file_bytes(g),
+                                     FileCaching::kDirect, one.slots[g]));
+    }
+    return open_file(*one.folder, kHoleFileName, layout.hole_file_bytes(), FileCaching::kCached, one.holes);
+  }
+
+  Status clear(const Stale& stale) {
+    DiskFileSet::Directory& one = set_.directories[stale.directory];
+    one.headers.clear();
+    one.slots.clear();
+    one.holes.reset();
+    if (stale.reason != kNew) {
+      set_.notes.push_back(fmt::format("{}: kept no state: {}; its files are replaced", one.folder->path(),
+                                       stale.reason.empty() ? "files are missing" : stale.reason));
+    }
+    LOCI_RETURN_IF_ERROR(one.folder->remove(kSuperblockFileName));
+    LOCI_RETURN_IF_ERROR(one.folder->remove(kHoleFileName));
+    // Of a store with more groups, too.
+    for (std::uint32_t g = 0; g < kDiskGroupsMax; ++g) {
+      LOCI_RETURN_IF_ERROR(one.folder->remove(header_file_name(g)));
+      LOCI_RETURN_IF_ERROR(one.folder->remove(slot_file_name(g)));
+    }
+    return {};
+  }
+
+  // The superblock comes last: without it a directory whose making was cut short is made again.
+  Status make_directory(std::size_t index) {
+    DiskFileSet::Directory& one = set_.directories[index];
+    DiskFolder& folder = *one.folder;
+    const DiskLayout& layout = set_.layout;
+    bool sparse = false;
+    for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
+      LOCI_ASSIGN_OR_RETURN(
+          std::shared_ptr<DiskFile> headers,
+          folder.create(header_file_name(g), layout.header_file_bytes(g), FileCaching::kCached));
+      LOCI_ASSIGN_OR_RETURN(
+          std::shared_ptr<DiskFile> slots,
+          folder.create(slot_file_name(g), layout.slot_file_bytes(g), FileCaching::kDirect));
+      sparse = sparse || folder.sparse();
+      one.headers.push_back(std::move(headers));
+      one.slots.push_back(std::move(slots));
+    }
+    LOCI_ASSIGN_OR_RETURN(one.holes,
+                          folder.create(kHoleFileName, layout.hole_file_bytes(), FileCaching::kCached));
+    if (sparse) {
+      set_.notes.push_back(
+          fmt::format("{}: the file system cannot reserve space, so saving may fail", folder.path()));
+    }
+    if (index == 0) {
+      LOCI_RETURN_IF_ERROR(write_small(folder, kSecretFileName, std::as_bytes(std::span(set_.secret))));
+    }
+    return write_small(folder, kSuperblockFileName, encode_superblock(expected(index)));
+  }
+
+  void add_notes() {
+    for (const DiskFileSet::Directory& one : set_.directories) {
+      if (std::all_of(one.slots.begin(), one.slots.end(), [](const auto& file) { return file->direct(); })) {
+        continue;
+      }
+      set_.notes.push_back(fmt::format(
+          "{}: the file system refuses O_DIRECT, so state goes through the page cache", one.folder->path()));
+    }
+  }
+
+  const DiskStoreOptions& options_;
+  DiskFileSet& set_;
+  std::vector<Stale> stale_;
+};
+
+}  // namespace
+
+DiskFileSet::Place DiskFileSet::record_place(std::uint32_t group, SlotId slot) const {
+  const Directory& one = directories[layout.directory_of(slot)];
+  const bool hole = group == kHoleGroup;
+  const std::uint64_t stride = hole ? record_bytes(0) : layout.record_stride(group);
+  return {.directory = layout.directory_of(slot),
+          .file = hole ? one.holes : one.headers[group],
+          .offset = layout.row_of(slot) * stride,
+          .bytes = stride,
+          .record = {model_fingerprint, group, slot.value}};
+}
+
+DiskFileSet::Place DiskFileSet::slice_place(std::uint32_t group, SlotId slot, std::uint32_t first,
+                                            std::uint32_t count) const {
+  const std::uint64_t stride = layout.slice_stride(group);
+  return {.directory = layout.directory_of(slot),
+          .file = directories[layout.directory_of(slot)].slots[group],
+          .offset = layout.row_of(slot) * layout.slot_stride(group) + first * stride,
+          .bytes = count * stride,
+          .record = {model_fingerprint, group, slot.value}};
+}
+
+Result<DiskFileSet> open_disk_files(const DiskStoreOptions& options, const MakeDiskFolder& make_folder) {
+  DiskFileSet set{.model_fingerprint = options.model_fingerprint};
+  LOCI_ASSIGN_OR_RETURN(set.layout, divide_space(options));
+  LOCI_RETURN_IF_ERROR(Opener(options, set).open(make_folder));
+  return set;
+}
+
+}  // namespace loci

@@ -1,0 +1,211 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "loci/base/units.h"
+#include "loci/memory/disk/disk_file.h"
+#include "loci/memory/disk/disk_format.h"
+#include "loci/memory/disk/disk_layout.h"
+
+namespace loci {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value = -1) : value_(value) {}
+  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(value_, other.value_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+class RealFile final : public DiskFile {
+ public:
+  RealFile(Descriptor descriptor, std::uint64_t size, bool direct)
+      : descriptor_(std::move(descriptor)), size_(size), direct_(direct) {}
+
+  std::int64_t read(std::uint64_t offset, std::span<std::byte> into) override {
+    const ssize_t got = ::pread(descriptor_.get(), into.data(), into.size(), static_cast<off_t>(offset));
+    return got < 0 ? -errno : got;
+  }
+  std::int64_t write(std::uint64_t offset, std::span<const std::byte> from) override {
+    const ssize_t put = ::pwrite(descriptor_.get(), from.data(), from.size(), static_cast<off_t>(offset));
+    return put < 0 ? -errno : put;
+  }
+  std::uint64_t size_bytes() const override { return size_; }
+  bool direct() const override { return direct_; }
+  int descriptor() const override { return descriptor_.get(); }
+
+ private:
+  Descriptor descriptor_;
+  std::uint64_t size_;
+  bool direct_;
+};
+
+// Some file systems accept the flag and refuse the reads.
+bool direct_works(int descriptor) {
+  void* memory = std::aligned_alloc(kDiskAlignment, kDiskAlignment);
+  const bool works = memory != nullptr && ::pread(descriptor, memory, kDiskAlignment, 0) >= 0;
+  std::free(memory);
+  return works;
+}
+
+// fcntl's locks of open files: like flock, they go with the process, whatever ends it; and one may ask who
+// holds them without taking them.
+struct flock whole_file_lock() {
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+class RealFolder final : public DiskFolder {
+ public:
+  explicit RealFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const override { return path_; }
+  bool sparse() const override { return sparse_; }
+
+  Status lock() override {
+    std::error_code error;
+    const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
+    if (!parent.empty()) std::filesystem::create_directories(parent, error);
+    if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
+      return invalid_argument(fmt::format("{}: cannot be made: {}", path_, errno_text(errno)), "--disk");
+    }
+    Descriptor file(::open(name(kLockFileName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (file.get() < 0) {
+      return invalid_argument(fmt::format("{}: cannot be written: {}", path_, errno_text(errno)), "--disk");
+    }
+    struct flock lock = whole_file_lock();
+    if (::fcntl(file.get(), F_OFD_SETLK, &lock) != 0) {
+      if (errno == EAGAIN || errno == EACCES) return in_use(file.get());
+      return invalid_argument(fmt::format("{}: cannot be locked: {}", path_, errno_text(errno)), "--disk");
+    }
+    const std::string pid = fmt::format("{}\n", ::getpid());
+    if (::ftruncate(file.get(), 0) != 0 || ::pwrite(file.get(), pid.data(), pid.size(), 0) < 0) {
+      // For people alone.
+    }
+    lock_ = std::move(file);
+    return {};
+  }
+
+  Result<std::shared_ptr<DiskFile>> open(std::string_view file, FileCaching caching) override {
+    return open_file(file, O_RDWR, caching);
+  }
+
+  Result<std::shared_ptr<DiskFile>> create(std::string_view file, std::uint64_t bytes,
+                                           FileCaching caching) override {
+    LOCI_RETURN_IF_ERROR(remove(file));
+    const std::string path = name(file);
+    {
+      const Descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      if (made.get() < 0) return failed(path, "cannot be made", errno);
+      sparse_ = false;
+      int error = ::fallocate(made.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+      if (error == EOPNOTSUPP || error == ENOSYS) {
+        sparse_ = true;
+        error = ::ftruncate(made.get(), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+      }
+      if (error != 0) {
+        ::unlink(path.c_str());
+        return failed(path, fmt::format("{} cannot be reserved", format_bytes(bytes)), error);
+      }
+    }
+    return open_file(file, O_RDWR, caching);
+  }
+
+  Status remove(std::string_view file) override {
+    const std::string path = name(file);
+    if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
+    return failed(path, "cannot be removed", errno);
+  }
+
+ private:
+  std::string name(std::string_view file) const { return fmt::format("{}/{}", path_, file); }
+
+  static Status failed(const std::string& path, std::string_view what, int error) {
+    const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+    return {full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
+            fmt::format("{}: {}: {}", path, what, errno_text(error)), "--disk"};
+  }
+
+  Status in_use(int descriptor) const {
+    char pid[16] = {};
+    const ssize_t size = ::pread(descriptor, pid, sizeof pid - 1, 0);
+    const long number = size > 0 ? std::strtol(pid, nullptr, 10) : 0;
+    return {StatusCode::kUnavailable,
+            fmt::format("{}: another server{} keeps its state there; give each server a directory of its own",
+                        path_, number > 0 ? fmt::format(" (process {})", number) : ""),
+            "--disk"};
+  }
+
+  Result<std::shared_ptr<DiskFile>> open_file(std::string_view file, int flags, FileCaching caching) {
+    const std::string path = name(file);
+    Descriptor opened(-1);
+    bool direct = caching == FileCaching::kDirect;
+    if (direct) {
+      opened = Descriptor(::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT));
+      direct = opened.get() >= 0 && direct_works(opened.get());
+    }
+    if (!direct) opened = Descriptor(::open(path.c_str(), flags | O_CLOEXEC));
+    if (opened.get() < 0 && errno == ENOENT) return not_found(path + ": not there");
+    if (opened.get() < 0) return failed(path, "cannot be opened", errno);
+    struct stat facts{};
+    if (::fstat(opened.get(), &facts) != 0) return failed(path, "cannot be opened", errno);
+    return std::shared_ptr<DiskFile>(
+        std::make_shared<RealFile>(std::move(opened), static_cast<std::uint64_t>(facts.st_size), direct));
+  }
+
+  std::string path_;
+  Descriptor lock_;
+  bool sparse_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<DiskFolder> make_disk_folder(std::string path) {
+  return std::make_unique<RealFolder>(std::move(path));
+}
+
+Result<std::shared_ptr<DiskFile>> open_disk_file_to_read(const std::string& path) {
+  Descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat facts{};
+  if (opened.get() < 0 || ::fstat(opened.get(), &facts) != 0) {
+    const int error = errno;
+    return Status(error == ENOENT ? StatusCode::kNotFound : StatusCode::kUnavailable,
+                  fmt::format("{}: {}", path, errno_text(error)));
+  }
+  return std::shared_ptr<DiskFile>(
+      std::make_shared<RealFile>(std::move(opened), static_cast<std::uint64_t>(facts.st_size), false));
+}
+
+int disk_folder_user(const std::string& path) {
+  const Descriptor file(::open((path + "/" + kLockFileName).c_str(), O_RDONLY | O_CLOEXEC));
+  struct flock lock = whole_file_lock();
+  if (file.get() < 0 || ::fcntl(file.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return 0;
+  char pid[16] = {};
+  const ssize_t size = ::pread(file.get(), pid, sizeof pid - 1, 0);
+  const long number = size > 0 ? std::strtol(pid, nullptr, 10) : 0;
+  return number > 0 ? static_cast<int>(number) : -1;
+}
+
+std::string errno_text(int error) { return std::generic_category().message(error); }
+
+}  // namespace loci

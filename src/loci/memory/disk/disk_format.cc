@@ -1,0 +1,171 @@
+#include "loci/memory/disk/disk_format.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "loci/base/check.h"
+#include "loci/base/random.h"
+
+namespace loci {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the files are little-endian");
+
+constexpr std::uint32_t kRecordMagic = 0x4254534c;              // "LSTB"
+constexpr std::uint64_t kSuperblockMagic = 0x4b53494449434f4c;  // "LOCIDISK"
+constexpr std::uint64_t kSuperblockSeed = 0x6b636f6c62726570;   // any fixed number
+constexpr std::uint64_t kMagicAt = 8, kVersionAt = 12, kFormAt = 14, kParentKindAt = 15, kModelAt = 16,
+                        kGroupAt = 32, kSlotAt = 36, kDepthAt = 40, kLayersAt = 44, kKeyAt = 48,
+                        kParentAt = 64, kAboveAt = 80, kUsedAt = 96, kTokensAt = 104,
+                        kChecksumsAt = kTokensAt + std::uint64_t{kBlockTokens} * 4;
+
+static_assert(sizeof(TokenId) == 4 && std::is_trivially_copyable_v<TokenId>);
+
+template <class T>
+void put(std::span<std::byte> bytes, std::uint64_t at, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::memcpy(bytes.data() + at, &value, sizeof value);
+}
+
+template <class T>
+T get(std::span<const std::byte> bytes, std::uint64_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  return value;
+}
+
+std::uint64_t place_seed(std::uint32_t group, std::uint32_t slot) {
+  return mix64((std::uint64_t{group} << 32) | slot);
+}
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+// Whether what a verified record says of itself can be.
+bool possible(const DiskEntry& entry, std::uint8_t parent_kind, std::uint8_t form) {
+  return parent_kind <= static_cast<std::uint8_t>(ParentKind::kGate) && form <= 1 && entry.depth >= 1 &&
+         (entry.parent_kind == ParentKind::kGate || entry.above == ChainKey{});
+}
+
+}  // namespace
+
+std::uint64_t record_bytes(std::uint32_t layers) {
+  return (kChecksumsAt + std::uint64_t{layers} * 8 + kDiskSector - 1) / kDiskSector * kDiskSector;
+}
+
+void encode_record(const RecordPlace& place, const DiskEntry& entry, std::span<const std::uint64_t> checksums,
+                   std::span<std::byte> into) {
+  const auto layers = static_cast<std::uint32_t>(checksums.size());
+  LOCI_CHECK(into.size() == record_bytes(layers), "a record's bytes");
+  std::memset(into.data(), 0, into.size());
+  put(into, kMagicAt, kRecordMagic);
+  put(into, kVersionAt, kDiskVersion);
+  put(into, kFormAt, StateForm::kKv);
+  put(into, kParentKindAt, entry.parent_kind);
+  put(into, kModelAt, place.model_fingerprint);
+  put(into, kGroupAt, place.group);
+  put(into, kSlotAt, place.slot);
+  put(into, kDepthAt, entry.depth);
+  put(into, kLayersAt, layers);
+  put(into, kKeyAt, entry.key.bytes);
+  put(into, kParentAt, entry.parent.bytes);
+  put(into, kAboveAt, entry.above.bytes);
+  put(into, kUsedAt, entry.used_at);
+  std::memcpy(into.data() + kTokensAt, entry.tokens.data(), sizeof entry.tokens);
+  if (layers > 0) std::memcpy(into.data() + kChecksumsAt, checksums.data(), checksums.size_bytes());
+  put(into, 0, XXH3_64bits_withSeed(into.data() + 8, into.size() - 8, place_seed(place.group, place.slot)));
+}
+
+RecordState decode_record(const RecordPlace& place, std::uint32_t layers, std::span<const std::byte> bytes,
+                          DiskEntry& entry) {
+  if (bytes.size() != record_bytes(layers)) return RecordState::kDamaged;
+  if (get<std::uint64_t>(bytes, 0) == 0 && all_zero(bytes)) return RecordState::kEmpty;
+  if (get<std::uint64_t>(bytes, 0) !=
+      XXH3_64bits_withSeed(bytes.data() + 8, bytes.size() - 8, place_seed(place.group, place.slot))) {
+    return RecordState::kDamaged;
+  }
+  if (get<std::uint32_t>(bytes, kMagicAt) != kRecordMagic) return RecordState::kDamaged;
+  if (get<std::uint16_t>(bytes, kVersionAt) != kDiskVersion) return RecordState::kForeign;
+  if (get<std::array<std::uint8_t, 16>>(bytes, kModelAt) != place.model_fingerprint) {
+    return RecordState::kForeign;
+  }
+  if (get<std::uint32_t>(bytes, kGroupAt) != place.group ||
+      get<std::uint32_t>(bytes, kSlotAt) != place.slot || get<std::uint32_t>(bytes, kLayersAt) != layers) {
+    return RecordState::kDamaged;
+  }
+  const auto parent_kind = get<std::uint8_t>(bytes, kParentKindAt);
+  entry.parent_kind = static_cast<ParentKind>(parent_kind);
+  entry.depth = get<std::uint32_t>(bytes, kDepthAt);
+  entry.key.bytes = get<std::array<std::uint8_t, 16>>(bytes, kKeyAt);
+  entry.parent.bytes = get<std::array<std::uint8_t, 16>>(bytes, kParentAt);
+  entry.above.bytes = get<std::array<std::uint8_t, 16>>(bytes, kAboveAt);
+  entry.used_at = get<std::int64_t>(bytes, kUsedAt);
+  std::memcpy(entry.tokens.data(), bytes.data() + kTokensAt, sizeof entry.tokens);
+  return possible(entry, parent_kind, get<std::uint8_t>(bytes, kFormAt)) ? RecordState::kValid
+                                                                         : RecordState::kDamaged;
+}
+
+std::uint64_t recorded_checksum(std::span<const std::byte> record, std::uint32_t layer) {
+  return get<std::uint64_t>(record, kChecksumsAt + std::uint64_t{layer} * 8);
+}
+
+std::uint64_t slice_checksum(std::uint32_t slot, std::uint32_t layer, std::span<const std::byte> slice) {
+  return XXH3_64bits_withSeed(slice.data(), slice.size(), mix64(~((std::uint64_t{slot} << 32) | layer)));
+}
+
+std::vector<std::byte> encode_superblock(const Superblock& superblock) {
+  LOCI_CHECK(superblock.groups.size() <= kDiskGroupsMax, "groups of a superblock");
+  std::vector<std::byte> bytes(kSuperblockBytes);
+  put(bytes, 8, kSuperblockMagic);
+  put(bytes, 16, std::uint32_t{kDiskVersion});
+  put(bytes, 20, static_cast<std::uint32_t>(superblock.groups.size()));
+  put(bytes, 24, superblock.set);
+  put(bytes, 40, superblock.model_fingerprint);
+  put(bytes, 56, superblock.directory);
+  put(bytes, 60, superblock.directories);
+  put(bytes, 64, superblock.holes);
+  std::uint64_t at = 72;
+  for (const DiskGroup& group : superblock.groups) {
+    put(bytes, at, group.layers);
+    put(bytes, at + 4, group.slots);
+    put(bytes, at + 8, group.layer_slice_bytes);
+    at += 16;
+  }
+  put(bytes, 0, XXH3_64bits_withSeed(bytes.data() + 8, bytes.size() - 8, kSuperblockSeed));
+  return bytes;
+}
+
+Result<Superblock> decode_superblock(std::span<const std::byte> bytes) {
+  if (bytes.size() != kSuperblockBytes || get<std::uint64_t>(bytes, 8) != kSuperblockMagic ||
+      get<std::uint64_t>(bytes, 0) !=
+          XXH3_64bits_withSeed(bytes.data() + 8, bytes.size() - 8, kSuperblockSeed)) {
+    return data_loss("the superblock is damaged");
+  }
+  if (const auto version = get<std::uint32_t>(bytes, 16); version != kDiskVersion) {
+    return unimplemented(fmt::format("version {}, this Loci's is {}", version, kDiskVersion));
+  }
+  Superblock superblock;
+  const auto groups = get<std::uint32_t>(bytes, 20);
+  superblock.set = get<std::array<std::uint8_t, 16>>(bytes, 24);
+  superblock.model_fingerprint = get<std::array<std::uint8_t, 16>>(bytes, 40);
+  superblock.directory = get<std::uint32_t>(bytes, 56);
+  superblock.directories = get<std::uint32_t>(bytes, 60);
+  superblock.holes = get<std::uint32_t>(bytes, 64);
+  if (groups > kDiskGroupsMax || superblock.directory >= superblock.directories) {
+    return data_loss("the superblock is damaged");
+  }
+  for (std::uint64_t at = 72; superblock.groups.size() < groups; at += 16) {
+    superblock.groups.push_back({.layers = get<std::uint32_t>(bytes, at),
+                                 .layer_slice_bytes = get<std::uint64_t>(bytes, at + 8),
+                                 .slots = get<std::uint32_t>(bytes, at + 4)});
+  }
+  return superblock;
+}
+
+}  // namespace loci

@@ -1,0 +1,78 @@
+// The bytes of a disk store's records: entries' headers, holes, the superblock (docs/disk-store.md).
+//
+// Every record verifies itself: its checksum covers all of it and is seeded with its place, so a record
+// that is torn, flipped or was written for another place does not verify. Pure functions; numbers are
+// little-endian.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/disk/disk_store.h"
+
+namespace loci {
+
+inline constexpr std::uint16_t kDiskVersion = 1;
+inline constexpr std::uint64_t kDiskAlignment = 4096;  // of slices in the files and in memory
+inline constexpr std::uint64_t kDiskSector = 512;      // what a disk writes whole or not at all
+inline constexpr std::uint32_t kHoleGroup = 0xffffffff;
+inline constexpr std::uint64_t kSuperblockBytes = 4096;
+inline constexpr std::size_t kDiskGroupsMax = 64;
+
+// The form in which a slot's state is. Only the first one is written today.
+enum class StateForm : std::uint8_t { kKv = 0, kHidden = 1 };
+
+// Where a record stands, which it must say of itself.
+struct RecordPlace {
+  std::array<std::uint8_t, 16> model_fingerprint{};
+  std::uint32_t group = 0;  // or kHoleGroup
+  std::uint32_t slot = 0;
+};
+
+enum class RecordState : std::uint8_t {
+  kEmpty,  // nothing was written, or it was invalidated: all bytes are zero
+  kValid,
+  kDamaged,  // does not verify, or says something impossible
+  kForeign,  // verifies, but is another model's or version's
+};
+
+// A multiple of kDiskSector. Holes have no layers.
+std::uint64_t record_bytes(std::uint32_t layers);
+
+// Fills all of `into`, which is record_bytes(checksums.size()) long.
+void encode_record(const RecordPlace& place, const DiskEntry& entry, std::span<const std::uint64_t> checksums,
+                   std::span<std::byte> into);
+
+// Reads a record of record_bytes(layers) bytes; `entry` is set where it is valid. Any bytes are allowed.
+RecordState decode_record(const RecordPlace& place, std::uint32_t layers, std::span<const std::byte> bytes,
+                          DiskEntry& entry);
+
+// The checksum that a valid record holds for the layer's slice.
+std::uint64_t recorded_checksum(std::span<const std::byte> record, std::uint32_t layer);
+
+// XXH3 of a slice, seeded with its place, so that a slice which was written elsewhere does not verify.
+std::uint64_t slice_checksum(std::uint32_t slot, std::uint32_t layer, std::span<const std::byte> slice);
+
+// What a directory's files are: their shape, and to which set of directories they belong.
+struct Superblock {
+  std::array<std::uint8_t, 16> set{};  // a hash of the set's secret
+  std::array<std::uint8_t, 16> model_fingerprint{};
+  std::uint32_t directory = 0;  // of `directories`
+  std::uint32_t directories = 1;
+  std::vector<DiskGroup> groups;  // with slots, of all directories together
+  std::uint32_t holes = 0;        // likewise
+
+  bool operator==(const Superblock&) const = default;
+};
+
+std::vector<std::byte> encode_superblock(const Superblock& superblock);
+// Errors: kDataLoss (damaged, or no superblock), kUnimplemented (another version).
+Result<Superblock> decode_superblock(std::span<const std::byte> bytes);
+
+}  // namespace loci

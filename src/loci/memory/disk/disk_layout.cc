@@ -1,0 +1,111 @@
+#include "loci/memory/disk/disk_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "loci/base/units.h"
+#include "loci/memory/disk/disk_format.h"
+
+namespace loci {
+namespace {
+
+// Lock, secret, superblock, the directory itself, and the file system's maps of where the files are.
+constexpr std::uint64_t kSmallFilesBytes = 64 * 1024;
+
+std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
+}
+
+Status check_options(const DiskStoreOptions& options) {
+  if (options.directories.empty()) return invalid_argument("expected at least one directory", "--disk");
+  if (options.groups.empty() || options.groups.size() > kDiskGroupsMax) {
+    return invalid_argument(
+        fmt::format("expected 1 to {} groups of layers, found {}", kDiskGroupsMax, options.groups.size()));
+  }
+  for (const DiskGroup& group : options.groups) {
+    if (group.layers == 0 || group.layer_slice_bytes == 0) {
+      return invalid_argument("a group of layers without layers or bytes");
+    }
+  }
+  if (!options.shares.empty() && options.shares.size() != options.groups.size()) {
+    return invalid_argument("expected a share for each group of layers");
+  }
+  if (std::find(options.shares.begin(), options.shares.end(), 0u) != options.shares.end()) {
+    return invalid_argument("a share of 0");
+  }
+  return {};
+}
+
+// The layout with `rounds` times its share of slots for each group in each directory.
+void set_rows(DiskLayout& layout, const std::vector<std::uint32_t>& shares, double rounds) {
+  constexpr double kMost = std::numeric_limits<std::int32_t>::max();
+  layout.holes = 0;
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+    const double rows = std::min(rounds * shares[g], kMost / layout.directories / layout.groups.size());
+    layout.groups[g].slots = std::max(1u, static_cast<std::uint32_t>(rows)) * layout.directories;
+    layout.holes += layout.groups[g].slots;
+  }
+}
+
+}  // namespace
+
+std::uint64_t DiskLayout::slice_stride(std::uint32_t group) const {
+  return aligned(groups[group].layer_slice_bytes);
+}
+
+std::uint64_t DiskLayout::record_stride(std::uint32_t group) const {
+  return record_bytes(groups[group].layers);
+}
+
+std::uint64_t DiskLayout::header_file_bytes(std::uint32_t group) const {
+  return aligned(record_stride(group) * (groups[group].slots / directories));
+}
+
+std::uint64_t DiskLayout::slot_file_bytes(std::uint32_t group) const {
+  return slot_stride(group) * (groups[group].slots / directories);
+}
+
+std::uint64_t DiskLayout::hole_file_bytes() const { return aligned(record_bytes(0) * (holes / directories)); }
+
+std::uint64_t DiskLayout::directory_bytes() const {
+  std::uint64_t bytes = kSmallFilesBytes + hole_file_bytes();
+  for (std::uint32_t g = 0; g < groups.size(); ++g) bytes += header_file_bytes(g) + slot_file_bytes(g);
+  return bytes;
+}
+
+std::string header_file_name(std::uint32_t group) { return fmt::format("group-{}.headers", group); }
+std::string slot_file_name(std::uint32_t group) { return fmt::format("group-{}.slots", group); }
+
+Result<DiskLayout> divide_space(const DiskStoreOptions& options) {
+  LOCI_RETURN_IF_ERROR(check_options(options));
+  DiskLayout layout{.directories = static_cast<std::uint32_t>(options.directories.size()),
+                    .groups = options.groups};
+  const std::vector<std::uint32_t> shares =
+      options.shares.empty() ? std::vector<std::uint32_t>(options.groups.size(), 1) : options.shares;
+  std::uint64_t space = std::numeric_limits<std::uint64_t>::max();
+  for (const DiskDirectory& one : options.directories) space = std::min(space, one.bytes);
+  double round_bytes = 0;  // of one round of slots, their records and their holes
+  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
+    round_bytes +=
+        shares[g] * static_cast<double>(layout.slot_stride(g) + layout.record_stride(g) + record_bytes(0));
+  }
+  set_rows(layout, shares, 0);
+  if (const std::uint64_t least = layout.directory_bytes(); least > space) {
+    return invalid_argument(fmt::format("expected at least {} for each directory, so that it holds a block, "
+                                        "found {}",
+                                        format_bytes(least), format_bytes(space)),
+                            "--disk");
+  }
+  double rounds = static_cast<double>(space - kSmallFilesBytes) / round_bytes;
+  set_rows(layout, shares, rounds);
+  // Files are rounded up, and a group with a small share still has a slot.
+  while (layout.directory_bytes() > space) {
+    rounds = rounds > 1000 ? rounds * 0.9999 : rounds - 0.05;
+    set_rows(layout, shares, std::max(rounds, 0.0));
+  }
+  return layout;
+}
+
+}  // namespace loci

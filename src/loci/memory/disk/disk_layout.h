@@ -1,0 +1,51 @@
+// Where in a disk store's files each slot and record is, and how the space is divided. Pure.
+//
+// Slot s is in directory s % n, at row s / n of the directory's files; so all directories have the same
+// number of rows, and the one with the least space decides it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+#include "loci/memory/disk/disk_store.h"
+
+namespace loci {
+
+struct DiskLayout {
+  std::uint32_t directories = 1;
+  std::vector<DiskGroup> groups;  // with slots, a multiple of `directories`
+  std::uint32_t holes = 0;        // likewise
+
+  std::uint32_t directory_of(SlotId slot) const { return slot.value % directories; }
+  std::uint64_t row_of(SlotId slot) const { return slot.value / directories; }
+
+  // Of a slice in a slot: layer_slice_bytes, up to the alignment.
+  std::uint64_t slice_stride(std::uint32_t group) const;
+  std::uint64_t slot_stride(std::uint32_t group) const { return slice_stride(group) * groups[group].layers; }
+  std::uint64_t record_stride(std::uint32_t group) const;
+
+  // The sizes of one directory's files, multiples of the alignment.
+  std::uint64_t header_file_bytes(std::uint32_t group) const;
+  std::uint64_t slot_file_bytes(std::uint32_t group) const;
+  std::uint64_t hole_file_bytes() const;
+  // All files of a directory, small ones and what the file system adds included.
+  std::uint64_t directory_bytes() const;
+};
+
+std::string header_file_name(std::uint32_t group);  // group-0.headers
+std::string slot_file_name(std::uint32_t group);    // group-0.slots
+inline constexpr const char* kHoleFileName = "holes.headers";
+inline constexpr const char* kSuperblockFileName = "superblock";
+inline constexpr const char* kSecretFileName = "secret";
+inline constexpr const char* kLockFileName = "lock";
+
+// Divides the directories' space among the groups by `shares`. There is a hole's record for each slot (512
+// bytes beside a slot of at least 4,096, so holes take less than an eighth).
+// Errors: kInvalidArgument naming --disk where the space is too small for one slot of each group, or the
+// options make no sense.
+Result<DiskLayout> divide_space(const DiskStoreOptions& options);
+
+}  // namespace loci

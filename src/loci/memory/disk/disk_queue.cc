@@ -1,0 +1,213 @@
+#include "loci/memory/disk/disk_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/memory/disk/disk_format.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kLaneBufferBytes = std::size_t{32} << 20;  // of a directory's buffers together
+constexpr std::uint32_t kLaneBuffersMin = 6;
+// A read that comes waits for the writes that the disk has begun.
+constexpr std::uint32_t kWritesMost = 4;
+
+std::byte* aligned_memory(std::size_t bytes) {
+  const std::size_t rounded = (bytes + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(kDiskAlignment, rounded));
+  LOCI_CHECK(data != nullptr, "no memory for a disk buffer");
+  return data;
+}
+
+}  // namespace
+
+// At most `count` buffers; the lane's operations wait for one.
+class DiskBufferPool {
+ public:
+  DiskBufferPool(std::size_t bytes, std::uint32_t count) : bytes_(bytes), most_(count) {}
+  ~DiskBufferPool() {
+    for (std::byte* data : free_) std::free(data);
+  }
+
+  bool has_one() const { return !free_.empty() || made_ < most_; }
+  std::byte* take() {
+    if (free_.empty()) {
+      ++made_;
+      return aligned_memory(bytes_);
+    }
+    std::byte* data = free_.back();
+    free_.pop_back();
+    return data;
+  }
+  void give(std::byte* data) { free_.push_back(data); }
+
+ private:
+  std::size_t bytes_;
+  std::uint32_t most_, made_ = 0;
+  std::vector<std::byte*> free_;
+};
+
+DiskBuffer::DiskBuffer(DiskBuffer&& other) noexcept
+    : pool_(std::move(other.pool_)), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+
+DiskBuffer& DiskBuffer::operator=(DiskBuffer&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+DiskBuffer::~DiskBuffer() {
+  if (data_ == nullptr) return;
+  if (pool_ != nullptr) {
+    pool_->give(data_);
+  } else {
+    std::free(data_);
+  }
+}
+
+DiskQueue::DiskQueue(std::unique_ptr<IoEngine> engine, const Clock& clock, const DiskQueueOptions& options)
+    : engine_(std::move(engine)),
+      clock_(clock),
+      answer_limit_(options.answer_limit),
+      lane_depth_(std::max(1u, options.depth / options.lanes)),
+      lane_writes_(std::clamp(lane_depth_ / 2, 1u, kWritesMost)),
+      lanes_(options.lanes) {
+  const auto buffers =
+      std::max(kLaneBuffersMin, static_cast<std::uint32_t>(kLaneBufferBytes / options.buffer_bytes));
+  for (Lane& lane : lanes_) {
+    lane.buffers = std::make_shared<DiskBufferPool>(options.buffer_bytes, std::min(buffers, lane_depth_ + 2));
+  }
+}
+
+DiskQueue::~DiskQueue() {
+  for (auto& [id, one] : in_flight_) one.data.leak();
+}
+
+void DiskQueue::push(DiskOperation operation) {
+  Lane& lane = lanes_[operation.lane];
+  std::deque<Queued>& waiting = operation.write ? lane.writes : lane.reads;
+  waiting.push_back({std::move(operation), clock_.now()});
+}
+
+bool DiskQueue::idle() const {
+  return in_flight_.size() == abandoned_ && std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+           return lane.reads.empty() && lane.writes.empty();
+         });
+}
+
+IoRequest DiskQueue::request_of(std::uint64_t id, const InFlight& one) const {
+  return {.id = id,
+          .lane = one.operation.lane,
+          .write = one.operation.write,
+          .file = one.operation.file,
+          .offset = one.operation.offset + one.moved,
+          .data = one.data.bytes().data() + one.moved,
+          .bytes = one.operation.bytes - one.moved};
+}
+
+// The first of `waiting`; false where it has to wait for a buffer.
+bool DiskQueue::begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoRequest>& requests) {
+  // Records are small and their number is bounded by the depth.
+  const bool pooled = waiting.front().operation.bytes >= kDiskAlignment;
+  if (pooled && !lane.buffers->has_one()) return false;
+  DiskOperation operation = std::move(waiting.front().operation);
+  waiting.pop_front();
+  DiskBuffer data = pooled ? DiskBuffer(lane.buffers, lane.buffers->take(), operation.bytes)
+                           : DiskBuffer(nullptr, aligned_memory(operation.bytes), operation.bytes);
+  if (!operation.owner->prepare(operation.step, data.bytes())) return true;
+  const std::uint64_t id = next_id_++;
+  ++lane.in_flight;
+  lane.writes_in_flight += operation.write ? 1 : 0;
+  const auto one =
+      in_flight_.emplace(id, InFlight{std::move(operation), clock_.now(), std::move(data)}).first;
+  requests.push_back(request_of(id, one->second));
+  return true;
+}
+
+void DiskQueue::begin_what_may() {
+  std::vector<IoRequest> requests;
+  for (Lane& lane : lanes_) {
+    while (lane.in_flight < lane_depth_ && !lane.reads.empty()) {
+      if (!begin(lane, lane.reads, requests)) break;
+    }
+    while (lane.reads.empty() && lane.in_flight < lane_depth_ && lane.writes_in_flight < lane_writes_ &&
+           !lane.writes.empty()) {
+      if (!begin(lane, lane.writes, requests)) break;
+    }
+  }
+  if (!requests.empty()) engine_->submit(std::move(requests));
+}
+
+void DiskQueue::end(const IoEnd& io, std::vector<IoRequest>& again) {
+  const auto found = in_flight_.find(io.id);
+  InFlight& one = found->second;
+  Lane& lane = lanes_[one.operation.lane];
+  lane.answered = clock_.now();
+  const bool wanted = one.operation.owner != nullptr;
+  const std::size_t left = one.operation.bytes - one.moved;
+  // What is left of a short read or write is asked for again, from an aligned place.
+  std::size_t got = io.result > 0 ? std::min(left, static_cast<std::size_t>(io.result)) : 0;
+  if (got < left && one.operation.file->direct()) got = got / kDiskAlignment * kDiskAlignment;
+  const bool interrupted = io.result == -EINTR || io.result == -EAGAIN;
+  if (wanted && ((got > 0 && got < left) || interrupted)) {
+    one.moved += got;
+    again.push_back(request_of(io.id, one));
+    return;
+  }
+  InFlight last = std::move(one);
+  in_flight_.erase(found);
+  --lane.in_flight;
+  lane.writes_in_flight -= last.operation.write ? 1 : 0;
+  if (!wanted) {
+    --abandoned_;
+    return;
+  }
+  const std::int64_t result = io.result < 0 ? io.result : static_cast<std::int64_t>(last.moved + got);
+  last.operation.owner->ended(last.operation.step, result,
+                              last.operation.write ? DiskBuffer() : std::move(last.data));
+}
+
+void DiskQueue::expire_queue(std::deque<Queued>& waiting, const Lane& lane, Nanos now) {
+  while (!waiting.empty() && now - std::max(waiting.front().since, lane.answered) > answer_limit_) {
+    const DiskOperation operation = std::move(waiting.front().operation);
+    waiting.pop_front();
+    operation.owner->ended(operation.step, -ETIME, DiskBuffer());
+  }
+}
+
+void DiskQueue::expire(Nanos now) {
+  if (now - expired_at_ < answer_limit_ / 8) return;
+  expired_at_ = now;
+  std::vector<std::pair<std::shared_ptr<DiskOperationOwner>, std::uint32_t>> given_up;
+  for (auto& [id, one] : in_flight_) {
+    if (one.operation.owner == nullptr || now - one.since <= answer_limit_) continue;
+    given_up.emplace_back(std::exchange(one.operation.owner, nullptr), one.operation.step);
+    ++abandoned_;
+  }
+  for (const auto& [owner, step] : given_up) owner->ended(step, -ETIME, DiskBuffer());
+  for (Lane& lane : lanes_) {
+    expire_queue(lane.reads, lane, now);
+    expire_queue(lane.writes, lane, now);
+  }
+}
+
+void DiskQueue::poll(Nanos most) {
+  begin_what_may();
+  std::vector<IoEnd> ended;
+  engine_->wait(idle() ? most : std::min(most, answer_limit_ / 8), ended);
+  std::vector<IoRequest> again;
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    end(ended[i], again);
+    // The disk gets more to do before all of its answers have been looked at.
+    if (i % 4 == 3) begin_what_may();
+  }
+  if (!again.empty()) engine_->submit(std::move(again));
+  expire(clock_.now());
+}
+
+}  // namespace loci

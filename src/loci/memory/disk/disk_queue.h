@@ -1,0 +1,122 @@
+// The queue in front of the disks: reads before writes, bounded depth and buffers for each directory, a
+// time limit for each answer.
+//
+// A *lane* is a directory's queue, so that a disk which is slow or dead holds up nothing but itself. An
+// operation that does not answer in time ends with -ETIME; its memory stays untouched until the disk does
+// answer, or for ever.
+//
+// Thread-compatible: the store's thread owns it (but for wake()).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/memory/disk/disk_io.h"
+
+namespace loci {
+
+class DiskBufferPool;
+
+// Aligned memory that goes back to its pool. Move-only.
+class DiskBuffer {
+ public:
+  DiskBuffer() = default;
+  DiskBuffer(std::shared_ptr<DiskBufferPool> pool, std::byte* data, std::size_t bytes)
+      : pool_(std::move(pool)), data_(data), bytes_(bytes) {}
+  DiskBuffer(DiskBuffer&& other) noexcept;
+  DiskBuffer& operator=(DiskBuffer&& other) noexcept;
+  ~DiskBuffer();
+  explicit operator bool() const { return data_ != nullptr; }
+  std::span<std::byte> bytes() const { return {data_, bytes_}; }
+  void leak() { data_ = nullptr; }  // for memory that a disk may still write
+
+ private:
+  std::shared_ptr<DiskBufferPool> pool_;  // null: of its own
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// What is to be done with an operation; `step` is the owner's name for it.
+class DiskOperationOwner {
+ public:
+  virtual ~DiskOperationOwner() = default;
+  // Just before the operation begins. A write's bytes are put into `data`. False: it is not wanted any
+  // more, and ended() will not be called.
+  virtual bool prepare(std::uint32_t step, std::span<std::byte> data) = 0;
+  // Bytes moved, all of them unless the file ends, or -errno. `data` is a read's.
+  virtual void ended(std::uint32_t step, std::int64_t result, DiskBuffer data) = 0;
+};
+
+struct DiskOperation {
+  std::shared_ptr<DiskOperationOwner> owner;
+  std::uint32_t step = 0;
+  std::uint32_t lane = 0;
+  bool write = false;
+  std::shared_ptr<DiskFile> file;
+  std::uint64_t offset = 0;
+  std::size_t bytes = 0;  // at most the queue's buffer_bytes
+};
+
+struct DiskQueueOptions {
+  std::uint32_t lanes = 1;
+  std::uint32_t depth = 64;  // operations in flight, all lanes together
+  std::size_t buffer_bytes = 1 << 20;
+  Nanos answer_limit = 10 * kNanosPerSecond;
+};
+
+class DiskQueue {
+ public:
+  DiskQueue(std::unique_ptr<IoEngine> engine, const Clock& clock, const DiskQueueOptions& options);
+  ~DiskQueue();
+
+  void push(DiskOperation operation);
+  // Begins what may begin, waits at most `most` for answers or wake(), and ends what has ended.
+  void poll(Nanos most);
+  // Nothing is queued, and nothing in flight that anybody waits for.
+  bool idle() const;
+  void wake() { engine_->wake(); }  // thread-safe
+  const char* engine() const { return engine_->name(); }
+
+ private:
+  struct Queued {
+    DiskOperation operation;
+    Nanos since = 0;
+  };
+  struct InFlight {
+    DiskOperation operation;  // without an owner: given up
+    Nanos since = 0;
+    DiskBuffer data;
+    std::size_t moved = 0;
+  };
+  struct Lane {
+    std::deque<Queued> reads, writes;
+    std::uint32_t in_flight = 0, writes_in_flight = 0;
+    Nanos answered = 0;
+    std::shared_ptr<DiskBufferPool> buffers;
+  };
+
+  bool begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoRequest>& requests);
+  void begin_what_may();
+  void end(const IoEnd& io, std::vector<IoRequest>& again);
+  void expire(Nanos now);
+  void expire_queue(std::deque<Queued>& waiting, const Lane& lane, Nanos now);
+  IoRequest request_of(std::uint64_t id, const InFlight& one) const;
+
+  std::unique_ptr<IoEngine> engine_;
+  const Clock& clock_;
+  const Nanos answer_limit_;
+  const std::uint32_t lane_depth_, lane_writes_;
+  std::vector<Lane> lanes_;
+  std::unordered_map<std::uint64_t, InFlight> in_flight_;
+  std::uint64_t next_id_ = 0;
+  std::uint64_t abandoned_ = 0;  // of in_flight_
+  Nanos expired_at_ = 0;
+};
+
+}  // namespace loci

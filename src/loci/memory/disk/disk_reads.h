@@ -1,0 +1,31 @@
+// Reading entries: each item's header first, verified, then its slices in chunks of adjacent layers, each
+// verified against the header before the sink sees it. Belongs to the store's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "loci/memory/disk/disk_counters.h"
+#include "loci/memory/disk/disk_files.h"
+#include "loci/memory/disk/disk_queue.h"
+#include "loci/memory/disk/disk_store.h"
+
+namespace loci {
+
+// The most that one operation moves, unless a single slice is larger.
+inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 20;
+// Where the caller leaves it to the store: large enough for nearly all of a disk's bandwidth, small enough
+// that the first layers come early (HCache §4.2.1).
+inline constexpr std::uint64_t kChunkBytesDefault = std::uint64_t{256} << 10;
+
+// Layers that one operation reads or writes; `wanted` 0: the default.
+std::uint32_t layers_of_chunk(const DiskLayout& layout, std::uint32_t group, std::uint32_t wanted);
+
+// Pushes the operations of all items: headers, then everyone's first layers, then the next ones. `files`
+// and `counters` must outlive them.
+void push_reads(const DiskFileSet& files, DiskCounters& counters, DiskQueue& queue,
+                const std::vector<DiskReadItem>& items, const std::vector<std::uint8_t>& gone,
+                std::uint32_t layers_at_once, std::shared_ptr<DiskReadSink> sink);
+
+}  // namespace loci

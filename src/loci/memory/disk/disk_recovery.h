@@ -1,0 +1,31 @@
+// Reading all records back after a start: headers and holes, in big sequential reads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "loci/memory/disk/disk_counters.h"
+#include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/disk/disk_files.h"
+
+namespace loci {
+
+struct DiskScan {
+  std::vector<RecoveredEntry> entries;  // as they stand in the files
+  std::uint64_t damaged = 0, foreign = 0, read_errors = 0;
+};
+
+// Reads one file of records: `rows` of them, row i being slot i * directories + directory.
+// `stop` is asked between reads.
+void scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace place, std::uint32_t directory,
+                  const std::function<bool()>& stop, DiskScan& scan);
+
+// All records of the set.
+DiskScan scan_files(const DiskFileSet& files, const std::function<bool()>& stop);
+
+// The order in which to hand entries over: parents before children. Of several with one key in a group (or
+// among the holes) the one that was used last is kept.
+std::vector<std::uint32_t> recovery_order(const std::vector<RecoveredEntry>& entries);
+
+}  // namespace loci

@@ -1,0 +1,254 @@
+#include "loci/memory/disk/disk_store.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/memory/disk/disk_queue.h"
+#include "loci/memory/disk/disk_reads.h"
+#include "loci/memory/disk/disk_recovery.h"
+#include "loci/memory/disk/disk_writes.h"
+#include "loci/memory/disk/open_disk_store.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kRecoveredBatch = 1024;
+
+// What the store and its recovering thread share, so that a thread which waits for a dead disk may outlive
+// the store.
+struct Common {
+  DiskFileSet files;
+  DiskCounters counters;
+  std::mutex mutex;
+  // Slots that were written or forgotten since the store was opened: what recovery finds there is old.
+  std::vector<std::vector<bool>> touched;  // by group; holes are the last
+  std::atomic<bool> stop{false};
+  bool recovering = false;
+  std::condition_variable recovered;
+
+  std::vector<bool>& touched_of(std::uint32_t group) {
+    return group == kHoleGroup ? touched.back() : touched[group];
+  }
+};
+
+using Found = std::function<void(std::vector<RecoveredEntry>, bool last)>;
+
+void hand_over(Common& common, const DiskScan& scan, const Found& found) {
+  std::vector<RecoveredEntry> batch;
+  for (const std::uint32_t index : recovery_order(scan.entries)) {
+    const RecoveredEntry& one = scan.entries[index];
+    {
+      const std::lock_guard lock(common.mutex);
+      if (common.touched_of(one.hole ? kHoleGroup : one.group)[one.slot.value]) continue;
+    }
+    batch.push_back(one);
+    if (batch.size() < kRecoveredBatch) continue;
+    if (common.stop) return;
+    found(std::exchange(batch, {}), false);
+  }
+  if (!common.stop) found(std::move(batch), true);
+}
+
+void recover_all(const std::shared_ptr<Common> common, const Found found) {
+  ::pthread_setname_np(::pthread_self(), "loci-recover");
+  {
+    const DiskScan scan = scan_files(common->files, [&] { return common->stop.load(); });
+    common->counters.damaged += scan.damaged;
+    common->counters.foreign += scan.foreign;
+    common->counters.read_errors += scan.read_errors;
+    hand_over(*common, scan, found);
+  }
+  const std::lock_guard lock(common->mutex);
+  common->recovering = false;
+  common->recovered.notify_all();
+}
+
+class RealDiskStore final : public DiskStore {
+ public:
+  RealDiskStore(std::shared_ptr<Common> common, std::unique_ptr<IoEngine> engine, const Clock& clock,
+                const DiskQueueOptions& options)
+      : common_(std::move(common)),
+        answer_limit_(options.answer_limit),
+        queue_(std::move(engine), clock, options),
+        writer_(common_->files, common_->counters, queue_),
+        thread_([this] { run(); }) {}
+
+  ~RealDiskStore() override {
+    common_->stop = true;
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    queue_.wake();
+    thread_.join();
+    std::unique_lock lock(common_->mutex);
+    const bool ended = common_->recovered.wait_for(lock, std::chrono::nanoseconds(answer_limit_),
+                                                   [&] { return !common_->recovering; });
+    lock.unlock();
+    if (!recoverer_.joinable()) return;
+    if (ended) {
+      recoverer_.join();
+    } else {
+      recoverer_.detach();  // it waits for a disk, and will find that it is to stop
+    }
+  }
+
+  const std::vector<DiskGroup>& groups() const override { return common_->files.layout.groups; }
+  std::uint32_t hole_records() const override { return common_->files.layout.holes; }
+  const std::vector<std::string>& notes() const override { return common_->files.notes; }
+  const std::array<std::uint8_t, 32>& secret() const override { return common_->files.secret; }
+
+  void recover(Found found) override {
+    LOCI_CHECK(!recoverer_.joinable(), "recover() is called once");
+    {
+      const std::lock_guard lock(common_->mutex);
+      common_->recovering = true;
+    }
+    recoverer_ = std::thread(recover_all, common_, std::move(found));
+  }
+
+  void read(std::vector<DiskReadItem> items, std::uint32_t layers_at_once,
+            std::shared_ptr<DiskReadSink> sink) override {
+    for (const DiskReadItem& item : items) check_slot(item.group, item.slot);
+    post([this, items = std::move(items), layers_at_once, sink = std::move(sink)] {
+      std::vector<std::uint8_t> gone;
+      for (const DiskReadItem& item : items) gone.push_back(writer_.busy(item.group, item.slot) ? 1 : 0);
+      push_reads(common_->files, common_->counters, queue_, items, gone, layers_at_once, sink);
+    });
+  }
+
+  void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
+             std::function<void(Status)> done) override {
+    touch(group, slot);
+    const DiskGroup& shape = groups()[group];
+    LOCI_CHECK(bytes.size() == shape.layers * shape.layer_slice_bytes, "an entry's bytes");
+    auto one = std::make_shared<DiskWrite>(
+        DiskWrite{group, slot, std::move(entry), std::move(bytes), std::move(done)});
+    post([this, one] { writer_.write(std::move(*one)); });
+  }
+
+  void note(const DiskNote& note) override {
+    touch(note.kind == DiskNote::Kind::kForget ? note.group : kHoleGroup, note.slot);
+    post([this, note] { writer_.note(note); });
+  }
+
+  DiskStoreStats stats() const override {
+    const DiskCounters& from = common_->counters;
+    return {.io = queue_.engine(),
+            .reads_total = from.reads,
+            .read_bytes_total = from.read_bytes,
+            .read_errors_total = from.read_errors,
+            .writes_total = from.writes,
+            .write_bytes_total = from.write_bytes,
+            .write_errors_total = from.write_errors,
+            .damaged_total = from.damaged,
+            .foreign_total = from.foreign};
+  }
+
+ private:
+  void check_slot(std::uint32_t group, SlotId slot) const {
+    const DiskLayout& layout = common_->files.layout;
+    LOCI_CHECK(group == kHoleGroup || group < layout.groups.size(), "a group of the store");
+    LOCI_CHECK(slot.value < (group == kHoleGroup ? layout.holes : layout.groups[group].slots),
+               "a slot of the store");
+  }
+
+  void touch(std::uint32_t group, SlotId slot) {
+    check_slot(group, slot);
+    const std::lock_guard lock(common_->mutex);
+    common_->touched_of(group)[slot.value] = true;
+  }
+
+  void post(std::function<void()> task) {
+    {
+      const std::lock_guard lock(mutex_);
+      inbox_.push_back(std::move(task));
+    }
+    queue_.wake();
+  }
+
+  void run() {
+    ::pthread_setname_np(::pthread_self(), "loci-disk");
+    while (true) {
+      std::vector<std::function<void()>> tasks;
+      bool closing = false;
+      {
+        const std::lock_guard lock(mutex_);
+        tasks.swap(inbox_);
+        closing = closing_;
+      }
+      for (const std::function<void()>& task : tasks) task();
+      if (closing && tasks.empty() && queue_.idle()) return;
+      queue_.poll(kNanosPerSecond);
+    }
+  }
+
+  const std::shared_ptr<Common> common_;
+  const Nanos answer_limit_;
+  DiskQueue queue_;    // the thread's
+  DiskWriter writer_;  // the thread's
+  std::mutex mutex_;
+  std::vector<std::function<void()>> inbox_;
+  bool closing_ = false;
+  std::thread recoverer_;
+  std::thread thread_;
+};
+
+bool all_have_descriptors(const DiskFileSet& files) {
+  return std::all_of(files.directories.begin(), files.directories.end(),
+                     [](const auto& directory) { return directory.holes->descriptor() >= 0; });
+}
+
+Result<std::unique_ptr<IoEngine>> make_engine(const DiskStoreOptions& options, std::uint32_t depth,
+                                              DiskFileSet& files) {
+  const auto lanes = static_cast<std::uint32_t>(files.directories.size());
+  if (options.io == "threads" || !all_have_descriptors(files)) return make_thread_engine(lanes);
+  auto engine = make_uring_engine(depth);
+  if (engine.ok()) return engine;
+  if (options.io == "io_uring") {
+    return invalid_argument(engine.status().message() + "; expected auto or threads", "--disk-io");
+  }
+  files.notes.push_back(engine.status().message() + "; the disks are read by threads");
+  return make_thread_engine(lanes);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& options,
+                                                   const MakeDiskFolder& make_folder, const Clock& clock) {
+  if (options.io != "auto" && options.io != "io_uring" && options.io != "threads") {
+    return invalid_argument(fmt::format("expected auto, io_uring or threads, found {}", options.io),
+                            "--disk-io");
+  }
+  auto common = std::make_shared<Common>();
+  LOCI_ASSIGN_OR_RETURN(common->files, open_disk_files(options, make_folder));
+  const DiskLayout& layout = common->files.layout;
+  DiskQueueOptions queue{.lanes = layout.directories,
+                         .depth = std::max(options.queue_depth, layout.directories),
+                         .buffer_bytes = kChunkBytesMax,
+                         .answer_limit = options.answer_limit};
+  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
+    common->touched.emplace_back(layout.groups[g].slots);
+    queue.buffer_bytes = std::max<std::size_t>(queue.buffer_bytes, layout.slice_stride(g));
+  }
+  common->touched.emplace_back(layout.holes);
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, make_engine(options, queue.depth, common->files));
+  return std::unique_ptr<DiskStore>(
+      std::make_unique<RealDiskStore>(std::move(common), std::move(engine), clock, queue));
+}
+
+Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskStoreOptions& options) {
+  static const SystemClock clock;
+  return open_disk_store(options, make_disk_folder, clock);
+}
+
+}  // namespace loci

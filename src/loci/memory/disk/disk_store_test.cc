@@ -1,0 +1,296 @@
+#include "loci/memory/disk/disk_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "loci/memory/disk/disk_io.h"
+#include "loci/memory/disk/disk_test_values.h"
+#include "loci/model/test_folder.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+// What every engine must do.
+class DiskStoreContract : public ::testing::TestWithParam<std::string> {
+ protected:
+  DiskStoreOptions options(std::size_t directories = 1) const {
+    DiskStoreOptions all;
+    for (std::size_t i = 0; i < directories; ++i) {
+      all.directories.push_back({folder_.file("state" + std::to_string(i)), 4 * kMiB});
+    }
+    // A group whose slices are padded, and one whose are not.
+    all.groups = {{.layers = 5, .layer_slice_bytes = 1536}, {.layers = 3, .layer_slice_bytes = 8192}};
+    all.shares = {2, 1};
+    all.model_fingerprint.fill(7);
+    all.io = GetParam();
+    return all;
+  }
+  std::unique_ptr<DiskStore> open(const DiskStoreOptions& with) const {
+    auto store = DiskStore::open(with);
+    EXPECT_TRUE(store.ok()) << store.status().to_string();
+    return std::move(store).value();
+  }
+  std::unique_ptr<DiskStore> open() const { return open(options()); }
+
+  TestFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Engines, DiskStoreContract, ::testing::Values("auto", "threads"),
+                         [](const auto& test) { return test.param; });
+
+void expect_entry(DiskStore& store, std::uint32_t group, SlotId slot, std::uint64_t seed,
+                  std::uint32_t layers_at_once = 0) {
+  const auto item = read_one(store, group, slot, test_key(seed), layers_at_once);
+  ASSERT_TRUE(item.status->ok()) << item.status->to_string();
+  EXPECT_EQ(item.layers, store.groups()[group].layers);
+  EXPECT_EQ(item.bytes, test_bytes(seed, store.groups()[group]));
+}
+
+TEST_P(DiskStoreContract, ReadsWhatWasWritten) {
+  const auto store = open();
+  // Containers refuse io_uring.
+  const bool uring = GetParam() != "threads" && make_uring_engine(1).ok();
+  EXPECT_EQ(store->stats().io, uring ? "io_uring" : "threads");
+  for (std::uint32_t group = 0; group < 2; ++group) {
+    for (const std::uint32_t slot : {0u, 1u, store->groups()[group].slots - 1}) {
+      const std::uint64_t seed = group * 1000 + slot;
+      ASSERT_TRUE(
+          write_one(*store, group, SlotId(slot), test_entry(seed), test_bytes(seed, store->groups()[group]))
+              .ok());
+      for (const std::uint32_t at_once : {0u, 1u, 2u, 100u})
+        expect_entry(*store, group, SlotId(slot), seed, at_once);
+    }
+  }
+  EXPECT_EQ(store->stats().writes_total, 6u);
+  EXPECT_EQ(store->stats().reads_total, 24u);
+  EXPECT_EQ(store->stats().damaged_total, 0u);
+}
+
+TEST_P(DiskStoreContract, ANewStoreIsEmpty) {
+  const auto store = open();
+  EXPECT_TRUE(recover_all(*store).empty());
+  EXPECT_EQ(read_one(*store, 0, SlotId(0), test_key(1)).status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(store->stats().damaged_total, 0u);
+}
+
+TEST_P(DiskStoreContract, DividesTheSpaceByShares) {
+  const auto store = open();
+  const double first = store->groups()[0].slots, second = store->groups()[1].slots;
+  EXPECT_NEAR(first / second, 2, 0.05);
+  EXPECT_EQ(store->hole_records(), first + second);
+  // 2 slots of 5 * 4096 and one of 3 * 8192, with a header and a hole for each.
+  EXPECT_NEAR(second, (4 * kMiB - 65536) / (2 * 5 * 4096. + 3 * 8192 + 6 * 512), 2);
+}
+
+TEST_P(DiskStoreContract, KeepsToItsSpaceAndToItsOwner) {
+  for (const std::uint64_t bytes : {200'000ull, 1'000'000ull, 3'333'333ull}) {
+    for (std::size_t directories = 1; directories <= 3; ++directories) {
+      DiskStoreOptions with = options(directories);
+      for (DiskDirectory& one : with.directories) one.bytes = bytes;
+      with.directories.back().bytes += 50'000;  // the smallest one counts
+      open(with).reset();
+      for (const DiskDirectory& one : with.directories) {
+        std::uint64_t size = 0, blocks = 0;
+        for (const auto& file : std::filesystem::directory_iterator(one.path)) {
+          struct stat facts{};
+          ASSERT_EQ(::stat(file.path().c_str(), &facts), 0);
+          EXPECT_EQ(facts.st_mode & 0777, 0600u) << file.path();
+          size += static_cast<std::uint64_t>(facts.st_size);
+          blocks += static_cast<std::uint64_t>(facts.st_blocks) * 512;
+        }
+        EXPECT_LE(size, bytes);
+        EXPECT_LE(blocks, bytes);
+        EXPECT_GE(blocks, bytes - bytes / 10 - 100'000);
+        struct stat facts{};
+        ASSERT_EQ(::stat(one.path.c_str(), &facts), 0);
+        EXPECT_EQ(facts.st_mode & 0777, 0700u);
+      }
+    }
+  }
+}
+
+TEST_P(DiskStoreContract, RefusesASpaceWithoutRoomForABlock) {
+  DiskStoreOptions with = options();
+  with.directories[0].bytes = 100'000;
+  const Status status = DiskStore::open(with).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.field(), "--disk");
+}
+
+TEST_P(DiskStoreContract, HandsOverWhatItHoldsParentsFirst) {
+  constexpr std::uint32_t kEntries = 40;
+  std::array<std::uint8_t, 32> secret{};
+  {
+    const auto store = open(options(3));
+    secret = store->secret();
+    for (std::uint32_t i = 0; i < kEntries; ++i) {
+      ASSERT_TRUE(
+          write_one(*store, 0, SlotId(i), test_entry(i, kEntries - i), test_bytes(i, store->groups()[0]))
+              .ok());
+    }
+    ASSERT_TRUE(write_one(*store, 1, SlotId(4), test_entry(3, 37), test_bytes(3, store->groups()[1])).ok());
+    store->note({.kind = DiskNote::Kind::kHole, .slot = SlotId(5), .entry = test_entry(900, 7)});
+    store->note({.kind = DiskNote::Kind::kHole, .slot = SlotId(6), .entry = test_entry(901, 8)});
+    store->note({.kind = DiskNote::Kind::kForgetHole, .slot = SlotId(6)});
+    store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(11)});
+  }
+  const auto store = open(options(3));
+  EXPECT_EQ(store->secret(), secret);
+  EXPECT_TRUE(store->notes().empty());
+  const std::vector<RecoveredEntry> found = recover_all(*store);
+  ASSERT_EQ(found.size(), kEntries + 1);
+  EXPECT_TRUE(std::is_sorted(found.begin(), found.end(),
+                             [](const auto& a, const auto& b) { return a.entry.depth < b.entry.depth; }));
+  for (const RecoveredEntry& one : found) {
+    if (one.hole) {
+      EXPECT_EQ(one.slot, SlotId(5));
+      EXPECT_EQ(one.entry, test_entry(900, 7));
+    } else {
+      const std::uint32_t seed = one.group == 1 ? 3 : one.slot.value;
+      EXPECT_NE(seed, 11u);
+      EXPECT_EQ(one.entry, test_entry(seed, kEntries - seed));
+      expect_entry(*store, one.group, one.slot, seed);
+    }
+  }
+}
+
+TEST_P(DiskStoreContract, HandsOverTheNewerOfTwoWithOneKey) {
+  {
+    const auto store = open();
+    DiskEntry entry = test_entry(5);
+    for (const std::uint32_t slot : {3u, 9u, 6u}) {
+      entry.used_at = slot;
+      ASSERT_TRUE(write_one(*store, 0, SlotId(slot), entry, test_bytes(slot, store->groups()[0])).ok());
+    }
+    ASSERT_TRUE(write_one(*store, 1, SlotId(0), entry, test_bytes(1, store->groups()[1])).ok());
+  }
+  const auto found = recover_all(*open());
+  ASSERT_EQ(found.size(), 2u);
+  for (const RecoveredEntry& one : found) EXPECT_EQ(one.slot, SlotId(one.group == 0 ? 9 : 0));
+}
+
+TEST_P(DiskStoreContract, ASlotIsGoneFromTheCallThatWritesOrForgetsIt) {
+  const auto store = open();
+  const DiskGroup group = store->groups()[0];
+  ASSERT_TRUE(write_one(*store, 0, SlotId(2), test_entry(1), test_bytes(1, group)).ok());
+  auto second = write_later(*store, 0, SlotId(2), test_entry(2), test_bytes(2, group));
+  EXPECT_EQ(read_one(*store, 0, SlotId(2), test_key(1)).status->code(), StatusCode::kDataLoss);
+  ASSERT_TRUE(second.get().ok());
+  expect_entry(*store, 0, SlotId(2), 2);
+  store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(2)});
+  EXPECT_EQ(read_one(*store, 0, SlotId(2), test_key(2)).status->code(), StatusCode::kDataLoss);
+  // Calls for one slot are carried out in their order.
+  auto third = write_later(*store, 0, SlotId(2), test_entry(3), test_bytes(3, group));
+  auto fourth = write_later(*store, 0, SlotId(2), test_entry(4), test_bytes(4, group));
+  ASSERT_TRUE(third.get().ok());
+  ASSERT_TRUE(fourth.get().ok());
+  expect_entry(*store, 0, SlotId(2), 4);
+  EXPECT_EQ(store->stats().damaged_total, 0u);
+}
+
+TEST_P(DiskStoreContract, BringsTheFirstLayersOfAllFirst) {
+  DiskStoreOptions with = options();
+  with.queue_depth = 1;  // so that the disk answers in order
+  const auto store = open(with);
+  std::vector<DiskReadItem> items;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    const std::uint32_t group = i % 2;
+    ASSERT_TRUE(
+        write_one(*store, group, SlotId(i), test_entry(i), test_bytes(i, store->groups()[group])).ok());
+    items.push_back({group, SlotId(i), test_key(i)});
+  }
+  const auto sink = std::make_shared<CollectingSink>(items.size());
+  store->read(items, 1, sink);
+  for (const auto& item : sink->wait()) EXPECT_TRUE(item.status->ok());
+  EXPECT_TRUE(std::is_sorted(sink->order().begin(), sink->order().end(),
+                             [](const auto& a, const auto& b) { return a.second < b.second; }));
+}
+
+TEST_P(DiskStoreContract, ReadsWithManyInFlightThroughFewBuffers) {
+  DiskStoreOptions with = options(2);
+  with.queue_depth = 4;
+  const auto store = open(with);
+  const std::uint32_t slots = std::min(60u, store->groups()[0].slots);
+  std::vector<DiskReadItem> items;
+  std::vector<std::future<Status>> writes;
+  for (std::uint32_t i = 0; i < slots; ++i) {
+    writes.push_back(write_later(*store, 0, SlotId(i), test_entry(i), test_bytes(i, store->groups()[0])));
+    items.push_back({0, SlotId(i), test_key(i % 5 == 4 ? 5000 : i)});
+  }
+  for (auto& write : writes) ASSERT_TRUE(write.get().ok());
+  const auto sink = std::make_shared<CollectingSink>(items.size());
+  const auto again = std::make_shared<CollectingSink>(items.size());
+  store->read(items, 1, sink);
+  store->read(items, 0, again);
+  for (const auto& all : {sink, again}) {
+    for (std::uint32_t i = 0; i < slots; ++i) {
+      const auto& item = all->wait()[i];
+      EXPECT_EQ(item.status->code(), i % 5 == 4 ? StatusCode::kDataLoss : StatusCode::kOk);
+      if (i % 5 != 4) {
+        EXPECT_EQ(item.bytes, test_bytes(i, store->groups()[0]));
+      }
+    }
+  }
+}
+
+TEST_P(DiskStoreContract, RefusesASecondUser) {
+  const auto store = open(options(2));
+  DiskStoreOptions other = options(2);
+  other.directories.erase(other.directories.begin());
+  const Status status = DiskStore::open(other).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.field(), "--disk");
+  EXPECT_NE(status.message().find(other.directories[0].path), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("process " + std::to_string(::getpid())), std::string::npos);
+}
+
+TEST_P(DiskStoreContract, ReplacesFilesThatDoNotFit) {
+  const auto fill = [&](const DiskStoreOptions& with) {
+    const auto store = open(with);
+    EXPECT_TRUE(write_one(*store, 0, SlotId(0), test_entry(1), test_bytes(1, store->groups()[0])).ok());
+  };
+  const auto expect_replaced = [&](const DiskStoreOptions& with, std::string_view why) {
+    const auto store = open(with);
+    ASSERT_EQ(store->notes().size(), 1u);
+    EXPECT_NE(store->notes()[0].find(why), std::string::npos) << store->notes()[0];
+    EXPECT_TRUE(recover_all(*store).empty());
+    EXPECT_EQ(store->stats().foreign_total + store->stats().damaged_total, 0u);
+  };
+  fill(options());
+  DiskStoreOptions with = options();
+  with.model_fingerprint[15] ^= 1;
+  expect_replaced(with, "another model's state");
+  fill(with);
+  with.groups[0].layers = 6;
+  expect_replaced(with, "another size or shape");
+  fill(with);
+  with.directories[0].bytes -= 500'000;
+  expect_replaced(with, "another size or shape");
+  fill(with);
+  std::filesystem::resize_file(with.directories[0].path + "/group-0.slots", 4096);
+  expect_replaced(with, "files are missing");
+  fill(with);
+  std::filesystem::remove(with.directories[0].path + "/secret");
+  expect_replaced(with, "another set of directories");
+}
+
+TEST_P(DiskStoreContract, AddingADirectoryReplacesTheSet) {
+  {
+    const auto store = open(options(1));
+    ASSERT_TRUE(write_one(*store, 0, SlotId(0), test_entry(1), test_bytes(1, store->groups()[0])).ok());
+  }
+  const auto store = open(options(2));
+  EXPECT_EQ(store->notes().size(), 1u);
+  EXPECT_TRUE(recover_all(*store).empty());
+}
+
+}  // namespace
+}  // namespace loci

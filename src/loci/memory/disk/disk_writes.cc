@@ -1,0 +1,213 @@
+#include "loci/memory/disk/disk_writes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/memory/disk/disk_format.h"
+#include "loci/memory/disk/disk_reads.h"
+
+namespace loci {
+
+class DiskWriter::Job : public DiskOperationOwner, public std::enable_shared_from_this<Job> {
+ public:
+  Job(DiskWriter& writer, std::uint32_t group, SlotId slot) : writer_(writer), group_(group), slot_(slot) {}
+  virtual void begin() = 0;
+
+ protected:
+  // Empty where all bytes were written.
+  Status status_of(std::int64_t result, std::uint64_t bytes) const {
+    if (result == static_cast<std::int64_t>(bytes)) return {};
+    const int error = result < 0 ? static_cast<int>(-result) : EIO;
+    const DiskFileSet& files = writer_.files_;
+    const std::string& path = files.directories[files.layout.directory_of(slot_)].folder->path();
+    return {error == ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
+            error == ETIME ? fmt::format("{}: the disk did not answer", path)
+                           : fmt::format("{}: {}", path, errno_text(error))};
+  }
+
+  DiskWriter& writer_;
+  const std::uint32_t group_;
+  const SlotId slot_;
+};
+
+// One record: a hole's, or zeros.
+class DiskWriter::RecordJob final : public Job {
+ public:
+  RecordJob(DiskWriter& writer, std::uint32_t group, SlotId slot, std::optional<DiskEntry> entry)
+      : Job(writer, group, slot), entry_(std::move(entry)) {}
+
+  void begin() override { writer_.push_record(shared_from_this(), 0, group_, slot_); }
+
+  bool prepare(std::uint32_t, std::span<std::byte> data) override {
+    if (entry_.has_value()) {
+      encode_record({writer_.files_.model_fingerprint, group_, slot_.value}, *entry_, {}, data);
+    } else {
+      std::memset(data.data(), 0, data.size());
+    }
+    return true;
+  }
+
+  void ended(std::uint32_t, std::int64_t result, DiskBuffer) override {
+    const std::uint64_t bytes = writer_.files_.record_place(group_, slot_).bytes;
+    if (!status_of(result, bytes).ok())
+      writer_.counters_.write_errors.fetch_add(1, std::memory_order_relaxed);
+    writer_.finished(name_of(group_, slot_));
+  }
+
+ private:
+  const std::optional<DiskEntry> entry_;
+};
+
+// An entry: its old header, then its slices, then its header.
+class DiskWriter::EntryJob final : public Job {
+ public:
+  EntryJob(DiskWriter& writer, DiskWrite write)
+      : Job(writer, write.group, write.slot),
+        write_(std::move(write)),
+        layers_(writer.files_.layout.groups[group_].layers),
+        layers_at_once_(layers_of_chunk(writer.files_.layout, group_, layers_)),
+        chunks_((layers_ + layers_at_once_ - 1) / layers_at_once_) {}
+
+  void begin() override { writer_.push_record(shared_from_this(), 0, group_, slot_); }
+
+  bool prepare(std::uint32_t step, std::span<std::byte> data) override {
+    if (!status_.ok()) return false;
+    if (step == 0) {
+      std::memset(data.data(), 0, data.size());
+    } else if (step <= chunks_) {
+      fill(step, data);
+    } else {
+      encode_record({writer_.files_.model_fingerprint, group_, slot_.value}, write_.entry, checksums_, data);
+    }
+    return true;
+  }
+
+  void ended(std::uint32_t step, std::int64_t result, DiskBuffer) override {
+    const DiskFileSet& files = writer_.files_;
+    const std::uint64_t bytes = is_chunk(step) ? files.layout.slice_stride(group_) * count_of(step)
+                                               : files.record_place(group_, slot_).bytes;
+    if (Status status = status_of(result, bytes); !status.ok()) {
+      if (status_.ok()) status_ = std::move(status);
+    } else if (is_chunk(step)) {
+      writer_.counters_.write_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    }
+    if (!status_.ok() || step > chunks_) return finish();
+    if (step == 0) {
+      push_slices();
+    } else if (++written_ == chunks_) {
+      writer_.push_record(shared_from_this(), chunks_ + 1, group_, slot_);
+    }
+  }
+
+ private:
+  bool is_chunk(std::uint32_t step) const { return step > 0 && step <= chunks_; }
+  std::uint32_t first_of(std::uint32_t step) const { return (step - 1) * layers_at_once_; }
+  std::uint32_t count_of(std::uint32_t step) const {
+    return std::min(layers_at_once_, layers_ - first_of(step));
+  }
+
+  void push_slices() {
+    checksums_.resize(layers_);
+    for (std::uint32_t step = 1; step <= chunks_; ++step) {
+      const DiskFileSet::Place place =
+          writer_.files_.slice_place(group_, slot_, first_of(step), count_of(step));
+      writer_.queue_.push({.owner = shared_from_this(),
+                           .step = step,
+                           .lane = place.directory,
+                           .write = true,
+                           .file = place.file,
+                           .offset = place.offset,
+                           .bytes = place.bytes});
+    }
+  }
+
+  void fill(std::uint32_t step, std::span<std::byte> data) {
+    const std::uint64_t size = writer_.files_.layout.groups[group_].layer_slice_bytes;
+    const std::uint64_t stride = writer_.files_.layout.slice_stride(group_);
+    for (std::uint32_t i = 0; i < count_of(step); ++i) {
+      const std::uint32_t layer = first_of(step) + i;
+      const std::span<const std::byte> slice(write_.bytes.data() + layer * size, size);
+      checksums_[layer] = slice_checksum(slot_.value, layer, slice);
+      std::memcpy(data.data() + i * stride, slice.data(), size);
+      std::memset(data.data() + i * stride + size, 0, stride - size);
+    }
+  }
+
+  // Once; chunks that are still in flight after a failure find the job finished.
+  void finish() {
+    if (finished_) return;
+    finished_ = true;
+    writer_.counters_.writes.fetch_add(1, std::memory_order_relaxed);
+    if (!status_.ok()) writer_.counters_.write_errors.fetch_add(1, std::memory_order_relaxed);
+    write_.bytes = {};
+    const std::function<void(Status)> done = std::move(write_.done);
+    const Status status = status_;
+    writer_.finished(name_of(group_, slot_));
+    done(status);
+  }
+
+  DiskWrite write_;
+  const std::uint32_t layers_, layers_at_once_, chunks_;
+  std::vector<std::uint64_t> checksums_;
+  std::uint32_t written_ = 0;
+  Status status_;
+  bool finished_ = false;
+};
+
+DiskWriter::DiskWriter(const DiskFileSet& files, DiskCounters& counters, DiskQueue& queue)
+    : files_(files), counters_(counters), queue_(queue) {}
+DiskWriter::~DiskWriter() = default;
+
+void DiskWriter::add(std::uint32_t group, SlotId slot, std::shared_ptr<Job> job) {
+  std::deque<std::shared_ptr<Job>>& jobs = jobs_[name_of(group, slot)];
+  jobs.push_back(job);
+  if (jobs.size() == 1) job->begin();
+}
+
+void DiskWriter::finished(std::uint64_t name) {
+  const auto found = jobs_.find(name);
+  found->second.pop_front();
+  if (found->second.empty()) {
+    jobs_.erase(found);
+  } else {
+    const std::shared_ptr<Job> next = found->second.front();
+    next->begin();
+  }
+}
+
+void DiskWriter::push_record(const std::shared_ptr<Job>& job, std::uint32_t step, std::uint32_t group,
+                             SlotId slot) {
+  const DiskFileSet::Place place = files_.record_place(group, slot);
+  queue_.push({.owner = job,
+               .step = step,
+               .lane = place.directory,
+               .write = true,
+               .file = place.file,
+               .offset = place.offset,
+               .bytes = place.bytes});
+}
+
+void DiskWriter::write(DiskWrite write) {
+  const std::uint32_t group = write.group;
+  const SlotId slot = write.slot;
+  add(group, slot, std::make_shared<EntryJob>(*this, std::move(write)));
+}
+
+void DiskWriter::note(const DiskNote& note) {
+  const bool hole = note.kind != DiskNote::Kind::kForget;
+  const std::uint32_t group = hole ? kHoleGroup : note.group;
+  add(group, note.slot,
+      std::make_shared<RecordJob>(
+          *this, group, note.slot,
+          note.kind == DiskNote::Kind::kHole ? std::optional(note.entry) : std::nullopt));
+}
+
+bool DiskWriter::busy(std::uint32_t group, SlotId slot) const { return jobs_.contains(name_of(group, slot)); }
+
+}  // namespace loci

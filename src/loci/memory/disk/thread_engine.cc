@@ -1,0 +1,122 @@
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "loci/memory/disk/disk_io.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kThreads = 8;  // of all lanes together, but two for each at least
+
+// Owned by the threads too: one that waits for a dead disk outlives the engine.
+struct Shared {
+  struct Lane {
+    std::deque<IoRequest> waiting;
+    std::condition_variable more;
+    std::uint32_t running = 0;
+  };
+
+  explicit Shared(std::uint32_t count) : lanes(count) {}
+
+  std::mutex mutex;
+  std::vector<Lane> lanes;
+  std::vector<IoEnd> ended;
+  std::condition_variable something;
+  bool woken = false;
+  bool stop = false;
+};
+
+void serve_lane(const std::shared_ptr<Shared> shared, std::uint32_t index) {
+  ::pthread_setname_np(::pthread_self(), "loci-disk-io");
+  Shared::Lane& lane = shared->lanes[index];
+  std::unique_lock lock(shared->mutex);
+  while (true) {
+    lane.more.wait(lock, [&] { return shared->stop || !lane.waiting.empty(); });
+    if (shared->stop) return;
+    IoRequest request = std::move(lane.waiting.front());
+    lane.waiting.pop_front();
+    ++lane.running;
+    lock.unlock();
+    const std::int64_t result = request.write
+                                    ? request.file->write(request.offset, {request.data, request.bytes})
+                                    : request.file->read(request.offset, {request.data, request.bytes});
+    request.file.reset();
+    lock.lock();
+    --lane.running;
+    shared->ended.push_back({request.id, result});
+    shared->something.notify_one();
+  }
+}
+
+class ThreadEngine final : public IoEngine {
+ public:
+  explicit ThreadEngine(std::uint32_t lanes) : shared_(std::make_shared<Shared>(lanes)) {
+    const std::uint32_t each = std::max(2u, kThreads / lanes);
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+      for (std::uint32_t i = 0; i < each; ++i) threads_.emplace_back(serve_lane, shared_, lane);
+    }
+  }
+
+  ~ThreadEngine() override {
+    bool busy = false;
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->stop = true;
+      for (Shared::Lane& lane : shared_->lanes) {
+        lane.more.notify_all();
+        busy = busy || lane.running > 0;
+      }
+    }
+    for (std::thread& thread : threads_) {
+      if (busy) {
+        thread.detach();
+      } else {
+        thread.join();
+      }
+    }
+  }
+
+  const char* name() const override { return "threads"; }
+
+  void submit(std::vector<IoRequest> requests) override {
+    const std::lock_guard lock(shared_->mutex);
+    for (IoRequest& request : requests) {
+      Shared::Lane& lane = shared_->lanes[request.lane];
+      lane.waiting.push_back(std::move(request));
+      lane.more.notify_one();
+    }
+  }
+
+  void wait(Nanos most, std::vector<IoEnd>& ended) override {
+    std::unique_lock lock(shared_->mutex);
+    shared_->something.wait_for(lock, std::chrono::nanoseconds(most),
+                                [&] { return shared_->woken || !shared_->ended.empty(); });
+    shared_->woken = false;
+    ended.insert(ended.end(), shared_->ended.begin(), shared_->ended.end());
+    shared_->ended.clear();
+  }
+
+  void wake() override {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->woken = true;
+    shared_->something.notify_one();
+  }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<IoEngine> make_thread_engine(std::uint32_t lanes) {
+  return std::make_unique<ThreadEngine>(lanes);
+}
+
+}  // namespace loci
