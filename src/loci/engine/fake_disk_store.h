@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -54,6 +55,7 @@ class FakeDiskStore final : public DiskStore {
 
   const std::vector<DiskGroup>& groups() const override { return groups_; }
   std::uint32_t hole_records() const override { return 1024; }
+  const std::vector<std::string>& notes() const override { return notes_; }
   const std::array<std::uint8_t, 32>& secret() const override { return secret_; }
 
   void recover(std::function<void(std::vector<RecoveredEntry>, bool last)> found) override {
@@ -166,6 +168,7 @@ class FakeDiskStore final : public DiskStore {
   FakeDisk& disk_;
   const std::vector<DiskGroup> groups_;
   const Faults faults_;
+  const std::vector<std::string> notes_;
   const std::array<std::uint8_t, 32> secret_{7};
   DiskStoreStats stats_;
 
