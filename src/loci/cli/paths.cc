@@ -19,6 +19,8 @@ std::string default_store_path() {
   return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/conversations.db";
 }
 
+std::string default_state_path() { return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/state"; }
+
 std::string user_config_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/loci.toml"; }
 std::string default_keys_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/keys.toml"; }
 

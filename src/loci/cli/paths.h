@@ -11,6 +11,8 @@ namespace loci {
 std::string chat_history_path();
 // The same, with /loci/conversations.db
 std::string default_store_path();
+// The same, with /loci/state: a directory
+std::string default_state_path();
 // $XDG_CONFIG_HOME or ~/.config, with /loci/loci.toml
 std::string user_config_path();
 
