@@ -68,12 +68,16 @@ Result<Core> Core::make(const CoreConfig& config) {
                             "decode_reserve_percent");
   }
   const auto costs = std::make_shared<const CostModel>(config.costs);
+  const bool windows = std::any_of(config.groups.begin(), config.groups.end(), [&](const CoreGroup& group) {
+    return group.window != 0 && group.window < config.context_tokens;
+  });
   std::vector<std::unique_ptr<EvictionOrder>> eviction;
   for (std::size_t group = 0; group < config.groups.size(); ++group) {
     LOCI_ASSIGN_OR_RETURN(auto order, make_eviction_order(config.eviction,
                                                           {.tier = Tier::kDevice,
                                                            .block_bytes = config.groups[group].block_bytes,
-                                                           .seed = config.seed + group},
+                                                           .seed = config.seed + group,
+                                                           .holes = !windows},
                                                           costs));
     eviction.push_back(std::move(order));
   }
