@@ -23,6 +23,7 @@
 #include "loci/cli/host_memory.h"
 #include "loci/cli/options_command.h"
 #include "loci/cli/paths.h"
+#include "loci/cli/profile_file.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
@@ -164,6 +165,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
     groups.push_back({.window = info.groups[group].window, .block_count = size.blocks[group]});
   }
 
+  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint));
   EngineOptions options;
   options.core = {.groups = std::move(groups),
                   .layers = spec.layer_count(),
@@ -173,6 +175,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
                   .max_queued = flags.max_queued,
                   .model_fingerprint = spec.fingerprint,
                   .eviction = flags.eviction,
+                  .admission = flags.admission,
+                  .costs = std::move(costs.curves),
                   .seed = flags.seed};
   if (sodium_init() < 0) return internal_error("the system gives no random numbers");
   randombytes_buf(options.core.chain_secret.data(), options.core.chain_secret.size());
@@ -188,7 +192,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
                                  spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
       .chat = find_chat_syntax(*serving.model)};
-  return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
+  return LoadedConfiguration{
+      .core = options.core, .backend = info, .pool_reason = size.reason, .costs_source = costs.source};
 }
 
 // Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.

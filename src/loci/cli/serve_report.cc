@@ -104,7 +104,9 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   table.row("compute", backend.description, "--threads --cpu");
   table.row("context", format_count(core.context_tokens) + " tokens", "--context");
   add_state(loaded, table);
-  table.row("eviction", core.eviction, "--eviction");
+  table.row("policies", fmt::format("eviction {}, admission {}", core.eviction, core.admission),
+            "--eviction --admission");
+  table.row("costs", loaded.costs_source, "--profile");
   table.row(
       "batch",
       fmt::format("{} tokens a pass, {} requests running, {} waiting", format_count(core.max_batch_tokens),
