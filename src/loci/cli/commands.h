@@ -18,6 +18,7 @@ void add_keys_command(CLI::App& app, int& exit_code);
 void add_warm_command(CLI::App& app, int& exit_code);
 void add_replay_command(CLI::App& app, int& exit_code);
 void add_pull_commands(CLI::App& app, int& exit_code);  // pull, list, rm
+void add_profile_command(CLI::App& app, int& exit_code);
 void add_options_command(CLI::App& app, int& exit_code);
 
 }  // namespace loci

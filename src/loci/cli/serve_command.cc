@@ -23,6 +23,7 @@
 #include "loci/cli/host_memory.h"
 #include "loci/cli/options_command.h"
 #include "loci/cli/paths.h"
+#include "loci/cli/profile_file.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
@@ -154,6 +155,7 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
                   .max_queued = flags.max_queued,
                   .model_fingerprint = spec.fingerprint,
                   .eviction = flags.eviction,
+                  .admission = flags.admission,
                   .save = flags.save,
                   .state_ttl = flags.state_ttl.value_or(kNever),
                   .seed = flags.seed};
@@ -211,6 +213,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   for (const std::string& warning : tiers.warnings) serving.log->warn(warning);
   LOCI_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags, spec, info, size, tiers));
   options.core.context_tokens = context;
+  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint));
+  options.core.costs = std::move(costs.curves);
   LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(std::move(options), *serving.backend, serving.clock));
 
   serving.served = {
@@ -226,7 +230,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
                              .backend = info,
                              .pool_reason = size.reason,
                              .host_tier = tiers.host,
-                             .disk_tier = tiers.disk_summary};
+                             .disk_tier = tiers.disk_summary,
+                             .costs_source = costs.source};
 }
 
 // Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.

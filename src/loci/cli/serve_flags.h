@@ -31,6 +31,8 @@ struct ServeFlags {
   std::uint32_t max_running = 64;
   std::uint32_t max_queued = 256;
   std::string eviction = "lru";
+  std::string admission = "fcfs";
+  std::string profile;  // file of measured costs; empty: the model's own, if it is there
   std::uint64_t seed = 0;
   std::uint64_t host_memory = 0;
   std::optional<std::vector<std::string>> disk;  // absent: the user's own folder; see options/disk_flag.h

@@ -114,7 +114,9 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   table.row("host memory", loaded.host_tier, "--host-memory");
   table.row("disk", loaded.disk_tier, "--disk --disk-io");
   table.row("state kept", describe_keeping(flags), "--save --state-ttl");
-  table.row("eviction", core.eviction, "--eviction");
+  table.row("policies", fmt::format("eviction {}, admission {}", core.eviction, core.admission),
+            "--eviction --admission");
+  table.row("costs", loaded.costs_source, "--profile");
   table.row(
       "batch",
       fmt::format("{} tokens a pass, {} requests running, {} waiting", format_count(core.max_batch_tokens),

@@ -43,12 +43,16 @@ Status check_groups(const std::vector<CoreGroup>& groups) {
 Result<IndexPools> index_pools(const CoreConfig& config) {
   const auto costs = std::make_shared<const CostModel>(config.costs);
   const bool host = config.groups.front().host_blocks > 0, disk = config.groups.front().disk_blocks > 0;
+  const bool windows = std::any_of(config.groups.begin(), config.groups.end(), [&](const CoreGroup& group) {
+    return group.window != 0 && group.window < config.context_tokens;
+  });
   IndexPools pools;
   pools.hole_records = disk ? config.hole_records : 0;
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     const CoreGroup& group = config.groups[i];
     const auto order = [&](Tier tier) {
-      const EvictionPlace place{.tier = tier, .block_bytes = group.block_bytes, .seed = config.seed + i};
+      const EvictionPlace place{
+          .tier = tier, .block_bytes = group.block_bytes, .seed = config.seed + i, .holes = !windows};
       return make_eviction_order(config.eviction, place, costs);
     };
     const auto add = [&](std::vector<IndexPool>& to, Tier tier, std::uint32_t slots, bool saved) -> Status {
