@@ -171,18 +171,20 @@ Status Core::State::refusal(const Arrival& event) const {
   if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
   if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
   if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
-  if (event.prompt.size() >= config_.context_tokens) {
+  LOCI_RETURN_IF_ERROR(truncation_refusal(event));
+  const std::size_t prompt_tokens = kept_tokens(event);
+  if (prompt_tokens >= config_.context_tokens) {
     return invalid_argument(
         fmt::format(
             "the prompt has {} tokens, but the context of {} holds at most {} of a prompt; shorten it",
-            event.prompt.size(), config_.context_tokens, config_.context_tokens - 1),
+            prompt_tokens, config_.context_tokens, config_.context_tokens - 1),
         "prompt");
   }
-  if (event.prompt.size() >= sequence_tokens_max_) {
+  if (prompt_tokens >= sequence_tokens_max_) {
     return invalid_argument(
         fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
                     "at most {} of a prompt; shorten it or start the server with more device memory",
-                    event.prompt.size(), sequence_tokens_max_ / kBlockTokens, kBlockTokens,
+                    prompt_tokens, sequence_tokens_max_ / kBlockTokens, kBlockTokens,
                     sequence_tokens_max_ - 1),
         "prompt");
   }
@@ -248,8 +250,13 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->group = event.group;
   request->weight = event.weight;
   request->is_public = event.scope == SharingScope::kPublic;
+  request->lineage = lineage_of(event);
   request->tokens = event.prompt;
-  request->prompt_tokens = static_cast<std::uint32_t>(event.prompt.size());
+  if (!event.dropped.empty()) {
+    const auto begin = request->tokens.begin();
+    request->tokens.erase(begin + event.dropped.front().begin, begin + event.dropped.back().end);
+  }
+  request->prompt_tokens = request->length();
   request->max_new_tokens = event.max_new_tokens;
   request->min_new_tokens = event.min_new_tokens;
   request->stop_tokens = event.stop_tokens;

@@ -28,10 +28,12 @@ CoreProbes Core::State::probe(const CoreRequest& request, Tier slowest) const {
   const std::span<const TokenId> tokens(request.tokens);
   const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
   probes.blocks.reserve(shared + 1);
+  probes.lineage = request.lineage.get();
   probe_public(request, probes);
   ChainKey key = probes.root;
-  BlockId parent = index_.find(key);
   for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
+    const BlockId parent = find_parent(probes, i);
+    if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
     CoreProbe& found = probes.blocks.emplace_back();
     const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
     key = hasher_.child(key, block_tokens);
@@ -42,16 +44,16 @@ CoreProbes Core::State::probe(const CoreRequest& request, Tier slowest) const {
     found.too_slow = found.node != kNoBlock && !found.load && comes(found.node, Tier::kDisk);
     if (!has_part && !found.load) {
       probe_siblings(parent, block_tokens, found);
-      if (i == probes.public_blocks && !request.is_public) {
+      if (i == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, i)) {
         probe_public_siblings(probes, block_tokens, found);
       }
     }
-    parent = found.node;
   }
   CoreProbe tail;
   const auto tail_tokens = tokens.subspan(shared * kBlockTokens);
-  probe_siblings(parent, tail_tokens, tail);
-  if (shared == probes.public_blocks && !request.is_public) probe_public_siblings(probes, tail_tokens, tail);
+  probe_siblings(find_parent(probes, shared), tail_tokens, tail);
+  if (shared == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, shared))
+    probe_public_siblings(probes, tail_tokens, tail);
   probes.blocks.push_back(tail);
   CoreProbe& last = probes.blocks.back();
   // The last token is computed in any case. (A run of that token alone may be taken over, for its slot.)
@@ -232,8 +234,15 @@ void Core::State::admit_blocks(CoreRequest& request, const CoreProbes& probes, B
                                std::vector<std::optional<BlockPin>> siblings, CorePass& pass) {
   const std::size_t shared = probes.blocks.size() - 1;
   BlockId parent = root.block();
+  std::optional<BlockPin> gate;
+  const auto pass_gate = [&](std::size_t block) {
+    if (!begins_lineage(probes.lineage, block)) return;
+    gate = index_.open_gate(request.blocks[block - 1].block(), probes.lineage->gate);
+    parent = gate->block();
+  };
   for (std::size_t i = 0; i < shared; ++i) {
     const CoreProbe& found = probes.blocks[i];
+    pass_gate(i);
     const auto tokens = std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens);
     const bool take_over = found.source == CoreProbe::Source::kTakeOver;
     const bool copy = found.source == CoreProbe::Source::kCopy && siblings[i];
@@ -248,6 +257,7 @@ void Core::State::admit_blocks(CoreRequest& request, const CoreProbes& probes, B
     place_admitted(request.blocks[i], copy);
     if (copy) add_copy(request, std::move(*siblings[i]), block, found.run, false, pass);
   }
+  pass_gate(shared);
   const CoreProbe& found = probes.blocks.back();
   if (found.source == CoreProbe::Source::kTakeOver) {
     request.blocks.push_back(std::move(*siblings.back()));

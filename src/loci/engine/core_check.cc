@@ -60,10 +60,17 @@ void Core::State::check_request(const CoreRequest& request) const {
   for (std::size_t i = 0; i < count; ++i) {
     const BlockId id = request.blocks[i].block();
     const Block& b = index_.block(id);
-    if (i > 0 && i == request.public_blocks) {  // from here on its own
+    if (i > 0 && i == request.public_blocks && !begins_lineage(request.lineage.get(), i)) {  // its own
       key = hasher_.gate(key, request.group);
       const BlockId gate = index_.find(key);
       LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == parent, "a gate is below its public block");
+      parent = gate;
+    }
+    if (begins_lineage(request.lineage.get(), i)) {
+      key = request.lineage->gate;
+      const BlockId gate = index_.find(key);
+      const BlockId front = request.blocks[i - 1].block();
+      LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == front, "a lineage is below its front");
       parent = gate;
     }
     // 5.

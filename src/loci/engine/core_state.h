@@ -7,6 +7,7 @@
 //   core_tiers.cc      loads and saves
 //   core_lookahead.cc  what the queue needs
 //   core_recover.cc    what the disk has from before; time to live
+//   core_truncate.cc   sequences that have dropped a part: lineages
 //   core_public.cc     public prefixes: looking them up, keeping and releasing them
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
@@ -35,6 +36,29 @@ namespace loci {
 // A number for each group of layers.
 using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
 
+// A sequence that has dropped tokens after its front (docs/decisions/truncation.md): its blocks from
+// `front_blocks` on are below a gate of their own, the lineage's.
+struct CoreLineage {
+  // The same tokens' block in a lineage before, where it is so many blocks further from the begin.
+  struct Original {
+    ChainKey key;
+    std::uint32_t shift_blocks = 0;
+  };
+  std::uint32_t front_blocks = 0;  // at least 1
+  ChainKey gate;
+  std::vector<std::vector<Original>> originals;  // of block front_blocks + i; the oldest lineage's first
+};
+
+// Of the prompt's tokens those that are computed.
+inline std::size_t kept_tokens(const Arrival& event) {
+  if (event.dropped.empty()) return event.prompt.size();
+  return event.prompt.size() - (event.dropped.back().end - event.dropped.front().begin);
+}
+
+inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
+  return lineage != nullptr && block == lineage->front_blocks;
+}
+
 // A request from its arrival to its end. It waits, or it runs: then it has pinned one block for every
 // kBlockTokens of its tokens, the last of them (the tail) its own. It holds their parts in the groups
 // without window, and in the others those parts that tokens see which it is still to compute.
@@ -49,8 +73,9 @@ struct CoreRequest {
   std::uint32_t min_new_tokens = 0;
   std::vector<TokenId> stop_tokens;  // sorted
   Nanos deadline = kNever;
-  bool is_public = false;  // a public prefix
-  bool started = false;    // was admitted before
+  bool is_public = false;                      // a public prefix
+  std::unique_ptr<const CoreLineage> lineage;  // null: nothing was dropped
+  bool started = false;                        // was admitted before
   std::uint32_t cached_tokens = 0;
   std::uint32_t suspensions = 0;
   std::uint32_t poisoned_passes = 0;  // in a row
@@ -174,7 +199,8 @@ struct CoreProbe {
 struct CoreProbes {
   ChainKey root;                    // of the request's own blocks: a root, or a gate below the public ones
   std::uint32_t public_blocks = 0;  // the first ones, all of them there
-  std::vector<CoreProbe> blocks;    // the last one: the tail
+  const CoreLineage* lineage = nullptr;
+  std::vector<CoreProbe> blocks;  // the last one: the tail
   // What is there is used before this token; from it on the request computes what is not complete.
   std::uint32_t start = 0;
   std::uint32_t parting = 0;  // CoreRequest::parting
@@ -274,6 +300,12 @@ class Core::State {
   std::optional<BlockPin> open_recovered_parent(const DiskEntry& entry);
   void recover(const RecoveredEntry& found, std::int64_t now, Plan& plan);
   void sweep();
+
+  // core_truncate.cc
+  Status truncation_refusal(const Arrival& event) const;
+  std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event) const;
+  ChainKey original_root(const Arrival& event, std::uint32_t& public_blocks) const;
+  BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
 
   // core_window.cc
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }

@@ -116,9 +116,9 @@ void Core::State::compute_all(CoreProbes& probes) const {
 // Where the request leaves what others have computed, and they have gone on: who came this way once may
 // come again, so what is seen from there is worth keeping.
 void Core::State::find_parting(CoreProbes& probes) const {
-  BlockId parent = index_.find(probes.root);
   std::uint32_t i = probes.public_blocks;
-  while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) parent = probes.blocks[i++].node;
+  while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) ++i;
+  const BlockId parent = find_parent(probes, i);
   const CoreProbe& first = probes.blocks[i];
   if (parent == kNoBlock || first.source == CoreProbe::Source::kTakeOver) return;
   if (index_.block(parent).children > 0) probes.parting = i * kBlockTokens + first.run;

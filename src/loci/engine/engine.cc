@@ -161,6 +161,7 @@ class Engine::State {
         .weight = request.weight,
         .queued_max = request.queued_max,
         .scope = request.scope,
+        .dropped = std::move(request.dropped),
     };
     post(std::move(submission));
     return id;

@@ -34,6 +34,7 @@ struct GenerationRequest {
   std::uint32_t weight = 1;                // of the group, which is the tenant; see Arrival
   std::uint32_t queued_max = 0;
   SharingScope scope = SharingScope::kTenant;
+  std::vector<TokenRange> dropped;  // of the prompt; see Arrival
 };
 
 // What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.

@@ -17,6 +17,7 @@
 #include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/miss_reason.h"
 #include "loci/memory/tier.h"
+#include "loci/policy/truncation.h"
 
 namespace loci {
 
@@ -50,6 +51,9 @@ struct Arrival {
   std::uint32_t weight = 1;
   std::uint32_t queued_max = 0;  // 0: as many as there are places
   SharingScope scope = SharingScope::kTenant;
+  // Cuts of the prompt (policy/truncation.h), which is the whole history: in order, each beginning where the
+  // last one ended, whole blocks, after the first block. The sequence that is computed is what is left.
+  std::vector<TokenRange> dropped;
 };
 
 // The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it
