@@ -32,6 +32,14 @@ tenants() {
     python3 tests/tenants_test.py build/release/loci build/tiny-random.gguf --pairs 400
 }
 
+# With the tiny model too, whose replies come faster than the client reads them.
+measuring() {
+  scripts/build.sh release loci loci-random-model &&
+    build/release/loci-random-model --shape tiny build/tiny-random.gguf &&
+    python3 tests/bench_test.py build/release/loci build/tiny-random.gguf &&
+    python3 tests/bench_test.py build/release/loci default
+}
+
 # Every object and event is read by the types of OpenAI's client as well.
 responses_and_types() { scripts/clients.sh python && build/clients-venv/bin/python tests/responses_test.py build/release/loci; }
 # The clients of OpenAI and Anthropic, and LangChain, as their users have them.
@@ -62,6 +70,7 @@ if [[ "$scope" == all ]]; then
   check "requests generated from /openapi.json" openapi_requests
   check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
+  check "measuring a server: loci bench" measuring
   check "kill -9 under load" python3 tests/store_crash_test.py build/release
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
   check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests

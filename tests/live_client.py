@@ -71,9 +71,11 @@ class Server:
     def __init__(self, binary, model, *flags):
         self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
         level = [] if "--log-level" in flags else ["--log-level", "debug"]
+        # Files of many gigabytes are made for those tests alone that ask for them.
+        disk = [] if "--disk" in flags else ["--disk", "none"]
         # What it keeps without being told where goes with it, and never into the user's own folder.
         self.state = tempfile.TemporaryDirectory(prefix="loci_state_")
-        self.process = subprocess.Popen([binary, "serve", model, "--port", "0", *level, *flags],
+        self.process = subprocess.Popen([binary, "serve", model, "--port", "0", *level, *disk, *flags],
                                         stdout=subprocess.PIPE, stderr=self.log, text=True,
                                         env={**os.environ, "XDG_STATE_HOME": self.state.name})
         lines = []

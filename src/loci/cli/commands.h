@@ -13,11 +13,13 @@ inline constexpr const char* kVersion = LOCI_VERSION;
 void add_serve_command(CLI::App& app, int& exit_code);
 void add_chat_command(CLI::App& app, int& exit_code);
 void add_inspect_command(CLI::App& app, int& exit_code);
+void add_bench_command(CLI::App& app, int& exit_code);
 void add_bench_compute_command(CLI::App& app, int& exit_code);
 void add_keys_command(CLI::App& app, int& exit_code);
 void add_warm_command(CLI::App& app, int& exit_code);
 void add_replay_command(CLI::App& app, int& exit_code);
 void add_pull_commands(CLI::App& app, int& exit_code);  // pull, list, rm
+void add_profile_command(CLI::App& app, int& exit_code);
 void add_options_command(CLI::App& app, int& exit_code);
 
 }  // namespace loci

@@ -29,11 +29,13 @@ int run(int argc, char** argv) {
   loci::add_serve_command(app, exit_code);
   loci::add_chat_command(app, exit_code);
   loci::add_inspect_command(app, exit_code);
+  loci::add_bench_command(app, exit_code);
   loci::add_bench_compute_command(app, exit_code);
   loci::add_keys_command(app, exit_code);
   loci::add_warm_command(app, exit_code);
   loci::add_replay_command(app, exit_code);
   loci::add_pull_commands(app, exit_code);
+  loci::add_profile_command(app, exit_code);
   loci::add_options_command(app, exit_code);
   try {
     app.parse(argc, argv);

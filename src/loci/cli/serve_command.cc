@@ -23,9 +23,11 @@
 #include "loci/cli/host_memory.h"
 #include "loci/cli/options_command.h"
 #include "loci/cli/paths.h"
+#include "loci/cli/profile_file.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
+#include "loci/cli/state_tiers.h"
 #include "loci/engine/engine.h"
 #include "loci/model/model.h"
 #include "loci/serve/api.h"
@@ -128,6 +130,55 @@ struct Serving {
   }
 };
 
+Result<PoolSize> size_device(const ServeFlags& flags, const BackendInfo& info, std::uint32_t context) {
+  PoolRequest pool{.wanted_bytes = flags.device_memory,
+                   .available_bytes = 0,
+                   .groups = {},
+                   .context_tokens = context,
+                   .max_running = flags.max_running};
+  for (const LayerGroup& group : info.groups) pool.groups.push_back({group.window, group.block_bytes});
+  if (!pool.wanted_bytes) {
+    LOCI_ASSIGN_OR_RETURN(const HostMemory memory, read_host_memory(""));
+    // The host tier is of the same memory.
+    pool.available_bytes = memory.available_bytes - std::min(memory.available_bytes, flags.host_memory);
+  }
+  return size_pool(pool);
+}
+
+// Takes the disk out of `tiers`. The keys of what it holds are keyed with its own secret.
+Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& spec, const BackendInfo& info,
+                                     const PoolSize& size, StateTiers& tiers) {
+  EngineOptions options;
+  options.core = {.layers = spec.layer_count(),
+                  .max_batch_tokens = flags.max_batch_tokens,
+                  .max_running = flags.max_running,
+                  .max_queued = flags.max_queued,
+                  .model_fingerprint = spec.fingerprint,
+                  .eviction = flags.eviction,
+                  .admission = flags.admission,
+                  .save = flags.save,
+                  .state_ttl = flags.state_ttl.value_or(kNever),
+                  .seed = flags.seed};
+  for (std::size_t i = 0; i < info.groups.size(); ++i) {
+    CoreGroup group{.window = info.groups[i].window, .block_count = size.blocks[i]};
+    if (!tiers.host_blocks.empty()) group.host_blocks = tiers.host_blocks[i];
+    if (tiers.disk != nullptr) group.disk_blocks = tiers.disk->groups()[i].slots;
+    group.block_bytes = info.groups[i].block_bytes;
+    options.core.groups.push_back(group);
+  }
+  if (tiers.disk != nullptr) {
+    options.core.hole_records = tiers.disk->hole_records();
+    options.core.chain_secret = tiers.disk->secret();
+  } else {
+    if (sodium_init() < 0) return internal_error("the system gives no random numbers");
+    randombytes_buf(options.core.chain_secret.data(), options.core.chain_secret.size());
+  }
+  options.mover.host_blocks = tiers.host_blocks;
+  options.mover.disk = std::move(tiers.disk);
+  options.event_log_path = flags.event_log;
+  return options;
+}
+
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   const auto say = [&serving](const std::string& line) { serving.log->info(line); };
   LOCI_ASSIGN_OR_RETURN(
@@ -147,37 +198,24 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   LOCI_ASSIGN_OR_RETURN(serving.backend, make_cpu_backend(spec, cpu));
   const BackendInfo& info = serving.backend->info();
 
-  PoolRequest pool{.wanted_bytes = flags.device_memory,
-                   .available_bytes = 0,
-                   .groups = {},
-                   .context_tokens = context,
-                   .max_running = flags.max_running};
-  for (const LayerGroup& group : info.groups) pool.groups.push_back({group.window, group.block_bytes});
-  if (!pool.wanted_bytes) {
-    LOCI_ASSIGN_OR_RETURN(const HostMemory memory, read_host_memory(""));
-    pool.available_bytes = memory.available_bytes;
-  }
-  LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_pool(pool));
-  std::vector<CoreGroup> groups;
+  LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_device(flags, info, context));
   for (std::uint32_t group = 0; group < info.groups.size(); ++group) {
     LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(group, size.blocks[group]));
-    groups.push_back({.window = info.groups[group].window, .block_count = size.blocks[group]});
   }
-
-  EngineOptions options;
-  options.core = {.groups = std::move(groups),
-                  .layers = spec.layer_count(),
-                  .context_tokens = context,
-                  .max_batch_tokens = flags.max_batch_tokens,
-                  .max_running = flags.max_running,
-                  .max_queued = flags.max_queued,
-                  .model_fingerprint = spec.fingerprint,
-                  .eviction = flags.eviction,
-                  .seed = flags.seed};
-  if (sodium_init() < 0) return internal_error("the system gives no random numbers");
-  randombytes_buf(options.core.chain_secret.data(), options.core.chain_secret.size());
-  options.event_log_path = flags.event_log;
-  LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(options, *serving.backend, serving.clock));
+  LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_state_tiers({.host_bytes = flags.host_memory,
+                                                            .disk = flags.disk,
+                                                            .disk_io = flags.disk_io,
+                                                            .default_folder = default_state_path(),
+                                                            .backend = &info,
+                                                            .context_tokens = context,
+                                                            .model_fingerprint = spec.fingerprint}));
+  for (const std::string& note : tiers.notes) serving.log->info(note);
+  for (const std::string& warning : tiers.warnings) serving.log->warn(warning);
+  LOCI_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags, spec, info, size, tiers));
+  options.core.context_tokens = context;
+  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint));
+  options.core.costs = std::move(costs.curves);
+  LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(std::move(options), *serving.backend, serving.clock));
 
   serving.served = {
       .model = serving.model.get(),
@@ -188,7 +226,12 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
                                  spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
       .chat = find_chat_syntax(*serving.model)};
-  return LoadedConfiguration{.core = options.core, .backend = info, .pool_reason = size.reason};
+  return LoadedConfiguration{.core = serving.engine->config(),
+                             .backend = info,
+                             .pool_reason = size.reason,
+                             .host_tier = tiers.host,
+                             .disk_tier = tiers.disk_summary,
+                             .costs_source = costs.source};
 }
 
 // Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/open_source.h"
@@ -30,7 +31,14 @@ struct ServeFlags {
   std::uint32_t max_running = 64;
   std::uint32_t max_queued = 256;
   std::string eviction = "lru";
+  std::string admission = "fcfs";
+  std::string profile;  // file of measured costs; empty: the model's own, if it is there
   std::uint64_t seed = 0;
+  std::uint64_t host_memory = 0;
+  std::optional<std::vector<std::string>> disk;  // absent: the user's own folder; see options/disk_flag.h
+  std::string disk_io = "auto";
+  std::string save = "through";
+  std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
   std::string event_log;
   std::string public_prefix;         // file; empty: none
   std::string api_keys;              // file; empty: none

@@ -78,6 +78,13 @@ void add_state(const LoadedConfiguration& loaded, Table& table) {
   }
 }
 
+std::string describe_keeping(const ServeFlags& flags) {
+  const char* saved = flags.save == "through" ? "saved as it fills" : "saved before it is evicted";
+  return fmt::format("{}, {}", saved,
+                     flags.state_ttl ? "at rest for at most " + exact_duration(*flags.state_ttl)
+                                     : "for as long as there is room");
+}
+
 std::string describe_conversations(const ServeFlags& flags) {
   const std::string where = flags.store.value_or(default_store_path());
   if (where.empty()) return "not stored";
@@ -104,7 +111,12 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   table.row("compute", backend.description, "--threads --cpu");
   table.row("context", format_count(core.context_tokens) + " tokens", "--context");
   add_state(loaded, table);
-  table.row("eviction", core.eviction, "--eviction");
+  table.row("host memory", loaded.host_tier, "--host-memory");
+  table.row("disk", loaded.disk_tier, "--disk --disk-io");
+  table.row("state kept", describe_keeping(flags), "--save --state-ttl");
+  table.row("policies", fmt::format("eviction {}, admission {}", core.eviction, core.admission),
+            "--eviction --admission");
+  table.row("costs", loaded.costs_source, "--profile");
   table.row(
       "batch",
       fmt::format("{} tokens a pass, {} requests running, {} waiting", format_count(core.max_batch_tokens),

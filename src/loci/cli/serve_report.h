@@ -14,6 +14,8 @@ struct LoadedConfiguration {
   CoreConfig core;
   BackendInfo backend;
   std::string pool_reason;
+  std::string host_tier, disk_tier;  // StateTiers
+  std::string costs_source;
 };
 
 std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "loci/base/check.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
 
@@ -100,6 +101,14 @@ struct SpanResult {
   std::span<const float> logits;
 };
 
+// What a block's state knows of the position it was computed at, and so what a truncated sequence can keep of
+// it (AttentionStore §3.4).
+enum class Positions : std::uint8_t {
+  kNone,    // nothing (no positions at all, or ALiBi, which adds to scores): it serves any position as it is
+  kRotary,  // its keys were rotated: rotate_keys() takes it to another position
+  kAbsolute,  // everything (positions are added to embeddings): it is computed anew
+};
+
 struct BackendInfo {
   std::string name;         // "cpu"
   std::string description;  // for people: instruction set, threads
@@ -111,6 +120,7 @@ struct BackendInfo {
   std::uint64_t block_bytes = 0;       // a block's parts in all groups
   std::uint64_t hidden_row_bytes = 0;  // one token's captured H in one layer
   std::uint64_t weight_bytes = 0;      // held by this backend
+  Positions positions = Positions::kAbsolute;
 };
 
 class Backend {
@@ -145,6 +155,14 @@ class Backend {
   // The group's layers up to this one have arrived; they arrive in order. After the last one the slot is
   // whole.
   virtual void layer_arrived(SlotId slot, std::uint32_t layer) = 0;
+  // Takes one layer's slice of a block (outside the pool, aligned to 16 bytes) to the positions `delta` later
+  // ones, before zero: earlier ones. What is rotated twice is rounded twice, so rotate what was computed,
+  // once. A delta of 0 changes nothing; so does any delta where positions are kNone. Where they are
+  // kAbsolute a call is a bug.
+  virtual void rotate_keys(std::uint32_t /*layer*/, std::int32_t /*delta*/,
+                           std::span<std::byte> /*slice*/) const {
+    LOCI_CHECK(info().positions == Positions::kNone, "this state cannot be moved to other positions");
+  }
   // What has not arrived will not: spans of the running pass that read it end with kDataLoss.
   virtual void fill_failed(std::uint32_t group, SlotId slot) = 0;
 };

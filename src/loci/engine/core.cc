@@ -39,13 +39,59 @@ Status check_groups(const std::vector<CoreGroup>& groups) {
   return {};
 }
 
-std::vector<IndexPool> index_pools(const CoreConfig& config,
-                                   std::vector<std::unique_ptr<EvictionOrder>> eviction) {
-  std::vector<IndexPool> pools;
-  for (std::size_t group = 0; group < config.groups.size(); ++group) {
-    pools.push_back({config.groups[group].block_count, std::move(eviction[group])});
+// A policy of its own for each tier and group; what is to be saved is in the same order.
+Result<IndexPools> index_pools(const CoreConfig& config) {
+  const auto costs = std::make_shared<const CostModel>(config.costs);
+  const bool host = config.groups.front().host_blocks > 0, disk = config.groups.front().disk_blocks > 0;
+  const bool windows = std::any_of(config.groups.begin(), config.groups.end(), [&](const CoreGroup& group) {
+    return group.window != 0 && group.window < config.context_tokens;
+  });
+  IndexPools pools;
+  pools.hole_records = disk ? config.hole_records : 0;
+  for (std::size_t i = 0; i < config.groups.size(); ++i) {
+    const CoreGroup& group = config.groups[i];
+    const auto order = [&](Tier tier) {
+      const EvictionPlace place{
+          .tier = tier, .block_bytes = group.block_bytes, .seed = config.seed + i, .holes = !windows};
+      return make_eviction_order(config.eviction, place, costs);
+    };
+    const auto add = [&](std::vector<IndexPool>& to, Tier tier, std::uint32_t slots, bool saved) -> Status {
+      IndexPool& pool = to.emplace_back();
+      pool.slots = slots;
+      LOCI_ASSIGN_OR_RETURN(pool.eviction, order(tier));
+      // What is behind a window is not worth saving, and the rest of it is saved when its request ends.
+      if (saved && group.window == 0) {
+        LOCI_ASSIGN_OR_RETURN(pool.unsaved, order(tier));
+      }
+      return {};
+    };
+    LOCI_RETURN_IF_ERROR(add(pools.device, Tier::kDevice, group.block_count, host || disk));
+    if (host) LOCI_RETURN_IF_ERROR(add(pools.host, Tier::kHost, group.host_blocks, disk));
+    if (disk) LOCI_RETURN_IF_ERROR(add(pools.disk, Tier::kDisk, group.disk_blocks, false));
   }
   return pools;
+}
+
+Status check_tiers(const CoreConfig& config) {
+  const CoreGroup& first = config.groups.front();
+  for (const CoreGroup& group : config.groups) {
+    if ((group.host_blocks > 0) != (first.host_blocks > 0)) {
+      return invalid_argument("expected slots for every group or for none", "host_blocks");
+    }
+    if ((group.disk_blocks > 0) != (first.disk_blocks > 0)) {
+      return invalid_argument("expected slots for every group or for none", "disk_blocks");
+    }
+  }
+  if (config.save != "through" && config.save != "ahead") {
+    return invalid_argument(fmt::format("expected through or ahead, found '{}'", config.save), "save");
+  }
+  if (config.swap_out_percent > 100) {
+    return invalid_argument(fmt::format("expected at most 100, found {}", config.swap_out_percent),
+                            "swap_out_percent");
+  }
+  if (config.state_ttl <= 0) return invalid_argument("expected more than 0", "state_ttl");
+  if (config.costs.attention.empty()) return invalid_argument("expected at least one cost", "costs");
+  return {};
 }
 
 }  // namespace
@@ -67,17 +113,9 @@ Result<Core> Core::make(const CoreConfig& config) {
     return invalid_argument(fmt::format("expected at most 90, found {}", config.decode_reserve_percent),
                             "decode_reserve_percent");
   }
-  const auto costs = std::make_shared<const CostModel>(config.costs);
-  std::vector<std::unique_ptr<EvictionOrder>> eviction;
-  for (std::size_t group = 0; group < config.groups.size(); ++group) {
-    LOCI_ASSIGN_OR_RETURN(auto order, make_eviction_order(config.eviction,
-                                                          {.tier = Tier::kDevice,
-                                                           .block_bytes = config.groups[group].block_bytes,
-                                                           .seed = config.seed + group},
-                                                          costs));
-    eviction.push_back(std::move(order));
-  }
-  return Core(std::make_unique<State>(config, std::move(eviction)));
+  LOCI_RETURN_IF_ERROR(check_tiers(config));
+  LOCI_ASSIGN_OR_RETURN(IndexPools pools, index_pools(config));
+  return Core(std::make_unique<State>(config, std::move(pools)));
 }
 
 Plan Core::step(Nanos now, const Event& event) { return state_->step(now, event); }
@@ -85,16 +123,22 @@ CoreStats Core::stats() const { return state_->stats(); }
 std::vector<PublicPrefix> Core::public_prefixes() const { return state_->public_prefixes(); }
 void Core::check_invariants() const { state_->check_invariants(); }
 
-Core::State::State(const CoreConfig& config, std::vector<std::unique_ptr<EvictionOrder>> eviction)
+Core::State::State(const CoreConfig& config, IndexPools pools)
     : config_(config),
       sequence_tokens_max_(config.context_tokens),
       // Each running request gets a token of each pass, so none starves.
       running_max_(std::min(config.max_running, config.max_batch_tokens)),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
       hasher_(config.chain_secret, config.model_fingerprint),
-      index_(index_pools(config, std::move(eviction))),
+      costs_(config.costs),
+      has_host_(!pools.host.empty()),
+      has_disk_(!pools.disk.empty()),
+      through_(config.save == "through"),
+      index_(std::move(pools)),
       queue_(running_max_) {
   limit_windows();
+  // Saves hold blocks: few enough that admission hardly feels it.
+  saves_max_ = std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
     if (windowed(group)) continue;
@@ -111,8 +155,14 @@ Plan Core::State::step(Nanos now, const Event& event) {
   std::visit([&](const auto& e) { on(e, plan); }, event);
   expire(plan);
   if (!in_flight_) schedule(plan);
+  look_ahead(plan);
+  save(plan);
+  sweep();
+  for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
   plan.wake_at = next_deadline();
-  plan.drained = drain_deadline_ && requests_.empty() && !in_flight_;
+  if (config_.state_ttl != kNever) plan.wake_at = std::min(plan.wake_at, next_sweep_);
+  drained_ = drained_ || (drain_deadline_ && requests_.empty() && !in_flight_ && moves_.empty());
+  plan.drained = drained_;
   return plan;
 }
 
@@ -121,18 +171,20 @@ Status Core::State::refusal(const Arrival& event) const {
   if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
   if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
   if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
-  if (event.prompt.size() >= config_.context_tokens) {
+  LOCI_RETURN_IF_ERROR(truncation_refusal(event));
+  const std::size_t prompt_tokens = kept_tokens(event);
+  if (prompt_tokens >= config_.context_tokens) {
     return invalid_argument(
         fmt::format(
             "the prompt has {} tokens, but the context of {} holds at most {} of a prompt; shorten it",
-            event.prompt.size(), config_.context_tokens, config_.context_tokens - 1),
+            prompt_tokens, config_.context_tokens, config_.context_tokens - 1),
         "prompt");
   }
-  if (event.prompt.size() >= sequence_tokens_max_) {
+  if (prompt_tokens >= sequence_tokens_max_) {
     return invalid_argument(
         fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
                     "at most {} of a prompt; shorten it or start the server with more device memory",
-                    event.prompt.size(), sequence_tokens_max_ / kBlockTokens, kBlockTokens,
+                    prompt_tokens, sequence_tokens_max_ / kBlockTokens, kBlockTokens,
                     sequence_tokens_max_ - 1),
         "prompt");
   }
@@ -198,8 +250,13 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->group = event.group;
   request->weight = event.weight;
   request->is_public = event.scope == SharingScope::kPublic;
+  request->lineage = lineage_of(event);
   request->tokens = event.prompt;
-  request->prompt_tokens = static_cast<std::uint32_t>(event.prompt.size());
+  if (!event.dropped.empty()) {
+    const auto begin = request->tokens.begin();
+    request->tokens.erase(begin + event.dropped.front().begin, begin + event.dropped.back().end);
+  }
+  request->prompt_tokens = request->length();
   request->max_new_tokens = event.max_new_tokens;
   request->min_new_tokens = event.min_new_tokens;
   request->stop_tokens = event.stop_tokens;
@@ -207,6 +264,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->deadline = event.deadline;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
   queue_.push(request->group, request->weight, request->arrival, request->id);
+  queue_changed_ = true;
   requests_.emplace(event.request, std::move(request));
 }
 
@@ -219,8 +277,6 @@ void Core::State::on(const Cancel& event, Plan& plan) {
 void Core::State::on(const PassDone& event, Plan& plan) { commit(event, plan); }
 
 void Core::State::on(const Tick&, Plan&) {}
-void Core::State::on(const MovesEnded&, Plan&) {}
-void Core::State::on(const Recovered&, Plan&) {}
 
 void Core::State::on(const Drain& event, Plan&) {
   drain_deadline_ = std::min(event.deadline, drain_deadline_.value_or(kNever));
@@ -258,6 +314,19 @@ CoreStats Core::State::stats() const {
   }
   stats.blocks_public = public_held_;
   stats.evictions_total = index_.evictions();
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    TierStats& of_tier = stats.tiers[static_cast<std::size_t>(tier)];
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      const TierUse use = index_.use(tier, group);
+      of_tier.slots += use.slots;
+      of_tier.free += use.free;
+      of_tier.evictable += use.evictable;
+      of_tier.evictions_total += use.evictions;
+    }
+  }
+  stats.tiers[0].evictions_total = index_.evictions();
+  stats.moves_in_flight = static_cast<std::uint32_t>(moves_.size());
+  for (const auto& wishes : save_wishes_) stats.saves_waiting += static_cast<std::uint32_t>(wishes.size());
   return stats;
 }
 

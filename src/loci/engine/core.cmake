@@ -1,12 +1,13 @@
 loci_library(core
-  SOURCES core.cc core_admission.cc core_check.cc core_commit.cc core_fair.cc core_public.cc core_schedule.cc core_window.cc
+  SOURCES core.cc core_admission.cc core_check.cc core_commit.cc core_fair.cc core_lookahead.cc
+          core_public.cc core_recover.cc core_schedule.cc core_tiers.cc core_truncate.cc core_window.cc
           event_log.cc event_log_codec.cc event_log_replay.cc
   DEPENDS loci_policy loci_memory loci_base fmt::fmt PkgConfig::xxhash)
 
 if(LOCI_TESTS OR LOCI_FUZZERS)
-  loci_library(core_world SOURCES core_world.cc DEPENDS loci_core)
+  loci_library(core_world SOURCES core_world.cc core_world_tiers.cc DEPENDS loci_core)
 endif()
-loci_test(core_test SOURCES core_test.cc core_public_test.cc DEPENDS loci_core)
+loci_test(core_test SOURCES core_test.cc core_public_test.cc core_truncate_test.cc DEPENDS loci_core)
 loci_test(event_log_test SOURCES event_log_test.cc DEPENDS loci_core_world)
 loci_test(core_fuzz_test SOURCES core_fuzz_test.cc DEPENDS loci_core_world)
 loci_test(core_exhaustive_test SOURCES core_exhaustive_test.cc DEPENDS loci_core_world)

@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loci/base/status.h"
@@ -56,7 +57,7 @@ struct CoreConfig {
   std::uint32_t decode_reserve_percent = 10;  // of the blocks, free of admission
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
-  std::string eviction = "lru";                 // policy/eviction.h
+  std::string eviction = "lru";                 // policy/eviction.h; of every tier
   std::string admission = "fcfs";               // policy/admission.h
   // Lower tiers. "through": whole blocks as they fill (AttentionStore §3.2.2); "ahead": what is next to be
   // evicted, while less than swap_out_percent of the pool is free (Pensieve §4.3.2).
@@ -74,6 +75,26 @@ struct PoolStats {
   std::uint32_t blocks_total = 0;
   std::uint32_t blocks_free = 0;    // hold nothing
   std::uint32_t blocks_pinned = 0;  // needed by running requests
+};
+
+// A tier's slots, of all groups.
+struct TierStats {
+  std::uint32_t slots = 0;
+  std::uint32_t free = 0;       // hold nothing
+  std::uint32_t evictable = 0;  // hold what nobody uses now
+  std::uint64_t evictions_total = 0;
+};
+
+// The ways on which state moves.
+enum class CoreLink : std::uint8_t { kHostLoad, kDiskLoad, kHostSave, kDiskSave, kPrefetch };
+inline constexpr std::size_t kCoreLinks = 5;
+constexpr std::string_view core_link_name(CoreLink link) {
+  constexpr std::string_view kNames[kCoreLinks] = {"host_load", "disk_load", "host_save", "disk_save",
+                                                   "prefetch"};
+  return kNames[static_cast<std::size_t>(link)];
+}
+struct LinkStats {
+  std::array<std::uint64_t, 4> ended{};  // by MoveResult
 };
 
 // A prefix that all tenants share.
@@ -99,6 +120,16 @@ struct CoreStats {
   std::uint64_t suspensions_total = 0;
   std::uint64_t rejections_total = 0;
   std::uint64_t passes_total = 0;
+  std::array<TierStats, kTiers> tiers{};
+  std::array<LinkStats, kCoreLinks> moves{};
+  std::uint32_t moves_in_flight = 0;
+  std::uint32_t saves_waiting = 0;
+  std::uint64_t saves_dropped_total = 0;  // too many waited
+  std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
+  std::uint64_t orphans_total = 0;        // that were not: what they follow is not there, or they are too old
+  // Prompts' tokens by where their state came from, and what was computed by reason.
+  std::array<std::uint64_t, kTiers> tokens_from_total{};
+  std::array<std::uint64_t, kMissReasons> tokens_missed_total{};
 };
 
 // Thread-compatible: one thread owns it.

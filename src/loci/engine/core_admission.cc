@@ -22,33 +22,38 @@ void Core::State::probe_siblings(BlockId parent, std::span<const TokenId> tokens
   found.source = all ? CoreProbe::Source::kTakeOver : CoreProbe::Source::kCopy;
 }
 
-CoreProbes Core::State::probe(const CoreRequest& request) const {
+// `slowest`: the tier beyond which nothing is loaded.
+CoreProbes Core::State::probe(const CoreRequest& request, Tier slowest) const {
   CoreProbes probes;
   const std::span<const TokenId> tokens(request.tokens);
   const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
   probes.blocks.reserve(shared + 1);
+  probes.lineage = request.lineage.get();
   probe_public(request, probes);
   ChainKey key = probes.root;
-  BlockId parent = index_.find(key);
   for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
+    const BlockId parent = find_parent(probes, i);
+    if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
     CoreProbe& found = probes.blocks.emplace_back();
     const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
     key = hasher_.child(key, block_tokens);
     found.key = key;
     if (parent != kNoBlock) found.node = index_.find(key);
     const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
-    if (!has_part) {
+    found.load = found.node != kNoBlock && comes(found.node, slowest);
+    found.too_slow = found.node != kNoBlock && !found.load && comes(found.node, Tier::kDisk);
+    if (!has_part && !found.load) {
       probe_siblings(parent, block_tokens, found);
-      if (i == probes.public_blocks && !request.is_public) {
+      if (i == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, i)) {
         probe_public_siblings(probes, block_tokens, found);
       }
     }
-    parent = found.node;
   }
   CoreProbe tail;
   const auto tail_tokens = tokens.subspan(shared * kBlockTokens);
-  probe_siblings(parent, tail_tokens, tail);
-  if (shared == probes.public_blocks && !request.is_public) probe_public_siblings(probes, tail_tokens, tail);
+  probe_siblings(find_parent(probes, shared), tail_tokens, tail);
+  if (shared == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, shared))
+    probe_public_siblings(probes, tail_tokens, tail);
   probes.blocks.push_back(tail);
   CoreProbe& last = probes.blocks.back();
   // The last token is computed in any case. (A run of that token alone may be taken over, for its slot.)
@@ -84,7 +89,7 @@ bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) con
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
       const std::size_t needed =
-          promised_[group] + public_held_ + probes.promised[group] + pass.copies.size();
+          promised_[group] + public_held_ + moving_[group] + probes.promised[group] + pass.copies.size();
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -101,8 +106,8 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
                     [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed =
-          promised_[group] + public_held_ + probes.promised[group] + pass.copies.size() + copies;
+      const std::size_t needed = promised_[group] + public_held_ + moving_[group] + probes.promised[group] +
+                                 pass.copies.size() + copies;
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -115,41 +120,59 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing.
 bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (blocked_head_ == request.id || running_.size() >= running_max_) return false;
-  const CoreProbes there = probe(request);
-  const auto choose = [&](bool copies) {
-    CoreProbes probes = there;
-    if (windows_) {
-      find_parting(probes);
-      choose_start(probes, copies);
-      if (request.is_public) compute_all(probes);
-      promise(request, probes);
-    }
-    count_needs(probes);
-    return probes;
-  };
-  CoreProbes probes = choose(true);
+  Tier slowest = has_disk_ ? Tier::kDisk : has_host_ ? Tier::kHost : Tier::kDevice;
+  CoreProbes probes = choose(request, true, slowest);
+  if (const Tier worth = worthwhile(probes, slowest); worth != slowest) {
+    slowest = worth;
+    probes = choose(request, true, slowest);
+  }
   const bool with_copies = copies_fit(probes, pass);
-  if (windows_ && !with_copies) probes = choose(false);
+  if (windows_ && !with_copies) probes = choose(request, false, slowest);
   if (!admissible(probes, pass)) {
-    // A request that is alone has all but what is public: arrivals that need more than a pool were refused.
-    if (running_.empty())
+    // A request that is alone has all but what is public and, for a while, what moves: arrivals that need
+    // more than a pool were refused.
+    if (running_.empty() && moves_.empty())
       end_without_memory(request, plan);
     else
       blocked_head_ = request.id;
     return false;
   }
+  const ContextSources from = sources(request, probes, with_copies);
   queue_.begin_running(request.group);
   queue_.erase(request.group, request.arrival);
+  queue_changed_ = true;
   admit(request, probes, with_copies, pass);
-  if (!request.started) {
-    request.started = true;
-    request.cached_tokens = windows_ ? probes.start : cached_tokens(request, pass);
-    totals_.tokens_cached_total += request.cached_tokens;
-    totals_.tokens_prompt_total += request.prompt_tokens;
-    queue_.charge(request.group, request.prompt_tokens - request.cached_tokens);
-    plan.outputs.emplace_back(Started{request.id, request.cached_tokens});
-  }
+  start_loads(request, probes, plan);
+  if (!request.started) start(request, from, plan);
   return true;
+}
+
+void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
+  request.started = true;
+  request.cached_tokens = from.cached();
+  for (const std::uint32_t i : request.loads) {
+    const Nanos ends = loads_.at(request.blocks[i].block()).ends_at;
+    from.predicted_load = std::max(from.predicted_load, ends - now_);
+  }
+  totals_.tokens_cached_total += request.cached_tokens;
+  totals_.tokens_prompt_total += request.prompt_tokens;
+  const std::uint32_t tokens[] = {from.device, from.host, from.disk};
+  for (std::size_t tier = 0; tier < kTiers; ++tier) totals_.tokens_from_total[tier] += tokens[tier];
+  for (std::size_t i = 0; i < kMissReasons; ++i) totals_.tokens_missed_total[i] += from.computed[i];
+  queue_.charge(request.group, request.prompt_tokens - request.cached_tokens);
+  plan.outputs.emplace_back(Started{request.id, request.cached_tokens, from});
+}
+
+CoreProbes Core::State::choose(const CoreRequest& request, bool copies, Tier slowest) const {
+  CoreProbes probes = probe(request, slowest);
+  if (windows_) {
+    find_parting(probes);
+    choose_start(probes, copies, slowest);
+    if (request.is_public) compute_all(probes);
+    promise(request, probes);
+  }
+  count_needs(probes);
+  return probes;
 }
 
 void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass) {
@@ -211,8 +234,15 @@ void Core::State::admit_blocks(CoreRequest& request, const CoreProbes& probes, B
                                std::vector<std::optional<BlockPin>> siblings, CorePass& pass) {
   const std::size_t shared = probes.blocks.size() - 1;
   BlockId parent = root.block();
+  std::optional<BlockPin> gate;
+  const auto pass_gate = [&](std::size_t block) {
+    if (!begins_lineage(probes.lineage, block)) return;
+    gate = index_.open_gate(request.blocks[block - 1].block(), probes.lineage->gate);
+    parent = gate->block();
+  };
   for (std::size_t i = 0; i < shared; ++i) {
     const CoreProbe& found = probes.blocks[i];
+    pass_gate(i);
     const auto tokens = std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens);
     const bool take_over = found.source == CoreProbe::Source::kTakeOver;
     const bool copy = found.source == CoreProbe::Source::kCopy && siblings[i];
@@ -227,6 +257,7 @@ void Core::State::admit_blocks(CoreRequest& request, const CoreProbes& probes, B
     place_admitted(request.blocks[i], copy);
     if (copy) add_copy(request, std::move(*siblings[i]), block, found.run, false, pass);
   }
+  pass_gate(shared);
   const CoreProbe& found = probes.blocks.back();
   if (found.source == CoreProbe::Source::kTakeOver) {
     request.blocks.push_back(std::move(*siblings.back()));
@@ -254,14 +285,31 @@ void Core::State::add_copy(CoreRequest& request, BlockPin source, BlockId target
   pass.copies.push_back({&request, std::move(source), piece});
 }
 
-// The tokens whose state is there, or is copied before the next pass.
-std::uint32_t Core::State::cached_tokens(const CoreRequest& request, const CorePass& pass) const {
-  std::uint32_t cached = 0;
-  for (const BlockPin& pin : request.blocks) cached += index_.block(pin.block()).filled;
-  for (const CoreCopy& copy : pass.copies) {
-    if (copy.request == &request) cached += copy.target.filled;
+// Where the state of the request's tokens comes from, and why the rest does not. Before it is admitted.
+ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes& probes,
+                                    bool with_copies) const {
+  ContextSources from;
+  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    const bool last = i + 1 == probes.blocks.size();
+    const std::uint32_t begin = i * kBlockTokens;
+    const std::uint32_t count = last ? request.length() - begin : kBlockTokens;
+    std::uint32_t there = found.node == kNoBlock ? 0 : index_.block(found.node).filled;
+    if (found.source == CoreProbe::Source::kTakeOver) there = found.run;
+    if (found.source == CoreProbe::Source::kCopy && with_copies) there = found.run;
+    if (windows_) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
+    if (found.load) {
+      (load_tier(found.node) == Tier::kDisk ? from.disk : from.host) += kBlockTokens;
+      continue;
+    }
+    from.device += there;
+    if (there == count) continue;
+    MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.key);
+    if (found.too_slow) reason = MissReason::kTooSlow;
+    from.computed[static_cast<std::size_t>(reason)] += count - there;
+    from.predicted_compute += costs_.compute(begin + there, count - there);
   }
-  return cached;
+  return from;
 }
 
 }  // namespace loci

@@ -10,7 +10,12 @@
 namespace loci {
 
 void Core::State::check_invariants() const {
-  index_.check_invariants();  // 1, 2, 4, 6
+  GroupCounts detached{};  // slots that only a load has
+  for (const auto& [block, load] : loads_) {
+    for (std::uint32_t group = 0; group < group_count_; ++group)
+      detached[group] += load.replaced[group].has_value();
+  }
+  index_.check_invariants(std::span<const std::uint32_t>(detached).first(group_count_));  // 1, 2, 4, 6
   std::size_t waiting = 0;
   for (const auto& [id, request] : requests_) {
     LOCI_CHECK(request->id == id, "a request is found by its id");
@@ -25,9 +30,11 @@ void Core::State::check_invariants() const {
   check_pins();
   check_promises();
   check_public();
+  check_moves();
   if (in_flight_) check_pass(*in_flight_);
   // 7.
-  LOCI_CHECK(requests_.empty() || in_flight_, "invariant 7: while there are requests, a pass is in flight");
+  LOCI_CHECK(requests_.empty() || in_flight_ || !moves_.empty(),
+             "invariant 7: while there are requests, a pass or a move is in flight");
   queue_.check_invariants();
   std::map<std::string, std::uint32_t> running_by_tenant;
   for (const CoreRequest* request : running_) ++running_by_tenant[request->group];
@@ -53,10 +60,17 @@ void Core::State::check_request(const CoreRequest& request) const {
   for (std::size_t i = 0; i < count; ++i) {
     const BlockId id = request.blocks[i].block();
     const Block& b = index_.block(id);
-    if (i > 0 && i == request.public_blocks) {  // from here on its own
+    if (i > 0 && i == request.public_blocks && !begins_lineage(request.lineage.get(), i)) {  // its own
       key = hasher_.gate(key, request.group);
       const BlockId gate = index_.find(key);
       LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == parent, "a gate is below its public block");
+      parent = gate;
+    }
+    if (begins_lineage(request.lineage.get(), i)) {
+      key = request.lineage->gate;
+      const BlockId gate = index_.find(key);
+      const BlockId front = request.blocks[i - 1].block();
+      LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == front, "a lineage is below its front");
       parent = gate;
     }
     // 5.
@@ -101,7 +115,10 @@ void Core::State::check_tables(const CoreRequest& request) const {
       }
       const bool seen = !windowed(group) || i >= request.first_held[group];
       if (i < request.whole_blocks && seen) {
-        LOCI_CHECK(holds && part->filled == kBlockTokens, "whole blocks lack nothing that is seen");
+        const auto load = loads_.find(request.blocks[i].block());
+        const bool comes = load != loads_.end() && load->second.groups[group];
+        LOCI_CHECK(holds && (part->filled == kBlockTokens || comes || request.restart),
+                   "whole blocks lack nothing that is seen");
       }
     }
     if (windowed(group)) {
@@ -141,6 +158,8 @@ void Core::State::check_pins() const {
   if (in_flight_) {
     for (const CoreCopy& copy : in_flight_->copies) count(copy.source);
   }
+  for (const auto& [id, move] : moves_) count(move.pin);
+  for (const BlockPin& pin : recovering_) count(pin);
   for (std::uint32_t i = 0; i < pins.size(); ++i) {
     const Block& b = index_.block(BlockId(i));
     LOCI_CHECK(b.pins == pins[i], "invariant 2: every pin has its holder");
@@ -149,6 +168,50 @@ void Core::State::check_pins() const {
         LOCI_CHECK(b.parts[group]->holds == holds[i][group], "invariant 2: every hold has its holder");
       }
     }
+  }
+}
+
+// 3. A transfer has its source and its target; what is loaded nobody else fills.
+void Core::State::check_moves() const {
+  std::map<BlockId, std::uint32_t> loads;
+  GroupCounts moving{};
+  std::uint32_t saves = 0;
+  for (const auto& [id, move] : moves_) {
+    const BlockId block = move.pin.block();
+    LOCI_CHECK(!move.parts.empty() && move.from != move.to, "invariant 3: a move moves something");
+    for (const MovePart& part : move.parts) {
+      const Block& b = index_.block(block);
+      const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
+      const auto load = loads_.find(block);
+      const bool detached =
+          move.to == Tier::kDevice && load != loads_.end() && load->second.replaced[part.group];
+      LOCI_CHECK(!device || detached || move.pin.holds(part.group),
+                 "invariant 3: a move holds its device part");
+      if (device && windowed(part.group)) ++moving[part.group];
+      if (move.from != Tier::kDevice) {
+        const LowerCopy* source = b.copy(move.from, part.group);
+        LOCI_CHECK(
+            source != nullptr && source->whole && source->readers > 0 && source->slot.slot() == part.from,
+            "invariant 3: a move's source stays");
+      }
+      if (move.to != Tier::kDevice) {
+        const LowerCopy* target = b.copy(move.to, part.group);
+        LOCI_CHECK(target != nullptr && !target->whole && target->slot.slot() == part.to,
+                   "invariant 3: a move's target is reserved and unseen");
+      }
+    }
+    if (move.to == Tier::kDevice) {
+      ++loads[block];
+    } else {
+      ++saves;
+    }
+  }
+  LOCI_CHECK(saves == saves_in_flight_ && moving == moving_, "what moves is counted");
+  LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
+  for (const auto& [block, count] : loads) {
+    const auto load = loads_.find(block);
+    LOCI_CHECK(load != loads_.end() && load->second.moves == count, "a load's moves are counted");
+    LOCI_CHECK(index_.block(block).appending, "invariant 4: what is loaded has one writer");
   }
 }
 
@@ -168,7 +231,9 @@ void Core::State::check_pass(const CorePass& pass) const {
                           copy.request->tokens.begin() + (target.depth - 1) * kBlockTokens),
                "invariant 4: a copy is of the same tokens");
   }
-  for (const CoreRequest* request : pass.requests) check_spans(*request, pass);
+  for (const CoreRequest* request : pass.requests) {
+    if (!request->misses) check_spans(*request, pass);
+  }
 }
 
 // 4. Before each span all that its tokens see is there, or is brought by the pass before it.
@@ -176,7 +241,11 @@ void Core::State::check_spans(const CoreRequest& request, const CorePass& pass) 
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::vector<std::uint32_t> filled;
     for (const BlockPin& pin : request.blocks) {
-      filled.push_back(pin.holds(group) ? index_.block(pin.block()).filled_in(group) : 0);
+      const auto load = loads_.find(pin.block());
+      const bool comes = load != loads_.end() && load->second.groups[group] && request.joined;
+      filled.push_back(comes              ? kBlockTokens
+                       : pin.holds(group) ? index_.block(pin.block()).filled_in(group)
+                                          : 0);
     }
     for (const CoreCopy& copy : pass.copies) {
       if (copy.request == &request) filled[index_.block(copy.target.block).depth - 1] = copy.target.filled;

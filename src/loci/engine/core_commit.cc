@@ -27,9 +27,11 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
     const CoreSpan& span = pass.spans[i];
     // A request's spans stand together, and later ones read what earlier ones have written.
-    if (!done.spans[i].ok && span.request != poisoned) {
+    if ((!done.spans[i].ok || span.request->misses) && span.request != poisoned) {
       poisoned = span.request;
       ++span.request->poisoned_passes;
+      span.request->joined = false;
+      span.request->awaits_loads = true;
     }
     if (span.request == poisoned) continue;
     span.request->poisoned_passes = 0;
@@ -44,7 +46,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   pass.claims.clear();
 
   for (CoreRequest* request : pass.requests) {
-    request->in_pass = false;
+    request->in_pass = request->misses = false;
     if (request->ending) {
       end(*request, *request->ending, plan);
     } else if (request->poisoned_passes >= kPoisonedPassesMax) {
@@ -57,6 +59,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass) {
   if (piece.claim) {
     index_.fill(pass.claims[*piece.claim], piece.filled);
+    if (through_ && piece.filled == kBlockTokens) wish_save(piece.block, Tier::kDevice, false);
     return;
   }
   const std::uint32_t had = index_.block(piece.block).filled;
@@ -78,7 +81,8 @@ void Core::State::complete_tail(CoreRequest& request) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const SlotId slot = index_.block(block).parts[group]->slot.slot();
     request.tables[group][number] = slot;
-    if (!completion.slot_replaced[group]) continue;
+    if (!completion.replaced[group]) continue;
+    keep_for_load(block, group, std::move(completion.replaced[group]));
     for (CoreRequest* other : running_) {
       if (number < other->blocks.size() && other->blocks[number].block() == block &&
           other->blocks[number].holds(group)) {
@@ -86,6 +90,7 @@ void Core::State::complete_tail(CoreRequest& request) {
       }
     }
   }
+  if (through_) wish_save(block, Tier::kDevice, false);
 }
 
 void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan) {
@@ -125,6 +130,7 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
     stop_running(request);
   } else {
     queue_.erase(request.group, request.arrival);
+    queue_changed_ = true;
     blocked_head_.reset();
   }
   deadlines_.erase({request.deadline, request.id});

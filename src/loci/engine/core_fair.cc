@@ -23,6 +23,7 @@ namespace loci {
 std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
   std::uint64_t missing = 0;
   for (std::uint32_t i = request.whole_blocks; i < request.blocks.size(); ++i) {
+    if (loads_.contains(request.blocks[i].block())) continue;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - i * kBlockTokens);
     missing += wanted - std::min(wanted, index_.block(request.blocks[i].block()).filled);
   }
@@ -120,6 +121,7 @@ CoreRequest* Core::State::latest_of(const std::string& tenant) const {
 
 void Core::State::suspend(CoreRequest& request) {
   queue_.push(request.group, request.weight, request.arrival, request.id);
+  queue_changed_ = true;
   stop_running(request);
   ++request.suspensions;
   ++totals_.suspensions_total;

@@ -48,6 +48,7 @@ class CoreWorlds : public testing::Test {
 struct Totals {
   std::uint64_t events = 0, generated = 0, cached = 0, copies = 0, inner_spans = 0, kept_rows = 0;
   std::uint64_t evictions = 0, suspensions = 0, public_rows = 0;
+  std::uint64_t loads = 0, early_reads = 0, saves = 0, restarts = 0, after_restart = 0;
 
   void add(const WorldHistory& history) {
     events += history.events.size();
@@ -59,6 +60,11 @@ struct Totals {
     evictions += history.stats.evictions_total;
     suspensions += history.stats.suspensions_total;
     public_rows += history.public_rows;
+    loads += history.loads;
+    early_reads += history.early_reads;
+    saves += history.saves;
+    restarts += history.restarts;
+    after_restart += history.after_restart;
   }
   void print() const {
     std::printf(
@@ -67,6 +73,11 @@ struct Totals {
         (unsigned long long)events, (unsigned long long)generated, (unsigned long long)cached,
         (unsigned long long)copies, (unsigned long long)inner_spans, (unsigned long long)kept_rows,
         (unsigned long long)evictions, (unsigned long long)suspensions);
+    std::printf(
+        "%llu loads, %llu of them read before they ended, %llu saves, %llu restarts, %llu loads from "
+        "before\n",
+        (unsigned long long)loads, (unsigned long long)early_reads, (unsigned long long)saves,
+        (unsigned long long)restarts, (unsigned long long)after_restart);
   }
 };
 
@@ -81,6 +92,7 @@ Totals run_worlds(WorldOptions (*make)(const Chooser&), std::uint64_t seeds) {
     totals.add(history);
 
     // 8. Same events, same plans.
+    // (After a restart the history begins anew.)
     if (seed % 4 != 0) continue;
     Core again = Core::make(options.config).value();
     for (std::size_t i = 0; i < history.events.size(); ++i) {
@@ -115,6 +127,18 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithWindows) {
     EXPECT_GT(totals.copies, seeds);
     EXPECT_GT(totals.cached, totals.generated / 20);
     EXPECT_GT(totals.kept_rows, seeds);
+  }
+}
+
+TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1000);
+  const Totals totals = run_worlds(random_tier_world, seeds);
+  if (seeds >= 1000) {
+    EXPECT_GT(totals.loads, seeds);
+    EXPECT_GT(totals.early_reads, seeds);
+    EXPECT_GT(totals.saves, seeds * 10);
+    EXPECT_GT(totals.restarts, seeds / 10);
+    EXPECT_GT(totals.after_restart, seeds / 10);
   }
 }
 

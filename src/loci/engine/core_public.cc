@@ -1,6 +1,7 @@
 // Public prefixes (core.h): looking them up, keeping and releasing them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -20,7 +21,8 @@ void Core::State::probe_public(const CoreRequest& request, CoreProbes& probes) c
   probes.root = request.is_public ? hasher_.public_root() : hasher_.root(request.group);
   if (request.is_public || public_.empty()) return;
   const std::span<const TokenId> tokens(request.tokens);
-  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
+  std::uint32_t shared = (request.length() - 1) / kBlockTokens;
+  if (request.lineage) shared = std::min(shared, request.lineage->front_blocks);
   ChainKey key = hasher_.public_root();
   while (probes.public_blocks < shared) {
     key = hasher_.child(key, tokens.subspan(probes.public_blocks * kBlockTokens, kBlockTokens));

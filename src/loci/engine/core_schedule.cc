@@ -16,6 +16,9 @@
 namespace loci {
 
 void Core::State::schedule(Plan& plan) {
+  for (std::size_t i = running_.size(); i > 0; --i) {
+    if (running_[i - 1]->restart) suspend(*running_[i - 1]);
+  }
   grow(plan);
   make_room();
   CorePass pass;
@@ -32,10 +35,12 @@ void Core::State::schedule(Plan& plan) {
     if (!try_admit(next, pass, plan)) break;
     add_spans(next, pass);
   }
-  LOCI_CHECK(!pass.spans.empty() || running_.empty(), "the first that runs has something to compute");
+  // (A request that is alone waits where moves hold the block that it needs.)
+  LOCI_CHECK(!pass.spans.empty() || running_.empty() || !moves_.empty(),
+             "the first that runs has something to compute");
   if (!pass.spans.empty()) {
     emit(std::move(pass), plan);
-  } else if (!queue_.empty()) {
+  } else if (!queue_.empty() && moves_.empty()) {
     schedule(plan);  // the first that waited did not fit, and has ended
   }
 }
@@ -48,6 +53,7 @@ void Core::State::grow(Plan& plan) {
     if (request.length() <= request.blocks.size() * kBlockTokens) {
       ++i;
     } else if (!grow(request)) {
+      if (running_.size() == 1 && !moves_.empty()) return;
       if (running_.size() == 1)
         end_without_memory(request, plan);
       else
@@ -73,6 +79,9 @@ bool Core::State::grow(CoreRequest& request) {
 
 // Lets go of all blocks, the deepest first. What they hold stays in the index.
 void Core::State::stop_running(CoreRequest& request) {
+  wish_windows(request);
+  request.loads.clear();
+  request.joined = request.awaits_loads = request.restart = false;
   request.tail.reset();
   while (!request.blocks.empty()) request.blocks.pop_back();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -137,6 +146,8 @@ void Core::State::add_piece(CoreRequest& request, std::uint32_t position, std::u
 // Adds what the request lacks, from the left: a span for every range.
 void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
   advance(request);
+  const bool joined = joins(request, pass);
+  if (windows_ && !joined) return;
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
   bool adjacent = false;  // to the last span's end
   for (std::uint32_t i = request.whole_blocks; i < block_count && pass.budget > 0; ++i) {
@@ -144,6 +155,12 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
     if (index_.block(request.blocks[i].block()).filled >= wanted) {
       if (windows_ && !take_parts(request, i)) break;
+      adjacent = false;
+      continue;
+    }
+    if (loads_.contains(request.blocks[i].block())) {
+      // In groups with a window all that the request waits for is before what it computes.
+      if (windows_ || !joined) break;
       adjacent = false;
       continue;
     }

@@ -4,12 +4,18 @@
 //   core_schedule.cc   growth, forming a pass
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
+//   core_tiers.cc      loads and saves
+//   core_lookahead.cc  what the queue needs
+//   core_recover.cc    what the disk has from before; time to live
+//   core_truncate.cc   sequences that have dropped a part: lineages
 //   core_public.cc     public prefixes: looking them up, keeping and releasing them
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
 #pragma once
 
+#include <bitset>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +36,29 @@ namespace loci {
 // A number for each group of layers.
 using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
 
+// A sequence that has dropped tokens after its front (docs/decisions/truncation.md): its blocks from
+// `front_blocks` on are below a gate of their own, the lineage's.
+struct CoreLineage {
+  // The same tokens' block in a lineage before, where it is so many blocks further from the begin.
+  struct Original {
+    ChainKey key;
+    std::uint32_t shift_blocks = 0;
+  };
+  std::uint32_t front_blocks = 0;  // at least 1
+  ChainKey gate;
+  std::vector<std::vector<Original>> originals;  // of block front_blocks + i; the oldest lineage's first
+};
+
+// Of the prompt's tokens those that are computed.
+inline std::size_t kept_tokens(const Arrival& event) {
+  if (event.dropped.empty()) return event.prompt.size();
+  return event.prompt.size() - (event.dropped.back().end - event.dropped.front().begin);
+}
+
+inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
+  return lineage != nullptr && block == lineage->front_blocks;
+}
+
 // A request from its arrival to its end. It waits, or it runs: then it has pinned one block for every
 // kBlockTokens of its tokens, the last of them (the tail) its own. It holds their parts in the groups
 // without window, and in the others those parts that tokens see which it is still to compute.
@@ -44,8 +73,9 @@ struct CoreRequest {
   std::uint32_t min_new_tokens = 0;
   std::vector<TokenId> stop_tokens;  // sorted
   Nanos deadline = kNever;
-  bool is_public = false;  // a public prefix
-  bool started = false;    // was admitted before
+  bool is_public = false;                      // a public prefix
+  std::unique_ptr<const CoreLineage> lineage;  // null: nothing was dropped
+  bool started = false;                        // was admitted before
   std::uint32_t cached_tokens = 0;
   std::uint32_t suspensions = 0;
   std::uint32_t poisoned_passes = 0;  // in a row
@@ -65,6 +95,13 @@ struct CoreRequest {
   std::uint32_t parting = 0;  // tokens before the place where it left what others have; 0: it did not
   bool in_pass = false;       // the pass in flight has spans of it
   std::optional<FinishReason> ending;  // ends when the pass in flight has
+  // Loads:
+  std::vector<std::uint32_t> loads;  // blocks that were being loaded when last looked at
+  bool joined = false;               // it may compute on what is still being loaded
+  bool awaits_loads = false;         // a pass found that something will not come: no more before all is known
+  bool misses = false;               // the pass in flight reads what did not come: it brings nothing
+  bool restart = false;              // what it went on from will not come (groups with a window)
+  std::vector<ChainKey> keys;        // of its whole blocks, while it waits
 
   std::uint32_t length() const { return static_cast<std::uint32_t>(tokens.size()); }
   std::uint32_t new_tokens() const { return length() - prompt_tokens; }
@@ -91,6 +128,32 @@ struct CoreCopy {
   CoreRequest* request = nullptr;
   BlockPin source;
   CorePiece target;
+};
+
+// A block whose parts are being loaded, by one move for each tier that they come from.
+struct CoreLoad {
+  AppendToken token;
+  std::bitset<kLayerGroupsMax> groups;  // still to come
+  std::uint32_t moves = 0;              // that have not ended
+  Tier slowest = Tier::kHost;           // of the sources
+  Nanos ends_at = 0;                    // predicted
+  // Slots that loads write to though the parts have others by now (BlockIndex::complete).
+  std::array<std::optional<SlotReservation>, kLayerGroupsMax> replaced;
+};
+
+// In flight. The pin holds the device's parts, as source or as target.
+struct CoreMove {
+  Tier from = Tier::kDevice;
+  Tier to = Tier::kDevice;
+  BlockPin pin;
+  std::vector<MovePart> parts;
+};
+
+// A block to be saved, if it is still there when its turn comes.
+struct SaveWish {
+  BlockId block;
+  ChainKey key;
+  bool windows = false;  // groups with a window too
 };
 
 // The pass that is being formed, then in flight.
@@ -129,12 +192,15 @@ struct CoreProbe {
   Source source = Source::kNone;  // a sibling whose first `run` tokens are the block's
   BlockId sibling = kNoBlock;
   std::uint32_t run = 0;
+  bool load = false;      // what it lacks comes from a slower tier
+  bool too_slow = false;  // it would, but computing it is faster
 };
 
 struct CoreProbes {
   ChainKey root;                    // of the request's own blocks: a root, or a gate below the public ones
   std::uint32_t public_blocks = 0;  // the first ones, all of them there
-  std::vector<CoreProbe> blocks;    // the last one: the tail
+  const CoreLineage* lineage = nullptr;
+  std::vector<CoreProbe> blocks;  // the last one: the tail
   // What is there is used before this token; from it on the request computes what is not complete.
   std::uint32_t start = 0;
   std::uint32_t parting = 0;  // CoreRequest::parting
@@ -147,8 +213,7 @@ struct CoreProbes {
 
 class Core::State {
  public:
-  // `eviction`: one a group.
-  State(const CoreConfig& config, std::vector<std::unique_ptr<EvictionOrder>> eviction);
+  State(const CoreConfig& config, IndexPools pools);
 
   Plan step(Nanos now, const Event& event);
   CoreStats stats() const;
@@ -173,7 +238,10 @@ class Core::State {
   Nanos next_deadline() const;
 
   // core_admission.cc
-  CoreProbes probe(const CoreRequest& request) const;
+  CoreProbes probe(const CoreRequest& request, Tier slowest) const;
+  CoreProbes choose(const CoreRequest& request, bool copies, Tier slowest) const;
+  void start(CoreRequest& request, ContextSources from, Plan& plan);
+  ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
   void probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found) const;
   void count_needs(CoreProbes& probes) const;
   bool admissible(const CoreProbes& probes, const CorePass& pass) const;
@@ -186,7 +254,6 @@ class Core::State {
   void fill_tables(CoreRequest& request) const;
   void add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens, bool to_tail,
                 CorePass& pass);
-  std::uint32_t cached_tokens(const CoreRequest& request, const CorePass& pass) const;
 
   // core_public.cc
   void probe_public(const CoreRequest& request, CoreProbes& probes) const;
@@ -199,13 +266,55 @@ class Core::State {
   ChainKey first_key(const CoreRequest& request) const;
   void check_public() const;
 
+  // core_tiers.cc
+  bool comes(BlockId id, std::uint32_t group, Tier slowest) const;
+  bool comes(BlockId id, Tier slowest) const;
+  Tier load_tier(BlockId id) const;
+  Tier worthwhile(const CoreProbes& probes, Tier slowest) const;
+  std::uint64_t block_bytes(BlockId id) const;
+  void start_loads(CoreRequest& request, const CoreProbes& probes, Plan& plan);
+  void start_load(const BlockPin& held, std::array<std::uint64_t, kTiers>& bytes, Plan& plan);
+  void start_move(CoreMove move, Plan& plan);
+  bool joins(CoreRequest& request, const CorePass& pass);
+  static std::size_t link_of(Tier from, Tier to);
+  void keep_for_load(BlockId id, std::uint32_t group, std::optional<SlotReservation> slot);
+  void end_read(const CoreMove& move, MoveResult result);
+  void miss(BlockId id);
+  void end_load(CoreMove move, MoveResult result);
+  void end_save(CoreMove move, MoveResult result);
+  void wish_save(BlockId id, Tier from, bool windows);
+  void wish_windows(const CoreRequest& request);
+  bool may_write(Tier tier) const;
+  bool start_save(BlockId id, Tier from, bool windows, bool ahead, Plan& plan);
+  bool add_save_part(CoreMove& move, std::uint32_t group, bool ahead);
+  void save(Plan& plan);
+  void save_ahead(Tier tier, Plan& plan);
+
+  // core_lookahead.cc
+  const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
+  void look_ahead(Plan& plan);
+  void prefetch(Plan& plan);
+  void start_prefetch(BlockId id, Plan& plan);
+
+  // core_recover.cc
+  std::optional<BlockPin> open_recovered_parent(const DiskEntry& entry);
+  void recover(const RecoveredEntry& found, std::int64_t now, Plan& plan);
+  void sweep();
+
+  // core_truncate.cc
+  Status truncation_refusal(const Arrival& event) const;
+  std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event) const;
+  ChainKey original_root(const Arrival& event, std::uint32_t& public_blocks) const;
+  BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
+
   // core_window.cc
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
   std::uint32_t ring_blocks(std::uint32_t group, std::uint32_t tokens) const;
   void limit_windows();
   bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,
               bool full_groups_whole) const;
-  void choose_start(CoreProbes& probes, bool with_copies) const;
+  void choose_start(CoreProbes& probes, bool with_copies, Tier slowest) const;
+  bool lacks_before_start(const CoreProbes& probes, std::uint32_t block) const;
   void compute_all(CoreProbes& probes) const;
   void find_parting(CoreProbes& probes) const;
   void promise(const CoreRequest& request, CoreProbes& probes) const;
@@ -257,6 +366,7 @@ class Core::State {
   void check_spans(const CoreRequest& request, const CorePass& pass) const;
   void check_pins() const;
   void check_pass(const CorePass& pass) const;
+  void check_moves() const;
 
   CoreConfig config_;
   std::uint32_t sequence_tokens_max_;  // of prompt and output, by context and pool
@@ -267,6 +377,11 @@ class Core::State {
   GroupCounts chunk_tokens_{};    // groups with one: tokens of a prompt for which slots are promised
   GroupCounts promised_{};        // to all that run
   ChainKeyHasher hasher_;
+  CostModel costs_;
+  bool has_host_ = false;
+  bool has_disk_ = false;
+  bool through_ = true;  // save blocks as they fill
+  std::uint32_t saves_max_ = 1;
   BlockIndex index_;
 
   // The pins and tokens inside are dropped before the index: members end in reverse order.
@@ -276,6 +391,24 @@ class Core::State {
   std::optional<RequestId> blocked_head_;            // lacked blocks, and none were let go since
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
   std::optional<CorePass> in_flight_;
+
+  std::map<OperationId, CoreMove> moves_;  // in flight
+  std::map<BlockId, CoreLoad> loads_;
+  std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
+  std::uint32_t saves_in_flight_ = 0;                     // and prefetches
+  GroupCounts moving_{};  // groups with a window: device parts that moves hold
+  std::array<Nanos, kTiers>
+      link_free_at_{};  // when what is being loaded from the tier has come, as predicted
+  std::uint64_t moves_started_ = 0;
+  std::uint32_t disk_failures_ = 0;  // writes in a row
+  Nanos disk_paused_until_ = 0;
+  bool recovered_ = false;  // all that the disk has from before is known
+  std::vector<BlockPin> recovering_;
+  std::vector<std::pair<BlockId, ChainKey>> wanted_;  // by the queue, in its order
+  std::size_t prefetch_at_ = 0;                       // of wanted_
+  bool queue_changed_ = false;
+  std::uint32_t sweep_at_ = 0;
+  Nanos next_sweep_ = 0;
   std::map<RequestId, CorePublicPrefix> public_;
   std::uint32_t public_held_ = 0;  // blocks of public prefixes, each once
 
@@ -283,6 +416,7 @@ class Core::State {
   std::uint64_t arrivals_ = 0;
   std::uint64_t passes_ = 0;
   std::optional<Nanos> drain_deadline_;
+  bool drained_ = false;
   std::optional<Nanos> last_end_;
   Nanos end_interval_ = 0;  // moving mean of the time between ends; 0: none seen
   std::uint32_t refused_since_end_ = 0;

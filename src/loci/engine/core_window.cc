@@ -67,7 +67,7 @@ bool Core::State::usable(const CoreProbes& probes, std::uint32_t block, std::uin
 }
 
 // The last place to go on from; siblings' state is of use at that place alone.
-void Core::State::choose_start(CoreProbes& probes, bool with_copies) const {
+void Core::State::choose_start(CoreProbes& probes, bool with_copies, Tier slowest) const {
   GroupCounts runs{};
   bool whole = true;
   probes.start = 0;
@@ -81,28 +81,44 @@ void Core::State::choose_start(CoreProbes& probes, bool with_copies) const {
       probes.start = i * kBlockTokens + tokens;
     }
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      const bool there = node != nullptr && node->filled_in(group) == kBlockTokens;
+      const bool there =
+          node != nullptr && (node->filled_in(group) == kBlockTokens || comes(found.node, group, slowest));
       if (!windowed(group)) whole = whole && there;
       runs[group] = there ? runs[group] + 1 : 0;
     }
   }
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     if (i != probes.start / kBlockTokens) probes.blocks[i].source = CoreProbe::Source::kNone;
+    probes.blocks[i].load = lacks_before_start(probes, i);
   }
+}
+
+// The request reads of the block what is not on the device.
+bool Core::State::lacks_before_start(const CoreProbes& probes, std::uint32_t block) const {
+  if (block >= probes.start / kBlockTokens) return false;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint32_t first = first_visible(config_.groups[group].window, probes.start) / kBlockTokens;
+    if (windowed(group) && block < first) continue;
+    if (index_.block(probes.blocks[block].node).filled_in(group) < kBlockTokens) return true;
+  }
+  return false;
 }
 
 // A public prefix holds all of its state in every group, so none of it is passed over.
 void Core::State::compute_all(CoreProbes& probes) const {
   probes.start = 0;
-  for (CoreProbe& found : probes.blocks) found.source = CoreProbe::Source::kNone;
+  for (CoreProbe& found : probes.blocks) {
+    found.source = CoreProbe::Source::kNone;
+    found.load = false;
+  }
 }
 
 // Where the request leaves what others have computed, and they have gone on: who came this way once may
 // come again, so what is seen from there is worth keeping.
 void Core::State::find_parting(CoreProbes& probes) const {
-  BlockId parent = index_.find(probes.root);
   std::uint32_t i = probes.public_blocks;
-  while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) parent = probes.blocks[i++].node;
+  while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) ++i;
+  const BlockId parent = find_parent(probes, i);
   const CoreProbe& first = probes.blocks[i];
   if (parent == kNoBlock || first.source == CoreProbe::Source::kTakeOver) return;
   if (index_.block(parent).children > 0) probes.parting = i * kBlockTokens + first.run;
@@ -124,14 +140,21 @@ void Core::State::promise(const CoreRequest& request, CoreProbes& probes) const 
   }
 }
 
-// Holds what is there of what the first token to be computed sees.
+// Holds what is there of what the first token to be computed sees, and has room made for what comes.
 void Core::State::hold_window(CoreRequest& request, const CoreProbes& probes) {
   const std::uint32_t start = probes.start / kBlockTokens;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
     const std::uint32_t first = first_visible(config_.groups[group].window, probes.start) / kBlockTokens;
     request.first_held[group] = first;
-    for (std::uint32_t i = first; i < start; ++i) index_.hold(request.blocks[i], group);
+    for (std::uint32_t i = first; i < start; ++i) {
+      if (index_.block(request.blocks[i].block()).parts[group]) index_.hold(request.blocks[i], group);
+    }
+    for (std::uint32_t i = first; i < start; ++i) {
+      if (request.blocks[i].holds(group)) continue;
+      const bool placed = index_.place(request.blocks[i], group);
+      LOCI_CHECK(placed, "the slots that admission has promised are there");
+    }
     if (start >= request.blocks.size()) continue;
     const Block& begun = index_.block(request.blocks[start].block());
     if (probes.blocks[start].node != kNoBlock && begun.filled > 0) index_.hold(request.blocks[start], group);
@@ -186,6 +209,8 @@ void Core::State::let_go_behind(CoreRequest& request) {
     const std::uint32_t first = first_visible(window, next) / kBlockTokens;
     for (std::uint32_t& i = request.first_held[group]; i < first; ++i) {
       if (!request.blocks[i].holds(group)) continue;
+      // Its slot is in use until the load has ended, and so is of the promise.
+      if (loads_.contains(request.blocks[i].block())) break;
       const bool at_parting = i * kBlockTokens < request.parting &&
                               (i + 1) * kBlockTokens > first_visible(window, request.parting);
       index_.let_go(request.blocks[i], group, at_parting ? Release::kWanted : Release::kBehind);
@@ -193,7 +218,7 @@ void Core::State::let_go_behind(CoreRequest& request) {
       --request.held[group];
     }
     const std::uint32_t enough = ring_blocks(group, 1);
-    if (!request.decoding || request.promised[group] <= enough) continue;
+    if (!request.decoding || request.promised[group] <= enough || request.held[group] > enough) continue;
     promised_[group] -= request.promised[group] - enough;
     request.promised[group] = enough;
     blocked_head_.reset();

@@ -30,7 +30,12 @@ void erase_value(std::vector<T>& values, const T& value) {
 
 World::World(const WorldOptions& options, Chooser choose)
     : options_(options), choose_(std::move(choose)), core_(Core::make(options.config).value()) {
-  for (const CoreGroup& group : options.config.groups) device_.emplace_back(group.block_count);
+  for (const CoreGroup& group : options.config.groups) {
+    device_.emplace_back(group.block_count);
+    lower_[1].emplace_back(group.host_blocks);
+    lower_[2].emplace_back(group.disk_blocks);
+  }
+  recover();
 }
 
 // --- the model ---
@@ -78,10 +83,14 @@ WorldHistory World::run() {
   } else {
     run_small();
   }
-  for (std::uint64_t passes = 0; in_flight_; ++passes) {
+  for (std::uint64_t passes = 0; in_flight_ || !moves_.empty(); ++passes) {
     require(passes < kFinishPassesMax, "what runs never finishes");
     if (options_.prompts.empty()) now_ += static_cast<Nanos>(choose_(3));
-    finish_pass();
+    if (in_flight_ && (moves_.empty() || one_in(2))) {
+      finish_pass();
+    } else {
+      end_some_moves();
+    }
   }
   check_end();
   return history_;
@@ -138,6 +147,13 @@ void World::run_random() {
       drain_deadline_ = std::min(drain_deadline_, deadline);
       draining_ = true;
       step(Drain{deadline});
+    } else if (!moves_.empty() && (!in_flight_ || what % 2 == 0)) {
+      end_some_moves();
+    } else if (what == 11 && options_.restarts && one_in(10)) {
+      restart();
+    } else if (what == 13 && options_.config.state_ttl != kNever && one_in(4)) {
+      now_ += static_cast<Nanos>(choose_(50)) * kNanosPerMilli;
+      step(Tick{});
     } else if (in_flight_) {
       finish_pass();
     }
@@ -149,6 +165,8 @@ void World::step(const Event& event) {
   const Plan plan = core_.step(now_, event);
   history_.plan_digests.push_back(plan_digest(plan));
   core_.check_invariants();
+  for (const DiskNote& note : plan.notes) see(note);
+  for (const Move& move : plan.moves) see(move);
   see(plan);
   if (plan.pass) run_pass(plan);
   check_wake(plan);
@@ -260,6 +278,7 @@ void World::run_pass(const Plan& plan) {
     const RequestId request = plan.spans[i].request;
     in_pass_.insert(request);
     failed[i] = options_.poison_one_in > 0 && one_in(options_.poison_one_in);
+    if (!arrive_loads(pass.spans[i])) failed[i] = true;
     if (failed[i] && poisoned.insert(request).second) ++client(request).poisoned_passes;
     if (!poisoned.contains(request)) client(request).poisoned_passes = 0;
     write_span(pass, i, plan.spans[i], poisoned.contains(request));
@@ -388,7 +407,7 @@ void World::see(const Plan& plan) {
   }
   require(!drained_ || plan.drained, "drained stays");
   drained_ = plan.drained;
-  require(plan.drained == (draining_ && live_.empty()), "drained when nothing is left");
+  require(plan.drained == (draining_ && live_.empty() && moves_.empty()), "drained when nothing is left");
 }
 
 // The most tokens of a sequence: a pool holds all of it, or all that any token sees.
@@ -508,7 +527,8 @@ void World::check_wake(const Plan& plan) const {
     }
   }
   if (!live_.empty() && drain_deadline_ > now_) require(plan.wake_at <= drain_deadline_, "the drain's too");
-  require(live_.empty() == !in_flight_.has_value(), "while there are requests, a pass is in flight");
+  require(live_.empty() ? !in_flight_ : in_flight_ || !moves_.empty(),
+          "while there are requests, a pass or a move is in flight");
   for (const RequestId id : live_) {
     require(in_pass_.contains(id) || clients_.at(id).poisoned_passes < kPoisonedPassesMax, "then they end");
   }
@@ -521,6 +541,7 @@ void World::check_end() {
     public_.pop_back();
     step(Withdraw{prefix});
   }
+  while (!moves_.empty()) end_some_moves();
   require(core_.public_prefixes().empty(), "what is released is public no more");
   require(live_.empty(), "every request has ended");
   for (const auto& [id, client] : clients_) require(client.ended, "every request has one end");

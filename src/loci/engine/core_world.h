@@ -38,8 +38,10 @@ struct WorldOptions {
   std::uint32_t poison_one_in = 0;       // spans; 0: none
   std::uint32_t grammar_end_one_in = 0;  // samples; 0: none
   bool drain = false;
-  bool publics = false;             // some arrivals are public prefixes, which are released later
-  bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
+  std::uint32_t move_fails_one_in = 0;  // moves; 0: none
+  bool restarts = false;                // the process ends now and then, and the disk stays
+  bool publics = false;                 // some arrivals are public prefixes, which are released later
+  bool nothing_is_evicted = false;      // the pool holds all: then what is cached is known exactly
   // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
   // choice among those that are possible, and there are at most live_max clients in all.
   std::vector<std::vector<TokenId>> prompts;
@@ -56,6 +58,11 @@ struct WorldHistory {
   std::uint64_t copies = 0;
   std::uint64_t public_rows = 0;  // that spans of others than the prefix itself have read
   std::uint64_t kept_rows = 0;    // of spans, that were in one group and lacked in another
+  std::uint64_t loads = 0;        // of blocks, that succeeded
+  std::uint64_t early_reads = 0;  // spans that read what was still being loaded
+  std::uint64_t saves = 0;
+  std::uint64_t restarts = 0;
+  std::uint64_t after_restart = 0;  // loads of what an earlier process had saved
 };
 
 class World {
@@ -109,6 +116,29 @@ class World {
   std::size_t length_max() const;
   SpanOutcome outcome(const Span& span, const SpanPlan& plan);
 
+  // Tiers (core_world_tiers.cc).
+  using Contents = std::array<std::uint64_t, kBlockTokens>;
+  struct LowerSlot {
+    Contents rows{};  // zeros: nothing
+    DiskEntry entry;
+    std::uint64_t saved_in = 0;  // the process, counted
+  };
+  struct WorldMove {
+    Move move;
+    std::vector<Contents> source;      // by part, when it began
+    std::optional<MoveResult> result;  // decided
+  };
+  LowerSlot& lower(Tier tier, std::uint32_t group, SlotId slot);
+  Contents contents(const Move& move, const MovePart& part);
+  void see(const Move& move);
+  void see(const DiskNote& note);
+  bool decide(WorldMove& move);
+  bool arrive_loads(const Span& span);
+  void end_some_moves();
+  void end_moves(std::size_t count);
+  void restart();
+  void recover();
+
   void see(const Plan& plan);
   void see(const Started& output);
   void see(const TokenSampled& output);
@@ -139,11 +169,18 @@ class World {
   Nanos drain_deadline_ = kNever;
   bool drained_ = false;
   WorldHistory history_;
+
+  std::array<std::vector<std::vector<LowerSlot>>, kTiers> lower_;  // by tier, group and slot
+  std::map<SlotId, DiskEntry> holes_;
+  std::vector<WorldMove> moves_;
+  std::uint64_t last_move_ = 0;
 };
 
 // Options for a world of the chooser's taste: tiny pools, every policy.
 WorldOptions random_world(const Chooser& choose);
 // The same with windows of a few blocks: one group that has one, or two or three groups.
 WorldOptions random_window_world(const Chooser& choose);
+// Either with host memory, a disk or both, on which moves fail and take any time, and restarts.
+WorldOptions random_tier_world(const Chooser& choose);
 
 }  // namespace loci

@@ -2,18 +2,22 @@
 // The end of a pass alone is stepped by the compute thread: the next pass then begins without a change of
 // threads, while the core's thread, which alone calls listeners, delivers what the step has said. So the
 // core belongs to one thread at a time, and between two passes to the compute thread. What waits in the
-// inbox is bounded by the connections of the callers, for the core refuses beyond its own queue at once.
+// inbox is bounded by the connections of the callers, for the core refuses beyond its own queue at once, by
+// the moves in flight, and by one batch of what the disk held before.
 //
 // Two mutexes, never held together: core_mutex_ for the core and what it has said, mutex_ for what
-// callers and the two threads tell each other.
+// callers and the two threads tell each other. The mover is given its work under core_mutex_, in the order of
+// the plans and before a pass that reads what it brings; it takes the work over and returns.
 #include "loci/engine/engine.h"
 
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -48,7 +52,10 @@ struct Submission {
   GenerationListener listener;
 };
 
-using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw>;
+using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered>;
+
+// Entries of the disk that are put back into the index in one step: about a millisecond's.
+constexpr std::size_t kRecoveredAtOnce = 512;
 
 // The spans to sample from. A request's spans stand together, and what follows a poisoned one is planned
 // again.
@@ -99,12 +106,21 @@ class Engine::State {
  public:
   State(Core core, const CoreConfig& core_config, std::optional<EventLogWriter> log, Backend& backend,
         const Clock& clock)
-      : config(core_config), backend_(backend), clock_(clock), core_(std::move(core)), log_(std::move(log)) {
+      : config(core_config), backend_(backend), clock_(clock), core_(std::move(core)), log_(std::move(log)) {}
+
+  // Once, before anything else.
+  Status begin(MoverOptions options) {
+    const bool disk = options.disk != nullptr;
+    LOCI_ASSIGN_OR_RETURN(mover_, Mover::make(std::move(options), backend_, clock_,
+                                              [this](MovesEnded ended) { post(std::move(ended)); }));
     core_thread_ = std::thread([this] { run_core(); });
     compute_thread_ = std::thread([this] { run_compute(); });
+    if (disk) mover_->recover([this](Recovered found) { post_recovered(std::move(found)); });
+    return {};
   }
 
   ~State() {
+    if (mover_ == nullptr) return;  // it has not begun
     post(Drain{.deadline = clock_.now()});
     {
       std::unique_lock lock(mutex_);
@@ -113,8 +129,10 @@ class Engine::State {
     }
     inbox_changed_.notify_all();
     job_changed_.notify_all();
+    recovered_taken_.notify_all();
     core_thread_.join();
     compute_thread_.join();
+    mover_.reset();
   }
 
   void post(InboxItem item) {
@@ -143,6 +161,7 @@ class Engine::State {
         .weight = request.weight,
         .queued_max = request.queued_max,
         .scope = request.scope,
+        .dropped = std::move(request.dropped),
     };
     post(std::move(submission));
     return id;
@@ -159,6 +178,9 @@ class Engine::State {
     std::lock_guard lock(core_mutex_);
     return core_.stats();
   }
+
+  MoverStats mover_stats() const { return mover_->stats(); }
+  DiskStoreStats disk_stats() const { return mover_->disk_stats(); }
 
   const CoreConfig config;
 
@@ -199,7 +221,29 @@ class Engine::State {
     if (stopping_) return false;
     stepped_ = false;
     std::swap(items, inbox_);
+    recovered_waits_ = false;
+    recovered_taken_.notify_all();
     return true;
+  }
+
+  // On the disk's thread, which goes on when the core has taken what it brought.
+  void post_recovered(Recovered found) {
+    for (std::size_t begin = 0; begin == 0 || begin < found.entries.size(); begin += kRecoveredAtOnce) {
+      const std::size_t end = std::min(found.entries.size(), begin + kRecoveredAtOnce);
+      Recovered batch;
+      batch.entries.assign(
+          std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(begin)),
+          std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(end)));
+      batch.last = found.last && end == found.entries.size();
+      {
+        std::unique_lock lock(mutex_);
+        recovered_taken_.wait(lock, [&] { return stopping_ || !recovered_waits_; });
+        if (stopping_) return;
+        recovered_waits_ = true;
+        inbox_.push_back(std::move(batch));
+      }
+      inbox_changed_.notify_one();
+    }
   }
 
   void handle(Submission& submission, std::optional<ComputeJob>& job) {
@@ -211,6 +255,12 @@ class Engine::State {
   void handle(Cancel& cancel, std::optional<ComputeJob>& job) { step(cancel, job); }
   void handle(Drain& drain, std::optional<ComputeJob>& job) { step(drain, job); }
   void handle(Withdraw& withdraw, std::optional<ComputeJob>& job) { step(withdraw, job); }
+  void handle(Recovered& recovered, std::optional<ComputeJob>& job) { step(std::move(recovered), job); }
+  void handle(MovesEnded& ended, std::optional<ComputeJob>& job) {
+    LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
+    moves_in_flight_ -= ended.moves.size();
+    step(std::move(ended), job);
+  }
 
   void deliver_all() {
     std::vector<Delivery> deliveries;
@@ -247,11 +297,22 @@ class Engine::State {
     Plan plan = core_.step(now, event);
     if (log_) keep_log(log_->append_plan(plan));
     wake_at_ = plan.wake_at;
-    core_drained_ = plan.drained;
+    carry_out(plan);
+    core_drained_ = plan.drained && moves_in_flight_ == 0;
     if (plan.pass) job = make_job(plan);
     for (const Output& output : plan.outputs) {
       std::visit([this](const auto& o) { deliver(o); }, output);
     }
+  }
+
+  // The core knows no time of day: what goes to the disk is dated here.
+  void carry_out(Plan& plan) {
+    if (plan.moves.empty() && plan.notes.empty()) return;
+    const std::int64_t today_ms = seconds_since_1970() * 1000;
+    for (Move& move : plan.moves) move.entry.used_at = today_ms;
+    for (DiskNote& note : plan.notes) note.entry.used_at = today_ms;
+    moves_in_flight_ += plan.moves.size();
+    mover_->start(std::move(plan.moves), std::move(plan.notes));
   }
 
   // A log that can't be written ends; the server goes on.
@@ -275,7 +336,8 @@ class Engine::State {
 
   void deliver(const Started& started) {
     deliveries_.push_back(
-        {active_.at(started.request).listener, GenerationStarted{.cached_tokens = started.cached_tokens}});
+        {active_.at(started.request).listener,
+         GenerationStarted{.cached_tokens = started.cached_tokens, .sources = started.sources}});
   }
 
   // The core names the token; its log-probabilities came with the pass.
@@ -353,32 +415,36 @@ class Engine::State {
   std::vector<std::optional<Sampled>> last_sampled_;
   std::vector<Delivery> deliveries_;  // in order
   Nanos wake_at_ = kNever;
+  std::size_t moves_in_flight_ = 0;
   bool core_drained_ = false;
 
   std::mutex mutex_;  // guards all below
   std::condition_variable inbox_changed_;
   std::condition_variable job_changed_;
   std::condition_variable drained_changed_;
+  std::condition_variable recovered_taken_;
   std::vector<InboxItem> inbox_;
+  bool recovered_waits_ = false;  // a batch of what the disk held is in the inbox
   std::optional<ComputeJob> job_;
   bool stepped_ = false;  // the compute thread has: there may be something to deliver, another time to wake
   bool drained_ = false;
   bool stopping_ = false;
 
+  std::unique_ptr<Mover> mover_;
   ConstraintWorker constraints_;
   std::thread core_thread_;
   std::thread compute_thread_;
 };
 
-Result<std::unique_ptr<Engine>> Engine::start(const EngineOptions& options, Backend& backend,
-                                              const Clock& clock) {
+Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& backend, const Clock& clock) {
   LOCI_ASSIGN_OR_RETURN(Core core, Core::make(options.core));
   std::optional<EventLogWriter> log;
   if (!options.event_log_path.empty()) {
     LOCI_ASSIGN_OR_RETURN(log, EventLogWriter::create(options.event_log_path, options.core));
   }
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock)));
+  auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock);
+  LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover)));
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -394,6 +460,8 @@ void Engine::drain(Nanos grace) {
 }
 bool Engine::wait_drained(Nanos time_limit) { return state_->wait_drained(time_limit); }
 CoreStats Engine::stats() const { return state_->stats(); }
+MoverStats Engine::mover_stats() const { return state_->mover_stats(); }
+DiskStoreStats Engine::disk_stats() const { return state_->disk_stats(); }
 const CoreConfig& Engine::config() const { return state_->config; }
 
 }  // namespace loci

@@ -1,6 +1,7 @@
 // The engine: one model on one backend, serving many requests at once. It carries out the core's plans
 // (core.h) with two threads of its own: "core" takes events and calls listeners, "compute" drives
-// the backend, samples, and steps the state machine at the end of a pass.
+// the backend, samples, and steps the state machine at the end of a pass. Moves between tiers are a mover's
+// (mover.h).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/engine/core.h"
+#include "loci/engine/mover.h"
 #include "loci/engine/plan.h"
 #include "loci/engine/sampler.h"
 
@@ -32,11 +34,13 @@ struct GenerationRequest {
   std::uint32_t weight = 1;                // of the group, which is the tenant; see Arrival
   std::uint32_t queued_max = 0;
   SharingScope scope = SharingScope::kTenant;
+  std::vector<TokenRange> dropped;  // of the prompt; see Arrival
 };
 
 // What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.
 struct GenerationStarted {
   std::uint32_t cached_tokens = 0;
+  ContextSources sources;
 };
 using GeneratedToken = Sampled;
 struct GenerationEnded {
@@ -53,16 +57,17 @@ using GenerationListener = std::function<void(const GenerationEvent&)>;
 
 struct EngineOptions {
   CoreConfig core;
+  MoverOptions mover;          // its tiers are those of `core`
   std::string event_log_path;  // empty: none
 };
 
 // Thread-safe.
 class Engine {
  public:
-  // `backend` (its blocks allocated) and `clock` must outlive the engine.
-  static Result<std::unique_ptr<Engine>> start(const EngineOptions& options, Backend& backend,
-                                               const Clock& clock);
-  // Cancels what runs, waits for the pass in flight and stops. Every listener has had its end.
+  // `backend` (its blocks allocated) and `clock` must outlive the engine. What the disk holds from before
+  // is found while the engine serves. Errors: CoreConfig's, Mover::make()'s, the event log's.
+  static Result<std::unique_ptr<Engine>> start(EngineOptions options, Backend& backend, const Clock& clock);
+  // Cancels what runs, waits for the pass and the moves in flight and stops. Every listener has had its end.
   ~Engine();
 
   RequestId submit(GenerationRequest request, GenerationListener listener);
@@ -72,10 +77,12 @@ class Engine {
   void withdraw(RequestId prefix);
   // Refuses new requests; what runs may go on for `grace`, then is cut off.
   void drain(Nanos grace);
-  // True once everything has ended after drain(); false at the time limit.
+  // True once everything has ended after drain(), moves too; false at the time limit.
   bool wait_drained(Nanos time_limit);
 
   CoreStats stats() const;
+  MoverStats mover_stats() const;
+  DiskStoreStats disk_stats() const;
   const CoreConfig& config() const;
 
  private:

@@ -69,7 +69,7 @@ void measure(const ModelSpec& spec, std::size_t streams, bool greedy,
   options.core.groups = {{.window = 0, .block_count = 400}};
   options.core.layers = spec.layer_count();
   options.core.context_tokens = 1500;
-  const std::unique_ptr<Engine> engine = std::move(Engine::start(options, backend, clock)).value();
+  const std::unique_ptr<Engine> engine = std::move(Engine::start(std::move(options), backend, clock)).value();
   std::mutex mutex;
   std::condition_variable changed;
   std::size_t ended = 0;

@@ -46,7 +46,7 @@ TEST(Engine, ManyAtOnceAnswerAsIfAlone) {
   EngineOptions engine_options = options(40);
   engine_options.event_log_path = log;
   {
-    World world(engine_options, {}, 20);
+    World world(std::move(engine_options), {}, 20);
     std::vector<std::thread> clients;
     for (std::uint64_t c = 0; c < 4; ++c) {
       clients.emplace_back([&, c] {
@@ -103,7 +103,7 @@ TEST(Engine, RefusesBeyondItsQueueAndSaysWhenToComeBack) {
   EngineOptions engine_options = options(64);
   engine_options.core.max_running = 1;
   engine_options.core.max_queued = 2;
-  World world(engine_options, std::chrono::milliseconds(1));
+  World world(std::move(engine_options), std::chrono::milliseconds(1));
   std::vector<std::unique_ptr<Record>> records;
   for (std::uint64_t i = 0; i < 10; ++i) {
     records.push_back(std::make_unique<Record>());

@@ -160,7 +160,7 @@ struct World {
                  std::uint32_t poison_one_in = 0)
       : backend(pass_time, poison_one_in) {
     EXPECT_TRUE(backend.allocate_blocks(0, engine_options.core.groups[0].block_count).ok());
-    engine = std::move(Engine::start(engine_options, backend, clock)).value();
+    engine = std::move(Engine::start(std::move(engine_options), backend, clock)).value();
   }
   SystemClock clock;
   PrefixBackend backend;

@@ -150,7 +150,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
     options.core.max_batch_tokens = 80;
     options.core.max_running = 6;
     options.event_log_path = log_;
-    engine_ = std::move(Engine::start(options, *backend_, clock_)).value();
+    engine_ = std::move(Engine::start(std::move(options), *backend_, clock_)).value();
   }
   Usage check(const Tokens& prompt, std::uint32_t count) {
     Waiter waiter;

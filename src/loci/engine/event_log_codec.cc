@@ -140,6 +140,11 @@ void put(Writer& w, const Arrival& e) {
   w.number(e.weight);
   w.number(e.queued_max);
   w.flag(e.scope == SharingScope::kPublic);
+  w.number(static_cast<std::uint32_t>(e.dropped.size()));
+  for (const TokenRange& range : e.dropped) {
+    w.number(range.begin);
+    w.number(range.end);
+  }
 }
 void put(Writer& w, const Cancel& e) { w.id(e.request); }
 void put(Writer& w, const PassDone& e) {
@@ -179,6 +184,7 @@ void put(Writer& w, const Recovered& e) {
     w.flag(found.hole);
     w.id(found.slot);
   }
+  w.number(e.now);
   w.flag(e.last);
 }
 
@@ -193,6 +199,16 @@ void get(Reader& r, Arrival& e) {
   e.weight = r.number<std::uint32_t>("weight");
   e.queued_max = r.number<std::uint32_t>("queued_max");
   e.scope = r.flag("scope") ? SharingScope::kPublic : SharingScope::kTenant;
+  const auto cuts = r.number<std::uint32_t>("dropped");
+  if (cuts > r.left() / (2 * sizeof(std::uint32_t))) {
+    r.fail("dropped", fmt::format("{} cuts are announced, {} bytes are left", cuts, r.left()));
+    return;
+  }
+  e.dropped.resize(cuts);
+  for (TokenRange& range : e.dropped) {
+    range.begin = r.number<std::uint32_t>("dropped");
+    range.end = r.number<std::uint32_t>("dropped");
+  }
 }
 void get(Reader& r, Cancel& e) { e.request.value = r.number<std::uint64_t>("request"); }
 void get(Reader& r, PassDone& e) {
@@ -242,6 +258,7 @@ void get(Reader& r, Recovered& e) {
     found.hole = r.flag("hole");
     found.slot.value = r.number<std::uint32_t>("slot");
   }
+  e.now = r.number<std::int64_t>("now");
   e.last = r.flag("last");
 }
 

@@ -16,12 +16,21 @@ namespace {
 // Knows what the core asks of its events, so that a log that breaks it is refused, not run.
 class EventGate {
  public:
+  explicit EventGate(const CoreConfig& config) : config_(config) {}
+
   Status admit(const Event& event) {
     if (const auto* arrival = std::get_if<Arrival>(&event)) {
       if (!live_.insert(arrival->request).second) return data_loss("a request arrives that is there already");
     } else if (const auto* done = std::get_if<PassDone>(&event)) {
       LOCI_RETURN_IF_ERROR(check(*done));
       pass_.reset();
+    } else if (const auto* ended = std::get_if<MovesEnded>(&event)) {
+      for (const MoveOutcome& move : ended->moves) {
+        if (moves_.erase(move.move) == 0) return data_loss("a move ends that is not in flight");
+        if (move.took < 0) return data_loss("a move takes less than no time");
+      }
+    } else if (const auto* recovered = std::get_if<Recovered>(&event)) {
+      LOCI_RETURN_IF_ERROR(check(*recovered));
     }
     return {};
   }
@@ -31,6 +40,7 @@ class EventGate {
       if (const auto* finished = std::get_if<Finished>(&output)) live_.erase(finished->request);
       if (const auto* rejected = std::get_if<Rejected>(&output)) live_.erase(rejected->request);
     }
+    for (const Move& move : plan.moves) moves_.insert(move.id);
     if (!plan.pass) return;
     pass_ = plan.pass->id;
     spans_ = plan.spans;
@@ -51,7 +61,28 @@ class EventGate {
     return {};
   }
 
+  // The disk names each of its slots once, and nothing after the last batch.
+  Status check(const Recovered& recovered) {
+    if (recovered_all_) return data_loss("the disk's entries go on behind their end");
+    recovered_all_ = recovered.last;
+    for (const RecoveredEntry& found : recovered.entries) {
+      if (!found.hole && found.group >= config_.groups.size())
+        return data_loss(fmt::format("an entry of group {} of {}", found.group, config_.groups.size()));
+      const std::uint32_t slots = found.hole ? config_.hole_records : config_.groups[found.group].disk_blocks;
+      if (found.slot.value >= slots)
+        return data_loss(fmt::format("an entry in slot {} of {}", found.slot.value, slots));
+      const std::uint32_t group = found.hole ? kLayerGroupsMax : found.group;
+      if (!recovered_.emplace(group, found.slot).second)
+        return data_loss(fmt::format("two entries in slot {}", found.slot.value));
+    }
+    return {};
+  }
+
+  const CoreConfig config_;
   std::set<RequestId> live_;
+  std::set<OperationId> moves_;  // in flight
+  std::set<std::pair<std::uint32_t, SlotId>> recovered_;
+  bool recovered_all_ = false;
   std::optional<OperationId> pass_;
   std::vector<SpanPlan> spans_;
 };
@@ -62,7 +93,7 @@ Result<ReplayReport> replay(const std::string& path) {
   LOCI_ASSIGN_OR_RETURN(EventLogReader reader, EventLogReader::open(path));
   auto core = Core::make(reader.config());
   if (!core.ok()) return core.status().with_context(fmt::format("{}: the logged configuration", path));
-  EventGate gate;
+  EventGate gate(reader.config());
   ReplayReport report;
   while (true) {
     LOCI_ASSIGN_OR_RETURN(std::optional<LoggedStep> step, reader.next());

@@ -134,10 +134,18 @@ TEST_F(EventLog, RefusesDamage) {
 
 TEST_F(EventLog, RefusesEventsThatCannotHaveHappened) {
   CoreConfig config;
-  config.groups = {{.window = 0, .block_count = 8}};
+  config.groups = {{.window = 0, .block_count = 8, .disk_blocks = 2, .block_bytes = 64}};
   config.layers = 1;
   config.context_tokens = 100;
+  config.hole_records = 1;
   const Arrival arrival{RequestId(1), "g", {TokenId(1)}, 5, 0, {}, kNever};
+  const auto found = [](std::uint32_t group, bool hole, std::vector<std::uint32_t> slots) {
+    Recovered event;
+    event.last = true;
+    for (const std::uint32_t slot : slots)
+      event.entries.push_back({.entry = {}, .group = group, .hole = hole, .slot = SlotId(slot)});
+    return event;
+  };
   // Each story's last event is impossible; the plans before it are right.
   const std::vector<std::pair<std::vector<Event>, std::string>> stories = {
       {{arrival, arrival}, "step 2: a request arrives that is there already"},
@@ -147,6 +155,12 @@ TEST_F(EventLog, RefusesEventsThatCannotHaveHappened) {
       {{arrival, PassDone{OperationId(1), {}}}, "step 2: the pass has 1 spans, 0 end"},
       {{arrival, PassDone{OperationId(1), {SpanOutcome{true, std::nullopt}}}},
        "step 2: span 0 lacks the sample that was asked for"},
+      {{MovesEnded{{MoveOutcome{OperationId(1)}}}}, "step 1: a move ends that is not in flight"},
+      {{found(0, false, {1}), found(0, false, {})}, "step 2: the disk's entries go on behind their end"},
+      {{found(1, false, {1})}, "step 1: an entry of group 1 of 1"},
+      {{found(0, false, {2})}, "step 1: an entry in slot 2 of 2"},
+      {{found(0, true, {1})}, "step 1: an entry in slot 1 of 1"},
+      {{found(0, false, {0, 1, 0})}, "step 1: two entries in slot 0"},
   };
   for (const auto& [story, message] : stories) {
     {

@@ -20,9 +20,15 @@
 namespace loci {
 
 struct MoverOptions {
-  std::vector<std::uint32_t> host_blocks;   // slots of the host tier, by group; empty: no host tier
-  std::unique_ptr<DiskStore> disk;          // null: none
-  Nanos load_limit = 10 * kNanosPerSecond;  // a load that takes longer is given up (kTooSlow)
+  std::vector<std::uint32_t> host_blocks;  // slots of the host tier, by group; empty: no host tier
+  std::unique_ptr<DiskStore> disk;         // null: none
+  // A load or prefetch that takes longer, its waiting included, is given up (kTooSlow).
+  Nanos load_limit = 10 * kNanosPerSecond;
+  // What is on its way to the disk; one block at least.
+  std::uint64_t save_buffer_bytes = std::uint64_t{64} << 20;
+  // Asked before each slice that is copied out of the device or between it and host memory; it may wait, and
+  // an error fails the move. So tests make links slow and broken (the disk store is an interface already).
+  std::function<Status(const Move&, std::uint32_t layer)> before_slice;
 };
 
 struct MoverStats {
@@ -30,6 +36,8 @@ struct MoverStats {
     std::uint64_t moves_total = 0, bytes_total = 0, failures_total = 0;
     Nanos busy = 0;  // from a move's begin to its end, summed
   };
+  // Between device and host (and inside the device: host_load), device and disk (host to disk: disk_save),
+  // disk to host.
   Link host_load, host_save, disk_load, disk_save, prefetch;
   std::uint64_t queued = 0;  // moves that were given and have not ended
 };

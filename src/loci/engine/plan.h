@@ -15,7 +15,9 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/miss_reason.h"
 #include "loci/memory/tier.h"
+#include "loci/policy/truncation.h"
 
 namespace loci {
 
@@ -49,6 +51,9 @@ struct Arrival {
   std::uint32_t weight = 1;
   std::uint32_t queued_max = 0;  // 0: as many as there are places
   SharingScope scope = SharingScope::kTenant;
+  // Cuts of the prompt (policy/truncation.h), which is the whole history: in order, each beginning where the
+  // last one ended, whole blocks, after the first block. The sequence that is computed is what is left.
+  std::vector<TokenRange> dropped;
 };
 
 // The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it
@@ -109,6 +114,7 @@ struct MovesEnded {
 // What the disk holds from before, parents before children. Until the last batch nothing is written there.
 struct Recovered {
   std::vector<RecoveredEntry> entries;
+  std::int64_t now = 0;  // milliseconds since 1970: how old the entries are
   bool last = false;
 };
 
@@ -124,16 +130,6 @@ enum class FinishReason : std::uint8_t {
   kFailed,    // kPoisonedPassesMax passes in a row could not read its state
   kGrammar,   // the grammar has failed
 };
-
-// Why a token's state had to be computed again.
-enum class MissReason : std::uint8_t {
-  kNeverSeen,  // as far as is remembered
-  kEvicted,
-  kExpired,
-  kDamaged,  // or the disk failed
-  kTooSlow,  // computing it is faster than bringing it back
-};
-inline constexpr std::size_t kMissReasons = 5;
 
 // Where a prompt's state came from when the request was first admitted; the tokens of all sources together
 // are the prompt's.

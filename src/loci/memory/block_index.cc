@@ -23,6 +23,7 @@ std::uint32_t common_run(std::span<const TokenId> a, std::span<const TokenId> b)
 
 // Tails with equal tokens are looked through this far for one that nobody uses.
 constexpr int kEqualTailsLookedAt = 8;
+constexpr std::size_t kLostBlocksKept = std::size_t{1} << 17;
 
 }  // namespace
 
@@ -88,10 +89,15 @@ bool Block::has_part() const {
   return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.has_value(); });
 }
 
-BlockIndex::BlockIndex(std::vector<IndexPool> pools) {
-  LOCI_CHECK(!pools.empty() && pools.size() <= kLayerGroupsMax, "a pool for every group");
-  for (IndexPool& pool : pools) pools_.emplace_back(std::move(pool));
-  by_key_.reserve(pools_.front().slots.count());
+BlockIndex::BlockIndex(IndexPools pools) : holes_(pools.hole_records), lost_(kLostBlocksKept) {
+  LOCI_CHECK(!pools.device.empty() && pools.device.size() <= kLayerGroupsMax, "a pool for every group");
+  std::size_t tier = 0;
+  for (std::vector<IndexPool>* groups : {&pools.device, &pools.host, &pools.disk}) {
+    LOCI_CHECK(groups->empty() || groups->size() == pools.device.size(), "a tier has a pool for every group");
+    for (IndexPool& pool : *groups) tiers_[tier].emplace_back(std::move(pool));
+    ++tier;
+  }
+  by_key_.reserve(slot_count(0));
 }
 
 BlockId BlockIndex::find(const ChainKey& key) const {
@@ -137,7 +143,7 @@ BlockPin BlockIndex::pin(BlockId id) {
 void BlockIndex::hold(BlockPin& pin, std::uint32_t group) {
   std::optional<DevicePart>& part = at(pin.block_).parts[group];
   LOCI_CHECK(part && !pin.held_[group], "a pin holds a part that is there, once");
-  if (part->evictable()) pools_[group].eviction->erase(pin.block_, part->facts);
+  if (part->evictable()) delist(pin.block_, Tier::kDevice, group, part->facts);
   ++part->holds;
   pin.held_[group] = true;
 }
@@ -151,10 +157,15 @@ void BlockIndex::let_go(BlockPin& pin, std::uint32_t group, Release release) {
   pin.held_[group] = false;
   DevicePart& part = *at(pin.block_).parts[group];
   LOCI_CHECK(part.holds > 0, "a part was let go twice");
-  if (--part.holds > 0) return;
-  part.facts.last_used = now_;
-  part.facts.behind = release == Release::kBehind;
-  pools_[group].eviction->insert(pin.block_, part.facts);
+  const bool used = release != Release::kUnused;
+  if (used) {
+    part.facts.last_used = now_;
+    part.facts.behind = release == Release::kBehind;
+  }
+  if (--part.holds == 0) enlist(pin.block_, Tier::kDevice, group, part.facts);
+  if (used && !block(pin.block_).copies.empty()) {
+    use_copies(pin.block_, group);
+  }
 }
 
 void BlockIndex::unpin(BlockPin& pin) {
@@ -191,8 +202,11 @@ BlockId BlockIndex::create(BlockKind kind, BlockId parent) {
 
 void BlockIndex::destroy(BlockId id) {
   Block& b = at(id);
-  LOCI_CHECK(b.pins == 0 && b.children == 0 && !b.has_part(), "only a node that nothing needs ends");
+  LOCI_CHECK(b.pins == 0 && b.children == 0 && !b.has_part() && b.copies.empty() && !b.on_disk,
+             "only a node that nothing needs ends");
   if (b.kind != BlockKind::kTail) by_key_.erase(b.key);
+  if (b.kind == BlockKind::kFull && b.lost != MissReason::kNeverSeen) lost_.add(b.key, b.lost);
+  b.lost = MissReason::kNeverSeen;
   if (b.parent != kNoBlock) --at(b.parent).children;
   b.kind = BlockKind::kUnused;
   b.parent = kNoBlock;
@@ -257,22 +271,32 @@ bool BlockIndex::redundant_tail(BlockId id) const {
   return place != siblings.begin() && compare(state_tokens(block(*std::prev(place))), own) == 0;
 }
 
-// What an unpinned node's parts become: empty ones are dropped, and all of a leaf that lacks one; a full
-// node that was left half filled and leads nowhere is better found by its tokens.
+// What an unpinned node's parts become: empty ones are dropped, and all of a leaf that lacks one in every
+// tier; a full node that was left half filled and leads nowhere is better found by its tokens.
 void BlockIndex::settle_unused_parts(BlockId id) {
   Block& b = at(id);
   for (std::uint32_t group = 0; group < group_count(); ++group) {
-    if (b.parts[group] && b.parts[group]->filled == 0) drop_part(id, group);
+    if (!b.parts[group]) continue;
+    const std::uint32_t filled = b.parts[group]->filled;
+    // What is begun is of no use beside a whole copy.
+    if (filled == 0 || (filled < kBlockTokens && b.whole_copy(group) != nullptr)) drop_part(id, group);
   }
-  if (b.children > 0) return;
+  if (b.children > 0 || (b.kind == BlockKind::kFull && reachable(id))) return;
+  drop_copies(id, b.lost);
   if (b.filled == 0) {
     drop_parts(id);
     return;
   }
   if (b.kind == BlockKind::kFull && b.filled < kBlockTokens) {
     by_key_.erase(b.key);
+    for (std::uint32_t group = 0; group < group_count(); ++group) {
+      delist(id, Tier::kDevice, group, b.parts[group]->facts);
+    }
     b.kind = BlockKind::kTail;
-    for (std::uint32_t group = 0; group < group_count(); ++group) b.parts[group]->filled = b.filled;
+    for (std::uint32_t group = 0; group < group_count(); ++group) {
+      b.parts[group]->filled = b.filled;
+      enlist(id, Tier::kDevice, group, b.parts[group]->facts);
+    }
   }
   if (redundant_tail(id)) drop_parts(id);
 }
@@ -282,8 +306,8 @@ void BlockIndex::settle(BlockId id) {
   while (id != kNoBlock) {
     Block& b = at(id);
     if (b.pins > 0) return;
-    if (b.has_part()) settle_unused_parts(id);
-    if (b.has_part() || b.children > 0) return;
+    if (b.has_part() || !b.copies.empty()) settle_unused_parts(id);
+    if (b.has_part() || !b.copies.empty() || b.children > 0) return;
     const BlockId parent = b.parent;
     destroy(id);
     id = parent;
@@ -295,8 +319,9 @@ void BlockIndex::settle(BlockId id) {
 void BlockIndex::drop_part(BlockId id, std::uint32_t group) {
   Block& b = at(id);
   LOCI_CHECK(b.parts[group]->evictable(), "a part that someone holds stays");
-  pools_[group].eviction->erase(id, b.parts[group]->facts);
+  delist(id, Tier::kDevice, group, b.parts[group]->facts);
   if (b.filled > 0) set_filled(id, 0, {});
+  if (b.parts[group]->filled > 0) b.lost = MissReason::kEvicted;
   b.parts[group].reset();
 }
 
@@ -319,7 +344,7 @@ void BlockIndex::discard_parts(BlockPin& pin) {
 }
 
 void BlockIndex::evict(std::uint32_t group) {
-  const BlockId victim = pools_[group].eviction->choose(now_);
+  const BlockId victim = device()[group].eviction->choose(now_);
   const Block& b = block(victim);
   LOCI_CHECK(b.parts[group] && b.parts[group]->evictable(), "a victim that someone needs");
   if (b.kind == BlockKind::kTail) {
@@ -333,7 +358,7 @@ void BlockIndex::evict(std::uint32_t group) {
 
 bool BlockIndex::place(BlockPin& pin, std::uint32_t group) {
   LOCI_CHECK(!block(pin.block_).parts[group], "a slot is for a block without part");
-  Pool& pool = pools_[group];
+  Pool& pool = device()[group];
   if (pool.slots.free_count() == 0) {
     if (pool.eviction->size() == 0) return false;
     evict(group);
@@ -391,6 +416,15 @@ void BlockIndex::fill(const AppendToken& token, std::uint32_t filled) {
     LOCI_CHECK(b.parts[group].has_value(), "a pass writes all parts of a block");
     b.parts[group]->filled = std::max(b.parts[group]->filled, filled);
   }
+  if (const std::uint32_t tokens = complete_tokens(b); tokens != b.filled) {
+    set_filled(token.block(), tokens, {});
+  }
+}
+
+void BlockIndex::fill_part(const AppendToken& token, std::uint32_t group) {
+  Block& b = at(token.block());
+  LOCI_CHECK(b.kind == BlockKind::kFull && b.parts[group], "a load fills a full node's part");
+  b.parts[group]->filled = kBlockTokens;
   if (const std::uint32_t tokens = complete_tokens(b); tokens != b.filled) {
     set_filled(token.block(), tokens, {});
   }
@@ -476,12 +510,12 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
       tail.held_[group] = false;
       continue;
     }
+    hold(result.pin, group);
     if (e.parts[group]->filled < kBlockTokens) {
       std::swap(e.parts[group]->slot, b.parts[group]->slot);
       e.parts[group]->filled = kBlockTokens;
-      result.slot_replaced[group] = true;
+      result.replaced[group].emplace(std::move(b.parts[group]->slot));
     }
-    hold(result.pin, group);
   }
   discard_parts(tail);
   if (e.filled < kBlockTokens) set_filled(existing_id, kBlockTokens, {});

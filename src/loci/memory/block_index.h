@@ -4,6 +4,10 @@
 // pool; parts are held, evicted and placed independently. A token has *complete* state where all parts
 // hold it.
 //
+// A whole block's parts may also have *copies* in slower tiers: host memory and disk, each group's in a pool
+// of slots of its own. A copy is whole or not there yet (its target is being written). What has a copy is
+// *reachable* in that group: it can be brought back into a part.
+//
 // A *full* node has a chain key and the tokens of a whole block; its parts may still be filling, or be
 // gone. A *tail* has no key: a partially filled leaf whose tokens are those that its parts hold, all of
 // them the same. A full node without parts is a *hole*; it stays while it is pinned or a descendant has
@@ -18,16 +22,21 @@
 // Parts are filled from the left. Only who holds the block's move-only AppendToken writes past what is
 // filled; tokens below that never change while the part is held, so whoever holds it may read them.
 //
-// What a leaf that nobody pins lacks in one group makes its other parts useless: to have that part again
-// its tokens are computed through all layers. So such a leaf ends, and with it those above it that lead
-// nowhere else; one part of a tail takes the others with it.
+// What a leaf that nobody pins lacks in one group, in every tier, makes its other parts and copies useless:
+// to have that part again its tokens are computed through all layers. So such a leaf ends, and with it those
+// above it that lead nowhere else; one part of a tail takes the others with it.
+//
+// The disk outlives the process, and so must the way to what is there: a full node without a copy on the disk
+// that leads to one that has keeps a record there, of its tokens alone (a hole's). What the disk's records
+// are to become is told by take_notes().
 //
 // Invariants (numbered as in the design; check_invariants() tests each):
 //   1. Each slot is free or belongs to exactly one part.
 //   2. What is held is not in the eviction order of its group; every part that nobody holds is.
 //   4. A node's key is that of its parent's key and its tokens (tested by the core, which has the
 //      hasher); keys are unique; a tail's parts are all there and filled alike.
-//   6. A node without parts, pin or children does not exist. A leaf that nobody pins has complete state.
+//   6. A node without parts, copies, pin or children does not exist. A leaf that nobody pins is reachable in
+//      all groups, and if it is a tail has complete state.
 #pragma once
 
 #include <array>
@@ -46,8 +55,12 @@
 #include "loci/base/ids.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/chain_key.h"
+#include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/eviction_order.h"
+#include "loci/memory/lost_blocks.h"
+#include "loci/memory/miss_reason.h"
 #include "loci/memory/slot_pool.h"
+#include "loci/memory/tier.h"
 
 namespace loci {
 
@@ -92,7 +105,7 @@ class AppendToken {
   BlockId block_;
 };
 
-// A part in device memory. (Copies in other tiers become further members of Block.)
+// A part in device memory.
 struct DevicePart {
   SlotReservation slot;
   std::uint32_t filled = 0;  // tokens from the block's begin whose state is there
@@ -100,6 +113,18 @@ struct DevicePart {
   EvictionFacts facts;
 
   bool evictable() const { return holds == 0; }
+};
+
+// A whole part in a slower tier.
+struct LowerCopy {
+  SlotReservation slot;
+  Tier tier = Tier::kHost;
+  std::uint32_t group = 0;
+  bool whole = false;         // else it is being written, and nobody may read it
+  std::uint32_t readers = 0;  // transfers
+  EvictionFacts facts;
+
+  bool evictable() const { return whole && readers == 0; }
 };
 
 // Orders children by the tokens whose complete state they hold, equal ones by id.
@@ -132,9 +157,19 @@ struct Block {
   std::uint32_t published = 0;  // by so many public prefixes
   std::set<BlockId, ChildOrder> children_with_state;
   std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
+  std::vector<LowerCopy> copies;                                 // at most one a tier and group
+  MissReason lost = MissReason::kNeverSeen;                      // why what it lacks is not there
+  bool on_disk = false;                                          // it or what is below it has a copy there
+  std::uint32_t disk_children = 0;                               // that are on_disk
+  std::optional<SlotReservation> hole;                           // its record, of the disk's holes
 
   std::uint32_t filled_in(std::uint32_t group) const { return parts[group] ? parts[group]->filled : 0; }
   bool has_part() const;
+  const LowerCopy* copy(Tier tier, std::uint32_t group) const;
+  // The fastest slower tier that has the whole part of the group.
+  const LowerCopy* whole_copy(std::uint32_t group) const;
+  // A copy in the tier or a slower one, whole or being written.
+  bool copied_below(Tier tier, std::uint32_t group) const;
 };
 
 struct ChildMatch {
@@ -144,27 +179,45 @@ struct ChildMatch {
 
 struct Completion {
   BlockPin pin;  // of the full node, all its parts held
-  // Groups where the full node had an incomplete part, which has another slot now.
-  std::bitset<kLayerGroupsMax> slot_replaced;
+  // By group: the slot that the full node had for an incomplete part, which has another one now. (Somebody
+  // may still be writing there.)
+  std::array<std::optional<SlotReservation>, kLayerGroupsMax> replaced;
 };
 
 // How a part is let go.
 enum class Release : std::uint8_t {
   kWanted,  // a sequence ends or parts here: what goes on from it needs the part
   kBehind,  // EvictionFacts::behind
+  kUnused,  // a transfer held it, which is no use of it
 };
 
-// One group's pool of slots, and who gives up a slot when none is free.
+// One tier's pool of slots for one group, and who gives up a slot when none is free.
 struct IndexPool {
   std::uint32_t slots = 0;
   std::unique_ptr<EvictionOrder> eviction;
+  // The same of those alone that no slower tier has a copy of: who is to be saved next. May be null.
+  std::unique_ptr<EvictionOrder> unsaved;
+};
+
+// The tiers, the fastest first. A slower one's pools are as many as the device's, or none.
+struct IndexPools {
+  std::vector<IndexPool> device;  // 1 to kLayerGroupsMax
+  std::vector<IndexPool> host;
+  std::vector<IndexPool> disk;
+  std::uint32_t hole_records = 0;  // of the disk
+};
+
+struct TierUse {
+  std::uint32_t slots = 0;
+  std::uint32_t free = 0;
+  std::uint32_t evictable = 0;
+  std::uint64_t evictions = 0;
 };
 
 // Thread-compatible. It must outlive its pins and tokens.
 class BlockIndex {
  public:
-  // 1 to kLayerGroupsMax pools, one a group.
-  explicit BlockIndex(std::vector<IndexPool> pools);
+  explicit BlockIndex(IndexPools pools);
   BlockIndex(const BlockIndex&) = delete;
   BlockIndex& operator=(const BlockIndex&) = delete;
 
@@ -181,15 +234,23 @@ class BlockIndex {
   ChildMatch match_children(BlockId parent, std::span<const TokenId> tokens) const;
   // A tail that nobody uses: its next user may append to it instead of copying it.
   bool can_take_over(BlockId id) const;
-  std::uint32_t group_count() const { return static_cast<std::uint32_t>(pools_.size()); }
-  std::uint32_t slot_count(std::uint32_t group) const { return pools_[group].slots.count(); }
-  std::uint32_t free_count(std::uint32_t group) const { return pools_[group].slots.free_count(); }
+  std::uint32_t group_count() const { return static_cast<std::uint32_t>(device().size()); }
+  std::uint32_t slot_count(std::uint32_t group) const { return device()[group].slots.count(); }
+  std::uint32_t free_count(std::uint32_t group) const { return device()[group].slots.free_count(); }
   std::uint32_t evictable_count(std::uint32_t group) const {
-    return static_cast<std::uint32_t>(pools_[group].eviction->size());
+    return static_cast<std::uint32_t>(device()[group].eviction->size());
   }
   // Slots that are free or can be freed.
   std::uint32_t available(std::uint32_t group) const { return free_count(group) + evictable_count(group); }
-  std::uint64_t evictions() const { return evictions_; }
+  std::uint64_t evictions() const { return evictions_; }  // of device parts
+  bool has_tier(Tier tier) const { return !tiers_[static_cast<std::size_t>(tier)].empty(); }
+  TierUse use(Tier tier, std::uint32_t group) const;
+  // All groups' state can be had from parts that are whole, or from copies.
+  bool reachable(BlockId id) const;
+  // Why the block of that key is not there.
+  MissReason miss_reason(const ChainKey& key) const;
+  // What a disk's slot says of the full node.
+  DiskEntry entry(BlockId id) const;
   std::uint32_t block_count() const { return live_; }
   // Ids are below it.
   std::uint32_t id_bound() const { return static_cast<std::uint32_t>(blocks_.size()); }
@@ -223,8 +284,40 @@ class BlockIndex {
   void fill(const AppendToken& token, std::uint32_t filled);
   // All parts of a tail got the state of these tokens.
   void append(const AppendToken& token, std::span<const TokenId> tokens);
+  // One part of a full node is whole: a load has brought it.
+  void fill_part(const AppendToken& token, std::uint32_t group);
   // A tail forgets what is past `filled`. Nobody else has a pin.
   void truncate(const AppendToken& token, std::uint32_t filled);
+
+  // --- copies in slower tiers (block_copies.cc) ---
+  // The node is pinned.
+
+  // A slot for a copy that does not exist yet; evicts for it where none is free. Absent: all hold what is
+  // in use, or the next victim is also in the tier `spare`: then saving the one would make the other unsaved.
+  std::optional<SlotId> reserve_copy(BlockId id, Tier tier, std::uint32_t group,
+                                     std::optional<Tier> spare = std::nullopt);
+  // The copy that was reserved is there, or will not be.
+  void finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole);
+  void begin_read(BlockId id, Tier tier, std::uint32_t group);
+  void end_read(BlockId id, Tier tier, std::uint32_t group);
+  // A copy that nobody reads is no more.
+  void drop_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason);
+  // A copy that was found on the disk. False: the slot or the copy is taken.
+  bool recover_copy(BlockId id, std::uint32_t group, SlotId slot, Nanos last_used);
+  // The same of a hole's record.
+  bool recover_hole(BlockId id, SlotId slot);
+  // Whose copy or part is to be saved next, as no slower tier has one; kNoBlock: none.
+  BlockId next_unsaved(Tier tier, std::uint32_t group);
+  // Slots of the tier that are free, or hold what a slower tier has too and nobody uses.
+  std::uint32_t reclaimable(Tier tier, std::uint32_t group) const;
+  // The holes' records that are found again are not wanted any more where nothing below them was.
+  void settle_hole(BlockId id) { update_hole(id); }
+  // Drops the parts and copies of a node that nobody pins and that was last used before `before`.
+  void expire(BlockId id, Nanos before);
+  // The place in the queue of the first that needs the node (EvictionFacts::wanted).
+  void set_wanted(BlockId id, std::uint32_t wanted);
+  // What the disk's records are to become, since the last call.
+  std::vector<DiskNote> take_notes() { return std::exchange(notes_, {}); }
 
   // --- changes of kind ---
 
@@ -238,8 +331,9 @@ class BlockIndex {
   // gets what it lacks, and the tail's other parts are dropped, as they have the same bits.
   Completion complete(BlockPin tail, AppendToken token, const ChainKey& key);
 
-  // Aborts on a broken invariant. O(nodes · log).
-  void check_invariants() const;
+  // Aborts on a broken invariant. `detached`: slots that callers hold, by group (Completion::replaced).
+  // O(nodes · log).
+  void check_invariants(std::span<const std::uint32_t> detached = {}) const;
 
  private:
   friend class BlockPin;
@@ -248,9 +342,16 @@ class BlockIndex {
   struct Pool {
     SlotPool slots;
     std::unique_ptr<EvictionOrder> eviction;
-    explicit Pool(IndexPool pool) : slots(pool.slots), eviction(std::move(pool.eviction)) {}
+    std::unique_ptr<EvictionOrder> unsaved;
+    std::uint64_t evictions = 0;
+    explicit Pool(IndexPool pool)
+        : slots(pool.slots), eviction(std::move(pool.eviction)), unsaved(std::move(pool.unsaved)) {}
   };
+  using Pools = std::deque<Pool>;  // by group; deque: slots know their pool
 
+  Pools& device() { return tiers_[0]; }
+  const Pools& device() const { return tiers_[0]; }
+  Pool& pool(Tier tier, std::uint32_t group) { return tiers_[static_cast<std::size_t>(tier)][group]; }
   Block& at(BlockId id) { return blocks_[id.value]; }
   BlockId create(BlockKind kind, BlockId parent);
   void destroy(BlockId id);
@@ -262,13 +363,33 @@ class BlockIndex {
   void drop_parts(BlockId id);
   void discard_parts(BlockPin& pin);
   void evict(std::uint32_t group);
+  void enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts);
+  void delist(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts);
+  // Applies `change` to the facts of the group's part and copies, which keep their right places in the
+  // orders.
+  template <class Change>
+  void update_facts(BlockId id, std::uint32_t group, Change change);
+  void use_copies(BlockId id, std::uint32_t group);
+  bool savable(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts) const;
+  LowerCopy& copy_at(BlockId id, Tier tier, std::uint32_t group);
+  void erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason);
+  void drop_copies(BlockId id, MissReason reason);
+  bool evict_copy(Tier tier, std::uint32_t group, std::optional<Tier> spare);
+  void update_disk(BlockId id);
+  void update_hole(BlockId id);
+  void note(DiskNote::Kind kind, std::uint32_t group, SlotId slot, BlockId id);
   std::uint32_t complete_tokens(const Block& block) const;
   void set_filled(BlockId id, std::uint32_t filled, std::span<const TokenId> tail_tokens);
   void register_key(BlockId id, const ChainKey& key);
   void check_block(BlockId id) const;
   void check_parts(BlockId id) const;
+  void check_copies(BlockId id) const;
+  void check_tier(Tier tier, std::span<const std::uint32_t> detached) const;
 
-  std::deque<Pool> pools_;    // by group; deque: slots know their pool
+  std::array<Pools, kTiers> tiers_;
+  SlotPool holes_;
+  LostBlocks lost_;
+  std::vector<DiskNote> notes_;
   std::deque<Block> blocks_;  // by id; deque: addresses are stable
   std::vector<BlockId> unused_;
   std::unordered_map<ChainKey, BlockId, ChainKeyHash> by_key_;  // never iterated

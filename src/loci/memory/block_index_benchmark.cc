@@ -21,9 +21,9 @@ class NoEviction final : public EvictionOrder {
   std::size_t size_ = 0;
 };
 
-std::vector<IndexPool> pool_of(std::uint32_t slots) {
-  std::vector<IndexPool> pools;
-  pools.push_back({slots, std::make_unique<NoEviction>()});
+IndexPools pool_of(std::uint32_t slots) {
+  IndexPools pools;
+  pools.device.push_back({slots, std::make_unique<NoEviction>(), nullptr});
   return pools;
 }
 

@@ -10,7 +10,7 @@ namespace loci {
 void BlockIndex::check_block(BlockId id) const {
   const Block& b = block(id);
   if (b.kind == BlockKind::kUnused) {
-    LOCI_CHECK(!b.has_part() && b.pins == 0 && b.children == 0 && b.filled == 0,
+    LOCI_CHECK(!b.has_part() && b.copies.empty() && b.pins == 0 && b.children == 0 && b.filled == 0,
                "an unused node holds nothing");
     return;
   }
@@ -45,10 +45,32 @@ void BlockIndex::check_block(BlockId id) const {
     LOCI_CHECK(b.children == 0, "tails are leaves");
   }
   // 6.
-  LOCI_CHECK(b.has_part() || b.pins > 0 || b.children > 0, "invariant 6: a node without use ends");
+  LOCI_CHECK(b.has_part() || !b.copies.empty() || b.pins > 0 || b.children > 0,
+             "invariant 6: a node without use ends");
   if (b.pins == 0 && b.children == 0) {
-    LOCI_CHECK(b.filled > 0, "invariant 6: an unused leaf has complete state");
+    LOCI_CHECK(b.kind == BlockKind::kFull ? b.filled == kBlockTokens || reachable(id) : b.filled > 0,
+               "invariant 6: an unused leaf has complete state");
   }
+  check_copies(id);
+}
+
+void BlockIndex::check_copies(BlockId id) const {
+  const Block& b = block(id);
+  bool on_disk = b.disk_children > 0, copied = false;
+  for (const LowerCopy& copy : b.copies) {
+    LOCI_CHECK(b.kind == BlockKind::kFull && copy.group < group_count() && has_tier(copy.tier),
+               "a copy is of a whole block");
+    LOCI_CHECK(b.copy(copy.tier, copy.group) == &copy, "a tier has one copy");
+    LOCI_CHECK(copy.facts.depth == b.depth, "a copy is as deep as its block");
+    // 3.
+    LOCI_CHECK((copy.whole && copy.readers == 0) || b.pins > 0, "invariant 3: a transfer has a pin");
+    LOCI_CHECK(copy.whole || copy.readers == 0, "invariant 3: what is being written is not read");
+    copied = copied || (copy.whole && copy.tier == Tier::kDisk);
+  }
+  on_disk = on_disk || copied;
+  LOCI_CHECK(b.on_disk == on_disk, "what is on the disk is known above");
+  const bool hole = b.kind == BlockKind::kFull && b.disk_children > 0 && !copied;
+  LOCI_CHECK(hole || !b.hole || b.pins > 0, "a hole leads to what is on the disk, or is being recovered");
 }
 
 void BlockIndex::check_parts(BlockId id) const {
@@ -67,41 +89,75 @@ void BlockIndex::check_parts(BlockId id) const {
   }
 }
 
-void BlockIndex::check_invariants() const {
+void BlockIndex::check_tier(Tier tier, std::span<const std::uint32_t> detached) const {
+  const Pools& pools = tiers_[static_cast<std::size_t>(tier)];
   std::vector<std::vector<bool>> seen;
-  for (const Pool& pool : pools_) seen.emplace_back(pool.slots.count(), false);
-  std::vector<std::uint32_t> children(blocks_.size(), 0);
-  std::vector<std::size_t> taken(pools_.size(), 0), evictable(pools_.size(), 0);
-  std::size_t keyed = 0, live = 0;
+  for (const Pool& pool : pools) seen.emplace_back(pool.slots.count(), false);
+  std::vector<std::size_t> taken(pools.size(), 0), evictable(pools.size(), 0), unsaved(pools.size(), 0);
+  const auto count = [&](const Block& b, std::uint32_t group, SlotId slot, bool may_go, bool whole,
+                         std::uint8_t elsewhere) {
+    // 1.
+    LOCI_CHECK(slot.value < seen[group].size() && !seen[group][slot.value],
+               "invariant 1: a slot has one owner");
+    LOCI_CHECK(pools[group].slots.taken(slot), "invariant 1: a part's slot is taken");
+    seen[group][slot.value] = true;
+    ++taken[group];
+    evictable[group] += may_go;
+    if (!may_go) return;
+    std::uint8_t below = 0;
+    for (const LowerCopy& copy : b.copies) {
+      if (copy.group == group && copy.whole && copy.tier > tier)
+        below |= 1u << static_cast<unsigned>(copy.tier);
+    }
+    LOCI_CHECK(elsewhere == below, "what remains elsewhere is known");
+    unsaved[group] += below == 0 && whole && b.kind == BlockKind::kFull;
+  };
+  for (const Block& b : blocks_) {
+    for (std::uint32_t group = 0; tier == Tier::kDevice && group < group_count(); ++group) {
+      if (!b.parts[group]) continue;
+      const DevicePart& part = *b.parts[group];
+      count(b, group, part.slot.slot(), part.evictable(), part.filled == kBlockTokens, part.facts.elsewhere);
+    }
+    for (const LowerCopy& copy : b.copies) {
+      if (copy.tier == tier)
+        count(b, copy.group, copy.slot.slot(), copy.evictable(), copy.whole, copy.facts.elsewhere);
+    }
+  }
+  for (std::uint32_t group = 0; group < pools.size(); ++group) {
+    const Pool& pool = pools[group];
+    const std::size_t others = detached.empty() ? 0 : detached[group];
+    LOCI_CHECK(taken[group] + others + pool.slots.free_count() == pool.slots.count(),
+               "invariant 1: free or one part's");
+    LOCI_CHECK(evictable[group] == pool.eviction->size(),
+               "invariant 2: what nobody holds may be evicted, nothing else");
+    LOCI_CHECK(pool.unsaved == nullptr || unsaved[group] == pool.unsaved->size(),
+               "what no slower tier has is to be saved");
+  }
+}
+
+void BlockIndex::check_invariants(std::span<const std::uint32_t> detached) const {
+  check_tier(Tier::kDevice, detached);
+  check_tier(Tier::kHost, {});
+  check_tier(Tier::kDisk, {});
+  std::vector<std::uint32_t> children(blocks_.size(), 0), disk_children(blocks_.size(), 0);
+  std::size_t keyed = 0, live = 0, holes = 0;
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
     check_block(BlockId(i));
     if (b.kind == BlockKind::kUnused) continue;
     ++live;
+    holes += b.hole.has_value();
     if (b.kind != BlockKind::kTail) ++keyed;
-    if (b.parent != kNoBlock) ++children[b.parent.value];
-    for (std::uint32_t group = 0; group < group_count(); ++group) {
-      if (!b.parts[group]) continue;
-      if (b.parts[group]->evictable()) ++evictable[group];
-      // 1.
-      const SlotId slot = b.parts[group]->slot.slot();
-      LOCI_CHECK(slot.value < seen[group].size() && !seen[group][slot.value],
-                 "invariant 1: a slot has one owner");
-      LOCI_CHECK(pools_[group].slots.taken(slot), "invariant 1: a part's slot is taken");
-      seen[group][slot.value] = true;
-      ++taken[group];
-    }
+    if (b.parent == kNoBlock) continue;
+    ++children[b.parent.value];
+    disk_children[b.parent.value] += b.on_disk;
   }
-  for (std::uint32_t group = 0; group < group_count(); ++group) {
-    LOCI_CHECK(taken[group] + free_count(group) == slot_count(group), "invariant 1: free or one part's");
-    LOCI_CHECK(evictable[group] == pools_[group].eviction->size(),
-               "invariant 2: what nobody holds may be evicted, nothing else");
-  }
+  LOCI_CHECK(holes + holes_.free_count() == holes_.count(), "invariant 1: a hole's record has one owner");
   LOCI_CHECK(keyed == by_key_.size(), "invariant 4: one node a key");
   LOCI_CHECK(live == live_, "nodes are counted");
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
-    LOCI_CHECK(children[i] == b.children, "children are counted");
+    LOCI_CHECK(children[i] == b.children && disk_children[i] == b.disk_children, "children are counted");
     LOCI_CHECK(std::is_sorted(b.children_with_state.begin(), b.children_with_state.end(), ChildOrder(this)),
                "children are in order");
   }

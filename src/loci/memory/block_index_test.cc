@@ -35,9 +35,10 @@ Tokens tokens_of(std::initializer_list<std::uint32_t> values, std::size_t size =
   return tokens;
 }
 
-std::vector<IndexPool> pools(std::initializer_list<std::uint32_t> slots) {
-  std::vector<IndexPool> all;
-  for (const std::uint32_t count : slots) all.push_back({count, std::make_unique<OldestFirst>()});
+IndexPools pools(std::initializer_list<std::uint32_t> slots) {
+  IndexPools all;
+  for (const std::uint32_t count : slots)
+    all.device.push_back({count, std::make_unique<OldestFirst>(), nullptr});
   return all;
 }
 
@@ -177,7 +178,7 @@ TEST_F(BlockIndexTest, ATailBecomesAFullNodeOrGivesWayToOne) {
   EXPECT_EQ(index_.available(0), 6u);
   Completion second = index_.complete(std::move(b), std::move(tb), k);
   EXPECT_EQ(second.pin.block(), a_id);
-  EXPECT_TRUE(second.slot_replaced.none());
+  EXPECT_FALSE(second.replaced[0].has_value());
   EXPECT_EQ(index_.available(0), 7u) << "the same bits once";
   index_.check_invariants();
 }
@@ -193,8 +194,9 @@ TEST_F(BlockIndexTest, AWholeTailRepairsAFullNodeThatIsFilling) {
   BlockPin a = tail(r.block(), whole);
   const SlotId slot = index_.block(a.block()).parts[0]->slot.slot();
   AppendToken ta = *index_.claim(a.block());
-  const Completion done = index_.complete(std::move(a), std::move(ta), k);
-  EXPECT_TRUE(done.slot_replaced[0]);
+  Completion done = index_.complete(std::move(a), std::move(ta), k);
+  ASSERT_TRUE(done.replaced[0].has_value());
+  done.replaced[0].reset();
   EXPECT_EQ(done.pin.block(), filling.block());
   EXPECT_EQ(index_.block(filling.block()).parts[0]->slot.slot(), slot);
   EXPECT_EQ(index_.block(filling.block()).filled, kBlockTokens);
@@ -328,7 +330,7 @@ TEST_F(BlockIndexGroups, AWholeTailGivesWhatTheFullNodeLacks) {
   const ChainKey key = index_.block(there.block()).key;
   const Completion done = index_.complete(std::move(copy), std::move(token), key);
   EXPECT_EQ(done.pin.block(), there.block());
-  EXPECT_TRUE(done.slot_replaced.none());
+  EXPECT_TRUE(!done.replaced[0] && !done.replaced[1]);
   EXPECT_TRUE(done.pin.holds(0) && done.pin.holds(1));
   EXPECT_EQ(index_.block(there.block()).parts[1]->slot.slot(), slot);
   EXPECT_EQ(index_.block(there.block()).filled, kBlockTokens);

@@ -8,7 +8,7 @@ namespace loci {
 namespace {
 
 // The first byte of what is hashed keeps roots and children apart.
-enum class Domain : std::uint8_t { kRoot = 1, kChild = 2, kPublicRoot = 3, kGate = 4 };
+enum class Domain : std::uint8_t { kRoot = 1, kChild = 2, kPublicRoot = 3, kGate = 4, kLineage = 5 };
 
 void put_u32(std::uint8_t* at, std::uint32_t value) {
   for (int i = 0; i < 4; ++i) at[i] = static_cast<std::uint8_t>(value >> (8 * i));
@@ -51,6 +51,25 @@ ChainKey ChainKeyHasher::public_root() const {
 
 ChainKey ChainKeyHasher::gate(const ChainKey& public_block, std::string_view sharing_group) const {
   return group_key(static_cast<std::uint8_t>(Domain::kGate), public_block, sharing_group);
+}
+
+ChainKey ChainKeyHasher::lineage(const ChainKey& dropped, std::uint32_t dropped_begin,
+                                 std::uint32_t dropped_end, std::string_view sharing_group) const {
+  // The range has a fixed length, so that no group's name reads as a part of it.
+  std::array<std::uint8_t, 1 + 16 + 4 + 4> head{};
+  head[0] = static_cast<std::uint8_t>(Domain::kLineage);
+  std::memcpy(&head[1], dropped.bytes.data(), dropped.bytes.size());
+  put_u32(&head[17], dropped_begin);
+  put_u32(&head[21], dropped_end);
+
+  ChainKey key;
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, secret_.data(), secret_.size(), key.bytes.size());
+  crypto_generichash_update(&state, head.data(), head.size());
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(sharing_group.data()),
+                            sharing_group.size());
+  crypto_generichash_final(&state, key.bytes.data(), key.bytes.size());
+  return key;
 }
 
 ChainKey ChainKeyHasher::child(const ChainKey& parent, std::span<const TokenId> tokens) const {

@@ -48,6 +48,12 @@ class ChainKeyHasher {
   // The parent of a group's own blocks that follow the public block of that key. So no group's key is
   // another's, whatever the tokens.
   ChainKey gate(const ChainKey& public_block, std::string_view sharing_group) const;
+  // The parent of a group's blocks that follow a cut: the lineage of a sequence that has dropped the tokens
+  // [dropped_begin, dropped_end) of the lineage in which the block before dropped_end has the key `dropped`.
+  // That key stands for all that was there, so what is kept of one history is never taken for what is kept of
+  // another, nor for the state of the bare tokens, which has no such parent.
+  ChainKey lineage(const ChainKey& dropped, std::uint32_t dropped_begin, std::uint32_t dropped_end,
+                   std::string_view sharing_group) const;
   // `tokens`: the kBlockTokens tokens of the block.
   ChainKey child(const ChainKey& parent, std::span<const TokenId> tokens) const;
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace loci {
@@ -43,6 +44,19 @@ TEST(ChainKey, DependsOnAllThatMakesStateUnlike) {
     }
   }
   add(other_secret.child(hasher.root("a"), tokens));
+  const ChainKey last = hasher.child(hasher.root("a"), tokens);
+  for (const ChainKey& dropped : {last, hasher.child(last, tokens)}) {
+    for (const auto& [begin, end] : {std::pair(32u, 64u), {32u, 96u}, {64u, 96u}, {0u, 64u}}) {
+      for (const char* group : {"", "a", "b"}) {
+        const ChainKey lineage = hasher.lineage(dropped, begin, end, group);
+        add(lineage);
+        add(hasher.child(lineage, tokens));
+        add(other_secret.lineage(dropped, begin, end, group));
+        add(hasher.lineage(lineage, begin, end, group));  // a cut of what was cut before
+      }
+    }
+    add(hasher.gate(dropped, "a"));
+  }
   EXPECT_EQ(keys.size(), made);
   EXPECT_EQ(hasher.child(hasher.root("a"), tokens),
             ChainKeyHasher(secret, model).child(hasher.root("a"), tokens));
@@ -63,6 +77,8 @@ TEST(ChainKey, IsBlake2b) {
             (std::vector<int>{14, 37, 39, 125, 0, 46, 211, 72, 119, 135, 81, 226, 50, 190, 120, 69}));
   EXPECT_EQ(bytes(hasher.gate(child, "tenant")),
             (std::vector<int>{242, 243, 57, 110, 14, 77, 25, 148, 197, 13, 188, 200, 33, 229, 77, 102}));
+  EXPECT_EQ(bytes(hasher.lineage(child, 32, 1056, "tenant")),
+            (std::vector<int>{110, 62, 195, 187, 165, 254, 6, 217, 67, 229, 238, 84, 103, 148, 119, 129}));
 }
 
 }  // namespace

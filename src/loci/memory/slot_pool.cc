@@ -30,16 +30,25 @@ SlotPool::SlotPool(std::uint32_t count) : taken_(count, false) {
 }
 
 std::optional<SlotReservation> SlotPool::take() {
-  if (free_.empty()) return std::nullopt;
-  const SlotId slot = free_.back();
-  free_.pop_back();
+  while (!free_.empty()) {
+    const SlotId slot = free_.back();
+    free_.pop_back();
+    if (std::optional<SlotReservation> taken = take(slot)) return taken;
+  }
+  return std::nullopt;
+}
+
+std::optional<SlotReservation> SlotPool::take(SlotId slot) {
+  if (slot.value >= count() || taken_[slot.value]) return std::nullopt;
   taken_[slot.value] = true;
+  ++taken_count_;
   return SlotReservation(this, slot);
 }
 
 void SlotPool::put_back(SlotId slot) {
   LOCI_CHECK(taken_[slot.value], "a slot was freed twice");
   taken_[slot.value] = false;
+  --taken_count_;
   free_.push_back(slot);
 }
 

@@ -42,17 +42,21 @@ class SlotPool {
 
   // Absent: all slots are taken.
   std::optional<SlotReservation> take();
+  // That one, while a tier's content is found again; absent where it is taken already. Calls of take()
+  // between those to it may cost O(slots), once.
+  std::optional<SlotReservation> take(SlotId slot);
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(taken_.size()); }
-  std::uint32_t free_count() const { return static_cast<std::uint32_t>(free_.size()); }
+  std::uint32_t free_count() const { return count() - taken_count_; }
   bool taken(SlotId slot) const { return taken_[slot.value]; }
 
  private:
   friend class SlotReservation;
   void put_back(SlotId slot);
 
-  std::vector<SlotId> free_;  // the next one last
+  std::vector<SlotId> free_;  // the next one last; some may be taken (by name), and are passed by
   std::vector<bool> taken_;
+  std::uint32_t taken_count_ = 0;
 };
 
 }  // namespace loci

@@ -3,10 +3,23 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "loci/base/check.h"
 
 namespace loci {
+
+FairQueue::FairQueue(std::uint32_t slots) : FairQueue(slots, make_admission_order("fcfs").value(), nullptr) {}
+
+FairQueue::FairQueue(std::uint32_t slots, std::unique_ptr<const AdmissionOrder> order, DistanceOf distance)
+    : slots_(slots), order_(std::move(order)), distance_(std::move(distance)) {
+  LOCI_CHECK(!order_->looks_at_distance() || distance_, "who orders by distances is told them");
+}
+
+void FairQueue::begin_step(Nanos now) {
+  now_ = now;
+  ++step_;
+}
 
 const FairQueue::Account* FairQueue::find(const std::string& tenant) const {
   const auto found = accounts_.find(tenant);
@@ -20,19 +33,23 @@ FairQueue::Account& FairQueue::at(const std::string& tenant) {
 }
 
 void FairQueue::push(const std::string& tenant, std::uint32_t weight, std::uint64_t arrival,
-                     RequestId request) {
+                     RequestId request, Nanos since, bool begun) {
   LOCI_CHECK(weight > 0, "everyone has some weight");
   Account& account = accounts_[tenant];
   if (!account.active()) account.virtual_time = std::max(account.virtual_time, virtual_now_);
   account.weight = weight;
-  const bool fresh = account.waiting.emplace(arrival, request).second;
+  const bool fresh = account.waiting.emplace(arrival, Waiting{request, since, begun}).second;
   LOCI_CHECK(fresh, "a request waits once");
+  account.begun += begun ? 1 : 0;
   ++waiting_;
 }
 
 void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
-  const std::size_t erased = at(tenant).waiting.erase(arrival);
-  LOCI_CHECK(erased == 1, "only what waits leaves the queue");
+  Account& account = at(tenant);
+  const auto found = account.waiting.find(arrival);
+  LOCI_CHECK(found != account.waiting.end(), "only what waits leaves the queue");
+  account.begun -= found->second.begun ? 1 : 0;
+  account.waiting.erase(found);
   --waiting_;
   advance();
 }
@@ -65,7 +82,27 @@ void FairQueue::advance() {
   });
 }
 
-std::vector<FairQueue::Head> FairQueue::heads() const {
+FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Account& account) const {
+  auto first = account.waiting.begin();
+  if (!order_->looks_at_distance()) return first;
+  if (account.begun > 0) {
+    return std::find_if(first, account.waiting.end(), [](const auto& entry) { return entry.second.begun; });
+  }
+  WaitingRequest best;
+  std::size_t looked_at = 0;
+  for (auto next = first; next != account.waiting.end() && looked_at < kLookedAt; ++next) {
+    auto& [arrival, waiting] = *next;
+    if (std::exchange(waiting.looked_at_in, step_) != step_) waiting.distance = distance_(waiting.request);
+    const WaitingRequest request{arrival, waiting.since, waiting.distance};
+    if (looked_at++ == 0 || order_->comes_first(request, best, now_)) {
+      best = request;
+      first = next;
+    }
+  }
+  return first;
+}
+
+std::vector<FairQueue::Head> FairQueue::heads() {
   struct Place {
     bool at_share;
     std::uint64_t virtual_time;
@@ -74,10 +111,11 @@ std::vector<FairQueue::Head> FairQueue::heads() const {
   };
   const std::uint64_t total = active_weight();
   std::vector<Place> places;
-  for (const auto& [name, account] : accounts_) {
+  for (auto& [name, account] : accounts_) {
     if (account.waiting.empty()) continue;
-    const auto& [arrival, request] = *account.waiting.begin();
-    places.push_back({!below_slot_share(account, total), account.virtual_time, arrival, {&name, request}});
+    const auto& [arrival, waiting] = *first_of(account);
+    places.push_back(
+        {!below_slot_share(account, total), account.virtual_time, arrival, {&name, waiting.request}});
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
     return std::tie(a.at_share, a.virtual_time, a.arrival) < std::tie(b.at_share, b.virtual_time, b.arrival);
@@ -111,7 +149,7 @@ std::uint32_t FairQueue::weight(const std::string& tenant) const {
 RequestId FairQueue::newest(const std::string& tenant) const {
   const Account* account = find(tenant);
   LOCI_CHECK(account != nullptr && !account->waiting.empty(), "the tenant has a request that waits");
-  return account->waiting.rbegin()->second;
+  return account->waiting.rbegin()->second.request;
 }
 
 std::uint64_t FairQueue::active_weight() const {
@@ -155,6 +193,9 @@ void FairQueue::check_invariants() const {
   std::size_t waiting = 0;
   for (const auto& [name, account] : accounts_) {
     waiting += account.waiting.size();
+    const auto begun = std::count_if(account.waiting.begin(), account.waiting.end(),
+                                     [](const auto& entry) { return entry.second.begun; });
+    LOCI_CHECK(account.begun == static_cast<std::size_t>(begun), "what has begun is counted");
     LOCI_CHECK(account.weight > 0, "everyone has some weight");
     LOCI_CHECK(account.active() || account.virtual_time > virtual_now_, "who has nothing here is forgotten");
     LOCI_CHECK(!account.active() || account.virtual_time >= virtual_now_, "nobody has credit");

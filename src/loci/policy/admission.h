@@ -1,4 +1,4 @@
-// In which order requests that wait are admitted: fair among tenants, first come, first served inside one.
+// In which order requests that wait are admitted: fair among tenants, by an AdmissionOrder inside one.
 //
 // Start-time fair queuing (Goyal, Vin, Cheng, 1996) over what tenants were given, as in the virtual token
 // counter of "Fairness in Serving Large Language Models" (Sheng et al., 2024, §4.1): each tenant has a
@@ -9,17 +9,25 @@
 // Of the places in the batch each tenant has a share by weight among those who are active. Who is below it
 // comes before who is not, whatever their virtual times.
 //
-// A request that was suspended keeps the place inside its tenant that its arrival gave it, so it returns
-// before all that came later. Integers alone: the same calls give the same order.
+// Inside a tenant a request that was suspended comes before all that have not begun, whatever the order: its
+// reply has begun, and its client waits in the midst of it. It is suspended again only for others that have
+// begun or for other tenants, and every reply ends, so those that have not begun still get their turn.
+//
+// An order that looks at distances sees the kLookedAt earliest arrivals of a tenant; who stands behind them
+// gets its turn as they leave. Integers alone: the same calls give the same order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "loci/base/clock.h"
 #include "loci/base/ids.h"
+#include "loci/policy/admission_order.h"
 
 namespace loci {
 
@@ -30,11 +38,22 @@ inline constexpr std::uint64_t kVirtualToken = std::uint64_t{1} << 20;
 // forgotten once the others have caught up with them.
 class FairQueue {
  public:
-  // `slots`: places in the batch.
-  explicit FairQueue(std::uint32_t slots) : slots_(slots) {}
+  // How far the state of a waiting request's prompt is now (WaitingRequest::distance).
+  using DistanceOf = std::function<std::uint32_t(RequestId)>;
+  // Of each tenant, so many waiting requests' distances are asked for in a step, each once.
+  static constexpr std::size_t kLookedAt = 32;
+
+  // `slots`: places in the batch. First come, first served inside a tenant.
+  explicit FairQueue(std::uint32_t slots);
+  FairQueue(std::uint32_t slots, std::unique_ptr<const AdmissionOrder> order, DistanceOf distance);
+
+  // It is `now` until the next call, and distances that were asked for before may have changed.
+  void begin_step(Nanos now);
 
   // A request waits. `arrival`: counts arrivals; unique. `weight`: at least 1; the tenant's from now on.
-  void push(const std::string& tenant, std::uint32_t weight, std::uint64_t arrival, RequestId request);
+  // `since`: when it arrived. `begun`: it was admitted before.
+  void push(const std::string& tenant, std::uint32_t weight, std::uint64_t arrival, RequestId request,
+            Nanos since = 0, bool begun = false);
   void erase(const std::string& tenant, std::uint64_t arrival);
   // One more, or one fewer, of the tenant's requests runs. (Whoever goes from one to the other is pushed
   // or begun first, then erased or ended, so that the tenant stays active.)
@@ -48,7 +67,7 @@ class FairQueue {
     RequestId request;
   };
   // The first request of each tenant that has one waiting, the next to be admitted first.
-  std::vector<Head> heads() const;
+  std::vector<Head> heads();
   bool empty() const { return waiting_ == 0; }
   std::size_t size() const { return waiting_; }
 
@@ -76,19 +95,33 @@ class FairQueue {
   void check_invariants() const;
 
  private:
+  struct Waiting {
+    RequestId request;
+    Nanos since = 0;
+    bool begun = false;
+    std::uint32_t distance = kNowhere;
+    std::uint64_t looked_at_in = 0;  // the step in which the distance was asked for; 0: never
+  };
+  using WaitingByArrival = std::map<std::uint64_t, Waiting>;
   struct Account {
     std::uint64_t virtual_time = 0;
     std::uint32_t weight = 1;
     std::uint32_t running = 0;
-    std::map<std::uint64_t, RequestId> waiting;  // by arrival
+    WaitingByArrival waiting;
+    std::size_t begun = 0;  // of those that wait
     bool active() const { return running > 0 || !waiting.empty(); }
   };
   const Account* find(const std::string& tenant) const;
   Account& at(const std::string& tenant);
   void advance();
+  WaitingByArrival::const_iterator first_of(Account& account) const;
   bool below_slot_share(const Account& account, std::uint64_t active_weight) const;
 
   std::uint32_t slots_;
+  std::unique_ptr<const AdmissionOrder> order_;
+  DistanceOf distance_;
+  Nanos now_ = 0;
+  std::uint64_t step_ = 1;
   std::map<std::string, Account> accounts_;
   std::size_t waiting_ = 0;
   std::uint64_t virtual_now_ = 0;  // of the active tenant that is furthest behind; never goes back

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <limits>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -36,17 +36,25 @@ struct CostCurves {
   friend bool operator==(const CostCurves&, const CostCurves&) = default;
 };
 
-// Immutable; thread-safe.
+// The most that any cost is; larger ones are cut off here, so that a few of them can be added.
+inline constexpr Nanos kCostMax = std::numeric_limits<Nanos>::max() / 4;
+
+// Immutable; thread-safe. Every cost is in [0, kCostMax], whatever the curves; but for rounding (under a
+// nanosecond a token) it never falls where tokens, the context before them or bytes grow.
 class CostModel {
  public:
-  explicit CostModel(CostCurves curves) : curves_(std::move(curves)) {}
+  // Curves that cannot be are made so: what is negative is 0, a curve that falls stays where it was, nothing
+  // moves at less than a byte a second.
+  explicit CostModel(CostCurves curves);
   const CostCurves& curves() const { return curves_; }
 
   // Attention of one token with `before` tokens before it. O(1).
   Nanos attention(std::uint32_t before) const;
-  // Computing tokens [begin, begin + count) of a sequence. Cost(l) of Pensieve is compute(l, kBlockTokens).
+  // Computing tokens [begin, begin + count) of a sequence: what its parts cost, summed, but for rounding.
+  // Cost(l) of Pensieve is compute(l, kBlockTokens). O(log(begin + count)).
   Nanos compute(std::uint32_t begin, std::uint32_t count) const;
-  // A pass over `rows` rows whose contexts have `context` tokens in all.
+  // A pass over `rows` rows whose contexts have `context` tokens in all: the weights are read once, or the
+  // rows computed, whichever takes longer, and each row attends to the mean context.
   Nanos pass(std::uint32_t rows, std::uint64_t context) const;
   // Bringing `bytes` from the tier to the device, alone on the link; 0 from the device.
   Nanos load(Tier from, std::uint64_t bytes) const;

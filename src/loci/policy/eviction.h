@@ -1,12 +1,17 @@
-// Which of the blocks that nobody needs to give up first. What lies behind every window goes before all
-// else (but under random), as it is needed only by who parts from the sequence there. Ties are broken by
-// depth, the deepest first, so that a sequence is given up from its end where nothing else decides.
+// Which of the blocks that nobody needs to give up first: the policies, by name. All but random give up
+// before all else what lies behind every window, as it is needed only by who parts from the sequence there.
 //
-//   lru     least recently used. A block's users use all blocks before it too, so no holes arise.
-//   fifo    the oldest copy first (Berkeley's prefix caching, as a baseline).
-//   random  any, from a seed (a baseline; leaves holes).
+//   lru        least recently used
+//   fifo       the oldest copy first
+//   random     any, from a seed
+//   retention  Pensieve: what is cheap to compute again and has long been idle
+//   lookahead  AttentionStore: least recently used, but last what the queue needs
+//   value      what loses least time to restore for the time it has been idle, but last what the queue needs
+//
+// Each is a class of its own under eviction/. Integers alone: the same calls give the same order.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -18,11 +23,17 @@
 
 namespace loci {
 
+inline constexpr std::array<std::string_view, 6> kEvictionPolicies = {"lru",       "fifo",      "random",
+                                                                      "retention", "lookahead", "value"};
+
 // Whose copies an order is of.
 struct EvictionPlace {
   Tier tier = Tier::kDevice;
   std::uint64_t block_bytes = 0;  // of a copy; 0 where it does not matter
   std::uint64_t seed = 0;
+  // A block that is missing inside a sequence can be computed by itself. Not so where some layers have a
+  // window: all behind it is computed again (docs/decisions/layer-groups.md).
+  bool holes = true;
 };
 
 // `costs` is kept. Errors: kInvalidArgument (field "eviction") naming the policies.

@@ -31,6 +31,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 std::vector<Option> network_options();
 std::vector<Option> compute_options();
 std::vector<Option> scheduling_options();
+std::vector<Option> state_options();
 std::vector<Option> store_options();
 std::vector<Option> tenants_options();
 std::vector<Option> logging_options();

@@ -1,8 +1,20 @@
 // Which requests run, and whose state is kept.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
+#include "loci/policy/admission_order.h"
+#include "loci/policy/eviction.h"
 
 namespace loci {
+namespace {
+
+Option profile_option(const std::string& group) {
+  Option out = path_option({group, "--profile", "measured costs, as `loci profile` writes them"},
+                           [](auto& flags) -> auto& { return flags.profile; });
+  out.default_note = "the model's own, if it was measured here";
+  return out;
+}
+
+}  // namespace
 
 std::vector<Option> scheduling_options() {
   const std::string group = "scheduling";
@@ -17,7 +29,15 @@ std::vector<Option> scheduling_options() {
           {group, "--max-queued", "requests that wait; beyond: 429"},
           [](auto& flags) -> auto& { return flags.max_queued; }, 0, 1 << 20),
       choice_option({group, "--eviction", "whose state goes when memory is full"}, "POLICY",
-                    {"lru", "fifo", "random"}, [](auto& flags) -> auto& { return flags.eviction; }),
+                    {kEvictionPolicies.begin(), kEvictionPolicies.end()},
+                    [](auto& flags) -> auto& { return flags.eviction; }),
+      choice_option(
+          {group, "--admission",
+           "which of a tenant's waiting requests is next: the first, the one whose state is nearest, "
+           "or both weighed"},
+          "ORDER", {kAdmissionOrders.begin(), kAdmissionOrders.end()},
+          [](auto& flags) -> auto& { return flags.admission; }),
+      profile_option(group),
       integer_option(
           {group, "--seed", "of random eviction"}, [](auto& flags) -> auto& { return flags.seed; }, 0,
           UINT64_MAX),

@@ -10,6 +10,7 @@
 #include "loci/compute/cpu/block_storage.h"
 #include "loci/compute/cpu/cpu_weights.h"
 #include "loci/compute/cpu/instruction_set.h"
+#include "loci/compute/cpu/key_rotation.h"
 #include "loci/compute/cpu/pass_runner.h"
 #include "loci/compute/cpu/thread_pool.h"
 #include "loci/compute/layer_groups.h"
@@ -20,6 +21,14 @@ namespace {
 
 using namespace cpu;
 
+Positions positions_of(const ModelSpec& spec) {
+  if (spec.position_embedding.present()) return Positions::kAbsolute;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.rope) return Positions::kRotary;
+  }
+  return Positions::kNone;
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const ModelSpec& spec, InstructionSet set, std::unique_ptr<ThreadPool> pool, CpuWeights weights)
@@ -27,7 +36,8 @@ class CpuBackend final : public Backend {
         pool_(std::move(pool)),
         weights_(std::move(weights)),
         blocks_(layer_groups(spec), spec.kv_heads, spec.head_dim),
-        runner_(spec_, weights_, kernels_of(set), *pool_, blocks_) {
+        runner_(spec_, weights_, kernels_of(set), *pool_, blocks_),
+        rotation_(spec_, kernels_of(set)) {
     info_.name = "cpu";
     info_.description = fmt::format("{}, {} thread{}", instruction_set_name(set), pool_->size(),
                                     pool_->size() == 1 ? "" : "s");
@@ -38,6 +48,7 @@ class CpuBackend final : public Backend {
     for (const LayerGroup& group : info_.groups) info_.block_bytes += group.block_bytes;
     info_.hidden_row_bytes = runner_.hidden_row_bytes();
     info_.weight_bytes = weights_.size_bytes();
+    info_.positions = positions_of(spec);
   }
 
   const BackendInfo& info() const override { return info_; }
@@ -61,6 +72,10 @@ class CpuBackend final : public Backend {
   void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
     blocks_.read_layer(slot, layer, slice);
   }
+  void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
+    LOCI_CHECK(info_.positions != Positions::kAbsolute, "this state cannot be moved to other positions");
+    rotation_.rotate(layer, delta, slice);
+  }
   void layer_arrived(SlotId slot, std::uint32_t layer) override { blocks_.layer_arrived(slot, layer); }
   void fill_failed(std::uint32_t group, SlotId slot) override { blocks_.fill_failed(group, slot); }
 
@@ -70,6 +85,7 @@ class CpuBackend final : public Backend {
   CpuWeights weights_;
   BlockStorage blocks_;
   PassRunner runner_;
+  KeyRotation rotation_;
   BackendInfo info_;
 };
 

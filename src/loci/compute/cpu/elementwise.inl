@@ -237,6 +237,15 @@ LOCI_LANES void store_state(u16* out, F32x16 x) {
   store_f16(out, min(max(x, all_f32(-65504.0f)), all_f32(65504.0f)));
 }
 
+static void turn_keys(u16* first, u16* second, float cosine, float sine) {
+  const F32x16 cosines = all_f32(cosine), sines = all_f32(sine), minus = all_f32(-sine);
+  LOCI_UNROLL for (u32 i = 0; i < kTokensPerBlock; i += 16) {
+    const F32x16 a = load_f16(first + i), b = load_f16(second + i);
+    store_state(first + i, fma(a, cosines, mul(b, minus)));
+    store_state(second + i, fma(b, cosines, mul(a, sines)));
+  }
+}
+
 static void store_key(const float* x, u32 head_dim, u16* key) {
   u16 half[16];
   for (u32 i = 0; i < head_dim; i += 16) {

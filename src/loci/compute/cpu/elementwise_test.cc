@@ -1,6 +1,7 @@
 // The kernels between the products: against float64, and bit for bit on every instruction set.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -226,6 +227,33 @@ TEST(ElementwiseTest, RopeTurnsPairs) {
         ASSERT_NEAR(turned[b], head[a] * s + head[b] * c, 1e-6);
       }
       for (std::uint32_t i = 2 * pairs; i < head.size(); ++i) ASSERT_EQ(turned[i], head[i]);
+    }
+  }
+}
+
+TEST(ElementwiseTest, StoredKeysTurnAndStayFinite) {
+  Random random(8);
+  for (int round = 0; round < 200; ++round) {
+    const double angle = 1000 * random.unit();
+    const auto cosine = static_cast<float>(std::cos(angle)), sine = static_cast<float>(std::sin(angle));
+    std::vector<std::uint16_t> keys(2 * kTokensPerBlock);
+    const float deviation = round % 2 == 0 ? 1 : 40000;
+    for (std::uint16_t& key : keys) {
+      key = f32_to_f16(std::clamp(deviation * normal_value(random), -65504.0f, 65504.0f));
+    }
+    if (round == 0) std::fill(keys.begin(), keys.end(), f32_to_f16(-0.0f));
+    const std::vector<std::uint16_t> turned =
+        on_all_sets<std::uint16_t>(keys.size(), [&](const KernelTable& k, std::uint16_t* out) {
+          std::copy(keys.begin(), keys.end(), out);
+          k.turn_keys(out, out + kTokensPerBlock, cosine, sine);
+        });
+    for (std::uint32_t t = 0; t < kTokensPerBlock; ++t) {
+      const float a = f16_to_f32(keys[t]), b = f16_to_f32(keys[t + kTokensPerBlock]);
+      const auto expected = [&](float x, float y, float s) {
+        return f32_to_f16(std::clamp(std::fma(x, cosine, y * s), -65504.0f, 65504.0f));
+      };
+      ASSERT_EQ(turned[t], expected(a, b, -sine));
+      ASSERT_EQ(turned[t + kTokensPerBlock], expected(b, a, sine));
     }
   }
 }

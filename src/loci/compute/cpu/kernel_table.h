@@ -124,6 +124,9 @@ struct KernelTable {
                             const uint32_t* targets, float* out, uint32_t stride);
   // Rotates one head in place: y[i] = fma(x[i], cosine[i], x[p(i)] * sine[i]).
   void (*rope)(float* head, const RopeParams& rope);
+  // Turns one pair of dimensions of a block's stored keys, 32 tokens of each, by one angle, and rounds as
+  // store_key does: a' = fma(a, cosine, b * -sine), b' = fma(b, cosine, a * sine).
+  void (*turn_keys)(uint16_t* first, uint16_t* second, float cosine, float sine);
   void (*scale)(const float* x, uint32_t count, float factor, float* out);
   // One token of one head; the sources are readable to a multiple of 16. key: [head_dim] with a stride
   // of 32; value: [head_dim].

@@ -77,6 +77,7 @@ static KernelTable make_table() {
   table.softcap = softcap;
   table.add = add_values;
   table.rope = rope;
+  table.turn_keys = turn_keys;
   table.place_rows = place_rows;
   table.add_weighted_rows = add_weighted_rows;
   table.scale = scale;

@@ -149,7 +149,7 @@ Status start(const Model& model, const Options& options, Sampling& sampling) {
   engine.core.max_running = 16;
   engine.core.max_queued = 4096;
   engine.core.model_fingerprint = model.spec.fingerprint;
-  LOCI_ASSIGN_OR_RETURN(sampling.engine, Engine::start(engine, *sampling.backend, sampling.clock));
+  LOCI_ASSIGN_OR_RETURN(sampling.engine, Engine::start(std::move(engine), *sampling.backend, sampling.clock));
   return {};
 }
 

@@ -1,0 +1,266 @@
+// `loci bench URL`: multi-turn conversations with any OpenAI-compatible server, and what its client sees.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "loci/base/clock.h"
+#include "loci/base/units.h"
+#include "loci/cli/bench_url/bench_report.h"
+#include "loci/cli/bench_url/bench_run.h"
+#include "loci/cli/bench_url/dialogue.h"
+#include "loci/cli/commands.h"
+
+namespace loci {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct BenchFlags {
+  std::string url, compare, dialogues, json;
+  WorkloadOptions workload;
+  RequestOptions request;
+  ScheduleOptions schedule{.concurrency = 4};
+  std::uint32_t warm_ups = 1;
+  double timeout_seconds = 600;
+  double wait_seconds = 120;
+};
+
+Result<std::string> read_input(const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return invalid_argument(fmt::format("cannot read '{}'", path), "--dialogues");
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (file.bad()) return invalid_argument(fmt::format("cannot read '{}'", path), "--dialogues");
+  return text;
+}
+
+Status check(const BenchFlags& flags) {
+  if (flags.compare.empty()) return {};
+  if (flags.schedule.rate) return invalid_argument("cannot be combined with --compare", "--rate");
+  if (flags.schedule.think_seconds > 0)
+    return invalid_argument("cannot be combined with --compare", "--think-time");
+  return {};
+}
+
+Json workload_json(const BenchFlags& flags, const std::vector<Dialogue>& dialogues) {
+  std::size_t turns = 0;
+  for (const Dialogue& dialogue : dialogues) turns += dialogue.turns.size();
+  const ScheduleOptions& schedule = flags.schedule;
+  Json out = {{"dialogues", flags.dialogues.empty() ? "generated" : flags.dialogues},
+              {"conversations", dialogues.size()},
+              {"turns", turns},
+              {"private_prefix_tokens", flags.workload.private_prefix_tokens},
+              {"seed", flags.workload.seed},
+              {"max_tokens", flags.request.max_tokens},
+              {"ignore_eos", flags.request.ignore_eos},
+              {"temperature", flags.request.temperature},
+              {"api", flags.request.api == BenchApi::kChat ? "chat" : "completions"},
+              {"think_seconds", schedule.think_seconds}};
+  if (flags.dialogues.empty()) out["turn_tokens"] = flags.workload.prompt_tokens;
+  if (schedule.rate) {
+    out["rate"] = *schedule.rate;
+  } else {
+    out["concurrency"] = schedule.concurrency;
+    out["order"] = schedule.order == TurnOrder::kTurns ? "turns" : "sessions";
+  }
+  return out;
+}
+
+std::string describe(const BenchFlags& flags, const std::vector<Dialogue>& dialogues) {
+  std::size_t turns = 0;
+  for (const Dialogue& dialogue : dialogues) turns += dialogue.turns.size();
+  std::string load = fmt::format("{} at a time, in the order of {}", flags.schedule.concurrency,
+                                 flags.schedule.order == TurnOrder::kTurns ? "turns" : "sessions");
+  if (flags.schedule.rate) load = fmt::format("{} conversations/s", *flags.schedule.rate);
+  const std::string document = flags.workload.private_prefix_tokens > 0
+                                   ? fmt::format(", each behind a document of about {} tokens",
+                                                 format_count(flags.workload.private_prefix_tokens))
+                                   : std::string();
+  return fmt::format("{} conversations, {} turns{}; {}; replies of {} {} tokens; seed {}",
+                     format_count(dialogues.size()), format_count(turns), document, load,
+                     flags.request.ignore_eos ? "exactly" : "at most", format_count(flags.request.max_tokens),
+                     flags.workload.seed);
+}
+
+void print_progress(const BenchProgress& now) {
+  const double seconds = static_cast<double>(now.elapsed) / kNanosPerSecond;
+  const double rate = seconds > 0 ? static_cast<double>(now.output_tokens) / seconds : 0;
+  std::string failed = now.failed > 0 ? fmt::format(" · {} failed", now.failed) : std::string();
+  fmt::print(stderr, "\r{}/{} requests · {} in flight{} · {:.0f} s · {:.0f} output tokens/s\x1b[K", now.ended,
+             now.in_all, now.in_flight, failed, seconds, rate);
+  std::fflush(stderr);
+}
+
+Status write_json(const std::string& path, const Json& json) {
+  const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (path == "-") {
+    fmt::print("{}", text);
+    return {};
+  }
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return invalid_argument(fmt::format("cannot write '{}'", path), "--json");
+  return {};
+}
+
+// Whether every turn has its reply.
+bool is_whole(const BenchResult& result) {
+  for (const ServerRun& run : result.servers) {
+    if (run.skipped > 0 || throughput_of(run).requests != run.turns.size()) return false;
+  }
+  return !result.interrupted;
+}
+
+Result<bool> run(BenchFlags flags) {
+  LOCI_RETURN_IF_ERROR(check(flags));
+  std::vector<Dialogue> dialogues;
+  if (!flags.dialogues.empty()) {
+    LOCI_ASSIGN_OR_RETURN(const std::string text, read_input(flags.dialogues));
+    LOCI_ASSIGN_OR_RETURN(dialogues, read_dialogues(text, flags.dialogues));
+  }
+  LOCI_ASSIGN_OR_RETURN(dialogues, make_workload(std::move(dialogues), flags.workload));
+  flags.schedule.seed = flags.workload.seed;
+  flags.request.timeout = static_cast<Nanos>(flags.timeout_seconds * kNanosPerSecond);
+  BenchOptions options{.urls = {flags.url},
+                       .request = flags.request,
+                       .schedule = flags.schedule,
+                       .warm_ups = flags.warm_ups,
+                       .patience = static_cast<Nanos>(flags.wait_seconds * kNanosPerSecond)};
+  if (!flags.compare.empty()) options.urls.push_back(flags.compare);
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  const SystemClock clock;
+  LOCI_ASSIGN_OR_RETURN(const BenchResult result,
+                        run_bench(options, dialogues, clock, terminal ? print_progress : ProgressListener()));
+  if (terminal) fmt::print(stderr, "\r\x1b[K");
+  // The table goes where the JSON does not.
+  if (flags.json != "-") {
+    fmt::print("{}\n{}{}", describe(flags, dialogues),
+               result.interrupted ? "interrupted: what had ended\n" : "", format_report(result, options));
+  }
+  if (!flags.json.empty()) {
+    LOCI_RETURN_IF_ERROR(
+        write_json(flags.json, report_json(result, options, workload_json(flags, dialogues))));
+  }
+  return is_whole(result);
+}
+
+void add_workload_options(CLI::App& command, BenchFlags& flags) {
+  WorkloadOptions& workload = flags.workload;
+  command.add_option("--dialogues", flags.dialogues, "JSON lines of dialogues; - is standard input")
+      ->default_str("generated")
+      ->type_name("FILE");
+  command.add_option("--conversations", workload.conversations, "how many")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  command.add_option("--turns", workload.turns, "of each conversation")
+      ->check(CLI::Range(1, 10'000))
+      ->default_str("as the file has, else 4");
+  command.add_option("--turn-tokens", workload.prompt_tokens, "about so many a turn, where there is no file")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  command
+      .add_option("--private-prefix-tokens", workload.private_prefix_tokens,
+                  "a document of about so many in front of each conversation, of its own")
+      ->check(CLI::Range(0, 10'000'000))
+      ->capture_default_str();
+  command.add_option("--seed", workload.seed, "of texts, choices and times")->capture_default_str();
+}
+
+void add_load_options(CLI::App& command, BenchFlags& flags) {
+  ScheduleOptions& schedule = flags.schedule;
+  auto* concurrency =
+      command.add_option("--concurrency", schedule.concurrency, "closed loop: so many at a time")
+          ->check(CLI::Range(1, 100'000))
+          ->capture_default_str();
+  command
+      .add_option("--rate", schedule.rate,
+                  "open loop: conversations that begin in a second, a Poisson process")
+      ->check(CLI::PositiveNumber)
+      ->excludes(concurrency);
+  const std::map<std::string, TurnOrder> orders = {{"turns", TurnOrder::kTurns},
+                                                   {"sessions", TurnOrder::kSessions}};
+  command
+      .add_option("--order", schedule.order,
+                  "turn 1 of all conversations, then turn 2 of all ...; or each to its end, then the next")
+      ->transform(CLI::CheckedTransformer(orders).description(""))
+      ->type_name("turns|sessions")
+      ->default_str("turns");
+  command
+      .add_option("--think-time", schedule.think_seconds, "mean seconds between a reply and the next turn")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--warmup", flags.warm_ups, "requests before those that count")->capture_default_str();
+}
+
+void add_request_options(CLI::App& command, BenchFlags& flags) {
+  RequestOptions& request = flags.request;
+  const std::map<std::string, BenchApi> apis = {{"chat", BenchApi::kChat},
+                                                {"completions", BenchApi::kCompletions}};
+  command.add_option("--api", request.api, "completions: the turns as plain text")
+      ->transform(CLI::CheckedTransformer(apis).description(""))
+      ->type_name("chat|completions")
+      ->default_str("chat");
+  command.add_option("--model", request.model, "as the server knows it")->default_str("its first");
+  command.add_option("--api-key", request.api_key, "sent as a bearer")->envname("LOCI_API_KEY");
+  command.add_option("--max-tokens", request.max_tokens, "of a reply")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  command.add_flag("--ignore-eos", request.ignore_eos,
+                   "replies of exactly --max-tokens (Loci, llama.cpp, vLLM)");
+  command.add_option("--temperature", request.temperature, "0: always the likeliest token")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--timeout", flags.timeout_seconds, "seconds for a request")
+      ->check(CLI::Range(0.001, 86'400.0))
+      ->capture_default_str();
+  command.add_option("--wait", flags.wait_seconds, "seconds to wait while the server loads")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("bench", "measure a server by conversations with it");
+  auto flags = std::make_shared<BenchFlags>();
+  command->add_option("URL", flags->url, "the server; any that speaks OpenAI's API")->required();
+  command->add_option("--compare", flags->compare, "a second server: the same requests in pairs")
+      ->type_name("URL2");
+  add_workload_options(*command, *flags);
+  add_load_options(*command, *flags);
+  add_request_options(*command, *flags);
+  command->add_option("--json", flags->json, "all figures and every request; - is standard output")
+      ->type_name("FILE");
+  command->footer(
+      "A line of --dialogues is {\"messages\": [{\"role\", \"content\"}]}, {\"conversations\": [{\"from\", "
+      "\"value\"}]} or\n{\"turns\": [\"...\"]}; what the user says in it is said, the replies are the "
+      "server's own.\n\nExamples:\n"
+      "  loci bench http://127.0.0.1:8080\n"
+      "  loci bench http://127.0.0.1:8080 --dialogues mt-bench-101.jsonl --turns 6 "
+      "--private-prefix-tokens 1000 --ignore-eos\n"
+      "  loci bench http://127.0.0.1:8080 --rate 2 --think-time 5 --json result.json\n"
+      "  loci bench http://127.0.0.1:8080 --compare http://127.0.0.1:9000");
+  command->callback([flags, &exit_code] {
+    const Result<bool> whole = run(*flags);
+    if (whole.ok()) {
+      exit_code = *whole ? 0 : 1;
+      return;
+    }
+    const Status& status = whole.status();
+    const std::string field = status.field().empty() ? "" : status.field() + ": ";
+    fmt::print(stderr, "loci bench: {}{}\n", field, status.message());
+    exit_code = status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+  });
+}
+
+}  // namespace loci

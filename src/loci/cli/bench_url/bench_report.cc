@@ -1,0 +1,156 @@
+#include "loci/cli/bench_url/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "loci/base/units.h"
+
+namespace loci {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct KindName {
+  TurnKind kind;
+  const char* key;
+  const char* label;
+};
+constexpr std::array<KindName, 3> kKinds = {{{TurnKind::kFirst, "first_turns", "first turns"},
+                                             {TurnKind::kLater, "later_turns", "later turns"},
+                                             {TurnKind::kAll, "all_turns", "all turns"}}};
+
+// Three significant digits or so, and thousands told apart.
+std::string number(double value) {
+  if (value >= 1000) return format_count(static_cast<std::uint64_t>(value + 0.5));
+  return fmt::format("{:.{}f}", value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
+}
+
+std::string ratio_text(const std::optional<PairedRatio>& ratio) {
+  if (!ratio) return "-";
+  return fmt::format("{:.2f} ({:.2f} to {:.2f})", ratio->ratio, ratio->low, ratio->high);
+}
+
+std::string throughput_line(const ServerRun& run) {
+  const Throughput rate = throughput_of(run);
+  return fmt::format("{} replies in {:.2f} s: {} requests/s, {} output tokens/s, {} prompt tokens/s",
+                     format_count(rate.requests), rate.seconds, number(rate.requests_per_second),
+                     number(rate.output_tokens_per_second), number(rate.prompt_tokens_per_second));
+}
+
+std::size_t turns_of(const ServerRun& run, TurnKind kind) { return samples_of(run, kLatency, kind).size(); }
+
+std::string one_table(const ServerRun& run) {
+  std::string out;
+  for (const KindName& kind : kKinds) {
+    const std::size_t turns = turns_of(run, kind.kind);
+    // The same as another part of the table.
+    if (turns == 0 || (kind.kind == TurnKind::kAll && turns == turns_of(run, TurnKind::kFirst))) continue;
+    out += fmt::format("\n{:<24}{:>10}{:>10}{:>10}{:>10}\n",
+                       fmt::format("{} ({})", kind.label, format_count(turns)), "mean", "p50", "p90", "p99");
+    for (const Figure* figure : kFigures) {
+      const Summary s = summarise(samples_of(run, *figure, kind.kind));
+      out += fmt::format("  {:<22}{:>10}{:>10}{:>10}{:>10}\n", figure->label, number(s.mean), number(s.p50),
+                         number(s.p90), number(s.p99));
+    }
+  }
+  return out;
+}
+
+std::string two_tables(const BenchResult& result) {
+  std::string out;
+  const ServerRun& a = result.servers[0];
+  const ServerRun& b = result.servers[1];
+  for (const KindName& kind : kKinds) {
+    if (turns_of(a, kind.kind) == 0 && turns_of(b, kind.kind) == 0) continue;
+    const std::string head = fmt::format("{} ({})", kind.label, format_count(turns_of(a, kind.kind)));
+    out += fmt::format("\n{:<21}{:>10}{:>10}{:>10}   {:>11}{:>10}{:>10}   {}\n", head, "1st: mean", "p50",
+                       "p90", "2nd: mean", "p50", "p90", "2nd / 1st");
+    for (const Figure* figure : kFigures) {
+      const Summary x = summarise(samples_of(a, *figure, kind.kind));
+      const Summary y = summarise(samples_of(b, *figure, kind.kind));
+      out += fmt::format("  {:<19}{:>11}{:>10}{:>10}   {:>11}{:>10}{:>10}   {}\n", figure->label,
+                         number(x.mean), number(x.p50), number(x.p90), number(y.mean), number(y.p50),
+                         number(y.p90), ratio_text(ratio_of(result, *figure, kind.kind)));
+    }
+  }
+  return out;
+}
+
+Json summary_json(const Summary& s) {
+  return {{"count", s.count}, {"mean", s.mean}, {"p50", s.p50}, {"p90", s.p90}, {"p99", s.p99}};
+}
+
+Json turn_json(const TurnRecord& turn) {
+  Json out = {{"conversation", turn.id.conversation},
+              {"turn", turn.id.turn},
+              {"sent_ns", turn.sent},
+              {"first_ns", turn.first},
+              {"ended_ns", turn.ended},
+              {"prompt_tokens", turn.prompt_tokens},
+              {"cached_tokens", turn.cached_tokens},
+              {"output_tokens", turn.output_tokens}};
+  if (!turn.error.empty()) out["error"] = turn.error;
+  return out;
+}
+
+Json server_json(const ServerRun& run, const RequestOptions& request) {
+  const Throughput rate = throughput_of(run);
+  Json out = {{"url", run.url}, {"model", run.model}};
+  out["requests"] = {
+      {"completed", rate.requests}, {"failed", run.turns.size() - rate.requests}, {"skipped", run.skipped}};
+  out["seconds"] = rate.seconds;
+  out["throughput"] = {{"requests_per_second", rate.requests_per_second},
+                       {"output_tokens_per_second", rate.output_tokens_per_second},
+                       {"prompt_tokens_per_second", rate.prompt_tokens_per_second}};
+  for (const KindName& kind : kKinds) {
+    for (const Figure* figure : kFigures) {
+      out[kind.key][figure->key] = summary_json(summarise(samples_of(run, *figure, kind.kind)));
+    }
+  }
+  out["remarks"] = remarks(run, request);
+  out["turns"] = Json::array();
+  for (const TurnRecord& turn : run.turns) out["turns"].push_back(turn_json(turn));
+  return out;
+}
+
+Json ratio_json(const std::optional<PairedRatio>& ratio) {
+  if (!ratio) return nullptr;
+  return {{"pairs", ratio->pairs}, {"ratio", ratio->ratio}, {"low", ratio->low}, {"high", ratio->high}};
+}
+
+}  // namespace
+
+std::string format_report(const BenchResult& result, const BenchOptions& options) {
+  std::string out;
+  const bool two = result.servers.size() == 2;
+  for (std::size_t i = 0; i < result.servers.size(); ++i) {
+    const ServerRun& run = result.servers[i];
+    const char* which = !two ? "" : i == 0 ? "first server: " : "second server: ";
+    out += fmt::format("{}{}, model {}\n  {}\n", which, run.url, run.model, throughput_line(run));
+    for (const std::string& remark : remarks(run, options.request)) out += "  note: " + remark + "\n";
+  }
+  if (two) {
+    out += fmt::format("throughput, second / first: {}; all ratios with a 95 % interval over pairs\n",
+                       ratio_text(throughput_ratio(result)));
+  }
+  return out + (two ? two_tables(result) : one_table(result.servers[0]));
+}
+
+Json report_json(const BenchResult& result, const BenchOptions& options, const Json& workload) {
+  Json out = {{"loci_bench", 1}, {"workload", workload}, {"interrupted", result.interrupted}};
+  out["servers"] = Json::array();
+  for (const ServerRun& run : result.servers) out["servers"].push_back(server_json(run, options.request));
+  if (result.servers.size() < 2) return out;
+  Json& ratios = out["second_over_first"];
+  ratios["throughput"] = ratio_json(throughput_ratio(result));
+  for (const KindName& kind : kKinds) {
+    for (const Figure* figure : kFigures) {
+      ratios[kind.key][figure->key] = ratio_json(ratio_of(result, *figure, kind.kind));
+    }
+  }
+  return out;
+}
+
+}  // namespace loci

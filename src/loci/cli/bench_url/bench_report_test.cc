@@ -1,0 +1,139 @@
+#include "loci/cli/bench_url/bench_report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace loci {
+namespace {
+
+// A reply of `tokens` tokens sent at `at` ms: the first after `ttft` ms, then one every `gap` ms.
+TurnRecord turn(std::uint32_t conversation, std::uint32_t number, Nanos at, Nanos ttft, Nanos gap,
+                Nanos tokens) {
+  TurnRecord out;
+  out.id = {.conversation = conversation, .turn = number};
+  out.sent = at * kNanosPerMilli;
+  out.first = out.sent + ttft * kNanosPerMilli;
+  out.gaps.assign(static_cast<std::size_t>(tokens - 1), gap * kNanosPerMilli);
+  out.ended = out.first + (tokens - 1) * gap * kNanosPerMilli;
+  out.prompt_tokens = 100 * (number + 1);
+  out.cached_tokens = number == 0 ? 0 : 90;
+  out.output_tokens = static_cast<std::uint64_t>(tokens);
+  out.counts_known = true;
+  return out;
+}
+
+TurnRecord failed(std::uint32_t conversation, std::uint32_t number) {
+  TurnRecord out;
+  out.id = {.conversation = conversation, .turn = number};
+  out.error = "the queue is full";
+  return out;
+}
+
+ServerRun sample_run() {
+  ServerRun run{.url = "http://x", .model = "m"};
+  run.turns = {turn(0, 0, 0, 50, 5, 11), turn(1, 0, 0, 70, 5, 11), turn(0, 1, 100, 10, 5, 11), failed(1, 1)};
+  run.busy = 2 * kNanosPerSecond;
+  run.skipped = 3;
+  return run;
+}
+
+TEST(Figures, TellFirstTurnsFromLaterOnesAndLeaveFailuresOut) {
+  const ServerRun run = sample_run();
+  EXPECT_EQ(samples_of(run, kTtft, TurnKind::kFirst), (std::vector<double>{50, 70}));
+  EXPECT_EQ(samples_of(run, kTtft, TurnKind::kLater), (std::vector<double>{10}));
+  EXPECT_EQ(samples_of(run, kTtft, TurnKind::kAll).size(), 3u);
+  EXPECT_EQ(samples_of(run, kTbt, TurnKind::kLater), std::vector<double>(10, 5));
+  EXPECT_EQ(samples_of(run, kLatency, TurnKind::kLater), (std::vector<double>{60}));
+  EXPECT_DOUBLE_EQ(samples_of(run, kNormalised, TurnKind::kLater).at(0), 60.0 / 11);
+  EXPECT_EQ(samples_of(run, kPromptTokens, TurnKind::kLater), (std::vector<double>{200}));
+  EXPECT_EQ(samples_of(run, kCachedTokens, TurnKind::kLater), (std::vector<double>{90}));
+}
+
+TEST(Figures, CountThroughputByTheTimeUnderLoad) {
+  const Throughput rate = throughput_of(sample_run());
+  EXPECT_EQ(rate.requests, 3u);
+  EXPECT_DOUBLE_EQ(rate.requests_per_second, 1.5);
+  EXPECT_DOUBLE_EQ(rate.output_tokens_per_second, 16.5);
+  EXPECT_DOUBLE_EQ(rate.prompt_tokens_per_second, 200);
+  EXPECT_DOUBLE_EQ(throughput_of(ServerRun()).requests_per_second, 0);
+}
+
+BenchResult pair_of_runs() {
+  BenchResult result;
+  result.servers = {{.url = "http://a", .model = "m"}, {.url = "http://b", .model = "m"}};
+  for (std::uint32_t c = 0; c < 6; ++c) {
+    result.servers[0].turns.push_back(turn(c, 0, 0, 40 + c, 10, 5));
+    // Not in the same order.
+    result.servers[1].turns.insert(result.servers[1].turns.begin(), turn(c, 0, 0, 2 * (40 + c), 10, 5));
+  }
+  result.servers[0].turns.push_back(turn(0, 1, 0, 7, 1, 5));  // has no pair
+  result.servers[0].rounds = {100, 200, 300};
+  result.servers[1].rounds = {50, 100, 150};
+  return result;
+}
+
+TEST(Ratios, GoByRequestAndByRound) {
+  const BenchResult result = pair_of_runs();
+  const auto ttft = ratio_of(result, kTtft, TurnKind::kAll);
+  ASSERT_TRUE(ttft);
+  EXPECT_EQ(ttft->pairs, 6u);
+  EXPECT_DOUBLE_EQ(ttft->ratio, 2);
+  EXPECT_DOUBLE_EQ(ratio_of(result, kTbt, TurnKind::kAll)->ratio, 1);
+  EXPECT_FALSE(ratio_of(result, kTtft, TurnKind::kLater));
+  // Half the time: twice the throughput.
+  EXPECT_DOUBLE_EQ(throughput_ratio(result)->ratio, 2);
+}
+
+bool holds(const std::vector<std::string>& remarks, const std::string& text) {
+  return std::ranges::any_of(remarks, [&](const std::string& one) { return one.find(text) != one.npos; });
+}
+
+TEST(Remarks, SayWhatMakesFiguresDoubtful) {
+  ServerRun run = sample_run();
+  const RequestOptions request{.max_tokens = 11, .ignore_eos = true};
+  EXPECT_TRUE(holds(remarks(run, request), "1 requests failed and 3 turns"));
+  EXPECT_TRUE(holds(remarks(run, request), "the queue is full"));
+  EXPECT_EQ(remarks(run, request).size(), 1u);
+  run.turns.pop_back();
+  EXPECT_TRUE(remarks(run, request).empty());
+  run.turns[0].output_tokens = 10;
+  EXPECT_TRUE(holds(remarks(run, request), "1 replies were not of 11 tokens"));
+  EXPECT_FALSE(holds(remarks(run, {.max_tokens = 11}), "were not of"));
+  run.turns[1].cached_tokens = 99;
+  EXPECT_TRUE(holds(remarks(run, request), "another --seed"));
+  run.turns[2].counts_known = false;
+  EXPECT_TRUE(holds(remarks(run, request), "without usage"));
+  run.turns[2].output_tokens = 400;
+  EXPECT_TRUE(holds(remarks(run, request), "tokens: TBT is the time between pieces"));
+}
+
+TEST(Report, HasATableAndJson) {
+  BenchResult one;
+  one.servers = {sample_run()};
+  BenchOptions options;
+  options.request.max_tokens = 11;
+  const std::string table = format_report(one, options);
+  EXPECT_NE(table.find("first turns (2)"), std::string::npos) << table;
+  EXPECT_NE(table.find("later turns (1)"), std::string::npos);
+  EXPECT_NE(table.find("TTFT, ms"), std::string::npos);
+  const auto json = report_json(one, options, {{"seed", 1}});
+  EXPECT_DOUBLE_EQ(json["servers"][0]["first_turns"]["ttft_ms"]["mean"].get<double>(), 60);
+  EXPECT_EQ(json["servers"][0]["requests"]["failed"], 1);
+  EXPECT_EQ(json["servers"][0]["requests"]["skipped"], 3);
+  EXPECT_EQ(json["servers"][0]["turns"].size(), 4u);
+  EXPECT_EQ(json["servers"][0]["turns"][3]["error"], "the queue is full");
+  EXPECT_FALSE(json.contains("second_over_first"));
+}
+
+TEST(Report, ComparesTwo) {
+  const BenchResult result = pair_of_runs();
+  const std::string table = format_report(result, {});
+  EXPECT_NE(table.find("2.00 (2.00 to 2.00)"), std::string::npos) << table;
+  const auto json = report_json(result, {}, {});
+  EXPECT_DOUBLE_EQ(json["second_over_first"]["all_turns"]["ttft_ms"]["ratio"].get<double>(), 2);
+  EXPECT_TRUE(json["second_over_first"]["later_turns"]["ttft_ms"].is_null());
+}
+
+}  // namespace
+}  // namespace loci

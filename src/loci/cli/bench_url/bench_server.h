@@ -1,0 +1,88 @@
+// One server under test, and its side of every conversation: what was said and what it replied.
+// Thread-compatible: used by the thread that runs the io_context.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/cli/bench_url/dialogue.h"
+#include "loci/cli/bench_url/http_call.h"
+#include "loci/cli/bench_url/reply_stream.h"
+#include "loci/cli/bench_url/turn_schedule.h"
+
+namespace loci {
+
+struct RequestOptions {
+  BenchApi api = BenchApi::kChat;
+  std::string model;  // empty: the first that the server names
+  std::string api_key;
+  std::uint32_t max_tokens = 64;
+  bool ignore_eos = false;  // replies of exactly max_tokens, where the server heeds it
+  double temperature = 0;
+  Nanos timeout = 0;  // of one request
+};
+
+// One request, as the client saw it. Times are since the run's begin.
+struct TurnRecord {
+  TurnId id;
+  std::string error;  // empty: there is a whole reply
+  Nanos sent = 0;
+  Nanos first = 0;  // the first piece of the reply; its end where nothing of it was text
+  Nanos ended = 0;
+  std::vector<Nanos> gaps;  // between its pieces
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t cached_tokens = 0;
+  std::uint64_t output_tokens = 0;
+  bool counts_known = false;  // false: the server does not count; output_tokens are pieces
+};
+
+class BenchServer {
+ public:
+  // Looks the host's name up. Errors: kInvalidArgument (the URL), kUnavailable.
+  static Result<std::unique_ptr<BenchServer>> open(boost::asio::io_context& io, const std::string& url,
+                                                   const RequestOptions& options, const Clock& clock);
+
+  const std::string& url() const { return url_; }
+  const std::string& model() const { return options_.model; }
+
+  // Waits while the server loads, at most `patience`, and finds out the model's name.
+  // Errors: kUnavailable, where nobody answers.
+  boost::asio::awaitable<Status> greet(Nanos patience);
+  // One request outside of all conversations; how it ends does not matter.
+  boost::asio::awaitable<void> warm_up(std::string text);
+  // From here on `dialogues` are spoken (they outlive the server) and times count from `epoch`.
+  void begin(const std::vector<Dialogue>& dialogues, Nanos epoch);
+  // Sends one turn. A conversation's turns must follow each other.
+  boost::asio::awaitable<TurnRecord> run_turn(TurnId id);
+
+ private:
+  // What has been said in a conversation; one of the two is used.
+  struct History {
+    nlohmann::json messages = nlohmann::json::array();
+    std::string transcript;
+  };
+  BenchServer(std::string url, std::string prefix, HttpServer http, RequestOptions options,
+              const Clock& clock);
+  void say(History& history, const Dialogue& dialogue, std::uint32_t turn) const;
+  void hear(History& history, const std::string& reply) const;
+  HttpRequest make_request(const History& history) const;
+
+  std::string url_;
+  std::string prefix_;  // of paths: "/v1"
+  HttpServer http_;
+  RequestOptions options_;
+  const Clock& clock_;
+  const std::vector<Dialogue>* dialogues_ = nullptr;
+  std::vector<History> histories_;
+  Nanos epoch_ = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,101 @@
+#include "loci/cli/bench_url/dialogue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace loci {
+namespace {
+
+TEST(ReadDialogues, TakesThreeForms) {
+  const auto read = read_dialogues(
+      R"({"id":1,"messages":[{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant","content":"x"},{"role":"user","content":"b"}]})"
+      "\n\r\n"
+      R"({"conversations":[{"from":"human","value":"c"},{"from":"gpt","value":"y"}]})"
+      "\r\n"
+      R"({"question_id":81,"turns":["d","e","f"]})",
+      "file");
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  ASSERT_EQ(read->size(), 3u);
+  EXPECT_EQ((*read)[0].system, "S");
+  EXPECT_EQ((*read)[0].turns, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ((*read)[1].turns, (std::vector<std::string>{"c"}));
+  EXPECT_EQ((*read)[2].turns, (std::vector<std::string>{"d", "e", "f"}));
+}
+
+TEST(ReadDialogues, NamesTheLineThatIsWrong) {
+  const auto error = [](std::string_view line) {
+    return read_dialogues("{\"turns\":[\"a\"]}\n" + std::string(line), "file").status();
+  };
+  for (const char* line :
+       {"{", "[]", "{}", R"({"turns":[5]})", R"({"turns":[]})", R"({"messages":5})",
+        R"({"messages":[{"role":"user"}]})", R"({"messages":[{"role":"owl","content":"x"}]})",
+        R"({"messages":[{"role":"assistant","content":"x"}]})"}) {
+    EXPECT_EQ(error(line).code(), StatusCode::kInvalidArgument) << line;
+    EXPECT_EQ(error(line).field(), "file");
+    EXPECT_TRUE(error(line).message().starts_with("line 2: ")) << error(line).message();
+  }
+  EXPECT_FALSE(read_dialogues("\n \n", "file").ok());
+  EXPECT_NE(read_dialogues("\x1f\x8b\x08", "file").status().message().find("zcat"), std::string::npos);
+}
+
+std::vector<Dialogue> numbered(std::size_t count, std::size_t turns) {
+  std::vector<Dialogue> out(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t t = 0; t < turns; ++t)
+      out[i].turns.push_back(std::to_string(i) + "." + std::to_string(t));
+  }
+  return out;
+}
+
+TEST(MakeWorkload, JoinsDialoguesUntilThereAreTurnsEnoughAndUsesEachOnce) {
+  const auto made = make_workload(numbered(9, 3), {.conversations = 3, .turns = 7, .seed = 4});
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  ASSERT_EQ(made->size(), 3u);
+  std::set<std::string> said;
+  for (const Dialogue& dialogue : *made) {
+    EXPECT_EQ(dialogue.turns.size(), 7u);
+    for (const std::string& turn : dialogue.turns) EXPECT_TRUE(said.insert(turn).second) << turn;
+    EXPECT_TRUE(dialogue.turns[0].ends_with(".0"));
+    EXPECT_TRUE(dialogue.turns[3].ends_with(".0"));
+  }
+  const auto too_many = make_workload(numbered(9, 3), {.conversations = 4, .turns = 7});
+  EXPECT_EQ(too_many.status().field(), "--conversations");
+}
+
+TEST(MakeWorkload, LeavesTheFilesTurnsWhereNoneAreAsked) {
+  const auto made = make_workload(numbered(5, 2), {.conversations = 5});
+  ASSERT_TRUE(made.ok());
+  for (const Dialogue& dialogue : *made) EXPECT_EQ(dialogue.turns.size(), 2u);
+}
+
+std::size_t tokens_of(const std::string& text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return c == ' ' || c == '.'; })) +
+         1;
+}
+
+TEST(MakeWorkload, PutsADocumentOfItsOwnInFrontOfEachConversation) {
+  const auto made = make_workload(
+      {}, {.conversations = 16, .turns = 2, .prompt_tokens = 20, .private_prefix_tokens = 1000});
+  ASSERT_TRUE(made.ok());
+  std::set<std::string> starts;
+  for (const Dialogue& dialogue : *made) {
+    ASSERT_EQ(dialogue.turns.size(), 2u);
+    EXPECT_TRUE(starts.insert(dialogue.turns[0].substr(0, 40)).second);
+    EXPECT_NEAR(static_cast<double>(tokens_of(dialogue.turns[0])), 1020, 3);
+    EXPECT_NEAR(static_cast<double>(tokens_of(dialogue.turns[1])), 20, 2);
+  }
+}
+
+TEST(MakeWorkload, SaysTheSameForTheSameSeedAlone) {
+  const auto text = [](std::uint64_t seed) {
+    const auto made = make_workload({}, {.conversations = 2, .private_prefix_tokens = 50, .seed = seed});
+    return (*made)[1].turns[0] + (*made)[1].turns[3];
+  };
+  EXPECT_EQ(text(1), text(1));
+  EXPECT_NE(text(1), text(2));
+}
+
+}  // namespace
+}  // namespace loci

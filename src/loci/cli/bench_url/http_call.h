@@ -1,0 +1,46 @@
+// One HTTP request on a connection of its own, as a coroutine. The thread that runs the io_context does
+// everything; nothing is shared.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+
+namespace loci {
+
+// A server whose name has been looked up.
+struct HttpServer {
+  std::string host;
+  boost::asio::ip::tcp::resolver::results_type endpoints;
+  std::string api_key;  // sent as a bearer; empty: none
+};
+
+struct HttpRequest {
+  std::string path;
+  std::string body;  // empty: GET, else POST of JSON
+  Nanos timeout = 0;
+};
+
+struct HttpAnswer {
+  // Not ok: no connection, or it broke, or time ran out.
+  Status status;
+  int code = 0;
+  std::string body;  // of an answer other than 200, or where there is no sink; cut at 16 MiB
+  Nanos sent = 0;    // when the request was handed to the kernel, on a connection that stood
+  Nanos ended = 0;
+};
+
+// Gets the body of a 200 piece by piece with the time at which it came; returns whether it wants more.
+using HttpSink = std::function<bool(std::string_view, Nanos)>;
+
+// `server` and `clock` must outlive the call.
+boost::asio::awaitable<HttpAnswer> http_call(const HttpServer& server, const Clock& clock,
+                                             HttpRequest request, HttpSink sink);
+
+}  // namespace loci

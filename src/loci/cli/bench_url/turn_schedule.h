@@ -1,0 +1,79 @@
+// When each turn of each conversation is sent. Pure: it is given the time, reads no clock and does no I/O.
+//
+// Closed loop: at most `concurrency` are open at once; when one ends the next one is sent.
+//   turns     turn 1 of every conversation, then turn 2 of every one ...: a conversation's state must outlive
+//             those of all others. What counts is requests in flight.
+//   sessions  a conversation is held to its end, thinking included, before another takes its place.
+// Open loop: conversations begin as a Poisson process of `rate` a second, however busy the server is.
+// In both a conversation's turn is sent after the reply to the one before and a time of thinking, which is
+// drawn from an exponential distribution.
+//
+// Thread-compatible. take() is linear in the number of conversations.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "loci/base/clock.h"
+
+namespace loci {
+
+enum class TurnOrder : std::uint8_t { kTurns, kSessions };
+
+struct ScheduleOptions {
+  TurnOrder order = TurnOrder::kTurns;
+  std::uint32_t concurrency = 1;  // of the closed loop; at least 1
+  std::optional<double> rate;     // conversations a second, > 0: open loop
+  double think_seconds = 0;       // mean
+  std::uint64_t seed = 1;
+};
+
+struct TurnId {
+  std::uint32_t conversation = 0;
+  std::uint32_t turn = 0;
+  bool operator==(const TurnId&) const = default;
+};
+
+class TurnSchedule {
+ public:
+  // `turns` of each conversation. The run begins at time 0.
+  TurnSchedule(const ScheduleOptions& options, const std::vector<std::uint32_t>& turns);
+
+  // The next turn to send, if one may be sent now. It is open until end() or abandon().
+  std::optional<TurnId> take(Nanos now);
+  // When take() might give a turn without an end before; kWaiting: not before one.
+  static constexpr Nanos kWaiting = -1;
+  Nanos next_at() const;
+
+  // The open turn of this conversation has its reply.
+  void end(std::uint32_t conversation, Nanos now);
+  // It failed: its conversation cannot go on, and its other turns are skipped.
+  void abandon(std::uint32_t conversation);
+
+  bool finished() const { return remaining_ == 0 && in_flight_ == 0; }
+  std::uint32_t in_flight() const { return in_flight_; }
+  std::uint32_t skipped() const { return skipped_; }
+
+ private:
+  struct Conversation {
+    std::uint32_t turns = 0;
+    std::uint32_t next = 0;  // the turn that is open, or that comes next
+    Nanos ready_at = 0;
+    bool open = false;   // a turn of it has no reply yet
+    bool begun = false;  // and has not ended: of kSessions
+  };
+  bool has_turn(const Conversation& one) const { return !one.open && one.next < one.turns; }
+  // Whether another turn (of `one`) may be open.
+  bool has_room(const Conversation& one) const;
+  bool comes_before(std::uint32_t a, std::uint32_t b) const;
+
+  ScheduleOptions options_;
+  std::vector<Conversation> conversations_;
+  std::uint64_t remaining_ = 0;  // turns not yet taken or skipped
+  std::uint32_t in_flight_ = 0;
+  std::uint32_t begun_ = 0;  // conversations that have begun and not ended
+  std::uint32_t skipped_ = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,37 @@
+// Where the model's state is kept beside the device, and for how long.
+#include "loci/cli/options/disk_flag.h"
+#include "loci/cli/options/option_builders.h"
+#include "loci/cli/options/option_table.h"
+
+namespace loci {
+
+std::vector<Option> state_options() {
+  const std::string group = "state";
+  Option disk = list_option({group, "--disk",
+                             "directories that state is striped over, each with the size of its files "
+                             "(without one: a tenth of what is free, up to 16GiB); `none`: no disk tier"},
+                            "DIR[:SIZE]", [](auto& flags) -> auto& { return flags.disk; });
+  disk.default_note = "`loci/state` in the user's state folder";
+  disk.set = [set = disk.set](ServeFlags& flags, const std::string& text) -> Status {
+    LOCI_RETURN_IF_ERROR(set(flags, text));
+    return parse_disk_flags(*flags.disk).status();
+  };
+  return {
+      bytes_option(
+          {group, "--host-memory",
+           "the host tier: memory for state that the device has no room for; 0: none. On a CPU it is "
+           "the same memory"},
+          [](auto& flags) -> auto& { return flags.host_memory; }),
+      std::move(disk),
+      choice_option(
+          {group, "--disk-io", "how the disk is read and written; auto: io_uring where it is allowed"}, "HOW",
+          {"auto", "io_uring", "threads"}, [](auto& flags) -> auto& { return flags.disk_io; }),
+      choice_option(
+          {group, "--save", "when state is copied to the lower tiers: as it fills, or before it is evicted"},
+          "WHEN", {"through", "ahead"}, [](auto& flags) -> auto& { return flags.save; }),
+      limit_duration_option({group, "--state-ttl", "state that nobody used for longer is dropped; 0: never"},
+                            [](auto& flags) -> auto& { return flags.state_ttl; }),
+  };
+}
+
+}  // namespace loci

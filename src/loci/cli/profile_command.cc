@@ -1,0 +1,155 @@
+// `loci profile MODEL`.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "loci/base/units.h"
+#include "loci/cli/commands.h"
+#include "loci/cli/paths.h"
+#include "loci/cli/profile_disk.h"
+#include "loci/cli/profile_file.h"
+#include "loci/cli/profile_measure.h"
+#include "loci/cli/pull/resolve_model.h"
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/model/model.h"
+
+namespace loci {
+namespace {
+
+struct ProfileFlags {
+  std::string model;
+  std::string output;  // empty: the user's own file of the model
+  std::string disk;    // empty: where the output is
+  bool no_disk = false;
+  LoadOptions load;
+  CpuBackendOptions backend;
+  std::uint32_t max_batch_tokens = 512;
+};
+
+void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+
+std::string describe_link(const LinkCost& link) {
+  return fmt::format("{}/s, {} before the first byte", format_bytes(link.bytes_per_second),
+                     format_duration(link.latency));
+}
+
+std::string describe(const CostProfile& profile, std::uint64_t block_bytes) {
+  const CostCurves& curves = profile.curves;
+  const CostModel model(curves);
+  std::string out =
+      fmt::format("{} on {} ({})\n", profile.model, profile.machine.cpu, profile.machine.backend);
+  const auto row = [&out](std::string_view name, const std::string& value) {
+    out += fmt::format("  {:<22}{}\n", name, value);
+  };
+  row("a pass of one row", format_duration(curves.pass));
+  row("a prompt's token", format_duration(curves.token) + " without attention");
+  for (std::size_t i = 5; i < curves.attention.size(); i += 2) {
+    row(fmt::format("attention at {}", format_count(std::uint64_t{1} << i)),
+        format_duration(curves.attention[i]));
+  }
+  row("host to device", describe_link(curves.host_load));
+  row("device to host", describe_link(curves.host_save));
+  if (!profile.disk_directory.empty()) {
+    row("disk, reading", describe_link(curves.disk_read));
+    row("disk, writing", describe_link(curves.disk_write));
+  }
+  const std::uint32_t deep = 1u << (curves.attention.size() - 1);
+  row("a block of 32 tokens",
+      fmt::format(
+          "{}: computed in {} at the begin and {} behind {} tokens, loaded in {} from host memory and {} "
+          "from disk",
+          format_bytes(block_bytes), format_duration(model.compute(0, kBlockTokens)),
+          format_duration(model.compute(deep, kBlockTokens)), format_count(deep),
+          format_duration(model.load(Tier::kHost, block_bytes)),
+          format_duration(model.load(Tier::kDisk, block_bytes))));
+  return out;
+}
+
+Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_bytes) {
+  LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.model, WhenMissing::kFail, say));
+  LOCI_ASSIGN_OR_RETURN(const OpenedSource opened, open_model_source(path, flags.load));
+  LOCI_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(*opened.source));
+  say(fmt::format("loading {}", path));
+  LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, make_cpu_backend(spec, flags.backend));
+  block_bytes = backend->info().block_bytes;
+  CostProfile profile;
+  profile.machine = this_machine(backend->info());
+  profile.model = path;
+  profile.model_fingerprint = fingerprint_text(spec.fingerprint);
+  profile.measured_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  MeasureOptions options;
+  options.batch_tokens = flags.max_batch_tokens;
+  options.context_tokens = spec.context_length;
+  options.say = say;
+  LOCI_RETURN_IF_ERROR(measure_backend(*backend, options, profile.curves));
+  if (flags.no_disk) return profile;
+  DiskMeasureOptions disk;
+  disk.directory = flags.disk;
+  disk.request_bytes = block_bytes;
+  const Result<DiskMeasurement> measured = measure_disk(disk);
+  if (!measured.ok()) return measured.status().with_context("--disk");
+  profile.curves.disk_read = measured->read;
+  profile.curves.disk_write = measured->write;
+  profile.disk_directory = flags.disk;
+  say(fmt::format("disk {}: {}/s read, {}/s written{}", flags.disk,
+                  format_bytes(measured->read.bytes_per_second),
+                  format_bytes(measured->write.bytes_per_second),
+                  measured->direct ? "" : " (through the page cache: O_DIRECT is refused there)"));
+  return profile;
+}
+
+int run_profile(ProfileFlags flags) {
+  if (flags.disk.empty()) flags.disk = default_profile_folder();
+  std::uint64_t block_bytes = 0;
+  const Result<CostProfile> profile = measure(flags, block_bytes);
+  Status status = profile.status();
+  const std::string path = !flags.output.empty() || !profile.ok()
+                               ? flags.output
+                               : default_profile_path(profile->model_fingerprint);
+  if (status.ok()) status = write_profile(path, *profile);
+  if (!status.ok()) {
+    fmt::print(stderr, "loci profile: {}\n", status.to_string());
+    return 1;
+  }
+  fmt::print("{}written to {}{}\n", describe(*profile, block_bytes), path,
+             flags.output.empty() ? ", where `loci serve` finds it"
+                                  : fmt::format("; use it by `loci serve --profile {}`", path));
+  return 0;
+}
+
+}  // namespace
+
+void add_profile_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("profile", "measure what computing and moving state costs here");
+  auto flags = std::make_shared<ProfileFlags>();
+  command->add_option("MODEL", flags->model, "as of `loci serve`")->required();
+  command->add_option("--output", flags->output, "write to FILE instead of the user's own file of the model")
+      ->type_name("FILE");
+  command->add_option("--disk", flags->disk, "measure the disk of this directory")->type_name("DIR");
+  command->add_flag("--no-disk", flags->no_disk, "leave the disk out");
+  command->add_option("--threads", flags->backend.threads, "compute threads; 0: one for each physical core")
+      ->type_name("N");
+  command
+      ->add_option("--max-batch-tokens", flags->max_batch_tokens, "tokens in a full pass, as of `loci serve`")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command->add_option_function<std::string>(
+      "--quantize",
+      [flags](const std::string& name) {
+        const Result<TensorType> type = parse_quantize(name);
+        if (!type.ok()) throw CLI::ValidationError("--quantize", type.status().message());
+        flags->load.quantize = *type;
+      },
+      "encode a directory's matrices: q8_0, q4_0, q4_k");
+  command->footer("Example:\n  loci profile default && loci serve default");
+  command->callback([flags, &exit_code] { exit_code = run_profile(*flags); });
+}
+
+}  // namespace loci

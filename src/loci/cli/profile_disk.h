@@ -1,0 +1,31 @@
+// How fast a directory's disk reads and writes blocks of state: plain file I/O past the page cache, several
+// requests at once, as the disk store does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/policy/cost_model.h"
+
+namespace loci {
+
+struct DiskMeasureOptions {
+  std::string directory;                                // made if it is not there
+  std::uint64_t request_bytes = 1 << 20;                // about a block's
+  std::uint64_t file_bytes = std::uint64_t{256} << 20;  // of the file, which is gone afterwards
+  Nanos time_limit = 4 * kNanosPerSecond;               // of writing, and of reading
+};
+
+struct DiskMeasurement {
+  LinkCost read;
+  LinkCost write;
+  bool direct = true;  // false: the file system refuses O_DIRECT, and the page cache may have helped
+};
+
+// Errors: kUnavailable (the file can't be made, or fails), kResourceExhausted (less than four times the
+// file's size is free); the message names the directory.
+Result<DiskMeasurement> measure_disk(const DiskMeasureOptions& options);
+
+}  // namespace loci

@@ -1,0 +1,237 @@
+#include "loci/cli/profile_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "loci/cli/paths.h"
+#include "loci/serve/request/field_reader.h"
+
+namespace loci {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "loci-profile-1";
+constexpr std::size_t kFileMax = 1 << 20;
+constexpr std::int64_t kMost = kCostMax;
+
+Json write_link(const LinkCost& link) {
+  return {{"latency_ns", link.latency}, {"bytes_per_second", link.bytes_per_second}};
+}
+
+// The objects inside stay where they are while their readers live.
+class ProfileReader {
+ public:
+  explicit ProfileReader(const nlohmann::json& root) : root_(root) {}
+
+  Result<CostProfile> read() {
+    FieldReader top(root_);
+    std::string format;
+    top.text("format", format);
+    if (top.ok() && format != kFormat)
+      top.expected("format", fmt::format("\"{}\"", kFormat), nlohmann::json(format));
+    top.text("model", out_.model);
+    top.text("model_fingerprint", out_.model_fingerprint);
+    top.text("measured_at", out_.measured_at);
+    top.text("disk_directory", out_.disk_directory);
+    LOCI_RETURN_IF_ERROR(top.status());
+    LOCI_RETURN_IF_ERROR(read_machine(top));
+    LOCI_RETURN_IF_ERROR(read_curves(top));
+    return out_;
+  }
+
+ private:
+  static const nlohmann::json* object(FieldReader& reader, std::string_view name) {
+    const nlohmann::json* value = reader.find(name);
+    if (value != nullptr && value->is_object()) return value;
+    reader.expected(name, "an object", value == nullptr ? nlohmann::json() : *value);
+    return nullptr;
+  }
+
+  Status read_machine(FieldReader& top) {
+    const nlohmann::json* machine = object(top, "machine");
+    if (machine == nullptr) return top.status();
+    FieldReader reader(*machine, "machine");
+    reader.text("cpu", out_.machine.cpu);
+    reader.unsigned_integer("threads", 1, 1u << 20, out_.machine.threads);
+    reader.text("backend", out_.machine.backend);
+    return reader.status();
+  }
+
+  static void read_cost(FieldReader& reader, std::string_view name, Nanos& out) {
+    std::optional<std::int64_t> value;
+    reader.integer(name, 0, kMost, value);
+    if (value)
+      out = *value;
+    else if (reader.ok())
+      reader.expected(name, "a number of nanoseconds", nlohmann::json());
+  }
+
+  static Status read_link(FieldReader& costs, std::string_view name, LinkCost& out) {
+    const nlohmann::json* link = object(costs, name);
+    if (link == nullptr) return costs.status();
+    FieldReader reader(*link, costs.full_name(name));
+    read_cost(reader, "latency_ns", out.latency);
+    std::optional<std::int64_t> rate;
+    reader.integer("bytes_per_second", 1, std::numeric_limits<std::int64_t>::max(), rate);
+    if (rate)
+      out.bytes_per_second = static_cast<std::uint64_t>(*rate);
+    else if (reader.ok())
+      reader.expected("bytes_per_second", "a number of at least 1", nlohmann::json());
+    return reader.status();
+  }
+
+  Status read_curves(FieldReader& top) {
+    const nlohmann::json* object_of_costs = object(top, "costs");
+    if (object_of_costs == nullptr) return top.status();
+    FieldReader costs(*object_of_costs, "costs");
+    CostCurves& curves = out_.curves;
+    read_cost(costs, "token_ns", curves.token);
+    read_cost(costs, "pass_ns", curves.pass);
+    const nlohmann::json* attention = costs.find("attention_ns");
+    if (attention == nullptr || !attention->is_array() || attention->empty() || attention->size() > 32) {
+      costs.expected("attention_ns", "an array of 1 to 32 costs at powers of two",
+                     attention == nullptr ? nlohmann::json() : *attention);
+      return costs.status();
+    }
+    curves.attention.clear();
+    for (const nlohmann::json& cost : *attention) {
+      const std::optional<std::int64_t> value = as_integer(cost);
+      if (!value || *value < 0 || *value > kMost)
+        costs.expected("attention_ns", "numbers of nanoseconds", cost);
+      curves.attention.push_back(value.value_or(0));
+    }
+    LOCI_RETURN_IF_ERROR(costs.status());
+    LOCI_RETURN_IF_ERROR(read_link(costs, "host_load", curves.host_load));
+    LOCI_RETURN_IF_ERROR(read_link(costs, "host_save", curves.host_save));
+    LOCI_RETURN_IF_ERROR(read_link(costs, "disk_read", curves.disk_read));
+    return read_link(costs, "disk_write", curves.disk_write);
+  }
+
+  const nlohmann::json& root_;
+  CostProfile out_;
+};
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+MachineId this_machine(const BackendInfo& backend) {
+  return {processor_name(), std::max(1u, std::thread::hardware_concurrency()), backend.description};
+}
+
+std::string fingerprint_text(const std::array<std::uint8_t, 16>& fingerprint) {
+  std::string text;
+  for (const std::uint8_t byte : fingerprint) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+std::string format_profile(const CostProfile& profile) {
+  const CostCurves& curves = profile.curves;
+  const Json json = {{"format", kFormat},
+                     {"measured_at", profile.measured_at},
+                     {"machine",
+                      {{"cpu", profile.machine.cpu},
+                       {"threads", profile.machine.threads},
+                       {"backend", profile.machine.backend}}},
+                     {"model", profile.model},
+                     {"model_fingerprint", profile.model_fingerprint},
+                     {"disk_directory", profile.disk_directory},
+                     {"costs",
+                      {{"token_ns", curves.token},
+                       {"pass_ns", curves.pass},
+                       {"attention_ns", curves.attention},
+                       {"host_load", write_link(curves.host_load)},
+                       {"host_save", write_link(curves.host_save)},
+                       {"disk_read", write_link(curves.disk_read)},
+                       {"disk_write", write_link(curves.disk_write)}}}};
+  return json.dump(2) + "\n";
+}
+
+Result<CostProfile> parse_profile(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return invalid_argument("expected a JSON object as `loci profile` writes it");
+  return ProfileReader(json).read();
+}
+
+Status write_profile(const std::string& path, const CostProfile& profile) {
+  std::error_code error;
+  const std::filesystem::path file(path);
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
+  const std::string fresh = fmt::format("{}.{}", path, ::getpid());
+  {
+    std::ofstream out(fresh, std::ios::trunc);
+    out << format_profile(profile) << std::flush;
+    if (!out) return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be written", path));
+  }
+  std::filesystem::rename(fresh, path, error);
+  if (!error) return {};
+  std::error_code ignored;
+  std::filesystem::remove(fresh, ignored);
+  return Status(StatusCode::kUnavailable, fmt::format("{}: {}", path, error.message()));
+}
+
+Result<CostProfile> read_profile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return not_found(fmt::format("{}: there is no such file", path));
+  std::string text(kFileMax, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  Result<CostProfile> profile = parse_profile(text);
+  if (!profile.ok()) return profile.status().with_context(path);
+  return profile;
+}
+
+Status check_profile(const CostProfile& profile, const MachineId& machine,
+                     const std::string& model_fingerprint) {
+  const auto differs = [](std::string_view what, const auto& found, const auto& expected) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("the profile is of another {}: expected {}, found {}", what, expected, found));
+  };
+  if (profile.model_fingerprint != model_fingerprint)
+    return differs("model", profile.model_fingerprint, model_fingerprint);
+  if (profile.machine.cpu != machine.cpu) return differs("machine", profile.machine.cpu, machine.cpu);
+  if (profile.machine.threads != machine.threads)
+    return differs("machine", fmt::format("{} processors", profile.machine.threads),
+                   fmt::format("{} processors", machine.threads));
+  if (profile.machine.backend != machine.backend)
+    return differs("set-up", profile.machine.backend, machine.backend);
+  return {};
+}
+
+Result<ChosenCosts> choose_costs(const std::string& file, const MachineId& machine,
+                                 const std::array<std::uint8_t, 16>& model_fingerprint) {
+  const std::string fingerprint = fingerprint_text(model_fingerprint);
+  const std::string path = file.empty() ? default_profile_path(fingerprint) : file;
+  const Result<CostProfile> profile = read_profile(path);
+  const Status status = profile.ok() ? check_profile(*profile, machine, fingerprint) : profile.status();
+  if (status.ok())
+    return ChosenCosts{profile->curves, fmt::format("measured {} ({})", profile->measured_at, path)};
+  if (!file.empty()) {
+    const std::string message =
+        profile.ok() ? fmt::format("{}: {}", path, status.message()) : status.message();
+    return Status(status.code(), message + "; `loci profile MODEL` measures", "--profile");
+  }
+  const std::string why = status.code() == StatusCode::kNotFound
+                              ? "not measured here"
+                              : fmt::format("{} is not used: {}", path, status.message());
+  return ChosenCosts{{}, fmt::format("assumed, {} (`loci profile MODEL` measures)", why)};
+}
+
+}  // namespace loci

@@ -1,0 +1,45 @@
+// What `loci profile` measures: the curves of the cost model (policy/cost_model.h) on this machine with one
+// model. Each figure is the best of a few tries: what else the machine does only adds.
+//
+//   pass        one row behind a short context: reading the weights
+//   attention   a chunk of a prompt behind contexts of powers of two (Pensieve §4.3.1), as far as the
+//               model's context, the memory for state and the time allow
+//   token       a full pass from the begin of a prompt, less its attention
+//   links       whole blocks into the device's slots and out of them; the latency: a single slice
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/compute/backend.h"
+#include "loci/policy/cost_model.h"
+
+namespace loci {
+
+struct MeasureOptions {
+  std::uint32_t batch_tokens = 512;                        // of a full pass
+  std::uint32_t context_tokens = 0;                        // the longest that is measured
+  std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // that the measurement may take
+  Nanos time_limit = 30 * kNanosPerSecond;                 // for computing; each figure gets one try at least
+  std::function<void(const std::string&)> say;             // progress, for people
+};
+
+// Fills in all but the disk. Allocates the backend's blocks, so nothing else may have. Errors: as
+// Backend::allocate_blocks().
+Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurves& curves);
+
+// A row's time in a chunk whose rows have `context` tokens before them in the mean.
+struct AttentionSample {
+  std::uint32_t context = 0;
+  Nanos row = 0;
+};
+// attention[i] from samples at powers of two, ascending: what a row takes longer than the straight line
+// through all samples does at no context. Below a tenth of that it cannot be told from noise: there it is the
+// line's slope. At least two samples.
+std::vector<Nanos> fit_attention(const std::vector<AttentionSample>& samples);
+
+}  // namespace loci

@@ -1,0 +1,202 @@
+// The parts of `loci profile`: fitting, the file, the disk; and a measurement of a tiny model.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "loci/cli/paths.h"
+#include "loci/cli/profile_disk.h"
+#include "loci/cli/profile_file.h"
+#include "loci/cli/profile_measure.h"
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/model/gguf.h"
+#include "loci/model/model.h"
+#include "loci/model/random_model.h"
+
+namespace loci {
+namespace {
+
+class ProfileFolder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("loci-profile-test-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+    ::setenv("XDG_STATE_HOME", folder_.c_str(), 1);
+  }
+  void TearDown() override {
+    ::unsetenv("XDG_STATE_HOME");
+    std::filesystem::remove_all(folder_);
+  }
+  std::filesystem::path folder_;
+};
+
+CostProfile some_profile() {
+  CostProfile profile;
+  profile.machine = {"Some CPU @ 3 GHz", 8, "AVX2, 4 threads"};
+  profile.model = "model.gguf";
+  profile.model_fingerprint = fingerprint_text({1, 2, 0xab});
+  profile.measured_at = "2026-01-02T03:04:05Z";
+  profile.disk_directory = "/somewhere";
+  profile.curves.token = 123'456;
+  profile.curves.attention = {1, 2, 5, 5, 90};
+  profile.curves.pass = 7;
+  profile.curves.host_load = {0, 5'000'000'000};
+  profile.curves.host_save = {12, 4'000'000'000};
+  profile.curves.disk_read = {90'000, 2'000'000'000};
+  profile.curves.disk_write = {91'000, 1};
+  return profile;
+}
+
+TEST(ProfileFit, FindsTheLineThroughItsSamples) {
+  // 1 ms a row, and 100 ns for each token before it.
+  std::vector<AttentionSample> samples;
+  for (std::uint32_t context = 128; context <= 8192; context *= 2)
+    samples.push_back({context, 1'000'000 + context * 100});
+  const std::vector<Nanos> attention = fit_attention(samples);
+  ASSERT_EQ(attention.size(), 14u);
+  for (std::size_t i = 0; i < attention.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(attention[i]), 100.0 * (1 << i), 2.0) << i;
+}
+
+TEST(ProfileFit, KeepsWhatIsMeasuredWhereItIsMoreThanNoise) {
+  // Attention grows faster once it does not fit the caches.
+  const std::vector<AttentionSample> samples = {{128, 1'010'000},  {256, 1'030'000},  {512, 1'050'000},
+                                                {1024, 1'100'000}, {2048, 1'200'000}, {4096, 1'900'000}};
+  const std::vector<Nanos> attention = fit_attention(samples);
+  ASSERT_EQ(attention.size(), 13u);
+  EXPECT_EQ(attention[12] - attention[11], 700'000);
+  // A falling line, which noise can give: no attention at all.
+  for (const Nanos cost : fit_attention({{128, 500}, {256, 400}})) EXPECT_EQ(cost, 0);
+}
+
+TEST(ProfileFile, ReadsBackWhatItWrote) {
+  const CostProfile profile = some_profile();
+  const Result<CostProfile> read = parse_profile(format_profile(profile));
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(*read, profile);
+}
+
+TEST(ProfileFile, SaysWhatIsWrongWithIt) {
+  const auto expect_refused = [](const std::string& found, const std::string& wrong,
+                                 const std::string& field) {
+    std::string text = format_profile(some_profile());
+    const std::size_t at = text.find(found);
+    ASSERT_NE(at, std::string::npos) << found;
+    text.replace(at, found.size(), wrong);
+    const Result<CostProfile> read = parse_profile(text);
+    ASSERT_FALSE(read.ok()) << wrong;
+    EXPECT_EQ(read.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(read.status().field(), field) << read.status().message();
+    EXPECT_NE(read.status().message().find("expected"), std::string::npos) << read.status().message();
+  };
+  expect_refused("loci-profile-1", "loci-profile-9", "format");
+  expect_refused("\"machine\"", "\"machines\"", "machine");
+  expect_refused("\"threads\": 8", "\"threads\": 0", "machine.threads");
+  expect_refused("\"token_ns\": 123456", "\"token_ns\": -1", "costs.token_ns");
+  expect_refused("\"token_ns\": 123456", "\"token_ns\": \"x\"", "costs.token_ns");
+  expect_refused("\"pass_ns\"", "\"past_ns\"", "costs.pass_ns");
+  expect_refused("\"attention_ns\"", "\"attentive_ns\"", "costs.attention_ns");
+  expect_refused("\"latency_ns\": 0", "\"latency_ns\": 1.5", "costs.host_load.latency_ns");
+  expect_refused("\"bytes_per_second\": 1\n", "\"bytes_per_second\": 0\n",
+                 "costs.disk_write.bytes_per_second");
+  for (const char* text : {"", "[]", "{", "{}", "null"}) EXPECT_FALSE(parse_profile(text).ok()) << text;
+}
+
+TEST(ProfileFile, IsForOneMachineAndModel) {
+  const CostProfile profile = some_profile();
+  const std::string model = profile.model_fingerprint;
+  EXPECT_TRUE(check_profile(profile, profile.machine, model).ok());
+  const auto refused = [&](MachineId machine, const std::string& fingerprint, const std::string& text) {
+    const Status status = check_profile(profile, machine, fingerprint);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+  };
+  refused(profile.machine, fingerprint_text({9}), "another model");
+  refused({"Another CPU", 8, "AVX2, 4 threads"}, model, "expected Another CPU, found Some CPU @ 3 GHz");
+  refused({"Some CPU @ 3 GHz", 4, "AVX2, 4 threads"}, model, "expected 4 processors, found 8");
+  refused({"Some CPU @ 3 GHz", 8, "AVX2, 2 threads"}, model, "another set-up");
+}
+
+TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
+  const CostProfile profile = some_profile();
+  const std::array<std::uint8_t, 16> model = {1, 2, 0xab};
+  const Result<ChosenCosts> none = choose_costs("", profile.machine, model);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->curves, CostCurves{});
+  EXPECT_NE(none->source.find("assumed, not measured here"), std::string::npos) << none->source;
+
+  ASSERT_TRUE(write_profile(default_profile_path(profile.model_fingerprint), profile).ok());
+  const Result<ChosenCosts> own = choose_costs("", profile.machine, model);
+  ASSERT_TRUE(own.ok());
+  EXPECT_EQ(own->curves, profile.curves);
+  EXPECT_NE(own->source.find("measured 2026"), std::string::npos);
+
+  // Another machine's default file is left alone, and said so; given by name it is refused.
+  MachineId other = profile.machine;
+  other.cpu = "Another CPU";
+  const Result<ChosenCosts> ignored = choose_costs("", other, model);
+  ASSERT_TRUE(ignored.ok());
+  EXPECT_EQ(ignored->curves, CostCurves{});
+  EXPECT_NE(ignored->source.find("is not used: the profile is of another machine"), std::string::npos)
+      << ignored->source;
+  const Status refused = choose_costs(default_profile_path(profile.model_fingerprint), other, model).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.field(), "--profile");
+  const Status missing = choose_costs((folder_ / "no.json").string(), profile.machine, model).status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_EQ(missing.field(), "--profile");
+
+  std::ofstream(default_profile_path(profile.model_fingerprint)) << "{ damaged";
+  EXPECT_EQ(choose_costs("", profile.machine, model)->curves, CostCurves{});
+}
+
+TEST_F(ProfileFolder, MeasuresADisk) {
+  DiskMeasureOptions options;
+  options.directory = (folder_ / "made/for/it").string();
+  options.request_bytes = 100'000;
+  options.file_bytes = 8 << 20;
+  const Result<DiskMeasurement> measured = measure_disk(options);
+  ASSERT_TRUE(measured.ok()) << measured.status().to_string();
+  EXPECT_GT(measured->read.bytes_per_second, 1u << 20);
+  EXPECT_GT(measured->write.bytes_per_second, 1u << 20);
+  EXPECT_GT(measured->read.latency, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(options.directory)) << "nothing is left";
+
+  options.directory = "/proc/no/such";
+  const Status status = measure_disk(options).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("/proc/no/such"), std::string::npos) << status.message();
+}
+
+TEST(ProfileMeasure, MeasuresATinyModel) {
+  RandomModelOptions random;
+  random.tokenizer = false;
+  const std::vector<std::byte> bytes = make_random_model(random).value().to_bytes();
+  const GgufFile file = std::move(GgufFile::parse(bytes)).value();
+  const ModelSpec spec = read_model_spec(file).value();
+  const std::unique_ptr<Backend> backend = std::move(make_cpu_backend(spec, {.threads = 1})).value();
+  MeasureOptions options;
+  options.batch_tokens = 64;
+  options.context_tokens = 1000;
+  options.time_limit = kNanosPerSecond;
+  int lines = 0;
+  options.say = [&](const std::string&) { ++lines; };
+  CostCurves curves;
+  ASSERT_TRUE(measure_backend(*backend, options, curves).ok());
+  EXPECT_GE(lines, 5);
+  EXPECT_GT(curves.pass, 0);
+  EXPECT_GT(curves.token, 0);
+  EXPECT_GE(curves.attention.size(), 9u) << "to a context of 512 or more";
+  EXPECT_LE(curves.attention.size(), 11u);
+  EXPECT_GT(curves.host_load.bytes_per_second, 1u << 20);
+  EXPECT_GT(curves.host_save.bytes_per_second, 1u << 20);
+  EXPECT_EQ(curves.disk_read, CostCurves{}.disk_read) << "the disk is another's business";
+  EXPECT_EQ(CostModel(curves).curves(), curves) << "curves that can be";
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,143 @@
+#include "loci/cli/state_tiers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "loci/base/units.h"
+#include "loci/cli/options/disk_flag.h"
+#include "loci/memory/chain_key.h"
+#include "loci/policy/pool_split.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kDefaultDiskBytesMax = std::uint64_t{16} << 30;
+constexpr const char* kSizeFile = "size";  // in a directory whose size nobody gave
+
+std::vector<PoolGroup> pool_groups(const BackendInfo& backend) {
+  std::vector<PoolGroup> groups;
+  for (const LayerGroup& group : backend.groups) groups.push_back({group.window, group.block_bytes});
+  return groups;
+}
+
+// The tokens of one sequence's state that the slots hold.
+std::uint64_t tokens_in(const BackendInfo& backend, const std::vector<std::uint32_t>& slots) {
+  std::uint64_t blocks = UINT32_MAX;
+  for (std::size_t group = 0; group < slots.size(); ++group) {
+    if (backend.groups[group].window == 0) blocks = std::min<std::uint64_t>(blocks, slots[group]);
+  }
+  return blocks == UINT32_MAX ? 0 : blocks * kBlockTokens;
+}
+
+std::string describe(const BackendInfo& backend, const std::vector<std::uint32_t>& slots) {
+  std::uint64_t bytes = 0;
+  for (std::size_t group = 0; group < slots.size(); ++group)
+    bytes += slots[group] * backend.groups[group].block_bytes;
+  const std::uint64_t tokens = tokens_in(backend, slots);
+  return tokens == 0 ? format_bytes(bytes)
+                     : fmt::format("{} for {} tokens of state", format_bytes(bytes), format_count(tokens));
+}
+
+Status size_host(const TierRequest& request, StateTiers& tiers) {
+  tiers.host = "none";
+  if (request.host_bytes == 0) return {};
+  const std::vector<PoolGroup> groups = pool_groups(*request.backend);
+  std::vector<std::uint32_t> blocks = split_pool(request.host_bytes, groups, request.context_tokens);
+  if (std::find(blocks.begin(), blocks.end(), 0u) != blocks.end()) {
+    return invalid_argument(
+        fmt::format("expected 0 or room for a block of each group of layers, {}; got {}",
+                    format_bytes(request.backend->block_bytes), format_bytes(request.host_bytes)),
+        "--host-memory");
+  }
+  tiers.host_blocks = std::move(blocks);
+  tiers.host = describe(*request.backend, tiers.host_blocks);
+  return {};
+}
+
+// State of another model, or of the same one computed or laid out in another way, is foreign.
+std::array<std::uint8_t, 16> state_fingerprint(const TierRequest& request) {
+  const std::string provenance =
+      fmt::format("state {} {} {} ", kNumericsVersion, kBlockTokens, request.backend->layout) +
+      std::string(request.model_fingerprint.begin(), request.model_fingerprint.end());
+  std::array<std::uint8_t, 16> out{};
+  crypto_generichash(out.data(), out.size(), reinterpret_cast<const unsigned char*>(provenance.data()),
+                     provenance.size(), nullptr, 0);
+  return out;
+}
+
+Result<std::unique_ptr<DiskStore>> open_disk(const TierRequest& request, const std::vector<DiskFlag>& flags) {
+  DiskStoreOptions options;
+  for (const DiskFlag& flag : flags) {
+    options.directories.push_back(
+        {.path = flag.path, .bytes = flag.bytes > 0 ? flag.bytes : default_disk_bytes(flag.path)});
+  }
+  const std::vector<PoolGroup> pools = pool_groups(*request.backend);
+  for (std::size_t group = 0; group < pools.size(); ++group) {
+    const LayerGroup& layers = request.backend->groups[group];
+    options.groups.push_back({.layers = static_cast<std::uint32_t>(layers.layers.size()),
+                              .layer_slice_bytes = layers.layer_slice_bytes});
+    options.shares.push_back(blocks_needed(pools[group], expected_tokens(pools, request.context_tokens)));
+  }
+  options.model_fingerprint = state_fingerprint(request);
+  options.io = request.disk_io;
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<DiskStore> disk, DiskStore::open(options));
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i].bytes == 0)
+      std::ofstream(flags[i].path + "/" + kSizeFile) << options.directories[i].bytes << "\n";
+  }
+  return disk;
+}
+
+void describe_disk(const TierRequest& request, const std::vector<DiskFlag>& flags, StateTiers& tiers) {
+  std::vector<std::uint32_t> slots;
+  for (const DiskGroup& group : tiers.disk->groups()) slots.push_back(group.slots);
+  std::vector<std::string> paths;
+  for (const DiskFlag& flag : flags) paths.push_back(flag.path);
+  tiers.disk_summary = fmt::format("{} in {} ({})", describe(*request.backend, slots), fmt::join(paths, ", "),
+                                   tiers.disk->stats().io);
+}
+
+}  // namespace
+
+std::uint64_t default_disk_bytes(const std::string& folder) {
+  std::uint64_t before = 0;
+  if (std::ifstream(folder + "/" + kSizeFile) >> before && before > 0) return before;
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::absolute(folder, error);
+  while (!std::filesystem::exists(place, error) && place.has_relative_path()) place = place.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(place, error);
+  return error ? 0 : std::min<std::uint64_t>(kDefaultDiskBytesMax, space.available / 10);
+}
+
+Result<StateTiers> open_state_tiers(const TierRequest& request) {
+  StateTiers tiers;
+  LOCI_RETURN_IF_ERROR(size_host(request, tiers));
+  std::vector<DiskFlag> flags = {{.path = request.default_folder}};
+  if (request.disk) {
+    LOCI_ASSIGN_OR_RETURN(flags, parse_disk_flags(*request.disk));
+  }
+  tiers.disk_summary = "none";
+  if (flags.empty()) return tiers;
+  Result<std::unique_ptr<DiskStore>> disk = open_disk(request, flags);
+  if (disk.ok()) {
+    tiers.disk = std::move(disk).value();
+    tiers.notes = tiers.disk->notes();
+    describe_disk(request, flags, tiers);
+    return tiers;
+  }
+  if (request.disk) return disk.status();
+  tiers.warnings.push_back(
+      fmt::format("no disk tier, so state does not outlive this server: {} (--disk DIR:SIZE names another "
+                  "place, --disk none wants none)",
+                  disk.status().message()));
+  return tiers;
+}
+
+}  // namespace loci

@@ -1,0 +1,43 @@
+// The tiers below the device: how much of each the server gets, and the disk's files opened.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/compute/backend.h"
+#include "loci/memory/disk/disk_store.h"
+
+namespace loci {
+
+struct TierRequest {
+  std::uint64_t host_bytes = 0;
+  std::optional<std::vector<std::string>> disk;  // --disk; absent: `default_folder`
+  std::string disk_io = "auto";
+  std::string default_folder;
+  const BackendInfo* backend = nullptr;
+  std::uint32_t context_tokens = 0;
+  std::array<std::uint8_t, 16> model_fingerprint{};
+};
+
+struct StateTiers {
+  std::vector<std::uint32_t> host_blocks;  // by group; empty: no host tier
+  std::unique_ptr<DiskStore> disk;         // null: no disk tier
+  std::string host, disk_summary;          // for people
+  std::vector<std::string> notes;          // a line of the log each
+  std::vector<std::string> warnings;
+};
+
+// A disk tier that was not asked for and cannot be had is a warning. Errors: kInvalidArgument naming
+// --host-memory; DiskStore::open()'s, naming --disk.
+Result<StateTiers> open_state_tiers(const TierRequest& request);
+
+// What a directory gets without a size: a tenth of what is free on its file system, up to 16 GiB; once it
+// holds files, what they were made with, so that the state in them is found again.
+std::uint64_t default_disk_bytes(const std::string& folder);
+
+}  // namespace loci

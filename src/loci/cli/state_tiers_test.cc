@@ -1,0 +1,133 @@
+#include "loci/cli/state_tiers.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "loci/cli/options/disk_flag.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
+
+BackendInfo backend() {
+  BackendInfo info;
+  info.layout = "test";
+  info.layers = 4;
+  info.groups = {{.layers = {1, 3}, .window = 0, .layer_slice_bytes = 4096, .block_bytes = 8192},
+                 {.layers = {0, 2}, .window = 64, .layer_slice_bytes = 4096, .block_bytes = 8192}};
+  info.block_bytes = 16384;
+  return info;
+}
+
+class StateTiersTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "state_tiers_" + std::to_string(::getpid()) + "_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+    request_.backend = &backend_;
+    request_.context_tokens = 2048;
+    request_.default_folder = folder_ + "/default";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string sized(const std::string& name, const std::string& size = "4MiB") const {
+    return folder_ + "/" + name + ":" + size;
+  }
+
+  std::string folder_;
+  BackendInfo backend_ = backend();
+  TierRequest request_;
+};
+
+TEST_F(StateTiersTest, HostMemoryIsSplitAsTheDeviceIs) {
+  request_.disk = {{"none"}};
+  request_.host_bytes = kMib;
+  const Result<StateTiers> tiers = open_state_tiers(request_);
+  ASSERT_TRUE(tiers.ok()) << tiers.status().to_string();
+  ASSERT_EQ(tiers->host_blocks.size(), 2u);
+  // A conversation of 2,048 tokens: 64 blocks, and the 4 of a window.
+  EXPECT_EQ(tiers->host_blocks[0], 120u);
+  EXPECT_EQ(tiers->host_blocks[1], 7u);
+  EXPECT_EQ(tiers->disk, nullptr);
+  EXPECT_EQ(tiers->disk_summary, "none");
+  request_.host_bytes = 0;
+  EXPECT_TRUE(open_state_tiers(request_)->host_blocks.empty());
+  request_.host_bytes = 8192;
+  EXPECT_EQ(open_state_tiers(request_).status().field(), "--host-memory");
+}
+
+TEST_F(StateTiersTest, TheDiskIsStripedAndKeepsItsSecretAndItsSize) {
+  request_.disk = {{sized("a"), sized("b")}};
+  std::array<std::uint8_t, 32> secret{};
+  std::vector<std::uint32_t> slots;
+  {
+    const Result<StateTiers> tiers = open_state_tiers(request_);
+    ASSERT_TRUE(tiers.ok()) << tiers.status().to_string();
+    ASSERT_EQ(tiers->disk->groups().size(), 2u);
+    EXPECT_GT(tiers->disk->groups()[0].slots, 10 * tiers->disk->groups()[1].slots);
+    EXPECT_NE(tiers->disk_summary.find(folder_ + "/a, " + folder_ + "/b"), std::string::npos);
+    secret = tiers->disk->secret();
+    EXPECT_TRUE(tiers->warnings.empty());
+  }
+  const Result<StateTiers> again = open_state_tiers(request_);
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ(again->disk->secret(), secret);
+}
+
+TEST_F(StateTiersTest, ADefaultSizeStaysWhatItWas) {
+  std::filesystem::create_directories(folder_ + "/d");
+  const std::uint64_t first = default_disk_bytes(folder_ + "/d/not/there");
+  EXPECT_GT(first, 0u);
+  EXPECT_LE(first, std::uint64_t{16} << 30);
+  std::ofstream(folder_ + "/d/size") << 12345678 << "\n";
+  EXPECT_EQ(default_disk_bytes(folder_ + "/d"), 12345678u);
+}
+
+TEST_F(StateTiersTest, WhatWasAskedForIsAnErrorWhatWasNotAWarning) {
+  std::filesystem::create_directories(folder_);
+  std::ofstream(folder_ + "/file") << "not a directory";
+  request_.disk = {{sized("file/below")}};
+  EXPECT_EQ(open_state_tiers(request_).status().field(), "--disk");
+  request_.disk = {{sized("small", "8KiB")}};
+  EXPECT_EQ(open_state_tiers(request_).status().field(), "--disk");
+  request_.disk.reset();
+  request_.default_folder = folder_ + "/file/below";
+  const Result<StateTiers> tiers = open_state_tiers(request_);
+  ASSERT_TRUE(tiers.ok()) << tiers.status().to_string();
+  EXPECT_EQ(tiers->disk, nullptr);
+  ASSERT_EQ(tiers->warnings.size(), 1u);
+  EXPECT_NE(tiers->warnings[0].find("--disk"), std::string::npos);
+}
+
+TEST_F(StateTiersTest, TwoServersDoNotShareADirectory) {
+  request_.disk = {{sized("a")}};
+  const Result<StateTiers> first = open_state_tiers(request_);
+  ASSERT_TRUE(first.ok());
+  const Status second = open_state_tiers(request_).status();
+  EXPECT_EQ(second.field(), "--disk");
+  EXPECT_NE(second.message().find("another server"), std::string::npos) << second.message();
+}
+
+TEST(DiskFlag, Parses) {
+  EXPECT_EQ(parse_disk_flag("/data/loci")->path, "/data/loci");
+  EXPECT_EQ(parse_disk_flag("/data/loci")->bytes, 0u);
+  EXPECT_EQ(parse_disk_flag("/data/lo:ci:2MiB")->path, "/data/lo:ci");
+  EXPECT_EQ(parse_disk_flag("d:2MiB")->bytes, 2 * kMib);
+  for (const char* text : {"", ":2MiB", "/data:", "/data:much", "/data:0", "/data:-1"}) {
+    EXPECT_FALSE(parse_disk_flag(text).ok()) << text;
+  }
+  EXPECT_TRUE(parse_disk_flags({"none"})->empty());
+  EXPECT_TRUE(parse_disk_flags({})->empty());
+  EXPECT_EQ(parse_disk_flags({"a", "b:1GiB"})->size(), 2u);
+  EXPECT_FALSE(parse_disk_flags({"a", "none"}).ok());
+  EXPECT_FALSE(parse_disk_flags({"a", "a:1GiB"}).ok());
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,89 @@
+// Looking ahead into the queue (AttentionStore §3.3): what waiting requests need is evicted last, and what of
+// it is on the disk alone is brought into host memory before their turn comes.
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core_state.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kWindowRequests = 32;
+constexpr std::size_t kWindowBlocks = 16'384;
+
+}  // namespace
+
+// The keys of a waiting request's blocks, as far as they go on from its root.
+const std::vector<ChainKey>& Core::State::keys_of(CoreRequest& request) const {
+  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
+  if (request.keys.size() == shared) return request.keys;
+  request.keys.clear();
+  ChainKey key = request.is_public ? hasher_.public_root() : hasher_.root(request.group);
+  for (std::uint32_t i = 0; i < shared; ++i) {
+    key =
+        hasher_.child(key, std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens));
+    request.keys.push_back(key);
+  }
+  return request.keys;
+}
+
+// The blocks that the queue needs, in the order of need; at most as many as the host and the disk hold
+// (L_ew = (C_mem + C_disk) / S_kv).
+void Core::State::look_ahead(Plan& plan) {
+  if (!has_host_ && !has_disk_) return;
+  if (queue_changed_) {
+    queue_changed_ = false;
+    for (const auto& [id, key] : wanted_) {
+      if (index_.block(id).kind == BlockKind::kFull && index_.block(id).key == key)
+        index_.set_wanted(id, kNotWanted);
+    }
+    wanted_.clear();
+    std::uint32_t place = 0;
+    for (const auto& [id, request] : requests_) {
+      if (request->running || place == kWindowRequests || wanted_.size() >= kWindowBlocks) continue;
+      for (const ChainKey& key : keys_of(*request)) {
+        const BlockId block = index_.find(key);
+        if (block == kNoBlock) break;
+        index_.set_wanted(block, place);
+        wanted_.emplace_back(block, key);
+      }
+      ++place;
+    }
+    prefetch_at_ = 0;
+  }
+  prefetch(plan);
+}
+
+void Core::State::prefetch(Plan& plan) {
+  if (!has_host_ || !has_disk_) return;
+  const std::size_t most = std::min<std::size_t>(wanted_.size(), config_.groups.front().host_blocks);  // L_pw
+  for (; prefetch_at_ < most && saves_in_flight_ < saves_max_; ++prefetch_at_) {
+    const auto& [id, key] = wanted_[prefetch_at_];
+    if (index_.block(id).kind != BlockKind::kFull || index_.block(id).key != key) continue;
+    start_prefetch(id, plan);
+  }
+}
+
+void Core::State::start_prefetch(BlockId id, Plan& plan) {
+  CoreMove move{.from = Tier::kDisk, .to = Tier::kHost, .pin = index_.pin(id), .parts = {}};
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const Block& block = index_.block(id);
+    const LowerCopy* disk = block.copy(Tier::kDisk, group);
+    if (disk == nullptr || !disk->whole || block.parts[group] || block.copy(Tier::kHost, group) != nullptr)
+      continue;
+    const SlotId from = disk->slot.slot();
+    index_.begin_read(id, Tier::kDisk, group);
+    const std::optional<SlotId> slot = index_.reserve_copy(id, Tier::kHost, group);
+    if (!slot) {
+      index_.end_read(id, Tier::kDisk, group);
+      continue;
+    }
+    move.parts.push_back({group, from, *slot});
+  }
+  if (move.parts.empty()) return;
+  ++saves_in_flight_;
+  start_move(std::move(move), plan);
+}
+
+}  // namespace loci

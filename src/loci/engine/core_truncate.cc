@@ -1,0 +1,106 @@
+// Sequences that have dropped a part of their history (docs/decisions/truncation.md).
+//
+// What is left after a cut is a lineage of its own: its blocks hang from a gate below the last block of the
+// front, whose key stands for everything that was dropped. So the state of what is kept, which has seen what
+// was dropped, is found by those alone whose history is the same, cut at the same place. A history that was
+// cut several times has a lineage after each cut; the same tokens' blocks in the lineages before are the
+// *originals*, whose state serves at other positions.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "loci/base/check.h"
+#include "loci/engine/core_state.h"
+
+namespace loci {
+
+Status Core::State::truncation_refusal(const Arrival& event) const {
+  if (event.dropped.empty()) return {};
+  const auto refuse = [](std::string message) { return invalid_argument(std::move(message), "dropped"); };
+  if (event.scope == SharingScope::kPublic) return refuse("public prefixes are not cut");
+  std::uint32_t end = event.dropped.front().begin;
+  if (end == 0) return refuse("expected cuts after the first block, found one at 0");
+  for (const TokenRange& range : event.dropped) {
+    if (range.begin != end || range.end <= range.begin) {
+      return refuse(
+          fmt::format("expected a cut that begins at {}, found [{}, {})", end, range.begin, range.end));
+    }
+    if (range.begin % kBlockTokens != 0 || range.end % kBlockTokens != 0) {
+      return refuse(fmt::format("expected whole blocks of {} tokens, found [{}, {})", kBlockTokens,
+                                range.begin, range.end));
+    }
+    end = range.end;
+  }
+  if (end >= event.prompt.size()) {
+    return refuse(
+        fmt::format("expected cuts that leave a token of {}, found one up to {}", event.prompt.size(), end));
+  }
+  return {};
+}
+
+// The parent key of the history's blocks in its first lineage, as the index has it now: the history may begin
+// with public blocks, whose number is told.
+ChainKey Core::State::original_root(const Arrival& event, std::uint32_t& public_blocks) const {
+  public_blocks = 0;
+  ChainKey key = hasher_.public_root(), last = key;
+  const std::span<const TokenId> tokens(event.prompt);
+  while (!public_.empty() && (public_blocks + 1) * kBlockTokens < tokens.size()) {
+    key = hasher_.child(key, tokens.subspan(public_blocks * kBlockTokens, kBlockTokens));
+    const BlockId node = index_.find(key);
+    if (node == kNoBlock || index_.block(node).published == 0) break;
+    last = key;
+    ++public_blocks;
+  }
+  return public_blocks == 0 ? hasher_.root(event.group) : hasher_.gate(last, event.group);
+}
+
+std::unique_ptr<const CoreLineage> Core::State::lineage_of(const Arrival& event) const {
+  if (event.dropped.empty()) return nullptr;
+  const std::span<const TokenId> tokens(event.prompt);
+  const auto block_tokens = [&](std::uint32_t block) {
+    return tokens.subspan(std::size_t{block} * kBlockTokens, kBlockTokens);
+  };
+  auto lineage = std::make_unique<CoreLineage>();
+  const std::uint32_t front = event.dropped.front().begin / kBlockTokens;
+  const std::uint32_t kept = event.dropped.back().end / kBlockTokens;  // the first block after all cuts
+  const auto whole = static_cast<std::uint32_t>(tokens.size() / kBlockTokens);
+  lineage->front_blocks = front;
+  lineage->originals.resize(whole - kept);
+  const std::uint32_t context = config_.context_tokens / kBlockTokens;
+  // Blocks of the history that the lineage before the cut may have: up to its context.
+  const auto add_originals = [&](ChainKey key, std::uint32_t begin, std::uint32_t dropped) {
+    for (std::uint32_t block = begin; block < whole && block - dropped < context; ++block) {
+      key = hasher_.child(key, block_tokens(block));
+      if (block >= kept) lineage->originals[block - kept].push_back({key, (kept - front) - dropped});
+    }
+  };
+
+  // The first lineage's own names of what it has depend on what is public at the time; the names of the
+  // lineages after it do not.
+  std::uint32_t public_blocks = 0;
+  const ChainKey first = original_root(event, public_blocks);
+  if (kept < context) add_originals(first, public_blocks, 0);
+  ChainKey parent = hasher_.root(event.group);
+  std::uint32_t begin = 0, dropped = 0;
+  for (const TokenRange& cut : event.dropped) {
+    const std::uint32_t end = cut.end / kBlockTokens;
+    if (dropped > 0 && kept - dropped < context) add_originals(parent, begin, dropped);
+    ChainKey key = parent;
+    for (std::uint32_t block = begin; block < end; ++block) key = hasher_.child(key, block_tokens(block));
+    // Where the cut is in the lineage that it shortens.
+    parent = hasher_.lineage(key, front * kBlockTokens, (end - dropped) * kBlockTokens, event.group);
+    begin = end;
+    dropped = end - front;
+  }
+  lineage->gate = parent;
+  return lineage;
+}
+
+// What the block hangs from, if that is there.
+BlockId Core::State::find_parent(const CoreProbes& probes, std::size_t block) const {
+  if (begins_lineage(probes.lineage, block)) return index_.find(probes.lineage->gate);
+  if (block == probes.public_blocks) return index_.find(probes.root);
+  return probes.blocks[block - 1].node;
+}
+
+}  // namespace loci

@@ -1,0 +1,183 @@
+// A disk store in memory, for tests: it keeps the contract of disk_store.h and can be told to be slow and to
+// fail. What it holds is the FakeDisk's, which outlives it as a disk does a server.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "loci/base/check.h"
+#include "loci/memory/disk/disk_store.h"
+
+namespace loci {
+
+struct FakeDisk {
+  struct Slot {
+    DiskEntry entry;
+    std::vector<std::byte> bytes;
+  };
+  std::map<std::pair<std::uint32_t, SlotId>, Slot> slots;  // by group
+  std::map<SlotId, DiskEntry> holes;
+};
+
+// Thread-safe. Reads and writes happen on one thread, reads first.
+class FakeDiskStore final : public DiskStore {
+ public:
+  // Asked on the store's thread before each layer is read, or an entry written (layer 0); an error is what
+  // the transfer ends with. It may wait.
+  struct Faults {
+    std::function<Status(const DiskReadItem&, std::uint32_t layer)> read;
+    std::function<Status(const DiskEntry&)> write;
+  };
+
+  FakeDiskStore(FakeDisk& disk, std::vector<DiskGroup> groups, Faults faults = {})
+      : disk_(disk), groups_(std::move(groups)), faults_(std::move(faults)), thread_([this] { run(); }) {}
+  ~FakeDiskStore() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  const std::vector<DiskGroup>& groups() const override { return groups_; }
+  std::uint32_t hole_records() const override { return 1024; }
+  const std::vector<std::string>& notes() const override { return notes_; }
+  const std::array<std::uint8_t, 32>& secret() const override { return secret_; }
+
+  void recover(std::function<void(std::vector<RecoveredEntry>, bool last)> found) override {
+    std::vector<RecoveredEntry> entries;
+    for (const auto& [place, slot] : disk_.slots)
+      entries.push_back({.entry = slot.entry, .group = place.first, .slot = place.second});
+    for (const auto& [slot, entry] : disk_.holes)
+      entries.push_back({.entry = entry, .hole = true, .slot = slot});
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const auto& a, const auto& b) { return a.entry.depth < b.entry.depth; });
+    post(reads_, [found = std::move(found), entries = std::move(entries)]() mutable {
+      found(std::move(entries), true);
+    });
+  }
+
+  void read(std::vector<DiskReadItem> items, std::uint32_t layers_at_once,
+            std::shared_ptr<DiskReadSink> sink) override {
+    post(reads_, [this, items = std::move(items), step = std::max(1u, layers_at_once),
+                  sink = std::move(sink)] { read_all(items, step, *sink); });
+  }
+
+  void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
+             std::function<void(Status)> done) override {
+    LOCI_CHECK(slot.value < groups_.at(group).slots && bytes.size() == block_bytes(group), "a block's write");
+    post(writes_, [this, group, slot, entry, bytes = std::move(bytes), done = std::move(done)]() mutable {
+      Status status = faults_.write ? faults_.write(entry) : Status();
+      disk_.slots.erase({group, slot});
+      ++(status.ok() ? stats_.writes_total : stats_.write_errors_total);
+      if (status.ok()) disk_.slots[{group, slot}] = {entry, std::move(bytes)};
+      done(std::move(status));
+    });
+  }
+
+  void note(const DiskNote& note) override {
+    post(writes_, [this, note] {
+      if (note.kind == DiskNote::Kind::kHole) disk_.holes[note.slot] = note.entry;
+      if (note.kind == DiskNote::Kind::kForgetHole) disk_.holes.erase(note.slot);
+      if (note.kind == DiskNote::Kind::kForget) disk_.slots.erase({note.group, note.slot});
+    });
+  }
+
+  DiskStoreStats stats() const override { return {.io = "memory"}; }
+
+ private:
+  using Task = std::function<void()>;
+
+  // std::function wants what can be copied.
+  template <class F>
+  void post(std::deque<Task>& queue, F task) {
+    auto shared = std::make_shared<F>(std::move(task));
+    {
+      std::lock_guard lock(mutex_);
+      queue.push_back([shared] { (*shared)(); });
+    }
+    changed_.notify_one();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stopping_ || !reads_.empty() || !writes_.empty(); });
+      std::deque<Task>& queue = reads_.empty() ? writes_ : reads_;
+      if (queue.empty()) return;
+      const Task task = std::move(queue.front());
+      queue.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::uint64_t block_bytes(std::uint32_t group) const {
+    return groups_[group].layers * groups_[group].layer_slice_bytes;
+  }
+
+  void read_all(const std::vector<DiskReadItem>& items, std::uint32_t step, DiskReadSink& sink) {
+    std::vector<bool> over(items.size(), false);
+    std::size_t left = items.size();
+    for (std::uint32_t layer = 0; left > 0; layer += step) {
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        if (over[i]) continue;
+        const std::optional<Status> end = read_layers(i, items[i], layer, step, sink);
+        if (!end) continue;
+        over[i] = true;
+        --left;
+        sink.done(i, *end);
+      }
+    }
+  }
+
+  // The item's end, where it has come.
+  std::optional<Status> read_layers(std::size_t index, const DiskReadItem& item, std::uint32_t layer,
+                                    std::uint32_t step, DiskReadSink& sink) {
+    const DiskGroup& group = groups_.at(item.group);
+    const std::uint32_t count = std::min(step, group.layers - layer);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      Status status = faults_.read ? faults_.read(item, layer + i) : Status();
+      if (!status.ok()) return status;
+    }
+    const auto found = disk_.slots.find({item.group, item.slot});
+    if (found == disk_.slots.end() || found->second.entry.key != item.key)
+      return data_loss("the slot holds another entry");
+    sink.slices(index, layer, count,
+                std::span(found->second.bytes)
+                    .subspan(layer * group.layer_slice_bytes, count * group.layer_slice_bytes));
+    if (layer + count < group.layers) return std::nullopt;
+    return Status();
+  }
+
+  FakeDisk& disk_;
+  const std::vector<DiskGroup> groups_;
+  const Faults faults_;
+  const std::vector<std::string> notes_;
+  const std::array<std::uint8_t, 32> secret_{7};
+  DiskStoreStats stats_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> reads_;
+  std::deque<Task> writes_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace loci

@@ -1,0 +1,54 @@
+// Saves to host memory and to the disk. They go on in small steps, between which loads are seen to, and with
+// bounded buffers: what is on its way to the disk is a copy (AttentionStore §3.2.2's write buffer).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "loci/engine/mover_link.h"
+
+namespace loci {
+
+struct MoverWrite;
+
+// One thread's, but for the ends of its writes. It must outlive the store's callbacks.
+class MoverSaves {
+ public:
+  // `store` may be null where no move writes to a disk.
+  MoverSaves(const MoverLink& link, DiskStore* store) : link_(link), store_(store) {}
+
+  void add(std::vector<Move> moves);
+  // Copies a few slices of the first save to host memory, or else to the disk; false: there is nothing that
+  // it could do before something ended.
+  bool step();
+
+ private:
+  struct Save {
+    Move move;
+    Nanos begun = kNever;
+    std::uint32_t part = 0;
+    std::uint32_t index = 0;  // of the layer in the part's group
+    std::vector<std::byte> buffer;
+    std::shared_ptr<MoverWrite> write;  // to the disk
+  };
+
+  bool step_host();
+  bool step_disk();
+  // Copies a few slices of the save's part; true: all of the part is copied.
+  Result<bool> copy(Save& save);
+  std::span<std::byte> target_of(Save& save, const MovePart& part) const;
+  void write(Save& save);
+  void finish(const MoverWrite& write);
+
+  const MoverLink link_;
+  DiskStore* const store_;
+  std::deque<Save> to_host_;
+  std::deque<Save> to_disk_;
+  std::atomic<std::uint64_t> buffered_{0};  // bytes of saves to the disk that have begun
+};
+
+}  // namespace loci

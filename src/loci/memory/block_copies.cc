@@ -1,0 +1,334 @@
+// The index's copies in slower tiers: reserving, reading and losing them, and what the disk's records are to
+// say so that a restart finds the way to what is there.
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/memory/block_index.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint8_t bit(Tier tier) { return static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier)); }
+
+// Tiers slower than `tier` that have the whole part.
+std::uint8_t elsewhere(const Block& block, Tier tier, std::uint32_t group) {
+  std::uint8_t tiers = 0;
+  for (const LowerCopy& copy : block.copies) {
+    if (copy.group == group && copy.whole && copy.tier > tier) tiers |= bit(copy.tier);
+  }
+  return tiers;
+}
+
+}  // namespace
+
+// --- looking ---
+
+const LowerCopy* Block::copy(Tier tier, std::uint32_t group) const {
+  for (const LowerCopy& copy : copies) {
+    if (copy.tier == tier && copy.group == group) return &copy;
+  }
+  return nullptr;
+}
+
+const LowerCopy* Block::whole_copy(std::uint32_t group) const {
+  const LowerCopy* best = nullptr;
+  for (const LowerCopy& copy : copies) {
+    if (copy.group != group || !copy.whole) continue;
+    if (best == nullptr || copy.tier < best->tier) best = &copy;
+  }
+  return best;
+}
+
+bool Block::copied_below(Tier tier, std::uint32_t group) const {
+  return std::any_of(copies.begin(), copies.end(),
+                     [&](const LowerCopy& copy) { return copy.group == group && copy.tier >= tier; });
+}
+
+bool BlockIndex::reachable(BlockId id) const {
+  const Block& b = block(id);
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    if (b.filled_in(group) < kBlockTokens && b.whole_copy(group) == nullptr) return false;
+  }
+  return true;
+}
+
+TierUse BlockIndex::use(Tier tier, std::uint32_t group) const {
+  const Pools& pools = tiers_[static_cast<std::size_t>(tier)];
+  if (pools.empty()) return {};
+  const Pool& pool = pools[group];
+  return {pool.slots.count(), pool.slots.free_count(), static_cast<std::uint32_t>(pool.eviction->size()),
+          pool.evictions};
+}
+
+std::uint32_t BlockIndex::reclaimable(Tier tier, std::uint32_t group) const {
+  const Pool& pool = tiers_[static_cast<std::size_t>(tier)][group];
+  const std::size_t unsaved = pool.unsaved == nullptr ? 0 : pool.unsaved->size();
+  return pool.slots.free_count() + static_cast<std::uint32_t>(pool.eviction->size() - unsaved);
+}
+
+MissReason BlockIndex::miss_reason(const ChainKey& key) const {
+  const BlockId id = find(key);
+  return id == kNoBlock ? lost_.reason(key) : block(id).lost;
+}
+
+DiskEntry BlockIndex::entry(BlockId id) const {
+  const Block& b = block(id);
+  LOCI_CHECK(b.kind == BlockKind::kFull, "a disk's slot holds a whole block");
+  const Block& parent = block(b.parent);
+  DiskEntry entry;
+  entry.key = b.key;
+  entry.parent = parent.key;
+  entry.depth = b.depth;
+  entry.tokens = b.tokens;
+  if (parent.kind == BlockKind::kRoot) {
+    entry.parent_kind = parent.parent == kNoBlock ? ParentKind::kRoot : ParentKind::kGate;
+    if (parent.parent != kNoBlock) entry.above = block(parent.parent).key;
+  }
+  return entry;
+}
+
+// --- orders of eviction ---
+
+// A whole block's whole part, which no slower tier has.
+bool BlockIndex::savable(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts) const {
+  const Block& b = block(id);
+  return facts.elsewhere == 0 && b.kind == BlockKind::kFull &&
+         (tier != Tier::kDevice || b.parts[group]->filled == kBlockTokens);
+}
+
+void BlockIndex::enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts) {
+  facts.elsewhere = elsewhere(block(id), tier, group);
+  Pool& p = pool(tier, group);
+  p.eviction->insert(id, facts);
+  if (p.unsaved != nullptr && savable(id, tier, group, facts)) p.unsaved->insert(id, facts);
+}
+
+void BlockIndex::delist(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts) {
+  Pool& p = pool(tier, group);
+  p.eviction->erase(id, facts);
+  if (p.unsaved != nullptr && savable(id, tier, group, facts)) p.unsaved->erase(id, facts);
+}
+
+template <class Change>
+void BlockIndex::update_facts(BlockId id, std::uint32_t group, Change change) {
+  Block& b = at(id);
+  const auto update = [&](Tier tier, EvictionFacts& facts, bool evictable) {
+    if (evictable) delist(id, tier, group, facts);
+    change(facts);
+    if (evictable) enlist(id, tier, group, facts);
+  };
+  if (b.parts[group]) update(Tier::kDevice, b.parts[group]->facts, b.parts[group]->evictable());
+  for (LowerCopy& copy : b.copies) {
+    if (copy.group == group) update(copy.tier, copy.facts, copy.evictable());
+  }
+}
+
+void BlockIndex::use_copies(BlockId id, std::uint32_t group) {
+  update_facts(id, group, [this](EvictionFacts& facts) { facts.last_used = now_; });
+}
+
+void BlockIndex::set_wanted(BlockId id, std::uint32_t wanted) {
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    update_facts(id, group, [wanted](EvictionFacts& facts) { facts.wanted = wanted; });
+  }
+}
+
+BlockId BlockIndex::next_unsaved(Tier tier, std::uint32_t group) {
+  Pool& p = pool(tier, group);
+  return p.unsaved == nullptr ? kNoBlock : p.unsaved->choose(now_);
+}
+
+// --- copies ---
+
+LowerCopy& BlockIndex::copy_at(BlockId id, Tier tier, std::uint32_t group) {
+  LowerCopy* found = const_cast<LowerCopy*>(block(id).copy(tier, group));
+  LOCI_CHECK(found != nullptr, "a copy that is not there");
+  return *found;
+}
+
+bool BlockIndex::evict_copy(Tier tier, std::uint32_t group, std::optional<Tier> spare) {
+  Pool& p = pool(tier, group);
+  const BlockId victim = p.eviction->choose(now_);
+  if (spare) {
+    const Block& b = block(victim);
+    const LowerCopy* copy = b.copy(*spare, group);
+    if (*spare == Tier::kDevice ? b.filled_in(group) == kBlockTokens : copy != nullptr && copy->whole)
+      return false;
+  }
+  ++p.evictions;
+  erase_copy(victim, tier, group, MissReason::kEvicted);
+  settle(victim);
+  return true;
+}
+
+std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint32_t group,
+                                               std::optional<Tier> spare) {
+  LOCI_CHECK(block(id).pins > 0 && block(id).kind == BlockKind::kFull, "a copy is of a pinned whole block");
+  LOCI_CHECK(block(id).copy(tier, group) == nullptr, "a tier has one copy");
+  Pool& p = pool(tier, group);
+  if (p.slots.free_count() == 0) {
+    if (p.eviction->size() == 0 || !evict_copy(tier, group, spare)) return std::nullopt;
+  }
+  Block& b = at(id);
+  b.copies.push_back({.slot = std::move(*p.slots.take()), .tier = tier, .group = group, .facts = {}});
+  b.copies.back().facts.depth = b.depth;
+  return b.copies.back().slot.slot();
+}
+
+void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole) {
+  LowerCopy& copy = copy_at(id, tier, group);
+  LOCI_CHECK(!copy.whole, "a copy is written once");
+  if (!whole) {
+    erase_copy(id, tier, group, block(id).lost);
+    return;
+  }
+  Block& b = at(id);
+  copy.whole = true;
+  copy.facts.born = copy.facts.last_used = now_;
+  if (b.parts[group] && b.parts[group]->evictable()) copy.facts.last_used = b.parts[group]->facts.last_used;
+  enlist(id, tier, group, copy.facts);
+  update_facts(id, group, [](EvictionFacts&) {});  // faster tiers' facts name this one
+  if (tier == Tier::kDisk) update_disk(id);
+}
+
+void BlockIndex::begin_read(BlockId id, Tier tier, std::uint32_t group) {
+  LowerCopy& copy = copy_at(id, tier, group);
+  LOCI_CHECK(copy.whole && block(id).pins > 0, "only a whole copy of a pinned block is read");
+  if (copy.evictable()) delist(id, tier, group, copy.facts);
+  ++copy.readers;
+}
+
+void BlockIndex::end_read(BlockId id, Tier tier, std::uint32_t group) {
+  LowerCopy& copy = copy_at(id, tier, group);
+  LOCI_CHECK(copy.readers > 0, "a read ends once");
+  if (--copy.readers > 0) return;
+  enlist(id, tier, group, copy.facts);
+}
+
+// Without a word to the disk: its slot is about to be written, or the caller tells.
+void BlockIndex::erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason) {
+  LowerCopy& copy = copy_at(id, tier, group);
+  LOCI_CHECK(copy.readers == 0, "a copy that is read stays");
+  Block& b = at(id);
+  const bool whole = copy.whole;
+  if (whole) {
+    delist(id, tier, group, copy.facts);
+    copy.whole = false;
+    b.lost = reason;
+    update_facts(id, group, [](EvictionFacts&) {});
+  }
+  std::erase_if(b.copies, [&](const LowerCopy& c) { return c.tier == tier && c.group == group; });
+  if (tier == Tier::kDisk) update_disk(id);
+}
+
+void BlockIndex::drop_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason) {
+  if (tier == Tier::kDisk) {
+    note(DiskNote::Kind::kForget, group, block(id).copy(tier, group)->slot.slot(), kNoBlock);
+  }
+  erase_copy(id, tier, group, reason);
+}
+
+void BlockIndex::drop_copies(BlockId id, MissReason reason) {
+  while (!block(id).copies.empty()) {
+    const LowerCopy& copy = block(id).copies.back();
+    drop_copy(id, copy.tier, copy.group, reason);
+  }
+}
+
+void BlockIndex::expire(BlockId id, Nanos before) {
+  Block& b = at(id);
+  if (b.pins > 0 || (b.kind != BlockKind::kFull && b.kind != BlockKind::kTail)) return;
+  const auto old = [before](const EvictionFacts& facts) { return facts.last_used < before; };
+  bool dropped = false;
+  for (std::uint32_t group = 0; group < group_count(); ++group) {
+    if (!b.parts[group] || !old(b.parts[group]->facts)) continue;
+    if (b.kind == BlockKind::kTail) {
+      drop_parts(id);
+    } else {
+      drop_part(id, group);
+    }
+    dropped = true;
+  }
+  for (std::size_t i = b.copies.size(); i > 0; --i) {
+    const LowerCopy& copy = b.copies[i - 1];
+    if (!copy.evictable() || !old(copy.facts)) continue;
+    drop_copy(id, copy.tier, copy.group, MissReason::kExpired);
+    dropped = true;
+  }
+  if (!dropped) return;
+  b.lost = MissReason::kExpired;
+  settle(id);
+}
+
+// --- the disk's records ---
+
+void BlockIndex::note(DiskNote::Kind kind, std::uint32_t group, SlotId slot, BlockId id) {
+  DiskNote& n = notes_.emplace_back();
+  n.kind = kind;
+  n.group = group;
+  n.slot = slot;
+  if (id != kNoBlock) n.entry = entry(id);
+}
+
+// Tells those above whether there is anything on the disk below them, and keeps holes' records.
+void BlockIndex::update_disk(BlockId id) {
+  while (id != kNoBlock) {
+    Block& b = at(id);
+    const bool has =
+        b.disk_children > 0 || std::any_of(b.copies.begin(), b.copies.end(), [](const LowerCopy& copy) {
+          return copy.tier == Tier::kDisk && copy.whole;
+        });
+    update_hole(id);
+    if (has == b.on_disk) return;
+    b.on_disk = has;
+    if (b.parent == kNoBlock) return;
+    at(b.parent).disk_children += has ? 1 : -1;
+    id = b.parent;
+  }
+}
+
+void BlockIndex::update_hole(BlockId id) {
+  Block& b = at(id);
+  const bool copied = std::any_of(b.copies.begin(), b.copies.end(), [](const LowerCopy& copy) {
+    return copy.tier == Tier::kDisk && copy.whole;
+  });
+  const bool wanted = b.kind == BlockKind::kFull && b.disk_children > 0 && !copied;
+  if (wanted == b.hole.has_value()) return;
+  if (!wanted) {
+    note(DiskNote::Kind::kForgetHole, 0, b.hole->slot(), kNoBlock);
+    b.hole.reset();
+  } else if (std::optional<SlotReservation> slot = holes_.take()) {
+    b.hole.emplace(std::move(*slot));
+    note(DiskNote::Kind::kHole, 0, b.hole->slot(), id);
+  }
+}
+
+bool BlockIndex::recover_copy(BlockId id, std::uint32_t group, SlotId slot, Nanos last_used) {
+  Block& b = at(id);
+  LOCI_CHECK(b.kind == BlockKind::kFull && b.pins > 0, "what is recovered is a pinned whole block");
+  if (b.copy(Tier::kDisk, group) != nullptr) return false;
+  std::optional<SlotReservation> taken = pool(Tier::kDisk, group).slots.take(slot);
+  if (!taken) return false;
+  b.copies.push_back({.slot = std::move(*taken), .tier = Tier::kDisk, .group = group, .facts = {}});
+  LowerCopy& copy = b.copies.back();
+  copy.facts.depth = b.depth;
+  copy.whole = true;
+  copy.facts.born = copy.facts.last_used = last_used;
+  enlist(id, Tier::kDisk, group, copy.facts);
+  update_facts(id, group, [](EvictionFacts&) {});
+  update_disk(id);
+  return true;
+}
+
+bool BlockIndex::recover_hole(BlockId id, SlotId slot) {
+  Block& b = at(id);
+  if (b.hole || b.kind != BlockKind::kFull) return false;
+  std::optional<SlotReservation> taken = holes_.take(slot);
+  if (!taken) return false;
+  b.hole.emplace(std::move(*taken));
+  if (b.lost == MissReason::kNeverSeen) b.lost = MissReason::kEvicted;
+  return true;
+}
+
+}  // namespace loci

@@ -1,0 +1,48 @@
+// In which order one tenant's waiting requests are admitted (Berkeley's prefix caching, §IV.F), by how far
+// from the device the state of their prompts is:
+//
+//   fcfs         first come, first served; distances are not looked at
+//   fpf          the nearest prefix first, earlier arrivals first among equals. The most state is found where
+//                it is fast; under load a request whose state is far may never come
+//   relaxed-fpf  the highest priority first: (now - arrival) * (4 - distance). Nobody waits for ever: who has
+//                waited for a time W is passed only by those who arrived within the first 3/4 W of it, so its
+//                place comes as soon as those are served, also where requests arrive as fast as they leave.
+//
+// Pure and stateless; integers alone. (Fairness among tenants comes first: admission.h.)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+
+namespace loci {
+
+inline constexpr std::array<std::string_view, 3> kAdmissionOrders = {"fcfs", "fpf", "relaxed-fpf"};
+
+// The slowest place that a prompt's state is in: 0 the device, 1 the host, 2 a disk; nothing of it is
+// anywhere, or a part in its midst is not: kNowhere.
+inline constexpr std::uint32_t kNowhere = 3;
+
+struct WaitingRequest {
+  std::uint64_t arrival = 0;  // counts arrivals
+  Nanos since = 0;            // when it arrived
+  std::uint32_t distance = kNowhere;
+};
+
+class AdmissionOrder {
+ public:
+  virtual ~AdmissionOrder() = default;
+  // Where it does not, distances need not be known.
+  virtual bool looks_at_distance() const = 0;
+  // A strict weak order at each `now`, which is not before either has arrived.
+  virtual bool comes_first(const WaitingRequest& a, const WaitingRequest& b, Nanos now) const = 0;
+};
+
+// Errors: kInvalidArgument (field "admission") naming the orders.
+Result<std::unique_ptr<const AdmissionOrder>> make_admission_order(std::string_view name);
+
+}  // namespace loci

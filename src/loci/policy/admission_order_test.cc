@@ -1,0 +1,161 @@
+#include "loci/policy/admission_order.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/base/random.h"
+#include "loci/policy/admission.h"
+
+namespace loci {
+namespace {
+
+FairQueue queue_of(std::string_view order, FairQueue::DistanceOf distance, std::uint32_t slots = 4) {
+  return FairQueue(slots, make_admission_order(order).value(), std::move(distance));
+}
+
+// Ids of one tenant's requests in the order in which they are admitted when nothing else comes.
+std::vector<std::uint64_t> drain(FairQueue& queue, const std::string& tenant, Nanos now) {
+  std::vector<std::uint64_t> ids;
+  while (queue.waiting(tenant) > 0) {
+    queue.begin_step(now);
+    const RequestId next = queue.heads().front().request;
+    ids.push_back(next.value);
+    queue.erase(tenant, next.value);
+    queue.check_invariants();
+  }
+  return ids;
+}
+
+TEST(AdmissionOrder, NamesTheOrders) {
+  for (const std::string_view name : kAdmissionOrders) EXPECT_TRUE(make_admission_order(name).ok());
+  const Status status = make_admission_order("lifo").status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.field(), "admission");
+  EXPECT_NE(status.message().find("fcfs, fpf, relaxed-fpf, found 'lifo'"), std::string::npos);
+}
+
+TEST(AdmissionOrder, OrdersByArrivalDistanceOrBoth) {
+  const std::map<std::uint64_t, std::uint32_t> distances = {{1, 3}, {2, 2}, {3, 0}, {4, 1}, {5, 0}};
+  const auto order_of = [&](std::string_view name, Nanos now) {
+    FairQueue queue = queue_of(name, [&](RequestId id) { return distances.at(id.value); });
+    for (std::uint64_t i = 1; i <= 5; ++i) queue.push("a", 1, i, RequestId(i), static_cast<Nanos>(i * 100));
+    return drain(queue, "a", now);
+  };
+  EXPECT_EQ(order_of("fcfs", 500), (std::vector<std::uint64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(order_of("fpf", 500), (std::vector<std::uint64_t>{3, 5, 4, 2, 1}));
+  // (now - arrival) * (4 - N) at 600: 500, 800, 1,200, 600, 400.
+  EXPECT_EQ(order_of("relaxed-fpf", 600), (std::vector<std::uint64_t>{3, 2, 4, 1, 5}));
+  // At 500: 400, 600, 800, 300, 0; at 10,000 distance decides, as all have waited about as long.
+  EXPECT_EQ(order_of("relaxed-fpf", 500), (std::vector<std::uint64_t>{3, 2, 1, 4, 5}));
+  EXPECT_EQ(order_of("relaxed-fpf", 10'000), (std::vector<std::uint64_t>{3, 5, 4, 2, 1}));
+}
+
+TEST(AdmissionOrder, WhatHasBegunComesFirst) {
+  for (const std::string_view name : kAdmissionOrders) {
+    FairQueue queue = queue_of(name, [](RequestId id) { return id.value < 3 ? 3u : 0u; });
+    queue.push("a", 1, 1, RequestId(1), 100, true);
+    queue.push("a", 1, 2, RequestId(2), 200, true);
+    for (std::uint64_t i = 3; i < 6; ++i) queue.push("a", 1, i, RequestId(i), static_cast<Nanos>(i * 100));
+    EXPECT_EQ(drain(queue, "a", 1'000), (std::vector<std::uint64_t>{1, 2, 3, 4, 5})) << name;
+  }
+}
+
+TEST(AdmissionOrder, TenantsStayFair) {
+  FairQueue queue = queue_of("fpf", [](RequestId id) { return id.value < 10 ? 0u : 3u; }, 1);
+  for (std::uint64_t i = 0; i < 5; ++i) queue.push("near", 1, i, RequestId(i));
+  for (std::uint64_t i = 10; i < 15; ++i) queue.push("far", 1, i, RequestId(i));
+  std::string turns;
+  for (int i = 0; i < 10; ++i) {
+    queue.begin_step(i);
+    const FairQueue::Head head = queue.heads().front();
+    const std::string tenant = *head.tenant;
+    turns += tenant.front();
+    queue.charge(tenant, 10);
+    queue.erase(tenant, head.request.value);
+  }
+  EXPECT_EQ(turns, "nfnfnfnfnf");
+}
+
+// Looking at a prompt's state costs: only the earliest are looked at, each once in a step.
+TEST(AdmissionOrder, LooksAtEachOnceInAStep) {
+  std::map<std::uint64_t, int> looks;
+  FairQueue queue = queue_of("fpf", [&](RequestId id) {
+    ++looks[id.value];
+    return static_cast<std::uint32_t>(id.value % 4);
+  });
+  for (std::uint64_t i = 0; i < 100; ++i) queue.push("a", 1, i, RequestId(i));
+  queue.begin_step(1);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(queue.heads().front().request, RequestId(0));
+  EXPECT_EQ(looks.size(), FairQueue::kLookedAt);
+  queue.erase("a", 0);
+  EXPECT_EQ(queue.heads().front().request, RequestId(4));
+  EXPECT_EQ(looks.size(), FairQueue::kLookedAt + 1) << "the next one has moved up";
+  for (const auto& [id, count] : looks) EXPECT_EQ(count, 1) << id;
+  queue.begin_step(2);
+  queue.heads();
+  EXPECT_EQ(looks[1], 2);
+
+  std::map<std::uint64_t, int> none;
+  FairQueue fcfs =
+      queue_of("fcfs", [&](RequestId id) { return static_cast<std::uint32_t>(++none[id.value]); });
+  fcfs.push("a", 1, 1, RequestId(1));
+  fcfs.heads();
+  EXPECT_TRUE(none.empty());
+}
+
+// One request whose state is nowhere waits behind `before` others; from then on each of `steps` serves one
+// request, and `arrivals_percent` of them see a new one whose state is on the device. The steps until it is
+// served; none: it never is.
+std::optional<std::uint64_t> wait_of_the_far_one(std::string_view order, std::uint64_t before,
+                                                 std::uint64_t arrivals_percent, std::uint64_t steps) {
+  constexpr std::uint64_t kFar = 1'000'000;
+  FairQueue queue = queue_of(order, [](RequestId id) { return id.value == kFar ? kNowhere : 0u; });
+  std::uint64_t arrivals = 0;
+  std::map<RequestId, std::uint64_t> arrival_of;
+  const auto arrive = [&](RequestId id, Nanos now) {
+    arrival_of[id] = arrivals;
+    queue.push("a", 1, arrivals, id, now);
+    ++arrivals;
+  };
+  for (std::uint64_t i = 0; i < before; ++i) arrive(RequestId(i), 0);
+  arrive(RequestId(kFar), 0);
+  Random random(3);
+  for (std::uint64_t step = 1; step <= steps; ++step) {
+    const auto now = static_cast<Nanos>(step);
+    if (random.below(100) < arrivals_percent) arrive(RequestId(before + step), now);
+    queue.begin_step(now);
+    const std::vector<FairQueue::Head> heads = queue.heads();
+    if (heads.empty()) continue;
+    const RequestId next = heads.front().request;
+    queue.erase("a", arrival_of.at(next));
+    if (next.value == kFar) return step;
+  }
+  return std::nullopt;
+}
+
+// Who has waited for W is passed only by those who arrived within 3/4 W. Where one is served and at most one
+// arrives in each step, W steps serve W, and those are at most before + 3/4 W: its turn comes before
+// W = 4 (before + 1). Under fpf it never comes.
+TEST(AdmissionOrder, NobodyStarvesUnderRelaxedFpf) {
+  for (const std::uint64_t before : {0u, 1u, 10u, 25u, 100u, 400u}) {
+    for (const std::uint64_t percent : {100u, 95u, 60u}) {
+      const auto wait = wait_of_the_far_one("relaxed-fpf", before, percent, 10'000);
+      ASSERT_TRUE(wait.has_value()) << before << " " << percent;
+      EXPECT_LE(*wait, 4 * (before + 1)) << before << " " << percent;
+    }
+    // Not first come, first served either: at full load those that are near pass it.
+    if (before >= 10) {
+      EXPECT_GT(*wait_of_the_far_one("relaxed-fpf", before, 100, 10'000), before + 1);
+    }
+    EXPECT_EQ(wait_of_the_far_one("fcfs", before, 100, 10'000), before + 1);
+  }
+  EXPECT_EQ(wait_of_the_far_one("fpf", 10, 100, 10'000), std::nullopt);
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,45 @@
+// Blocks by cost / idle time, the least first: the retention value V = Cost / T (Pensieve §4.3.1).
+//
+// As time goes by the order changes: a cheap block that was used a moment ago overtakes a dear one that has
+// been idle long. So no sorted structure holds it. But of two blocks of the same cost the one that has been
+// idle longer always comes first. Blocks are kept in buckets by their cost, four for each power of two, and
+// inside each by their last use; whoever asks for the least compares the heads of the buckets by their exact
+// values.
+//
+// The answer's value is less than 2^(1/4) = 1.19 times the least one: the least one's bucket has a head
+// that has been idle as long or longer, and costs less than 2^(1/4) times as much. Where all blocks have the
+// same last use (a conversation that nobody goes on with) it is the exact least.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "loci/base/clock.h"
+#include "loci/memory/eviction_order.h"
+
+namespace loci {
+
+// floor(4 log2(cost)); -1 for 0. `cost` is not negative.
+int cost_bucket(Nanos cost);
+
+// Thread-compatible; deterministic.
+class IdleCostQueue {
+ public:
+  // `cost`: not negative. Among equal ones the deepest block is the first. O(log blocks).
+  void insert(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
+  // With what it was inserted with.
+  void erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth);
+  // kNoBlock where there is none. O(buckets that hold something), which are at most 4 · 64.
+  BlockId least(Nanos now) const;
+  std::size_t size() const { return size_; }
+
+ private:
+  // Last use, cost, depth (the deepest first), block.
+  using Rank = std::tuple<Nanos, Nanos, std::uint32_t, BlockId>;
+  std::map<int, std::set<Rank>> buckets_;  // none of them empty
+  std::size_t size_ = 0;
+};
+
+}  // namespace loci

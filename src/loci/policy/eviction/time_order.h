@@ -1,0 +1,38 @@
+// lru and fifo: by one of the facts' times alone, the earliest first. What lies behind every window goes
+// before all else. Ties are broken by depth, the deepest first. A block's users use all blocks before it
+// too, so lru makes no holes.
+#pragma once
+
+#include <set>
+#include <tuple>
+
+#include "loci/base/check.h"
+#include "loci/memory/eviction_order.h"
+
+namespace loci {
+
+// As EvictionOrder; O(log blocks).
+template <Nanos EvictionFacts::* kTime>
+class TimeOrder final : public EvictionOrder {
+ public:
+  void insert(BlockId block, const EvictionFacts& facts) override { ranks_.insert(rank(block, facts)); }
+  void erase(BlockId block, const EvictionFacts& facts) override {
+    const std::size_t erased = ranks_.erase(rank(block, facts));
+    LOCI_CHECK(erased == 1, "only what is in the order leaves it");
+  }
+  BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(*ranks_.begin()); }
+  std::size_t size() const override { return ranks_.size(); }
+
+ private:
+  // Not behind; time; depth, the deepest first; block.
+  using Rank = std::tuple<bool, Nanos, std::uint32_t, BlockId>;
+  static Rank rank(BlockId block, const EvictionFacts& facts) {
+    return {!facts.behind, facts.*kTime, UINT32_MAX - facts.depth, block};
+  }
+  std::set<Rank> ranks_;
+};
+
+using LruOrder = TimeOrder<&EvictionFacts::last_used>;
+using FifoOrder = TimeOrder<&EvictionFacts::born>;
+
+}  // namespace loci

@@ -1,0 +1,56 @@
+#include "loci/policy/eviction/value_order.h"
+
+#include <algorithm>
+
+#include "loci/base/check.h"
+#include "loci/policy/eviction/retention_order.h"
+
+namespace loci {
+
+ValueOrder::ValueOrder(const EvictionPlace& place, std::shared_ptr<const CostModel> costs)
+    : place_(place), costs_(std::move(costs)) {
+  for (std::size_t tier = 0; tier < kTiers; ++tier) {
+    load_[tier] = costs_->load(static_cast<Tier>(tier), place.block_bytes);
+  }
+}
+
+Nanos ValueOrder::lost(const EvictionFacts& facts) const {
+  const auto here = static_cast<std::size_t>(place_.tier);
+  Nanos without = recompute_cost(*costs_, place_, facts.depth);
+  for (std::size_t tier = 0; tier < kTiers; ++tier) {
+    if (tier != here && (facts.elsewhere >> tier & 1) != 0) without = std::min(without, load_[tier]);
+  }
+  return std::max<Nanos>(without - load_[here], 0);
+}
+
+ValueOrder::Wanted ValueOrder::wanted(BlockId block, const EvictionFacts& facts) const {
+  return {UINT32_MAX - facts.wanted, lost(facts), UINT32_MAX - facts.depth, block};
+}
+
+void ValueOrder::insert(BlockId block, const EvictionFacts& facts) {
+  if (facts.behind)
+    behind_.insert(block, facts);
+  else if (facts.wanted == kNotWanted)
+    unwanted_.insert(block, lost(facts), facts.last_used, facts.depth);
+  else
+    wanted_.insert(wanted(block, facts));
+}
+
+void ValueOrder::erase(BlockId block, const EvictionFacts& facts) {
+  if (facts.behind) {
+    behind_.erase(block, facts);
+  } else if (facts.wanted == kNotWanted) {
+    unwanted_.erase(block, lost(facts), facts.last_used, facts.depth);
+  } else {
+    const std::size_t erased = wanted_.erase(wanted(block, facts));
+    LOCI_CHECK(erased == 1, "only what is in the order leaves it");
+  }
+}
+
+BlockId ValueOrder::choose(Nanos now) {
+  if (behind_.size() > 0) return behind_.choose(now);
+  if (unwanted_.size() > 0) return unwanted_.least(now);
+  return wanted_.empty() ? kNoBlock : std::get<BlockId>(*wanted_.begin());
+}
+
+}  // namespace loci

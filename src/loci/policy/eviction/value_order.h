@@ -1,0 +1,53 @@
+// value: the one that weighs all of it. A copy is worth the time that it saves whoever comes for it: the
+// restore time from where the block would remain (the fastest other tier that holds it, or computing it
+// again at its depth, whichever is faster) less the restore time from here; divided by the time since
+// anybody last used it. (And by its bytes: those of one order's copies are equal.)
+//
+// First goes what lies behind every window; then what no waiting request of the look-ahead window needs, the
+// least worth first; then what they need, from the window's tail to its head, the least lost first.
+//
+// So of a conversation that nobody goes on with the leading blocks go first, as they are cheap to compute
+// again (Pensieve §4.3.1); what a lower tier holds goes before what nobody else has; a copy that saves
+// nothing, as computing is faster than loading it, goes first of all. Among equals the deepest goes first,
+// so that no holes arise without need. Where a hole cannot be filled by itself (EvictionPlace::holes) all
+// blocks cost the same to compute again, so none arise at all but where a lower tier fills them.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include "loci/policy/eviction.h"
+#include "loci/policy/eviction/idle_cost_queue.h"
+#include "loci/policy/eviction/time_order.h"
+
+namespace loci {
+
+// As EvictionOrder; choose() as IdleCostQueue::least().
+class ValueOrder final : public EvictionOrder {
+ public:
+  ValueOrder(const EvictionPlace& place, std::shared_ptr<const CostModel> costs);
+
+  void insert(BlockId block, const EvictionFacts& facts) override;
+  void erase(BlockId block, const EvictionFacts& facts) override;
+  BlockId choose(Nanos now) override;
+  std::size_t size() const override { return behind_.size() + unwanted_.size() + wanted_.size(); }
+
+  // What its loss adds to the time to restore the block.
+  Nanos lost(const EvictionFacts& facts) const;
+
+ private:
+  // Place in the queue, the last first; what is lost; depth, the deepest first; block.
+  using Wanted = std::tuple<std::uint32_t, Nanos, std::uint32_t, BlockId>;
+  Wanted wanted(BlockId block, const EvictionFacts& facts) const;
+
+  EvictionPlace place_;
+  std::shared_ptr<const CostModel> costs_;
+  std::array<Nanos, kTiers> load_{};  // of a block, by tier
+  LruOrder behind_;
+  IdleCostQueue unwanted_;
+  std::set<Wanted> wanted_;
+};
+
+}  // namespace loci

@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""`loci bench` against live servers: bench_test.py BINARY MODEL [--only NAME].
+
+Against Loci with MODEL, and against stand-ins that refuse, break off and speak as llama.cpp does. Needs nothing but
+Python's standard library. Prints "N passed, N failed".
+"""
+import argparse
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_client import expect, expect_equal, Server  # noqa: E402
+
+SMALL = ("--threads", "1", "--device-memory", "256MiB")
+DIALOGUES = "\n".join(json.dumps({"messages": [{"role": role, "content": f"{role} {d}.{i}, and more words"}
+                                               for i in range(3) for role in ("user", "assistant")]})
+                      for d in range(8))
+
+
+def bench(binary, *arguments, text=None):
+    return subprocess.run([binary, "bench", *arguments], input=text, capture_output=True, text=True, timeout=120)
+
+
+def bench_json(binary, *arguments, text=None, code=0):
+    done = bench(binary, *arguments, "--json", "-", text=text)
+    expect_equal(done.returncode, code, f"exit code ({done.stderr})")
+    return json.loads(done.stdout)
+
+
+class StandIn:
+    """Answers every POST by `reply(handler, number)`; a context."""
+
+    def __init__(self, reply):
+        outer = self
+        self.bodies = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_error(404)
+
+            def do_POST(self):
+                outer.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                reply(self, len(outer.bodies))
+
+            def log_message(self, *_):
+                pass
+
+            def events(self, *events):
+                self.send_response(200)
+                self.end_headers()
+                for event in events:
+                    self.wfile.write(f"data: {event}\n\n".encode())
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def text_event(text):
+    return json.dumps({"choices": [{"delta": {"content": text}}]})
+
+
+# --- against Loci ---
+
+def test_a_closed_loop_from_a_file(binary, model):
+    with Server(binary, model, *SMALL) as server:
+        before = server.metrics()
+        out = bench_json(binary, server.url, "--dialogues", "-", "--conversations", "4", "--turns", "5", "--max-tokens",
+                         "6", "--ignore-eos", "--concurrency", "2", "--private-prefix-tokens", "80", "--warmup", "0",
+                         text=DIALOGUES)
+        after = server.metrics()
+    run = out["servers"][0]
+    expect_equal(run["requests"], {"completed": 20, "failed": 0, "skipped": 0}, "requests")
+    expect_equal(run["remarks"], [], "remarks")
+    expect_equal([turn["output_tokens"] for turn in run["turns"]], [6] * 20, "lengths of replies")
+    order = [(turn["turn"], turn["conversation"]) for turn in sorted(run["turns"], key=lambda turn: turn["sent_ns"])]
+    expect_equal([turn for turn, _ in order], sorted(turn for turn, _ in order), "turns in the order of sending")
+    for turn in run["turns"]:
+        expect(0 < turn["sent_ns"] < turn["first_ns"] <= turn["ended_ns"], f"times in order: {turn}")
+        if turn["turn"] > 0:
+            expect(turn["cached_tokens"] >= 80, f"later turns find their document: {turn}")
+    for name, key in (("prompt_tokens", "prompt_tokens"), ("prompt_tokens_cached", "cached_tokens"),
+                      ("generated_tokens", "output_tokens")):
+        counted = after[f"loci_{name}_total"] - before[f"loci_{name}_total"]
+        expect_equal(sum(turn[key] for turn in run["turns"]), counted, f"{key} as the server counts")
+    rate = run["throughput"]["output_tokens_per_second"]
+    expect(abs(rate * run["seconds"] - 120) < 1e-6, "throughput is tokens over seconds")
+    in_all = max(turn["ended_ns"] for turn in run["turns"]) - min(turn["sent_ns"] for turn in run["turns"])
+    expect(0 <= run["seconds"] - in_all / 1e9 < 0.5, "seconds are those of the run")
+
+
+def test_sessions_one_after_the_other(binary, model):
+    with Server(binary, model, *SMALL) as server:
+        out = bench_json(binary, server.url + "/v1", "--conversations", "3", "--turns", "3", "--max-tokens", "3",
+                         "--concurrency", "1", "--order", "sessions", "--warmup", "0", "--api", "completions")
+    order = [(turn["conversation"], turn["turn"]) for turn in out["servers"][0]["turns"]]
+    expect_equal(order, sorted(order), "order")
+    expect_equal(len(order), 9, "turns")
+
+
+def test_an_open_loop(binary, model):
+    with Server(binary, model, *SMALL) as server:
+        out = bench_json(binary, server.url, "--conversations", "5", "--turns", "2", "--rate", "10", "--think-time",
+                         "0.05", "--max-tokens", "4")
+    run = out["servers"][0]
+    expect_equal(run["requests"]["completed"], 10, "completed")
+    first = {turn["conversation"]: turn for turn in run["turns"] if turn["turn"] == 0}
+    for turn in run["turns"]:
+        if turn["turn"] == 1:
+            expect(turn["sent_ns"] > first[turn["conversation"]]["ended_ns"], "the second turn comes after the reply")
+    expect_equal(out["workload"]["rate"], 10.0, "rate")
+
+
+def test_two_servers_in_turns(binary, model):
+    with Server(binary, model, *SMALL) as one, Server(binary, model, *SMALL) as two:
+        arguments = ("--compare", two.url, "--conversations", "4", "--turns", "3", "--max-tokens", "4", "--concurrency",
+                     "2", "--ignore-eos")
+        out = bench_json(binary, one.url, *arguments)
+        table = bench(binary, one.url, *arguments, "--seed", "2")
+    runs = out["servers"]
+    for run in runs:
+        expect_equal(run["requests"]["completed"], 12, "completed")
+    spans = sorted([(turn["sent_ns"], turn["ended_ns"], which) for which, run in enumerate(runs) for turn in run["turns"]])
+    for (_, ended, which), (sent, _, other) in zip(spans, spans[1:]):
+        expect(which == other or sent >= ended, "one server alone is loaded at a time")
+    ratio = out["second_over_first"]["all_turns"]["ttft_ms"]
+    expect_equal(ratio["pairs"], 12, "pairs")
+    expect(ratio["low"] <= ratio["ratio"] <= ratio["high"], "interval")
+    expect_equal(out["second_over_first"]["throughput"]["pairs"], 6, "rounds")
+    expect_equal(table.returncode, 0, table.stderr)
+    expect("2nd / 1st" in table.stdout and "later turns (8)" in table.stdout, table.stdout)
+
+
+def test_waits_while_the_model_loads(binary, model):
+    with Server(binary, model, *SMALL) as server:
+        pass
+    process = subprocess.Popen([binary, "serve", model, "--port", str(server.port), *SMALL], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            done = bench(binary, f"http://127.0.0.1:{server.port}", "--conversations", "1", "--turns", "1",
+                         "--max-tokens", "2")
+            if "Connection refused" not in done.stderr or time.monotonic() > deadline:
+                break
+        expect_equal(done.returncode, 0, done.stderr)
+    finally:
+        process.terminate()
+        process.wait(40)
+
+
+def test_an_interrupt_shows_what_there_is(binary, model):
+    with Server(binary, model, *SMALL) as server, tempfile.NamedTemporaryFile() as file:
+        process = subprocess.Popen([binary, "bench", server.url, "--conversations", "4", "--turns", "3", "--think-time",
+                                    "20", "--max-tokens", "2", "--json", file.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        expect_equal(process.returncode, 1, err)
+        expect("interrupted" in out and "TTFT" in out, out)
+        expect(json.load(file)["interrupted"], "the JSON says so")
+
+
+# --- against others ---
+
+def test_a_server_that_refuses(binary, _model):
+    def reply(handler, number):
+        if number % 2 == 0:
+            handler.events(text_event("x"), "[DONE]")
+            return
+        body = b'{"error": {"message": "the queue is full"}}'
+        handler.send_response(429)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+    with StandIn(reply) as server:
+        arguments = (server.url, "--conversations", "4", "--turns", "1", "--warmup", "0", "--concurrency", "1")
+        done = bench(binary, *arguments)
+        expect_equal(done.returncode, 1, done.stderr)
+        expect("2 requests failed" in done.stdout and "the queue is full" in done.stdout, done.stdout)
+        out = bench_json(binary, *arguments, code=1)
+    expect_equal(out["servers"][0]["requests"], {"completed": 2, "failed": 2, "skipped": 0}, "requests")
+    expect_equal(server.bodies[0]["model"], "default", "the model of a server that names none")
+
+
+def test_streams_that_break_off_or_are_none(binary, _model):
+    def reply(handler, number):
+        if number == 1:
+            handler.events(text_event("x"))  # and no end
+        elif number == 2:
+            handler.events('{"error": {"message": "out of memory"}}')
+        elif number == 3:
+            handler.events("<html>")
+        else:
+            handler.wfile.write(b"this is no HTTP\r\n\r\n")
+    with StandIn(reply) as server:
+        out = bench_json(binary, server.url, "--conversations", "4", "--turns", "2", "--warmup", "0", "--concurrency", "1",
+                         code=1)
+    run = out["servers"][0]
+    expect_equal(run["requests"], {"completed": 0, "failed": 4, "skipped": 4}, "requests")
+    errors = [turn["error"] for turn in run["turns"]]
+    expect_equal(errors[0], "the reply broke off", "first error")
+    expect_equal(errors[1], "out of memory", "second error")
+
+
+def test_a_server_that_hangs(binary, _model):
+    with StandIn(lambda handler, _number: time.sleep(3)) as server:
+        out = bench_json(binary, server.url, "--conversations", "1", "--turns", "1", "--warmup", "0", "--timeout", "0.2",
+                         code=1)
+    expect("no whole answer" in out["servers"][0]["turns"][0]["error"], out["servers"][0]["turns"])
+
+
+def test_llama_cpps_counts_and_history(binary, _model):
+    def reply(handler, _number):
+        end = {"choices": [], "usage": {"prompt_tokens": 50, "completion_tokens": 2}, "timings": {"cache_n": 40}}
+        handler.events(text_event("good"), text_event(" day"), json.dumps(end), "[DONE]")
+    with StandIn(reply) as server:
+        out = bench_json(binary, server.url, "--conversations", "1", "--turns", "2", "--warmup", "0", "--api-key", "k",
+                         "--ignore-eos", "--max-tokens", "2")
+    first, second = out["servers"][0]["turns"]
+    expect_equal((first["prompt_tokens"], first["cached_tokens"], first["output_tokens"]), (50, 40, 2), "counts")
+    expect_equal([message["role"] for message in server.bodies[1]["messages"]], ["user", "assistant", "user"], "history")
+    expect_equal(server.bodies[1]["messages"][1]["content"], "good day", "the server's own reply")
+    expect_equal((server.bodies[0]["ignore_eos"], server.bodies[0]["min_tokens"]), (True, 2), "fixed length")
+    expect(second["turn"] == 1, "order")
+
+
+def test_bad_flags_and_no_server(binary, _model):
+    for arguments in (("https://x",), ("http://x:port",), ("http://127.0.0.1:1", "--compare", "http://y", "--rate", "1"),
+                      ("http://127.0.0.1:1", "--dialogues", "/nowhere"), ("http://127.0.0.1:1", "--turns", "0"), ()):
+        done = bench(binary, *arguments)
+        expect_equal(done.returncode, 2, f"{arguments}: {done.stderr}")
+        expect("loci bench: " in done.stderr, done.stderr)
+    done = bench(binary, "http://127.0.0.1:1")
+    expect_equal(done.returncode, 1, done.stderr)
+    expect("Connection refused" in done.stderr, done.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("model")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    passed = failed = 0
+    for name, test in sorted(globals().items()):
+        if not name.startswith("test_") or arguments.only not in name:
+            continue
+        try:
+            test(arguments.binary, arguments.model)
+            passed += 1
+        except Exception:
+            failed += 1
+            print(f"{name} failed:\n{traceback.format_exc()}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
