@@ -24,6 +24,11 @@ class UringEngine final : public IoEngine {
       return Status(StatusCode::kUnavailable, fmt::format("io_uring is refused: {}", errno_text(-refused)));
     }
     engine->ready_ = true;
+    io_uring_probe* probe = ::io_uring_get_probe_ring(&engine->ring_);
+    const bool known = probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
+                       ::io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
+    if (probe != nullptr) ::io_uring_free_probe(probe);
+    if (!known) return Status(StatusCode::kUnavailable, "the system's io_uring is too old");
     engine->wake_descriptor_ = ::eventfd(0, EFD_CLOEXEC);
     if (engine->wake_descriptor_ < 0) {
       return Status(StatusCode::kUnavailable, fmt::format("no eventfd: {}", errno_text(errno)));
