@@ -321,6 +321,22 @@ TEST(CoreTiers, DecodesDoNotWaitForARestore) {
   d.finish();
 }
 
+TEST(CoreTiers, LoadsBeginWhileThePassBeforeStillRuns) {
+  TierDriver d(config_of(8, 16, 0));
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(5000, 250));
+  d.arrive(3, run_of(9000, 40), 5);
+  ASSERT_TRUE(d.in_flight);
+  d.arrive(4, run_of(0, 75));
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 2u) << "the pass in flight is not waited for";
+  EXPECT_EQ(d.starts.size(), 3u);
+  d.end_moves();
+  d.done();
+  EXPECT_EQ(d.starts.back().sources.host, 64u) << "and that is where the state came from";
+  EXPECT_NE(d.spans().find("4:64+11"), std::string::npos);
+  d.finish();
+}
+
 TEST(CoreTiers, TwoRequestsShareOneLoad) {
   TierDriver d(config_of(8, 16, 0));
   d.run(1, run_of(0, 70));
