@@ -21,6 +21,7 @@ const std::vector<ChainKey>& Core::State::keys_of(CoreRequest& request) const {
   request.keys.clear();
   ChainKey key = request.is_public ? hasher_.public_root() : hasher_.root(request.group);
   for (std::uint32_t i = 0; i < shared; ++i) {
+    if (begins_lineage(request.lineage.get(), i)) key = request.lineage->gate;
     key =
         hasher_.child(key, std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens));
     request.keys.push_back(key);

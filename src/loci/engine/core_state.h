@@ -148,6 +148,13 @@ struct CoreMove {
   Tier to = Tier::kDevice;
   BlockPin pin;
   std::vector<MovePart> parts;
+  // Truncation: the state comes from another block than the pin's, whose keys are rotated by so many
+  // positions.
+  std::optional<BlockPin> original = std::nullopt;
+  std::int32_t rotate_by = 0;
+
+  // The block that the parts come from.
+  BlockId source() const { return original ? original->block() : pin.block(); }
 };
 
 // A block to be saved, if it is still there when its turn comes.
@@ -193,8 +200,10 @@ struct CoreProbe {
   Source source = Source::kNone;  // a sibling whose first `run` tokens are the block's
   BlockId sibling = kNoBlock;
   std::uint32_t run = 0;
-  bool load = false;      // what it lacks comes from a slower tier
-  bool too_slow = false;  // it would, but computing it is faster
+  bool load = false;               // what it lacks comes from a slower tier, or from its original
+  BlockId original = kNoBlock;     // of a lineage before, which has all that this one lacks
+  std::uint32_t shift_blocks = 0;  // CoreLineage::Original
+  bool too_slow = false;           // it would, but computing it is faster
 };
 
 struct CoreProbes {
@@ -307,6 +316,12 @@ class Core::State {
   std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event) const;
   ChainKey original_root(const Arrival& event, std::uint32_t& public_blocks) const;
   BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
+  std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
+  void find_original(const CoreLineage& lineage, std::uint32_t block, Tier slowest, CoreProbe& found) const;
+  void fit_originals(CoreProbes& probes, const CorePass& pass) const;
+  std::vector<BlockPin> hold_originals(const CoreProbes& probes);
+  void start_rotation(const BlockPin& held, const CoreProbe& found, std::array<std::uint64_t, kTiers>& bytes,
+                      Plan& plan);
 
   // core_window.cc
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
@@ -367,6 +382,7 @@ class Core::State {
   void check_promises() const;
   void check_spans(const CoreRequest& request, const CorePass& pass) const;
   void check_pins() const;
+  void check_rotation(const CoreMove& move) const;
   void check_pass(const CorePass& pass) const;
   void check_moves() const;
 

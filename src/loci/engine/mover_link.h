@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "loci/base/check.h"
 #include "loci/engine/host_tier.h"
@@ -27,8 +28,13 @@ struct MoverLink {
   // same position is rotated.
   void arrive(const Move& move, const MovePart& part, std::uint32_t layer,
               std::span<const std::byte> slice) const {
-    LOCI_CHECK(move.rotate_by == 0, "this backend does not rotate keys");
-    backend.write_layer(part.to, layer, slice);
+    if (move.rotate_by == 0) {
+      backend.write_layer(part.to, layer, slice);
+    } else {  // the source stays as it is
+      std::vector<std::byte> turned(slice.begin(), slice.end());
+      backend.rotate_keys(layer, move.rotate_by, turned);
+      backend.write_layer(part.to, layer, turned);
+    }
     backend.layer_arrived(part.to, layer);
   }
 };

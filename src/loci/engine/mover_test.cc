@@ -253,6 +253,33 @@ TEST_P(MoverTest, StateIsCopiedInsideTheDevice) {
   expect_loaded(moves(Tier::kDevice, 0, Tier::kDevice, 12), 12);
 }
 
+// From whatever tier: the slices that arrive are the source's, turned once, and the source stays as it is.
+TEST_P(MoverTest, KeysAreRotatedOnTheWayToTheDevice) {
+  make_mover();
+  carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));
+  carry_out(moves(Tier::kDevice, 0, Tier::kDisk, 6));
+  for (const auto& [tier, slot] : {std::pair(Tier::kDevice, 0u), {Tier::kHost, 4u}, {Tier::kDisk, 6u}}) {
+    for (const std::int32_t rotate_by : {-64, 32}) {
+      overwrite(12);
+      std::vector<Move> loads = moves(tier, slot, Tier::kDevice, 12);
+      for (Move& load : loads) load.rotate_by = rotate_by;
+      carry_out(std::move(loads));
+      for (std::uint32_t i = 0; i < kBlocks; ++i) {
+        for (std::uint32_t layer = 0; layer < layers(); ++layer) {
+          std::vector<std::byte> expected(backend_->info().groups[0].layer_slice_bytes), found = expected;
+          backend_->read_layer(SlotId(i), layer, expected);
+          backend_->read_layer(SlotId(12 + i), layer, found);
+          EXPECT_NE(found, expected) << "keys are others";
+          backend_->rotate_keys(layer, rotate_by, expected);
+          EXPECT_EQ(found, expected) << tier_name(tier) << " by " << rotate_by;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(logits_behind(0), expected_);
+  expect_loaded(moves(Tier::kHost, 4, Tier::kDevice, 16), 16);
+}
+
 TEST_P(MoverTest, StateOutlivesTheServerOnTheDisk) {
   make_mover();
   carry_out(moves(Tier::kDevice, 0, Tier::kDisk, 3));
