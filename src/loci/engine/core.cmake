@@ -20,3 +20,8 @@ if(LOCI_TESTS OR LOCI_BENCHMARKS)
 endif()
 loci_test(fairness_test SOURCES fairness_test.cc DEPENDS loci_client_load)
 loci_benchmark(fairness_benchmark SOURCES fairness_benchmark.cc DEPENDS loci_client_load)
+
+if(LOCI_TESTS OR LOCI_BENCHMARKS)
+  loci_library(tier_load SOURCES tier_load.cc tier_traces.cc DEPENDS loci_core nlohmann_json::nlohmann_json)
+endif()
+loci_benchmark(policy_benchmark SOURCES policy_benchmark.cc DEPENDS loci_tier_load)

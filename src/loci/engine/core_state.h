@@ -64,7 +64,8 @@ inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
 // without window, and in the others those parts that tokens see which it is still to compute.
 struct CoreRequest {
   RequestId id;
-  std::uint64_t arrival = 0;    // counts arrivals
+  std::uint64_t arrival = 0;  // counts arrivals
+  Nanos arrived_at = 0;
   SharingGroup group;           // its tenant
   std::uint32_t weight = 1;     // of its tenant
   std::vector<TokenId> tokens;  // the prompt, then what was sampled
@@ -356,6 +357,7 @@ class Core::State {
   void stop_running(CoreRequest& request);
 
   // core_fair.cc
+  std::uint32_t distance(CoreRequest& request) const;
   std::uint64_t missing_tokens(const CoreRequest& request) const;
   CorePrompts prompts() const;
   void admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan);

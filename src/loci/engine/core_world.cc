@@ -5,6 +5,8 @@
 #include "loci/base/random.h"
 #include "loci/engine/core_world_require.h"
 #include "loci/engine/event_log_codec.h"
+#include "loci/policy/admission_order.h"
+#include "loci/policy/eviction.h"
 
 namespace loci {
 namespace {
@@ -396,8 +398,8 @@ WorldOptions random_world(const Chooser& choose) {
   config.max_running = number(1, 8);
   config.max_queued = number(1, 6);
   config.decode_reserve_percent = number(0, 40);
-  const char* const policies[] = {"lru", "fifo", "random"};
-  config.eviction = policies[choose(3)];
+  config.eviction = kEvictionPolicies[choose(kEvictionPolicies.size())];
+  config.admission = kAdmissionOrders[choose(kAdmissionOrders.size())];
   config.seed = choose(1000);
   options.events = number(20, 400);
   options.vocabulary = number(1, 3);
