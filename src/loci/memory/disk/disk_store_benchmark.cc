@@ -1,7 +1,6 @@
-// How fast a disk store is found again after a restart, and how fast it loads whole entries. Beside it, of
-// the same file system:
-//   fio --name=read --filename=FILE --rw=read --bs=1M --size=1G --direct=1 --ioengine=io_uring --iodepth=32
-// The store is made in LOCI_BENCH_DIR, or the temporary folder (which must not be in memory).
+// How fast a disk store is found again after a restart, and how fast it loads and saves whole entries;
+// bench/disk_store.py puts it beside fio. The store is made in LOCI_BENCH_DIR, or the temporary folder (which
+// must not be in memory).
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
