@@ -24,16 +24,16 @@ struct MoverLink {
     return options.before_slice ? options.before_slice(move, layer) : Status();
   }
 
-  // A slice of the move, whole and verified, comes to the device: the one place where what is not from the
-  // same position is rotated.
+  // A slice of the move, whole and verified, comes to the device: the one place where keys are taken to
+  // another position, in a copy, so that the source keeps what was computed.
   void arrive(const Move& move, const MovePart& part, std::uint32_t layer,
               std::span<const std::byte> slice) const {
     if (move.rotate_by == 0) {
       backend.write_layer(part.to, layer, slice);
-    } else {  // the source stays as it is
-      std::vector<std::byte> turned(slice.begin(), slice.end());
-      backend.rotate_keys(layer, move.rotate_by, turned);
-      backend.write_layer(part.to, layer, turned);
+    } else {
+      std::vector<std::byte> rotated(slice.begin(), slice.end());
+      backend.rotate_keys(layer, move.rotate_by, rotated);
+      backend.write_layer(part.to, layer, rotated);
     }
     backend.layer_arrived(part.to, layer);
   }
