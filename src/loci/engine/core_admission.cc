@@ -42,6 +42,8 @@ CoreProbes Core::State::probe(const CoreRequest& request, Tier slowest) const {
     const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
     found.load = found.node != kNoBlock && comes(found.node, slowest);
     found.too_slow = found.node != kNoBlock && !found.load && comes(found.node, Tier::kDisk);
+    if (!has_part && !found.load && probes.lineage != nullptr && i >= probes.lineage->front_blocks)
+      find_original(*probes.lineage, i, slowest, found);
     if (!has_part && !found.load) {
       probe_siblings(parent, block_tokens, found);
       if (i == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, i)) {
@@ -80,6 +82,10 @@ void Core::State::count_needs(CoreProbes& probes) const {
       }
       if (found.source == CoreProbe::Source::kCopy && sibling->parts[group]->evictable()) {
         ++probes.copy_pins[group];
+      }
+      if (found.original != kNoBlock) {
+        const auto& part = index_.block(found.original).parts[group];
+        if (part && part->evictable()) ++probes.pins[group];
       }
     }
   }
@@ -126,6 +132,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
     slowest = worth;
     probes = choose(request, true, slowest);
   }
+  if (request.lineage) fit_originals(probes, pass);
   const bool with_copies = copies_fit(probes, pass);
   if (windows_ && !with_copies) probes = choose(request, false, slowest);
   if (!admissible(probes, pass)) {
@@ -141,6 +148,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   queue_.begin_running(request.group);
   queue_.erase(request.group, request.arrival);
   queue_changed_ = true;
+  const std::vector<BlockPin> originals = hold_originals(probes);
   admit(request, probes, with_copies, pass);
   start_loads(request, probes, plan);
   if (!request.started) start(request, from, plan);
@@ -299,7 +307,14 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
     if (found.source == CoreProbe::Source::kCopy && with_copies) there = found.run;
     if (windows_) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
     if (found.load) {
-      (load_tier(found.node) == Tier::kDisk ? from.disk : from.host) += kBlockTokens;
+      const Tier tier = found.original == kNoBlock ? load_tier(found.node)
+                                                   : original_tier(found.original, Tier::kDisk).value();
+      (tier == Tier::kDisk ? from.disk : tier == Tier::kHost ? from.host : from.device) += kBlockTokens;
+      continue;
+    }
+    const auto preload = last ? request.preloads.end() : request.preloads.find(found.key);
+    if (preload != request.preloads.end() && there == count) {
+      (preload->second == Tier::kDisk ? from.disk : from.host) += count;
       continue;
     }
     from.device += there;

@@ -158,7 +158,10 @@ void Core::State::check_pins() const {
   if (in_flight_) {
     for (const CoreCopy& copy : in_flight_->copies) count(copy.source);
   }
-  for (const auto& [id, move] : moves_) count(move.pin);
+  for (const auto& [id, move] : moves_) {
+    count(move.pin);
+    if (move.original) count(*move.original);
+  }
   for (const BlockPin& pin : recovering_) count(pin);
   for (std::uint32_t i = 0; i < pins.size(); ++i) {
     const Block& b = index_.block(BlockId(i));
@@ -171,6 +174,23 @@ void Core::State::check_pins() const {
   }
 }
 
+// 3. What is rotated are the same tokens, at positions that differ by as much.
+void Core::State::check_rotation(const CoreMove& move) const {
+  const Block& from = index_.block(move.source());
+  const Block& to = index_.block(move.pin.block());
+  LOCI_CHECK(move.to == Tier::kDevice && from.tokens == to.tokens,
+             "invariant 3: a rotation keeps its tokens");
+  const auto difference = (static_cast<std::int64_t>(to.depth) - from.depth) * kBlockTokens;
+  LOCI_CHECK(difference == move.rotate_by && difference != 0,
+             "invariant 3: keys turn by what positions differ");
+  for (const MovePart& part : move.parts) {
+    if (move.from != Tier::kDevice) continue;
+    LOCI_CHECK(move.original->holds(part.group) && from.filled_in(part.group) == kBlockTokens &&
+                   from.parts[part.group]->slot.slot() == part.from,
+               "invariant 3: a rotation holds its source");
+  }
+}
+
 // 3. A transfer has its source and its target; what is loaded nobody else fills.
 void Core::State::check_moves() const {
   std::map<BlockId, std::uint32_t> loads;
@@ -178,7 +198,9 @@ void Core::State::check_moves() const {
   std::uint32_t saves = 0;
   for (const auto& [id, move] : moves_) {
     const BlockId block = move.pin.block();
-    LOCI_CHECK(!move.parts.empty() && move.from != move.to, "invariant 3: a move moves something");
+    LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.original),
+               "invariant 3: a move moves something");
+    if (move.original) check_rotation(move);
     for (const MovePart& part : move.parts) {
       const Block& b = index_.block(block);
       const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
@@ -189,7 +211,7 @@ void Core::State::check_moves() const {
                  "invariant 3: a move holds its device part");
       if (device && windowed(part.group)) ++moving[part.group];
       if (move.from != Tier::kDevice) {
-        const LowerCopy* source = b.copy(move.from, part.group);
+        const LowerCopy* source = index_.block(move.source()).copy(move.from, part.group);
         LOCI_CHECK(
             source != nullptr && source->whole && source->readers > 0 && source->slot.slot() == part.from,
             "invariant 3: a move's source stays");

@@ -64,7 +64,8 @@ inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
 // without window, and in the others those parts that tokens see which it is still to compute.
 struct CoreRequest {
   RequestId id;
-  std::uint64_t arrival = 0;    // counts arrivals
+  std::uint64_t arrival = 0;  // counts arrivals
+  Nanos arrived_at = 0;
   SharingGroup group;           // its tenant
   std::uint32_t weight = 1;     // of its tenant
   std::vector<TokenId> tokens;  // the prompt, then what was sampled
@@ -102,6 +103,8 @@ struct CoreRequest {
   bool misses = false;               // the pass in flight reads what did not come: it brings nothing
   bool restart = false;              // what it went on from will not come (groups with a window)
   std::vector<ChainKey> keys;        // of its whole blocks, while it waits
+  bool preloaded = false;            // its loads have begun before it was admitted
+  std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
 
   std::uint32_t length() const { return static_cast<std::uint32_t>(tokens.size()); }
   std::uint32_t new_tokens() const { return length() - prompt_tokens; }
@@ -147,6 +150,13 @@ struct CoreMove {
   Tier to = Tier::kDevice;
   BlockPin pin;
   std::vector<MovePart> parts;
+  // Truncation: the state comes from another block than the pin's, whose keys are rotated by so many
+  // positions.
+  std::optional<BlockPin> original = std::nullopt;
+  std::int32_t rotate_by = 0;
+
+  // The block that the parts come from.
+  BlockId source() const { return original ? original->block() : pin.block(); }
 };
 
 // A block to be saved, if it is still there when its turn comes.
@@ -192,8 +202,10 @@ struct CoreProbe {
   Source source = Source::kNone;  // a sibling whose first `run` tokens are the block's
   BlockId sibling = kNoBlock;
   std::uint32_t run = 0;
-  bool load = false;      // what it lacks comes from a slower tier
-  bool too_slow = false;  // it would, but computing it is faster
+  bool load = false;               // what it lacks comes from a slower tier, or from its original
+  BlockId original = kNoBlock;     // of a lineage before, which has all that this one lacks
+  std::uint32_t shift_blocks = 0;  // CoreLineage::Original
+  bool too_slow = false;           // it would, but computing it is faster
 };
 
 struct CoreProbes {
@@ -273,6 +285,7 @@ class Core::State {
   Tier worthwhile(const CoreProbes& probes, Tier slowest) const;
   std::uint64_t block_bytes(BlockId id) const;
   void start_loads(CoreRequest& request, const CoreProbes& probes, Plan& plan);
+  void book_loads(const std::vector<BlockId>& fresh, const std::array<std::uint64_t, kTiers>& bytes);
   void start_load(const BlockPin& held, std::array<std::uint64_t, kTiers>& bytes, Plan& plan);
   void start_move(CoreMove move, Plan& plan);
   bool joins(CoreRequest& request, const CorePass& pass);
@@ -294,6 +307,8 @@ class Core::State {
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
   void look_ahead(Plan& plan);
   void prefetch(Plan& plan);
+  void preload(Plan& plan);
+  void preload(CoreRequest& request, Plan& plan);
   void start_prefetch(BlockId id, Plan& plan);
 
   // core_recover.cc
@@ -306,6 +321,12 @@ class Core::State {
   std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event) const;
   ChainKey original_root(const Arrival& event, std::uint32_t& public_blocks) const;
   BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
+  std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
+  void find_original(const CoreLineage& lineage, std::uint32_t block, Tier slowest, CoreProbe& found) const;
+  void fit_originals(CoreProbes& probes, const CorePass& pass) const;
+  std::vector<BlockPin> hold_originals(const CoreProbes& probes);
+  void start_rotation(const BlockPin& held, const CoreProbe& found, std::array<std::uint64_t, kTiers>& bytes,
+                      Plan& plan);
 
   // core_window.cc
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
@@ -336,6 +357,7 @@ class Core::State {
   void stop_running(CoreRequest& request);
 
   // core_fair.cc
+  std::uint32_t distance(CoreRequest& request) const;
   std::uint64_t missing_tokens(const CoreRequest& request) const;
   CorePrompts prompts() const;
   void admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan);
@@ -365,6 +387,7 @@ class Core::State {
   void check_promises() const;
   void check_spans(const CoreRequest& request, const CorePass& pass) const;
   void check_pins() const;
+  void check_rotation(const CoreMove& move) const;
   void check_pass(const CorePass& pass) const;
   void check_moves() const;
 

@@ -67,8 +67,10 @@ Tier Core::State::worthwhile(const CoreProbes& probes, Tier slowest) const {
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
     if (!found.load || loads_.contains(found.node)) continue;
-    const auto tier = static_cast<std::size_t>(load_tier(found.node));
-    bytes[tier] += block_bytes(found.node);
+    const bool here = found.original == kNoBlock;
+    const auto tier = static_cast<std::size_t>(here ? load_tier(found.node)
+                                                    : original_tier(found.original, Tier::kDisk).value());
+    bytes[tier] += block_bytes(here ? found.node : found.original);
     compute[tier] += costs_.compute(static_cast<std::uint32_t>(i) * kBlockTokens, kBlockTokens);
   }
   while (slowest > Tier::kDevice) {
@@ -111,9 +113,19 @@ void Core::State::start_loads(CoreRequest& request, const CoreProbes& probes, Pl
     request.loads.push_back(static_cast<std::uint32_t>(i));
     const BlockId id = request.blocks[i].block();
     if (loads_.contains(id)) continue;
-    start_load(request.blocks[i], bytes, plan);
+    if (probes.blocks[i].original == kNoBlock) {
+      start_load(request.blocks[i], bytes, plan);
+    } else {
+      start_rotation(request.blocks[i], probes.blocks[i], bytes, plan);
+    }
     fresh.push_back(id);
   }
+  book_loads(fresh, bytes);
+}
+
+// When they end, as predicted: those over one link together, as their layers take turns.
+void Core::State::book_loads(const std::vector<BlockId>& fresh,
+                             const std::array<std::uint64_t, kTiers>& bytes) {
   for (std::size_t tier = 1; tier < kTiers; ++tier) {
     if (bytes[tier] == 0) continue;
     link_free_at_[tier] =
@@ -160,7 +172,8 @@ void Core::State::start_move(CoreMove move, Plan& plan) {
   out.from = move.from;
   out.to = move.to;
   out.parts = move.parts;
-  out.entry = index_.entry(move.pin.block());
+  out.rotate_by = move.rotate_by;
+  out.entry = index_.entry(move.source());
   moves_.emplace(id, std::move(move));
 }
 
@@ -237,7 +250,7 @@ void Core::State::keep_for_load(BlockId id, std::uint32_t group, std::optional<S
 // A source that did not verify is gone; another reader that is under way will find the same.
 void Core::State::end_read(const CoreMove& move, MoveResult result) {
   if (move.from == Tier::kDevice) return;
-  const BlockId id = move.pin.block();
+  const BlockId id = move.source();
   for (const MovePart& part : move.parts) {
     index_.end_read(id, move.from, part.group);
     if (result != MoveResult::kDamaged && (result != MoveResult::kFailed || move.from != Tier::kDisk))
@@ -269,7 +282,10 @@ void Core::State::end_load(CoreMove move, MoveResult result) {
     load.groups[part.group] = false;
   }
   if (result != MoveResult::kDone) miss(id);
-  if (--load.moves == 0) loads_.erase(id);
+  if (--load.moves > 0) return;
+  loads_.erase(id);
+  if (move.original && through_ && index_.block(id).filled == kBlockTokens)
+    wish_save(id, Tier::kDevice, false);
 }
 
 void Core::State::end_save(CoreMove move, MoveResult result) {

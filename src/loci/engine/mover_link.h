@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "loci/base/check.h"
 #include "loci/engine/host_tier.h"
@@ -23,12 +24,17 @@ struct MoverLink {
     return options.before_slice ? options.before_slice(move, layer) : Status();
   }
 
-  // A slice of the move, whole and verified, comes to the device: the one place where what is not from the
-  // same position is rotated.
+  // A slice of the move, whole and verified, comes to the device: the one place where keys are taken to
+  // another position, in a copy, so that the source keeps what was computed.
   void arrive(const Move& move, const MovePart& part, std::uint32_t layer,
               std::span<const std::byte> slice) const {
-    LOCI_CHECK(move.rotate_by == 0, "this backend does not rotate keys");
-    backend.write_layer(part.to, layer, slice);
+    if (move.rotate_by == 0) {
+      backend.write_layer(part.to, layer, slice);
+    } else {
+      std::vector<std::byte> rotated(slice.begin(), slice.end());
+      backend.rotate_keys(layer, move.rotate_by, rotated);
+      backend.write_layer(part.to, layer, rotated);
+    }
     backend.layer_arrived(part.to, layer);
   }
 };

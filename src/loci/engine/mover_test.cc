@@ -253,6 +253,31 @@ TEST_P(MoverTest, StateIsCopiedInsideTheDevice) {
   expect_loaded(moves(Tier::kDevice, 0, Tier::kDevice, 12), 12);
 }
 
+// From every tier, and from bits that stay what they were.
+TEST_P(MoverTest, KeysAreTakenToOtherPositionsOnTheWay) {
+  make_mover();
+  ASSERT_EQ(backend_->info().positions, Positions::kRotary);
+  carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));
+  carry_out(moves(Tier::kDevice, 0, Tier::kDisk, 4));
+  for (const auto& [tier, first] : {std::pair(Tier::kDevice, 0u), {Tier::kHost, 4u}, {Tier::kDisk, 4u}}) {
+    std::vector<Move> loads = moves(tier, first, Tier::kDevice, 8);
+    for (Move& load : loads) load.rotate_by = -64;
+    carry_out(std::move(loads));
+    for (std::uint32_t layer = 0; layer < layers(); ++layer) {
+      for (std::uint32_t block = 0; block < kBlocks; ++block) {
+        std::vector<std::byte> wanted(backend_->info().groups[0].layer_slice_bytes), got(wanted.size());
+        backend_->read_layer(SlotId(block), layer, wanted);
+        backend_->rotate_keys(layer, -64, wanted);
+        backend_->read_layer(SlotId(8 + block), layer, got);
+        ASSERT_EQ(got, wanted) << tier_name(tier) << ", layer " << layer << ", block " << block;
+      }
+    }
+    EXPECT_EQ(logits_behind(0), expected_);
+    overwrite(8);
+  }
+  expect_loaded(moves(Tier::kHost, 4, Tier::kDevice, 12), 12);
+}
+
 TEST_P(MoverTest, StateOutlivesTheServerOnTheDisk) {
   make_mover();
   carry_out(moves(Tier::kDevice, 0, Tier::kDisk, 3));
