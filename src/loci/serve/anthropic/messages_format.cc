@@ -133,9 +133,9 @@ std::string MessagesFormat::delta(std::uint32_t, const OutputDelta& delta) {
 std::string MessagesFormat::finish_choice(const FinishedChoice&) { return end_block(); }
 
 std::string MessagesFormat::end(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
-  return event("message_delta",
-               {{"delta", stop_json(choices.front())}, {"usage", messages_usage_json(usage)}}) +
-         event("message_stop", Json::object());
+  Json json = {{"delta", stop_json(choices.front())}, {"usage", messages_usage_json(usage)}};
+  add_explanation(json, usage);
+  return event("message_delta", std::move(json)) + event("message_stop", Json::object());
 }
 
 std::string MessagesFormat::stream_error(const ApiError& error) {
@@ -148,6 +148,7 @@ std::string MessagesFormat::whole(const std::vector<FinishedChoice>& choices, co
   json["content"] = content_json(choice.output);
   json.update(stop_json(choice));
   json["usage"] = messages_usage_json(usage);
+  add_explanation(json, usage);
   return dump_json(json);
 }
 

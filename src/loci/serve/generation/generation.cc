@@ -133,7 +133,10 @@ void Generation::on_event(const MailboxEvent& event) {
 }
 
 void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
-  slots_[index].cached_tokens = started.cached_tokens;
+  Slot& slot = slots_[index];
+  slot.cached_tokens = started.cached_tokens;
+  slot.sources = started.sources;
+  slot.started_at = at;
   services_.metrics.queued(at - submitted_at_);
   accepted_ = true;
   if (!prepared_.fields.stream) return;
@@ -148,6 +151,7 @@ void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nano
     first_token_at_ = at;
     services_.metrics.first_token(at - sink_.origin().received_at);
   }
+  if (!slot.first_token_at) slot.first_token_at = at;
   if (slot.last_token_at != 0) services_.metrics.next_token(at - slot.last_token_at);
   slot.last_token_at = at;
   slot.reply.tokens.push_back(token.token);
@@ -280,6 +284,18 @@ ReplyUsage Generation::usage() const {
     out.prompt_tokens += prepared_.prompts[i / prepared_.fields.choices].size();
     out.cached_tokens += slots_[i].cached_tokens;
   }
+  out.explanation = explanation();
+  return out;
+}
+
+ReplyExplanation Generation::explanation() const {
+  ReplyExplanation out{.wanted = prepared_.fields.explain, .sources = {}, .queued = {}, .first_token = {}};
+  for (std::size_t i = 0; i < slots_.size(); i += prepared_.fields.choices)
+    add(out.sources, slots_[i].sources);
+  if (slots_.empty() || !slots_.front().started_at) return out;
+  const Slot& first = slots_.front();
+  out.queued = *first.started_at - submitted_at_;
+  if (first.first_token_at) out.first_token = *first.first_token_at - *first.started_at;
   return out;
 }
 

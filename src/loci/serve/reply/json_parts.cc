@@ -34,6 +34,19 @@ Json usage_json(const ReplyUsage& usage) {
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
+void add_explanation(Json& reply, const ReplyUsage& usage) {
+  if (usage.explanation.wanted) reply["loci"] = explanation_json(usage.explanation);
+}
+
+std::string usage_event(const ReplyHead& head, std::string_view object, const ReplyUsage& usage) {
+  if (!head.include_usage && !usage.explanation.wanted) return {};
+  Json json = head_json(head, object);
+  json["choices"] = Json::array();
+  if (head.include_usage) json["usage"] = usage_json(usage);
+  add_explanation(json, usage);
+  return sse_event(dump_json(json));
+}
+
 std::string chunk_event(const ReplyHead& head, std::string_view object, Json choices) {
   Json json = head_json(head, object);
   json["choices"] = std::move(choices);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loci/serve/reply/json_parts.h"
 #include "loci/serve/responses/ids.h"
 
 namespace loci {
@@ -16,7 +17,7 @@ Json token_json(const std::string& bytes, float logprob) {
   return {{"token", bytes}, {"bytes", std::move(values)}, {"logprob", logprob}};
 }
 
-Json usage_json(const ReplyUsage& usage) {
+Json response_usage_json(const ReplyUsage& usage) {
   return {
       {"input_tokens", usage.prompt_tokens},
       // Whatever is computed is kept for the next turn.
@@ -47,7 +48,10 @@ Json response_json(const ResponseHead& head, const ResponseEnd& end) {
   if (end.status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
   if (!head.conversation.empty()) json["conversation"] = {{"id", head.conversation}};
   for (const Item& item : end.output) json["output"].push_back(item);
-  if (end.usage) json["usage"] = usage_json(*end.usage);
+  if (end.usage) {
+    json["usage"] = response_usage_json(*end.usage);
+    add_explanation(json, *end.usage);
+  }
   for (const auto& [name, value] : head.echo.items()) json[name] = value;
   return json;
 }

@@ -18,7 +18,8 @@ using nlohmann::ordered_json;
 namespace {
 
 // Fields of a chat completion that mean the same here; beyond OpenAI's.
-constexpr std::array<const char*, 24> kSharedFields = {"model",
+constexpr std::array<const char*, 25> kSharedFields = {"model",
+                                                       "loci",
                                                        "stream",
                                                        "temperature",
                                                        "top_p",
