@@ -1,4 +1,4 @@
-// `loci inspect MODEL|STORE`.
+// `loci inspect MODEL|STORE|STATE`.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +8,7 @@
 
 #include "loci/cli/commands.h"
 #include "loci/cli/inspect.h"
+#include "loci/cli/inspect_state.h"
 #include "loci/cli/inspect_store.h"
 #include "loci/cli/paths.h"
 
@@ -23,6 +24,7 @@ struct InspectFlags {
 Result<std::string> make_report(const InspectFlags& flags) {
   if (!flags.conversation.empty()) return inspect_conversation(flags.path, flags.conversation);
   if (is_store_file(flags.path)) return inspect_store(flags.path);
+  if (is_state_directory(flags.path)) return inspect_state(flags.path);
   LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.path));
   return inspect_model(path, flags.tensors ? InspectDetail::kEveryTensor : InspectDetail::kSummary);
 }
@@ -40,11 +42,14 @@ int run_inspect(const InspectFlags& flags) {
 }  // namespace
 
 void add_inspect_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("inspect", "tell what is in a model or a conversation store");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "tell what is in a model, a conversation store or a directory of kept state");
   auto flags = std::make_shared<InspectFlags>();
   command
-      ->add_option("PATH", flags->path,
-                   "a GGUF file, a Hugging Face directory, `default`, or a conversation store's file")
+      ->add_option(
+          "PATH", flags->path,
+          "a GGUF file, a Hugging Face directory, `default`, a conversation store's file, or a directory "
+          "that was given to --disk")
       ->required();
   command->add_flag("--tensors", flags->tensors, "list every tensor");
   command
@@ -52,7 +57,8 @@ void add_inspect_command(CLI::App& app, int& exit_code) {
       ->type_name("ID");
   command->footer(
       "Examples:\n  loci inspect default\n  loci inspect model.gguf --tensors\n  loci inspect "
-      "SmolLM2-135M-Instruct/\n  loci inspect ~/.local/state/loci/conversations.db --conversation conv_...");
+      "SmolLM2-135M-Instruct/\n  loci inspect ~/.local/state/loci/conversations.db --conversation conv_...\n "
+      " loci inspect ~/.local/state/loci/state");
   command->callback([flags, &exit_code] { exit_code = run_inspect(*flags); });
 }
 

@@ -101,6 +101,7 @@ Result<Core> Core::make(const CoreConfig& config) {
     return value > 0 ? Status() : invalid_argument("expected at least 1, found 0", field);
   };
   LOCI_RETURN_IF_ERROR(check_groups(config.groups));
+  LOCI_RETURN_IF_ERROR(make_admission_order(config.admission).status());
   LOCI_RETURN_IF_ERROR(at_least_one(config.layers, "layers"));
   LOCI_RETURN_IF_ERROR(at_least_one(config.max_batch_tokens, "max_batch_tokens"));
   LOCI_RETURN_IF_ERROR(at_least_one(config.max_running, "max_running"));
@@ -135,7 +136,8 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       has_disk_(!pools.disk.empty()),
       through_(config.save == "through"),
       index_(std::move(pools)),
-      queue_(running_max_) {
+      queue_(running_max_, make_admission_order(config.admission).value(),
+             [this](RequestId id) { return distance(*requests_.at(id)); }) {
   limit_windows();
   // Saves hold blocks: few enough that admission hardly feels it.
   saves_max_ = std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8));
@@ -247,6 +249,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   auto request = std::make_unique<CoreRequest>();
   request->id = event.request;
   request->arrival = arrivals_++;
+  request->arrived_at = now_;
   request->group = event.group;
   request->weight = event.weight;
   request->is_public = event.scope == SharingScope::kPublic;
@@ -263,7 +266,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
   request->deadline = event.deadline;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
-  queue_.push(request->group, request->weight, request->arrival, request->id);
+  queue_.push(request->group, request->weight, request->arrival, request->id, request->arrived_at);
   queue_changed_ = true;
   requests_.emplace(event.request, std::move(request));
 }

@@ -312,6 +312,11 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
       (tier == Tier::kDisk ? from.disk : tier == Tier::kHost ? from.host : from.device) += kBlockTokens;
       continue;
     }
+    const auto preload = last ? request.preloads.end() : request.preloads.find(found.key);
+    if (preload != request.preloads.end() && there == count) {
+      (preload->second == Tier::kDisk ? from.disk : from.host) += count;
+      continue;
+    }
     from.device += there;
     if (there == count) continue;
     MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.key);

@@ -1,11 +1,13 @@
 // What a step costs: decodes alone, and admission of a prompt that the index knows.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "loci/engine/core.h"
+#include "loci/memory/chain_key.h"
 
 namespace loci {
 namespace {
@@ -79,6 +81,41 @@ void admit_known_prompt(benchmark::State& state) {
                          benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(admit_known_prompt)->Arg(512)->Arg(8000);
+
+// A start: the disk's entries, in batches of a thousand, become blocks of the index.
+void recover(benchmark::State& state) {
+  constexpr std::uint32_t kDepth = 128;
+  const auto count = static_cast<std::uint32_t>(state.range(0));
+  CoreConfig config = config_of(1000);
+  config.groups.front().disk_blocks = count;
+  config.groups.front().block_bytes = 720 << 10;
+  const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
+  std::vector<ChainKey> parents(count / kDepth, hasher.root("g"));
+  std::vector<Recovered> batches(1);
+  for (std::uint32_t i = 0; i < count / kDepth * kDepth; ++i) {
+    RecoveredEntry found{.entry = {}, .group = 0, .hole = false, .slot = SlotId(i)};
+    const std::uint32_t conversation = i % (count / kDepth);
+    found.entry.depth = 1 + i / (count / kDepth);
+    found.entry.parent = parents[conversation];
+    found.entry.parent_kind = found.entry.depth == 1 ? ParentKind::kRoot : ParentKind::kBlock;
+    const std::vector<TokenId> tokens = prompt_of(conversation, kBlockTokens);
+    std::copy(tokens.begin(), tokens.end(), found.entry.tokens.begin());
+    found.entry.key = parents[conversation] = hasher.child(found.entry.parent, tokens);
+    if (batches.back().entries.size() == 1024) batches.emplace_back();
+    batches.back().entries.push_back(found);
+  }
+  batches.back().last = true;
+  for (auto _ : state) {
+    Core core = Core::make(config).value();
+    for (const Recovered& batch : batches) core.step(0, batch);
+    if (core.stats().recovered_total != count / kDepth * kDepth)
+      state.SkipWithError("not all was taken over");
+  }
+  state.counters["per_entry"] =
+      benchmark::Counter(static_cast<double>(count),
+                         benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(recover)->Unit(benchmark::kMillisecond)->Arg(100'000)->Arg(1'000'000);
 
 }  // namespace
 }  // namespace loci

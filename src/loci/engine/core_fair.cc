@@ -30,6 +30,29 @@ std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
   return missing;
 }
 
+// How far the state of a waiting request's prompt is (policy/admission_order.h), by the blocks of the layers
+// that see the most.
+std::uint32_t Core::State::distance(CoreRequest& request) const {
+  std::uint32_t slowest = 0, pending = 0;
+  bool found = false;
+  for (const ChainKey& key : keys_of(request)) {
+    const BlockId id = index_.find(key);
+    if (id == kNoBlock) break;
+    const Block& block = index_.block(id);
+    const LowerCopy* copy = block.whole_copy(0);
+    if (block.filled_in(0) == kBlockTokens) {
+      slowest = std::max(slowest, pending);
+    } else if (copy != nullptr) {
+      slowest = std::max({slowest, pending, static_cast<std::uint32_t>(copy->tier)});
+    } else {
+      pending = kNowhere;  // a hole, if there is state behind it
+      continue;
+    }
+    found = true;
+  }
+  return found ? slowest : kNowhere;
+}
+
 // --- prompts ---
 
 CorePrompts Core::State::prompts() const {
@@ -120,7 +143,7 @@ CoreRequest* Core::State::latest_of(const std::string& tenant) const {
 }
 
 void Core::State::suspend(CoreRequest& request) {
-  queue_.push(request.group, request.weight, request.arrival, request.id);
+  queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at, true);
   queue_changed_ = true;
   stop_running(request);
   ++request.suspensions;

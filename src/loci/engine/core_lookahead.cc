@@ -1,6 +1,7 @@
 // Looking ahead into the queue (AttentionStore §3.3): what waiting requests need is evicted last, and what of
 // it is on the disk alone is brought into host memory before their turn comes.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -41,11 +42,13 @@ void Core::State::look_ahead(Plan& plan) {
     }
     wanted_.clear();
     std::uint32_t place = 0;
+    std::set<BlockId> seen;
     for (const auto& [id, request] : requests_) {
       if (request->running || place == kWindowRequests || wanted_.size() >= kWindowBlocks) continue;
       for (const ChainKey& key : keys_of(*request)) {
         const BlockId block = index_.find(key);
         if (block == kNoBlock) break;
+        if (!seen.insert(block).second) continue;  // who is before it needs it sooner
         index_.set_wanted(block, place);
         wanted_.emplace_back(block, key);
       }
@@ -53,7 +56,51 @@ void Core::State::look_ahead(Plan& plan) {
     }
     prefetch_at_ = 0;
   }
+  preload(plan);
   prefetch(plan);
+}
+
+// While a pass runs, the loads of who comes next begin (the read buffer of AttentionStore §3.2.1: device
+// memory that nobody needs now). In groups with a window the place to go on from is chosen at admission.
+void Core::State::preload(Plan& plan) {
+  if (!in_flight_ || windows_ || drain_deadline_ || queue_.empty()) return;
+  for (const FairQueue::Head& head : queue_.heads()) {
+    CoreRequest& request = *requests_.at(head.request);
+    if (request.preloaded || request.is_public || request.lineage != nullptr) continue;
+    request.preloaded = true;
+    preload(request, plan);
+  }
+}
+
+void Core::State::preload(CoreRequest& request, Plan& plan) {
+  const Tier slowest = has_disk_ ? Tier::kDisk : Tier::kHost;
+  CoreProbes probes = choose(request, true, slowest);
+  if (worthwhile(probes, slowest) != slowest) return;
+  // What is there of the request is held meanwhile, so that nothing of it makes room.
+  std::vector<BlockPin> there;
+  std::vector<BlockId> lacking;
+  for (const CoreProbe& found : probes.blocks) {
+    if (found.node == kNoBlock) continue;
+    if (found.load && !loads_.contains(found.node)) {
+      lacking.push_back(found.node);
+      continue;
+    }
+    BlockPin& pin = there.emplace_back(index_.pin(found.node));
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (index_.block(found.node).parts[group]) index_.hold(pin, group);
+    }
+  }
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (index_.available(group) < lacking.size() + reserve_blocks_[group]) return;
+  }
+  std::array<std::uint64_t, kTiers> bytes{};
+  for (const BlockId id : lacking) {
+    BlockPin pin = index_.pin(id);
+    request.preloads.emplace(index_.block(id).key, load_tier(id));
+    place_admitted(pin, true);
+    start_load(pin, bytes, plan);
+  }
+  book_loads(lacking, bytes);
 }
 
 void Core::State::prefetch(Plan& plan) {

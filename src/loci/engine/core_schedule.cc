@@ -16,6 +16,7 @@
 namespace loci {
 
 void Core::State::schedule(Plan& plan) {
+  queue_.begin_step(now_);
   for (std::size_t i = running_.size(); i > 0; --i) {
     if (running_[i - 1]->restart) suspend(*running_[i - 1]);
   }

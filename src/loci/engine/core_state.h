@@ -64,7 +64,8 @@ inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
 // without window, and in the others those parts that tokens see which it is still to compute.
 struct CoreRequest {
   RequestId id;
-  std::uint64_t arrival = 0;    // counts arrivals
+  std::uint64_t arrival = 0;  // counts arrivals
+  Nanos arrived_at = 0;
   SharingGroup group;           // its tenant
   std::uint32_t weight = 1;     // of its tenant
   std::vector<TokenId> tokens;  // the prompt, then what was sampled
@@ -102,6 +103,8 @@ struct CoreRequest {
   bool misses = false;               // the pass in flight reads what did not come: it brings nothing
   bool restart = false;              // what it went on from will not come (groups with a window)
   std::vector<ChainKey> keys;        // of its whole blocks, while it waits
+  bool preloaded = false;            // its loads have begun before it was admitted
+  std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
 
   std::uint32_t length() const { return static_cast<std::uint32_t>(tokens.size()); }
   std::uint32_t new_tokens() const { return length() - prompt_tokens; }
@@ -282,6 +285,7 @@ class Core::State {
   Tier worthwhile(const CoreProbes& probes, Tier slowest) const;
   std::uint64_t block_bytes(BlockId id) const;
   void start_loads(CoreRequest& request, const CoreProbes& probes, Plan& plan);
+  void book_loads(const std::vector<BlockId>& fresh, const std::array<std::uint64_t, kTiers>& bytes);
   void start_load(const BlockPin& held, std::array<std::uint64_t, kTiers>& bytes, Plan& plan);
   void start_move(CoreMove move, Plan& plan);
   bool joins(CoreRequest& request, const CorePass& pass);
@@ -303,6 +307,8 @@ class Core::State {
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
   void look_ahead(Plan& plan);
   void prefetch(Plan& plan);
+  void preload(Plan& plan);
+  void preload(CoreRequest& request, Plan& plan);
   void start_prefetch(BlockId id, Plan& plan);
 
   // core_recover.cc
@@ -351,6 +357,7 @@ class Core::State {
   void stop_running(CoreRequest& request);
 
   // core_fair.cc
+  std::uint32_t distance(CoreRequest& request) const;
   std::uint64_t missing_tokens(const CoreRequest& request) const;
   CorePrompts prompts() const;
   void admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan);

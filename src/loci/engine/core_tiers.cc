@@ -120,6 +120,12 @@ void Core::State::start_loads(CoreRequest& request, const CoreProbes& probes, Pl
     }
     fresh.push_back(id);
   }
+  book_loads(fresh, bytes);
+}
+
+// When they end, as predicted: those over one link together, as their layers take turns.
+void Core::State::book_loads(const std::vector<BlockId>& fresh,
+                             const std::array<std::uint64_t, kTiers>& bytes) {
   for (std::size_t tier = 1; tier < kTiers; ++tier) {
     if (bytes[tier] == 0) continue;
     link_free_at_[tier] =

@@ -1,26 +1,12 @@
 // The world's host memory and disk: moves that end in any order, fail or are decided only when a pass reads
 // what they bring; and processes that end while the disk stays.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "loci/engine/core_world.h"
+#include "loci/engine/core_world_require.h"
 
 namespace loci {
-namespace {
-
-void require(bool condition, std::string_view what) {
-  if (condition) return;
-  fmt::print(stderr, "world: {}\n", what);
-  std::abort();
-}
-
-}  // namespace
-
 World::LowerSlot& World::lower(Tier tier, std::uint32_t group, SlotId slot) {
   auto& groups = lower_[static_cast<std::size_t>(tier)];
   require(group < groups.size() && slot.value < groups[group].size(), "slots are of the tier's pool");

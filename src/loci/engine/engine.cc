@@ -234,6 +234,7 @@ class Engine::State {
       batch.entries.assign(
           std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(begin)),
           std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(end)));
+      batch.now = found.now;
       batch.last = found.last && end == found.entries.size();
       {
         std::unique_lock lock(mutex_);

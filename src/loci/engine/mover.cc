@@ -87,11 +87,11 @@ class MoverThread final : public Mover {
 
   void recover(std::function<void(Recovered)> found) override {
     if (options_.disk == nullptr) {
-      found({.entries = {}, .last = true});
+      found({.entries = {}, .now = seconds_since_1970() * 1000, .last = true});
       return;
     }
     options_.disk->recover([found = std::move(found)](std::vector<RecoveredEntry> entries, bool last) {
-      found({.entries = std::move(entries), .last = last});
+      found({.entries = std::move(entries), .now = seconds_since_1970() * 1000, .last = last});
     });
   }
 

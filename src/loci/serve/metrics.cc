@@ -169,6 +169,9 @@ std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine,
                    static_cast<double>(history_tokens_reused));
   add_process(snapshot);
   for (MetricFamily& family : snapshot.take()) families.push_back(std::move(family));
+  if (engine) {
+    for (MetricFamily& family : tier_metrics(engine->tiers)) families.push_back(std::move(family));
+  }
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -15,6 +15,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/engine/core.h"
+#include "loci/serve/tier_metrics.h"
 
 namespace loci {
 
@@ -24,6 +25,7 @@ struct EngineSnapshot {
   std::array<std::uint64_t, kLayerGroupsMax> block_bytes{};  // of a block's part in each group
   std::uint32_t block_tokens = 0;
   std::uint64_t weight_bytes = 0;
+  TierSnapshot tiers;
 };
 
 // Thread-safe.

@@ -329,6 +329,58 @@ TEST_F(DiskFaults, RecoveryOutlivesErrors) {
   EXPECT_EQ(store->stats().read_errors_total, 1u);
 }
 
+TEST_F(DiskFaults, WhateverFailsNothingWrongIsServedAndEveryCallEnds) {
+  std::uint64_t served = 0, failed = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    FaultyDisk disk;
+    DiskStoreOptions with = options(1 + seed % 3);
+    with.queue_depth = static_cast<std::uint32_t>(1 + random.below(20));
+    const auto store = open_disk_store(with, disk.folders(), clock_).value();
+    std::atomic<std::uint64_t> draws{0};
+    disk.set_judge([&draws, seed](const FaultyOperation& one) {
+      const std::uint64_t word = random_word(seed + 1000, draws++);
+      if (word % 16 == 0) return FaultAnswer{Kind::kError, word % 3 == 0 ? ENOSPC : EIO};
+      if (word % 16 == 1) return FaultAnswer{Kind::kError, word % 3 == 0 ? EINTR : EAGAIN};
+      if (word % 16 < 4) return FaultAnswer{.kind = Kind::kShort, .bytes = one.bytes * (word % 7) / 7};
+      return FaultAnswer{};
+    });
+    std::vector<std::future<Status>> writes;
+    std::vector<std::pair<std::vector<DiskReadItem>, std::shared_ptr<CollectingSink>>> reads;
+    for (int i = 0; i < 200; ++i) {
+      const auto group = static_cast<std::uint32_t>(random.below(2));
+      const SlotId slot(static_cast<std::uint32_t>(random.below(4)));
+      const std::uint64_t content = random.below(5) * 2 + group;
+      if (random.below(3) == 0) {
+        reads.push_back({{{group, slot, test_key(content)}}, std::make_shared<CollectingSink>(1)});
+        store->read(reads.back().first, static_cast<std::uint32_t>(random.below(4)), reads.back().second);
+      } else {
+        writes.push_back(write_later(*store, group, slot, test_entry(content),
+                                     test_bytes(content, store->groups()[group])));
+      }
+      if (random.below(4) == 0) std::this_thread::yield();
+    }
+    for (auto& one : writes) failed += one.get().ok() ? 0 : 1;
+    for (const auto& [items, sink] : reads) {
+      const CollectingSink::Item& item = sink->wait()[0];
+      std::uint64_t content = 0;
+      while (!(test_key(content) == items[0].key)) ++content;
+      const std::vector<std::byte> expected = test_bytes(content, store->groups()[items[0].group]);
+      ASSERT_TRUE(std::equal(item.bytes.begin(), item.bytes.end(), expected.begin()));
+      ASSERT_EQ(item.status->ok(), item.layers == store->groups()[items[0].group].layers);
+      served += item.status->ok() ? 1 : 0;
+    }
+    disk.set_judge(nullptr);
+    for (std::uint32_t slot = 0; slot < 4; ++slot) {
+      ASSERT_TRUE(write(*store, 0, slot, slot * 2).ok());
+      ASSERT_TRUE(read_one(*store, 0, SlotId(slot), test_key(slot * 2)).status->ok());
+    }
+  }
+  EXPECT_GT(served, 20u);
+  EXPECT_GT(failed, 100u);
+}
+
 TEST_F(DiskFaults, ASetWhoseMakingWasCutShortIsMadeAgain) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);

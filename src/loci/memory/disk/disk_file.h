@@ -46,6 +46,8 @@ class DiskFolder {
   virtual Result<std::shared_ptr<DiskFile>> create(std::string_view name, std::uint64_t bytes,
                                                    FileCaching caching) = 0;
   virtual Status remove(std::string_view name) = 0;  // no error where it is not there
+  // That may be taken of the file system.
+  virtual std::uint64_t free_bytes() const = 0;
   // Whether the last create() could not allocate, so that a full disk shows when it is written.
   virtual bool sparse() const = 0;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/units.h"
 
 namespace loci {
 namespace {
@@ -76,7 +77,13 @@ class Opener {
     if (!any_kept) set_.secret = new_secret();
     // All space is given back before any is taken.
     for (const Stale& one : stale_) LOCI_RETURN_IF_ERROR(clear(one));
-    for (const Stale& one : stale_) LOCI_RETURN_IF_ERROR(make_directory(one.directory));
+    for (const Stale& one : stale_) {
+      Status made = make_directory(one.directory);
+      if (made.ok()) continue;
+      // What cannot be used takes no space either.
+      for (const Stale& other : stale_) (void)remove_files(other.directory);
+      return made;
+    }
     add_notes();
     return {};
   }
@@ -145,14 +152,19 @@ class Opener {
   }
 
   Status clear(const Stale& stale) {
-    DiskFileSet::Directory& one = set_.directories[stale.directory];
-    one.headers.clear();
-    one.slots.clear();
-    one.holes.reset();
+    const DiskFileSet::Directory& one = set_.directories[stale.directory];
     if (stale.reason != kNew) {
       set_.notes.push_back(fmt::format("{}: kept no state: {}; its files are replaced", one.folder->path(),
                                        stale.reason.empty() ? "files are missing" : stale.reason));
     }
+    return remove_files(stale.directory);
+  }
+
+  Status remove_files(std::size_t directory) {
+    DiskFileSet::Directory& one = set_.directories[directory];
+    one.headers.clear();
+    one.slots.clear();
+    one.holes.reset();
     LOCI_RETURN_IF_ERROR(one.folder->remove(kSuperblockFileName));
     LOCI_RETURN_IF_ERROR(one.folder->remove(kHoleFileName));
     // Of a store with more groups, too.
@@ -168,6 +180,12 @@ class Opener {
     DiskFileSet::Directory& one = set_.directories[index];
     DiskFolder& folder = *one.folder;
     const DiskLayout& layout = set_.layout;
+    // Asked before, since a file system gives all it has before it says that it has no more.
+    if (const std::uint64_t free = folder.free_bytes(); free < layout.directory_bytes()) {
+      return resource_exhausted(fmt::format("{}: expected {} of free space, found {}", folder.path(),
+                                            format_bytes(layout.directory_bytes()), format_bytes(free)),
+                                "--disk");
+    }
     bool sparse = false;
     for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
       LOCI_ASSIGN_OR_RETURN(

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -81,6 +82,12 @@ class RealFolder final : public DiskFolder {
 
   const std::string& path() const override { return path_; }
   bool sparse() const override { return sparse_; }
+
+  std::uint64_t free_bytes() const override {
+    struct statvfs facts{};
+    if (::statvfs(path_.c_str(), &facts) != 0) return ~std::uint64_t{0};  // the attempt will tell
+    return std::uint64_t{facts.f_bavail} * facts.f_frsize;
+  }
 
   Status lock() override {
     std::error_code error;

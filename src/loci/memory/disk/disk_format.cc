@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // the same sums, by the widest instructions that there are
+#endif
 
 #include <algorithm>
 #include <bit>

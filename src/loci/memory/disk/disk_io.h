@@ -18,8 +18,9 @@ struct IoRequest {
   bool write = false;
   std::shared_ptr<DiskFile> file;
   std::uint64_t offset = 0;
-  std::byte* data = nullptr;  // valid until the request has ended
+  std::byte* data = nullptr;
   std::size_t bytes = 0;
+  std::shared_ptr<void> memory;  // keeps `data` until the request has ended
 };
 
 struct IoEnd {
@@ -30,7 +31,7 @@ struct IoEnd {
 // Used by one thread, but for wake().
 class IoEngine {
  public:
-  // Does not wait for requests that have not ended: their memory must live on (DiskQueue leaks it).
+  // Does not wait for requests that have not ended: a dead disk never does. Their memory lives on.
   virtual ~IoEngine() = default;
   virtual const char* name() const = 0;
   // The caller keeps to the depth that the engine was made for.

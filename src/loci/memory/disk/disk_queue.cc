@@ -85,7 +85,7 @@ DiskQueue::DiskQueue(std::unique_ptr<IoEngine> engine, const Clock& clock, const
 }
 
 DiskQueue::~DiskQueue() {
-  for (auto& [id, one] : in_flight_) one.data.leak();
+  for (auto& [id, one] : in_flight_) one.data->leave_pool();
 }
 
 void DiskQueue::push(DiskOperation operation) {
@@ -106,8 +106,9 @@ IoRequest DiskQueue::request_of(std::uint64_t id, const InFlight& one) const {
           .write = one.operation.write,
           .file = one.operation.file,
           .offset = one.operation.offset + one.moved,
-          .data = one.data.bytes().data() + one.moved,
-          .bytes = one.operation.bytes - one.moved};
+          .data = one.data->bytes().data() + one.moved,
+          .bytes = one.operation.bytes - one.moved,
+          .memory = one.data};
 }
 
 // The first of `waiting`; false where it has to wait for a buffer.
@@ -123,8 +124,10 @@ bool DiskQueue::begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoReq
   const std::uint64_t id = next_id_++;
   ++lane.in_flight;
   lane.writes_in_flight += operation.write ? 1 : 0;
-  const auto one =
-      in_flight_.emplace(id, InFlight{std::move(operation), clock_.now(), std::move(data)}).first;
+  const auto one = in_flight_
+                       .emplace(id, InFlight{std::move(operation), clock_.now(),
+                                             std::make_shared<DiskBuffer>(std::move(data))})
+                       .first;
   requests.push_back(request_of(id, one->second));
   return true;
 }
@@ -169,7 +172,7 @@ void DiskQueue::end(const IoEnd& io, std::vector<IoRequest>& again) {
   }
   const std::int64_t result = io.result < 0 ? io.result : static_cast<std::int64_t>(last.moved + got);
   last.operation.owner->ended(last.operation.step, result,
-                              last.operation.write ? DiskBuffer() : std::move(last.data));
+                              last.operation.write ? DiskBuffer() : std::move(*last.data));
 }
 
 void DiskQueue::expire_queue(std::deque<Queued>& waiting, const Lane& lane, Nanos now) {

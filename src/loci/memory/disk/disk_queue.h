@@ -34,7 +34,7 @@ class DiskBuffer {
   ~DiskBuffer();
   explicit operator bool() const { return data_ != nullptr; }
   std::span<std::byte> bytes() const { return {data_, bytes_}; }
-  void leak() { data_ = nullptr; }  // for memory that a disk may still write
+  void leave_pool() { pool_.reset(); }  // it may then be let go of on any thread
 
  private:
   std::shared_ptr<DiskBufferPool> pool_;  // null: of its own
@@ -91,7 +91,7 @@ class DiskQueue {
   struct InFlight {
     DiskOperation operation;  // without an owner: given up
     Nanos since = 0;
-    DiskBuffer data;
+    std::shared_ptr<DiskBuffer> data;
     std::size_t moved = 0;
   };
   struct Lane {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <memory>
 
 #include "loci/base/random.h"
@@ -13,6 +14,18 @@ namespace {
 constexpr std::uint64_t kScanBytes = std::uint64_t{2} << 20;
 
 std::uint32_t group_of(const RecoveredEntry& one) { return one.hole ? kHoleGroup : one.group; }
+
+// Bytes read; fewer where the file ends or fails.
+std::uint64_t read_piece(DiskFile& file, std::uint64_t offset, std::span<std::byte> into) {
+  std::uint64_t got = 0;
+  while (got < into.size()) {
+    const std::int64_t result = file.read(offset + got, into.subspan(got));
+    if (result == -EINTR) continue;
+    if (result <= 0) break;
+    got += static_cast<std::uint64_t>(result);
+  }
+  return got;
+}
 
 // Which entry has a key, by open addressing: a million of them in a tenth of a second.
 class NewestByKey {
@@ -50,48 +63,54 @@ class NewestByKey {
 
 }  // namespace
 
-void scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace place, std::uint32_t directory,
-                  const std::function<bool()>& stop, DiskScan& scan) {
+RecordScan scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace place, std::uint32_t directory,
+                        const std::function<bool()>& stop,
+                        const std::function<void(const RecoveredEntry&)>& found) {
   const bool hole = place.group == kHoleGroup;
   const std::uint32_t layers = hole ? 0 : layout.groups[place.group].layers;
   const std::uint64_t stride = record_bytes(layers);
   const std::uint64_t rows = (hole ? layout.holes : layout.groups[place.group].slots) / layout.directories;
   const std::uint64_t rows_at_once = std::max<std::uint64_t>(1, kScanBytes / stride);
   std::vector<std::byte> memory(rows_at_once * stride);
-  RecoveredEntry found{.group = hole ? 0 : place.group, .hole = hole};
+  RecoveredEntry one{.group = hole ? 0 : place.group, .hole = hole};
+  RecordScan scan;
   for (std::uint64_t first = 0; first < rows && !stop(); first += rows_at_once) {
-    const std::uint64_t count = std::min(rows_at_once, rows - first);
-    std::uint64_t got = 0;
-    while (got < count * stride) {
-      const std::int64_t result =
-          file.read(first * stride + got, std::span(memory).subspan(got, count * stride - got));
-      if (result <= 0) break;
-      got += static_cast<std::uint64_t>(result);
-    }
-    if (got < count * stride) ++scan.read_errors;
+    const std::uint64_t wanted = std::min(rows_at_once, rows - first) * stride;
+    const std::uint64_t got = read_piece(file, first * stride, std::span(memory).first(wanted));
+    if (got < wanted) ++scan.read_errors;
     for (std::uint64_t row = 0; row < got / stride; ++row) {
       place.slot = static_cast<std::uint32_t>((first + row) * layout.directories + directory);
-      const std::span<const std::byte> record(memory.data() + row * stride, stride);
-      switch (decode_record(place, layers, record, found.entry)) {
+      switch (decode_record(place, layers, std::span(memory).subspan(row * stride, stride), one.entry)) {
         case RecordState::kEmpty: break;
         case RecordState::kDamaged: ++scan.damaged; break;
         case RecordState::kForeign: ++scan.foreign; break;
-        case RecordState::kValid: found.slot = SlotId(place.slot); scan.entries.push_back(found);
+        case RecordState::kValid:
+          ++scan.valid;
+          one.slot = SlotId(place.slot);
+          found(one);
       }
     }
   }
+  return scan;
 }
 
-DiskScan scan_files(const DiskFileSet& files, const std::function<bool()>& stop) {
-  DiskScan scan;
+RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& stop) {
+  RecoveryScan all;
+  const auto add = [&](DiskFile& file, std::uint32_t group, std::uint32_t directory) {
+    const RecordScan one =
+        scan_records(file, files.layout, {files.model_fingerprint, group, 0}, directory, stop,
+                     [&](const RecoveredEntry& entry) { all.entries.push_back(entry); });
+    all.counts.valid += one.valid;
+    all.counts.damaged += one.damaged;
+    all.counts.foreign += one.foreign;
+    all.counts.read_errors += one.read_errors;
+  };
   for (std::uint32_t d = 0; d < files.directories.size(); ++d) {
     const DiskFileSet::Directory& one = files.directories[d];
-    for (std::uint32_t g = 0; g < one.headers.size(); ++g) {
-      scan_records(*one.headers[g], files.layout, {files.model_fingerprint, g, 0}, d, stop, scan);
-    }
-    scan_records(*one.holes, files.layout, {files.model_fingerprint, kHoleGroup, 0}, d, stop, scan);
+    for (std::uint32_t g = 0; g < one.headers.size(); ++g) add(*one.headers[g], g, d);
+    add(*one.holes, kHoleGroup, d);
   }
-  return scan;
+  return all;
 }
 
 std::vector<std::uint32_t> recovery_order(const std::vector<RecoveredEntry>& entries) {

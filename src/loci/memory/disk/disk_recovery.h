@@ -11,18 +11,23 @@
 
 namespace loci {
 
-struct DiskScan {
-  std::vector<RecoveredEntry> entries;  // as they stand in the files
-  std::uint64_t damaged = 0, foreign = 0, read_errors = 0;
+struct RecordScan {
+  std::uint64_t valid = 0, damaged = 0, foreign = 0, read_errors = 0;
 };
 
-// Reads one file of records: `rows` of them, row i being slot i * directories + directory.
-// `stop` is asked between reads.
-void scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace place, std::uint32_t directory,
-                  const std::function<bool()>& stop, DiskScan& scan);
+// Reads a directory's file of records, of the place's group: row i is slot i * directories + directory.
+// `found` is given what is valid, in that order; `stop` is asked between reads.
+RecordScan scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace place, std::uint32_t directory,
+                        const std::function<bool()>& stop,
+                        const std::function<void(const RecoveredEntry&)>& found);
+
+struct RecoveryScan {
+  RecordScan counts;
+  std::vector<RecoveredEntry> entries;  // as they stand in the files
+};
 
 // All records of the set.
-DiskScan scan_files(const DiskFileSet& files, const std::function<bool()>& stop);
+RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& stop);
 
 // The order in which to hand entries over: parents before children. Of several with one key in a group (or
 // among the holes) the one that was used last is kept.

@@ -42,7 +42,7 @@ struct Common {
 
 using Found = std::function<void(std::vector<RecoveredEntry>, bool last)>;
 
-void hand_over(Common& common, const DiskScan& scan, const Found& found) {
+void hand_over(Common& common, const RecoveryScan& scan, const Found& found) {
   std::vector<RecoveredEntry> batch;
   for (const std::uint32_t index : recovery_order(scan.entries)) {
     const RecoveredEntry& one = scan.entries[index];
@@ -61,10 +61,10 @@ void hand_over(Common& common, const DiskScan& scan, const Found& found) {
 void recover_all(const std::shared_ptr<Common> common, const Found found) {
   ::pthread_setname_np(::pthread_self(), "loci-recover");
   {
-    const DiskScan scan = scan_files(common->files, [&] { return common->stop.load(); });
-    common->counters.damaged += scan.damaged;
-    common->counters.foreign += scan.foreign;
-    common->counters.read_errors += scan.read_errors;
+    const RecoveryScan scan = scan_files(common->files, [&] { return common->stop.load(); });
+    common->counters.damaged += scan.counts.damaged;
+    common->counters.foreign += scan.counts.foreign;
+    common->counters.read_errors += scan.counts.read_errors;
     hand_over(*common, scan, found);
   }
   const std::lock_guard lock(common->mutex);

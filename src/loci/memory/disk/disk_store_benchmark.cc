@@ -1,7 +1,6 @@
-// How fast a disk store is found again after a restart, and how fast it loads whole entries. Beside it, of
-// the same file system:
-//   fio --name=read --filename=FILE --rw=read --bs=1M --size=1G --direct=1 --ioengine=io_uring --iodepth=32
-// The store is made in LOCI_BENCH_DIR, or the temporary folder (which must not be in memory).
+// How fast a disk store is found again after a restart, and how fast it loads and saves whole entries;
+// bench/disk_store.py puts it beside fio. The store is made in LOCI_BENCH_DIR, or the temporary folder (which
+// must not be in memory).
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <mutex>
 #include <string>
@@ -58,6 +58,7 @@ class SparseFolder final : public DiskFolder {
   }
   Status remove(std::string_view name) override { return real_->remove(name); }
   bool sparse() const override { return false; }
+  std::uint64_t free_bytes() const override { return ~std::uint64_t{0}; }
 
  private:
   std::unique_ptr<DiskFolder> real_;
@@ -130,6 +131,12 @@ BENCHMARK(recover_entries)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
+double cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
 // Copies, as a mover does.
 class CopyingSink final : public DiskReadSink {
  public:
@@ -168,6 +175,7 @@ void load_entries(benchmark::State& state, const std::string& io) {
   }
   std::vector<std::byte> memory(std::size_t{kConversation} * kLayers * kSliceBytes);
   std::uint32_t next = 0;
+  const double cpu_before = cpu_seconds();
   for (auto _ : state) {
     std::vector<DiskReadItem> items;
     for (std::uint32_t i = 0; i < kConversation; ++i, next = (next + 1) % kEntries) {
@@ -177,7 +185,10 @@ void load_entries(benchmark::State& state, const std::string& io) {
     store->read(std::move(items), static_cast<std::uint32_t>(state.range(0)), sink);
     sink->wait();
   }
-  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * memory.size()));
+  const std::uint64_t moved = state.iterations() * memory.size();
+  state.SetBytesProcessed(static_cast<std::int64_t>(moved));
+  // Of all threads: what loading takes from computing.
+  state.counters["cpu_s/GiB"] = (cpu_seconds() - cpu_before) / (static_cast<double>(moved) / (1 << 30));
 }
 BENCHMARK_CAPTURE(load_entries, io_uring, std::string("auto"))
     ->ArgName("layers")

@@ -1,13 +1,21 @@
 #include "loci/memory/disk/disk_store.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "loci/memory/disk/disk_io.h"
 #include "loci/memory/disk/disk_test_values.h"
@@ -280,6 +288,64 @@ TEST_P(DiskStoreContract, ReplacesFilesThatDoNotFit) {
   fill(with);
   std::filesystem::remove(with.directories[0].path + "/secret");
   expect_replaced(with, "another set of directories");
+}
+
+TEST_P(DiskStoreContract, SpaceThatIsNotThereIsNotTaken) {
+  DiskStoreOptions with = options();
+  with.directories[0].bytes = std::uint64_t{1} << 50;
+  const Status status = DiskStore::open(with).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.field(), "--disk");
+  EXPECT_NE(status.message().find(with.directories[0].path), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(with.directories[0].path + "/group-0.headers"));
+  open()->notes();  // and less of it may be asked for
+}
+
+TEST_P(DiskStoreContract, AFileThatIsCutShortIsDamaged) {
+  const auto store = open();
+  for (const std::uint32_t slot : {0u, 9u}) {
+    ASSERT_TRUE(
+        write_one(*store, 0, SlotId(slot), test_entry(slot), test_bytes(slot, store->groups()[0])).ok());
+  }
+  std::filesystem::resize_file(options().directories[0].path + "/group-0.slots", 9 * 5 * 4096 + 4096);
+  EXPECT_EQ(read_one(*store, 0, SlotId(9), test_key(9)).status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(store->stats().damaged_total, 1u);
+  expect_entry(*store, 0, SlotId(0), 0);
+}
+
+// As in a default container. The filter holds for this thread and those that it starts.
+void refuse_io_uring() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{.len = std::size(program), .filter = program};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+TEST(DiskStore, UsesThreadsWhereIoUringIsRefused) {
+  std::thread([] {
+    refuse_io_uring();
+    const TestFolder folder;
+    DiskStoreOptions with{.directories = {{folder.file("state"), kMiB}},
+                          .groups = {{.layers = 2, .layer_slice_bytes = 100}}};
+    const auto store = DiskStore::open(with).value();
+    EXPECT_EQ(store->stats().io, "threads");
+    ASSERT_EQ(store->notes().size(), 1u);
+    EXPECT_NE(store->notes()[0].find("io_uring is refused: Operation not permitted"), std::string::npos);
+    ASSERT_TRUE(write_one(*store, 0, SlotId(0), test_entry(1), test_bytes(1, store->groups()[0])).ok());
+    expect_entry(*store, 0, SlotId(0), 1);
+    with.directories[0].path = folder.file("other");
+    with.io = "io_uring";
+    const Status status = DiskStore::open(with).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.field(), "--disk-io");
+    with.io = "mmap";
+    EXPECT_EQ(DiskStore::open(with).status().field(), "--disk-io");
+  }).join();
 }
 
 TEST_P(DiskStoreContract, AddingADirectoryReplacesTheSet) {

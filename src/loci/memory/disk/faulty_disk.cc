@@ -74,6 +74,7 @@ class FaultyDisk::Folder final : public DiskFolder {
     return {};
   }
   bool sparse() const override { return false; }
+  std::uint64_t free_bytes() const override { return ~std::uint64_t{0}; }
 
  private:
   FaultyDisk& disk_;

@@ -47,6 +47,7 @@ void serve_lane(const std::shared_ptr<Shared> shared, std::uint32_t index) {
                                     ? request.file->write(request.offset, {request.data, request.bytes})
                                     : request.file->read(request.offset, {request.data, request.bytes});
     request.file.reset();
+    request.memory.reset();
     lock.lock();
     --lane.running;
     shared->ended.push_back({request.id, result});

@@ -24,6 +24,11 @@ class UringEngine final : public IoEngine {
       return Status(StatusCode::kUnavailable, fmt::format("io_uring is refused: {}", errno_text(-refused)));
     }
     engine->ready_ = true;
+    io_uring_probe* probe = ::io_uring_get_probe_ring(&engine->ring_);
+    const bool known = probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
+                       ::io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
+    if (probe != nullptr) ::io_uring_free_probe(probe);
+    if (!known) return Status(StatusCode::kUnavailable, "the system's io_uring is too old");
     engine->wake_descriptor_ = ::eventfd(0, EFD_CLOEXEC);
     if (engine->wake_descriptor_ < 0) {
       return Status(StatusCode::kUnavailable, fmt::format("no eventfd: {}", errno_text(errno)));
@@ -33,6 +38,8 @@ class UringEngine final : public IoEngine {
   }
 
   ~UringEngine() override {
+    // The system may write what is in flight at any time.
+    if (!in_flight_.empty()) (void)new auto(std::move(in_flight_));
     if (ready_) ::io_uring_queue_exit(&ring_);
     if (wake_descriptor_ >= 0) ::close(wake_descriptor_);
   }
@@ -50,7 +57,7 @@ class UringEngine final : public IoEngine {
                              static_cast<unsigned>(request.bytes), request.offset);
       }
       entry->user_data = request.id;
-      files_.emplace(request.id, std::move(request.file));
+      in_flight_.emplace(request.id, std::move(request));
     }
     if (!requests.empty()) ::io_uring_submit(&ring_);
   }
@@ -69,7 +76,7 @@ class UringEngine final : public IoEngine {
           continue;
         }
         ended.push_back({entries[i]->user_data, entries[i]->res});
-        files_.erase(entries[i]->user_data);
+        in_flight_.erase(entries[i]->user_data);
       }
       ::io_uring_cq_advance(&ring_, count);
       if (woken) listen();
@@ -106,7 +113,7 @@ class UringEngine final : public IoEngine {
   bool ready_ = false;
   int wake_descriptor_ = -1;
   std::uint64_t wake_count_ = 0;
-  std::unordered_map<std::uint64_t, std::shared_ptr<DiskFile>> files_;  // of what is in flight
+  std::unordered_map<std::uint64_t, IoRequest> in_flight_;
 };
 
 }  // namespace

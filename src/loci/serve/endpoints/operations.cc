@@ -19,7 +19,12 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
     engine = EngineSnapshot{.stats = served->engine->stats(),
                             .block_bytes = {},
                             .block_tokens = kBlockTokens,
-                            .weight_bytes = served->backend.weight_bytes};
+                            .weight_bytes = served->backend.weight_bytes,
+                            .tiers = {.groups = served->engine->config().groups,
+                                      .core = {},
+                                      .mover = served->engine->mover_stats(),
+                                      .disk = served->engine->disk_stats()}};
+    engine->tiers.core = engine->stats;
     const std::vector<LayerGroup>& groups = served->backend.groups;
     for (std::size_t i = 0; i < groups.size(); ++i) engine->block_bytes[i] = groups[i].block_bytes;
   }

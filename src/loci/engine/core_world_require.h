@@ -1,0 +1,28 @@
+// For the world's own files: what must hold, or the process ends with a message.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+namespace loci {
+
+// The group of all public prefixes, which is no tenant's name.
+inline constexpr const char* kPublicGroup = "*";
+
+inline void require(bool condition, std::string_view what) {
+  if (condition) return;
+  fmt::print(stderr, "world: {}\n", what);
+  std::abort();
+}
+
+template <class T>
+void erase_value(std::vector<T>& values, const T& value) {
+  values.erase(std::remove(values.begin(), values.end(), value), values.end());
+}
+
+}  // namespace loci

@@ -1,0 +1,38 @@
+// What is in a directory of a disk store, without opening the store: read only, no lock is taken, and a
+// server may be using it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/memory/disk/disk_format.h"
+#include "loci/memory/disk/disk_recovery.h"
+
+namespace loci {
+
+struct DiskSurvey {
+  struct Group {
+    std::uint64_t slots = 0;         // in this directory
+    std::uint64_t slot_bytes = 0;    // of one, in the file
+    std::uint64_t record_bytes = 0;  // likewise
+    RecordScan records;
+    std::int64_t oldest = 0, newest = 0;  // used_at; where there are any
+  };
+
+  int user = 0;  // the process that has it open; 0: none; -1: one that did not say its number
+  Superblock superblock;
+  std::vector<Group> groups;
+  Group holes;  // without slot_bytes
+  std::uint64_t file_bytes = 0;
+};
+
+// Whether the directory holds a disk store's files.
+bool is_disk_store(const std::string& path);
+
+// Reads all headers of the directory (of a set of several, those that are in this one).
+// Errors: kNotFound, kDataLoss (its superblock or a file's size), kUnimplemented (another version).
+Result<DiskSurvey> survey_disk_store(const std::string& path);
+
+}  // namespace loci

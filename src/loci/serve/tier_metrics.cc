@@ -1,0 +1,116 @@
+#include "loci/serve/tier_metrics.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace loci {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct NamedLink {
+  const char* name;
+  const MoverStats::Link* link;
+};
+
+MetricFamily family(const char* name, const char* help, MetricType type) {
+  MetricFamily out;
+  out.name = name;
+  out.help = help;
+  out.type = type;
+  return out;
+}
+
+void add(MetricFamily& out, double value, const char* label = nullptr, const char* label_value = nullptr) {
+  ClientMetric metric;
+  (out.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  if (label != nullptr) metric.label.push_back({label, label_value});
+  out.metric.push_back(std::move(metric));
+}
+
+void add_slots(const CoreStats& core, std::vector<MetricFamily>& out) {
+  out.push_back(family("loci_tier_slots",
+                       "Slots of blocks' parts in a tier; evictable ones hold what nobody uses now",
+                       MetricType::Gauge));
+  for (std::size_t i = 0; i < kTiers; ++i) {
+    const std::string tier(tier_name(static_cast<Tier>(i)));
+    for (const auto& [state, count] : {std::pair("total", core.tiers[i].slots),
+                                       {"free", core.tiers[i].free},
+                                       {"evictable", core.tiers[i].evictable}}) {
+      add(out.back(), count, "tier", tier.c_str());
+      out.back().metric.back().label.push_back({"state", state});
+    }
+  }
+  out.push_back(
+      family("loci_tier_evictions_total", "Blocks' parts evicted from a tier", MetricType::Counter));
+  for (std::size_t i = 0; i < kTiers; ++i) {
+    const std::string tier(tier_name(static_cast<Tier>(i)));
+    add(out.back(), static_cast<double>(core.tiers[i].evictions_total), "tier", tier.c_str());
+  }
+}
+
+void add_links(const MoverStats& stats, std::vector<MetricFamily>& out) {
+  const std::array<NamedLink, 5> links = {{{"host_load", &stats.host_load},
+                                           {"host_save", &stats.host_save},
+                                           {"disk_load", &stats.disk_load},
+                                           {"disk_save", &stats.disk_save},
+                                           {"prefetch", &stats.prefetch}}};
+  const auto each = [&](const char* name, const char* help, auto value) {
+    out.push_back(family(name, help, MetricType::Counter));
+    for (const NamedLink& named : links)
+      add(out.back(), static_cast<double>(value(*named.link)), "link", named.name);
+  };
+  each("loci_tier_moves_total", "Blocks of state moved between tiers, failures too",
+       [](const auto& link) { return link.moves_total; });
+  each("loci_tier_bytes_total", "Bytes of state moved between tiers",
+       [](const auto& link) { return link.bytes_total; });
+  each("loci_tier_failures_total", "Moves between tiers that failed, were damaged or were given up",
+       [](const auto& link) { return link.failures_total; });
+  each("loci_tier_seconds_total", "From the begin of each move to its end, summed; moves overlap",
+       [](const auto& link) { return static_cast<double>(link.busy) * 1e-9; });
+  out.push_back(family("loci_tier_moves_queued", "Moves that have not ended", MetricType::Gauge));
+  add(out.back(), static_cast<double>(stats.queued));
+}
+
+void add_disk(const DiskStoreStats& disk, std::vector<MetricFamily>& out) {
+  const auto counter = [&](const char* name, const char* help, std::uint64_t value) {
+    out.push_back(family(name, help, MetricType::Counter));
+    add(out.back(), static_cast<double>(value));
+  };
+  counter("loci_disk_reads_total", "Reads of the disk tier", disk.reads_total);
+  counter("loci_disk_read_bytes_total", "Bytes read from the disk tier", disk.read_bytes_total);
+  counter("loci_disk_read_errors_total", "Reads that the disk refused or did not answer",
+          disk.read_errors_total);
+  counter("loci_disk_writes_total", "Writes to the disk tier", disk.writes_total);
+  counter("loci_disk_write_bytes_total", "Bytes written to the disk tier", disk.write_bytes_total);
+  counter("loci_disk_write_errors_total", "Writes that the disk refused or did not answer",
+          disk.write_errors_total);
+  counter("loci_disk_damaged_total", "Entries that did not verify and were dropped", disk.damaged_total);
+  counter("loci_disk_foreign_total", "Entries of another model or version, found at start",
+          disk.foreign_total);
+}
+
+}  // namespace
+
+std::vector<MetricFamily> tier_metrics(const TierSnapshot& snapshot) {
+  std::vector<MetricFamily> out;
+  std::uint64_t device = 0, host = 0, disk = 0;
+  for (const CoreGroup& group : snapshot.groups) {
+    device += group.block_count * group.block_bytes;
+    host += group.host_blocks * group.block_bytes;
+    disk += group.disk_blocks * group.block_bytes;
+  }
+  out.push_back(family("loci_tier_size_bytes", "State that a tier has room for", MetricType::Gauge));
+  add(out.back(), static_cast<double>(device), "tier", "device");
+  add(out.back(), static_cast<double>(host), "tier", "host");
+  add(out.back(), static_cast<double>(disk), "tier", "disk");
+  add_slots(snapshot.core, out);
+  add_links(snapshot.mover, out);
+  add_disk(snapshot.disk, out);
+  return out;
+}
+
+}  // namespace loci

@@ -1,0 +1,23 @@
+// What /metrics tells of the tiers: their size, what moved between them, what the disk did.
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <vector>
+
+#include "loci/engine/core.h"
+#include "loci/engine/mover.h"
+#include "loci/memory/disk/disk_store.h"
+
+namespace loci {
+
+struct TierSnapshot {
+  std::vector<CoreGroup> groups;  // with the slots of all tiers
+  CoreStats core;
+  MoverStats mover;
+  DiskStoreStats disk;
+};
+
+std::vector<prometheus::MetricFamily> tier_metrics(const TierSnapshot& snapshot);
+
+}  // namespace loci
