@@ -24,6 +24,7 @@ void add_generation(LogLine& line, const GenerationSummary& summary) {
       .count("cached_tokens", static_cast<std::int64_t>(usage.cached_tokens))
       .count("output_tokens", static_cast<std::int64_t>(usage.completion_tokens));
   add_sources(line, usage.explanation.sources);
+  if (usage.dropped_tokens > 0) line.count("dropped_tokens", static_cast<std::int64_t>(usage.dropped_tokens));
   if (summary.choices > 1) line.count("choices", static_cast<std::int64_t>(summary.choices));
   if (summary.first_token) {
     line.duration("first_token", *summary.first_token);

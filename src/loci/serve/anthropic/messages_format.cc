@@ -19,10 +19,12 @@ std::string event(std::string_view type, Json members) {
 
 // Tokens that came from the state that was there count apart from those that were computed.
 Json messages_usage_json(const ReplyUsage& usage) {
-  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-          {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", usage.cached_tokens},
-          {"output_tokens", usage.completion_tokens}};
+  Json json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+               {"cache_creation_input_tokens", 0},
+               {"cache_read_input_tokens", usage.cached_tokens},
+               {"output_tokens", usage.completion_tokens}};
+  if (usage.dropped_tokens > 0) json["dropped_input_tokens"] = usage.dropped_tokens;
+  return json;
 }
 
 Json stop_json(const FinishedChoice& choice) {

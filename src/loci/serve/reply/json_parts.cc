@@ -27,10 +27,12 @@ Json head_json(const ReplyHead& head, std::string_view object) {
 }
 
 Json usage_json(const ReplyUsage& usage) {
+  Json prompt = {{"cached_tokens", usage.cached_tokens}};
+  if (usage.dropped_tokens > 0) prompt["dropped_tokens"] = usage.dropped_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"prompt_tokens_details", std::move(prompt)},
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 

@@ -17,7 +17,8 @@
 namespace loci {
 
 struct ReplyUsage {
-  std::uint64_t prompt_tokens = 0;
+  std::uint64_t prompt_tokens = 0;   // without what was dropped
+  std::uint64_t dropped_tokens = 0;  // of the history, which outgrew the context
   std::uint64_t cached_tokens = 0;
   std::uint64_t completion_tokens = 0;
   std::uint64_t reasoning_tokens = 0;  // of the completion's

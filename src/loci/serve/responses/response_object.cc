@@ -18,15 +18,16 @@ Json token_json(const std::string& bytes, float logprob) {
 }
 
 Json response_usage_json(const ReplyUsage& usage) {
-  return {
-      {"input_tokens", usage.prompt_tokens},
-      // Whatever is computed is kept for the next turn.
-      {"input_tokens_details",
-       {{"cached_tokens", usage.cached_tokens},
-        {"cache_write_tokens", usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens)}}},
-      {"output_tokens", usage.completion_tokens},
-      {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
-      {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  // Whatever is computed is kept for the next turn.
+  Json details = {
+      {"cached_tokens", usage.cached_tokens},
+      {"cache_write_tokens", usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens)}};
+  if (usage.dropped_tokens > 0) details["dropped_tokens"] = usage.dropped_tokens;
+  return {{"input_tokens", usage.prompt_tokens},
+          {"input_tokens_details", std::move(details)},
+          {"output_tokens", usage.completion_tokens},
+          {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 
 }  // namespace
