@@ -21,6 +21,9 @@ class DiskFile {
   virtual std::int64_t read(std::uint64_t offset, std::span<std::byte> into) = 0;
   virtual std::int64_t write(std::uint64_t offset, std::span<const std::byte> from) = 0;
   virtual std::uint64_t size_bytes() const = 0;
+  // The first place from `offset` on where something may have been written: what lies before it reads as
+  // zeros. The file's size where nothing was.
+  virtual std::uint64_t next_data(std::uint64_t offset) const = 0;
   virtual bool direct() const = 0;  // past the page cache
   // For io_uring; -1 where there is none, and read() and write() alone work.
   virtual int descriptor() const = 0;

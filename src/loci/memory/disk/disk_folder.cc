@@ -50,6 +50,11 @@ class RealFile final : public DiskFile {
     return put < 0 ? -errno : put;
   }
   std::uint64_t size_bytes() const override { return size_; }
+  std::uint64_t next_data(std::uint64_t offset) const override {
+    const off_t found = ::lseek(descriptor_.get(), static_cast<off_t>(offset), SEEK_DATA);
+    if (found >= 0) return static_cast<std::uint64_t>(found);
+    return errno == ENXIO ? size_ : offset;  // or the file system does not know
+  }
   bool direct() const override { return direct_; }
   int descriptor() const override { return descriptor_.get(); }
 

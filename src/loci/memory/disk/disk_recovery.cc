@@ -11,6 +11,7 @@
 namespace loci {
 namespace {
 
+constexpr std::uint64_t kReservedMost = 4'000'000;
 constexpr std::uint64_t kScanBytes = std::uint64_t{2} << 20;
 
 std::uint32_t group_of(const RecoveredEntry& one) { return one.hole ? kHoleGroup : one.group; }
@@ -75,6 +76,9 @@ RecordScan scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace pl
   RecoveredEntry one{.group = hole ? 0 : place.group, .hole = hole};
   RecordScan scan;
   for (std::uint64_t first = 0; first < rows && !stop(); first += rows_at_once) {
+    // Most of a young store was never written.
+    first = std::max(first, file.next_data(first * stride) / stride);
+    if (first >= rows) break;
     const std::uint64_t wanted = std::min(rows_at_once, rows - first) * stride;
     const std::uint64_t got = read_piece(file, first * stride, std::span(memory).first(wanted));
     if (got < wanted) ++scan.read_errors;
@@ -96,6 +100,10 @@ RecordScan scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace pl
 
 RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& stop) {
   RecoveryScan all;
+  // Address space alone, until there are so many.
+  std::uint64_t most = files.layout.holes;
+  for (const DiskGroup& group : files.layout.groups) most += group.slots;
+  all.entries.reserve(std::min(most, kReservedMost));
   const auto add = [&](DiskFile& file, std::uint32_t group, std::uint32_t directory) {
     const RecordScan one =
         scan_records(file, files.layout, {files.model_fingerprint, group, 0}, directory, stop,

@@ -29,6 +29,7 @@ class FaultyDisk::File final : public DiskFile {
                       *content_);
   }
   std::uint64_t size_bytes() const override { return content_->bytes.size(); }
+  std::uint64_t next_data(std::uint64_t offset) const override { return offset; }
   bool direct() const override { return direct_; }
   int descriptor() const override { return -1; }
 
