@@ -1,6 +1,8 @@
 """Where a prompt's state came from, as a reply, the metrics and the log tell: a part of live_test.py."""
 import json
 
+from live_client import Server
+
 EXPLAIN = {"loci": {"explain": True}}
 SOURCES = ("device", "host", "disk", "computed")
 STORY = "The lighthouse keeper counts ships. " * 20
@@ -93,3 +95,33 @@ def test_sources_are_counted_and_logged(server):
     assert {source: int(fields[f"{source}_tokens"]) for source in SOURCES} == told["tokens"], line
     for reason, tokens in told["computed_because"].items():
         assert int(fields.get(f"computed_{reason}", 0)) == tokens, line
+
+
+def block_bytes(binary, model):
+    with Server(binary, model, "--device-memory", "64MiB", "--context", "512") as server:
+        metrics = server.metrics()
+    return int(metrics['loci_state_bytes{state="total"}'] / metrics['loci_blocks{state="total"}'])
+
+
+def story(number):
+    """200 tokens that no other story begins with."""
+    return [20 + (number * 37 + i * (7 + number)) % 200 for i in range(200)]
+
+
+def test_what_left_the_device_comes_from_below_or_is_computed_again(binary, model):
+    memory = str(40 * block_bytes(binary, model))
+    first = {"prompt": story(0), "max_tokens": 1, **EXPLAIN}
+    for below, wanted in ((("--host-memory", "256MiB", "--disk", "none"), "host"),
+                          (("--host-memory", "0", "--disk", "none"), "evicted")):
+        with Server(binary, model, "--device-memory", memory, "--context", "512", *below) as server:
+            known = server.post("/v1/completions", first).json["loci"]["tokens"]["computed"]
+            assert known >= 96, f"three blocks at least: {known}"
+            for number in range(1, 17):
+                server.post("/v1/completions", {"prompt": story(number), "max_tokens": 1})
+            reply = server.post("/v1/completions", first).json
+            check_explanation(reply["loci"], *chat_usage(reply["usage"]))
+            told = reply["loci"]["tokens"] | reply["loci"]["computed_because"]
+            assert told[wanted] >= 96, f"{below}: {reply['loci']}"
+            if wanted == "host":
+                assert reply["loci"]["predicted_ms"]["load"] > 0, reply["loci"]
+                assert server.metrics()['loci_moves_total{link="host_load",result="done"}'] > 0, "loads are counted"

@@ -6,6 +6,7 @@ Needs nothing but Python's standard library. Prints "N passed, N failed".
 import argparse
 import os
 import sys
+import tempfile
 import time
 import traceback
 
@@ -182,6 +183,23 @@ def test_state_is_found_after_eviction_to_host_memory(binary, model):
         prompt, cached, dropped, _ = details(chat(server, messages))
         expect_equal(dropped, CUT, f"a cut after {before} tokens")
         expect(cached >= min(before - CUT, LIMIT) // BLOCK * BLOCK - BLOCK, f"{cached} of {prompt} tokens came back, {before} were there")
+
+
+def test_kept_state_survives_a_restart(binary, model):
+    """A cut conversation's state, rotated and new, is on the disk under its lineage's keys: the next server has it."""
+    with tempfile.TemporaryDirectory(prefix="loci_truncation_") as folder:
+        flags = ["--context-overflow", "truncate", "--disk", f"{folder}:512MiB", *FLAGS]
+        with Server(binary, model, *flags) as server:
+            turns = [(messages, reply) for messages, reply in grow(server, 7)]
+        messages, last = turns[-1]
+        prompt, _, dropped, _ = details(last)
+        expect(dropped > 0, "it was cut")
+        messages = messages + [{"role": "assistant", "content": last.json["choices"][0]["message"]["content"]},
+                               {"role": "user", "content": "And?"}]
+        with Server(binary, model, *flags) as server:
+            now = details(chat(server, messages))
+            expect_equal(now[2], dropped, "the same cut")
+            expect(now[1] >= prompt // BLOCK * BLOCK - BLOCK, f"{now[1]} of {now[0]} tokens came back from the disk")
 
 
 def main():

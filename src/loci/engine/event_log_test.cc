@@ -197,10 +197,14 @@ TEST_F(EventLog, NamesAMissingOrForeignFile) {
 }
 
 TEST(EventLogCodec, EveryEventSurvivesAndNoDamagedOneCrashes) {
+  Arrival cut{RequestId(6), "group", {TokenId(1), TokenId(2)}, 9, 0, {}, kNever};
+  cut.dropped = {{32, 96}, {96, 0xffffffff}};
   const std::vector<Event> events = {
+      cut,
       Arrival{RequestId(7), "group", {TokenId(1), TokenId(0xffffffff)}, 9, 2, {TokenId(3)}, 1234567890123},
       Cancel{RequestId(8)},
-      PassDone{OperationId(9), {{true, TokenId(4)}, {false, std::nullopt}, {true, std::nullopt}}}, Tick{},
+      PassDone{OperationId(9), {{true, TokenId(4)}, {false, std::nullopt}, {true, std::nullopt}}},
+      Tick{},
       Drain{55}};
   Random random(3);
   for (const Event& event : events) {

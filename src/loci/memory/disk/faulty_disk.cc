@@ -115,12 +115,13 @@ std::int64_t FaultyDisk::move(const FaultyOperation& operation, std::byte* data,
 std::int64_t FaultyDisk::carry_out(const FaultyOperation& operation, std::byte* data, Content& content) {
   std::unique_lock lock(mutex_);
   const Judge judge = judge_;
+  const std::uint64_t seen = releases_;  // a release that comes while it is judged counts
   lock.unlock();
   const FaultAnswer answer = judge ? judge(operation) : FaultAnswer{};
   if (answer.kind == FaultAnswer::Kind::kError) return -answer.error;
   lock.lock();
   if (answer.kind == FaultAnswer::Kind::kNever) {
-    released_.wait(lock, [&, seen = releases_] { return releases_ != seen; });
+    released_.wait(lock, [&] { return releases_ != seen; });
   }
   const std::size_t wanted =
       answer.kind == FaultAnswer::Kind::kShort ? std::min(answer.bytes, operation.bytes) : operation.bytes;
