@@ -337,6 +337,7 @@ int run_serve(const Configuration& configuration) {
   block_operator_signals();
   Serving serving;
   serving.log = make_logger(flags);
+  spdlog::set_default_logger(serving.log);  // of what knows no other
   const OperatorSignals signals(*serving.log);
   if (const Status status = open_conversations(flags, serving); !status.ok()) return report(status);
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);

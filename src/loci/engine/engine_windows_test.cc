@@ -3,6 +3,7 @@
 // very log-probabilities of a backend that holds all state and computes one token a pass.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -150,7 +151,8 @@ std::function<Status()> faults(std::uint32_t one_in, std::uint64_t seed, StatusC
 
 class EngineWindows : public testing::TestWithParam<Case> {
  protected:
-  EngineWindows() : model_(make_model(GetParam().windows)), reference_(*model_) {
+  EngineWindows() : model_(make_model(GetParam().windows)), reference_(*model_) { start(); }
+  void start() {
     std::vector<std::uint32_t> blocks;
     for (const CoreGroup& group : GetParam().groups) blocks.push_back(group.block_count);
     backend_ = make_backend(*model_, 2, blocks);
@@ -275,6 +277,29 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   const Result<ReplayReport> replayed = replay(log_);
   ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
   EXPECT_GT(replayed->compared, 200u);
+  std::remove(log_.c_str());
+}
+
+// The next engine has what the disk holds, and its log replays too.
+TEST_P(EngineWindows, StateOutlivesTheEngine) {
+  if (GetParam().groups[0].disk_blocks == 0) GTEST_SKIP() << "no disk";
+  check(text(1, 170), 30);
+  const Tokens second = text(1, 170) + last_.tokens + text(2, 25);
+  engine_.reset();  // what is not saved is saved as it ends, but for what was cut off
+  EXPECT_GT(disk_.slots.size(), 0u);
+  start();
+  for (int i = 0; i < 1000 && engine_->stats().recovered_total + engine_->stats().orphans_total == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_GT(engine_->stats().recovered_total, 0u);
+  const Usage usage = check(second, 20);
+  if (GetParam().fails_one_in == 0) {
+    EXPECT_GE(usage.cached_tokens, 160u);
+    EXPECT_GT(engine_->mover_stats().disk_load.bytes_total, 0u);
+  }
+  engine_.reset();
+  const Result<ReplayReport> replayed = replay(log_);
+  ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
   std::remove(log_.c_str());
 }
 

@@ -5,6 +5,7 @@
 #include "loci/engine/mover.h"
 
 #include <pthread.h>
+#include <spdlog/spdlog.h>
 
 #include <atomic>
 #include <mutex>
@@ -20,6 +21,8 @@
 
 namespace loci {
 namespace {
+
+constexpr Nanos kWarningPause = 60 * kNanosPerSecond;
 
 // What one start() gave, sorted.
 struct Order {
@@ -140,7 +143,22 @@ class MoverThread final : public Mover {
 
   void tell_ended() {
     std::vector<MoveOutcome> moves = desk_.take_ended();
-    if (!moves.empty()) ended_({.moves = std::move(moves)});
+    if (moves.empty()) return;
+    ended_({.moves = std::move(moves)});
+    warn_of_failures();
+  }
+
+  // One line for many failures: a disk that is broken fails often.
+  void warn_of_failures() {
+    const MoverStats stats = desk_.stats();
+    const std::uint64_t loads = stats.disk_load.failures_total + stats.prefetch.failures_total;
+    const std::uint64_t saves = stats.disk_save.failures_total;
+    if (loads + saves == warned_of_ || desk_.now() < warn_at_) return;
+    warned_of_ = loads + saves;
+    warn_at_ = desk_.now() + kWarningPause;
+    spdlog::warn(
+        "the disk tier has failed {} reads and {} writes since the start; what they held is computed again",
+        loads, saves);
   }
 
   void fail_targets(const Move& move) const {
@@ -160,6 +178,8 @@ class MoverThread final : public Mover {
   MoverReads reads_;
   MoverSaves saves_;
   std::vector<DiskNote> notes_;
+  std::uint64_t warned_of_ = 0;  // failures
+  Nanos warn_at_ = 0;
 
   std::atomic<bool> stopping_{false};
   std::thread thread_;
