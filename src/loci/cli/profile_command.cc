@@ -23,6 +23,8 @@
 namespace loci {
 namespace {
 
+constexpr int kBusyPercent = 10;
+
 struct ProfileFlags {
   std::string model;
   std::string output;  // empty: the user's own file of the model
@@ -88,7 +90,14 @@ Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_byte
   options.batch_tokens = flags.max_batch_tokens;
   options.context_tokens = spec.context_length;
   options.say = say;
+  BusyMachine others;
   LOCI_RETURN_IF_ERROR(measure_backend(*backend, options, profile.curves));
+  if (const int percent = others.percent(); percent > kBusyPercent) {
+    say(
+        fmt::format("warning: others took {} % of this machine meanwhile, so costs are measured too high; "
+                    "measure again when it is quiet",
+                    percent));
+  }
   if (flags.no_disk) return profile;
   DiskMeasureOptions disk;
   disk.directory = flags.disk;

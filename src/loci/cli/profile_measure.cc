@@ -1,11 +1,13 @@
 #include "loci/cli/profile_measure.h"
 
 #include <fmt/format.h>
+#include <sys/times.h>
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <limits>
 
 #include "loci/base/check.h"
@@ -213,6 +215,27 @@ std::vector<Nanos> fit_attention(const std::vector<AttentionSample>& samples) {
     attention.push_back(most);
   }
   return attention;
+}
+
+int BusyMachine::percent() {
+  std::ifstream stat("/proc/stat");
+  std::string name;
+  std::int64_t idle = 0, all = 0, ticks = 0;
+  stat >> name;
+  for (int column = 0; column < 8 && stat >> ticks;
+       ++column) {  // user nice system idle iowait irq softirq steal
+    all += ticks;
+    if (column == 3 || column == 4) idle += ticks;
+  }
+  tms times{};
+  ::times(&times);
+  const std::int64_t own = times.tms_utime + times.tms_stime;
+  const std::int64_t others = (all - idle - busy_) - (own - own_);
+  const std::int64_t passed = std::max<std::int64_t>(all - all_, 1);
+  busy_ = all - idle;
+  all_ = all;
+  own_ = own;
+  return static_cast<int>(std::clamp<std::int64_t>(100 * others / passed, 0, 100));
 }
 
 Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurves& curves) {

@@ -32,6 +32,17 @@ struct MeasureOptions {
 // Backend::allocate_blocks().
 Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurves& curves);
 
+// Of the processors that this process may use, the share that others have taken since the machine was asked
+// last (all of /proc/stat's time but what is idle or this process's own), in percent; the first call begins.
+class BusyMachine {
+ public:
+  BusyMachine() { percent(); }
+  int percent();
+
+ private:
+  std::int64_t busy_ = 0, all_ = 0, own_ = 0;  // ticks
+};
+
 // A row's time in a chunk whose rows have `context` tokens before them in the mean.
 struct AttentionSample {
   std::uint32_t context = 0;

@@ -30,7 +30,7 @@ struct ServeFlags {
   std::uint32_t max_batch_tokens = 512;
   std::uint32_t max_running = 64;
   std::uint32_t max_queued = 256;
-  std::string eviction = "lru";
+  std::string eviction = "value";
   std::string admission = "fcfs";
   std::string profile;  // file of measured costs; empty: the model's own, if it is there
   std::uint64_t seed = 0;

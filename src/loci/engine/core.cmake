@@ -24,4 +24,5 @@ loci_benchmark(fairness_benchmark SOURCES fairness_benchmark.cc DEPENDS loci_cli
 if(LOCI_TESTS OR LOCI_BENCHMARKS)
   loci_library(tier_load SOURCES tier_load.cc tier_traces.cc DEPENDS loci_core nlohmann_json::nlohmann_json)
 endif()
+loci_test(tier_load_test SOURCES tier_load_test.cc DEPENDS loci_tier_load)
 loci_benchmark(policy_benchmark SOURCES policy_benchmark.cc DEPENDS loci_tier_load)

@@ -57,7 +57,7 @@ struct CoreConfig {
   std::uint32_t decode_reserve_percent = 10;  // of the blocks, free of admission
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
-  std::string eviction = "lru";                 // policy/eviction.h; of every tier
+  std::string eviction = "value";               // policy/eviction.h; of every tier
   std::string admission = "fcfs";               // policy/admission.h
   // Lower tiers. "through": whole blocks as they fill (AttentionStore §3.2.2); "ahead": what is next to be
   // evicted, while less than swap_out_percent of the pool is free (Pensieve §4.3.2).
