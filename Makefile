@@ -4,7 +4,7 @@ SHELL := /bin/bash
 ARGS ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build test quick neon crash bench peers fuzz format tidy model setup clean
+.PHONY: help run build test quick neon crash bench bench-tiers peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -39,6 +39,12 @@ bench: model ## measure against llama.cpp; writes docs/performance.md
 	@scripts/build.sh release loci bench_compute loci-random-model machine_rates
 	@$(MAKE) --no-print-directory peers
 	@python3 bench/compare.py $(ARGS)
+
+bench-tiers: model ## measure conversations that outgrow the device's memory, against llama.cpp
+	@scripts/setup.sh build test
+	@scripts/build.sh release loci
+	@$(MAKE) --no-print-directory peers
+	@python3 bench/tiers.py $(ARGS)
 
 peers: ## build llama.cpp once, for comparison
 	@scripts/setup.sh build test

@@ -71,6 +71,9 @@ if [[ "$scope" == all ]]; then
   check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
   check "measuring a server: loci bench" measuring
+  check "tiers: every path, restart, damage" python3 tests/tiers_test.py build/release/loci
+  check "conversations that outgrow the context" python3 tests/truncation_test.py build/release/loci
+  check "Grafana's dashboard asks for what there is" python3 tests/dashboard_test.py build/release/loci build/tiny-random.gguf
   check "kill -9 under load" python3 tests/store_crash_test.py build/release
   check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
   check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests

@@ -21,6 +21,7 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from live_client import chat_body, expect, expect_equal, greedy, Server, stream_events  # noqa: E402
+from live_explain import *  # noqa: E402,F401,F403
 from live_history import *  # noqa: E402,F401,F403
 from live_messages import *  # noqa: E402,F401,F403
 from live_structured import *  # noqa: E402,F401,F403

@@ -179,6 +179,21 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
   return options;
 }
 
+// Sequences are as long as the context and the memory of groups that keep all tokens allow.
+OverflowRule overflow_rule(const ServeFlags& flags, const CoreConfig& core) {
+  OverflowRule rule{
+      .overflow =
+          flags.context_overflow == "truncate" ? ContextOverflow::kTruncate : ContextOverflow::kRefuse,
+      .truncation = {.context_tokens = core.context_tokens, .drop_percent = flags.truncation_percent}};
+  for (const CoreGroup& group : core.groups) {
+    if (group.window != 0) continue;
+    const std::uint64_t tokens = std::uint64_t{group.block_count} * kBlockTokens;
+    rule.truncation.context_tokens =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(rule.truncation.context_tokens, tokens));
+  }
+  return rule;
+}
+
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   const auto say = [&serving](const std::string& line) { serving.log->info(line); };
   LOCI_ASSIGN_OR_RETURN(
@@ -225,6 +240,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .loaded_at = seconds_since_1970(),
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
                                  spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
+      .overflow = overflow_rule(flags, serving.engine->config()),
       .chat = find_chat_syntax(*serving.model)};
   return LoadedConfiguration{.core = serving.engine->config(),
                              .backend = info,

@@ -30,6 +30,8 @@ struct ServeFlags {
   std::uint32_t max_batch_tokens = 512;
   std::uint32_t max_running = 64;
   std::uint32_t max_queued = 256;
+  std::string context_overflow = "refuse";  // or "truncate"
+  std::uint32_t truncation_percent = 50;    // of the context, that a cut drops
   std::string eviction = "value";
   std::string admission = "fcfs";
   std::string profile;  // file of measured costs; empty: the model's own, if it is there

@@ -280,6 +280,9 @@ void Core::State::end_load(CoreMove move, MoveResult result) {
     if (windowed(part.group)) --moving_[part.group];
     if (result == MoveResult::kDone) index_.fill_part(load.token, part.group);
     load.groups[part.group] = false;
+    // Its conversation goes on behind the cut: only who parts from it before would need the original again.
+    if (move.original && move.from == Tier::kDevice)
+      index_.let_go(*move.original, part.group, Release::kBehind);
   }
   if (result != MoveResult::kDone) miss(id);
   if (--load.moves > 0) return;

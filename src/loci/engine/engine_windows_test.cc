@@ -1,9 +1,10 @@
-// The engine on the CPU backend with models whose layers see windows: in pools too small for what comes,
-// every reply has the tokens and the very log-probabilities of a backend that holds all state and computes
-// one token a pass.
+// The engine on the CPU backend with models whose layers see windows, and with tiers below the device on
+// which transfers fail now and then: in pools too small for what comes, every reply has the tokens and the
+// very log-probabilities of a backend that holds all state and computes one token a pass.
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +15,7 @@
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/engine/engine.h"
 #include "loci/engine/event_log.h"
+#include "loci/engine/fake_disk_store.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model.h"
@@ -135,7 +137,16 @@ struct Case {
   const char* name;
   std::vector<std::uint32_t> windows;  // of the layers
   std::vector<CoreGroup> groups;
+  std::uint32_t fails_one_in = 0;  // transfers between tiers
 };
+
+// Slices that are refused, at random; each caller has one thread.
+std::function<Status()> faults(std::uint32_t one_in, std::uint64_t seed, StatusCode code) {
+  if (one_in == 0) return [] { return Status(); };
+  return [one_in, code, random = Random(seed)]() mutable {
+    return random.below(one_in) == 0 ? Status(code, "an error that the test wants") : Status();
+  };
+}
 
 class EngineWindows : public testing::TestWithParam<Case> {
  protected:
@@ -150,7 +161,33 @@ class EngineWindows : public testing::TestWithParam<Case> {
     options.core.max_batch_tokens = 80;
     options.core.max_running = 6;
     options.event_log_path = log_;
+    add_tiers(options);
     engine_ = std::move(Engine::start(std::move(options), *backend_, clock_)).value();
+  }
+  // Loading is worth it whatever it costs: these models compute too fast for any disk.
+  void add_tiers(EngineOptions& options) {
+    const Case& tested = GetParam();
+    std::vector<DiskGroup> disk;
+    for (std::size_t i = 0; i < tested.groups.size(); ++i) {
+      const LayerGroup& group = backend_->info().groups[i];
+      options.core.groups[i].block_bytes = group.block_bytes;
+      options.mover.host_blocks.push_back(tested.groups[i].host_blocks);
+      disk.push_back({.layers = static_cast<std::uint32_t>(group.layers.size()),
+                      .layer_slice_bytes = group.layer_slice_bytes,
+                      .slots = tested.groups[i].disk_blocks});
+    }
+    options.core.costs.token = kNanosPerSecond;
+    options.core.hole_records = 100;
+    options.mover.before_slice = [refuse = faults(tested.fails_one_in, 1, StatusCode::kInternal)](
+                                     const Move&, std::uint32_t) { return refuse(); };
+    if (tested.groups[0].disk_blocks == 0) return;
+    // The store's thread reads and writes.
+    const auto refuse =
+        std::make_shared<std::function<Status()>>(faults(tested.fails_one_in, 2, StatusCode::kDataLoss));
+    options.mover.disk = std::make_unique<FakeDiskStore>(
+        disk_, disk,
+        FakeDiskStore::Faults{.read = [refuse](const DiskReadItem&, std::uint32_t) { return (*refuse)(); },
+                              .write = [refuse](const DiskEntry&) { return (*refuse)(); }});
   }
   Usage check(const Tokens& prompt, std::uint32_t count) {
     Waiter waiter;
@@ -180,6 +217,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
   std::unique_ptr<Model> model_;
   Reference reference_;
   std::unique_ptr<Backend> backend_;
+  FakeDisk disk_;
   std::unique_ptr<Engine> engine_;
   Reply last_;
 };
@@ -222,6 +260,17 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   const CoreStats stats = engine_->stats();
   EXPECT_GT(stats.evictions_total, 0u);
   EXPECT_EQ(stats.blocks_pinned, 0u);
+  const MoverStats moved = engine_->mover_stats();
+  if (GetParam().groups[0].host_blocks > 0) {
+    EXPECT_GT(moved.host_load.bytes_total, 0u);
+  }
+  if (GetParam().groups[0].disk_blocks > 0) {
+    EXPECT_GT(moved.disk_load.bytes_total, 0u);
+  }
+  if (GetParam().fails_one_in > 0) {
+    EXPECT_GT(
+        moved.host_load.failures_total + moved.disk_load.failures_total + moved.host_save.failures_total, 0u);
+  }
   engine_.reset();
   const Result<ReplayReport> replayed = replay(log_);
   ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
@@ -229,12 +278,17 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   std::remove(log_.c_str());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineWindows,
-                         testing::Values(Case{"full", {0, 0}, {{0, 26}}},
-                                         Case{"window", {48, 48, 48}, {{48, 20}}},
-                                         Case{"mixed", {48, 0, 48, 48}, {{0, 26}, {48, 24}}},
-                                         Case{"three", {70, 0, 33, 33}, {{0, 26}, {70, 26}, {33, 22}}}),
-                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, EngineWindows,
+    testing::Values(Case{"full_host", {0, 0}, {{0, 26, 100}}}, Case{"full_disk", {0, 0}, {{0, 26, 0, 100}}},
+                    Case{"full_tiers", {0, 0}, {{0, 26, 20, 100}}, 8},
+                    Case{"mixed_host", {48, 0, 48, 48}, {{0, 26, 100}, {48, 24, 60}}, 60},
+                    Case{"mixed_disk", {48, 0, 48, 48}, {{0, 26, 0, 100}, {48, 24, 0, 60}}},
+                    Case{"mixed_tiers", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15},
+                    Case{"full", {0, 0}, {{0, 26}}}, Case{"window", {48, 48, 48}, {{48, 20}}},
+                    Case{"mixed", {48, 0, 48, 48}, {{0, 26}, {48, 24}}},
+                    Case{"three", {70, 0, 33, 33}, {{0, 26}, {70, 26}, {33, 22}}}),
+    [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 }  // namespace loci

@@ -176,6 +176,12 @@ void put(Writer& w, const DiskEntry& e) {
   for (const TokenId token : e.tokens) w.id(token);
   w.number(e.used_at);
 }
+// As a plan names it. Keys follow from the tokens and the secret, and say nothing of what was decided.
+void put_named(Writer& w, const DiskEntry& e) {
+  w.number(static_cast<std::uint8_t>(e.parent_kind));
+  w.number(e.depth);
+  for (const TokenId token : e.tokens) w.id(token);
+}
 void put(Writer& w, const Recovered& e) {
   w.number(static_cast<std::uint32_t>(e.entries.size()));
   for (const RecoveredEntry& found : e.entries) {
@@ -341,14 +347,14 @@ void put(Writer& w, const Move& move) {
     w.id(part.to);
   }
   w.number(move.rotate_by);
-  put(w, move.entry);
+  put_named(w, move.entry);
 }
 
 void put(Writer& w, const DiskNote& note) {
   w.number(static_cast<std::uint8_t>(note.kind));
   w.number(note.group);
   w.id(note.slot);
-  put(w, note.entry);
+  put_named(w, note.entry);
 }
 
 void put(Writer& w, const LinkCost& link) {
@@ -375,6 +381,12 @@ void get(Reader& r, CostCurves& costs) {
     link->latency = r.number<Nanos>("latency");
     link->bytes_per_second = r.number<std::uint64_t>("bytes_per_second");
   }
+}
+
+// Entries of a disk name themselves by keys that another process has made, which its secret alone can check.
+bool outlives_process(const CoreConfig& config) {
+  return std::any_of(config.groups.begin(), config.groups.end(),
+                     [](const CoreGroup& group) { return group.disk_blocks > 0; });
 }
 
 }  // namespace
@@ -405,6 +417,9 @@ void encode_config(const CoreConfig& config, std::string& out) {
   w.number(config.hole_records);
   w.number(config.state_ttl);
   put(w, config.costs);
+  const bool keyed = outlives_process(config);
+  w.flag(keyed);
+  if (keyed) w.bytes(config.chain_secret);
 }
 
 Result<CoreConfig> decode_config(std::string_view bytes) {
@@ -438,6 +453,7 @@ Result<CoreConfig> decode_config(std::string_view bytes) {
   config.hole_records = r.number<std::uint32_t>("hole_records");
   config.state_ttl = r.number<Nanos>("state_ttl");
   get(r, config.costs);
+  if (r.flag("has_secret")) r.bytes(config.chain_secret, "chain_secret");
   LOCI_RETURN_IF_ERROR(r.finish("config"));
   return config;
 }

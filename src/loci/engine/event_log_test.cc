@@ -39,9 +39,10 @@ class EventLog : public testing::Test {
   ~EventLog() override { std::filesystem::remove(path_); }
 
   // The events of a random world, run and logged.
-  std::uint64_t write_log(std::uint64_t seed, std::uint32_t events_max = 400) {
+  std::uint64_t write_log(std::uint64_t seed, std::uint32_t events_max = 400,
+                          WorldOptions (*make)(const Chooser&) = &random_world) {
     const Chooser choose = [random = Random(seed)](std::uint64_t b) mutable { return random.below(b); };
-    WorldOptions options = random_world(choose);
+    WorldOptions options = make(choose);
     options.events = std::min(options.events, events_max);
     options.config.chain_secret.fill(0x5a);
     const WorldHistory history = World(options, choose).run();
@@ -65,6 +66,16 @@ TEST_F(EventLog, ReplaysToTheSamePlans) {
     EXPECT_EQ(report->steps, steps);
     EXPECT_EQ(report->compared, steps);
     EXPECT_FALSE(report->truncated);
+  }
+}
+
+// With moves between tiers, and what a disk held from before.
+TEST_F(EventLog, ReplaysTiers) {
+  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+    const std::uint64_t steps = write_log(seed, 400, &random_tier_world);
+    const auto report = replay(path_);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.status().to_string();
+    EXPECT_EQ(report->compared, steps);
   }
 }
 
@@ -186,10 +197,14 @@ TEST_F(EventLog, NamesAMissingOrForeignFile) {
 }
 
 TEST(EventLogCodec, EveryEventSurvivesAndNoDamagedOneCrashes) {
+  Arrival cut{RequestId(6), "group", {TokenId(1), TokenId(2)}, 9, 0, {}, kNever};
+  cut.dropped = {{32, 96}, {96, 0xffffffff}};
   const std::vector<Event> events = {
+      cut,
       Arrival{RequestId(7), "group", {TokenId(1), TokenId(0xffffffff)}, 9, 2, {TokenId(3)}, 1234567890123},
       Cancel{RequestId(8)},
-      PassDone{OperationId(9), {{true, TokenId(4)}, {false, std::nullopt}, {true, std::nullopt}}}, Tick{},
+      PassDone{OperationId(9), {{true, TokenId(4)}, {false, std::nullopt}, {true, std::nullopt}}},
+      Tick{},
       Drain{55}};
   Random random(3);
   for (const Event& event : events) {

@@ -6,11 +6,25 @@
 namespace loci {
 namespace {
 
+// Every source; of the reasons for computing those that there are.
+void add_sources(LogLine& line, const ContextSources& sources) {
+  line.count("device_tokens", sources.device)
+      .count("host_tokens", sources.host)
+      .count("disk_tokens", sources.disk)
+      .count("computed_tokens", static_cast<std::int64_t>(computed_tokens(sources)));
+  for (std::size_t i = 0; i < kMissReasons; ++i) {
+    if (sources.computed[i] == 0) continue;
+    line.count("computed_" + std::string(miss_reason_name(static_cast<MissReason>(i))), sources.computed[i]);
+  }
+}
+
 void add_generation(LogLine& line, const GenerationSummary& summary) {
   const ReplyUsage& usage = summary.usage;
   line.count("prompt_tokens", static_cast<std::int64_t>(usage.prompt_tokens))
       .count("cached_tokens", static_cast<std::int64_t>(usage.cached_tokens))
       .count("output_tokens", static_cast<std::int64_t>(usage.completion_tokens));
+  add_sources(line, usage.explanation.sources);
+  if (usage.dropped_tokens > 0) line.count("dropped_tokens", static_cast<std::int64_t>(usage.dropped_tokens));
   if (summary.choices > 1) line.count("choices", static_cast<std::int64_t>(summary.choices));
   if (summary.first_token) {
     line.duration("first_token", *summary.first_token);

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <vector>
 
+#include "loci/serve/core_metrics.h"
+
 namespace loci {
 namespace {
 
@@ -161,6 +163,9 @@ void ServeMetrics::generation_done(Nanos duration, std::uint64_t prompt_tokens,
 std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine,
                                  std::uint64_t history_tokens_reused) {
   std::vector<MetricFamily> families = registry_.Collect();
+  if (engine) {
+    for (MetricFamily& family : core_metrics(engine->stats)) families.push_back(std::move(family));
+  }
   Snapshot snapshot;
   snapshot.gauge("loci_ready", "1 once the model is loaded", engine ? 1 : 0);
   if (engine) add_engine(*engine, snapshot);

@@ -7,6 +7,7 @@
 #include "loci/compute/backend.h"
 #include "loci/engine/engine.h"
 #include "loci/model/model.h"
+#include "loci/serve/generation/overflow.h"
 #include "loci/serve/tools/template_support.h"
 
 namespace loci {
@@ -19,6 +20,7 @@ struct ServedModel {
   std::uint32_t context_tokens = 0;  // the most that prompt and reply may hold together
   std::int64_t loaded_at = 0;        // seconds since 1970
   std::string fingerprint;           // of the model, for system_fingerprint
+  OverflowRule overflow;             // where a request does not say
   ChatSyntax chat;                   // how the model writes calls and reasoning: find_chat_syntax(model)
 };
 

@@ -100,7 +100,7 @@ TEST(Remarks, SayWhatMakesFiguresDoubtful) {
   run.turns[0].output_tokens = 10;
   EXPECT_TRUE(holds(remarks(run, request), "1 replies were not of 11 tokens"));
   EXPECT_FALSE(holds(remarks(run, {.max_tokens = 11}), "were not of"));
-  run.turns[1].cached_tokens = 99;
+  run.turns[0].cached_tokens = run.turns[1].cached_tokens = 99;
   EXPECT_TRUE(holds(remarks(run, request), "another --seed"));
   run.turns[2].counts_known = false;
   EXPECT_TRUE(holds(remarks(run, request), "without usage"));

@@ -29,6 +29,14 @@ std::vector<Option> state_options() {
       choice_option(
           {group, "--save", "when state is copied to the lower tiers: as it fills, or before it is evicted"},
           "WHEN", {"through", "ahead"}, [](auto& flags) -> auto& { return flags.save; }),
+      choice_option(
+          {group, "--context-overflow",
+           "a conversation that outgrows the context is refused, or its oldest part after the system "
+           "prompt is dropped"},
+          "RULE", {"refuse", "truncate"}, [](auto& flags) -> auto& { return flags.context_overflow; }),
+      integer_option(
+          {group, "--truncation-percent", "of the context that is dropped at once"},
+          [](auto& flags) -> auto& { return flags.truncation_percent; }, 1, 90),
       limit_duration_option({group, "--state-ttl", "state that nobody used for longer is dropped; 0: never"},
                             [](auto& flags) -> auto& { return flags.state_ttl; }),
   };

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <set>
 #include <string>
 #include <thread>
@@ -255,8 +254,6 @@ TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
     store->recover([](std::vector<RecoveredEntry>, bool) {});
   }  // closing does not wait for ever
   disk_.release();
-  std::this_thread::sleep_for(
-      std::chrono::milliseconds(50));  // the threads that were left let go of the disk
 }
 
 TEST_F(DiskFaults, ReadsGoBeforeWrites) {

@@ -1,8 +1,11 @@
 #include "loci/memory/disk/disk_queue.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <mutex>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -11,44 +14,62 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kLaneBufferBytes = std::size_t{64} << 20;  // of a directory's buffers together
+constexpr std::size_t kLaneBufferBytes = std::size_t{32} << 20;  // of a directory's buffers together
 constexpr std::uint32_t kLaneBuffersMin = 6;
 // A read that comes waits for the writes that the disk has begun.
 constexpr std::uint32_t kWritesMost = 4;
 
-std::byte* aligned_memory(std::size_t bytes) {
-  const std::size_t rounded = (bytes + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(kDiskAlignment, rounded));
+std::byte* aligned_memory(std::size_t bytes, std::size_t alignment) {
+  auto* data =
+      static_cast<std::byte*>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
   LOCI_CHECK(data != nullptr, "no memory for a disk buffer");
   return data;
 }
 
 }  // namespace
 
-// At most `count` buffers; the lane's operations wait for one.
+// At most `count` buffers; the lane's operations wait for one. They are cut from huge pages, which the system
+// pins for a transfer faster than many small ones. A buffer may come back on any thread: one that a disk
+// never answered for is let go of when its thread ends.
 class DiskBufferPool {
  public:
-  DiskBufferPool(std::size_t bytes, std::uint32_t count) : bytes_(bytes), most_(count) {}
+  DiskBufferPool(std::size_t bytes, std::uint32_t count)
+      : bytes_(bytes), piece_(std::max(kHugePage, bytes)), most_(count) {}
   ~DiskBufferPool() {
-    for (std::byte* data : free_) std::free(data);
+    for (std::byte* piece : pieces_) std::free(piece);
   }
 
-  bool has_one() const { return !free_.empty() || made_ < most_; }
+  bool has_one() {
+    const std::lock_guard lock(mutex_);
+    return !free_.empty() || made_ < most_;
+  }
   std::byte* take() {
-    if (free_.empty()) {
-      ++made_;
-      return aligned_memory(bytes_);
-    }
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) add_piece();
     std::byte* data = free_.back();
     free_.pop_back();
     return data;
   }
-  void give(std::byte* data) { free_.push_back(data); }
+  void give(std::byte* data) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(data);
+  }
 
  private:
-  std::size_t bytes_;
-  std::uint32_t most_, made_ = 0;
-  std::vector<std::byte*> free_;
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+  void add_piece() {
+    std::byte* piece = aligned_memory(piece_, kHugePage);
+    ::madvise(piece, piece_, MADV_HUGEPAGE);  // a wish
+    pieces_.push_back(piece);
+    for (std::size_t at = 0; at + bytes_ <= piece_; at += bytes_, ++made_) free_.push_back(piece + at);
+  }
+
+  const std::size_t bytes_, piece_;
+  const std::uint32_t most_;
+  std::mutex mutex_;
+  std::uint32_t made_ = 0;
+  std::vector<std::byte*> free_, pieces_;
 };
 
 DiskBuffer::DiskBuffer(DiskBuffer&& other) noexcept
@@ -84,9 +105,7 @@ DiskQueue::DiskQueue(std::unique_ptr<IoEngine> engine, const Clock& clock, const
   }
 }
 
-DiskQueue::~DiskQueue() {
-  for (auto& [id, one] : in_flight_) one.data->leave_pool();
-}
+DiskQueue::~DiskQueue() = default;
 
 void DiskQueue::push(DiskOperation operation) {
   Lane& lane = lanes_[operation.lane];
@@ -118,8 +137,9 @@ bool DiskQueue::begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoReq
   if (pooled && !lane.buffers->has_one()) return false;
   DiskOperation operation = std::move(waiting.front().operation);
   waiting.pop_front();
-  DiskBuffer data = pooled ? DiskBuffer(lane.buffers, lane.buffers->take(), operation.bytes)
-                           : DiskBuffer(nullptr, aligned_memory(operation.bytes), operation.bytes);
+  DiskBuffer data =
+      pooled ? DiskBuffer(lane.buffers, lane.buffers->take(), operation.bytes)
+             : DiskBuffer(nullptr, aligned_memory(operation.bytes, kDiskAlignment), operation.bytes);
   if (!operation.owner->prepare(operation.step, data.bytes())) return true;
   const std::uint64_t id = next_id_++;
   ++lane.in_flight;

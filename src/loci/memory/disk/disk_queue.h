@@ -23,7 +23,7 @@ namespace loci {
 
 class DiskBufferPool;
 
-// Aligned memory that goes back to its pool. Move-only.
+// Aligned memory that goes back to its pool. Move-only; may be let go of on any thread.
 class DiskBuffer {
  public:
   DiskBuffer() = default;
@@ -34,7 +34,6 @@ class DiskBuffer {
   ~DiskBuffer();
   explicit operator bool() const { return data_ != nullptr; }
   std::span<std::byte> bytes() const { return {data_, bytes_}; }
-  void leave_pool() { pool_.reset(); }  // it may then be let go of on any thread
 
  private:
   std::shared_ptr<DiskBufferPool> pool_;  // null: of its own
@@ -65,8 +64,8 @@ struct DiskOperation {
 
 struct DiskQueueOptions {
   std::uint32_t lanes = 1;
-  std::uint32_t depth = 64;  // operations in flight, all lanes together
-  std::size_t buffer_bytes = 1 << 20;
+  std::uint32_t depth = 64;              // operations in flight, all lanes together
+  std::size_t buffer_bytes = 512 << 10;  // a multiple of kDiskAlignment
   Nanos answer_limit = 10 * kNanosPerSecond;
 };
 

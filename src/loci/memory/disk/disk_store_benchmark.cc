@@ -92,6 +92,12 @@ void write_headers(const DiskStoreOptions& with, std::uint64_t entries, const Ma
   }
 }
 
+double cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
 // Opening and recovery of so many entries; the second argument says whether headers are in the page cache.
 void recover_entries(benchmark::State& state) {
   const BenchFolder folder;
@@ -103,21 +109,25 @@ void recover_entries(benchmark::State& state) {
   write_headers(with, entries, make_folder);
   const SystemClock clock;
   double open_seconds = 0;
+  double cpu = 0;
   for (auto _ : state) {
     if (state.range(1) == 0) {
       for (const char* name : {"group-0.headers", "holes.headers"}) {
         drop_cache(with.directories[0].path + "/" + name);
       }
     }
+    const double cpu_before = cpu_seconds();
     const Nanos start = clock.now();
     const auto store = open_disk_store(with, make_folder, clock).value();
     const Nanos opened = clock.now();
     const std::vector<RecoveredEntry> found = recover_all(*store);
     LOCI_CHECK(found.size() == entries, "all entries are found");
     open_seconds = static_cast<double>(opened - start) / kNanosPerSecond;
+    cpu = cpu_seconds() - cpu_before;
     state.SetIterationTime(static_cast<double>(clock.now() - start) / kNanosPerSecond);
   }
   state.counters["open_s"] = open_seconds;
+  state.counters["cpu_s"] = cpu;  // of all threads
   state.counters["entries/s"] =
       benchmark::Counter(static_cast<double>(entries), benchmark::Counter::kIsIterationInvariantRate);
 }
@@ -130,12 +140,6 @@ BENCHMARK(recover_entries)
     ->Iterations(2)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
-
-double cpu_seconds() {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
-}
 
 // Copies, as a mover does.
 class CopyingSink final : public DiskReadSink {

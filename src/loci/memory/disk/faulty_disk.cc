@@ -96,21 +96,32 @@ void FaultyDisk::release() {
   released_.notify_all();
 }
 
-FaultAnswer FaultyDisk::judge(const FaultyOperation& operation) {
-  Judge one;
-  {
-    const std::lock_guard lock(mutex_);
-    one = judge_;
-  }
-  return one ? one(operation) : FaultAnswer{};
+FaultyDisk::~FaultyDisk() {
+  std::unique_lock lock(mutex_);
+  released_.wait(lock, [&] { return under_way_ == 0; });
 }
 
 std::int64_t FaultyDisk::move(const FaultyOperation& operation, std::byte* data, Content& content) {
-  const FaultAnswer answer = judge(operation);
-  if (answer.kind == FaultAnswer::Kind::kError) return -answer.error;
+  {
+    const std::lock_guard lock(mutex_);
+    ++under_way_;
+  }
+  const std::int64_t result = carry_out(operation, data, content);
+  const std::lock_guard lock(mutex_);
+  if (--under_way_ == 0) released_.notify_all();
+  return result;
+}
+
+std::int64_t FaultyDisk::carry_out(const FaultyOperation& operation, std::byte* data, Content& content) {
   std::unique_lock lock(mutex_);
+  const Judge judge = judge_;
+  const std::uint64_t seen = releases_;  // a release that comes while it is judged counts
+  lock.unlock();
+  const FaultAnswer answer = judge ? judge(operation) : FaultAnswer{};
+  if (answer.kind == FaultAnswer::Kind::kError) return -answer.error;
+  lock.lock();
   if (answer.kind == FaultAnswer::Kind::kNever) {
-    released_.wait(lock, [&, seen = releases_] { return releases_ != seen; });
+    released_.wait(lock, [&] { return releases_ != seen; });
   }
   const std::size_t wanted =
       answer.kind == FaultAnswer::Kind::kShort ? std::min(answer.bytes, operation.bytes) : operation.bytes;

@@ -30,9 +30,10 @@ struct FaultyOperation {
   std::size_t bytes = 0;
 };
 
-// Thread-safe. Must outlive the stores on it.
+// Thread-safe. Must outlive the stores on it; its end waits for operations that are under way.
 class FaultyDisk {
  public:
+  ~FaultyDisk();
   using Judge = std::function<FaultAnswer(const FaultyOperation&)>;
 
   MakeDiskFolder folders();
@@ -61,11 +62,12 @@ class FaultyDisk {
   };
 
   std::int64_t move(const FaultyOperation& operation, std::byte* data, Content& content);
-  FaultAnswer judge(const FaultyOperation& operation);
+  std::int64_t carry_out(const FaultyOperation& operation, std::byte* data, Content& content);
 
   mutable std::mutex mutex_;
   std::condition_variable released_;
   std::uint64_t releases_ = 0;
+  std::uint64_t under_way_ = 0;
   Judge judge_;
   std::map<std::string, std::map<std::string, std::shared_ptr<Content>>> directories_;
 };

@@ -19,10 +19,12 @@ std::string event(std::string_view type, Json members) {
 
 // Tokens that came from the state that was there count apart from those that were computed.
 Json messages_usage_json(const ReplyUsage& usage) {
-  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-          {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", usage.cached_tokens},
-          {"output_tokens", usage.completion_tokens}};
+  Json json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+               {"cache_creation_input_tokens", 0},
+               {"cache_read_input_tokens", usage.cached_tokens},
+               {"output_tokens", usage.completion_tokens}};
+  if (usage.dropped_tokens > 0) json["dropped_input_tokens"] = usage.dropped_tokens;
+  return json;
 }
 
 Json stop_json(const FinishedChoice& choice) {
@@ -133,9 +135,9 @@ std::string MessagesFormat::delta(std::uint32_t, const OutputDelta& delta) {
 std::string MessagesFormat::finish_choice(const FinishedChoice&) { return end_block(); }
 
 std::string MessagesFormat::end(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
-  return event("message_delta",
-               {{"delta", stop_json(choices.front())}, {"usage", messages_usage_json(usage)}}) +
-         event("message_stop", Json::object());
+  Json json = {{"delta", stop_json(choices.front())}, {"usage", messages_usage_json(usage)}};
+  add_explanation(json, usage);
+  return event("message_delta", std::move(json)) + event("message_stop", Json::object());
 }
 
 std::string MessagesFormat::stream_error(const ApiError& error) {
@@ -148,6 +150,7 @@ std::string MessagesFormat::whole(const std::vector<FinishedChoice>& choices, co
   json["content"] = content_json(choice.output);
   json.update(stop_json(choice));
   json["usage"] = messages_usage_json(usage);
+  add_explanation(json, usage);
   return dump_json(json);
 }
 

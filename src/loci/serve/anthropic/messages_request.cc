@@ -18,9 +18,9 @@ using Json = nlohmann::json;
 constexpr std::int64_t kIntegerMax = std::numeric_limits<std::int32_t>::max();
 
 // Fields of Loci's own that clients may add; their meaning and limits are those of chat completions.
-constexpr std::array<const char*, 8> kPassedOn = {
-    "seed",       "min_p",      "min_tokens",     "repetition_penalty",
-    "logit_bias", "ignore_eos", "stop_token_ids", "model"};
+constexpr std::array<const char*, 9> kPassedOn = {
+    "seed",           "min_p", "min_tokens", "repetition_penalty", "logit_bias", "ignore_eos",
+    "stop_token_ids", "model", "loci"};
 
 void read_numbers(FieldReader& reader, MessagesPurpose purpose, Json& chat) {
   std::optional<std::int64_t> max_tokens;

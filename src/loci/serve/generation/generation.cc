@@ -53,8 +53,13 @@ void Generation::submit() {
   const Tenant& tenant = *sink_.origin().tenant;
   submitted_at_ = services_.clock.now();
   std::uint32_t index = 0;
-  for (const std::vector<TokenId>& prompt : prepared_.prompts) {
-    const auto room = static_cast<std::uint32_t>(served_.context_tokens - prompt.size());
+  const bool computed_anew = served_.backend.positions == Positions::kAbsolute;
+  for (std::size_t p = 0; p < prepared_.prompts.size(); ++p) {
+    // Where state cannot move to other positions what is left is computed as any prompt is.
+    const std::vector<TokenRange> dropped = computed_anew ? std::vector<TokenRange>() : prepared_.dropped[p];
+    const std::vector<TokenId> prompt =
+        computed_anew ? without(prepared_.prompts[p], prepared_.dropped[p]) : prepared_.prompts[p];
+    const auto room = static_cast<std::uint32_t>(served_.context_tokens - kept_tokens(prepared_, p));
     for (std::uint32_t i = 0; i < fields.choices; ++i, ++index) {
       GenerationRequest request{.group = tenant.id,
                                 .prompt = prompt,
@@ -64,7 +69,8 @@ void Generation::submit() {
                                 .time_limit = services_.options.time_limit,
                                 .grammar = prepared_.grammar,
                                 .weight = tenant.limits.weight,
-                                .queued_max = queued_max(tenant.limits, *served_.engine)};
+                                .queued_max = queued_max(tenant.limits, *served_.engine),
+                                .dropped = dropped};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,
@@ -133,7 +139,10 @@ void Generation::on_event(const MailboxEvent& event) {
 }
 
 void Generation::on_started(std::uint32_t index, const GenerationStarted& started, Nanos at) {
-  slots_[index].cached_tokens = started.cached_tokens;
+  Slot& slot = slots_[index];
+  slot.cached_tokens = started.cached_tokens;
+  slot.sources = started.sources;
+  slot.started_at = at;
   services_.metrics.queued(at - submitted_at_);
   accepted_ = true;
   if (!prepared_.fields.stream) return;
@@ -148,6 +157,7 @@ void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nano
     first_token_at_ = at;
     services_.metrics.first_token(at - sink_.origin().received_at);
   }
+  if (!slot.first_token_at) slot.first_token_at = at;
   if (slot.last_token_at != 0) services_.metrics.next_token(at - slot.last_token_at);
   slot.last_token_at = at;
   slot.reply.tokens.push_back(token.token);
@@ -277,9 +287,23 @@ ReplyUsage Generation::usage() const {
     out.reasoning_tokens += slots_[i].choice.reasoning_tokens();
     // A prompt counts once, whatever the number of its choices.
     if (i % prepared_.fields.choices != 0) continue;
-    out.prompt_tokens += prepared_.prompts[i / prepared_.fields.choices].size();
+    const std::size_t prompt = i / prepared_.fields.choices;
+    out.prompt_tokens += kept_tokens(prepared_, prompt);
+    out.dropped_tokens += tokens_of(prepared_.dropped[prompt]);
     out.cached_tokens += slots_[i].cached_tokens;
   }
+  out.explanation = explanation();
+  return out;
+}
+
+ReplyExplanation Generation::explanation() const {
+  ReplyExplanation out{.wanted = prepared_.fields.explain, .sources = {}, .queued = {}, .first_token = {}};
+  for (std::size_t i = 0; i < slots_.size(); i += prepared_.fields.choices)
+    add(out.sources, slots_[i].sources);
+  if (slots_.empty() || !slots_.front().started_at) return out;
+  const Slot& first = slots_.front();
+  out.queued = *first.started_at - submitted_at_;
+  if (first.first_token_at) out.first_token = *first.first_token_at - *first.started_at;
   return out;
 }
 
@@ -304,11 +328,11 @@ TenantLimiter::Admission admit(ApiServices& services, const ReplySink& sink,
                                const PreparedGeneration& prepared) {
   const std::uint64_t context = services.served.load()->context_tokens;
   std::uint64_t prompt_tokens = 0, tokens = 0;
-  for (const std::vector<TokenId>& prompt : prepared.prompts) {
-    const std::uint64_t room = context - prompt.size();
+  for (std::size_t p = 0; p < prepared.prompts.size(); ++p) {
+    const std::uint64_t prompt = kept_tokens(prepared, p), room = context - prompt;
     const std::uint64_t reply = std::min<std::uint64_t>(prepared.fields.max_tokens.value_or(room), room);
-    prompt_tokens += prompt.size();
-    tokens += prompt.size() + reply * prepared.fields.choices;
+    prompt_tokens += prompt;
+    tokens += prompt + reply * prepared.fields.choices;
   }
   return services.limiter.admit(*sink.origin().tenant, prompt_tokens, tokens);
 }

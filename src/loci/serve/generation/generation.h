@@ -43,6 +43,9 @@ class Generation {
     Choice choice;
     bool open = true;  // its end has not come
     std::uint32_t cached_tokens = 0;
+    ContextSources sources;
+    std::optional<Nanos> started_at;  // admitted
+    std::optional<Nanos> first_token_at;
     std::uint32_t completion_tokens = 0;
     Nanos last_token_at = 0;
     FinishedChoice reply;  // as far as it is known
@@ -65,6 +68,7 @@ class Generation {
   boost::asio::awaitable<void> answer_whole();
   boost::asio::awaitable<void> answer_error();
   ReplyUsage usage() const;
+  ReplyExplanation explanation() const;
   std::vector<FinishedChoice> take_choices();
 
   ApiServices& services_;

@@ -45,6 +45,38 @@ Result<std::vector<TokenId>> encode_text(const Tokenizer& tokenizer, std::string
 
 }  // namespace
 
+namespace {
+
+// Cuts the prompts that do not fit, where that is wanted.
+std::optional<ApiError> fit_prompts(PreparedGeneration& out, const ServedModel& served,
+                                    std::string_view name) {
+  const bool truncates = out.overflow.value_or(served.overflow.overflow) == ContextOverflow::kTruncate;
+  out.dropped.assign(out.prompts.size(), {});
+  for (std::size_t i = 0; i < out.prompts.size(); ++i) {
+    const std::size_t tokens = out.prompts[i].size();
+    if (truncates && tokens > uncut_tokens(served.overflow.truncation) && tokens <= UINT32_MAX) {
+      const Result<Truncation> truncation = Truncation::make(
+          served.overflow.truncation,
+          {.front_tokens = out.front_tokens, .reply_tokens = out.fields.max_tokens.value_or(0)});
+      if (truncation.ok()) {
+        out.dropped[i] = truncation->cuts(static_cast<std::uint32_t>(tokens));
+      } else if (tokens >= served.context_tokens) {
+        ApiError error = http_error(400, fmt::format("{}: {}", name, truncation.status().message()),
+                                    "context_length_exceeded");
+        error.param = std::string(name);
+        return error;
+      }
+    }
+    if (kept_tokens(out, i) >= served.context_tokens) {
+      const std::string field = out.prompts.size() == 1 ? std::string(name) : fmt::format("{}[{}]", name, i);
+      return context_length_error(tokens, served.context_tokens, field);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Prepared check_generation(PreparedGeneration out, const ServedModel& served, std::string_view name) {
   GenerationFields& fields = out.fields;
   if (auto error = check_model(fields.model, served)) return *std::move(error);
@@ -59,10 +91,8 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
       return api_error(status);
     if (out.prompts[i].empty())
       return api_error(invalid_argument("expected at least one token; got none", field));
-    if (out.prompts[i].size() >= served.context_tokens) {
-      return context_length_error(out.prompts[i].size(), served.context_tokens, field);
-    }
   }
+  if (auto error = fit_prompts(out, served, name)) return *std::move(error);
   if (fields.constraint && out.grammar == nullptr) {
     Result<std::shared_ptr<const Grammar>> grammar =
         served.model->grammars->compile(fields.constraint->source);
@@ -137,10 +167,15 @@ Status set_grammar(const ToolUse& use, const ServedModel& served, PreparedGenera
 }
 
 Prepared prepare_parsed(ChatRequest request, const ServedModel& served, TokenHistory& history,
-                        std::string_view tenant) {
+                        std::string_view tenant, std::optional<ContextOverflow> overflow) {
   Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request.template_context);
   if (!tokens.ok()) return api_error(tokens.status());
   PreparedGeneration out;
+  out.overflow = overflow;
+  if (overflow.value_or(served.overflow.overflow) == ContextOverflow::kTruncate &&
+      tokens->size() > uncut_tokens(served.overflow.truncation)) {
+    out.front_tokens = system_prompt_tokens(*served.model->chat_template, request.template_context, *tokens);
+  }
   out.fields = std::move(request.fields);
   out.unknown_fields = std::move(request.unknown_fields);
   out.prompts.push_back(std::move(*tokens));
@@ -166,16 +201,17 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
   Result<ChatRequest> request = parse_chat_request(*json, served.chat, tools);
   if (!request.ok()) return api_error(request.status());
   if (request->fields.constraint) keep_order(body, *request->fields.constraint);
-  return prepare_parsed(std::move(*request), served, history, tenant);
+  return prepare_parsed(std::move(*request), served, history, tenant, {});
 }
 
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, std::string_view schema) {
+                              std::string_view tenant, std::string_view schema,
+                              std::optional<ContextOverflow> overflow) {
   Result<ChatRequest> request = parse_chat_request(json, served.chat);
   if (!request.ok()) return api_error(request.status());
   if (request->fields.constraint && request->fields.constraint->sorted && !schema.empty())
     request->fields.constraint->source.text = schema;
-  return prepare_parsed(std::move(*request), served, history, tenant);
+  return prepare_parsed(std::move(*request), served, history, tenant, overflow);
 }
 
 namespace {

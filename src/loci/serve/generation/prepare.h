@@ -24,10 +24,14 @@ namespace loci {
 
 struct PreparedGeneration {
   GenerationFields fields;
-  std::vector<std::vector<TokenId>> prompts;  // each fits the context with at least one new token
-  std::vector<TokenId> stop_tokens;           // what ends a reply
-  std::shared_ptr<const Grammar> grammar;     // what each reply must be; null: anything
-  std::vector<std::string> unknown_fields;    // of the request, for the log
+  // Whole histories; what is left of each after its cuts fits the context with at least one new token.
+  std::vector<std::vector<TokenId>> prompts;
+  std::vector<std::vector<TokenRange>> dropped;  // of each prompt: its cuts (policy/truncation.h)
+  std::optional<ContextOverflow> overflow;       // the request's own wish
+  std::uint32_t front_tokens = 0;                // of prompts that are cut: the system prompt, which stays
+  std::vector<TokenId> stop_tokens;              // what ends a reply
+  std::shared_ptr<const Grammar> grammar;        // what each reply must be; null: anything
+  std::vector<std::string> unknown_fields;       // of the request, for the log
   // How the reply is read (ServedModel::chat says in which syntax). Absent: all of it is text.
   std::optional<OutputParserOptions> parser;
   bool one_call = false;                // the reply ends with its first call
@@ -36,6 +40,11 @@ struct PreparedGeneration {
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;
 };
+
+// Tokens of a prompt whose state is computed: all but what is dropped.
+inline std::size_t kept_tokens(const PreparedGeneration& prepared, std::size_t prompt) {
+  return prepared.prompts[prompt].size() - tokens_of(prepared.dropped[prompt]);
+}
 
 using Prepared = std::variant<PreparedGeneration, ApiError>;
 
@@ -51,9 +60,10 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
                       std::string_view tenant);
 // The same of a body that was parsed, or made of another API's request. `schema`: the text of
 // response_format's schema in the client's order (json_text.h), which `json` has lost; empty: none, or
-// sorted.
+// sorted. `overflow`: what the request says of a conversation that outgrows the context.
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, std::string_view schema = {});
+                              std::string_view tenant, std::string_view schema = {},
+                              std::optional<ContextOverflow> overflow = {});
 // `head` names the reply; what the request says of it is filled in. The format is set here.
 Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head);
 

@@ -88,14 +88,7 @@ std::string ChatFormat::finish_choice(const FinishedChoice& choice) {
 }
 
 std::string ChatFormat::end(const std::vector<FinishedChoice>&, const ReplyUsage& usage) {
-  std::string events;
-  if (head_.include_usage) {
-    Json json = head_json(head_, kChunk);
-    json["choices"] = Json::array();
-    json["usage"] = usage_json(usage);
-    events = sse_event(dump_json(json));
-  }
-  return events + sse_event(kSseDone);
+  return usage_event(head_, kChunk, usage) + sse_event(kSseDone);
 }
 
 std::string ChatFormat::stream_error(const ApiError& error) {
@@ -113,6 +106,7 @@ std::string ChatFormat::whole(const std::vector<FinishedChoice>& choices, const 
   Json json = head_json(head_, "chat.completion");
   json["choices"] = std::move(list);
   json["usage"] = usage_json(usage);
+  add_explanation(json, usage);
   return dump_json(json);
 }
 

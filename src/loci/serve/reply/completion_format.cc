@@ -92,14 +92,7 @@ std::string CompletionFormat::finish_choice(const FinishedChoice& choice) {
 }
 
 std::string CompletionFormat::end(const std::vector<FinishedChoice>&, const ReplyUsage& usage) {
-  std::string events;
-  if (head_.include_usage) {
-    Json json = head_json(head_, kObject);
-    json["choices"] = Json::array();
-    json["usage"] = usage_json(usage);
-    events = sse_event(dump_json(json));
-  }
-  return events + sse_event(kSseDone);
+  return usage_event(head_, kObject, usage) + sse_event(kSseDone);
 }
 
 std::string CompletionFormat::stream_error(const ApiError& error) {
@@ -121,6 +114,7 @@ std::string CompletionFormat::whole(const std::vector<FinishedChoice>& choices, 
   Json json = head_json(head_, kObject);
   json["choices"] = std::move(list);
   json["usage"] = usage_json(usage);
+  add_explanation(json, usage);
   return dump_json(json);
 }
 

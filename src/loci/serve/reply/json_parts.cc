@@ -27,11 +27,26 @@ Json head_json(const ReplyHead& head, std::string_view object) {
 }
 
 Json usage_json(const ReplyUsage& usage) {
+  Json prompt = {{"cached_tokens", usage.cached_tokens}};
+  if (usage.dropped_tokens > 0) prompt["dropped_tokens"] = usage.dropped_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"prompt_tokens_details", std::move(prompt)},
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+}
+
+void add_explanation(Json& reply, const ReplyUsage& usage) {
+  if (usage.explanation.wanted) reply["loci"] = explanation_json(usage.explanation);
+}
+
+std::string usage_event(const ReplyHead& head, std::string_view object, const ReplyUsage& usage) {
+  if (!head.include_usage && !usage.explanation.wanted) return {};
+  Json json = head_json(head, object);
+  json["choices"] = Json::array();
+  if (head.include_usage) json["usage"] = usage_json(usage);
+  add_explanation(json, usage);
+  return sse_event(dump_json(json));
 }
 
 std::string chunk_event(const ReplyHead& head, std::string_view object, Json choices) {

@@ -24,6 +24,11 @@ std::string dump_json(const nlohmann::ordered_json& json);
 
 nlohmann::ordered_json head_json(const ReplyHead& head, std::string_view object);
 nlohmann::ordered_json usage_json(const ReplyUsage& usage);
+// Adds "loci" where the client asked why its reply took what it took.
+void add_explanation(nlohmann::ordered_json& reply, const ReplyUsage& usage);
+// The event before a stream's [DONE]: the usage, where the head includes it, and the explanation, where it is
+// wanted; nothing where there is neither.
+std::string usage_event(const ReplyHead& head, std::string_view object, const ReplyUsage& usage);
 // One event of a stream: the head, one choice or none, and no usage.
 std::string chunk_event(const ReplyHead& head, std::string_view object, nlohmann::ordered_json choices);
 

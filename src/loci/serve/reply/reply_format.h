@@ -10,16 +10,19 @@
 #include <vector>
 
 #include "loci/base/ids.h"
+#include "loci/serve/reply/explanation.h"
 #include "loci/serve/reply/output.h"
 #include "loci/serve/request/api_error.h"
 
 namespace loci {
 
 struct ReplyUsage {
-  std::uint64_t prompt_tokens = 0;
+  std::uint64_t prompt_tokens = 0;   // without what was dropped
+  std::uint64_t dropped_tokens = 0;  // of the history, which outgrew the context
   std::uint64_t cached_tokens = 0;
   std::uint64_t completion_tokens = 0;
   std::uint64_t reasoning_tokens = 0;  // of the completion's
+  ReplyExplanation explanation;        // where it is wanted, the reply's end carries it
 };
 
 enum class ReplyFinish : std::uint8_t {

@@ -126,6 +126,15 @@ void read_stream(FieldReader& reader, GenerationFields& out) {
   if (!out.stream) reader.fail("stream_options", "is only allowed where stream is true");
 }
 
+// What is Loci's own.
+void read_loci(FieldReader& reader, GenerationFields& out) {
+  const nlohmann::json* loci = reader.find("loci");
+  if (loci == nullptr) return;
+  FieldReader nested(*loci, "loci");
+  nested.boolean("explain", out.explain);
+  if (!nested.ok()) reader.fail(nested.status());
+}
+
 bool is_empty_container(const nlohmann::json& value) {
   return (value.is_array() || value.is_object()) && value.empty();
 }
@@ -170,6 +179,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "frequency_penalty",
     "ignore_eos",
     "logit_bias",
+    "loci",
     "logprobs",
     "max_completion_tokens",
     "max_tokens",
@@ -221,6 +231,7 @@ void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   read_stop_tokens(reader, out);
   read_max_tokens(reader, out);
   read_stream(reader, out);
+  read_loci(reader, out);
   reader.boolean("ignore_eos", out.ignore_eos);
   // Accepted and not used: their types are checked all the same.
   std::string unused;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loci/serve/reply/json_parts.h"
 #include "loci/serve/responses/ids.h"
 
 namespace loci {
@@ -16,16 +17,17 @@ Json token_json(const std::string& bytes, float logprob) {
   return {{"token", bytes}, {"bytes", std::move(values)}, {"logprob", logprob}};
 }
 
-Json usage_json(const ReplyUsage& usage) {
-  return {
-      {"input_tokens", usage.prompt_tokens},
-      // Whatever is computed is kept for the next turn.
-      {"input_tokens_details",
-       {{"cached_tokens", usage.cached_tokens},
-        {"cache_write_tokens", usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens)}}},
-      {"output_tokens", usage.completion_tokens},
-      {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
-      {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+Json response_usage_json(const ReplyUsage& usage) {
+  // Whatever is computed is kept for the next turn.
+  Json details = {
+      {"cached_tokens", usage.cached_tokens},
+      {"cache_write_tokens", usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens)}};
+  if (usage.dropped_tokens > 0) details["dropped_tokens"] = usage.dropped_tokens;
+  return {{"input_tokens", usage.prompt_tokens},
+          {"input_tokens_details", std::move(details)},
+          {"output_tokens", usage.completion_tokens},
+          {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 
 }  // namespace
@@ -47,7 +49,10 @@ Json response_json(const ResponseHead& head, const ResponseEnd& end) {
   if (end.status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
   if (!head.conversation.empty()) json["conversation"] = {{"id", head.conversation}};
   for (const Item& item : end.output) json["output"].push_back(item);
-  if (end.usage) json["usage"] = usage_json(*end.usage);
+  if (end.usage) {
+    json["usage"] = response_usage_json(*end.usage);
+    add_explanation(json, *end.usage);
+  }
   for (const auto& [name, value] : head.echo.items()) json[name] = value;
   return json;
 }

@@ -18,7 +18,8 @@ using nlohmann::ordered_json;
 namespace {
 
 // Fields of a chat completion that mean the same here; beyond OpenAI's.
-constexpr std::array<const char*, 24> kSharedFields = {"model",
+constexpr std::array<const char*, 25> kSharedFields = {"model",
+                                                       "loci",
                                                        "stream",
                                                        "temperature",
                                                        "top_p",
@@ -181,17 +182,9 @@ class Parser {
     std::optional<std::int64_t> calls;
     reader_.integer("max_tool_calls", 1, std::numeric_limits<std::int32_t>::max(), calls);
     if (calls) out_.echo["max_tool_calls"] = *calls;
-    std::string truncation = "disabled";
-    reader_.text("truncation", truncation);
-    if (truncation == "auto") {
-      reader_.fail(
-          unimplemented("\"auto\" is not supported yet: a conversation that does not fit the context is "
-                        "refused; leave it out or set it to \"disabled\"",
-                        "truncation"));
-    } else if (truncation != "disabled") {
-      reader_.expected("truncation", "\"disabled\"", json(truncation));
-    }
-    out_.echo["truncation"] = "disabled";
+    read_choice(reader_, "truncation", {"auto", "disabled"}, out_.truncation);
+    // Where the request does not say the server's rule is told (prepare_response).
+    out_.echo["truncation"] = out_.truncation.empty() ? "disabled" : out_.truncation;
   }
 
   // Their limits are checked by the parser of chat completions.

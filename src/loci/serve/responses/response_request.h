@@ -24,7 +24,8 @@ struct ResponseRequest {
   bool store = true;
   bool background = false;
   bool stream = false;
-  bool logprobs = false;  // the output's text carries them
+  std::string truncation;  // of a conversation that outgrows the context: "auto", "disabled"; empty: not said
+  bool logprobs = false;   // the output's text carries them
   // The request's parameters as the response object shows them.
   nlohmann::ordered_json echo;
   // What decides the reply (sampling, limits, tools, format), under the names of a chat completion, whose

@@ -102,7 +102,7 @@ TEST(ResponseRequest, LimitsOfTheReply) {
   refused({{"max_output_tokens", "9"}}, "max_output_tokens", "an integer");
   refused({{"max_tool_calls", 0}}, "max_tool_calls");
   accepted({{"truncation", "disabled"}});
-  refused({{"truncation", "auto"}}, "truncation", "not supported yet");
+  accepted({{"truncation", "auto"}});
   refused({{"truncation", "some"}}, "truncation", "disabled");
 }
 

@@ -101,6 +101,11 @@ Status check_ids(const std::vector<Item>& input, const std::vector<Item>& known)
   return {};
 }
 
+ContextOverflow overflow_of(const ResponseRequest& request, const ServedModel& served) {
+  if (request.truncation.empty()) return served.overflow.overflow;
+  return request.truncation == "auto" ? ContextOverflow::kTruncate : ContextOverflow::kRefuse;
+}
+
 json chat_request(const ResponseRequest& request, const ResponseHistory& history) {
   std::vector<Item> items = history.items;
   items.insert(items.end(), request.input.begin(), request.input.end());
@@ -182,8 +187,10 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
   // The state of what was said before is found by its tokens, whatever the tokenizer would make of its text.
   std::string tokenizer = tokenizer_name(served);
   if (history.tokenizer == tokenizer) tokens.remember(tenant, {}, history.tokens);
+  const ContextOverflow overflow = overflow_of(request, served);
+  request.echo["truncation"] = overflow == ContextOverflow::kTruncate ? "auto" : "disabled";
   Prepared prepared =
-      prepare_chat_request(chat_request(request, history), served, tokens, tenant, request.schema);
+      prepare_chat_request(chat_request(request, history), served, tokens, tenant, request.schema, overflow);
   if (auto* error = std::get_if<ApiError>(&prepared)) return in_own_words(std::move(*error));
 
   auto turn = std::make_shared<ResponseTurn>();

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""`make bench-tiers`: conversations whose state outgrows the device's memory, through the HTTP servers, driven by
+`loci bench`. Conversations of mt-bench-101, each behind a private document of its own, go round by turn, so that
+between two turns of one stand those of all others. Compared are
+
+  llama.cpp, no cache     -np 4 --cache-ram 0: a slot keeps its last conversation
+  llama.cpp, cache        the same with its cache in host memory
+  Loci, tiers             device memory for `--concurrency` conversations; the others in host memory and on disk
+  Loci, all on device     device memory for all of them
+
+each on a server of its own that sees the same texts. Results go to build/bench-tiers.json.
+
+    bench/tiers.py [--conversations 16] [--turns 6] [--rounds 3] [--only NAME ...] [--dialogues FILE]
+"""
+
+import argparse
+import gzip
+import json
+import math
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+from cases import DEFAULT, ROOT
+from report import commit, processor
+from runners import Disturbance
+from second_turn import free_port, Server
+
+RESULTS = ROOT / "build" / "bench-tiers.json"
+LOCI_BENCH_TIMEOUT_SECONDS = 3600
+NO_CACHE, CACHE, TIERS, ALL = "llama.cpp, no cache", "llama.cpp, cache", "Loci, tiers", "Loci, all on device"
+KEYS = {"llama-no-cache": NO_CACHE, "llama-cache": CACHE, "loci-tiers": TIERS, "loci-all": ALL}
+LATER_TTFT = "p90 TTFT of later turns"
+
+
+def default_dialogues():
+    folder = pathlib.Path(os.environ.get("LOCI_DATA") or ROOT.parent / "shared" / "data")
+    return folder / "mt-bench-101" / "dialogues.jsonl.gz"
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="Measures state that outgrows the device's memory.")
+    parser.add_argument("--conversations", type=int, default=16)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--document-tokens", type=int, default=1000)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=3, help="of Loci's two, whose medians count; llama.cpp's take minutes each")
+    parser.add_argument("--only", action="append", choices=KEYS, help="measure this one (may be repeated); loci-all comes first anyway")
+    parser.add_argument("--host-memory", default="2GiB", help="of Loci with tiers")
+    parser.add_argument("--disk", default="4GiB", help="of Loci with tiers, in a new folder; none: no disk tier")
+    parser.add_argument("--cpu", default="avx512", help="the build of llama.cpp under build/peers")
+    parser.add_argument("--dialogues", type=pathlib.Path, default=default_dialogues())
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    parser.add_argument("--peers", type=pathlib.Path, default=ROOT / "build" / "peers")
+    return parser.parse_args()
+
+
+class Workload:
+    """What `loci bench` is told, the same for all."""
+
+    def __init__(self, arguments, folder):
+        self.arguments = arguments
+        self.dialogues = folder / "dialogues.jsonl"
+        opener = gzip.open if arguments.dialogues.suffix == ".gz" else open
+        try:
+            with opener(arguments.dialogues, "rb") as source, open(self.dialogues, "wb") as target:
+                shutil.copyfileobj(source, target)
+        except OSError as error:
+            raise SystemExit(f"bench: {error}: name mt-bench-101's dialogues with --dialogues or LOCI_DATA")
+
+    def run(self, port):
+        """What the client saw: the JSON of `loci bench`, without its list of requests."""
+        a = self.arguments
+        command = [a.build / "loci", "bench", f"http://127.0.0.1:{port}", "--dialogues", self.dialogues, "--conversations",
+                   a.conversations, "--turns", a.turns, "--concurrency", a.concurrency, "--private-prefix-tokens",
+                   a.document_tokens, "--max-tokens", a.max_tokens, "--ignore-eos", "--seed", a.seed, "--json", "-"]
+        with Disturbance():
+            done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False,
+                                  timeout=LOCI_BENCH_TIMEOUT_SECONDS)
+        if not done.stdout.startswith("{"):
+            raise SystemExit(f"bench: {(done.stderr or done.stdout).strip()}")
+        (server,) = json.loads(done.stdout)["servers"]
+        for remark in server["remarks"]:
+            print(f"bench: note: {remark}", flush=True)
+        ends = [turn for turn in server.pop("turns") if "error" not in turn and turn["turn"] == a.turns - 1]
+        server["longest_tokens"] = max((turn["prompt_tokens"] + turn["output_tokens"] for turn in ends), default=0)
+        return server
+
+
+def figures(run):
+    later = run["later_turns"]
+    return {"seconds": run["seconds"], "output tokens/s": run["throughput"]["output_tokens_per_second"],
+            LATER_TTFT: later["ttft_ms"]["p90"], "mean TBT": run["all_turns"]["tbt_ms"]["mean"],
+            "cached share": later["cached_tokens"]["mean"] / max(later["prompt_tokens"]["mean"], 1),
+            "failed": run["requests"]["failed"] + run["requests"]["skipped"], "longest tokens": run["longest_tokens"]}
+
+
+def median_of(rounds):
+    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+
+
+def metric(port, name):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        for line in reply.read().decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.rsplit(" ", 1)[1])
+    raise SystemExit(f"bench: the server has no metric {name}")
+
+
+def llama_command(arguments, port, *flags):
+    return [arguments.peers / arguments.cpu / "bin" / "llama-server", "-m", DEFAULT.path(), "--port", port, "-t", arguments.threads,
+            "-np", arguments.concurrency, "-c", 8192 * arguments.concurrency, "--no-webui", *flags]
+
+
+def loci_command(arguments, port, device_bytes, *flags):
+    return [arguments.build / "loci", "serve", DEFAULT.path(), "--port", port, "--threads", arguments.threads,
+            "--device-memory", device_bytes, "--context", 4096, "--access-log", "off", "--store", "", *flags]
+
+
+def measure(workload, command, port, after=None):
+    with Server(command, port):
+        run = figures(workload.run(port))
+        if after:
+            after()
+    print(f"bench: {run['seconds']:.1f} s, {run['output tokens/s']:.0f} output tokens/s, {LATER_TTFT} "
+          f"{run[LATER_TTFT]:.0f} ms, {100 * run['cached share']:.0f} % cached", flush=True)
+    return run
+
+
+def measure_loci(workload, arguments, wanted):
+    """{name: figures}. What one conversation takes is measured first, on a device that has room for all."""
+    # A first guess, generous: a turn of mt-bench-101 and the template have less than 150 tokens.
+    tokens = arguments.conversations * (arguments.document_tokens + arguments.turns * (arguments.max_tokens + 150) + 64)
+    bytes_of_token, rounds, port = 0.0, {ALL: [], TIERS: []}, free_port()
+
+    def read_sizes():
+        nonlocal bytes_of_token
+        slots = metric(port, 'loci_blocks{state="total"}') * metric(port, "loci_block_tokens")
+        bytes_of_token = metric(port, 'loci_state_bytes{state="total"}') / slots
+
+    for number in range(arguments.rounds):
+        guess = int(tokens * (bytes_of_token or 32768))
+        print(f"bench: {ALL}, round {number + 1}", flush=True)
+        rounds[ALL].append(measure(workload, loci_command(arguments, port, guess, "--host-memory", 0, "--disk", "none"), port,
+                                   read_sizes))
+        if TIERS not in wanted:
+            continue
+        blocks = math.ceil(rounds[ALL][0]["longest tokens"] / 32) + 1
+        device = int(arguments.concurrency * blocks * 32 * bytes_of_token)
+        print(f"bench: {TIERS}, round {number + 1}: device memory {device >> 20} MiB, of {arguments.concurrency} conversations",
+              flush=True)
+        with tempfile.TemporaryDirectory(prefix="loci_tiers_") as folder:
+            disk = "none" if arguments.disk == "none" else f"{folder}:{arguments.disk}"
+            rounds[TIERS].append(measure(workload, loci_command(arguments, port, device, "--host-memory", arguments.host_memory,
+                                                                "--disk", disk), port))
+    return {name: median_of(of) for name, of in rounds.items() if of}
+
+
+def report(results, conversations):
+    lines = [f"| {'server':<20} | seconds | output tokens/s | {LATER_TTFT}, ms | mean TBT, ms | later turns cached |",
+             "|---|---|---|---|---|---|"]
+    for name, run in results.items():
+        lines.append(f"| {name:<20} | {run['seconds']:.1f} | {run['output tokens/s']:,.0f} | {run[LATER_TTFT]:,.0f} | "
+                     f"{run['mean TBT']:.1f} | {100 * run['cached share']:.0f} % |")
+        if run["failed"]:
+            lines.append(f"{name}: {run['failed']} turns have no reply")
+    lines.append("")
+    wanted = (("throughput, Loci with tiers over llama.cpp without its cache", "output tokens/s", TIERS, NO_CACHE, 8, False),
+              ("throughput, Loci with tiers over llama.cpp with its cache", "output tokens/s", TIERS, CACHE, 3, False),
+              (f"{LATER_TTFT}, Loci with tiers over llama.cpp with its cache", LATER_TTFT, TIERS, CACHE, 1 / 5, True),
+              (f"throughput, Loci with tiers over Loci with device memory for all {conversations}", "output tokens/s", TIERS,
+               ALL, 0.9, False))
+    for what, key, ours, theirs, bound, at_most in wanted:
+        if ours not in results or theirs not in results:
+            continue
+        ratio = results[ours][key] / results[theirs][key]
+        met = ratio <= bound if at_most else ratio >= bound
+        lines.append(f"{what}: {ratio:.2f} (wanted: {'at most' if at_most else 'at least'} {bound:g}): {'met' if met else 'MISSED'}")
+    return "\n".join(lines)
+
+
+def main():
+    arguments = parse_arguments()
+    wanted = [KEYS[key] for key in arguments.only or KEYS]
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="loci_bench_") as folder:
+        workload = Workload(arguments, pathlib.Path(folder))
+        for name, flags in ((NO_CACHE, ("--cache-ram", 0)), (CACHE, ())):
+            if name in wanted:
+                print(f"bench: {name}", flush=True)
+                port = free_port()
+                results[name] = measure(workload, llama_command(arguments, port, *flags), port)
+        if TIERS in wanted or ALL in wanted:
+            loci = measure_loci(workload, arguments, wanted)
+            results |= {name: loci[name] for name in (TIERS, ALL) if name in loci}
+    settings = {key: str(value) for key, value in vars(arguments).items()}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"settings": settings, "commit": commit(), "machine": processor(),
+                                   "others_used_at_most": Disturbance.worst, "results": results}, indent=1), encoding="utf-8")
+    print(report(results, arguments.conversations))
+    print(f"Others used at most {100 * Disturbance.worst:.0f} % of the machine. Written to {RESULTS.relative_to(ROOT)}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

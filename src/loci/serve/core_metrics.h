@@ -1,0 +1,16 @@
+// What /metrics tells of the core's decisions: where prompts' state came from, why the rest was computed, how
+// moves between tiers ended, what was saved and what was dropped. Pure; thread-safe.
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <vector>
+
+#include "loci/engine/core.h"
+
+namespace loci {
+
+// Every label's every value is there from the start.
+std::vector<prometheus::MetricFamily> core_metrics(const CoreStats& stats);
+
+}  // namespace loci

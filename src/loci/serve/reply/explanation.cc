@@ -1,0 +1,52 @@
+#include "loci/serve/reply/explanation.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace loci {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Microseconds are as fine as they get.
+double ms(Nanos nanos) { return static_cast<double>(nanos / 1000) / 1000; }
+Json ms_or_null(const std::optional<Nanos>& nanos) { return nanos ? Json(ms(*nanos)) : Json(); }
+
+}  // namespace
+
+std::uint64_t computed_tokens(const ContextSources& sources) {
+  std::uint64_t sum = 0;
+  for (const std::uint32_t tokens : sources.computed) sum += tokens;
+  return sum;
+}
+
+void add(ContextSources& sum, const ContextSources& sources) {
+  sum.device += sources.device;
+  sum.host += sources.host;
+  sum.disk += sources.disk;
+  for (std::size_t i = 0; i < kMissReasons; ++i) sum.computed[i] += sources.computed[i];
+  // Prompts of one request load at the same time and are computed one after another.
+  sum.predicted_load = std::max(sum.predicted_load, sources.predicted_load);
+  sum.predicted_compute += sources.predicted_compute;
+}
+
+Json explanation_json(const ReplyExplanation& explanation) {
+  const ContextSources& from = explanation.sources;
+  Json reasons = Json::object();
+  for (std::size_t i = 0; i < kMissReasons; ++i)
+    reasons[std::string(miss_reason_name(static_cast<MissReason>(i)))] = from.computed[i];
+  return {
+      {"tokens",
+       {{"device", from.device},
+        {"host", from.host},
+        {"disk", from.disk},
+        {"computed", computed_tokens(from)}}},
+      {"computed_because", std::move(reasons)},
+      {"predicted_ms", {{"load", ms(from.predicted_load)}, {"compute", ms(from.predicted_compute)}}},
+      {"real_ms",
+       {{"queued", ms_or_null(explanation.queued)}, {"first_token", ms_or_null(explanation.first_token)}}}};
+}
+
+}  // namespace loci

@@ -1,0 +1,31 @@
+// Where the state of a reply's prompts came from, what of it had to be computed and why, and how long that
+// took: what `"loci": {"explain": true}` asks for, and what the access log tells. Pure; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "loci/base/clock.h"
+#include "loci/engine/plan.h"
+
+namespace loci {
+
+struct ReplyExplanation {
+  bool wanted = false;     // the client asked for it
+  ContextSources sources;  // of all prompts together, each counted once
+  // Of the first choice. queued: from submission to admission; first_token: from there to its first token,
+  // which is what predicted_load and predicted_compute are about.
+  std::optional<Nanos> queued;
+  std::optional<Nanos> first_token;
+};
+
+// Of all reasons.
+std::uint64_t computed_tokens(const ContextSources& sources);
+void add(ContextSources& sum, const ContextSources& sources);
+
+// {"tokens": {"device", "host", "disk", "computed"}, "computed_because": {"never_seen", ...},
+//  "predicted_ms": {"load", "compute"}, "real_ms": {"queued", "first_token"}}
+nlohmann::ordered_json explanation_json(const ReplyExplanation& explanation);
+
+}  // namespace loci

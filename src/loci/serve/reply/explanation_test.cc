@@ -1,0 +1,108 @@
+#include "loci/serve/reply/explanation.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "loci/serve/anthropic/messages_format.h"
+#include "loci/serve/reply/chat_format.h"
+#include "loci/serve/reply/completion_format.h"
+#include "loci/serve/reply/sse.h"
+#include "loci/serve/responses/response_object.h"
+
+namespace loci {
+namespace {
+
+using nlohmann::json;
+
+ReplyExplanation sample(bool wanted) {
+  ReplyExplanation out{.wanted = wanted, .sources = {}, .queued = 1'500'000, .first_token = {}};
+  out.sources = {.device = 64, .host = 32, .disk = 96, .computed = {7, 32, 0, 64, 1}};
+  out.sources.predicted_load = 2'000'000;
+  out.sources.predicted_compute = 3'250'000;
+  return out;
+}
+
+const json kExpected = json::parse(R"({
+  "tokens": {"device": 64, "host": 32, "disk": 96, "computed": 104},
+  "computed_because": {"never_seen": 7, "evicted": 32, "expired": 0, "damaged": 64, "too_slow": 1},
+  "predicted_ms": {"load": 2.0, "compute": 3.25}, "real_ms": {"queued": 1.5, "first_token": null}})");
+
+TEST(Explanation, IsJson) { EXPECT_EQ(json::parse(explanation_json(sample(true)).dump()), kExpected); }
+
+TEST(Explanation, AddsPromptsThatLoadTogether) {
+  ContextSources sum = sample(true).sources;
+  ContextSources other{.device = 1, .host = 2, .disk = 3, .computed = {1, 1, 1, 1, 1}};
+  other.predicted_load = 9'000'000;
+  other.predicted_compute = 1'000'000;
+  add(sum, other);
+  EXPECT_EQ(sum.cached(), 64u + 32 + 96 + 6);
+  EXPECT_EQ(computed_tokens(sum), 109u);
+  EXPECT_EQ(sum.predicted_load, 9'000'000);
+  EXPECT_EQ(sum.predicted_compute, 4'250'000);
+}
+
+FinishedChoice choice() {
+  FinishedChoice out;
+  out.output.parts.emplace_back(TextPiece{"hi"});
+  return out;
+}
+
+ReplyUsage usage(bool wanted) {
+  return {.prompt_tokens = 296, .cached_tokens = 192, .completion_tokens = 2, .explanation = sample(wanted)};
+}
+
+// The last object of a stream's events.
+json last_of(const std::string& events) {
+  SseParser parser;
+  json out;
+  for (const std::string& data : parser.push(events)) {
+    if (data != kSseDone) out = json::parse(data);
+  }
+  return out;
+}
+
+template <class Format>
+void expect_explained(Format&& make, const char* what) {
+  for (const bool wanted : {true, false}) {
+    const json whole = json::parse(make().whole({choice()}, usage(wanted)));
+    EXPECT_EQ(whole.contains("loci"), wanted) << what;
+    if (wanted) {
+      EXPECT_EQ(whole["loci"], kExpected) << what;
+    }
+  }
+}
+
+TEST(Explanation, IsInEveryFormatWhereItIsWanted) {
+  const ReplyHead head{.id = "i", .created = 5, .model = "m", .fingerprint = "f"};
+  expect_explained([&] { return ChatFormat(head); }, "chat");
+  expect_explained([&] { return CompletionFormat(head); }, "completions");
+  expect_explained([&] { return MessagesFormat("msg_1", "m"); }, "messages");
+}
+
+TEST(Explanation, IsInTheResponseObject) {
+  const ResponseEnd end{
+      .status = "completed", .completed_at = 1, .output = {}, .usage = usage(true), .error = {}};
+  EXPECT_EQ(json::parse(response_json({}, end).dump())["loci"], kExpected);
+}
+
+TEST(Explanation, EndsAStream) {
+  ReplyHead head{.id = "i", .created = 5, .model = "m", .fingerprint = "f", .include_usage = true};
+  const json with_usage = last_of(ChatFormat(head).end({choice()}, usage(true)));
+  EXPECT_EQ(with_usage["loci"], kExpected);
+  EXPECT_EQ(with_usage["usage"]["prompt_tokens"], 296);
+  head.include_usage = false;
+  const json alone = last_of(CompletionFormat(head).end({choice()}, usage(true)));
+  EXPECT_EQ(alone["loci"], kExpected);
+  EXPECT_FALSE(alone.contains("usage"));
+  EXPECT_TRUE(last_of(ChatFormat(head).end({choice()}, usage(false))).is_null());
+  // The event before message_stop has Anthropic's usage.
+  const std::string events = MessagesFormat("msg_1", "m").end({choice()}, usage(true));
+  EXPECT_NE(events.find("\"message_delta\""), std::string::npos);
+  EXPECT_LT(events.find("\"loci\""), events.find("message_stop"));
+}
+
+}  // namespace
+}  // namespace loci
