@@ -15,13 +15,16 @@ constexpr std::size_t kWindowBlocks = 16'384;
 
 }  // namespace
 
-// The keys of a waiting request's blocks, as far as they go on from its root.
+// The keys of a waiting request's whole blocks; those that are public are so as of the first call.
 const std::vector<ChainKey>& Core::State::keys_of(CoreRequest& request) const {
   const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
   if (request.keys.size() == shared) return request.keys;
+  CoreProbes probes;
+  probe_public(request, probes);
+  ChainKey key = probes.root;
   request.keys.clear();
-  ChainKey key = request.is_public ? hasher_.public_root() : hasher_.root(request.group);
-  for (std::uint32_t i = 0; i < shared; ++i) {
+  for (const CoreProbe& found : probes.blocks) request.keys.push_back(found.key);
+  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
     if (begins_lineage(request.lineage.get(), i)) key = request.lineage->gate;
     key =
         hasher_.child(key, std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens));
