@@ -253,6 +253,7 @@ TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
     store->read({{0, SlotId(0), test_key(0)}}, 0, last);
     store->recover([](std::vector<RecoveredEntry>, bool) {});
   }  // closing does not wait for ever
+  disk_.set_judge(nullptr);  // before: a thread may come to the disk only now
   disk_.release();
 }
 
