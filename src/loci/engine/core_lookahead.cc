@@ -6,11 +6,12 @@
 
 #include "loci/base/check.h"
 #include "loci/engine/core_state.h"
+#include "loci/policy/lookahead.h"
 
 namespace loci {
 namespace {
 
-constexpr std::uint32_t kWindowRequests = 32;
+constexpr std::uint32_t kWindowRequests = 32;  // however much memory there is: looking costs time
 constexpr std::size_t kWindowBlocks = 16'384;
 
 }  // namespace
@@ -33,8 +34,26 @@ const std::vector<ChainKey>& Core::State::keys_of(CoreRequest& request) const {
   return request.keys;
 }
 
-// The blocks that the queue needs, in the order of need; at most as many as the host and the disk hold
-// (L_ew = (C_mem + C_disk) / S_kv).
+// How many waiting requests the slower tiers can hold the state of.
+void Core::State::size_windows() {
+  std::uint64_t waiting = 0, tokens = 0;
+  for (const auto& [id, request] : requests_) {
+    if (request->running) continue;
+    ++waiting;
+    tokens += request->length();
+  }
+  std::uint64_t block = 0, host = 0, disk = 0;
+  for (const CoreGroup& group : config_.groups) {
+    block += group.block_bytes;
+    host += group.block_bytes * group.host_blocks;
+    disk += group.block_bytes * group.disk_blocks;
+  }
+  const std::uint64_t session = waiting == 0 ? 0 : tokens / waiting * block / kBlockTokens;
+  prefetch_window_ = prefetch_window(host, session);
+  eviction_window_ = std::min(kWindowRequests, eviction_window(host, disk, session));
+}
+
+// The blocks that the queue needs, in the order of need.
 void Core::State::look_ahead(Plan& plan) {
   if (!has_host_ && !has_disk_) return;
   if (queue_changed_) {
@@ -44,10 +63,12 @@ void Core::State::look_ahead(Plan& plan) {
         index_.set_wanted(id, kNotWanted);
     }
     wanted_.clear();
+    size_windows();
+    prefetch_end_ = 0;
     std::uint32_t place = 0;
     std::set<BlockId> seen;
     for (const auto& [id, request] : requests_) {
-      if (request->running || place == kWindowRequests || wanted_.size() >= kWindowBlocks) continue;
+      if (request->running || place >= eviction_window_ || wanted_.size() >= kWindowBlocks) continue;
       for (const ChainKey& key : keys_of(*request)) {
         const BlockId block = index_.find(key);
         if (block == kNoBlock) break;
@@ -55,7 +76,7 @@ void Core::State::look_ahead(Plan& plan) {
         index_.set_wanted(block, place);
         wanted_.emplace_back(block, key);
       }
-      ++place;
+      if (++place <= prefetch_window_) prefetch_end_ = wanted_.size();
     }
     prefetch_at_ = 0;
   }
@@ -108,8 +129,7 @@ void Core::State::preload(CoreRequest& request, Plan& plan) {
 
 void Core::State::prefetch(Plan& plan) {
   if (!has_host_ || !has_disk_) return;
-  const std::size_t most = std::min<std::size_t>(wanted_.size(), config_.groups.front().host_blocks);  // L_pw
-  for (; prefetch_at_ < most && saves_in_flight_ < saves_max_; ++prefetch_at_) {
+  for (; prefetch_at_ < prefetch_end_ && saves_in_flight_ < saves_max_; ++prefetch_at_) {
     const auto& [id, key] = wanted_[prefetch_at_];
     if (index_.block(id).kind != BlockKind::kFull || index_.block(id).key != key) continue;
     start_prefetch(id, plan);

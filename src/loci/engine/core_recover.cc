@@ -5,6 +5,7 @@
 
 #include "loci/base/check.h"
 #include "loci/engine/core_state.h"
+#include "loci/policy/lookahead.h"
 
 namespace loci {
 namespace {
@@ -56,9 +57,9 @@ void Core::State::recover(const RecoveredEntry& found, std::int64_t now, Plan& p
   const std::int64_t age =
       std::clamp<std::int64_t>(now - entry.used_at, 0, kNever / kNanosPerMillisecondOfAge / 4);
   const Nanos used = now_ - age * kNanosPerMillisecondOfAge;
-  const bool expired = config_.state_ttl != kNever && now_ - used > config_.state_ttl;
+  const bool too_old = config_.state_ttl != kNever && expired(used, now_, config_.state_ttl);
   const bool known = found.hole ? has_disk_ : found.group < group_count_ && has_disk_;
-  if (!known || expired || hasher_.child(entry.parent, entry.tokens) != entry.key) return forget();
+  if (!known || too_old || hasher_.child(entry.parent, entry.tokens) != entry.key) return forget();
   std::optional<BlockPin> parent = open_recovered_parent(entry);
   if (!parent || index_.block(parent->block()).depth + 1 != entry.depth) return forget();
   BlockPin pin = index_.open_full(parent->block(), entry.key, entry.tokens);

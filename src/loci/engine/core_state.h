@@ -305,6 +305,7 @@ class Core::State {
 
   // core_lookahead.cc
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
+  void size_windows();
   void look_ahead(Plan& plan);
   void prefetch(Plan& plan);
   void preload(Plan& plan);
@@ -429,6 +430,9 @@ class Core::State {
   std::vector<BlockPin> recovering_;
   std::vector<std::pair<BlockId, ChainKey>> wanted_;  // by the queue, in its order
   std::size_t prefetch_at_ = 0;                       // of wanted_
+  std::size_t prefetch_end_ = 0;
+  std::uint32_t prefetch_window_ = 0;  // requests
+  std::uint32_t eviction_window_ = 0;
   bool queue_changed_ = false;
   std::uint32_t sweep_at_ = 0;
   Nanos next_sweep_ = 0;
