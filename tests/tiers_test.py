@@ -13,6 +13,7 @@ import random
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -394,16 +395,19 @@ def test_restart_measured(binary, model):
                                                             {"role": "user", "content": "But now?"}])
             warm, _ = timed(server, other)
         rate = disk_rate(slot_files(os.path.join(tiers.folder, "disk"))[0])
-        with start() as server:
-            back, usage = timed(server, follow)
-            cached = usage["prompt_tokens_details"]["cached_tokens"]
-            read = moved(server, "disk_load")
-            seconds = moved(server, "disk_load", "seconds")
+        times = []
+        for _ in range(5):
+            with killed(start()) as server:
+                back, usage = timed(server, follow)
+                cached = usage["prompt_tokens_details"]["cached_tokens"]
+                read = moved(server, "disk_load")
+                times.append(back)
+        back = statistics.median(times)
         best = max(read / rate, warm)
-        print(f"      {tokens} tokens: cold {cold * 1000:.0f} ms; after the restart {back * 1000:.0f} ms with {cached} "
-              f"tokens, {read / 2**20:.0f} MiB from disk; alone: its bytes {read / rate * 1000:.0f} ms at "
-              f"{rate / 2**20:.0f} MiB/s, its new tokens {warm * 1000:.0f} ms; bound {1200 * best + 20:.0f} ms; "
-              f"moves' own seconds, summed: {seconds:.2f}")
+        print(f"      {tokens} tokens: cold {cold * 1000:.0f} ms; after the restart {back * 1000:.0f} ms "
+              f"({min(times) * 1000:.0f}-{max(times) * 1000:.0f}) with {cached} tokens, {read / 2**20:.0f} MiB from disk; alone: "
+              f"its bytes {read / rate * 1000:.0f} ms at {rate / 2**20:.0f} MiB/s, its new tokens {warm * 1000:.0f} ms; "
+              f"bound {1200 * best + 20:.0f} ms")
         expect(tokens > 3500, f"{tokens} tokens")
         expect(cached > 0.95 * tokens, f"cached {cached} of {tokens}")
         expect(back < cold / 2, f"{back:.2f} s, computed anew {cold:.2f} s")
