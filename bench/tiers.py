@@ -14,7 +14,7 @@ each on a server of its own that sees the same texts. Results go to build/bench-
 
 Whether decodes feel that others are restored shows below saturation, on Loci alone:
 
-    bench/tiers.py --only loci-tiers --concurrency 2 --think-time 0.5 --rounds 5
+    bench/tiers.py --only loci-tiers --concurrency 2 --device-conversations 4 --think-time 0.5 --rounds 5
 """
 
 import argparse
@@ -60,6 +60,7 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=3, help="of Loci's two, whose medians count; llama.cpp's take minutes each")
     parser.add_argument("--only", action="append", choices=KEYS, help="measure this one (may be repeated); loci-all comes first anyway")
+    parser.add_argument("--device-conversations", type=int, help="that the device of Loci with tiers holds; as many as --concurrency")
     parser.add_argument("--host-memory", default="2GiB", help="of Loci with tiers")
     parser.add_argument("--disk", default="4GiB", help="of Loci with tiers, in a new folder; none: no disk tier")
     parser.add_argument("--cpu", default="avx512", help="the build of llama.cpp under build/peers")
@@ -160,8 +161,9 @@ def measure_loci(workload, arguments, wanted):
         if TIERS not in wanted:
             continue
         blocks = math.ceil(rounds[ALL][0]["longest tokens"] / 32) + 1
-        device = int(arguments.concurrency * blocks * 32 * bytes_of_token)
-        print(f"bench: {TIERS}, round {number + 1}: device memory {device >> 20} MiB, of {arguments.concurrency} conversations",
+        held = arguments.device_conversations or arguments.concurrency
+        device = int(held * blocks * 32 * bytes_of_token)
+        print(f"bench: {TIERS}, round {number + 1}: device memory {device >> 20} MiB, of {held} conversations",
               flush=True)
         with tempfile.TemporaryDirectory(prefix="loci_tiers_") as folder:
             disk = "none" if arguments.disk == "none" else f"{folder}:{arguments.disk}"
