@@ -453,7 +453,10 @@ Result<CoreConfig> decode_config(std::string_view bytes) {
   config.hole_records = r.number<std::uint32_t>("hole_records");
   config.state_ttl = r.number<Nanos>("state_ttl");
   get(r, config.costs);
-  if (r.flag("has_secret")) r.bytes(config.chain_secret, "chain_secret");
+  const bool has_secret = r.flag("has_secret");
+  if (has_secret != outlives_process(config))
+    r.fail("has_secret", "expected one with a disk, and none without");
+  if (has_secret) r.bytes(config.chain_secret, "chain_secret");
   LOCI_RETURN_IF_ERROR(r.finish("config"));
   return config;
 }
