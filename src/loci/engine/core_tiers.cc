@@ -73,13 +73,14 @@ Tier Core::State::worthwhile(const CoreProbes& probes, Tier slowest) const {
     bytes[tier] += block_bytes(here ? found.node : found.original);
     compute[tier] += costs_.compute(static_cast<std::uint32_t>(i) * kBlockTokens, kBlockTokens);
   }
-  while (slowest > Tier::kDevice) {
-    const auto tier = static_cast<std::size_t>(slowest);
+  Tier worth = slowest;
+  for (auto tier = static_cast<std::size_t>(slowest); tier > 0; --tier) {
+    if (bytes[tier] == 0) continue;  // nothing is asked of it
     const Nanos waits = std::max<Nanos>(0, link_free_at_[tier] - now_);
-    if (bytes[tier] == 0 || waits + costs_.load(slowest, bytes[tier]) < compute[tier]) break;
-    slowest = static_cast<Tier>(tier - 1);
+    if (waits + costs_.load(static_cast<Tier>(tier), bytes[tier]) < compute[tier]) break;
+    worth = static_cast<Tier>(tier - 1);
   }
-  return slowest;
+  return worth;
 }
 
 std::size_t Core::State::link_of(Tier from, Tier to) {

@@ -298,6 +298,21 @@ TEST(CoreTiers, ASlowDiskIsNotAskedForWhatIsComputedSooner) {
   EXPECT_EQ(d.rows, 75u);
 }
 
+// Also where there is a disk, which has nothing to do with it.
+TEST(CoreTiers, ASlowHostIsNotAskedForWhatIsComputedSooner) {
+  CoreConfig config = config_of(4, 16, 16);
+  config.costs.host_load = {3600 * kNanosPerSecond, 1};
+  TierDriver d(config);
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(1000, 120));
+  d.rows = 0;
+  d.arrive(3, run_of(0, 75));
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 0u);
+  EXPECT_EQ(d.missed(MissReason::kTooSlow), 64u);
+  d.finish();
+  EXPECT_EQ(d.rows, 75u);
+}
+
 TEST(CoreTiers, DecodesDoNotWaitForARestore) {
   CoreConfig config = config_of(8, 0, 32);
   config.costs.disk_read = {kNanosPerSecond, 1u << 30};
