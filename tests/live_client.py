@@ -6,6 +6,25 @@ import re
 import socket
 import subprocess
 import tempfile
+import time
+import traceback
+
+
+def run_tests(tests, *arguments):
+    """Runs the tests, (name, function) each, and says how each ended; the exit code."""
+    failed = []
+    for name, test in tests:
+        begin = time.monotonic()
+        try:
+            test(*arguments)
+            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+        except Exception:  # noqa: BLE001
+            failed.append(name)
+            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
+    for name in failed:
+        print("failed:", name)
+    print(f"{len(tests) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
 
 
 class Reply:

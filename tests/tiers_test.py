@@ -18,10 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import expect, expect_equal, Server  # noqa: E402
+from live_client import expect, expect_equal, run_tests, Server  # noqa: E402
 
 TALKS = 4
 TURNS = 3
@@ -128,7 +127,10 @@ def moved(server, link, what="bytes"):
 
 
 def wait_saved(server):
-    wait_until(lambda: server.metrics()["loci_tier_moves_queued"] == 0, 20, "all saves ended")
+    def ended():
+        metrics = server.metrics()
+        return metrics["loci_moves_in_flight"] == 0 and metrics["loci_saves_waiting"] == 0
+    wait_until(ended, 20, "all saves ended")
 
 
 @contextlib.contextmanager
@@ -275,8 +277,8 @@ def test_files_removed_under_a_running_server(binary, model):
             tiers.turn(server, turn)
 
 
-def test_another_models_state_is_foreign(binary, model):
-    """The same files under another context: the fingerprint is the same, the shape may not be."""
+def test_another_size_starts_with_empty_files(binary, model):
+    """State is a cache: files of another shape are replaced."""
     with Tiers(binary, model) as tiers:
         with killed(tiers.server(*SMALL, *tiers.disk())) as server:
             tiers.turn(server, 0)
@@ -362,7 +364,7 @@ def disk_rate(path):
 def test_restart_measured(binary, model):
     """The next turn of 4,000 tokens after kill -9: its first token's time, beside what its bytes and its new tokens
     cost alone. Printed; only what no load of the machine can explain fails."""
-    flags = ("--threads", "1", "--context", "6000", "--device-memory", "256MiB")
+    flags = ("--threads", str(os.cpu_count() or 1), "--context", "6000", "--device-memory", "256MiB")
     body = {"messages": [{"role": "user", "content": story(5, 3950)}], "temperature": 0, "max_tokens": 4,
             "ignore_eos": True}
 
@@ -422,19 +424,7 @@ def main():
     binary = os.path.abspath(options.binary)
     tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
     learn_what_is_right(binary, options.model)
-    failed = []
-    for name, test in tests:
-        begin = time.monotonic()
-        try:
-            test(binary, options.model)
-            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-        except Exception:  # noqa: BLE001
-            failed.append(name)
-            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
-    for name in failed:
-        print("failed:", name)
-    print(f"{len(tests) - len(failed)} passed, {len(failed)} failed")
-    return 1 if failed else 0
+    return run_tests(tests, binary, options.model)
 
 
 if __name__ == "__main__":

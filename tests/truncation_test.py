@@ -7,11 +7,9 @@ import argparse
 import os
 import sys
 import tempfile
-import time
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import expect, expect_equal, Server  # noqa: E402
+from live_client import expect, expect_equal, run_tests, Server  # noqa: E402
 
 CONTEXT = 512
 LIMIT = 448  # an eighth is kept for the reply
@@ -208,20 +206,8 @@ def main():
     parser.add_argument("--model", default="default")
     parser.add_argument("--only", default="", help="part of a test's name")
     options = parser.parse_args()
-    passed, failed = 0, []
-    for name, test in [(n, t) for n, t in globals().items() if n.startswith("test_") and options.only in n]:
-        begin = time.monotonic()
-        try:
-            test(os.path.abspath(options.binary), options.model)
-            passed += 1
-            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-        except Exception:  # noqa: BLE001
-            failed.append(name)
-            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
-    for name in failed:
-        print("failed:", name)
-    print(f"{passed} passed, {len(failed)} failed")
-    return 1 if failed else 0
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
+    return run_tests(tests, os.path.abspath(options.binary), options.model)
 
 
 if __name__ == "__main__":

@@ -280,9 +280,10 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   std::remove(log_.c_str());
 }
 
+class EngineOnDisk : public EngineWindows {};
+
 // The next engine has what the disk holds, and its log replays too.
-TEST_P(EngineWindows, StateOutlivesTheEngine) {
-  if (GetParam().groups[0].disk_blocks == 0) GTEST_SKIP() << "no disk";
+TEST_P(EngineOnDisk, StateOutlivesTheEngine) {
   check(text(1, 170), 30);
   const Tokens second = text(1, 170) + last_.tokens + text(2, 25);
   engine_.reset();  // what is not saved is saved as it ends, but for what was cut off
@@ -303,17 +304,22 @@ TEST_P(EngineWindows, StateOutlivesTheEngine) {
   std::remove(log_.c_str());
 }
 
+const auto kOnDisk = testing::Values(
+    Case{"full_disk", {0, 0}, {{0, 26, 0, 100}}}, Case{"full_tiers", {0, 0}, {{0, 26, 20, 100}}, 8},
+    Case{"mixed_disk", {48, 0, 48, 48}, {{0, 26, 0, 100}, {48, 24, 0, 60}}},
+    Case{"mixed_tiers", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15});
+std::string name_of(const testing::TestParamInfo<Case>& tested) { return tested.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnDisk, kOnDisk, name_of);
+INSTANTIATE_TEST_SUITE_P(ModelsOnDisk, EngineWindows, kOnDisk, name_of);
 INSTANTIATE_TEST_SUITE_P(
     Models, EngineWindows,
-    testing::Values(Case{"full_host", {0, 0}, {{0, 26, 100}}}, Case{"full_disk", {0, 0}, {{0, 26, 0, 100}}},
-                    Case{"full_tiers", {0, 0}, {{0, 26, 20, 100}}, 8},
+    testing::Values(Case{"full_host", {0, 0}, {{0, 26, 100}}},
                     Case{"mixed_host", {48, 0, 48, 48}, {{0, 26, 100}, {48, 24, 60}}, 60},
-                    Case{"mixed_disk", {48, 0, 48, 48}, {{0, 26, 0, 100}, {48, 24, 0, 60}}},
-                    Case{"mixed_tiers", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15},
                     Case{"full", {0, 0}, {{0, 26}}}, Case{"window", {48, 48, 48}, {{48, 20}}},
                     Case{"mixed", {48, 0, 48, 48}, {{0, 26}, {48, 24}}},
                     Case{"three", {70, 0, 33, 33}, {{0, 26}, {70, 26}, {33, 22}}}),
-    [](const auto& tested) { return tested.param.name; });
+    name_of);
 
 }  // namespace
 }  // namespace loci

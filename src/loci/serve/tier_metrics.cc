@@ -63,16 +63,10 @@ void add_links(const MoverStats& stats, std::vector<MetricFamily>& out) {
     for (const NamedLink& named : links)
       add(out.back(), static_cast<double>(value(*named.link)), "link", named.name);
   };
-  each("loci_tier_moves_total", "Blocks of state moved between tiers, failures too",
-       [](const auto& link) { return link.moves_total; });
   each("loci_tier_bytes_total", "Bytes of state moved between tiers",
        [](const auto& link) { return link.bytes_total; });
-  each("loci_tier_failures_total", "Moves between tiers that failed, were damaged or were given up",
-       [](const auto& link) { return link.failures_total; });
   each("loci_tier_seconds_total", "From the begin of each move to its end, summed; moves overlap",
        [](const auto& link) { return static_cast<double>(link.busy) * 1e-9; });
-  out.push_back(family("loci_tier_moves_queued", "Moves that have not ended", MetricType::Gauge));
-  add(out.back(), static_cast<double>(stats.queued));
 }
 
 void add_disk(const DiskStoreStats& disk, std::vector<MetricFamily>& out) {
