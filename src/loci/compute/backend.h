@@ -20,8 +20,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "loci/base/check.h"
@@ -56,6 +58,17 @@ struct LayerRange {
 
 enum class LogitsWanted : std::uint8_t { kNone, kLast, kAll };
 
+// What a backend that samples (BackendInfo::samples) does with a span's last logits, which then stay where
+// they are: temperature, top-k, top-p, min-p, draw, as engine/sampler.h orders and means them.
+struct DeviceSampling {
+  float temperature = 0;    // 0: the greatest logit, the lowest id among equals
+  std::uint32_t top_k = 0;  // 0: all
+  float top_p = 1;
+  float min_p = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t draw = 0;  // how many tokens of the request were drawn before: with the seed, the random number
+};
+
 // Where a sequence's state in one group is: blocks[i] holds positions [i, i + 1) * kBlockTokens. It
 // reaches at least to the span's last token. Blocks that end at or before first_visible() of the span's
 // first token may be kNoSlot; they are never read.
@@ -72,6 +85,11 @@ struct Span {
   LayerRange layers;
   std::vector<BlockTable> tables;  // one a group, in BackendInfo's order
   LogitsWanted logits = LogitsWanted::kNone;
+  // With kLast: the token is sampled there, and SpanResult has no logits.
+  std::optional<DeviceSampling> sampling;
+  // tokens[0] is what this span of the pass that was begun before this one samples: it has not reached the
+  // host. Of spans of one token alone; tokens[0] says nothing.
+  std::optional<std::uint32_t> token_of;
   // Where the input of each layer's QKV projection is stored, in the form the projection consumes (H of
   // HCache §4): empty, or one buffer of BackendInfo::hidden_row_bytes * tokens.size() for each layer of
   // the range.
@@ -99,6 +117,7 @@ struct SpanResult {
   // [rows, vocabulary], float32; one row (kLast), one a token (kAll) or none. Valid until the
   // backend's next run.
   std::span<const float> logits;
+  std::optional<TokenId> sample;  // where Span::sampling asked for one, and the status is ok
 };
 
 // What a block's state knows of the position it was computed at, and so what a truncated sequence can keep of
@@ -121,6 +140,8 @@ struct BackendInfo {
   std::uint64_t hidden_row_bytes = 0;  // one token's captured H in one layer
   std::uint64_t weight_bytes = 0;      // held by this backend
   Positions positions = Positions::kAbsolute;
+  bool samples = false;            // Span::sampling
+  std::uint32_t passes_ahead = 0;  // how many more may begin while one has not ended
 };
 
 class Backend {
@@ -137,6 +158,17 @@ class Backend {
   // one entry a span. A pass that breaks this header's rules (no tokens, a slot outside the pool, a
   // table that is too short) is a bug of the caller and aborts.
   virtual void run(const Pass& pass, std::vector<SpanResult>& results) = 0;
+
+  // The two halves of run(): at most 1 + info().passes_ahead passes have begun and not ended; they end in
+  // the order in which they began. What finish() gave is valid until the next finish(). From one thread.
+  virtual void begin(Pass pass) { begun_ = std::move(pass); }
+  virtual void finish(std::vector<SpanResult>& results) {
+    const Pass pass = std::move(begun_);
+    run(pass, results);
+  }
+
+  // kUnavailable, for good, once the device is lost: from then on all spans end so. Thread-safe.
+  virtual Status health() const { return {}; }
 
   // Runs task(0) .. task(count - 1), each once, on the threads that compute passes, in any order; for what
   // is to be done with a pass's logits. Between passes, by the thread that runs them.
@@ -165,6 +197,9 @@ class Backend {
   }
   // What has not arrived will not: spans of the running pass that read it end with kDataLoss.
   virtual void fill_failed(std::uint32_t group, SlotId slot) = 0;
+
+ private:
+  Pass begun_;  // of backends that compute while their caller waits
 };
 
 }  // namespace loci
