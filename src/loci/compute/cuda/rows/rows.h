@@ -1,0 +1,141 @@
+// What happens between the products of a pass, a row at a time. All pointers are of the device; a stream's
+// operations. `Elements` are of the element type. Each row's bits depend on that row alone.
+#pragma once
+
+#include <cstdint>
+
+#include "loci/compute/cuda/block_layout.h"
+#include "loci/compute/cuda/element_type.h"
+#include "loci/compute/cuda/runtime.h"
+#include "loci/model/model_spec.h"
+
+namespace loci::cuda {
+
+// Without a weight there is no norm.
+struct RowNorm {
+  const float* weight = nullptr;  // [width]
+  const float* bias = nullptr;    // [width] or null; kLayer only
+  NormKind kind = NormKind::kRms;
+  float epsilon = 0;
+  bool present() const { return weight != nullptr; }
+};
+
+// residual += post(change); then the norms of the residual for what reads it next. Fused: one read and one
+// write of the residual.
+struct AddNormArguments {
+  float* residual = nullptr;      // f32 [rows][width]
+  const float* change = nullptr;  // f32 [rows][width] or null: nothing is added
+  const float* change2 = nullptr;  // likewise, after the first (parallel layers)
+  RowNorm post, post2;            // of change, change2
+  RowNorm norm;                   // absent: the residual itself, as elements
+  void* output = nullptr;         // elements [rows][width], or null
+  RowNorm norm2;                  // for a second reader (parallel layers): absent: norm
+  void* output2 = nullptr;        // elements [rows][width], or null
+  float* output_floats = nullptr;  // f32 [rows][width] of `norm`, or null (a mixture's router)
+  const std::uint32_t* rows_from = nullptr;  // [rows]: row i of the outputs is of residual row rows_from[i]; or null
+  std::uint32_t rows = 0;
+  std::uint32_t width = 0;
+  ElementType type = ElementType::kBFloat16;
+};
+void add_norm(const AddNormArguments& arguments, Stream& stream);
+
+// Queries, keys and values of new tokens: norm of heads, rotation, keys and values into their blocks.
+struct PlaceArguments {
+  const void* qkv = nullptr;      // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
+  void* queries = nullptr;        // elements [rows][heads][head_dim]
+  LayerState state;
+  const std::uint32_t* positions = nullptr;  // [rows]
+  // [rows]: slot * 32 + position % 32 where the row's keys and values go; kNowhere: they are there already.
+  const std::uint32_t* places = nullptr;
+  static constexpr std::uint32_t kNowhere = UINT32_MAX;
+  const float* query_norm = nullptr;  // [head_dim] or null; kRms
+  const float* key_norm = nullptr;
+  float norm_epsilon = 0;
+  // [position][rope_dimensions / 2] cosine and sine times magnitude, computed on the host in double; or null.
+  const float2* rope = nullptr;
+  std::uint32_t rope_dimensions = 0;
+  RopeLayout rope_layout = RopeLayout::kHalves;
+  std::uint32_t rows = 0;
+  std::uint32_t heads = 0;
+  ElementType type = ElementType::kBFloat16;
+};
+void place_rows(const PlaceArguments& arguments, Stream& stream);
+
+// activation(gate) * up, or activation(up) where there is no gate.
+struct ActivateArguments {
+  // Elements [rows][2 * width]: gate, then up; or [rows][width]: up alone. Biases added.
+  const void* input = nullptr;
+  void* output = nullptr;  // elements [rows][width]
+  bool gated = true;
+  Activation activation = Activation::kSilu;
+  std::uint32_t rows = 0;
+  std::uint32_t width = 0;
+  ElementType type = ElementType::kBFloat16;
+};
+void activate(const ActivateArguments& arguments, Stream& stream);
+
+// --- mixtures of experts ---
+
+// The experts of each row and their weights, and the rows of each expert: what multiply_experts() reads.
+struct RouteArguments {
+  const float* scores = nullptr;  // f32 [rows][experts], biases added
+  std::uint32_t rows = 0;
+  std::uint32_t experts = 0;
+  std::uint32_t uses = 0;
+  bool normalised = true;            // ModelSpec::expert_weights_normalised
+  float* weights = nullptr;          // [rows][uses]
+  std::uint32_t* offsets = nullptr;  // [experts + 1]
+  std::uint32_t* sources = nullptr;  // [rows * uses]: the row that the expert's i-th input is of
+  std::uint32_t* places = nullptr;   // [rows][uses]: where among those inputs the row's use is
+};
+void route(const RouteArguments& arguments, Stream& stream);
+// output[i] = input[sources[i]], elements [count][width].
+void gather_rows(const void* input, const std::uint32_t* sources, std::uint32_t count, std::uint32_t width,
+                 void* output, Stream& stream);
+// output[row] = sum over its uses, in order, of weight * products[place]; f32 [rows][width].
+struct CombineArguments {
+  const float* products = nullptr;  // f32 [rows * uses][width], biases added
+  const float* weights = nullptr;
+  const std::uint32_t* places = nullptr;
+  float* output = nullptr;
+  std::uint32_t rows = 0;
+  std::uint32_t uses = 0;
+  std::uint32_t width = 0;
+};
+void combine(const CombineArguments& arguments, Stream& stream);
+
+// --- blocks ---
+
+// Copies one layer of the first tokens of blocks to other blocks (BlockCopy).
+struct TokenCopy {
+  std::uint32_t from = 0, to = 0, tokens = 0;  // slots
+};
+void copy_tokens(const LayerState& state, const TokenCopy* copies, std::uint32_t count, Stream& stream);
+
+// --- logits and samples ---
+
+void cap_logits(float* logits, std::uint64_t count, float softcap, Stream& stream);
+
+// In device memory; what DeviceSampling says, and where.
+struct SampleRow {
+  std::uint32_t logits_row = 0;
+  std::uint32_t sample = 0;   // index of the sample in `samples`
+  float temperature = 0;
+  std::uint32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  float uniform = 0;  // in [0, 1): the draw, made on the host from seed and count
+};
+struct SampleArguments {
+  const float* logits = nullptr;  // f32 [rows][vocabulary]
+  std::uint32_t vocabulary = 0;
+  const SampleRow* rows = nullptr;
+  const std::uint32_t* count = nullptr;  // [1], on the device; rows beyond do nothing
+  std::uint32_t count_max = 0;
+  std::uint32_t* samples = nullptr;
+  void* workspace = nullptr;  // sample_workspace_bytes()
+};
+std::uint64_t sample_workspace_bytes(std::uint32_t rows_max, std::uint32_t vocabulary);
+void sample(const SampleArguments& arguments, Stream& stream);
+
+}  // namespace loci::cuda
