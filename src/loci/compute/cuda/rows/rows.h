@@ -7,6 +7,7 @@
 #include "loci/compute/cuda/block_layout.h"
 #include "loci/compute/cuda/element_type.h"
 #include "loci/compute/cuda/runtime.h"
+#include "loci/compute/cuda/simt.h"
 #include "loci/model/model_spec.h"
 
 namespace loci::cuda {
@@ -17,7 +18,7 @@ struct RowNorm {
   const float* bias = nullptr;    // [width] or null; kLayer only
   NormKind kind = NormKind::kRms;
   float epsilon = 0;
-  bool present() const { return weight != nullptr; }
+  LOCI_HOST_DEVICE bool present() const { return weight != nullptr; }
 };
 
 // residual += post(change); then the norms of the residual for what reads it next. Fused: one read and one
@@ -27,28 +28,29 @@ struct RowNorm {
 // other. With rows_from only the named rows of residual and changes are read and written; where a change is
 // given they are distinct.
 struct AddNormArguments {
-  float* residual = nullptr;      // f32 [rows][width]
-  const float* change = nullptr;  // f32 [rows][width] or null: nothing is added
+  float* residual = nullptr;       // f32 [rows][width]
+  const float* change = nullptr;   // f32 [rows][width] or null: nothing is added
   const float* change2 = nullptr;  // likewise, after the first (parallel layers); not without it
-  RowNorm post, post2;            // of change, change2
-  RowNorm norm;                   // absent: the residual itself, as elements
-  void* output = nullptr;         // elements [rows][width], or null
-  RowNorm norm2;                  // for a second reader (parallel layers): absent: norm
-  void* output2 = nullptr;        // elements [rows][width], or null
+  RowNorm post, post2;             // of change, change2
+  RowNorm norm;                    // absent: the residual itself, as elements
+  void* output = nullptr;          // elements [rows][width], or null
+  RowNorm norm2;                   // for a second reader (parallel layers): absent: norm
+  void* output2 = nullptr;         // elements [rows][width], or null
   float* output_floats = nullptr;  // f32 [rows][width] of `norm`, or null (a mixture's router)
-  const std::uint32_t* rows_from = nullptr;  // [rows]: row i of the outputs is of residual row rows_from[i]; or null
+  const std::uint32_t* rows_from =
+      nullptr;  // [rows]: row i of the outputs is of residual row rows_from[i]; or null
   std::uint32_t rows = 0;
   std::uint32_t width = 0;
   ElementType type = ElementType::kBFloat16;
 };
 void add_norm(const AddNormArguments& arguments, Stream& stream);
 
-// Queries, keys and values of new tokens: norm of heads, rotation, keys and values into their blocks. State is
-// always finite: what the element type cannot hold becomes its largest value (and NaN its lowest). head_dim is
-// a multiple of 8 up to 256.
+// Queries, keys and values of new tokens: norm of heads, rotation, keys and values into their blocks. State
+// is always finite: what the element type cannot hold becomes its largest value (and NaN its lowest).
+// head_dim is a multiple of 8 up to 256.
 struct PlaceArguments {
-  const void* qkv = nullptr;      // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
-  void* queries = nullptr;        // elements [rows][heads][head_dim]
+  const void* qkv = nullptr;  // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
+  void* queries = nullptr;    // elements [rows][heads][head_dim]
   LayerState state;
   const std::uint32_t* positions = nullptr;  // [rows]
   // [rows]: slot * 32 + position % 32 where the row's keys and values go; kNowhere: they are there already.
@@ -67,8 +69,8 @@ struct PlaceArguments {
 };
 void place_rows(const PlaceArguments& arguments, Stream& stream);
 
-// activation(gate) * up, or activation(up) where there is no gate (kClampedSwiglu has one). Results beyond the
-// element type's range become its largest value. Not in place.
+// activation(gate) * up, or activation(up) where there is no gate (kClampedSwiglu has one). Results beyond
+// the element type's range become its largest value. Not in place.
 struct ActivateArguments {
   // Elements [rows][2 * width]: gate, then up; or [rows][width]: up alone. Biases added.
   const void* input = nullptr;
@@ -139,9 +141,9 @@ struct SampleRow {
   double uniform = 0;  // in [0, 1): sample_uniform(seed, draw) of base/random.h
 };
 struct SampleArguments {
-  const float* logits = nullptr;    // f32 [rows][vocabulary]
-  std::uint32_t vocabulary = 0;     // at most kSampleVocabularyMax
-  const SampleRow* rows = nullptr;  // [count_max]
+  const float* logits = nullptr;         // f32 [rows][vocabulary]
+  std::uint32_t vocabulary = 0;          // at most kSampleVocabularyMax
+  const SampleRow* rows = nullptr;       // [count_max]
   const std::uint32_t* count = nullptr;  // [1], on the device; rows beyond do nothing
   std::uint32_t count_max = 0;           // launched
   std::uint32_t* samples = nullptr;
@@ -149,8 +151,8 @@ struct SampleArguments {
 };
 inline constexpr std::uint32_t kSampleVocabularyMax = 1u << 20;
 std::uint64_t sample_workspace_bytes(std::uint32_t rows_max, std::uint32_t vocabulary);
-// As engine/sampler.h orders and means it: temperature, top-k, top-p, min-p, draw. NaN counts as -inf. A row's
-// sample depends on its logits and its SampleRow alone. sampling.cu says how.
+// As engine/sampler.h orders and means it: temperature, top-k, top-p, min-p, draw. NaN counts as -inf. A
+// row's sample depends on its logits and its SampleRow alone. sampling.cu says how.
 void sample(const SampleArguments& arguments, Stream& stream);
 
 // The device's own feed: a row's token is what the pass before sampled.
