@@ -90,7 +90,8 @@ function(loci_cuda_libraries)
   endif()
   if(ARG_SIMULATED)
     set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX)
-    loci_library(cuda_simulated SOURCES ${ARG_KERNELS} ${ARG_SHARED} ${ARG_SIMULATED} DEPENDS ${ARG_DEPENDS})
+    loci_library(cuda_simulated SOURCES ${ARG_KERNELS} ${ARG_SHARED} ${ARG_SIMULATED} DEPENDS ${ARG_DEPENDS} Boost::context)
+    target_compile_options(loci_cuda_simulated PUBLIC -Wno-unknown-pragmas)  # nvcc's: unroll
   endif()
 endfunction()
 
