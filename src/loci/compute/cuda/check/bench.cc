@@ -124,7 +124,7 @@ Memory Bench::memory(MemoryKind kind, std::uint64_t bytes) const {
   return std::move(memory).value();
 }
 
-Memory Bench::random_values(std::uint64_t count, bool brain, std::uint64_t seed) const {
+Memory Bench::random_values(std::uint64_t count, ElementType type, std::uint64_t seed) const {
   constexpr std::uint64_t kPeriod = std::uint64_t{1} << 20;  // then they come again: the device cannot tell
   Memory values = memory(MemoryKind::kDevice, count * 2);
   const std::uint64_t made = std::min(count, kPeriod);
@@ -133,7 +133,7 @@ Memory Bench::random_values(std::uint64_t count, bool brain, std::uint64_t seed)
   for (std::uint64_t i = 0; i < made; ++i) {
     float sum = -2;  // of four uniform ones: nearly normal
     for (int j = 0; j < 4; ++j) sum += static_cast<float>(random.below(1u << 16)) / (1u << 16);
-    host.as<std::uint16_t>()[i] = brain ? f32_to_bf16(sum) : f32_to_f16(sum);
+    host.as<std::uint16_t>()[i] = type == ElementType::kBFloat16 ? f32_to_bf16(sum) : f32_to_f16(sum);
   }
   Stream stream(*device_);
   for (std::uint64_t at = 0; at < count; at += made) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "loci/base/status.h"
+#include "loci/compute/cuda/element_type.h"
 #include "loci/compute/cuda/runtime.h"
 
 namespace loci::cuda {
@@ -94,9 +95,9 @@ class Bench {
 
   // Aborts the program where there is none: benchmarks ask for what fits.
   Memory memory(MemoryKind kind, std::uint64_t bytes) const;
-  // 16-bit values of the device, normally distributed in [-1, 1] or so: products of zeros are faster than
-  // others. bfloat16 where `brain`, else half.
-  Memory random_values(std::uint64_t count, bool brain, std::uint64_t seed) const;
+  // Values in device memory, normally distributed in [-1, 1] or so: products of zeros are faster than
+  // others.
+  Memory random_values(std::uint64_t count, ElementType type, std::uint64_t seed) const;
 
   // The median time of one call that queues work on stream(): by events, the host ahead of the device, after
   // calls that are not counted.
