@@ -89,6 +89,8 @@ function(loci_cuda_libraries)
     add_custom_target(cuda_kernels DEPENDS ${objects})
   else()
     loci_library(cuda SOURCES ${ARG_WITHOUT} DEPENDS ${ARG_DEPENDS})
+    add_custom_target(cuda_kernels COMMENT "this build has no CUDA: run make cuda-toolkit, then cmake --preset release"
+                      COMMAND ${CMAKE_COMMAND} -E false VERBATIM)
   endif()
   if(ARG_SIMULATED)
     set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX)
