@@ -10,8 +10,9 @@
 // __float_as_uint, __uint_as_float, __popc, __clz, __ffs, and the float functions of <cmath> by their C names
 // (fmaf, exp2f, expf, logf, tanhf, erff, rsqrtf, fminf, fmaxf, ...), __expf, __fdividef.
 //
-// Shared memory is dynamic: shared_memory<T>() is its begin (LaunchShape::shared_bytes), aligned to 128 bytes,
-// and holds NaNs at the begin of a block on the simulated device. No __shared__ variables, no static ones.
+// Shared memory is dynamic: shared_memory<T>() is its begin (LaunchShape::shared_bytes), aligned to 128
+// bytes, and holds NaNs at the begin of a block on the simulated device. No __shared__ variables, no static
+// ones.
 //
 // Half and BFloat16 are 16 bits each; arithmetic is in float.
 #pragma once

@@ -23,16 +23,17 @@ struct RowNorm {
 // residual += post(change); then the norms of the residual for what reads it next. Fused: one read and one
 // write of the residual.
 struct AddNormArguments {
-  float* residual = nullptr;      // f32 [rows][width]
-  const float* change = nullptr;  // f32 [rows][width] or null: nothing is added
+  float* residual = nullptr;       // f32 [rows][width]
+  const float* change = nullptr;   // f32 [rows][width] or null: nothing is added
   const float* change2 = nullptr;  // likewise, after the first (parallel layers)
-  RowNorm post, post2;            // of change, change2
-  RowNorm norm;                   // absent: the residual itself, as elements
-  void* output = nullptr;         // elements [rows][width], or null
-  RowNorm norm2;                  // for a second reader (parallel layers): absent: norm
-  void* output2 = nullptr;        // elements [rows][width], or null
+  RowNorm post, post2;             // of change, change2
+  RowNorm norm;                    // absent: the residual itself, as elements
+  void* output = nullptr;          // elements [rows][width], or null
+  RowNorm norm2;                   // for a second reader (parallel layers): absent: norm
+  void* output2 = nullptr;         // elements [rows][width], or null
   float* output_floats = nullptr;  // f32 [rows][width] of `norm`, or null (a mixture's router)
-  const std::uint32_t* rows_from = nullptr;  // [rows]: row i of the outputs is of residual row rows_from[i]; or null
+  const std::uint32_t* rows_from =
+      nullptr;  // [rows]: row i of the outputs is of residual row rows_from[i]; or null
   std::uint32_t rows = 0;
   std::uint32_t width = 0;
   ElementType type = ElementType::kBFloat16;
@@ -41,8 +42,8 @@ void add_norm(const AddNormArguments& arguments, Stream& stream);
 
 // Queries, keys and values of new tokens: norm of heads, rotation, keys and values into their blocks.
 struct PlaceArguments {
-  const void* qkv = nullptr;      // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
-  void* queries = nullptr;        // elements [rows][heads][head_dim]
+  const void* qkv = nullptr;  // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
+  void* queries = nullptr;    // elements [rows][heads][head_dim]
   LayerState state;
   const std::uint32_t* positions = nullptr;  // [rows]
   // [rows]: slot * 32 + position % 32 where the row's keys and values go; kNowhere: they are there already.
@@ -119,7 +120,7 @@ void cap_logits(float* logits, std::uint64_t count, float softcap, Stream& strea
 // In device memory; what DeviceSampling says, and where.
 struct SampleRow {
   std::uint32_t logits_row = 0;
-  std::uint32_t sample = 0;   // index of the sample in `samples`
+  std::uint32_t sample = 0;  // index of the sample in `samples`
   float temperature = 0;
   std::uint32_t top_k = 0;
   float top_p = 1;
