@@ -31,12 +31,12 @@ struct AttentionRun {
 // In device memory: what one thread block computes.
 struct AttentionTask {
   std::uint32_t run = 0;
-  std::uint32_t first_row = 0;    // in the run
-  std::uint32_t rows = 0;         //
-  std::uint32_t kv_head = 0;      //
-  std::uint32_t key_begin = 0;    // positions of the context that it reads, [begin, end): begin a multiple of
-  std::uint32_t key_end = 0;      // the split's; the causal mask and the window apply on top
-  std::uint32_t partial = 0;      // where its result goes, in units of `partial_stride` rows; kWhole: output
+  std::uint32_t first_row = 0;  // in the run
+  std::uint32_t rows = 0;       //
+  std::uint32_t kv_head = 0;    //
+  std::uint32_t key_begin = 0;  // positions of the context that it reads, [begin, end): begin a multiple of
+  std::uint32_t key_end = 0;    // the split's; the causal mask and the window apply on top
+  std::uint32_t partial = 0;    // where its result goes, in units of `partial_stride` rows; kWhole: output
   static constexpr std::uint32_t kWhole = UINT32_MAX;
 };
 
@@ -62,9 +62,9 @@ struct AttentionArguments {
   const std::uint32_t* counts = nullptr;  // [2]: tasks, merges; beyond them launched blocks do nothing
   std::uint32_t tasks_max = 0;            // launched: a graph is launched again with fewer
   std::uint32_t merges_max = 0;
-  void* partial_values = nullptr;     // f32 [partial][tile pairs][head_dim]
+  void* partial_values = nullptr;       // f32 [partial][tile pairs][head_dim]
   float* partial_statistics = nullptr;  // [partial][tile pairs][2]: maximum (base 2), sum
-  const float* sinks = nullptr;       // [heads] or null: one more score, whose value is zero
+  const float* sinks = nullptr;         // [heads] or null: one more score, whose value is zero
   std::uint32_t heads = 0;
   std::uint32_t window = 0;  // 0: all before
   float scale = 1;           // multiplies q·k
