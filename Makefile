@@ -4,7 +4,7 @@ SHELL := /bin/bash
 ARGS ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build test quick neon crash bench bench-tiers peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit test quick neon crash bench bench-tiers peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -19,6 +19,10 @@ run: build model ## build, fetch the default model, serve it and chat with it
 build: ## build/release/loci
 	@scripts/setup.sh build
 	@scripts/build.sh release loci
+
+cuda-toolkit: ## fetch what compiles the GPU's code, where the machine has no CUDA 13; then: make build
+	@scripts/setup.sh model
+	@scripts/cuda-toolkit.sh
 
 test: ## everything that CI runs
 	@scripts/test.sh all

@@ -1,9 +1,9 @@
-// The CUDA backend: one NVIDIA GPU (Ampere, Ada, Hopper). Weights and the pools of blocks are in its memory; a
-// pass is queued on a stream and runs while the host plans the next (Backend::begin, finish). docs/cuda.md.
+// The CUDA backend: one NVIDIA GPU (Ampere, Ada, Hopper). Weights and the pools of blocks are in its memory;
+// a pass is queued on a stream and runs while the host plans the next (Backend::begin, finish). docs/cuda.md.
 //
-// Numerics. Products take 16-bit inputs and sum in float32; the residual stream is float32; keys and values are
-// rounded to 16 bits before anything reads them. The same batch gives the same bits. With `deterministic` a
-// token's bits depend on the model and the tokens before it alone, as on the CPU backend, at some speed.
+// Numerics. Products take 16-bit inputs and sum in float32; the residual stream is float32; keys and values
+// are rounded to 16 bits before anything reads them. The same batch gives the same bits. With `deterministic`
+// a token's bits depend on the model and the tokens before it alone, as on the CPU backend, at some speed.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct CudaBackendOptions {
   bool graphs = true;                    // decode steps as graphs
 };
 
-// Errors: kUnavailable (no driver, no such device), kInvalidArgument (a shape that no kernel serves, by name),
-// kResourceExhausted (the weights do not fit).
+// Errors: kUnavailable (no driver, no such device), kInvalidArgument (a shape that no kernel serves, by
+// name), kResourceExhausted (the weights do not fit).
 Result<std::unique_ptr<Backend>> make_cuda_backend(const ModelSpec& spec, const CudaBackendOptions& options);
 
 }  // namespace loci

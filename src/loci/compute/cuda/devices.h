@@ -9,10 +9,10 @@ namespace loci {
 
 struct CudaDeviceInfo {
   std::uint32_t ordinal = 0;
-  std::string name;                  // "NVIDIA H200"
-  std::uint32_t capability = 0;      // 90: compute capability 9.0
-  std::uint64_t memory_bytes = 0;    // in all
-  std::uint64_t free_bytes = 0;      // now
+  std::string name;                // "NVIDIA H200"
+  std::uint32_t capability = 0;    // 90: compute capability 9.0
+  std::uint64_t memory_bytes = 0;  // in all
+  std::uint64_t free_bytes = 0;    // now
 };
 
 // Empty where there is no driver, no GPU, or no CUDA in this build; then `reason` says which.

@@ -6,9 +6,9 @@
 // returns nothing: the first error of the device is kept (Device::status(), kUnavailable: "the device is
 // lost"), and all that is asked of it afterwards does nothing.
 //
-// Thread-safety: a Device and its memory may be used by any thread; a Stream by one at a time. Operations of a
-// stream run in order; between streams events alone order them. Host memory of a copy must be pinned for the
-// copy to be asynchronous, and stay until it is done.
+// Thread-safety: a Device and its memory may be used by any thread; a Stream by one at a time. Operations of
+// a stream run in order; between streams events alone order them. Host memory of a copy must be pinned for
+// the copy to be asynchronous, and stay until it is done.
 #pragma once
 
 #include <cstddef>
@@ -71,7 +71,8 @@ class Memory {
  public:
   Memory() = default;
   // `what` names it in the error ("--device-memory").
-  static Result<Memory> allocate(const Device& device, MemoryKind kind, std::uint64_t bytes, const char* what);
+  static Result<Memory> allocate(const Device& device, MemoryKind kind, std::uint64_t bytes,
+                                 const char* what);
   Memory(Memory&& other) noexcept { swap(other); }
   Memory& operator=(Memory&& other) noexcept {
     swap(other);

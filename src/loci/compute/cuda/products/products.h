@@ -1,9 +1,9 @@
 // Products of activations with a model's matrices: out[row][o] = sum over i of in[row][i] * matrix[o][i].
 //
-// Matrices are held as they were in the file where a kernel serves their type (F16 and BF16 as they are; Q8_0,
-// Q4_0, Q4_K and others in a layout of their own: matrix.h), else as the element type. Large products of
-// 16-bit matrices go to cuBLASLt where it is there; own kernels take the quantised ones, one or few rows, and
-// all of deterministic mode.
+// Matrices are held as they were in the file where a kernel serves their type (F16 and BF16 as they are;
+// Q8_0, Q4_0, Q4_K and others in a layout of their own: matrix.h), else as the element type. Large products
+// of 16-bit matrices go to cuBLASLt where it is there; own kernels take the quantised ones, one or few rows,
+// and all of deterministic mode.
 //
 // Determinism: same shape, same bits. In deterministic mode each output element is accumulated in one order
 // that depends on the matrix alone, never on the number of rows.
@@ -14,8 +14,8 @@
 
 #include "loci/base/status.h"
 #include "loci/compute/cuda/element_type.h"
-#include "loci/compute/cuda/runtime.h"
 #include "loci/compute/cuda/products/matrix.h"
+#include "loci/compute/cuda/runtime.h"
 
 namespace loci::cuda {
 
@@ -28,7 +28,7 @@ enum class ProductOutput : std::uint8_t {
 // Pointers are of the device.
 struct ProductArguments {
   const DeviceMatrix* matrix = nullptr;
-  const void* input = nullptr;  // element type [rows][input_stride]
+  const void* input = nullptr;     // element type [rows][input_stride]
   std::uint32_t input_stride = 0;  // elements; a multiple of 8
   std::uint32_t rows = 0;
   void* output = nullptr;  // [rows][output_stride]
@@ -55,8 +55,8 @@ class Products {
 
 struct EmbedArguments {
   const DeviceMatrix* embedding = nullptr;
-  const DeviceMatrix* positions = nullptr;    // or null: a learned row is added
-  const std::uint32_t* tokens = nullptr;      // [rows]
+  const DeviceMatrix* positions = nullptr;       // or null: a learned row is added
+  const std::uint32_t* tokens = nullptr;         // [rows]
   const std::uint32_t* row_positions = nullptr;  // [rows], offset included
   std::uint32_t rows = 0;
   float scale = 1;

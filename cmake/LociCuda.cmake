@@ -1,0 +1,113 @@
+# CUDA code: where its compiler is, and what is made of kernels (*.cu). Each kernel's source is compiled twice:
+# by nvcc for GPUs (loci_cuda), and by the C++ compiler for the simulated device, which tests run on
+# (loci_cuda_simulated).
+#
+# nvcc is called by commands of our own, not as a language of CMake's: CMake 3.25 knows no CUDA 13, and would
+# compile a source in one language only.
+
+set(LOCI_CUDA AUTO CACHE STRING "CUDA backend: ON, OFF, or AUTO (where there is a CUDA 13 toolkit: make cuda-toolkit)")
+set_property(CACHE LOCI_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(LOCI_CUDA_ARCHITECTURES "80;89;90a" CACHE STRING "GPUs that kernels are compiled for: Ampere 80, Ada 89, Hopper 90a")
+
+# LOCI_NVCC: nvcc of CUDA 13, or empty. Looked for anew at each configuration.
+function(loci_find_nvcc)
+  set(LOCI_NVCC "" PARENT_SCOPE)
+  if(LOCI_CUDA STREQUAL "OFF")
+    return()
+  endif()
+  find_program(nvcc_of_path nvcc NO_CACHE)
+  foreach(candidate "$ENV{CUDACXX}" "${nvcc_of_path}" "${CMAKE_SOURCE_DIR}/build/cuda/13.0/nvidia/cu13/bin/nvcc" /usr/local/cuda/bin/nvcc)
+    if(EXISTS "${candidate}")
+      execute_process(COMMAND "${candidate}" --version OUTPUT_VARIABLE version ERROR_QUIET)
+      file(REAL_PATH "${candidate}" nvcc)
+      cmake_path(GET nvcc PARENT_PATH folder)
+      if(version MATCHES "release 13\\." AND EXISTS "${folder}/../include/cublasLt.h")
+        set(LOCI_NVCC "${nvcc}" PARENT_SCOPE)
+        return()
+      endif()
+    endif()
+  endforeach()
+  if(LOCI_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "LOCI_CUDA is ON, but there is no nvcc of CUDA 13: run make cuda-toolkit, or name one in CUDACXX")
+  endif()
+endfunction()
+
+loci_find_nvcc()
+if(LOCI_NVCC)
+  message(STATUS "CUDA: ${LOCI_NVCC} for ${LOCI_CUDA_ARCHITECTURES}")
+  cmake_path(GET LOCI_NVCC PARENT_PATH folder)
+  cmake_path(GET folder PARENT_PATH root)
+  add_library(loci_cuda_runtime INTERFACE)
+  target_include_directories(loci_cuda_runtime SYSTEM INTERFACE ${root}/include)
+  find_library(cudart cudart_static PATHS ${root}/lib ${root}/lib64 NO_DEFAULT_PATH NO_CACHE REQUIRED)
+  # It loads the driver itself, at the first call: a program starts without one.
+  target_link_libraries(loci_cuda_runtime INTERFACE ${cudart} Threads::Threads ${CMAKE_DL_LIBS} rt)
+else()
+  message(STATUS "CUDA: none (make cuda-toolkit fetches what compiles it)")
+endif()
+
+# loci_nvcc_objects(OUT SOURCE...): an object of each kernel source, for all architectures; beside it, in
+# NAME.o.ptxas, what ptxas says of each kernel (scripts/cuda-report.py reads that).
+function(loci_nvcc_objects out)
+  set(flags -std=c++20 -O3 -ccbin ${CMAKE_CXX_COMPILER} -I${CMAKE_SOURCE_DIR}/src --expt-relaxed-constexpr
+    # As on the host: fusing is written out, so that the simulated device computes the same.
+    --fmad=false
+    -Xptxas=-v -Xcompiler=-Wall --compress-mode=size)
+  foreach(architecture ${LOCI_CUDA_ARCHITECTURES})
+    list(APPEND flags -gencode=arch=compute_${architecture},code=sm_${architecture})
+  endforeach()
+  if(LOCI_WERROR)
+    list(APPEND flags -Werror=all-warnings -Xcompiler=-Werror)
+  endif()
+  foreach(source ${ARGN})
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/nvcc/${source}.o)
+    cmake_path(GET object PARENT_PATH folder)
+    file(MAKE_DIRECTORY ${folder})
+    add_custom_command(OUTPUT ${object} BYPRODUCTS ${object}.ptxas
+      COMMAND ${CMAKE_SOURCE_DIR}/cmake/nvcc-object.sh ${object} ${CCACHE} ${LOCI_NVCC} ${flags}
+              -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} ${CMAKE_SOURCE_DIR}/cmake/nvcc-object.sh
+      DEPFILE ${object}.d
+      COMMENT "Compiling ${source} for GPUs" VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set(${out} ${objects} PARENT_SCOPE)
+endfunction()
+
+# loci_cuda_libraries(KERNELS *.cu SHARED *.cc REAL *.cc SIMULATED *.cc WITHOUT *.cc DEPENDS ...): declares
+#   loci_cuda            KERNELS by nvcc, SHARED and REAL; without a toolkit WITHOUT alone
+#   loci_cuda_simulated  KERNELS as C++, SHARED and SIMULATED
+# They define the same names: a program links one of them.
+function(loci_cuda_libraries)
+  cmake_parse_arguments(ARG "" "" "KERNELS;SHARED;REAL;SIMULATED;WITHOUT;DEPENDS" ${ARGN})
+  if(LOCI_NVCC)
+    loci_nvcc_objects(objects ${ARG_KERNELS})
+    loci_library(cuda SOURCES ${ARG_SHARED} ${ARG_REAL} ${objects} DEPENDS loci_cuda_runtime ${ARG_DEPENDS})
+    add_custom_target(cuda_kernels DEPENDS ${objects})
+  else()
+    loci_library(cuda SOURCES ${ARG_WITHOUT} DEPENDS ${ARG_DEPENDS})
+  endif()
+  if(ARG_SIMULATED)
+    set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX)
+    loci_library(cuda_simulated SOURCES ${ARG_KERNELS} ${ARG_SHARED} ${ARG_SIMULATED} DEPENDS ${ARG_DEPENDS} Boost::context)
+    target_compile_options(loci_cuda_simulated PUBLIC -Wno-unknown-pragmas)  # nvcc's: unroll
+  endif()
+endfunction()
+
+# loci_cuda_test(NAME [SLOW] [THREADS] SOURCES ... DEPENDS ...): a GoogleTest program on the simulated device; its
+# sources and what they depend on are part of gpu-check as well.
+function(loci_cuda_test name)
+  cmake_parse_arguments(ARG "SLOW;THREADS" "" "SOURCES;DEPENDS" ${ARGN})
+  set(kinds)
+  foreach(kind SLOW THREADS)
+    if(ARG_${kind})
+      list(APPEND kinds ${kind})
+    endif()
+  endforeach()
+  loci_test(${name} ${kinds} SOURCES ${ARG_SOURCES} DEPENDS loci_cuda_simulated ${ARG_DEPENDS})
+  foreach(source ${ARG_SOURCES})
+    set_property(GLOBAL APPEND PROPERTY LOCI_GPU_CHECK_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY LOCI_GPU_CHECK_DEPENDS ${ARG_DEPENDS})
+endfunction()

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# nvcc-object.sh OBJECT COMMAND...: runs a compilation by nvcc; what ptxas says of each kernel goes to
+# OBJECT.ptxas, everything else that it says is shown.
+set -uo pipefail
+object="$1"; shift
+"$@" > "$object.said" 2>&1
+status=$?
+ptxas='^ptxas info |^ +[0-9]+ bytes stack frame'
+grep -E "$ptxas" "$object.said" > "$object.ptxas"
+grep -vE "$ptxas" "$object.said" >&2
+rm -f "$object.said"
+exit "$status"

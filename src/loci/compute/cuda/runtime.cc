@@ -1,0 +1,313 @@
+// The real device, on CUDA's runtime library (linked statically; it loads the driver at the first call, so a
+// program starts on machines without one).
+#include "loci/compute/cuda/runtime.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <map>
+#include <vector>
+
+#include "loci/base/check.h"
+
+namespace loci::cuda {
+namespace {
+
+constexpr std::uint32_t kCapabilityMin = 80;  // Ampere
+
+// False: an error, which the device keeps.
+bool check(const Device& device, cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return true;
+  static_cast<void>(cudaGetLastError());  // what is not sticky is told once
+  device.note(Status(
+      StatusCode::kUnavailable,
+      fmt::format("the device cuda:{} is lost: {} failed: {} ({}); restart the server",
+                  device.properties().ordinal, what, cudaGetErrorString(error), cudaGetErrorName(error))));
+  return false;
+}
+
+// Whether anything may be asked of the device; makes it this thread's.
+bool ready(const Device& device) {
+  if (device.lost()) return false;
+  return check(device, cudaSetDevice(static_cast<int>(device.properties().ordinal)), "choosing the device");
+}
+
+cudaStream_t stream_of(void* handle) { return static_cast<cudaStream_t>(handle); }
+cudaEvent_t event_of(void* handle) { return static_cast<cudaEvent_t>(handle); }
+
+// Kernels that were given all the shared memory that a block may have.
+struct KnownKernels {
+  std::mutex mutex;
+  std::map<std::pair<std::uint32_t, const void*>, std::uint32_t> shared_bytes;
+};
+KnownKernels& known_kernels() {
+  static KnownKernels instance;
+  return instance;
+}
+
+}  // namespace
+
+std::uint32_t Device::count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  return static_cast<std::uint32_t>(count);
+}
+
+Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
+  const auto refuse = [](std::string message) {
+    return Status(StatusCode::kUnavailable, std::move(message));
+  };
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return refuse(fmt::format("no GPU can be used: {}; is NVIDIA's driver there, for CUDA 13 or newer?",
+                              cudaGetErrorString(error)));
+  }
+  if (ordinal >= static_cast<std::uint32_t>(count)) {
+    return refuse(fmt::format("there is no device cuda:{}: this machine has {}", ordinal, count));
+  }
+  cudaDeviceProp found{};
+  if (const cudaError_t error = cudaGetDeviceProperties(&found, static_cast<int>(ordinal));
+      error != cudaSuccess) {
+    return refuse(fmt::format("cuda:{} does not answer: {}", ordinal, cudaGetErrorString(error)));
+  }
+  DeviceProperties properties{.ordinal = ordinal,
+                              .name = found.name,
+                              .capability = static_cast<std::uint32_t>(found.major * 10 + found.minor),
+                              .multiprocessors = static_cast<std::uint32_t>(found.multiProcessorCount),
+                              .memory_bytes = found.totalGlobalMem,
+                              .l2_bytes = static_cast<std::uint64_t>(found.l2CacheSize),
+                              .shared_bytes_max = static_cast<std::uint32_t>(found.sharedMemPerBlockOptin)};
+  if (properties.capability < kCapabilityMin) {
+    return refuse(fmt::format("cuda:{} ({}) has compute capability {}.{}, expected 8.0 or newer", ordinal,
+                              found.name, found.major, found.minor));
+  }
+  std::unique_ptr<Device> device(new Device(std::move(properties)));
+  if (!ready(*device)) return device->status();
+  // Waiting threads sleep: the processor has other work.
+  static_cast<void>(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
+  if (!check(*device, cudaFree(nullptr), "making its context")) return device->status();
+  return device;
+}
+
+Device::~Device() = default;
+
+std::uint64_t Device::free_bytes() const {
+  std::size_t free = 0, total = 0;
+  if (!ready(*this) || !check(*this, cudaMemGetInfo(&free, &total), "asking for free memory")) return 0;
+  return free;
+}
+
+Status Device::status() const {
+  std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Device::note(Status error) const {
+  std::lock_guard lock(mutex_);
+  if (status_.ok()) status_ = std::move(error);
+}
+
+void Device::synchronize() const {
+  if (ready(*this)) check(*this, cudaDeviceSynchronize(), "a kernel or copy");
+}
+
+Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint64_t bytes,
+                                const char* what) {
+  Memory memory;
+  if (bytes == 0) return memory;
+  if (!ready(device)) return device.status();
+  void* data = nullptr;
+  const cudaError_t error = kind == MemoryKind::kDevice ? cudaMalloc(&data, bytes)
+                                                        : cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (error == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    return resource_exhausted(
+        kind == MemoryKind::kDevice
+            ? fmt::format("{} bytes of device memory are not there: {} are free", bytes, device.free_bytes())
+            : fmt::format("{} bytes of host memory could not be pinned", bytes),
+        what);
+  }
+  if (!check(device, error, "allocating")) return device.status();
+  memory.device_ = &device;
+  memory.kind_ = kind;
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+Memory::~Memory() {
+  if (data_ == nullptr || !ready(*device_)) return;  // a lost device's memory ends with the process
+  check(*device_, kind_ == MemoryKind::kDevice ? cudaFree(data_) : cudaFreeHost(data_), "freeing memory");
+}
+
+Event::Event(const Device& device, Timing timing) : device_(&device), timing_(timing) {
+  cudaEvent_t event = nullptr;
+  const unsigned flags =
+      cudaEventBlockingSync | (timing == Timing::kTimed ? 0u : static_cast<unsigned>(cudaEventDisableTiming));
+  if (ready(device) && check(device, cudaEventCreateWithFlags(&event, flags), "making an event"))
+    handle_ = event;
+}
+
+Event::~Event() {
+  if (handle_ != nullptr) static_cast<void>(cudaEventDestroy(event_of(handle_)));
+}
+
+bool Event::done() const {
+  if (handle_ == nullptr || device_->lost()) return true;
+  const cudaError_t error = cudaEventQuery(event_of(handle_));
+  if (error == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  check(*device_, error, "a kernel or copy");
+  return true;
+}
+
+void Event::synchronize() const {
+  if (handle_ != nullptr && !device_->lost())
+    check(*device_, cudaEventSynchronize(event_of(handle_)), "a kernel or copy");
+}
+
+double Event::milliseconds_since(const Event& earlier) const {
+  LOCI_CHECK(timing_ == Timing::kTimed && earlier.timing_ == Timing::kTimed, "only timed events tell time");
+  float milliseconds = 0;
+  if (handle_ != nullptr && earlier.handle_ != nullptr && !device_->lost()) {
+    check(*device_, cudaEventElapsedTime(&milliseconds, event_of(earlier.handle_), event_of(handle_)),
+          "timing");
+  }
+  return milliseconds;
+}
+
+Graph::~Graph() {
+  if (handle_ != nullptr) static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_)));
+}
+
+Stream::Stream(const Device& device, Priority priority) : device_(&device) {
+  if (!ready(device)) return;
+  int least = 0, greatest = 0;
+  static_cast<void>(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  const int level = priority == Priority::kHigh ? greatest : least;
+  if (check(device, cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, level), "making a stream"))
+    handle_ = stream;
+}
+
+Stream::~Stream() {
+  if (handle_ == nullptr) return;
+  if (!device_->lost()) synchronize();
+  static_cast<void>(cudaStreamDestroy(stream_of(handle_)));
+}
+
+void Stream::copy(void* to, const void* from, std::uint64_t bytes) {
+  if (bytes == 0 || !ready(*device_)) return;
+  check(*device_, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(handle_)), "queueing a copy");
+}
+
+void Stream::copy_pieces(std::span<const CopyPiece> pieces) {
+  if (pieces.empty() || !ready(*device_)) return;
+  std::vector<void*> to;
+  std::vector<const void*> from;
+  std::vector<std::size_t> sizes;
+  for (const CopyPiece& piece : pieces) {
+    if (piece.bytes == 0) continue;
+    to.push_back(piece.to);
+    from.push_back(piece.from);
+    sizes.push_back(piece.bytes);
+  }
+  if (sizes.empty()) return;
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  std::size_t first = 0;
+  check(*device_,
+        cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), sizes.size(), &attributes, &first, 1,
+                             stream_of(handle_)),
+        "queueing copies");
+}
+
+void Stream::copy_rows(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
+                       std::uint64_t row_bytes, std::uint64_t rows) {
+  if (row_bytes == 0 || rows == 0 || !ready(*device_)) return;
+  check(*device_,
+        cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault,
+                          stream_of(handle_)),
+        "queueing a copy of rows");
+}
+
+void Stream::fill(void* to, std::uint8_t value, std::uint64_t bytes) {
+  if (bytes == 0 || !ready(*device_)) return;
+  check(*device_, cudaMemsetAsync(to, value, bytes, stream_of(handle_)), "queueing a fill");
+}
+
+void Stream::record(Event& event) {
+  if (ready(*device_))
+    check(*device_, cudaEventRecord(event_of(event.handle_), stream_of(handle_)), "an event");
+}
+
+void Stream::wait(const Event& event) {
+  if (ready(*device_))
+    check(*device_, cudaStreamWaitEvent(stream_of(handle_), event_of(event.handle_), 0),
+          "waiting for an event");
+}
+
+void Stream::synchronize() {
+  if (ready(*device_)) check(*device_, cudaStreamSynchronize(stream_of(handle_)), "a kernel or copy");
+}
+
+void Stream::begin_capture() {
+  if (ready(*device_)) {
+    check(*device_, cudaStreamBeginCapture(stream_of(handle_), cudaStreamCaptureModeThreadLocal),
+          "beginning a capture");
+  }
+}
+
+Graph Stream::end_capture() {
+  Graph result;
+  cudaGraph_t graph = nullptr;
+  if (!ready(*device_) || !check(*device_, cudaStreamEndCapture(stream_of(handle_), &graph), "a capture"))
+    return result;
+  cudaGraphExec_t exec = nullptr;
+  if (check(*device_, cudaGraphInstantiate(&exec, graph, 0), "making a graph")) result.handle_ = exec;
+  static_cast<void>(cudaGraphDestroy(graph));
+  return result;
+}
+
+void Stream::launch(const Graph& graph) {
+  if (!ready(*device_)) return;
+  LOCI_CHECK(graph.present(), "a graph that was captured");
+  check(*device_, cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle_), stream_of(handle_)),
+        "launching a graph");
+}
+
+void Stream::launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, const void* params,
+                           std::size_t) {
+  if (!ready(*device_)) return;
+  if (shape.shared_bytes > (48u << 10)) {
+    KnownKernels& known = known_kernels();
+    std::lock_guard lock(known.mutex);
+    std::uint32_t& allowed = known.shared_bytes[{device_->properties().ordinal, kernel}];
+    if (allowed < shape.shared_bytes) {
+      allowed = shape.shared_bytes;
+      if (!check(*device_,
+                 cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(shape.shared_bytes)),
+                 name))
+        return;
+    }
+  }
+  void* arguments[] = {const_cast<void*>(params)};
+  check(*device_,
+        cudaLaunchKernel(kernel, dim3(shape.grid.x, shape.grid.y, shape.grid.z),
+                         dim3(shape.block.x, shape.block.y, shape.block.z), arguments, shape.shared_bytes,
+                         stream_of(handle_)),
+        name);
+}
+
+void Stream::call(void (*)(void*), std::shared_ptr<void>) {
+  LOCI_CHECK(false, "calls of the host are for the simulated device");
+}
+
+}  // namespace loci::cuda

@@ -1,0 +1,237 @@
+#include "loci/compute/cuda/simulated/grid.h"
+
+#include <sys/mman.h>
+
+#include <boost/context/detail/fcontext.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loci/base/check.h"
+#include "loci/compute/cuda/simt.h"
+
+namespace loci::cuda::simulated {
+namespace {
+
+namespace context = boost::context::detail;
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t kStackBytes = 256u << 10;
+#else
+constexpr std::size_t kStackBytes = 64u << 10;
+#endif
+constexpr std::size_t kGuardBytes = 4096;
+constexpr std::uint32_t kThreadsMax = 1024;  // of a block
+
+// A stack for each thread of a block; below each a page that nobody may touch.
+class Stacks {
+ public:
+  Stacks() {
+    const std::size_t bytes = kThreadsMax * (kStackBytes + kGuardBytes);
+    void* memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    LOCI_CHECK(memory != MAP_FAILED, "no memory for the simulated threads' stacks");
+    memory_ = static_cast<std::byte*>(memory);
+    for (std::uint32_t i = 0; i < kThreadsMax; ++i) {
+      mprotect(memory_ + i * (kStackBytes + kGuardBytes), kGuardBytes, PROT_NONE);
+    }
+  }
+  ~Stacks() { munmap(memory_, kThreadsMax * (kStackBytes + kGuardBytes)); }
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+  void* top(std::uint32_t i) const { return memory_ + (i + 1) * (kStackBytes + kGuardBytes); }
+
+ private:
+  std::byte* memory_;
+};
+
+struct Fiber {
+  Lane lane;
+  context::fcontext_t at = nullptr;  // where it stopped
+  bool ended = false;
+};
+
+struct Warp {
+  void* operands[32] = {};
+  std::uint32_t arrived = 0;
+  Meeting kind = Meeting::kWarp;
+};
+
+class BlockRunner {
+ public:
+  BlockRunner(const char* name, const LaunchShape& shape, std::uint64_t seed,
+              const std::function<void()>& thread)
+      : name_(name), shape_(shape), thread_(thread), random_(seed * 2 + 1) {
+    const std::uint64_t count = std::uint64_t{shape.block.x} * shape.block.y * shape.block.z;
+    LOCI_CHECK(count > 0 && count <= kThreadsMax && shape.block.x % 32 == 0,
+               "a block is of 1 to 32 whole warps");
+    threads_ = static_cast<std::uint32_t>(count);
+    fibers_.resize(threads_);
+    warps_.resize(threads_ / 32);
+    // The end is checked: what lies behind is not the block's.
+    shared_.resize(shape.shared_bytes + 128);
+  }
+
+  void run(uint3 block) {
+    std::byte* shared = shared_.data() + (128 - reinterpret_cast<std::uintptr_t>(shared_.data()) % 128) % 128;
+    std::memset(shared, 0xff, shape_.shared_bytes);
+    static thread_local Stacks stacks;
+    alive_ = threads_;
+    at_barrier_.clear();
+    ready_.clear();
+    for (std::uint32_t i = 0; i < threads_; ++i) {
+      Fiber& fiber = fibers_[i];
+      fiber.lane.thread = {i % shape_.block.x, i / shape_.block.x % shape_.block.y,
+                           i / shape_.block.x / shape_.block.y};
+      fiber.lane.block = block;
+      fiber.lane.block_size = {shape_.block.x, shape_.block.y, shape_.block.z};
+      fiber.lane.grid_size = {shape_.grid.x, shape_.grid.y, shape_.grid.z};
+      fiber.lane.shared = shared;
+      fiber.lane.shared_bytes = shape_.shared_bytes;
+      fiber.lane.copies.clear();
+      fiber.lane.copy_groups.clear();
+      fiber.ended = false;
+      fiber.at = context::make_fcontext(stacks.top(i), kStackBytes, &enter);
+      ready_.push_back(i);
+    }
+    while (alive_ > 0) {
+      LOCI_CHECK(!ready_.empty(),
+                 "a kernel hangs: threads wait for others that have ended or wait elsewhere");
+      const std::size_t drawn = draw(ready_.size());
+      current_ = ready_[drawn];
+      ready_[drawn] = ready_.back();
+      ready_.pop_back();
+      resume(fibers_[current_]);
+    }
+  }
+
+  Fiber& current() { return fibers_[current_]; }
+  const char* name() const { return name_; }
+
+  void meet_warp(Meeting kind, void* operand, void (*meet)(void* const (&operands)[32])) {
+    Warp& warp = warps_[current_ / 32];
+    const std::uint32_t lane = current_ % 32, first = current_ - lane;
+    LOCI_CHECK(warp.arrived == 0 || warp.kind == kind, "a warp's lanes meet in different operations");
+    warp.kind = kind;
+    warp.operands[lane] = operand;
+    warp.arrived |= 1u << lane;
+    if (warp.arrived != ~0u) return yield();
+    meet(warp.operands);
+    warp.arrived = 0;
+    for (std::uint32_t i = 0; i < 32; ++i) {
+      if (i != lane) ready_.push_back(first + i);
+    }
+  }
+
+  void meet_block() {
+    at_barrier_.push_back(current_);
+    if (at_barrier_.size() < alive_) return yield();
+    at_barrier_.pop_back();
+    release_barrier();
+  }
+
+ private:
+  // Runs on the fiber's own stack.
+  static void enter(context::transfer_t from) {
+    auto* runner = static_cast<BlockRunner*>(from.data);
+    runner->scheduler_ = from.fctx;
+    runner->thread_();
+    runner->end();
+  }
+
+  void resume(Fiber& fiber) {
+    const context::transfer_t back = context::jump_fcontext(fiber.at, this);
+    static_cast<Fiber*>(back.data)->at = back.fctx;
+  }
+
+  void yield() {
+    const context::transfer_t back = context::jump_fcontext(scheduler_, &fibers_[current_]);
+    scheduler_ = back.fctx;
+  }
+
+  void end() {
+    fibers_[current_].ended = true;
+    --alive_;
+    if (alive_ > 0 && at_barrier_.size() == alive_) release_barrier();
+    context::jump_fcontext(scheduler_, &fibers_[current_]);
+  }
+
+  void release_barrier() {
+    ready_.insert(ready_.end(), at_barrier_.begin(), at_barrier_.end());
+    at_barrier_.clear();
+  }
+
+  std::size_t draw(std::size_t below) {
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    return random_ % below;
+  }
+
+  const char* name_;
+  const LaunchShape& shape_;
+  const std::function<void()>& thread_;
+  std::uint64_t random_;
+  std::uint32_t threads_ = 0;
+  std::uint32_t alive_ = 0;
+  std::uint32_t current_ = 0;
+  std::vector<Fiber> fibers_;
+  std::vector<Warp> warps_;
+  std::vector<std::uint32_t> ready_, at_barrier_;
+  std::vector<std::byte> shared_;
+  context::fcontext_t scheduler_ = nullptr;
+};
+
+thread_local BlockRunner* running = nullptr;
+
+}  // namespace
+
+Lane& lane() { return running->current().lane; }
+
+void meet_warp(Meeting kind, void* operand, void (*meet)(void* const (&operands)[32])) {
+  running->meet_warp(kind, operand, meet);
+}
+
+void meet_block() { running->meet_block(); }
+
+void check_shared(const void* pointer, std::uint32_t bytes) {
+  const Lane& mine = lane();
+  const auto* at = static_cast<const std::byte*>(pointer);
+  LOCI_CHECK(at >= mine.shared && at + bytes <= mine.shared + mine.shared_bytes,
+             "a kernel leaves its shared memory");
+}
+
+void check_whole_warp(unsigned mask) { LOCI_CHECK(mask == ~0u, "kernels meet in whole warps"); }
+
+void wait_copies(std::size_t groups_left) {
+  Lane& mine = lane();
+  if (mine.copy_groups.size() <= groups_left) return;
+  const std::size_t groups = mine.copy_groups.size() - groups_left, end = mine.copy_groups[groups - 1];
+  for (std::size_t i = 0; i < end; ++i) {
+    const AsyncCopy& copy = mine.copies[i];
+    if (copy.valid) {
+      std::memcpy(copy.to, copy.from, 16);
+    } else {
+      std::memset(copy.to, 0, 16);
+    }
+  }
+  mine.copies.erase(mine.copies.begin(), mine.copies.begin() + static_cast<std::ptrdiff_t>(end));
+  mine.copy_groups.erase(mine.copy_groups.begin(),
+                         mine.copy_groups.begin() + static_cast<std::ptrdiff_t>(groups));
+  for (std::size_t& group : mine.copy_groups) group -= end;
+}
+
+void run_grid(const char* name, const LaunchShape& shape, std::uint64_t seed,
+              const std::function<void()>& thread) {
+  LOCI_CHECK(running == nullptr, "a simulated kernel launches no other");
+  BlockRunner runner(name, shape, seed, thread);
+  running = &runner;
+  for (std::uint32_t z = 0; z < shape.grid.z; ++z) {
+    for (std::uint32_t y = 0; y < shape.grid.y; ++y) {
+      for (std::uint32_t x = 0; x < shape.grid.x; ++x) runner.run({x, y, z});
+    }
+  }
+  running = nullptr;
+}
+
+}  // namespace loci::cuda::simulated

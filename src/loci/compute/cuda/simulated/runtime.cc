@@ -1,0 +1,453 @@
+// The simulated device: streams are queues of operations, and nothing runs before somebody waits. Then
+// operations run one by one, from streams drawn at random among those that may go on, until what is waited
+// for is done. So an event that nobody waits for shows as bytes that are not there yet.
+//
+// Memory lies against a page that nobody may touch; copies must lie inside one piece of device or pinned
+// memory.
+#include "loci/compute/cuda/runtime.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+
+#include "loci/base/check.h"
+#include "loci/compute/cuda/simulated/faults.h"
+#include "loci/compute/cuda/simulated/grid.h"
+
+namespace loci::cuda {
+namespace simulated {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kAlignment = 256;
+
+struct EventState {
+  std::uint64_t recorded = 0;  // queued, and captured ones
+  std::uint64_t done = 0;
+  std::chrono::steady_clock::time_point at;
+};
+
+struct Operation {
+  enum class Kind : std::uint8_t { kRun, kRecord, kWait };
+  Kind kind = Kind::kRun;
+  std::function<void()> run;
+  std::shared_ptr<EventState> event;
+  std::uint64_t version = 0;
+};
+
+struct GraphState {
+  std::vector<std::function<void()>> operations;  // in the order in which they were captured
+};
+
+struct StreamState {
+  std::deque<Operation> queue;
+  std::shared_ptr<GraphState> capture;
+  bool captures_itself = false;  // begin_capture() was called here
+};
+
+struct Piece {
+  std::uint64_t bytes = 0, mapped = 0;
+  MemoryKind kind = MemoryKind::kDevice;
+};
+
+// The one device. Everything below is under its mutex.
+struct World {
+  std::recursive_mutex mutex;
+  Options options;
+  Counters counters;
+  std::uint64_t random = 1;
+  std::vector<StreamState*> streams;
+  std::map<std::byte*, Piece> pieces;
+  std::uint64_t used[2] = {0, 0};  // by kind
+  std::map<EventState*, std::shared_ptr<GraphState>> captured_events;
+
+  std::uint64_t draw() {
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    return random;
+  }
+
+  static bool may_go_on(const StreamState& stream) {
+    if (stream.queue.empty()) return false;
+    const Operation& next = stream.queue.front();
+    return next.kind != Operation::Kind::kWait || next.event->done >= next.version;
+  }
+
+  // Runs one operation of a stream drawn at random; false: none may go on.
+  bool step() {
+    std::vector<StreamState*> ready;
+    for (StreamState* stream : streams) {
+      if (may_go_on(*stream)) ready.push_back(stream);
+    }
+    if (ready.empty()) return false;
+    StreamState& stream = *ready[draw() % ready.size()];
+    const Operation next = std::move(stream.queue.front());
+    stream.queue.pop_front();
+    if (next.kind == Operation::Kind::kRun) next.run();
+    if (next.kind == Operation::Kind::kRecord) {
+      next.event->done = std::max(next.event->done, next.version);
+      next.event->at = std::chrono::steady_clock::now();
+    }
+    return true;
+  }
+
+  template <class Done>
+  void run_until(const Done& done) {
+    while (!done()) LOCI_CHECK(step(), "streams wait for an event that nothing will record");
+  }
+
+  void check_inside(const void* pointer, std::uint64_t bytes) {
+    auto* at = static_cast<std::byte*>(const_cast<void*>(pointer));
+    auto found = pieces.upper_bound(at);
+    LOCI_CHECK(found != pieces.begin(), "a copy's end is neither device memory nor pinned");
+    --found;
+    LOCI_CHECK(at + bytes <= found->first + found->second.bytes, "a copy leaves its piece of memory");
+  }
+};
+
+World& world() {
+  static World instance;
+  return instance;
+}
+
+}  // namespace
+
+void set_options(const Options& options) {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  w.options = options;
+  w.counters = {};
+  w.random = options.seed * 0x9e3779b97f4a7c15u + 1;
+}
+
+Counters counters() {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  return w.counters;
+}
+
+namespace {
+
+std::shared_ptr<EventState>& event_state(void* handle) {
+  return *static_cast<std::shared_ptr<EventState>*>(handle);
+}
+StreamState& stream_state(void* handle) { return *static_cast<StreamState*>(handle); }
+
+// Queues an operation of `stream`, or captures it.
+void queue(const Device& device, StreamState& stream, std::function<void()> run) {
+  World& w = world();
+  const auto guarded = [&device, run = std::move(run)] {
+    World& here = world();
+    if (device.lost()) return;
+    if (here.counters.operations >= here.options.lost_after) {
+      device.note(Status(StatusCode::kUnavailable, "the device is lost: a simulated fault"));
+      return;
+    }
+    ++here.counters.operations;
+    run();
+  };
+  std::lock_guard lock(w.mutex);
+  if (stream.capture != nullptr) {
+    stream.capture->operations.push_back(guarded);
+  } else {
+    stream.queue.push_back({.run = guarded});
+  }
+}
+
+}  // namespace
+}  // namespace simulated
+
+using simulated::world;
+using simulated::World;
+
+std::uint32_t Device::count() { return 1; }
+
+Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
+  if (ordinal != 0) {
+    return Status(StatusCode::kUnavailable, fmt::format("expected device cuda:0, found cuda:{}", ordinal));
+  }
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  return std::unique_ptr<Device>(new Device(DeviceProperties{.ordinal = 0,
+                                                             .name = "simulated device",
+                                                             .capability = w.options.capability,
+                                                             .multiprocessors = w.options.multiprocessors,
+                                                             .memory_bytes = w.options.memory_bytes,
+                                                             .l2_bytes = std::uint64_t{1} << 20,
+                                                             .shared_bytes_max = 227u << 10,
+                                                             .simulated = true}));
+}
+
+Device::~Device() = default;
+
+std::uint64_t Device::free_bytes() const {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  return w.options.memory_bytes - std::min(w.options.memory_bytes, w.used[0]);
+}
+
+Status Device::status() const {
+  std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Device::note(Status error) const {
+  std::lock_guard lock(mutex_);
+  if (status_.ok()) status_ = std::move(error);
+}
+
+void Device::synchronize() const {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  w.run_until([&] {
+    return std::all_of(w.streams.begin(), w.streams.end(), [](const auto* s) { return s->queue.empty(); });
+  });
+}
+
+Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint64_t bytes,
+                                const char* what) {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  const int index = kind == MemoryKind::kDevice ? 0 : 1;
+  const std::uint64_t limit = index == 0 ? w.options.memory_bytes : w.options.pinned_bytes;
+  Memory memory;
+  if (bytes == 0) return memory;
+  if (device.lost()) return device.status();
+  if (w.used[index] + bytes > limit) {
+    return resource_exhausted(fmt::format("{} bytes of {} memory are not there: {} are free", bytes,
+                                          index == 0 ? "device" : "pinned host", limit - w.used[index]),
+                              what);
+  }
+  const std::uint64_t rounded =
+      (bytes + simulated::kAlignment - 1) / simulated::kAlignment * simulated::kAlignment;
+  const std::uint64_t mapped = (rounded + simulated::kPage - 1) / simulated::kPage * simulated::kPage;
+  void* pages = mmap(nullptr, mapped + simulated::kPage, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED)
+    return resource_exhausted(fmt::format("{} bytes could not be mapped", bytes), what);
+  mprotect(static_cast<std::byte*>(pages) + mapped, simulated::kPage, PROT_NONE);
+  memory.device_ = &device;
+  memory.kind_ = kind;
+  memory.data_ = static_cast<std::byte*>(pages) + mapped - rounded;
+  memory.bytes_ = bytes;
+  // Nobody may rely on what it holds; large pieces stay untouched.
+  if (bytes <= std::uint64_t{16} << 20) std::memset(memory.data_, 0xff, rounded);
+  w.pieces[memory.data_] = {bytes, mapped, kind};
+  w.used[index] += bytes;
+  return memory;
+}
+
+Memory::~Memory() {
+  if (data_ == nullptr) return;
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  // As cudaFree: what is queued is done first.
+  w.run_until([&] {
+    return std::all_of(w.streams.begin(), w.streams.end(), [](const auto* s) { return s->queue.empty(); });
+  });
+  const auto found = w.pieces.find(data_);
+  w.used[kind_ == MemoryKind::kDevice ? 0 : 1] -= bytes_;
+  const std::uint64_t rounded =
+      (bytes_ + simulated::kAlignment - 1) / simulated::kAlignment * simulated::kAlignment;
+  munmap(data_ + rounded - found->second.mapped, found->second.mapped + simulated::kPage);
+  w.pieces.erase(found);
+}
+
+Event::Event(const Device& device, Timing timing) : device_(&device), timing_(timing) {
+  handle_ = new std::shared_ptr<simulated::EventState>(std::make_shared<simulated::EventState>());
+}
+
+Event::~Event() {
+  if (handle_ == nullptr) return;
+  std::lock_guard lock(world().mutex);
+  world().captured_events.erase(simulated::event_state(handle_).get());
+  delete static_cast<std::shared_ptr<simulated::EventState>*>(handle_);
+}
+
+bool Event::done() const {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  const simulated::EventState& state = *simulated::event_state(handle_);
+  if (state.done < state.recorded) w.step();
+  return state.done >= state.recorded;
+}
+
+void Event::synchronize() const {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  const simulated::EventState& state = *simulated::event_state(handle_);
+  const std::uint64_t version = state.recorded;
+  w.run_until([&] { return state.done >= version; });
+}
+
+double Event::milliseconds_since(const Event& earlier) const {
+  LOCI_CHECK(timing_ == Timing::kTimed && earlier.timing_ == Timing::kTimed, "only timed events tell time");
+  std::lock_guard lock(world().mutex);
+  return std::chrono::duration<double, std::milli>(simulated::event_state(handle_)->at -
+                                                   simulated::event_state(earlier.handle_)->at)
+      .count();
+}
+
+Graph::~Graph() { delete static_cast<std::shared_ptr<simulated::GraphState>*>(handle_); }
+
+Stream::Stream(const Device& device, Priority) : device_(&device) {
+  auto state = std::make_unique<simulated::StreamState>();
+  std::lock_guard lock(world().mutex);
+  world().streams.push_back(state.get());
+  handle_ = state.release();
+}
+
+Stream::~Stream() {
+  if (handle_ == nullptr) return;
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  simulated::StreamState* state = &simulated::stream_state(handle_);
+  w.run_until([&] { return state->queue.empty(); });
+  std::erase(w.streams, state);
+  delete state;
+}
+
+void Stream::copy(void* to, const void* from, std::uint64_t bytes) {
+  copy_rows(to, bytes, from, bytes, bytes, 1);
+}
+
+void Stream::copy_pieces(std::span<const CopyPiece> pieces) {
+  LOCI_CHECK(simulated::stream_state(handle_).capture == nullptr, "pieces are not captured");
+  for (const CopyPiece& piece : pieces) copy(piece.to, piece.from, piece.bytes);
+}
+
+void Stream::copy_rows(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
+                       std::uint64_t row_bytes, std::uint64_t rows) {
+  if (row_bytes == 0 || rows == 0) return;
+  LOCI_CHECK(to_pitch >= row_bytes && from_pitch >= row_bytes, "rows do not overlap");
+  {
+    std::lock_guard lock(world().mutex);
+    world().check_inside(to, to_pitch * (rows - 1) + row_bytes);
+    world().check_inside(from, from_pitch * (rows - 1) + row_bytes);
+  }
+  simulated::queue(*device_, simulated::stream_state(handle_), [=] {
+    for (std::uint64_t i = 0; i < rows; ++i) {
+      std::memcpy(static_cast<std::byte*>(to) + i * to_pitch,
+                  static_cast<const std::byte*>(from) + i * from_pitch, row_bytes);
+    }
+    world().counters.copied_bytes += row_bytes * rows;
+  });
+}
+
+void Stream::fill(void* to, std::uint8_t value, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  {
+    std::lock_guard lock(world().mutex);
+    world().check_inside(to, bytes);
+  }
+  simulated::queue(*device_, simulated::stream_state(handle_), [=] { std::memset(to, value, bytes); });
+}
+
+void Stream::record(Event& event) {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  simulated::StreamState& stream = simulated::stream_state(handle_);
+  const std::shared_ptr<simulated::EventState>& state = simulated::event_state(event.handle_);
+  if (stream.capture != nullptr) {
+    w.captured_events[state.get()] = stream.capture;
+    return;
+  }
+  w.captured_events.erase(state.get());
+  stream.queue.push_back(
+      {.kind = simulated::Operation::Kind::kRecord, .event = state, .version = ++state->recorded});
+}
+
+void Stream::wait(const Event& event) {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  simulated::StreamState& stream = simulated::stream_state(handle_);
+  const std::shared_ptr<simulated::EventState>& state = simulated::event_state(event.handle_);
+  if (const auto captured = w.captured_events.find(state.get()); captured != w.captured_events.end()) {
+    // The capture goes on in this stream; its order is that of the calls.
+    LOCI_CHECK(stream.capture == nullptr || stream.capture == captured->second, "one capture at a time");
+    stream.capture = captured->second;
+    return;
+  }
+  LOCI_CHECK(stream.capture == nullptr, "a capture waits for no event outside of it");
+  if (state->done >= state->recorded) return;
+  stream.queue.push_back(
+      {.kind = simulated::Operation::Kind::kWait, .event = state, .version = state->recorded});
+}
+
+void Stream::synchronize() {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  simulated::StreamState& stream = simulated::stream_state(handle_);
+  LOCI_CHECK(stream.capture == nullptr, "a captured stream is not waited for");
+  w.run_until([&] { return stream.queue.empty(); });
+}
+
+void Stream::begin_capture() {
+  std::lock_guard lock(world().mutex);
+  simulated::StreamState& stream = simulated::stream_state(handle_);
+  LOCI_CHECK(stream.capture == nullptr, "one capture at a time");
+  stream.capture = std::make_shared<simulated::GraphState>();
+  stream.captures_itself = true;
+}
+
+Graph Stream::end_capture() {
+  World& w = world();
+  std::lock_guard lock(w.mutex);
+  simulated::StreamState& stream = simulated::stream_state(handle_);
+  LOCI_CHECK(stream.capture != nullptr && stream.captures_itself, "a capture ends where it began");
+  const std::shared_ptr<simulated::GraphState> state = stream.capture;
+  for (simulated::StreamState* other : w.streams) {
+    if (other->capture == state) other->capture = nullptr;
+  }
+  stream.captures_itself = false;
+  std::erase_if(w.captured_events, [&](const auto& each) { return each.second == state; });
+  Graph graph;
+  graph.handle_ = new std::shared_ptr<simulated::GraphState>(state);
+  return graph;
+}
+
+void Stream::launch(const Graph& graph) {
+  LOCI_CHECK(graph.present(), "a graph that was captured");
+  std::lock_guard lock(world().mutex);
+  simulated::StreamState& stream = simulated::stream_state(handle_);
+  LOCI_CHECK(stream.capture == nullptr, "graphs are not captured");
+  stream.queue.push_back(
+      {.run = [state = *static_cast<std::shared_ptr<simulated::GraphState>*>(graph.handle_)] {
+        ++world().counters.graphs;
+        for (const auto& operation : state->operations) operation();
+      }});
+}
+
+void Stream::launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, const void* params,
+                           std::size_t params_bytes) {
+  struct Thunk {
+    void (*call)(void (*)(), const void*);
+    void (*kernel)();
+  };
+  LOCI_CHECK(shape.shared_bytes <= device_->properties().shared_bytes_max,
+             "a kernel asks for more shared memory than a block may have");
+  const Thunk thunk = *static_cast<const Thunk*>(kernel);
+  // As aligned as any params struct.
+  const std::size_t words = (params_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
+  const std::shared_ptr<std::max_align_t[]> copy(new std::max_align_t[words]);
+  std::memcpy(copy.get(), params, params_bytes);
+  simulated::queue(*device_, simulated::stream_state(handle_), [name, thunk, shape, copy] {
+    World& w = world();
+    ++w.counters.kernels;
+    simulated::run_grid(name, shape, w.draw(), [&] { thunk.call(thunk.kernel, copy.get()); });
+  });
+}
+
+void Stream::call(void (*function)(void*), std::shared_ptr<void> argument) {
+  simulated::queue(*device_, simulated::stream_state(handle_),
+                   [function, argument = std::move(argument)] { function(argument.get()); });
+}
+
+}  // namespace loci::cuda

@@ -1,0 +1,31 @@
+// Launchers of simulated_test.cu. Pointers are of the device.
+#pragma once
+
+#include <cstdint>
+
+#include "loci/compute/cuda/element_type.h"
+#include "loci/compute/cuda/launch.h"
+#include "loci/compute/cuda/simt.h"
+
+namespace loci::cuda {
+
+struct IntegersParams {
+  int* values;
+  std::uint32_t count;
+};
+struct FloatsParams {
+  float* values;
+};
+struct TileParams {
+  const void* a;
+  const void* b;
+  float* c;
+};
+
+void launch_reverse(const IntegersParams& params, bool ordered, Stream& stream);
+void launch_sum_warp(const FloatsParams& params, Stream& stream);
+void launch_multiply_tile(const TileParams& params, ElementType type, Stream& stream);
+void launch_read_before_arrival(const FloatsParams& params, Stream& stream);
+void launch_add_one(const IntegersParams& params, Stream& stream);
+
+}  // namespace loci::cuda
