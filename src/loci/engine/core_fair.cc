@@ -185,7 +185,8 @@ bool Core::State::someone_gives_way() {
   if (running_.size() >= running_max_) return slot_victim(head) != nullptr;
   for (std::uint32_t group = 0; group < group_count_ && blocked_head_ == head.id; ++group) {
     const auto held = blocks_by_tenant(group);
-    if (asks_for_memory(head, group, held) && memory_victim(head, group, held) != nullptr) return true;
+    if (!asks_for_memory(head, group, held)) continue;
+    if (memory_victim(head, group, held, queue_.active_weight()) != nullptr) return true;
   }
   return false;
 }
@@ -219,10 +220,11 @@ bool Core::State::asks_for_memory(const CoreRequest& head, std::uint32_t group,
 }
 
 // Who gives up memory next for it; null: there is enough, or nobody has to. `held`: by tenant.
+// `weights`: of all tenants that have requests.
 CoreRequest* Core::State::memory_victim(const CoreRequest& head, std::uint32_t group,
-                                        const std::map<std::string, std::uint64_t>& held) const {
+                                        const std::map<std::string, std::uint64_t>& held,
+                                        std::uint64_t weights) const {
   const std::uint64_t total = config_.groups[group].block_count;
-  const std::uint64_t weights = queue_.active_weight();
   const std::uint64_t available =
       windowed(group) ? total - promised_[group] : std::uint64_t{index_.available(group)};
   if (available >= blocks_needed(head, group) + reserve_blocks_[group]) return nullptr;
@@ -241,7 +243,8 @@ CoreRequest* Core::State::memory_victim(const CoreRequest& head, std::uint32_t g
 void Core::State::make_memory(const CoreRequest& head, std::uint32_t group) {
   auto held = blocks_by_tenant(group);
   if (!asks_for_memory(head, group, held)) return;
-  while (CoreRequest* victim = memory_victim(head, group, held)) {
+  const std::uint64_t weights = queue_.active_weight();
+  while (CoreRequest* victim = memory_victim(head, group, held, weights)) {
     held[victim->group] -= blocks_held(*victim, group);
     suspend(*victim);
   }

@@ -426,7 +426,7 @@ class Core::State {
                        const std::map<std::string, std::uint64_t>& held) const;
   std::uint64_t blocks_needed(const CoreRequest& head, std::uint32_t group) const;
   CoreRequest* memory_victim(const CoreRequest& head, std::uint32_t group,
-                             const std::map<std::string, std::uint64_t>& held) const;
+                             const std::map<std::string, std::uint64_t>& held, std::uint64_t weights) const;
   void make_memory(const CoreRequest& head, std::uint32_t group);
 
   // core_commit.cc
