@@ -263,7 +263,9 @@ void Core::State::check_pass(const CorePass& pass) const {
     const Block& source = index_.block(copy.source.block());
     const Block& target = index_.block(copy.target.block);
     LOCI_CHECK(source.filled >= copy.target.filled, "invariant 3: a copy's source has what is copied");
-    LOCI_CHECK(target.appending && target.filled == 0 && target.pins > 0,
+    // (A tail may have completed it, with slots of its own, since the pass was planned.)
+    const bool unseen = target.filled == 0 || (config_.passes_ahead > 0 && target.filled == kBlockTokens);
+    LOCI_CHECK(target.appending && unseen && target.pins > 0,
                "invariant 3: a copy's target is reserved and unseen");
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       LOCI_CHECK(copy.source.holds(group) && target.parts[group] && target.parts[group]->holds > 0,
@@ -333,7 +335,9 @@ void Core::State::check_spans(const CoreRequest& request) const {
 void Core::State::check_spans(const CoreRequest& request, const CorePass& pass, std::uint32_t group,
                               std::vector<std::uint32_t>& filled) const {
   for (const CoreCopy& copy : pass.copies) {
-    if (copy.request == &request) filled[index_.block(copy.target.block).depth - 1] = copy.target.filled;
+    if (copy.request != &request) continue;
+    std::uint32_t& target = filled[index_.block(copy.target.block).depth - 1];
+    target = std::max(target, copy.target.filled);
   }
   for (const CoreSpan& span : pass.spans) {
     if (span.request != &request || span.wasted) continue;

@@ -241,6 +241,7 @@ void Core::State::keep_for_load(BlockId id, std::uint32_t group, std::optional<S
   const auto load = loads_.find(id);
   if (load == loads_.end()) return;
   load->second.replaced[group] = std::exchange(slot, std::nullopt);
+  load->second.groups[group] = false;
   if (!in_flight_.empty()) load->second.replaced_in = in_flight_.back().id;
   for (auto& [operation, move] : moves_) {
     if (move.to == Tier::kDevice && move.pin.block() == id && move.pin.holds(group)) {
@@ -290,7 +291,8 @@ void Core::State::end_load(CoreMove move, MoveResult result) {
   end_read(move, result);
   for (const MovePart& part : move.parts) {
     if (windowed(part.group)) --moving_[part.group];
-    if (result == MoveResult::kDone) index_.fill_part(load.token, part.group);
+    // (What has got its state otherwise may be gone again, and the load's slot is another.)
+    if (result == MoveResult::kDone && !load.replaced[part.group]) index_.fill_part(load.token, part.group);
     load.groups[part.group] = false;
     // Its conversation goes on behind the cut: only who parts from it before would need the original again.
     if (move.original && move.from == Tier::kDevice)
