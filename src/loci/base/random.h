@@ -24,6 +24,11 @@ constexpr double unit_interval(std::uint64_t word) {
   return static_cast<double>(word >> 11) * (1.0 / 9007199254740992.0);
 }
 
+// The number that draws a request's token number `draw`, wherever it is sampled.
+constexpr double sample_uniform(std::uint64_t seed, std::uint64_t draw) {
+  return unit_interval(random_word(seed, draw));
+}
+
 // A sequence of words. Thread-compatible.
 class Random {
  public:

@@ -176,7 +176,7 @@ TokenId Sampler::draw(std::span<const float> logits) {
   const std::uint32_t best = argmax(logits);
   if (params_.temperature == 0.0f || params_.top_k == 1 || logits[best] == kMinusInfinity)
     return TokenId(best);
-  const double uniform = unit_interval(random_word(params_.seed, draws_));
+  const double uniform = sample_uniform(params_.seed, draws_);
   weights_.resize(logits.size());
   // A temperature so small that its inverse overflows is greedy all the same: 0 * inf never occurs,
   // because the scale is bounded.

@@ -7,6 +7,7 @@
 #include "loci/compute/cuda/block_layout.h"
 #include "loci/compute/cuda/element_type.h"
 #include "loci/compute/cuda/runtime.h"
+#include "loci/compute/cuda/simt.h"
 #include "loci/model/model_spec.h"
 
 namespace loci::cuda {
@@ -17,15 +18,19 @@ struct RowNorm {
   const float* bias = nullptr;    // [width] or null; kLayer only
   NormKind kind = NormKind::kRms;
   float epsilon = 0;
-  bool present() const { return weight != nullptr; }
+  LOCI_HOST_DEVICE bool present() const { return weight != nullptr; }
 };
 
 // residual += post(change); then the norms of the residual for what reads it next. Fused: one read and one
 // write of the residual.
+//
+// In place: `residual` alone is both read and written; outputs overlap neither it, nor the changes, nor each
+// other. With rows_from only the named rows of residual and changes are read and written; where a change is
+// given they are distinct.
 struct AddNormArguments {
   float* residual = nullptr;       // f32 [rows][width]
   const float* change = nullptr;   // f32 [rows][width] or null: nothing is added
-  const float* change2 = nullptr;  // likewise, after the first (parallel layers)
+  const float* change2 = nullptr;  // likewise, after the first (parallel layers); not without it
   RowNorm post, post2;             // of change, change2
   RowNorm norm;                    // absent: the residual itself, as elements
   void* output = nullptr;          // elements [rows][width], or null
@@ -40,7 +45,9 @@ struct AddNormArguments {
 };
 void add_norm(const AddNormArguments& arguments, Stream& stream);
 
-// Queries, keys and values of new tokens: norm of heads, rotation, keys and values into their blocks.
+// Queries, keys and values of new tokens: norm of heads, rotation, keys and values into their blocks. State
+// is always finite: what the element type cannot hold becomes its largest value (and NaN its lowest).
+// head_dim is a multiple of 8 up to 256.
 struct PlaceArguments {
   const void* qkv = nullptr;  // elements [rows][(heads + 2 * kv_heads) * head_dim], biases added
   void* queries = nullptr;    // elements [rows][heads][head_dim]
@@ -62,7 +69,8 @@ struct PlaceArguments {
 };
 void place_rows(const PlaceArguments& arguments, Stream& stream);
 
-// activation(gate) * up, or activation(up) where there is no gate.
+// activation(gate) * up, or activation(up) where there is no gate (kClampedSwiglu has one). Results beyond
+// the element type's range become its largest value. Not in place.
 struct ActivateArguments {
   // Elements [rows][2 * width]: gate, then up; or [rows][width]: up alone. Biases added.
   const void* input = nullptr;
@@ -77,13 +85,16 @@ void activate(const ActivateArguments& arguments, Stream& stream);
 
 // --- mixtures of experts ---
 
-// The experts of each row and their weights, and the rows of each expert: what multiply_experts() reads.
+// The experts of each row and their weights, and the rows of each expert: what multiply_experts() reads. The
+// best scores are chosen; of equal ones the lower expert's; NaN loses. A row's uses are in ascending order of
+// experts, an expert's inputs in ascending order of rows.
 struct RouteArguments {
   const float* scores = nullptr;  // f32 [rows][experts], biases added
   std::uint32_t rows = 0;
   std::uint32_t experts = 0;
   std::uint32_t uses = 0;
   bool normalised = true;            // ModelSpec::expert_weights_normalised
+  std::uint32_t* chosen = nullptr;   // [rows][uses]: experts
   float* weights = nullptr;          // [rows][uses]
   std::uint32_t* offsets = nullptr;  // [experts + 1]
   std::uint32_t* sources = nullptr;  // [rows * uses]: the row that the expert's i-th input is of
@@ -107,7 +118,8 @@ void combine(const CombineArguments& arguments, Stream& stream);
 
 // --- blocks ---
 
-// Copies one layer of the first tokens of blocks to other blocks (BlockCopy).
+// Copies one layer of the first tokens of blocks to other blocks (BlockCopy). `copies` is on the device; no
+// block is both a source and a target.
 struct TokenCopy {
   std::uint32_t from = 0, to = 0, tokens = 0;  // slots
 };
@@ -115,28 +127,42 @@ void copy_tokens(const LayerState& state, const TokenCopy* copies, std::uint32_t
 
 // --- logits and samples ---
 
+// logit = softcap * tanh(logit / softcap), in place.
 void cap_logits(float* logits, std::uint64_t count, float softcap, Stream& stream);
 
 // In device memory; what DeviceSampling says, and where.
 struct SampleRow {
   std::uint32_t logits_row = 0;
   std::uint32_t sample = 0;  // index of the sample in `samples`
-  float temperature = 0;
-  std::uint32_t top_k = 0;
+  float temperature = 0;     // 0: the greatest logit, the lowest id among equals
+  std::uint32_t top_k = 0;   // 0: all
   float top_p = 1;
   float min_p = 0;
-  float uniform = 0;  // in [0, 1): the draw, made on the host from seed and count
+  double uniform = 0;  // in [0, 1): sample_uniform(seed, draw) of base/random.h
 };
 struct SampleArguments {
-  const float* logits = nullptr;  // f32 [rows][vocabulary]
-  std::uint32_t vocabulary = 0;
-  const SampleRow* rows = nullptr;
+  const float* logits = nullptr;         // f32 [rows][vocabulary]
+  std::uint32_t vocabulary = 0;          // at most kSampleVocabularyMax
+  const SampleRow* rows = nullptr;       // [count_max]
   const std::uint32_t* count = nullptr;  // [1], on the device; rows beyond do nothing
-  std::uint32_t count_max = 0;
+  std::uint32_t count_max = 0;           // launched
   std::uint32_t* samples = nullptr;
-  void* workspace = nullptr;  // sample_workspace_bytes()
+  void* workspace = nullptr;  // sample_workspace_bytes(count_max or more, vocabulary), aligned to 16
 };
+inline constexpr std::uint32_t kSampleVocabularyMax = 1u << 20;
 std::uint64_t sample_workspace_bytes(std::uint32_t rows_max, std::uint32_t vocabulary);
+// As engine/sampler.h orders and means it: temperature, top-k, top-p, min-p, draw. NaN counts as -inf. A
+// row's sample depends on its logits and its SampleRow alone. sampling.cu says how.
 void sample(const SampleArguments& arguments, Stream& stream);
+
+// The device's own feed: a row's token is what the pass before sampled.
+struct FeedArguments {
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  const std::uint32_t* sources = nullptr;  // [rows]: index in `samples`; kNone: the token stays as it is
+  const std::uint32_t* samples = nullptr;  // of the pass before
+  std::uint32_t* tokens = nullptr;         // [rows]
+  std::uint32_t rows = 0;
+};
+void feed_tokens(const FeedArguments& arguments, Stream& stream);
 
 }  // namespace loci::cuda
