@@ -1,6 +1,6 @@
-// Decode steps as graphs: one for each bucket of batch sizes, captured at its first use and launched again with
-// new descriptors. All that differs between steps is in device memory, at addresses that stay; rows between
-// the batch and the bucket do nothing and write nowhere.
+// Decode steps as graphs: one for each bucket of batch sizes, captured at its first use and launched again
+// with new descriptors. All that differs between steps is in device memory, at addresses that stay; rows
+// between the batch and the bucket do nothing and write nowhere.
 //
 // Thread-compatible; by the thread that begins passes.
 #pragma once
@@ -25,8 +25,8 @@ class DecodeGraphs {
   std::uint32_t bucket_for(std::uint32_t rows) const;
 
   // Launches the bucket's graph, or captures it from what `issue` queues. `generation` is of all that the
-  // graph's addresses point to: another one, and it is captured anew. False: it can't be captured, nothing was
-  // queued.
+  // graph's addresses point to: another one, and it is captured anew. False: it can't be captured, nothing
+  // was queued.
   bool launch(std::uint32_t bucket, std::uint32_t generation, Stream& stream,
               const std::function<void()>& issue);
 

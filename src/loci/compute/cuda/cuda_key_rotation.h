@@ -1,6 +1,6 @@
-// Takes a layer's stored keys to other positions, on the host: cpu/key_rotation.h for this backend's layout and
-// element types. Cosine and sine in float64, rounded once; fused operations in float32; rounded once to the
-// element type.
+// Takes a layer's stored keys to other positions, on the host: cpu/key_rotation.h for this backend's layout
+// and element types. Cosine and sine in float64, rounded once; fused operations in float32; rounded once to
+// the element type.
 #pragma once
 
 #include <cstddef>

@@ -68,11 +68,30 @@ Status PassBuffers::reserve(const PassNeeds& needs) {
 
 std::uint64_t PassBuffers::size_bytes() const {
   std::uint64_t bytes = 0;
-  for (const Memory* memory :
-       {&descriptors, &residual, &normed, &normed_beside, &qkv, &queries, &attended, &attention_change,
-        &ffn_change, &gate_up, &activated, &partial_values, &partial_statistics, &logits, &samples,
-        &sample_workspace, &scores, &chosen, &expert_weights, &expert_offsets, &expert_sources,
-        &expert_places, &expert_inputs, &expert_products}) {
+  for (const Memory* memory : {&descriptors,
+                               &residual,
+                               &normed,
+                               &normed_beside,
+                               &qkv,
+                               &queries,
+                               &attended,
+                               &attention_change,
+                               &ffn_change,
+                               &gate_up,
+                               &activated,
+                               &partial_values,
+                               &partial_statistics,
+                               &logits,
+                               &samples,
+                               &sample_workspace,
+                               &scores,
+                               &chosen,
+                               &expert_weights,
+                               &expert_offsets,
+                               &expert_sources,
+                               &expert_places,
+                               &expert_inputs,
+                               &expert_products}) {
     bytes += memory->size();
   }
   return bytes;

@@ -165,8 +165,8 @@ void PassLayers::run_layer(const PassLaunch& launch, const PassHooks& hooks, std
   attend_layer(launch, layer, stream);
   multiply_and_add(weights.attention_output, buffers_.attended.data(), after, weights.attention_post_norm,
                    buffers_.attention_change, stream);
-  const void* input = spec_.parallel && weights.ffn_norm.present() ? buffers_.normed_beside.data()
-                                                                   : buffers_.normed.data();
+  const void* input =
+      spec_.parallel && weights.ffn_norm.present() ? buffers_.normed_beside.data() : buffers_.normed.data();
   if (!spec_.parallel) add_changes(hooks, weights.ffn_norm, nullptr, after, stream);
   if (weights.mixture()) {
     run_mixture(weights, input, after, stream);

@@ -4,8 +4,8 @@
 //
 // A layer's operations, each over all rows:
 //   residual += what is left of the layer before, norm | query, key, value product | norm of heads, rotation,
-//   K and V into the blocks | attention | output product | residual, norm | gate and up product | activation |
-//   down product
+//   K and V into the blocks | attention | output product | residual, norm | gate and up product | activation
+//   | down product
 // A product is added to the residual stream by itself where no norm comes between; where one does, it is a
 // change that the next reader of the residual stream adds.
 #pragma once
@@ -79,7 +79,8 @@ class PassLayers {
   }
   void begin(const PassLaunch& launch, Stream& stream);
   void run_layer(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t layer, Stream& stream);
-  void prepare_attention(const PassHooks& hooks, const CudaLayer& weights, std::uint32_t rows, Stream& stream);
+  void prepare_attention(const PassHooks& hooks, const CudaLayer& weights, std::uint32_t rows,
+                         Stream& stream);
   void place(const PassLaunch& launch, std::uint32_t layer, Stream& stream);
   void attend_layer(const PassLaunch& launch, std::uint32_t layer, Stream& stream);
   void feed_forward(const CudaLayer& weights, const void* input, std::uint32_t rows, Stream& stream);

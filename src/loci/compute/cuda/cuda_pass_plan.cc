@@ -176,9 +176,10 @@ void PassPlan::add_attentions() {
   for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
     const std::uint32_t group = shape_.group_of[layer], window = shape_.windows[layer];
     const std::uint32_t rows = rows_after(layer);
-    const auto runs = static_cast<std::uint32_t>(
-        std::partition_point(segments_.begin(), segments_.end(), [&](const Segment& s) { return s.row < rows; }) -
-        segments_.begin());
+    const auto runs =
+        static_cast<std::uint32_t>(std::partition_point(segments_.begin(), segments_.end(),
+                                                        [&](const Segment& s) { return s.row < rows; }) -
+                                   segments_.begin());
     std::size_t i = 0;
     while (i < attentions_count_ && (attentions_[i].group != group || attentions_[i].window != window ||
                                      attentions_[i].runs != runs)) {

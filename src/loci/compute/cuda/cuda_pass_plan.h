@@ -1,6 +1,6 @@
-// A pass as the device runs it: rows, where each row's keys and values go, block tables, the tasks of attention,
-// samples. All of it is one piece of memory, the *descriptors*, which is uploaded in one copy; kernels find
-// their parts at the offsets of DescriptorLayout.
+// A pass as the device runs it: rows, where each row's keys and values go, block tables, the tasks of
+// attention, samples. All of it is one piece of memory, the *descriptors*, which is uploaded in one copy;
+// kernels find their parts at the offsets of DescriptorLayout.
 //
 // Rows are ordered so that those of every layer are a prefix: first those whose tokens are sampled on the
 // device, then the others whose logits are wanted, then the rest of the spans that reach the last layer, then
@@ -35,12 +35,12 @@ struct Segment {
 struct PassShape {
   std::uint32_t layers = 0;
   std::uint32_t vocabulary = 0;
-  std::uint32_t context_tokens = 0;   // positions that there are tables for
-  std::uint32_t position_offset = 0;  // of learned positions
-  std::vector<LayerGroup> groups;     //
-  std::vector<std::uint32_t> group_of;         // [layer]
-  std::vector<std::uint32_t> windows;          // [layer]
-  AttentionShape attention;                    // but for the window
+  std::uint32_t context_tokens = 0;     // positions that there are tables for
+  std::uint32_t position_offset = 0;    // of learned positions
+  std::vector<LayerGroup> groups;       //
+  std::vector<std::uint32_t> group_of;  // [layer]
+  std::vector<std::uint32_t> windows;   // [layer]
+  AttentionShape attention;             // but for the window
 };
 
 // Bytes from the begin of the descriptors. Arrays have the capacities that they were laid out for.
@@ -95,8 +95,8 @@ class PassPlan {
   std::uint64_t partial_values_bytes() const { return partial_values_bytes_; }
   std::uint64_t partial_statistics_bytes() const { return partial_statistics_bytes_; }
 
-  // Lays the descriptors out: for this pass alone, or (bucket > 0) for any decode step of at most so many rows,
-  // at offsets that depend on the bucket alone.
+  // Lays the descriptors out: for this pass alone, or (bucket > 0) for any decode step of at most so many
+  // rows, at offsets that depend on the bucket alone.
   void lay_out(std::uint32_t bucket, DescriptorLayout& layout);
   std::uint64_t descriptor_bytes() const { return bytes_; }
   // `memory` has descriptor_bytes(). Rows beyond the pass's do nothing.
@@ -130,7 +130,7 @@ class PassPlan {
   std::vector<TokenCopy> copies_[kLayerGroupsMax];
   std::vector<std::uint32_t> tables_;
   std::vector<Attention> attentions_;
-  std::size_t attentions_count_ = 0;  // of them used
+  std::size_t attentions_count_ = 0;         // of them used
   std::vector<std::uint32_t> attention_of_;  // [layer]
   std::uint64_t partial_values_bytes_ = 0, partial_statistics_bytes_ = 0;
   std::uint32_t padded_rows_ = 0;

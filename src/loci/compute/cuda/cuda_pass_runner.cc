@@ -71,12 +71,13 @@ PassNeeds PassRunner::initial_needs() const {
   needs.rows = options_.rows_max;
   needs.spans = options_.spans_max;
   needs.logits_rows = needs.sampled_rows = std::min(options_.spans_max, options_.rows_max);
-  const std::uint64_t table = std::uint64_t{options_.spans_max} * (options_.context_tokens / kBlockTokens + 1);
+  const std::uint64_t table =
+      std::uint64_t{options_.spans_max} * (options_.context_tokens / kBlockTokens + 1);
   constexpr std::uint64_t kTablesMax = 4u << 20;
   needs.descriptor_bytes = 64 * std::uint64_t{options_.rows_max} + 4 * std::min(table, kTablesMax);
   // Attention of whole passes and of the last layer's rows.
-  const AttentionLimits limits =
-      attention_limits(shape_.attention, 2 * std::min(options_.spans_max, options_.rows_max), options_.rows_max);
+  const AttentionLimits limits = attention_limits(
+      shape_.attention, 2 * std::min(options_.spans_max, options_.rows_max), options_.rows_max);
   needs.partial_values_bytes = limits.values_bytes;
   needs.partial_statistics_bytes = limits.statistics_bytes;
   needs.descriptor_bytes += 2 * shape_.groups.size() *
@@ -161,16 +162,14 @@ Status PassRunner::issue(Flight& flight) {
   flight.sampled_rows = plan_.sampled_rows();
   if (plan_.rows() == 0) return {};
   mark_whole_blocks(flight.pass);
-  std::uint32_t bucket =
-      plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
+  std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
   LOCI_RETURN_IF_ERROR(reserve(flight, bucket));
   plan_.write(layout_, flight.descriptors.data());
   stream_.copy(buffers_.descriptors.data(), flight.descriptors.data(), plan_.descriptor_bytes());
   if (bucket > 0) {
     const PassLaunch launch = launch_of(bucket);
-    const bool launched = graphs_.launch(bucket, buffers_.generation(), stream_, [&] {
-      layers_.issue(launch, {}, bucket, stream_);
-    });
+    const bool launched = graphs_.launch(bucket, buffers_.generation(), stream_,
+                                         [&] { layers_.issue(launch, {}, bucket, stream_); });
     if (!launched) return device_.status();
     copy_logits(flight, 0, plan_.wanted_rows(), buffers_.logits.as<float>());
   } else {
@@ -209,7 +208,8 @@ Status PassRunner::reserve(Flight& flight, std::uint32_t bucket) {
   LOCI_RETURN_IF_ERROR(buffers_.reserve(needs));
   LOCI_RETURN_IF_ERROR(
       reserve_pinned(flight.descriptors, plan_.descriptor_bytes(), "a pass's descriptors (pinned)"));
-  LOCI_RETURN_IF_ERROR(reserve_pinned(flight.samples, needs.spans * sizeof(std::uint32_t), "samples (pinned)"));
+  LOCI_RETURN_IF_ERROR(
+      reserve_pinned(flight.samples, needs.spans * sizeof(std::uint32_t), "samples (pinned)"));
   LOCI_RETURN_IF_ERROR(
       reserve_pinned(flight.hidden, captured_bytes(flight.pass), "captured hidden states (pinned)"));
   const std::uint64_t logits_rows = plan_.wanted_rows() - plan_.sampled_rows();
@@ -260,8 +260,8 @@ void PassRunner::copy_hidden(Flight& flight, std::uint32_t layer, const void* no
     LOCI_CHECK(span.capture[layer].size() == row_bytes * span.tokens.size(),
                "a capture buffer has a row for each token");
     const std::uint64_t bytes = segment.count * row_bytes;
-    pieces.push_back(
-        {flight.hidden.data() + used, static_cast<const std::byte*>(normed) + segment.row * row_bytes, bytes});
+    pieces.push_back({flight.hidden.data() + used,
+                      static_cast<const std::byte*>(normed) + segment.row * row_bytes, bytes});
     flight.captured.push_back(
         {used, span.capture[layer].data() + segment.token * row_bytes, bytes, segment.span});
     used += bytes;
@@ -304,9 +304,9 @@ void PassRunner::finish(std::vector<SpanResult>& results) {
     if (segment.sampled) {
       result.sample = TokenId(flight.samples.as<std::uint32_t>()[segment.span]);
     } else if (segment.wanted) {
-      result.logits = {flight.logits.as<float>() +
-                           std::uint64_t{segment.row - flight.sampled_rows} * spec_.vocabulary,
-                       std::size_t{segment.count} * spec_.vocabulary};
+      result.logits = {
+          flight.logits.as<float>() + std::uint64_t{segment.row - flight.sampled_rows} * spec_.vocabulary,
+          std::size_t{segment.count} * spec_.vocabulary};
     }
   }
   for (std::size_t i = 0; i < results.size(); ++i) {

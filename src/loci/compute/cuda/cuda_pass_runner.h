@@ -1,6 +1,6 @@
-// Passes on their way through the device: begin() plans a pass, uploads its descriptors and queues all that it
-// does; finish() waits for the oldest one and hands out what it left in pinned memory. Between the two the host
-// is free: the next pass can be planned and queued meanwhile.
+// Passes on their way through the device: begin() plans a pass, uploads its descriptors and queues all that
+// it does; finish() waits for the oldest one and hands out what it left in pinned memory. Between the two the
+// host is free: the next pass can be planned and queued meanwhile.
 //
 // A pass that reads blocks which are still arriving is issued layer by layer as they come, so begin() returns
 // when the last of them is on its way.

@@ -187,8 +187,7 @@ Result<CudaWeights> CudaWeights::load(const ModelSpec& spec, const Device& devic
     LOCI_ASSIGN_OR_RETURN(weights.position_embedding_, loader->load(spec.position_embedding));
   }
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    LOCI_RETURN_IF_ERROR(
-        load_layer(spec, spec.layers[i], *loader, vectors, weights, weights.layers_[i]));
+    LOCI_RETURN_IF_ERROR(load_layer(spec, spec.layers[i], *loader, vectors, weights, weights.layers_[i]));
   }
   RowNorm output_norm;  // `weights` moves
   vectors.add(spec.output_norm, spec, output_norm);

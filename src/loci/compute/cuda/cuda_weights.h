@@ -1,6 +1,6 @@
 // A model's weights in device memory: matrices as products/matrix.h holds them, the projections that read one
-// input stacked into one matrix (query, key and value; gate and up); norms, biases and sinks as f32; tables of
-// rotations, computed in float64. Immutable once made.
+// input stacked into one matrix (query, key and value; gate and up); norms, biases and sinks as f32; tables
+// of rotations, computed in float64. Immutable once made.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct CudaProjection {
 
 struct CudaLayer {
   RowNorm attention_norm, attention_post_norm, ffn_norm, ffn_post_norm;  // [hidden]
-  CudaProjection qkv;             // [(heads + 2 * kv_heads) * head_dim, hidden]
+  CudaProjection qkv;                 // [(heads + 2 * kv_heads) * head_dim, hidden]
   const float* query_norm = nullptr;  // [head_dim] or null
   const float* key_norm = nullptr;
   const float* sinks = nullptr;     // [heads] or null
