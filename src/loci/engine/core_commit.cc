@@ -51,6 +51,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 
   for (CoreRequest* request : pass.requests) {
     --request->in_passes;
+    request->computes_from[0] = request->computes_from[1];
     request->misses = false;
     if (request->in_passes == 0) release_ahead(*request);
     if (request->ending) {

@@ -189,7 +189,7 @@ void Core::State::emit(CorePass pass, Plan& plan) {
     if (request->last_pass == pass.id) return;
     request->last_pass = pass.id;
     pass.requests.push_back(request);
-    ++request->in_passes;
+    request->computes_from[request->in_passes++] = request->length();
   };
   const auto slot = [this](BlockId block, std::uint32_t group) {
     return index_.block(block).parts[group]->slot.slot();
@@ -206,6 +206,8 @@ void Core::State::emit(CorePass pass, Plan& plan) {
   for (const CoreSpan& span : pass.spans) {
     enlist(span.request);
     if (span.sample) span.request->sampled_in = pass.id;
+    std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
+    from = std::min(from, span.position);
     const CoreRequest& request = *span.request;
     Span& s = out.spans.emplace_back();
     s.token_of = span.token_of;

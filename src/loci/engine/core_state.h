@@ -98,7 +98,8 @@ struct CoreRequest {
   GroupCounts first_held{};     // blocks before this one were let go
   std::uint32_t parting = 0;    // tokens before the place where it left what others have; 0: it did not
   std::uint32_t in_passes = 0;  // passes in flight that have spans of it
-  OperationId last_pass;        // that had; and that samples from it
+  std::array<std::uint32_t, 2> computes_from{};  // the first token that each of them computes
+  OperationId last_pass;                         // that had; and that samples from it
   OperationId sampled_in;
   std::optional<FinishReason> ending;  // ends when the first of them has
   // Passes ahead:

@@ -205,6 +205,7 @@ void Core::State::let_go_behind(CoreRequest& request) {
     for (std::uint32_t group = 0; group < group_count_; ++group) holds_all = holds_all && pin.holds(group);
     if (holds_all) next += index_.block(pin.block()).filled;
   }
+  if (request.in_passes > 0) next = std::min(next, request.computes_from[0]);
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
     const std::uint32_t window = config_.groups[group].window;

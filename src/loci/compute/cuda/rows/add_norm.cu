@@ -71,7 +71,7 @@ class RegisterRow {
 
  private:
   LOCI_DEVICE unsigned index(int slot) const { return (slot * blockDim.x + threadIdx.x) * kRun; }
-  float values_[kSlots][kRun];
+  float values_[kSlots][kRun] = {};
   unsigned width_;
 };
 

@@ -16,10 +16,10 @@ namespace {
 constexpr std::uint32_t kRouteThreads = 128;
 constexpr std::uint32_t kThreads = 256;
 
-// A score's place in descending order, then the lower expert: the greatest key is the best.
+// Ascends with the score; NaN is -inf, and the zeros are one.
 LOCI_DEVICE unsigned score_key(float score) {
-  if (!(score == score)) return 0;  // NaN
-  const unsigned bits = __float_as_uint(score);
+  if (!(score > -INFINITY)) return 0;
+  const unsigned bits = __float_as_uint(score + 0.0f);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 LOCI_DEVICE unsigned warp_max(unsigned v) {
