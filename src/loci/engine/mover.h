@@ -2,7 +2,7 @@
 // memory and the disk store, and say how each ended. They decide nothing.
 //
 // Loads arrive layer by layer, the first layers of all blocks of a load before the second ones, and go before
-// saves (Pensieve §4.3.2, AttentionStore §3.2.1); a pass that reads a block waits in the backend for the
+// saves (Pensieve §4.3.3, AttentionStore §3.2.1); a pass that reads a block waits in the backend for the
 // layer it needs. A slice is verified before the device sees it.
 #pragma once
 
