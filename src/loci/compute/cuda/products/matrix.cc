@@ -137,6 +137,15 @@ ElementType best_element_type(const ModelSpec& spec) {
   return range ? ElementType::kBFloat16 : ElementType::kHalf;
 }
 
+DeviceMatrix matrix_of_elements(ElementType element, std::uint32_t rows, std::uint32_t columns, Memory data) {
+  DeviceMatrix matrix;
+  matrix.rows = rows;
+  matrix.columns = columns;
+  matrix.parts.push_back({element_format(element), 0, rows, 0, data.size()});
+  matrix.data = std::move(data);
+  return matrix;
+}
+
 MatrixLoader::MatrixLoader(const Device& device, ElementType element, unsigned threads, Memory staging)
     : device_(device),
       element_(element),

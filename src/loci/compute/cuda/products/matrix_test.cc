@@ -1,4 +1,5 @@
-// Matrices on their way to the device: bits that stay, errors that name the tensor, layouts without conflicts.
+// Matrices on their way to the device: bits that stay, errors that name the tensor, layouts without
+// conflicts.
 #include "loci/compute/cuda/products/matrix.h"
 
 #include <gtest/gtest.h>
@@ -13,8 +14,9 @@
 namespace loci::cuda {
 namespace {
 
-constexpr TensorType kPackedTypes[] = {TensorType::kQ8_0,   TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ5_0,
-                                       TensorType::kIQ4_NL, TensorType::kQ4_K, TensorType::kQ6_K};
+constexpr TensorType kPackedTypes[] = {TensorType::kQ8_0, TensorType::kQ4_0,   TensorType::kQ4_1,
+                                       TensorType::kQ5_0, TensorType::kIQ4_NL, TensorType::kQ4_K,
+                                       TensorType::kQ6_K};
 
 // Blocks of random bits, with scales that are finite.
 TestTensor random_bits(TensorType type, std::uint64_t rows, std::uint64_t columns, std::uint32_t seed) {
@@ -28,7 +30,8 @@ TestTensor random_bits(TensorType type, std::uint64_t rows, std::uint64_t column
   const bool two = type == TensorType::kQ4_1 || type == TensorType::kQ4_K;
   for (std::size_t at = 0; at < tensor.bytes.size(); at += info.block_bytes) {
     for (std::uint32_t i = 0; i <= (two ? 1u : 0u); ++i) {
-      const std::uint16_t scale = f32_to_f16(static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 777.0f);
+      const std::uint16_t scale =
+          f32_to_f16(static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 777.0f);
       std::memcpy(&tensor.bytes[at + scale_at + 2 * i], &scale, 2);
     }
   }
@@ -56,8 +59,9 @@ TEST_F(MatrixTest, PackingKeepsEveryBit) {
       const std::uint64_t tile = tile_bytes(format, columns);
       for (std::uint32_t row = 0; row < 48; ++row) {  // filled up with zeros
         const std::vector<float> wanted = row < 37 ? tensor.row(row) : std::vector<float>(columns, 0.0f);
-        for (std::uint32_t c = 0; c < (columns + width - 1) / width * width; ++c) {
-          const std::byte* unit = bytes.data() + row / 16 * tile + std::uint64_t{c / width} * unit_bytes(format);
+        for (std::uint32_t c = 0; c < padded_columns(columns); ++c) {
+          const std::byte* unit =
+              bytes.data() + row / 16 * tile + std::uint64_t{c / width} * unit_bytes(format);
           const float value = packed_value(format, unit, row % 16, c % width);
           ASSERT_EQ(value, c < columns ? wanted[c] : 0.0f)
               << tensor_type_info(type).name << " row " << row << " column " << c;
@@ -75,8 +79,8 @@ TEST_F(MatrixTest, UnitsHoldEachValueOnce) {
     for (std::uint32_t row = 0; row < 16; ++row) {
       for (std::uint32_t c = 0; c < unit_columns(format); ++c) {
         const UnitPlace at(row, c);
-        const std::uint32_t place =
-            format == MatrixFormat::kQ8_0 ? (at.bytes_at() + at.i) * 8 : at.nibbles_at() * 8 + at.nibble_shift();
+        const std::uint32_t place = format == MatrixFormat::kQ8_0 ? (at.bytes_at() + at.i) * 8
+                                                                  : at.nibbles_at() * 8 + at.nibble_shift();
         EXPECT_LT(place, kQuantBytes * 8);
         EXPECT_TRUE(bits.insert(place).second);
         if (format != MatrixFormat::kQ6_K) continue;
@@ -149,12 +153,14 @@ TEST_F(MatrixTest, PanelsHaveNoBankConflicts) {
     for (std::uint32_t lane = 0; lane < 32; lane += 8) {
       for (std::uint32_t block = 0; block < 4; ++block) {  // as fragments are read
         std::vector<std::uint32_t> places;
-        for (std::uint32_t l = lane; l < lane + 8; ++l) places.push_back(panel_place(rows, l / 4, block * 4 + l % 4));
+        for (std::uint32_t l = lane; l < lane + 8; ++l)
+          places.push_back(panel_place(rows, l / 4, block * 4 + l % 4));
         EXPECT_EQ(banks_of(places), 8u);
       }
       for (const std::uint32_t chunks : {8u, 16u}) {  // as copies write: of units of 64 and 128 columns
         std::vector<std::uint32_t> places;
-        for (std::uint32_t l = lane; l < lane + 8; ++l) places.push_back(panel_place(rows, l / chunks, l % chunks));
+        for (std::uint32_t l = lane; l < lane + 8; ++l)
+          places.push_back(panel_place(rows, l / chunks, l % chunks));
         EXPECT_EQ(banks_of(places), 8u);
       }
     }

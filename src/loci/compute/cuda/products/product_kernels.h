@@ -1,6 +1,6 @@
 // The own kernels of products: what a launch is told, and the table of launchers by format.
 //
-// Order of sums, the same in all kernels. The columns are cut into units of 128 and the units into `segments`
+// Order of sums, the same in all kernels. The columns are cut into steps of 128 and the steps into `segments`
 // runs, both by the matrix's shape alone. In a segment an output element is one chain of tensor core
 // products, block of 32 columns after block; the segments' sums are then added to zero one after the other.
 // Where kernels differ is who computes which segment: so one token's bits are the same in any batch.
@@ -12,13 +12,13 @@
 
 #include "loci/compute/cuda/element_type.h"
 #include "loci/compute/cuda/products/matrix_format.h"
+#include "loci/compute/cuda/products/packed_layout.h"
 #include "loci/compute/cuda/products/products.h"
 #include "loci/compute/cuda/runtime.h"
 #include "loci/compute/cuda/simt.h"
 
 namespace loci::cuda {
 
-inline constexpr std::uint32_t kSegmentColumns = 128;  // segments are whole units of these
 inline constexpr std::uint32_t kSegmentsMax = 8;
 inline constexpr std::uint32_t kBigTileRows = 128;  // outputs of a block of the kernels for many rows
 
@@ -46,16 +46,16 @@ struct ProductParams {
 
 // Where segment `index` begins, in columns; segment_begin(segments) is the end, columns rounded up to 128.
 LOCI_HOST_DEVICE std::uint32_t segment_begin(const ProductParams& p, std::uint32_t index) {
-  const std::uint32_t units = (p.columns + kSegmentColumns - 1) / kSegmentColumns;
-  return static_cast<std::uint32_t>(std::uint64_t{units} * index / p.segments) * kSegmentColumns;
+  const std::uint32_t steps = padded_columns(p.columns) / kStepColumns;
+  return static_cast<std::uint32_t>(std::uint64_t{steps} * index / p.segments) * kStepColumns;
 }
 
 // How many segments a matrix has: as many as let one row's product keep a large GPU's memory busy (2048 warps
-// of a segment of 16 outputs), of at least one unit.
+// of a segment of 16 outputs), of at least one step.
 constexpr std::uint32_t segments_of(std::uint32_t outputs, std::uint32_t columns) {
   std::uint32_t segments = 1;
   while (segments < kSegmentsMax && (outputs + 15) / 16 * segments < 2048 &&
-         2 * segments <= (columns + kSegmentColumns - 1) / kSegmentColumns) {
+         2 * segments <= padded_columns(columns) / kStepColumns) {
     segments *= 2;
   }
   return segments;

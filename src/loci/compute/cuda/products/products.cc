@@ -57,11 +57,12 @@ class DeviceProducts : public Products {
   }
 
   void multiply_experts(const ProductArguments& arguments, const std::uint32_t* offsets,
-                        Stream& stream) override {
+                        std::uint32_t experts, Stream& stream) override {
+    LOCI_CHECK(experts == arguments.matrix->experts, "a mixture's matrix was loaded for its experts");
     for (const MatrixPart& part : arguments.matrix->parts) {
       ProductParams params = params_of(arguments, part);
       params.offsets = offsets;
-      params.experts = arguments.matrix->experts;
+      params.experts = experts;
       run(params, part.format, stream);
     }
   }

@@ -45,10 +45,10 @@ class Products {
   virtual ~Products() = default;
   virtual void multiply(const ProductArguments& arguments, Stream& stream) = 0;
   // Of a mixture: rows [offsets[e], offsets[e + 1]) are multiplied with expert e's rows of the matrix
-  // (DeviceMatrix::experts of them). `offsets` [experts + 1] is on the device, as is what it says; the host
-  // knows their last one, arguments.rows. `bias` is [experts][outputs].
+  // (`experts` of them, as the matrix was loaded). `offsets` [experts + 1] is on the device, as is what it
+  // says; the host knows their last one, arguments.rows. `bias` is [experts][outputs].
   virtual void multiply_experts(const ProductArguments& arguments, const std::uint32_t* offsets,
-                                Stream& stream) = 0;
+                                std::uint32_t experts, Stream& stream) = 0;
   // The library's name and version, or why there is none.
   virtual const std::string& library() const = 0;
 };

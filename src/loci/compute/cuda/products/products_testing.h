@@ -27,8 +27,8 @@ struct TestTensor {
   }
 };
 
-inline TestTensor random_tensor(const std::string& name, TensorType type, std::uint64_t rows, std::uint64_t columns,
-                                std::uint32_t seed) {
+inline TestTensor random_tensor(const std::string& name, TensorType type, std::uint64_t rows,
+                                std::uint64_t columns, std::uint32_t seed) {
   TestTensor tensor;
   tensor.view = {name, type, rows, columns, nullptr};
   tensor.bytes.resize(tensor.view.size_bytes());
@@ -37,7 +37,8 @@ inline TestTensor random_tensor(const std::string& name, TensorType type, std::u
   std::vector<float> values(columns);
   for (std::uint64_t row = 0; row < rows; ++row) {
     for (float& value : values) value = normal(random) * 0.2f;
-    encode_row(type, values, std::span(tensor.bytes).subspan(row * tensor.view.row_bytes(), tensor.view.row_bytes()));
+    encode_row(type, values,
+               std::span(tensor.bytes).subspan(row * tensor.view.row_bytes(), tensor.view.row_bytes()));
   }
   tensor.view.data = tensor.bytes.data();
   return tensor;
