@@ -2,14 +2,17 @@
 // prompt chunks and batches of both. A *run* is neighbouring rows of one span; its queries are at
 // consecutive positions and see the context through one block table.
 //
-// The host makes a plan of *tasks* (attention_plan.h): a tile of (query row, head) pairs over one key/value
-// head, and a range of the context. Where a context is split, partial results are merged in order by a second
-// kernel. Scores, softmax and sums are float32; probabilities are rounded to the element type before they
-// multiply values.
+// A (row, head) of a run whose head reads key/value head k is a *pair* of (run, k): pair p is row p / ratio
+// of the run and head k * ratio + p % ratio, where ratio = heads / kv_heads. The host makes a plan of *tasks*
+// (attention_plan.h): neighbouring pairs of one key/value head, at most 16 (a decode tile) or 128 (a prompt
+// tile; 64 of heads above 128), and a range of the context. Where a context is split, partial results are
+// merged in order by a second kernel. Scores, softmax and sums are float32; probabilities are rounded to the
+// element type before they multiply values. Tokens that a row does not see have no effect, whatever their
+// slots hold.
 //
-// Determinism: the same plan gives the same bits. With AttentionPlanner's fixed splits (deterministic mode)
-// a row's bits depend on its own query and context alone: never on other rows, on the tile it is in, or on
-// how its tokens were divided into passes.
+// Determinism: the same plan gives the same bits. In deterministic mode (split_keys = kAttentionSplitKeys,
+// and a plan made for it) a row's bits depend on its own query and context alone: never on other rows, on the
+// tile it is in, or on how its tokens were divided into passes. docs/cuda-attention.md says how.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +22,12 @@
 #include "loci/compute/cuda/runtime.h"
 
 namespace loci::cuda {
+
+inline constexpr std::uint32_t kAttentionTileKeys = 64;     // positions of the context that a step reads
+inline constexpr std::uint32_t kAttentionDecodePairs = 16;  // of a decode tile; also of a partial's unit
+// Of a prompt tile.
+constexpr std::uint32_t attention_prompt_pairs(std::uint32_t head_dim) { return head_dim > 128 ? 64 : 128; }
+inline constexpr std::uint32_t kAttentionSplitKeys = 512;  // deterministic mode: partials end at multiples
 
 // In device memory.
 struct AttentionRun {
@@ -30,51 +39,59 @@ struct AttentionRun {
 
 // In device memory: what one thread block computes.
 struct AttentionTask {
+  static constexpr std::uint32_t kPromptTile = 1;  // else a decode tile
+  static constexpr std::uint32_t kWhole = 2;       // it reads all that its pairs see, and writes `output`
   std::uint32_t run = 0;
-  std::uint32_t first_row = 0;  // in the run
-  std::uint32_t rows = 0;       //
-  std::uint32_t kv_head = 0;    //
-  std::uint32_t key_begin = 0;  // positions of the context that it reads, [begin, end): begin a multiple of
-  std::uint32_t key_end = 0;    // the split's; the causal mask and the window apply on top
-  std::uint32_t partial = 0;    // where its result goes, in units of `partial_stride` rows; kWhole: output
-  static constexpr std::uint32_t kWhole = UINT32_MAX;
+  std::uint32_t first_pair = 0;  // of the run
+  std::uint32_t pairs = 0;       //
+  std::uint32_t kv_head = 0;     //
+  std::uint32_t key_begin = 0;   // positions of the context that it reads: a multiple of kAttentionTileKeys,
+  std::uint32_t key_end = 0;     // to at most one past the last row's; causal mask and window apply on top
+  // The first unit of 16 pairs of partial results that is its own: where its result goes, ceil(pairs / 16)
+  // units for each split (deterministic mode) or in all; of a whole task that reads beyond one split: memory
+  // that it works in.
+  std::uint32_t partial = 0;
+  std::uint32_t flags = 0;
 };
 
-// In device memory: the partials of one task's rows, merged in order.
+// In device memory: the partials of at most 16 pairs, merged in order.
 struct AttentionMerge {
   std::uint32_t run = 0;
-  std::uint32_t first_row = 0;
-  std::uint32_t rows = 0;
+  std::uint32_t first_pair = 0;
+  std::uint32_t pairs = 0;
   std::uint32_t kv_head = 0;
-  std::uint32_t partial = 0;   // first
+  std::uint32_t partial = 0;   // first unit
   std::uint32_t partials = 0;  // count
+  std::uint32_t stride = 0;    // units from one to the next
 };
 
 // All pointers are of the device.
 struct AttentionArguments {
-  const void* queries = nullptr;  // [row][head][head_dim], element type, rotated; not scaled
-  void* output = nullptr;         // [row][head][head_dim], element type
-  LayerState state;
+  const void* queries = nullptr;  // [row][head][head_dim], element type, rotated; not scaled; 16-byte aligned
+  void* output = nullptr;         // [row][head][head_dim], element type; 16-byte aligned
+  LayerState state;               // head_dim a multiple of 16, at most 256
   const std::uint32_t* tables = nullptr;  // slots
   const AttentionRun* runs = nullptr;
   const AttentionTask* tasks = nullptr;
   const AttentionMerge* merges = nullptr;
   const std::uint32_t* counts = nullptr;  // [2]: tasks, merges; beyond them launched blocks do nothing
   std::uint32_t tasks_max = 0;            // launched: a graph is launched again with fewer
-  std::uint32_t merges_max = 0;
-  void* partial_values = nullptr;       // f32 [partial][tile pairs][head_dim]
-  float* partial_statistics = nullptr;  // [partial][tile pairs][2]: maximum (base 2), sum
-  const float* sinks = nullptr;         // [heads] or null: one more score, whose value is zero
+  std::uint32_t merges_max = 0;           // 0: no kernel that merges is launched
+  float* partial_values = nullptr;        // [unit][16][head_dim]; 16-byte aligned
+  float* partial_statistics = nullptr;    // [unit][16][2]: maximum (base 2), sum; 8-byte aligned
+  const float* sinks = nullptr;           // [heads] or null: one more score, whose value is zero
   std::uint32_t heads = 0;
-  std::uint32_t window = 0;  // 0: all before
-  float scale = 1;           // multiplies q·k
-  float softcap = 0;         // 0: none
+  std::uint32_t window = 0;      // 0: all before
+  std::uint32_t split_keys = 0;  // kAttentionSplitKeys in deterministic mode, else 0
+  float scale = 1;               // multiplies q·k; above 0
+  float softcap = 0;             // 0: none
+  std::uint32_t stages_max = 3;  // steps of the context on their way at a time, where they fit
   ElementType type = ElementType::kBFloat16;
-  bool prompt_tiles = false;  // the plan's tiles are prompt tiles (attention_plan.h), not decode tiles
+  bool prompt_tiles = false;  // some tasks are prompt tiles: launches the kernel that has both
 };
 
-// Queues the attention of one layer. head_dim 64, 80, 96, 128 or 256; others that are a multiple of 16 up to
-// 256 run in the next larger one's kernel.
+// Queues the attention of one layer: one kernel, and one more where merges_max > 0. Head sizes 64, 80, 96,
+// 128 and 256 have kernels; other multiples of 16 run in the next larger one's.
 void attend(const AttentionArguments& arguments, Stream& stream);
 
 }  // namespace loci::cuda

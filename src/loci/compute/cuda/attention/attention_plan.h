@@ -1,0 +1,89 @@
+// Which thread block computes what of a pass's attention: tiles of (row, head) pairs, and how their contexts
+// are split so that all multiprocessors have work and end together. Pure: the same runs, the same plan; no
+// device is touched. A plan serves all layers of a group, which share tables and window.
+//
+// What a plan may need is bounded by the number of runs and rows alone, never by the length of contexts
+// (attention_limits()), so that a graph captured once serves longer contexts. Where splitting would exceed
+// the bounds it is not done.
+//
+// Thread-compatible. Cost: O(tiles log tiles), tiles <= runs + rows * ratio / 128, plus what is written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "loci/compute/cuda/attention/attention.h"
+
+namespace loci::cuda {
+
+struct AttentionShape {
+  std::uint32_t heads = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t window = 0;
+  std::uint32_t multiprocessors = 0;
+  bool deterministic = false;
+};
+
+// Sizes for all plans of at most that many runs and rows (of all runs together).
+struct AttentionLimits {
+  std::uint32_t tasks = 0;
+  std::uint32_t merges = 0;
+  std::uint32_t units = 0;             // of 16 pairs, in the partial results
+  std::uint64_t values_bytes = 0;      // of AttentionArguments::partial_values
+  std::uint64_t statistics_bytes = 0;  // and partial_statistics
+};
+AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs_max, std::uint32_t rows_max);
+
+struct AttentionPlan {
+  std::vector<AttentionTask> tasks;  // the longest first
+  std::vector<AttentionMerge> merges;
+  std::uint32_t units = 0;  // used
+  bool prompt_tiles = false;
+};
+
+class AttentionPlanner {
+ public:
+  // `limits` of attention_limits(): plans stay below them.
+  AttentionPlanner(const AttentionShape& shape, const AttentionLimits& limits);
+
+  // More runs or rows than the limits are for, or a run without rows, abort.
+  void plan(std::span<const AttentionRun> runs, AttentionPlan& plan);
+
+ private:
+  struct Tile {
+    std::uint32_t run = 0;
+    std::uint32_t first_pair = 0, pairs = 0;
+    std::uint32_t key_begin = 0, key_end = 0;
+    std::uint32_t flags = 0;
+  };
+  // A tile's context, or a part of it, with its cost in quarters of a decode tile's step.
+  struct Piece {
+    std::uint64_t cost = 0;
+    std::uint32_t tile = 0;
+    std::uint32_t begin = 0, end = 0;    // positions
+    std::uint32_t index = 0, count = 0;  // of the tile's
+  };
+  static constexpr std::uint64_t kNoSplit = UINT64_MAX;
+
+  void make_tiles(std::span<const AttentionRun> runs);
+  // Tiles that cost more than `cap` in pieces of about that; false where a limit would be exceeded.
+  bool split(std::uint64_t cap);
+  void split_tile(std::uint32_t tile, std::uint64_t cap);
+  std::uint32_t units_of(const Piece& piece) const;
+  // When the last thread block ends, if they start in the order of `pieces_`.
+  std::uint64_t makespan();
+  void choose();
+  void write(AttentionPlan& plan) const;
+
+  const AttentionShape shape_;
+  const AttentionLimits limits_;
+  const std::uint32_t ratio_;
+  const std::uint32_t lanes_;  // thread blocks of one key/value head that run at a time
+  std::vector<Tile> tiles_;
+  std::vector<Piece> pieces_;
+  std::vector<std::uint64_t> ends_;  // of lanes, a heap
+};
+
+}  // namespace loci::cuda
