@@ -80,19 +80,30 @@ bool Core::State::prompt_waits(const CorePass& before) const {
   });
 }
 
-// The block that the pass in flight leaves begun.
-CorePiece Core::State::go_on_with(CoreRequest& request, std::uint32_t block_number, CorePass& pass) {
+// What the pass in flight leaves of a block that it begins for the request, by its spans or copies.
+std::optional<CorePiece> Core::State::left_begun(const CoreRequest& request,
+                                                 std::uint32_t block_number) const {
   const BlockId block = request.blocks[block_number].block();
-  CorePiece piece{block, request.computes_to % kBlockTokens, std::nullopt};
-  if (request.tail && request.tail->block() == block) return piece;
   const CorePass& before = in_flight_.back();
-  const auto begun = std::find_if(before.pieces.rbegin(), before.pieces.rend(),
-                                  [&](const CorePiece& p) { return p.block == block; });
-  LOCI_CHECK(begun != before.pieces.rend() && begun->claim, "what a pass leaves begun it has claimed");
-  piece.claim = pass.claims.size();
-  pass.inherits.emplace_back(pass.claims.size(), *begun->claim);
+  if (request.computes_to > block_number * kBlockTokens) {
+    const auto piece = std::find_if(before.pieces.rbegin(), before.pieces.rend(),
+                                    [&](const CorePiece& p) { return p.block == block; });
+    LOCI_CHECK(piece != before.pieces.rend(), "what a pass computes is in its pieces");
+    return *piece;
+  }
+  for (const CoreCopy& copy : before.copies) {
+    if (copy.request == &request && copy.target.block == block) return copy.target;
+  }
+  return std::nullopt;
+}
+
+// `begun`: by the pass in flight, which has its claim.
+CorePiece Core::State::go_on_with(CorePiece begun, CorePass& pass) {
+  if (!begun.claim) return begun;  // the request's own tail
+  pass.inherits.emplace_back(pass.claims.size(), *begun.claim);
+  begun.claim = pass.claims.size();
   pass.claims.emplace_back();
-  return piece;
+  return begun;
 }
 
 void Core::State::inherit_claims(CorePass& ended) {

@@ -163,7 +163,7 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
   for (std::uint32_t i = first; i < block_count && pass.budget > 0; ++i) {
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
-    const bool begun = behind && i == first && request.computes_to > begin;
+    const std::optional<CorePiece> begun = behind ? left_begun(request, i) : std::nullopt;
     if (index_.block(request.blocks[i].block()).filled >= wanted) {
       if (windows_ && !take_parts(request, i)) break;
       adjacent = false;
@@ -175,8 +175,7 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
       adjacent = false;
       continue;
     }
-    const std::optional<CorePiece> piece =
-        begun ? go_on_with(request, i, pass) : open_piece(request, i, pass);
+    const std::optional<CorePiece> piece = begun ? go_on_with(*begun, pass) : open_piece(request, i, pass);
     if (!piece) break;
     const std::uint32_t count = std::min(wanted - piece->filled, pass.budget);
     add_piece(request, begin + piece->filled, count, *piece, adjacent, pass);

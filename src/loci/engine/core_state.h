@@ -205,13 +205,13 @@ struct CorePass {
   std::vector<CoreCopy> copies;
   std::vector<CoreSpan> spans;
   std::vector<CorePiece> pieces;
+  // Until it has ended (and behind its claims, which end before pins do):
+  std::vector<CoreKept> kept;
+  std::vector<CoreDetached> detached;
   std::vector<std::optional<AppendToken>> claims;
   // Claims that the pass before holds until it ends: place here, place there.
   std::vector<std::pair<std::size_t, std::size_t>> inherits;
   std::vector<CoreRequest*> requests;  // that have spans or copies
-  // Until it has ended:
-  std::vector<CoreKept> kept;
-  std::vector<CoreDetached> detached;
 };
 
 // The prompt tokens that running requests are to compute.
@@ -404,7 +404,8 @@ class Core::State {
   bool form_ahead(CorePass& pass, Plan& plan);
   bool goes_on(const CoreRequest& request) const;
   bool prompt_waits(const CorePass& before) const;
-  CorePiece go_on_with(CoreRequest& request, std::uint32_t block_number, CorePass& pass);
+  std::optional<CorePiece> left_begun(const CoreRequest& request, std::uint32_t block_number) const;
+  static CorePiece go_on_with(CorePiece begun, CorePass& pass);
   void inherit_claims(CorePass& ended);
   bool may_follow(CoreRequest& request) const;
   bool reserve_ahead(CoreRequest& request);
