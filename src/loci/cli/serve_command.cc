@@ -185,6 +185,7 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
                   .max_batch_tokens = flags.max_batch_tokens,
                   .max_running = flags.max_running,
                   .max_queued = flags.max_queued,
+                  .passes_ahead = info.passes_ahead,
                   .model_fingerprint = spec.fingerprint,
                   .eviction = flags.eviction,
                   .admission = flags.admission,
