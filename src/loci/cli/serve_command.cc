@@ -243,7 +243,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
         "--context");
   }
   LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(flags, spec, context));
-  serving.log->info("device: {}", made.chosen);
+  serving.log->info("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")");
   LOCI_ASSIGN_OR_RETURN(const HostTier host, size_host_tier(flags, made));
   LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_device(flags, made, host, context));
   serving.backend = std::move(made.backend);
