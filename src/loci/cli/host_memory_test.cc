@@ -81,6 +81,25 @@ TEST(SizePool, IsCappedAtWhatCouldBeUsed) {
   EXPECT_EQ(size_pool(few).value().blocks[0], 8u);
 }
 
+TEST(SizePool, TakesNineTenthsOfADevice) {
+  PoolRequest device = request(100 * kGib);
+  device.memory = PoolMemory::kDevice;
+  device.max_running = 1;
+  device.context_tokens = 33;
+  const PoolSize size = size_pool(device).value();
+  EXPECT_EQ(size.blocks[0], (90 * kGib) >> 20) << "what requests can hold at once is no cap";
+  EXPECT_EQ(size.reason, "90 % of the 100.0 GiB that the weights leave");
+  device.available_bytes = 1 << 20;
+  EXPECT_EQ(size_pool(device).status().field(), "--device-memory");
+  device.wanted_bytes = 7 << 20;
+  EXPECT_EQ(size_pool(device).value().blocks[0], 7u);
+}
+
+TEST(DefaultHostTier, IsHalfOfWhatIsFreeBesideADevice) {
+  EXPECT_EQ(default_host_tier(PoolMemory::kDevice, 64 * kGib), 32 * kGib);
+  EXPECT_EQ(default_host_tier(PoolMemory::kHost, 64 * kGib), 0u) << "it would be the same memory";
+}
+
 TEST(SizePool, GivesWhatIsWanted) {
   PoolRequest wanted = request(0);
   wanted.wanted_bytes = (10 << 20) + 5;

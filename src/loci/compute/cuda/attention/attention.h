@@ -5,9 +5,10 @@
 // A (row, head) of a run whose head reads key/value head k is a *pair* of (run, k): pair p is row p / ratio
 // of the run and head k * ratio + p % ratio, where ratio = heads / kv_heads. The host makes a plan of *tasks*
 // (attention_plan.h): neighbouring pairs of one key/value head, at most 16 (a decode tile) or 128 (a prompt
-// tile), and a range of the context. Where a context is split, partial results are merged in order by a
-// second kernel. Scores, softmax and sums are float32; probabilities are rounded to the element type before
-// they multiply values. Tokens that a row does not see have no effect, whatever their slots hold.
+// tile; 64 of heads above 128), and a range of the context. Where a context is split, partial results are
+// merged in order by a second kernel. Scores, softmax and sums are float32; probabilities are rounded to the
+// element type before they multiply values. Tokens that a row does not see have no effect, whatever their
+// slots hold.
 //
 // Determinism: the same plan gives the same bits. In deterministic mode (split_keys = kAttentionSplitKeys,
 // and a plan made for it) a row's bits depend on its own query and context alone: never on other rows, on the
@@ -22,10 +23,11 @@
 
 namespace loci::cuda {
 
-inline constexpr std::uint32_t kAttentionTileKeys = 64;      // positions of the context that a step reads
-inline constexpr std::uint32_t kAttentionDecodePairs = 16;   // of a decode tile; also of a partial's unit
-inline constexpr std::uint32_t kAttentionPromptPairs = 128;  // of a prompt tile
-inline constexpr std::uint32_t kAttentionSplitKeys = 512;    // deterministic mode: partials end at multiples
+inline constexpr std::uint32_t kAttentionTileKeys = 64;     // positions of the context that a step reads
+inline constexpr std::uint32_t kAttentionDecodePairs = 16;  // of a decode tile; also of a partial's unit
+// Of a prompt tile.
+constexpr std::uint32_t attention_prompt_pairs(std::uint32_t head_dim) { return head_dim > 128 ? 64 : 128; }
+inline constexpr std::uint32_t kAttentionSplitKeys = 512;  // deterministic mode: partials end at multiples
 
 // In device memory.
 struct AttentionRun {
@@ -83,6 +85,7 @@ struct AttentionArguments {
   std::uint32_t split_keys = 0;  // kAttentionSplitKeys in deterministic mode, else 0
   float scale = 1;               // multiplies q·k; above 0
   float softcap = 0;             // 0: none
+  std::uint32_t stages_max = 3;  // steps of the context on their way at a time, where they fit
   ElementType type = ElementType::kBFloat16;
   bool prompt_tiles = false;  // some tasks are prompt tiles: launches the kernel that has both
 };

@@ -47,13 +47,15 @@ AttentionLimits attention_limits(const AttentionShape& shape, std::uint32_t runs
                                  std::uint32_t rows_max) {
   const std::uint64_t ratio = shape.heads / shape.kv_heads;
   const std::uint64_t slots = std::uint64_t{shape.multiprocessors} * kBlocksPerMultiprocessor;
-  const std::uint64_t tiles = runs_max + rows_max * ratio / kAttentionPromptPairs;
+  const std::uint64_t tiles = runs_max + rows_max * ratio / attention_prompt_pairs(shape.head_dim);
   const std::uint64_t groups = runs_max + rows_max * ratio / kUnit;  // of at most 16 pairs
   AttentionLimits limits;
   limits.tasks = static_cast<std::uint32_t>(shape.kv_heads * tiles + kGrains * slots);
-  limits.units =
-      static_cast<std::uint32_t>(2 * kGrains * slots * (shape.deterministic ? kDeterministicUnits : 1) +
-                                 (shape.deterministic ? shape.kv_heads * groups : 0));
+  // A piece of a prompt tile has as many units as groups.
+  const bool prompts = rows_max > runs_max || ratio > kUnit;
+  const std::uint64_t pieces = kGrains * slots * (prompts ? 4 : 2);
+  limits.units = static_cast<std::uint32_t>(
+      shape.deterministic ? pieces * kDeterministicUnits + shape.kv_heads * groups : pieces);
   // Two units at least are merged.
   limits.merges = static_cast<std::uint32_t>(std::min(shape.kv_heads * groups, kGrains * slots));
   limits.values_bytes = std::uint64_t{limits.units} * kUnit * shape.head_dim * sizeof(float);
@@ -76,7 +78,7 @@ void AttentionPlanner::make_tiles(std::span<const AttentionRun> runs) {
     LOCI_CHECK(run.rows > 0, "a run has rows");
     const std::uint32_t pairs = run.rows * ratio_;
     const bool prompt = pairs > kAttentionDecodePairs;
-    const std::uint32_t each = prompt ? kAttentionPromptPairs : kAttentionDecodePairs;
+    const std::uint32_t each = prompt ? attention_prompt_pairs(shape_.head_dim) : kAttentionDecodePairs;
     for (std::uint32_t first = 0; first < pairs; first += each) {
       Tile tile;
       tile.run = r;
@@ -97,8 +99,8 @@ void AttentionPlanner::split_tile(std::uint32_t index, std::uint64_t cap) {
   const Tile& tile = tiles_[index];
   const std::uint64_t each = step_cost(tile.flags, tile.pairs);
   const std::uint32_t steps = steps_of(tile.key_begin, tile.key_end);
-  const auto most = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(std::max<std::uint64_t>(kShortestSteps, cap / each), UINT32_MAX));
+  const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      std::max<std::uint64_t>(kShortestSteps, cap / each + (cap % each != 0 ? 1 : 0)), UINT32_MAX));
   const std::uint32_t splits = splits_of(tile.key_begin, tile.key_end);
   std::uint32_t count = 1;
   if (steps > most) count = divide_up(steps, most);
@@ -182,8 +184,9 @@ void AttentionPlanner::choose() {
   std::uint64_t best = kNoSplit;
   split(best);
   std::uint64_t least = makespan();
-  for (std::uint64_t grain = 1; grain <= kGrains; ++grain) {
-    const std::uint64_t cap = divide_up(total, lanes_ * grain);
+  // Pieces of a lane's share, a half and a third of it; twice a share where the others exceed a limit.
+  for (std::uint64_t halves = 1; halves <= 2 * kGrains; halves += halves == 1 ? 1 : 2) {
+    const std::uint64_t cap = divide_up(2 * total, lanes_ * halves);
     if (cap >= longest || !split(cap)) continue;
     const std::uint64_t span = makespan();
     if (span < least) {

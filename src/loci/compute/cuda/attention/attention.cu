@@ -1,0 +1,108 @@
+// attend(): which kernel, with how many stages; and the kernel that merges partial results.
+#include "loci/compute/cuda/attention/attention.h"
+
+#include "loci/base/check.h"
+#include "loci/compute/cuda/attention/attention_kernels.h"
+#include "loci/compute/cuda/attention/attention_tile.cuh"
+#include "loci/compute/cuda/launch.h"
+
+namespace loci::cuda {
+namespace {
+
+constexpr std::uint32_t kMergeWarps = 4;
+constexpr std::uint32_t kReservedBytes = 1024;  // of a multiprocessor's shared memory, for each thread block
+
+// A warp merges a pair's partials, in order; a lane has four dimensions of each 128.
+template <class T>
+__global__ void __launch_bounds__(32 * kMergeWarps) merge_partials(AttentionParams p) {
+  if (blockIdx.x >= p.a.counts[1]) return;
+  const AttentionMerge merge = p.a.merges[blockIdx.x];
+  const std::uint32_t pair = blockIdx.y * kMergeWarps + warp_id();
+  if (pair >= merge.pairs) return;
+  const std::uint32_t dims = p.a.state.head_dim;
+  float maximum = lowest(), sum = 0, o[2][4] = {};
+#pragma unroll 8
+  for (std::uint32_t i = 0; i < merge.partials; ++i) {
+    const std::size_t row = std::size_t{merge.partial + i * merge.stride} * kAttentionDecodePairs + pair;
+    const float2 statistics = *reinterpret_cast<const float2*>(p.a.partial_statistics + 2 * row);
+    const Fold both(maximum, sum, statistics.x, statistics.y);
+#pragma unroll
+    for (std::uint32_t n = 0; n < 2; ++n) {
+      const std::uint32_t dim = 128 * n + 4 * lane_id();
+      if (dim >= dims) break;
+      const float4 other = *reinterpret_cast<const float4*>(p.a.partial_values + row * dims + dim);
+      o[n][0] = both.value(o[n][0], other.x);
+      o[n][1] = both.value(o[n][1], other.y);
+      o[n][2] = both.value(o[n][2], other.z);
+      o[n][3] = both.value(o[n][3], other.w);
+    }
+  }
+  const std::uint32_t of_run = merge.first_pair + pair;
+  const std::uint32_t head = merge.kv_head * p.ratio + of_run % p.ratio;
+  const std::size_t row = p.a.runs[merge.run].row + of_run / p.ratio;
+  const Normalise normalise(p, head, maximum, sum);
+#pragma unroll
+  for (std::uint32_t n = 0; n < 2; ++n) {
+    const std::uint32_t dim = 128 * n + 4 * lane_id();
+    if (dim >= dims) break;
+    T* out = static_cast<T*>(p.a.output) + (row * p.a.heads + head) * dims + dim;
+    *reinterpret_cast<uint2*>(out) = make_uint2(pack2<T>(normalise(o[n][0]), normalise(o[n][1])),
+                                                pack2<T>(normalise(o[n][2]), normalise(o[n][3])));
+  }
+}
+
+// As many stages as let two thread blocks share a multiprocessor; where that leaves fewer than two, what one
+// alone can have.
+std::uint32_t stages_of(const AttentionKernel& kernel, std::uint32_t shared_bytes_max,
+                        std::uint32_t stages_max) {
+  const auto stages = [&](std::uint32_t bytes) {
+    return bytes < kernel.fixed_bytes ? 0 : (bytes - kernel.fixed_bytes) / kernel.stage_bytes;
+  };
+  const std::uint32_t half = (shared_bytes_max + kReservedBytes) / 2 - kReservedBytes;
+  const std::uint32_t count = stages(half) >= 2 ? stages(half) : stages(shared_bytes_max);
+  LOCI_CHECK(count > 0, "a step of the context fits into shared memory");
+  return count < stages_max ? count : stages_max;
+}
+
+void check(const AttentionArguments& a) {
+  const auto aligned = [](const void* pointer, std::uintptr_t to) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % to == 0;
+  };
+  LOCI_CHECK(a.state.head_dim > 0 && a.state.head_dim % 16 == 0 && a.state.head_dim <= 256,
+             "head sizes are multiples of 16 up to 256");
+  LOCI_CHECK(a.state.kv_heads > 0 && a.heads % a.state.kv_heads == 0,
+             "each key/value head serves as many heads");
+  LOCI_CHECK(aligned(a.queries, 16) && aligned(a.output, 16) && aligned(a.state.base, 16) &&
+                 a.state.slot_stride % 16 == 0 && aligned(a.partial_values, 16) &&
+                 aligned(a.partial_statistics, 8),
+             "attention's memory is aligned");
+  LOCI_CHECK(a.stages_max >= 1 && a.stages_max <= 4, "a ring has 1 to 4 stages");
+  LOCI_CHECK(a.scale > 0, "attention's scale is above zero");
+  LOCI_CHECK(a.split_keys % kAttentionTileKeys == 0, "splits are of whole steps");
+}
+
+}  // namespace
+
+void attend(const AttentionArguments& arguments, Stream& stream) {
+  check(arguments);
+  constexpr float kLog2E = 1.4426950408889634f;
+  AttentionParams params;
+  params.a = arguments;
+  params.ratio = arguments.heads / arguments.state.kv_heads;
+  params.multiplier = (arguments.softcap != 0 ? arguments.softcap : arguments.scale) * kLog2E;
+  params.inner = arguments.softcap != 0 ? arguments.scale / arguments.softcap : 0;
+  const bool half = arguments.type == ElementType::kHalf;
+  const AttentionKernel kernel = (half ? attention_kernel_half : attention_kernel_bfloat16)(
+      arguments.state.head_dim, arguments.prompt_tiles);
+  params.stages = stages_of(kernel, stream.device().properties().shared_bytes_max, arguments.stages_max);
+  launch(arguments.prompt_tiles ? "attend_mixed" : "attend_decode", kernel.kernel,
+         {.grid = {arguments.tasks_max},
+          .block = {kAttentionThreads},
+          .shared_bytes = kernel.fixed_bytes + params.stages * kernel.stage_bytes},
+         params, stream);
+  launch("merge_partials", half ? merge_partials<Half> : merge_partials<BFloat16>,
+         {.grid = {arguments.merges_max, kAttentionDecodePairs / kMergeWarps}, .block = {32 * kMergeWarps}},
+         params, stream);
+}
+
+}  // namespace loci::cuda

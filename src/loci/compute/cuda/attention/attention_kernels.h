@@ -1,0 +1,22 @@
+// The kernels of one element type, for attend(). A head size's kernels are compiled in files of their own
+// kinds, so that no file takes a minute.
+#pragma once
+
+#include "loci/compute/cuda/attention/attention_layout.h"
+#include "loci/compute/cuda/runtime.h"
+
+namespace loci::cuda {
+
+struct AttentionParams;
+
+struct AttentionKernel {
+  void (*kernel)(AttentionParams) = nullptr;
+  std::uint32_t fixed_bytes = 0;  // of shared memory, and what each stage takes
+  std::uint32_t stage_bytes = 0;
+};
+
+// Of the smallest kernel that holds head_dim; `prompt_tiles` as AttentionArguments.
+AttentionKernel attention_kernel_half(std::uint32_t head_dim, bool prompt_tiles);
+AttentionKernel attention_kernel_bfloat16(std::uint32_t head_dim, bool prompt_tiles);
+
+}  // namespace loci::cuda

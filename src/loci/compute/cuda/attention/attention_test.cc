@@ -1,0 +1,238 @@
+// Attention's kernels against a plain float64 one, and their determinism.
+#include "loci/compute/cuda/attention/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "loci/compute/cuda/attention/attention_testing.h"
+
+namespace loci::cuda {
+namespace {
+
+using attention_testing::Case;
+using attention_testing::World;
+
+class CudaAttentionTest : public attention_testing::AttentionTest {};
+
+TEST_F(CudaAttentionTest, DecodesEveryHeadSizeAndType) {
+  for (const ElementType type : {ElementType::kHalf, ElementType::kBFloat16}) {
+    for (const std::uint32_t head_dim : {64u, 80u, 96u, 128u, 256u, 16u, 112u, 192u}) {
+      Case c;
+      c.heads = 4;
+      c.kv_heads = 2;
+      c.head_dim = head_dim;
+      c.type = type;
+      c.spans = {{.length = 1}, {.length = 65}, {.length = 300}};
+      c.runs = {{0, 1, 0}, {1, 1, 64}, {2, 1, 299}};
+      check(c, head_dim);
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, PromptsOfEveryHeadSizeAndType) {
+  for (const ElementType type : {ElementType::kHalf, ElementType::kBFloat16}) {
+    for (const std::uint32_t head_dim : {64u, 80u, 96u, 128u, 256u, 16u, 112u, 192u}) {
+      Case c;
+      c.heads = 4;
+      c.kv_heads = 1;
+      c.head_dim = head_dim;
+      c.type = type;
+      c.spans = {{.length = 45}, {.length = 170}};
+      c.runs = {{0, 45, 0}, {1, 21, 149}};
+      check(c, head_dim);
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, EveryRatioOfHeads) {
+  for (std::uint32_t ratio = 1; ratio <= 17; ++ratio) {
+    Case c;
+    c.heads = 2 * ratio;
+    c.kv_heads = 2;
+    c.head_dim = 64;
+    c.spans = {{.length = 90}, {.length = 40}};
+    c.runs = {{0, 1, 89}, {1, 7, 33}};
+    check(c, ratio);
+  }
+}
+
+TEST_F(CudaAttentionTest, WindowsSoftcapsAndSinks) {
+  for (const std::uint32_t window : {0u, 1u, 33u, 200u}) {
+    for (const float softcap : {0.0f, 15.0f}) {
+      for (const bool sinks : {false, true}) {
+        Case c;
+        c.heads = 6;
+        c.kv_heads = 2;
+        c.head_dim = 64;
+        c.window = window;
+        c.softcap = softcap;
+        c.sinks = sinks;
+        c.query_scale = 3;
+        c.spans = {{.length = 700}, {.length = 420}, {.length = 20}};
+        c.runs = {{0, 1, 699}, {1, 70, 350}, {2, 20, 0}};
+        c.plan_multiprocessors = 8;
+        check(c, window);
+        c.deterministic = true;
+        check(c, window + 1);
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, SpansWithHoles) {
+  // Two runs of one span: what lies between them was there before.
+  Case c;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 128;
+  c.spans = {{.length = 400}};
+  c.runs = {{0, 40, 64}, {0, 9, 391}};
+  check(c, 1);
+}
+
+TEST_F(CudaAttentionTest, LongContextsAreSplit) {
+  Case c;
+  c.heads = 8;
+  c.kv_heads = 2;
+  c.head_dim = 128;
+  c.plan_multiprocessors = simulated() ? 16 : 132;
+  const std::uint32_t length = simulated() ? 3000 : 100000;
+  c.spans = {{.length = length}};
+  c.runs = {{0, 1, length - 1}};
+  EXPECT_GT(check(c, 1), 0u);
+  c.runs = {{0, 40, length - 40}};
+  EXPECT_GT(check(c, 2), 0u);
+  c.deterministic = true;
+  EXPECT_GT(check(c, 3), 0u);
+}
+
+TEST_F(CudaAttentionTest, AnyNumberOfStages) {
+  for (std::uint32_t stages = 1; stages <= 4; ++stages) {
+    Case c;
+    c.heads = 4;
+    c.kv_heads = 2;
+    c.head_dim = 64;
+    c.stages_max = stages;
+    c.spans = {{.length = 500}, {.length = 330}};
+    c.runs = {{0, 1, 499}, {1, 60, 270}};
+    check(c, stages);
+  }
+}
+
+TEST_F(CudaAttentionTest, RandomBatches) {
+  std::mt19937 random(11);
+  const auto below = [&](std::uint32_t n) {
+    return std::uniform_int_distribution<std::uint32_t>(0, n - 1)(random);
+  };
+  const int trials = simulated() ? 12 : 200;
+  for (int trial = 0; trial < trials; ++trial) {
+    Case c;
+    c.kv_heads = 1 + below(2);
+    c.heads = c.kv_heads * (1 + below(9));
+    c.head_dim = 16 * (1 + below(16));
+    c.type = below(2) == 0 ? ElementType::kHalf : ElementType::kBFloat16;
+    c.window = below(2) == 0 ? 0 : 1 + below(600);
+    c.softcap = below(4) == 0 ? 30.0f : 0.0f;
+    c.sinks = below(3) == 0;
+    c.deterministic = below(2) == 0;
+    c.plan_multiprocessors = 1 + below(20);
+    c.stages_max = 1 + below(4);
+    c.query_scale = below(2) == 0 ? 1.0f : 4.0f;
+    for (std::uint32_t s = 0, count = 1 + below(4); s < count; ++s) {
+      const std::uint32_t length = 1 + below(simulated() ? 900 : 8000);
+      const std::uint32_t rows = below(2) == 0 ? 1 : 1 + below(std::min(length, simulated() ? 40u : 500u));
+      c.spans.push_back({.length = length});
+      c.runs.push_back({s, rows, length - rows});
+    }
+    check(c, static_cast<std::uint64_t>(trial));
+    ASSERT_FALSE(HasFailure()) << "trial " << trial << " head_dim " << c.head_dim << " heads " << c.heads;
+  }
+}
+
+// Deterministic mode: a row's bits are the same in a prompt tile, in a decode tile, among whatever rows,
+// split or not.
+TEST_F(CudaAttentionTest, DeterministicBitsKnowNoBatch) {
+  for (const std::uint32_t window : {0u, 700u}) {
+    for (const std::uint32_t head_dim : {64u, 128u, 256u}) {
+      Case c;
+      c.heads = 4;
+      c.kv_heads = 1;
+      c.head_dim = head_dim;
+      c.window = window;
+      c.sinks = head_dim == 64;
+      c.type = head_dim == 128 ? ElementType::kHalf : ElementType::kBFloat16;
+      c.deterministic = true;
+      c.plan_multiprocessors = 1;
+      c.spans = {{.length = 1100}, {.length = 200}};
+      c.runs = {{0, 50, 1050}};
+      World world(*this, c, 5);
+      const auto together = world.attend(c);
+      ASSERT_EQ(together.merges, 0u);
+      const auto expect_same = [&](const Case& other, const char* what) {
+        const auto result = world.attend(other);
+        std::uint32_t row = 0;
+        for (const attention_testing::Run& run : other.runs) {
+          for (std::uint32_t i = 0; i < run.rows; ++i, ++row) {
+            if (run.span != 0) continue;
+            ASSERT_EQ(world.row(result, row), world.row(together, run.position + i - 1050))
+                << what << ", position " << run.position + i << ", head size " << head_dim;
+          }
+        }
+      };
+      Case split = c;
+      split.plan_multiprocessors = 64;
+      ASSERT_GT(world.attend(split).merges, 0u);
+      expect_same(split, "split contexts");
+      Case chunks = c;
+      chunks.runs = {{0, 1, 1050}, {0, 3, 1051}, {1, 60, 140}, {0, 20, 1060}, {0, 5, 1080}};
+      expect_same(chunks, "chunks");
+      chunks.plan_multiprocessors = 64;
+      expect_same(chunks, "split chunks");
+      Case decodes = c;
+      decodes.runs.clear();
+      for (std::uint32_t position = 1050; position < 1100; position += 7)
+        decodes.runs.push_back({0, 1, position});
+      expect_same(decodes, "decodes");
+      decodes.plan_multiprocessors = 64;
+      expect_same(decodes, "split decodes");
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, TheSamePlanGivesTheSameBits) {
+  Case c;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 128;
+  c.plan_multiprocessors = 8;
+  c.spans = {{.length = 900}, {.length = 100}};
+  c.runs = {{0, 1, 899}, {1, 30, 70}};
+  World world(*this, c, 3);
+  EXPECT_EQ(world.attend(c).bits, world.attend(c).bits);
+}
+
+// A graph is launched again with another plan: fewer tasks, longer contexts.
+TEST_F(CudaAttentionTest, AGraphServesOtherBatches) {
+  Case c;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 64;
+  c.plan_multiprocessors = 8;
+  c.spans = {{.length = 40}, {.length = 50}, {.length = 1500}};
+  c.runs = {{0, 1, 39}, {1, 1, 49}, {2, 1, 70}};
+  World world(*this, c, 9);
+  auto pass = world.prepare(c, 4);
+  stream().begin_capture();
+  attend(pass.arguments, stream());
+  const Graph graph = stream().end_capture();
+  ASSERT_TRUE(graph.present());
+  stream().launch(graph);
+  world.expect_near(c, world.result(pass));
+  Case other = c;
+  other.runs = {{2, 1, 1499}};
+  world.replace(pass, other);
+  stream().launch(graph);
+  world.expect_near(other, world.result(pass));
+}
+
+}  // namespace
+}  // namespace loci::cuda
