@@ -26,6 +26,9 @@ struct MoverOptions {
   Nanos load_limit = 10 * kNanosPerSecond;
   // What is on its way to the disk; one block at least.
   std::uint64_t save_buffer_bytes = std::uint64_t{64} << 20;
+  // What is on its way to host memory, where the backend copies by itself; one block at least. By default 0.3
+  // ms of a PCIe 5 link: a load that comes waits for no more.
+  std::uint64_t save_copy_bytes = std::uint64_t{16} << 20;
   // Asked before each slice that is copied out of the device or between it and host memory; it may wait, and
   // an error fails the move. So tests make links slow and broken (the disk store is an interface already).
   std::function<Status(const Move&, std::uint32_t layer)> before_slice;

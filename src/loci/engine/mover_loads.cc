@@ -113,6 +113,7 @@ void MoverLoads::after_copies(Copied done) {
   link_.backend.after_loads([this, done = std::move(done)](const Status& status) {
     copying_.fetch_sub(1, std::memory_order_release);
     done(status);
+    link_.desk.wake();  // what waited for copying() may go on
   });
 }
 

@@ -8,8 +8,7 @@
 namespace loci {
 namespace {
 
-constexpr std::uint64_t kStepBytes = 256u << 10;       // a load waits for no more
-constexpr std::uint64_t kCopyingBytesMax = 16u << 20;  // to host memory: 0.3 ms of a PCIe 5 link
+constexpr std::uint64_t kStepBytes = 256u << 10;  // a load waits for no more
 
 }  // namespace
 
@@ -43,7 +42,7 @@ bool MoverSaves::step_host() {
   if (save.begun == kNever) {
     const std::uint64_t bytes = link_.desk.bytes_of(save.move);
     const std::uint64_t copying = copying_.load(std::memory_order_acquire);
-    if (copying > 0 && copying + bytes > kCopyingBytesMax) return false;
+    if (copying > 0 && copying + bytes > link_.options.save_copy_bytes) return false;
     copying_.fetch_add(bytes, std::memory_order_relaxed);
     save.begun = link_.desk.now();
   }

@@ -171,7 +171,7 @@ TEST_F(BlockPoolTest, PassesSleepUntilCopiesAreQueued) {
     std::copy(bytes.begin(), bytes.end(), host.data());
     const auto bad_layer = static_cast<std::uint32_t>(random_.below(2 * layers(0)));
     for (const SlotId slot : slots) pool_->begin_fill(0, slot);
-    std::thread mover([&] {
+    std::jthread mover([&] {
       for (std::uint32_t i = 0; i < layers(0); ++i) {
         if (round % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
         std::vector<LoadPiece> pieces;
