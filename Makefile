@@ -60,7 +60,7 @@ fuzz: ## fuzz every target for SECONDS (60) each
 
 format: ## format the C++ sources
 	@scripts/setup.sh lint
-	@git ls-files '*.h' '*.cc' '*.inl' | xargs clang-format-19 -i
+	@git ls-files '*.h' '*.cc' '*.inl' '*.cu' | xargs clang-format-19 -i
 
 tidy: ## the house's rules and clang-tidy
 	@scripts/setup.sh build test lint

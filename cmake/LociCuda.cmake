@@ -60,15 +60,17 @@ function(loci_nvcc_objects out)
     list(APPEND flags -Werror=all-warnings -Xcompiler=-Werror)
   endif()
   foreach(source ${ARGN})
-    set(object ${CMAKE_CURRENT_BINARY_DIR}/nvcc/${source}.o)
+    cmake_path(ABSOLUTE_PATH source)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/src/loci OUTPUT_VARIABLE name)
+    set(object ${CMAKE_BINARY_DIR}/nvcc/${name}.o)
     cmake_path(GET object PARENT_PATH folder)
     file(MAKE_DIRECTORY ${folder})
     add_custom_command(OUTPUT ${object} BYPRODUCTS ${object}.ptxas
       COMMAND ${CMAKE_SOURCE_DIR}/cmake/nvcc-object.sh ${object} ${CCACHE} ${LOCI_NVCC} ${flags}
-              -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
-      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} ${CMAKE_SOURCE_DIR}/cmake/nvcc-object.sh
+              -MD -MF ${object}.d -c ${source} -o ${object}
+      DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/nvcc-object.sh
       DEPFILE ${object}.d
-      COMMENT "Compiling ${source} for GPUs" VERBATIM)
+      COMMENT "Compiling ${name} for GPUs" VERBATIM)
     list(APPEND objects ${object})
   endforeach()
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
@@ -87,6 +89,8 @@ function(loci_cuda_libraries)
     add_custom_target(cuda_kernels DEPENDS ${objects})
   else()
     loci_library(cuda SOURCES ${ARG_WITHOUT} DEPENDS ${ARG_DEPENDS})
+    add_custom_target(cuda_kernels COMMENT "this build has no CUDA: run make cuda-toolkit, then cmake --preset release"
+                      COMMAND ${CMAKE_COMMAND} -E false VERBATIM)
   endif()
   if(ARG_SIMULATED)
     set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX)
@@ -95,19 +99,28 @@ function(loci_cuda_libraries)
   endif()
 endfunction()
 
-# loci_cuda_test(NAME [SLOW] [THREADS] SOURCES ... DEPENDS ...): a GoogleTest program on the simulated device; its
-# sources and what they depend on are part of gpu-check as well.
+# loci_cuda_test(NAME [SLOW] [THREADS] [SIMULATED] SOURCES ... DEPENDS ...): a GoogleTest program on the simulated
+# device. Its sources (*.cc, and *.cu of kernels that are for the test alone) and what they depend on become
+# part of gpu-check, unless it is about SIMULATED devices.
 function(loci_cuda_test name)
-  cmake_parse_arguments(ARG "SLOW;THREADS" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW;THREADS;SIMULATED" "" "SOURCES;DEPENDS" ${ARGN})
   set(kinds)
   foreach(kind SLOW THREADS)
     if(ARG_${kind})
       list(APPEND kinds ${kind})
     endif()
   endforeach()
+  set(kernels ${ARG_SOURCES})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  if(kernels)
+    set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
+  endif()
   loci_test(${name} ${kinds} SOURCES ${ARG_SOURCES} DEPENDS loci_cuda_simulated ${ARG_DEPENDS})
-  foreach(source ${ARG_SOURCES})
-    set_property(GLOBAL APPEND PROPERTY LOCI_GPU_CHECK_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${source})
-  endforeach()
-  set_property(GLOBAL APPEND PROPERTY LOCI_GPU_CHECK_DEPENDS ${ARG_DEPENDS})
+  if(NOT ARG_SIMULATED)
+    foreach(source ${ARG_SOURCES})
+      cmake_path(ABSOLUTE_PATH source)
+      set_property(GLOBAL APPEND PROPERTY LOCI_GPU_CHECK_SOURCES ${source})
+    endforeach()
+    set_property(GLOBAL APPEND PROPERTY LOCI_GPU_CHECK_DEPENDS ${ARG_DEPENDS})
+  endif()
 endfunction()

@@ -114,6 +114,9 @@ Result<Core> Core::make(const CoreConfig& config) {
     return invalid_argument(fmt::format("expected at most 90, found {}", config.decode_reserve_percent),
                             "decode_reserve_percent");
   }
+  if (config.passes_ahead > 1) {
+    return invalid_argument(fmt::format("expected at most 1, found {}", config.passes_ahead), "passes_ahead");
+  }
   LOCI_RETURN_IF_ERROR(check_tiers(config));
   LOCI_ASSIGN_OR_RETURN(IndexPools pools, index_pools(config));
   return Core(std::make_unique<State>(config, std::move(pools)));
@@ -156,14 +159,14 @@ Plan Core::State::step(Nanos now, const Event& event) {
   Plan plan;
   std::visit([&](const auto& e) { on(e, plan); }, event);
   expire(plan);
-  if (!in_flight_) schedule(plan);
+  if (in_flight_.size() <= config_.passes_ahead) schedule(plan);
   look_ahead(plan);
   save(plan);
   sweep();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
   plan.wake_at = next_deadline();
   if (config_.state_ttl != kNever) plan.wake_at = std::min(plan.wake_at, next_sweep_);
-  drained_ = drained_ || (drain_deadline_ && requests_.empty() && !in_flight_ && moves_.empty());
+  drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && moves_.empty());
   plan.drained = drained_;
   return plan;
 }
@@ -265,6 +268,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->stop_tokens = event.stop_tokens;
   std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
   request->deadline = event.deadline;
+  request->follows = event.follows;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
   queue_.push(request->group, request->weight, request->arrival, request->id, request->arrived_at);
   queue_changed_ = true;

@@ -1,5 +1,5 @@
 loci_library(core
-  SOURCES core.cc core_admission.cc core_check.cc core_commit.cc core_fair.cc core_lookahead.cc
+  SOURCES core.cc core_admission.cc core_ahead.cc core_check.cc core_commit.cc core_fair.cc core_lookahead.cc
           core_public.cc core_recover.cc core_schedule.cc core_tiers.cc core_truncate.cc core_window.cc
           event_log.cc event_log_codec.cc event_log_replay.cc
   DEPENDS loci_policy loci_memory loci_base fmt::fmt PkgConfig::xxhash)

@@ -14,6 +14,9 @@
 // behind a gate of the tenant's own (block_index.h). Nobody but the prefix's own request writes to public
 // blocks, and only whole prefixes that stay are looked at, so nothing that tenants do shows in them.
 //
+// Passes ahead (docs/decisions/passes-ahead.md). With CoreConfig::passes_ahead a second pass may be planned
+// while one is in flight: it goes on from what that one samples, on the device. Who asks for it steps a Tick.
+//
 // State of finished and suspended requests stays in the index until its memory is needed.
 //
 // Layer groups (docs/decisions/layer-groups.md). A group without window needs the state of all tokens, a
@@ -55,6 +58,7 @@ struct CoreConfig {
   std::uint32_t max_running = 64;             // requests in a batch
   std::uint32_t max_queued = 256;             // requests that wait; beyond: Rejected
   std::uint32_t decode_reserve_percent = 10;  // of the blocks, free of admission
+  std::uint32_t passes_ahead = 0;             // in flight beside the one that runs: 0 or 1
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
   std::string eviction = "value";               // policy/eviction.h; of every tier
@@ -120,6 +124,8 @@ struct CoreStats {
   std::uint64_t suspensions_total = 0;
   std::uint64_t rejections_total = 0;
   std::uint64_t passes_total = 0;
+  std::uint64_t passes_ahead_total = 0;  // of them, that were planned while another was in flight
+  std::uint64_t spans_wasted_total = 0;  // that went on from a sample after which nothing was to follow
   std::array<TierStats, kTiers> tiers{};
   std::array<LinkStats, kCoreLinks> moves{};
   std::uint32_t moves_in_flight = 0;

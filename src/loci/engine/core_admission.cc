@@ -16,6 +16,11 @@ namespace loci {
 void Core::State::probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found) const {
   const ChildMatch match = parent == kNoBlock ? ChildMatch{} : index_.match_children(parent, tokens);
   if (match.run == 0) return;
+  // A tail that a pass in flight appends to may be complete, and its slots another's, before a pass ahead
+  // copies.
+  const Block& child = index_.block(match.child);
+  if (config_.passes_ahead > 0 && !in_flight_.empty() && child.kind == BlockKind::kTail && child.appending)
+    return;
   found.sibling = match.child;
   found.run = match.run;
   const bool all = index_.can_take_over(match.child) && index_.block(match.child).filled == match.run;
@@ -136,9 +141,9 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   const bool with_copies = copies_fit(probes, pass);
   if (windows_ && !with_copies) probes = choose(request, false, slowest);
   if (!admissible(probes, pass)) {
-    // A request that is alone has all but what is public and, for a while, what moves: arrivals that need
-    // more than a pool were refused.
-    if (running_.empty() && moves_.empty())
+    // A request that is alone has all but what is public and, for a while, what moves or what a pass in
+    // flight keeps: arrivals that need more than a pool were refused.
+    if (running_.empty() && moves_.empty() && in_flight_.empty())
       end_without_memory(request, plan);
     else
       blocked_head_ = request.id;

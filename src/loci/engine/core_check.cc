@@ -15,12 +15,22 @@ void Core::State::check_invariants() const {
     for (std::uint32_t group = 0; group < group_count_; ++group)
       detached[group] += load.replaced[group].has_value();
   }
+  for (const auto& [id, request] : requests_) {
+    for (std::uint32_t group = 0; group < group_count_; ++group)
+      detached[group] += request->grown[group].has_value();
+  }
+  for (const CorePass& pass : in_flight_) {
+    for (const CoreDetached& slot : pass.detached) ++detached[slot.group];
+    for (const CoreKept& kept : pass.kept) {
+      for (std::uint32_t group = 0; group < group_count_; ++group)
+        detached[group] += kept.grown[group].has_value();
+    }
+  }
   index_.check_invariants(std::span<const std::uint32_t>(detached).first(group_count_));  // 1, 2, 4, 6
   std::size_t waiting = 0;
   for (const auto& [id, request] : requests_) {
     LOCI_CHECK(request->id == id, "a request is found by its id");
-    LOCI_CHECK(!request->in_pass || in_flight_, "a pass in flight has its requests");
-    LOCI_CHECK(!request->ending || request->in_pass, "invariant 7: what ends waits for its pass alone");
+    LOCI_CHECK(!request->ending || request->in_passes > 0, "invariant 7: what ends waits for its pass alone");
     if (request->running) {
       check_request(*request);
     } else {
@@ -31,9 +41,9 @@ void Core::State::check_invariants() const {
   check_promises();
   check_public();
   check_moves();
-  if (in_flight_) check_pass(*in_flight_);
+  check_passes();
   // 7.
-  LOCI_CHECK(requests_.empty() || in_flight_ || !moves_.empty(),
+  LOCI_CHECK(requests_.empty() || !in_flight_.empty() || !moves_.empty(),
              "invariant 7: while there are requests, a pass or a move is in flight");
   queue_.check_invariants();
   std::map<std::string, std::uint32_t> running_by_tenant;
@@ -122,6 +132,7 @@ void Core::State::check_tables(const CoreRequest& request) const {
       }
     }
     if (windowed(group)) {
+      held += request.grown[group].has_value();
       LOCI_CHECK(held == request.held[group] && held <= request.promised[group],
                  "invariant 1: no request holds more than it was promised");
     }
@@ -133,6 +144,9 @@ void Core::State::check_promises() const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::uint64_t promised = 0;
     for (const CoreRequest* request : running_) promised += request->promised[group];
+    for (const CorePass& pass : in_flight_) {
+      for (const CoreKept& kept : pass.kept) promised += kept.promised[group];
+    }
     const std::uint64_t taken = promised + (windowed(group) ? public_held_ : 0);
     LOCI_CHECK(promised == promised_[group] && taken <= config_.groups[group].block_count,
                "invariant 1: promises fit the pool");
@@ -155,8 +169,11 @@ void Core::State::check_pins() const {
   for (const auto& [id, prefix] : public_) {
     for (const BlockPin& pin : prefix.blocks) count(pin);
   }
-  if (in_flight_) {
-    for (const CoreCopy& copy : in_flight_->copies) count(copy.source);
+  for (const CorePass& pass : in_flight_) {
+    for (const CoreCopy& copy : pass.copies) count(copy.source);
+    for (const CoreKept& kept : pass.kept) {
+      for (const BlockPin& pin : kept.blocks) count(pin);
+    }
   }
   for (const auto& [id, move] : moves_) {
     count(move.pin);
@@ -228,6 +245,9 @@ void Core::State::check_moves() const {
       ++saves;
     }
   }
+  for (const CorePass& pass : in_flight_) {
+    for (const CoreDetached& slot : pass.detached) moving[slot.group] += !slot.owner && windowed(slot.group);
+  }
   LOCI_CHECK(saves == saves_in_flight_ && moving == moving_, "what moves is counted");
   LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
   for (const auto& [block, count] : loads) {
@@ -243,7 +263,9 @@ void Core::State::check_pass(const CorePass& pass) const {
     const Block& source = index_.block(copy.source.block());
     const Block& target = index_.block(copy.target.block);
     LOCI_CHECK(source.filled >= copy.target.filled, "invariant 3: a copy's source has what is copied");
-    LOCI_CHECK(target.appending && target.filled == 0 && target.pins > 0,
+    // (A tail may have completed it, with slots of its own, since the pass was planned.)
+    const bool unseen = target.filled == 0 || (config_.passes_ahead > 0 && target.filled == kBlockTokens);
+    LOCI_CHECK(target.appending && unseen && target.pins > 0,
                "invariant 3: a copy's target is reserved and unseen");
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       LOCI_CHECK(copy.source.holds(group) && target.parts[group] && target.parts[group]->holds > 0,
@@ -253,13 +275,48 @@ void Core::State::check_pass(const CorePass& pass) const {
                           copy.request->tokens.begin() + (target.depth - 1) * kBlockTokens),
                "invariant 4: a copy is of the same tokens");
   }
-  for (const CoreRequest* request : pass.requests) {
-    if (!request->misses) check_spans(*request, pass);
+}
+
+// 9. Passes end in order, and no more than the configuration says are in flight. What goes on from a sample
+// follows the span that samples it, one token behind it, in the pass before, and takes nothing that is
+// committed.
+void Core::State::check_passes() const {
+  LOCI_CHECK(in_flight_.size() <= std::size_t{1} + config_.passes_ahead, "invariant 9: passes in flight");
+  std::map<const CoreRequest*, std::uint32_t> passes;
+  for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+    const CorePass& pass = in_flight_[i];
+    LOCI_CHECK(i == 0 || in_flight_[i - 1].id.value + 1 == pass.id.value, "invariant 9: passes are in order");
+    for (const CoreRequest* request : pass.requests) ++passes[request];
+    check_pass(pass);
+    if (i > 0) check_following(in_flight_[i - 1], pass);
+  }
+  for (const auto& [id, request] : requests_) {
+    const auto found = passes.find(request.get());
+    LOCI_CHECK(request->in_passes == (found == passes.end() ? 0 : found->second),
+               "a pass in flight has its requests");
+    LOCI_CHECK(!request->has_grown() || (request->in_passes > 0 && request->tail.has_value()),
+               "invariant 9: a block is begun ahead behind a tail that a pass fills");
+    if (request->in_passes > 0 && !request->misses) check_spans(*request);
   }
 }
 
-// 4. Before each span all that its tokens see is there, or is brought by the pass before it.
-void Core::State::check_spans(const CoreRequest& request, const CorePass& pass) const {
+void Core::State::check_following(const CorePass& before, const CorePass& pass) const {
+  for (const CoreSpan& span : pass.spans) {
+    if (span.request == nullptr || span.wasted) continue;
+    LOCI_CHECK(span.token_of.has_value() == (span.request->in_passes > 1),
+               "invariant 9: a request is in two passes where one goes on from the other");
+    if (!span.token_of) continue;
+    LOCI_CHECK(*span.token_of < before.spans.size(), "invariant 9: a sample is of the pass before");
+    const CoreSpan& from = before.spans[*span.token_of];
+    LOCI_CHECK(from.request == span.request && from.sample && span.sample && span.count == 1 &&
+                   span.position == from.position + from.count && span.position == span.request->length(),
+               "invariant 9: what follows a sample is the next token");
+    LOCI_CHECK(span.request->follows && !span.request->is_public, "invariant 9: nobody has to see it first");
+  }
+}
+
+// 4. Before each span all that its tokens see is there, or is brought by the passes before it, or by its own.
+void Core::State::check_spans(const CoreRequest& request) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::vector<std::uint32_t> filled;
     for (const BlockPin& pin : request.blocks) {
@@ -269,27 +326,40 @@ void Core::State::check_spans(const CoreRequest& request, const CorePass& pass) 
                        : pin.holds(group) ? index_.block(pin.block()).filled_in(group)
                                           : 0);
     }
-    for (const CoreCopy& copy : pass.copies) {
-      if (copy.request == &request) filled[index_.block(copy.target.block).depth - 1] = copy.target.filled;
+    if (request.grown[group]) filled.push_back(0);
+    for (const CorePass& pass : in_flight_) check_spans(request, pass, group, filled);
+  }
+}
+
+// `filled`: by block, what the group has of it when the pass begins, then when it has ended.
+void Core::State::check_spans(const CoreRequest& request, const CorePass& pass, std::uint32_t group,
+                              std::vector<std::uint32_t>& filled) const {
+  for (const CoreCopy& copy : pass.copies) {
+    if (copy.request != &request) continue;
+    std::uint32_t& target = filled[index_.block(copy.target.block).depth - 1];
+    target = std::max(target, copy.target.filled);
+  }
+  for (const CoreSpan& span : pass.spans) {
+    if (span.request != &request || span.wasted) continue;
+    const std::uint32_t first = span.position / kBlockTokens;
+    const std::uint32_t seen = first_visible(config_.groups[group].window, span.position) / kBlockTokens;
+    for (std::uint32_t i = seen; i < first; ++i) {
+      LOCI_CHECK(filled[i] == kBlockTokens, "invariant 4: a span reads only what is there");
     }
-    for (const CoreSpan& span : pass.spans) {
-      if (span.request != &request) continue;
-      const std::uint32_t first = span.position / kBlockTokens;
-      const std::uint32_t seen = first_visible(config_.groups[group].window, span.position) / kBlockTokens;
-      for (std::uint32_t i = seen; i < first; ++i) {
-        LOCI_CHECK(filled[i] == kBlockTokens, "invariant 4: a span reads only what is there");
-      }
-      LOCI_CHECK(filled[first] >= span.position % kBlockTokens,
-                 "invariant 4: a span begins where state ends");
-      for (std::size_t p = 0; p < span.piece_count; ++p) {
-        const std::uint32_t i = first + static_cast<std::uint32_t>(p), begin = i * kBlockTokens;
-        const std::uint32_t after = pass.pieces[span.first_piece + p].filled;
-        // What is there is not written again: others may read it.
-        LOCI_CHECK(filled[i] == 0 || span.write_from[group] >= begin + std::min(filled[i], after),
-                   "invariant 4: a span writes nothing that is there");
-        LOCI_CHECK(request.blocks[i].holds(group), "invariant 2: what a span writes is held");
-        filled[i] = std::max(filled[i], after);
-      }
+    LOCI_CHECK(filled[first] >= span.position % kBlockTokens, "invariant 4: a span begins where state ends");
+    for (std::size_t p = 0; p < span.piece_count; ++p) {
+      const std::uint32_t i = first + static_cast<std::uint32_t>(p), begin = i * kBlockTokens;
+      const CorePiece& piece = pass.pieces[span.first_piece + p];
+      const std::uint32_t after = piece.filled;
+      // What is there is not written again: others may read it. (Where somebody else's tail completed the
+      // block that the pass fills, that one has slots of its own, and the pass writes to those from before.)
+      const bool replaced = piece.claim && index_.block(piece.block).filled == kBlockTokens;
+      LOCI_CHECK(filled[i] == 0 || replaced || span.write_from[group] >= begin + std::min(filled[i], after),
+                 "invariant 4: a span writes nothing that is there");
+      LOCI_CHECK(
+          i == request.blocks.size() ? request.grown[group].has_value() : request.blocks[i].holds(group),
+          "invariant 2: what a span writes is held");
+      filled[i] = std::max(filled[i], after);
     }
   }
 }

@@ -15,10 +15,11 @@ constexpr Nanos kEndIntervalWeight = 8;  // of the past in the moving mean
 }  // namespace
 
 void Core::State::commit(const PassDone& done, Plan& plan) {
-  LOCI_CHECK(in_flight_ && in_flight_->id == done.pass, "the pass in flight is the one that ends");
-  LOCI_CHECK(in_flight_->spans.size() == done.spans.size(), "each span of a pass has an outcome");
-  CorePass pass = std::move(*in_flight_);
-  in_flight_.reset();
+  LOCI_CHECK(!in_flight_.empty() && in_flight_.front().id == done.pass,
+             "the first pass in flight is the one that ends");
+  LOCI_CHECK(in_flight_.front().spans.size() == done.spans.size(), "each span of a pass has an outcome");
+  CorePass pass = std::move(in_flight_.front());
+  in_flight_.pop_front();
 
   for (const CoreCopy& copy : pass.copies) commit_piece(*copy.request, copy.target, pass);
   pass.copies.clear();  // and with it the pins on the sources
@@ -26,12 +27,14 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   std::vector<std::pair<CoreRequest*, const SpanOutcome*>> samples;
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
     const CoreSpan& span = pass.spans[i];
+    if (span.request == nullptr || span.wasted) continue;
     // A request's spans stand together, and later ones read what earlier ones have written.
     if ((!done.spans[i].ok || span.request->misses) && span.request != poisoned) {
       poisoned = span.request;
       ++span.request->poisoned_passes;
       span.request->joined = false;
       span.request->awaits_loads = true;
+      waste_ahead(*span.request);
     }
     if (span.request == poisoned) continue;
     span.request->poisoned_passes = 0;
@@ -44,9 +47,13 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     if (!span.request->ending) samples.emplace_back(span.request, &outcome);
   }
   pass.claims.clear();
+  release_kept(pass);
 
   for (CoreRequest* request : pass.requests) {
-    request->in_pass = request->misses = false;
+    --request->in_passes;
+    request->computes_from[0] = request->computes_from[1];
+    request->misses = false;
+    if (request->in_passes == 0) release_ahead(*request);
     if (request->ending) {
       end(*request, *request->ending, plan);
     } else if (request->poisoned_passes >= kPoisonedPassesMax) {
@@ -81,8 +88,11 @@ void Core::State::complete_tail(CoreRequest& request) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const SlotId slot = index_.block(block).parts[group]->slot.slot();
     request.tables[group][number] = slot;
+    // A pass in flight goes on with the slots that were there when it was planned.
+    detach(request, group, std::move(completion.dropped[group]));
     if (!completion.replaced[group]) continue;
-    keep_for_load(block, group, std::move(completion.replaced[group]));
+    keep_for_load(block, group, completion.replaced[group]);
+    detach(request, group, std::move(completion.replaced[group]));
     for (CoreRequest* other : running_) {
       if (number < other->blocks.size() && other->blocks[number].block() == block &&
           other->blocks[number].holds(group)) {
@@ -112,12 +122,14 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
     end(request, FinishReason::kStop, plan);
   } else if (request.new_tokens() >= request.max_new_tokens || request.length() >= sequence_tokens_max_) {
     end(request, FinishReason::kLength, plan);
+  } else if (request.has_grown()) {
+    open_ahead(request);
   }
 }
 
 void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan& plan) {
   if (request.ending) return;
-  if (!request.in_pass) {
+  if (request.in_passes == 0) {
     end(request, reason, plan);
     return;
   }

@@ -58,7 +58,7 @@ std::uint32_t Core::State::distance(CoreRequest& request) const {
 CorePrompts Core::State::prompts() const {
   CorePrompts out;
   for (CoreRequest* request : running_) {
-    if (!request->decoding) out.add(*request, missing_tokens(*request));
+    if (!request->decoding && request->in_passes == 0) out.add(*request, missing_tokens(*request));
   }
   return out;
 }
@@ -111,7 +111,7 @@ void Core::State::add_prompts(const CorePrompts& prompts, CorePass& pass) {
     left += given[i];
     for (CoreRequest* request : running_) {
       if (left == 0) break;
-      if (request->decoding || request->group != tenants[i]) continue;
+      if (request->decoding || request->in_passes > 0 || request->group != tenants[i]) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;
       pass.budget = limit;
@@ -170,14 +170,29 @@ void Core::State::make_room() {
   if (queue_.empty() || running_.empty()) return;
   const CoreRequest& head = *requests_.at(queue_.heads().front().request);
   if (running_.size() >= running_max_) {
-    make_slot(head);
+    if (CoreRequest* victim = slot_victim(head)) suspend(*victim);
   } else if (blocked_head_ == head.id) {
-    make_memory(head);
+    for (std::uint32_t group = 0; group < group_count_; ++group) make_memory(head, group);
   }
 }
 
-void Core::State::make_slot(const CoreRequest& head) {
-  if (!queue_.below_slot_share(head.group)) return;
+// What is to be suspended must be in no pass in flight.
+bool Core::State::someone_gives_way() {
+  if (std::any_of(running_.begin(), running_.end(), [](const auto* request) { return request->restart; }))
+    return true;
+  if (queue_.empty() || running_.empty()) return false;
+  const CoreRequest& head = *requests_.at(queue_.heads().front().request);
+  if (running_.size() >= running_max_) return slot_victim(head) != nullptr;
+  for (std::uint32_t group = 0; group < group_count_ && blocked_head_ == head.id; ++group) {
+    const auto held = blocks_by_tenant(group);
+    if (!asks_for_memory(head, group, held)) continue;
+    if (memory_victim(head, group, held, queue_.active_weight()) != nullptr) return true;
+  }
+  return false;
+}
+
+CoreRequest* Core::State::slot_victim(const CoreRequest& head) const {
+  if (!queue_.below_slot_share(head.group)) return nullptr;
   CoreRequest* victim = nullptr;
   for (CoreRequest* request : running_) {  // the latest arrival of the tenant furthest above its share
     if (request->group == head.group || !queue_.above_slot_share(request->group)) continue;
@@ -186,37 +201,51 @@ void Core::State::make_slot(const CoreRequest& head) {
       victim = request;
     }
   }
-  if (victim != nullptr) suspend(*victim);
+  return victim;
 }
 
-void Core::State::make_memory(const CoreRequest& head) {
-  for (std::uint32_t group = 0; group < group_count_; ++group) make_memory(head, group);
+std::uint64_t Core::State::blocks_needed(const CoreRequest& head, std::uint32_t group) const {
+  const std::uint64_t blocks = (head.length() + kBlockTokens - 1) / kBlockTokens;
+  if (!windowed(group)) return blocks;
+  const std::uint32_t ahead = config_.passes_ahead;
+  return std::min<std::uint64_t>(blocks, ring_blocks(group, chunk_tokens_[group] + ahead)) + ahead;
+}
+
+// Its tenant would not be above its share with it.
+bool Core::State::asks_for_memory(const CoreRequest& head, std::uint32_t group,
+                                  const std::map<std::string, std::uint64_t>& held) const {
+  const auto own = held.find(head.group);
+  return own == held.end() || (own->second + blocks_needed(head, group)) * queue_.active_weight() <=
+                                  std::uint64_t{config_.groups[group].block_count} * head.weight;
+}
+
+// Who gives up memory next for it; null: there is enough, or nobody has to. `held`: by tenant.
+// `weights`: of all tenants that have requests.
+CoreRequest* Core::State::memory_victim(const CoreRequest& head, std::uint32_t group,
+                                        const std::map<std::string, std::uint64_t>& held,
+                                        std::uint64_t weights) const {
+  const std::uint64_t total = config_.groups[group].block_count;
+  const std::uint64_t available =
+      windowed(group) ? total - promised_[group] : std::uint64_t{index_.available(group)};
+  if (available >= blocks_needed(head, group) + reserve_blocks_[group]) return nullptr;
+  CoreRequest* victim = nullptr;
+  for (const auto& [tenant, has] : held) {
+    if (tenant == head.group || has * weights <= total * queue_.weight(tenant)) continue;
+    CoreRequest* latest = latest_of(tenant);
+    // What it was given more than the one that waits pays for what it may have to compute again.
+    const std::uint64_t again = latest->length() * kVirtualToken / latest->weight;
+    if (queue_.virtual_time(tenant) < queue_.virtual_time(head.group) + again) continue;
+    if (victim == nullptr || has * victim->weight > held.at(victim->group) * latest->weight) victim = latest;
+  }
+  return victim;
 }
 
 void Core::State::make_memory(const CoreRequest& head, std::uint32_t group) {
-  const std::uint64_t total = config_.groups[group].block_count;
-  const std::uint64_t weights = queue_.active_weight();
-  const std::uint64_t blocks = (head.length() + kBlockTokens - 1) / kBlockTokens;
-  const std::uint64_t need =
-      windowed(group) ? std::min<std::uint64_t>(blocks, ring_blocks(group, chunk_tokens_[group])) : blocks;
   auto held = blocks_by_tenant(group);
-  if (held.contains(head.group) && (held[head.group] + need) * weights > total * head.weight) return;
-  const auto available = [&] {
-    return windowed(group) ? total - promised_[group] : std::uint64_t{index_.available(group)};
-  };
-  while (available() < need + reserve_blocks_[group]) {
-    CoreRequest* victim = nullptr;
-    for (const auto& [tenant, has] : held) {
-      if (tenant == head.group || has * weights <= total * queue_.weight(tenant)) continue;
-      CoreRequest* latest = latest_of(tenant);
-      // What it was given more than the one that waits pays for what it may have to compute again.
-      const std::uint64_t again = latest->length() * kVirtualToken / latest->weight;
-      if (queue_.virtual_time(tenant) < queue_.virtual_time(head.group) + again) continue;
-      if (victim == nullptr || has * victim->weight > held[victim->group] * latest->weight) victim = latest;
-    }
-    if (victim == nullptr) return;
-    std::uint64_t& of_victim = held[victim->group];
-    of_victim -= blocks_held(*victim, group);
+  if (!asks_for_memory(head, group, held)) return;
+  const std::uint64_t weights = queue_.active_weight();
+  while (CoreRequest* victim = memory_victim(head, group, held, weights)) {
+    held[victim->group] -= blocks_held(*victim, group);
     suspend(*victim);
   }
 }

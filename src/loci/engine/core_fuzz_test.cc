@@ -49,6 +49,7 @@ struct Totals {
   std::uint64_t events = 0, generated = 0, cached = 0, copies = 0, inner_spans = 0, kept_rows = 0;
   std::uint64_t evictions = 0, suspensions = 0, public_rows = 0;
   std::uint64_t loads = 0, early_reads = 0, saves = 0, restarts = 0, after_restart = 0;
+  std::uint64_t followed = 0, wasted = 0;
 
   void add(const WorldHistory& history) {
     events += history.events.size();
@@ -65,6 +66,8 @@ struct Totals {
     saves += history.saves;
     restarts += history.restarts;
     after_restart += history.after_restart;
+    followed += history.followed;
+    wasted += history.stats.spans_wasted_total;
   }
   void print() const {
     std::printf(
@@ -78,6 +81,8 @@ struct Totals {
         "before\n",
         (unsigned long long)loads, (unsigned long long)early_reads, (unsigned long long)saves,
         (unsigned long long)restarts, (unsigned long long)after_restart);
+    std::printf("%llu spans went on from samples on the device, %llu of them for nothing\n",
+                (unsigned long long)followed, (unsigned long long)wasted);
   }
 };
 
@@ -139,6 +144,22 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
     EXPECT_GT(totals.saves, seeds * 10);
     EXPECT_GT(totals.restarts, seeds / 10);
     EXPECT_GT(totals.after_restart, seeds / 10);
+  }
+}
+
+TEST_F(CoreWorlds, KeepEveryPromiseWithPassesAhead) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1500);
+  const Totals totals = run_worlds(random_ahead_world, seeds);
+  if (seeds >= 1500) {
+    EXPECT_GT(totals.followed, totals.generated / 4);
+    EXPECT_GT(totals.wasted, seeds);
+    EXPECT_GT(totals.suspensions, seeds / 10);
+    EXPECT_GT(totals.evictions, seeds);
+    EXPECT_GT(totals.copies, seeds / 2);
+    EXPECT_GT(totals.public_rows, seeds);
+    EXPECT_GT(totals.loads, seeds / 3);
+    EXPECT_GT(totals.early_reads, seeds / 10);
+    EXPECT_GT(totals.kept_rows, seeds / 2);
   }
 }
 

@@ -16,6 +16,7 @@
 namespace loci {
 
 void Core::State::schedule(Plan& plan) {
+  if (!in_flight_.empty()) return schedule_ahead(plan);
   queue_.begin_step(now_);
   for (std::size_t i = running_.size(); i > 0; --i) {
     if (running_[i - 1]->restart) suspend(*running_[i - 1]);
@@ -27,15 +28,7 @@ void Core::State::schedule(Plan& plan) {
   for (CoreRequest* request : running_) {
     if (request->decoding) add_spans(*request, pass);
   }
-  CorePrompts wanted = prompts();
-  admit_waiting(wanted, pass, plan);
-  add_prompts(wanted, pass);
-  // Requests that wait for others' blocks leave some of the budget.
-  while (pass.budget > 0 && !queue_.empty()) {
-    CoreRequest& next = *requests_.at(queue_.heads().front().request);
-    if (!try_admit(next, pass, plan)) break;
-    add_spans(next, pass);
-  }
+  take_prompts(pass, plan);
   // (A request that is alone waits where moves hold the block that it needs.)
   LOCI_CHECK(!pass.spans.empty() || running_.empty() || !moves_.empty(),
              "the first that runs has something to compute");
@@ -43,6 +36,19 @@ void Core::State::schedule(Plan& plan) {
     emit(std::move(pass), plan);
   } else if (!queue_.empty() && moves_.empty()) {
     schedule(plan);  // the first that waited did not fit, and has ended
+  }
+}
+
+// What is left of the budget.
+void Core::State::take_prompts(CorePass& pass, Plan& plan) {
+  CorePrompts wanted = prompts();
+  admit_waiting(wanted, pass, plan);
+  add_prompts(wanted, pass);
+  // Requests that wait for others' blocks leave some of it.
+  while (pass.budget > 0 && !queue_.empty()) {
+    CoreRequest& next = *requests_.at(queue_.heads().front().request);
+    if (!try_admit(next, pass, plan)) break;
+    add_spans(next, pass);
   }
 }
 
@@ -84,6 +90,7 @@ void Core::State::stop_running(CoreRequest& request) {
   request.loads.clear();
   request.joined = request.awaits_loads = request.restart = false;
   request.tail.reset();
+  if (request.in_passes > 0 || request.lent != GroupCounts{}) keep_for_passes(request);
   while (!request.blocks.empty()) request.blocks.pop_back();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     request.tables[group].clear();
@@ -179,8 +186,10 @@ void Core::State::emit(CorePass pass, Plan& plan) {
   Pass& out = plan.pass.emplace();
   out.id = pass.id;
   const auto enlist = [&pass](CoreRequest* request) {
-    if (!request->in_pass) pass.requests.push_back(request);
-    request->in_pass = true;
+    if (request->last_pass == pass.id) return;
+    request->last_pass = pass.id;
+    pass.requests.push_back(request);
+    request->computes_from[request->in_passes++] = request->length();
   };
   const auto slot = [this](BlockId block, std::uint32_t group) {
     return index_.block(block).parts[group]->slot.slot();
@@ -196,17 +205,27 @@ void Core::State::emit(CorePass pass, Plan& plan) {
   plan.spans.reserve(pass.spans.size());
   for (const CoreSpan& span : pass.spans) {
     enlist(span.request);
+    if (span.sample) span.request->sampled_in = pass.id;
+    std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
+    from = std::min(from, span.position);
     const CoreRequest& request = *span.request;
     Span& s = out.spans.emplace_back();
-    const auto first = request.tokens.begin() + span.position;
-    s.tokens.assign(first, first + span.count);
+    s.token_of = span.token_of;
+    if (span.token_of) {
+      s.tokens.assign(1, TokenId(0));
+    } else {
+      const auto first = request.tokens.begin() + span.position;
+      s.tokens.assign(first, first + span.count);
+    }
     s.position = span.position;
     s.layers = {0, config_.layers};
     const std::uint32_t blocks = (span.position + span.count + kBlockTokens - 1) / kBlockTokens;
     s.tables.resize(group_count_);
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       const std::vector<SlotId>& table = request.tables[group];
-      s.tables[group].blocks.assign(table.begin(), table.begin() + blocks);
+      s.tables[group].blocks.assign(table.begin(),
+                                    table.begin() + std::min<std::ptrdiff_t>(blocks, std::ssize(table)));
+      if (table.size() < blocks) s.tables[group].blocks.push_back(request.grown[group]->slot());
       const std::uint32_t write_from = span.write_from[group];
       s.tables[group].write_from = write_from > span.position ? write_from : 0;
     }
@@ -215,7 +234,8 @@ void Core::State::emit(CorePass pass, Plan& plan) {
     totals_.tokens_computed_total += span.count;
   }
   ++totals_.passes_total;
-  in_flight_ = std::move(pass);
+  totals_.passes_ahead_total += !in_flight_.empty();
+  in_flight_.push_back(std::move(pass));
 }
 
 }  // namespace loci

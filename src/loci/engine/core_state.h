@@ -2,6 +2,7 @@
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  what a request's tokens find in the index; taking it into the batch
 //   core_schedule.cc   growth, forming a pass
+//   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
 //   core_tiers.cc      loads and saves
@@ -35,6 +36,8 @@ namespace loci {
 
 // A number for each group of layers.
 using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
+// A slot, or none, for each of them.
+using CoreSlots = std::array<std::optional<SlotReservation>, kLayerGroupsMax>;
 
 // A sequence that has dropped tokens after its front (docs/decisions/truncation.md): its blocks from
 // `front_blocks` on are below a gate of their own, the lineage's.
@@ -90,41 +93,53 @@ struct CoreRequest {
   std::uint32_t whole_blocks = 0;   // blocks before this one lack no state that is needed
   bool decoding = false;            // lacks the state of its last token alone
   // Groups with a window:
-  GroupCounts promised{};     // slots that it may hold
-  GroupCounts held{};         // that it holds
-  GroupCounts first_held{};   // blocks before this one were let go
-  std::uint32_t parting = 0;  // tokens before the place where it left what others have; 0: it did not
-  bool in_pass = false;       // the pass in flight has spans of it
-  std::optional<FinishReason> ending;  // ends when the pass in flight has
+  GroupCounts promised{};       // slots that it may hold
+  GroupCounts held{};           // that it holds
+  GroupCounts first_held{};     // blocks before this one were let go
+  std::uint32_t parting = 0;    // tokens before the place where it left what others have; 0: it did not
+  std::uint32_t in_passes = 0;  // passes in flight that have spans of it
+  std::array<std::uint32_t, 2> computes_from{};  // the first token that each of them computes
+  OperationId last_pass;                         // that had; and that samples from it
+  OperationId sampled_in;
+  std::optional<FinishReason> ending;  // ends when the first of them has
+  // Passes ahead:
+  bool follows = false;  // a pass may go on from its sample while that is on the device
+  // For the block of the token that the pass in flight samples, where the pass ahead begins it.
+  CoreSlots grown;
+  GroupCounts
+      lent{};  // groups with a window: slots of its promise that passes in flight read, no block's now
   // Loads:
   std::vector<std::uint32_t> loads;  // blocks that were being loaded when last looked at
   bool joined = false;               // it may compute on what is still being loaded
   bool awaits_loads = false;         // a pass found that something will not come: no more before all is known
-  bool misses = false;               // the pass in flight reads what did not come: it brings nothing
+  bool misses = false;               // its passes in flight read what did not come: they bring nothing
   bool restart = false;              // what it went on from will not come (groups with a window)
   std::vector<ChainKey> keys;        // of its whole blocks, while it waits
   bool preloaded = false;            // its loads have begun before it was admitted
   std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
 
+  bool has_grown() const { return grown.front().has_value(); }
   std::uint32_t length() const { return static_cast<std::uint32_t>(tokens.size()); }
   std::uint32_t new_tokens() const { return length() - prompt_tokens; }
 };
 
 // The state of one block that a pass brings.
 struct CorePiece {
-  BlockId block;
+  BlockId block;                     // kNoBlock: that of CoreRequest::grown
   std::uint32_t filled = 0;          // after the pass
   std::optional<std::size_t> claim;  // of the pass; none: the request's own tail
 };
 
 struct CoreSpan {
-  CoreRequest* request = nullptr;
+  CoreRequest* request = nullptr;  // null: it has ended, and the span is wasted
   std::uint32_t position = 0;
   std::uint32_t count = 0;
   bool sample = false;
   std::size_t first_piece = 0;  // of the pass
   std::size_t piece_count = 0;
-  GroupCounts write_from{};  // BlockTable::write_from
+  GroupCounts write_from{};                              // BlockTable::write_from
+  std::optional<std::uint32_t> token_of = std::nullopt;  // Span::token_of
+  bool wasted = false;  // it goes on from what was poisoned: nothing of it counts
 };
 
 struct CoreCopy {
@@ -141,7 +156,8 @@ struct CoreLoad {
   Tier slowest = Tier::kHost;           // of the sources
   Nanos ends_at = 0;                    // predicted
   // Slots that loads write to though the parts have others by now (BlockIndex::complete).
-  std::array<std::optional<SlotReservation>, kLayerGroupsMax> replaced;
+  CoreSlots replaced;
+  OperationId replaced_in;  // the last pass that was in flight then; it may read those slots. 0: none
 };
 
 // In flight. The pin holds the device's parts, as source or as target.
@@ -166,6 +182,20 @@ struct SaveWish {
   bool windows = false;  // groups with a window too
 };
 
+// What a request held that ended while a pass had spans of it.
+struct CoreKept {
+  std::vector<BlockPin> blocks;
+  CoreSlots grown;
+  GroupCounts promised{};
+};
+
+// A slot that a pass in flight may read or write, and which is no block's any more.
+struct CoreDetached {
+  std::optional<RequestId> owner;  // whose CoreRequest::lent counts it; none: State::moving_ does
+  std::uint32_t group = 0;
+  SlotReservation slot;
+};
+
 // The pass that is being formed, then in flight.
 struct CorePass {
   OperationId id;
@@ -175,6 +205,9 @@ struct CorePass {
   std::vector<CorePiece> pieces;
   std::vector<AppendToken> claims;
   std::vector<CoreRequest*> requests;  // that have spans or copies
+  // Until it has ended:
+  std::vector<CoreKept> kept;
+  std::vector<CoreDetached> detached;
 };
 
 // The prompt tokens that running requests are to compute.
@@ -290,7 +323,8 @@ class Core::State {
   void start_move(CoreMove move, Plan& plan);
   bool joins(CoreRequest& request, const CorePass& pass);
   static std::size_t link_of(Tier from, Tier to);
-  void keep_for_load(BlockId id, std::uint32_t group, std::optional<SlotReservation> slot);
+  void keep_for_load(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot);
+  void free_replaced(CoreLoad& load);
   void end_read(const CoreMove& move, MoveResult result);
   void miss(BlockId id);
   void end_load(CoreMove move, MoveResult result);
@@ -341,12 +375,16 @@ class Core::State {
   void find_parting(CoreProbes& probes) const;
   void promise(const CoreRequest& request, CoreProbes& probes) const;
   void hold_window(CoreRequest& request, const CoreProbes& probes);
+  static bool has_place(const CoreRequest& request, std::uint32_t group) {
+    return request.held[group] + request.lent[group] < request.promised[group];
+  }
   bool take_parts(CoreRequest& request, std::uint32_t block_number);
   void advance(CoreRequest& request);
   void let_go_behind(CoreRequest& request);
 
   // core_schedule.cc
   void schedule(Plan& plan);
+  void take_prompts(CorePass& pass, Plan& plan);
   void grow(Plan& plan);
   bool grow(CoreRequest& request);
   void add_spans(CoreRequest& request, CorePass& pass);
@@ -356,6 +394,20 @@ class Core::State {
                  bool adjacent, CorePass& pass) const;
   void emit(CorePass pass, Plan& plan);
   void stop_running(CoreRequest& request);
+
+  // core_ahead.cc
+  void schedule_ahead(Plan& plan);
+  bool form_ahead(CorePass& pass, Plan& plan);
+  bool prompt_goes_on(const CorePass& before) const;
+  bool may_follow(CoreRequest& request) const;
+  bool reserve_ahead(CoreRequest& request);
+  void release_ahead(CoreRequest& request);
+  void add_following(CoreRequest& request, std::uint32_t span, CorePass& pass);
+  void open_ahead(CoreRequest& request);
+  void waste_ahead(CoreRequest& request);
+  void keep_for_passes(CoreRequest& request);
+  void detach(CoreRequest& request, std::uint32_t group, std::optional<SlotReservation> slot);
+  void release_kept(CorePass& pass);
 
   // core_fair.cc
   std::uint32_t distance(CoreRequest& request) const;
@@ -369,8 +421,13 @@ class Core::State {
   void suspend(CoreRequest& request);
   void suspend_for_growth();
   void make_room();
-  void make_slot(const CoreRequest& head);
-  void make_memory(const CoreRequest& head);
+  bool someone_gives_way();
+  CoreRequest* slot_victim(const CoreRequest& head) const;
+  bool asks_for_memory(const CoreRequest& head, std::uint32_t group,
+                       const std::map<std::string, std::uint64_t>& held) const;
+  std::uint64_t blocks_needed(const CoreRequest& head, std::uint32_t group) const;
+  CoreRequest* memory_victim(const CoreRequest& head, std::uint32_t group,
+                             const std::map<std::string, std::uint64_t>& held, std::uint64_t weights) const;
   void make_memory(const CoreRequest& head, std::uint32_t group);
 
   // core_commit.cc
@@ -386,7 +443,11 @@ class Core::State {
   void check_request(const CoreRequest& request) const;
   void check_tables(const CoreRequest& request) const;
   void check_promises() const;
-  void check_spans(const CoreRequest& request, const CorePass& pass) const;
+  void check_spans(const CoreRequest& request) const;
+  void check_spans(const CoreRequest& request, const CorePass& pass, std::uint32_t group,
+                   std::vector<std::uint32_t>& filled) const;
+  void check_following(const CorePass& before, const CorePass& pass) const;
+  void check_passes() const;
   void check_pins() const;
   void check_rotation(const CoreMove& move) const;
   void check_pass(const CorePass& pass) const;
@@ -414,7 +475,7 @@ class Core::State {
   FairQueue queue_;
   std::optional<RequestId> blocked_head_;            // lacked blocks, and none were let go since
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
-  std::optional<CorePass> in_flight_;
+  std::deque<CorePass> in_flight_;                   // the first to end first
 
   std::map<OperationId, CoreMove> moves_;  // in flight
   std::map<BlockId, CoreLoad> loads_;

@@ -237,10 +237,12 @@ void Core::State::on(const MovesEnded& event, Plan& plan) {
 }
 
 // The block got its state otherwise, in another slot; its load writes on to the one that it was given.
-void Core::State::keep_for_load(BlockId id, std::uint32_t group, std::optional<SlotReservation> slot) {
+void Core::State::keep_for_load(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot) {
   const auto load = loads_.find(id);
   if (load == loads_.end()) return;
-  load->second.replaced[group] = std::move(slot);
+  load->second.replaced[group] = std::exchange(slot, std::nullopt);
+  load->second.groups[group] = false;
+  if (!in_flight_.empty()) load->second.replaced_in = in_flight_.back().id;
   for (auto& [operation, move] : moves_) {
     if (move.to == Tier::kDevice && move.pin.block() == id && move.pin.holds(group)) {
       index_.let_go(move.pin, group, Release::kUnused);
@@ -261,13 +263,23 @@ void Core::State::end_read(const CoreMove& move, MoveResult result) {
   }
 }
 
+// The slots that the load alone had: a pass in flight may still read them.
+void Core::State::free_replaced(CoreLoad& load) {
+  const bool read = !in_flight_.empty() && load.replaced_in.value >= in_flight_.front().id.value;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!load.replaced[group] || !read) continue;
+    if (windowed(group)) ++moving_[group];
+    in_flight_.back().detached.push_back({std::nullopt, group, std::move(*load.replaced[group])});
+  }
+}
+
 // Something of the block will not come.
 void Core::State::miss(BlockId id) {
   for (CoreRequest* request : running_) {
     const bool needs = std::any_of(request->loads.begin(), request->loads.end(),
                                    [&](std::uint32_t i) { return request->blocks[i].block() == id; });
     if (!needs) continue;
-    request->misses |= request->in_pass && request->joined;
+    request->misses |= request->in_passes > 0 && request->joined;
     // In groups with a window it looks again for a place to go on from.
     request->restart |= windows_;
   }
@@ -279,7 +291,8 @@ void Core::State::end_load(CoreMove move, MoveResult result) {
   end_read(move, result);
   for (const MovePart& part : move.parts) {
     if (windowed(part.group)) --moving_[part.group];
-    if (result == MoveResult::kDone) index_.fill_part(load.token, part.group);
+    // (What has got its state otherwise may be gone again, and the load's slot is another.)
+    if (result == MoveResult::kDone && !load.replaced[part.group]) index_.fill_part(load.token, part.group);
     load.groups[part.group] = false;
     // Its conversation goes on behind the cut: only who parts from it before would need the original again.
     if (move.original && move.from == Tier::kDevice)
@@ -287,6 +300,7 @@ void Core::State::end_load(CoreMove move, MoveResult result) {
   }
   if (result != MoveResult::kDone) miss(id);
   if (--load.moves > 0) return;
+  free_replaced(load);
   loads_.erase(id);
   if (move.original && through_ && index_.block(id).filled == kBlockTokens)
     wish_save(id, Tier::kDevice, false);

@@ -134,9 +134,11 @@ void Core::State::promise(const CoreRequest& request, CoreProbes& probes) const 
       probes.promised[group] = blocks_for(request.length());
       continue;
     }
+    // A pass ahead needs another token's place, and a slot that a block no longer has while it is read.
+    const std::uint32_t ahead = config_.passes_ahead;
     const std::uint32_t chunk = std::min(chunk_tokens_[group], request.length() - probes.start);
-    probes.promised[group] =
-        std::min({ring_blocks(group, chunk), blocks, config_.groups[group].block_count - public_held_});
+    probes.promised[group] = std::min({ring_blocks(group, chunk + ahead) + ahead, blocks + ahead,
+                                       config_.groups[group].block_count - public_held_});
   }
 }
 
@@ -169,7 +171,7 @@ bool Core::State::take_parts(CoreRequest& request, std::uint32_t block_number) {
   BlockPin& pin = request.blocks[block_number];
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group) || pin.holds(group)) continue;
-    if (request.held[group] >= request.promised[group]) return false;
+    if (!has_place(request, group)) return false;
     if (index_.block(pin.block()).parts[group]) {
       index_.hold(pin, group);
     } else {
@@ -203,6 +205,7 @@ void Core::State::let_go_behind(CoreRequest& request) {
     for (std::uint32_t group = 0; group < group_count_; ++group) holds_all = holds_all && pin.holds(group);
     if (holds_all) next += index_.block(pin.block()).filled;
   }
+  if (request.in_passes > 0) next = std::min(next, request.computes_from[0]);
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
     const std::uint32_t window = config_.groups[group].window;
@@ -217,8 +220,10 @@ void Core::State::let_go_behind(CoreRequest& request) {
       request.tables[group][i] = kNoSlot;
       --request.held[group];
     }
-    const std::uint32_t enough = ring_blocks(group, 1);
-    if (!request.decoding || request.promised[group] <= enough || request.held[group] > enough) continue;
+    const std::uint32_t ahead = config_.passes_ahead;
+    const std::uint32_t enough = ring_blocks(group, 1 + ahead) + ahead;
+    const std::uint32_t used = request.held[group] + request.lent[group];
+    if (!request.decoding || request.promised[group] <= enough || used > enough) continue;
     promised_[group] -= request.promised[group] - enough;
     request.promised[group] = enough;
     blocked_head_.reset();

@@ -67,10 +67,10 @@ WorldHistory World::run() {
   } else {
     run_small();
   }
-  for (std::uint64_t passes = 0; in_flight_ || !moves_.empty(); ++passes) {
+  for (std::uint64_t passes = 0; !flights_.empty() || !moves_.empty(); ++passes) {
     require(passes < kFinishPassesMax, "what runs never finishes");
     if (options_.prompts.empty()) now_ += static_cast<Nanos>(choose_(3));
-    if (in_flight_ && (moves_.empty() || one_in(2))) {
+    if (!flights_.empty() && (moves_.empty() || one_in(2))) {
       finish_pass();
     } else {
       end_some_moves();
@@ -85,7 +85,7 @@ void World::run_small() {
     Arrival prefix{RequestId(next_request_++), "g", options_.public_prompt, 1, 0, {}, kNever};
     prefix.scope = SharingScope::kPublic;
     arrive(std::move(prefix));
-    while (in_flight_) finish_pass();
+    while (!flights_.empty()) finish_pass();
   }
   for (std::uint32_t i = 0; i < options_.events; ++i) {
     ++now_;
@@ -93,17 +93,18 @@ void World::run_small() {
     const bool full = clients_.size() >= options_.live_max;
     const std::uint64_t arrivals = full ? 0 : options_.prompts.size() * tenants;
     const std::uint64_t cancels = options_.cancels ? live_.size() : 0;
-    const std::uint64_t passes = in_flight_ ? 1 : 0;
+    const std::uint64_t passes = flights_.empty() ? 0 : 1;
     if (arrivals + cancels + passes == 0) return;
     const std::uint64_t what = choose_(arrivals + cancels + passes);
     if (what < arrivals) {
-      arrive(Arrival{RequestId(next_request_++),
-                     what % tenants == 0 ? "g" : "h",
-                     options_.prompts[what / tenants],
-                     options_.new_tokens_max,
-                     0,
-                     {},
-                     kNever});
+      arrive(Arrival{.request = RequestId(next_request_++),
+                     .group = what % tenants == 0 ? "g" : "h",
+                     .prompt = options_.prompts[what / tenants],
+                     .max_new_tokens = options_.new_tokens_max,
+                     .min_new_tokens = 0,
+                     .stop_tokens = {},
+                     .dropped = {},
+                     .follows = options_.config.passes_ahead > 0});
     } else if (what < arrivals + cancels) {
       const RequestId id = live_[what - arrivals];
       client(id).cancelled = true;
@@ -131,16 +132,17 @@ void World::run_random() {
       drain_deadline_ = std::min(drain_deadline_, deadline);
       draining_ = true;
       step(Drain{deadline});
-    } else if (!moves_.empty() && (!in_flight_ || what % 2 == 0)) {
+    } else if (!moves_.empty() && (flights_.empty() || what % 2 == 0)) {
       end_some_moves();
     } else if (what == 11 && options_.restarts && one_in(10)) {
       restart();
     } else if (what == 13 && options_.config.state_ttl != kNever && one_in(4)) {
       now_ += static_cast<Nanos>(choose_(50)) * kNanosPerMilli;
       step(Tick{});
-    } else if (in_flight_) {
+    } else if (!flights_.empty()) {
       finish_pass();
     }
+    if (options_.config.passes_ahead > 0 && one_in(3)) run_next_pass();
   }
 }
 
@@ -152,8 +154,11 @@ void World::step(const Event& event) {
   for (const DiskNote& note : plan.notes) see(note);
   for (const Move& move : plan.moves) see(move);
   see(plan);
-  if (plan.pass) run_pass(plan);
+  if (plan.pass) begin_pass(plan);
   check_wake(plan);
+  // Who begins a pass asks for the next one, sooner or later.
+  if (!plan.pass || options_.config.passes_ahead == 0) return;
+  if (!options_.prompts.empty() || !one_in(4)) step(Tick{});
 }
 
 std::vector<TokenId> World::make_prompt(const std::string& group) {
@@ -197,6 +202,7 @@ void World::arrive() {
   if (one_in(6)) arrival.queued_max = 1 + static_cast<std::uint32_t>(choose_(4));
   if (options_.publics && one_in(6)) arrival.scope = SharingScope::kPublic;
   if (options_.deadlines && one_in(8)) arrival.deadline = now_ + static_cast<Nanos>(choose_(150));
+  if (options_.config.passes_ahead > 0) arrival.follows = !one_in(4);
   arrive(std::move(arrival));
 }
 
@@ -235,47 +241,68 @@ void World::cancel_one() {
 }
 
 void World::finish_pass() {
-  const PassDone done = *in_flight_;
-  in_flight_.reset();
-  in_pass_.clear();
-  committed_.insert(written_.begin(), written_.end());
-  step(done);
+  if (!flights_.front().ran) run_pass(flights_.front());
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  for (const auto& [request, prefix] : flight.written) {
+    if (!client(request).ended) committed_.insert(prefix);
+  }
+  step(flight.done);
+}
+
+void World::run_next_pass() {
+  const auto next = std::find_if(flights_.begin(), flights_.end(), [](const auto& f) { return !f.ran; });
+  if (next != flights_.end()) run_pass(*next);
+}
+
+bool World::in_flight(RequestId request) const {
+  return std::any_of(flights_.begin(), flights_.end(),
+                     [&](const Flight& flight) { return flight.requests.contains(request); });
 }
 
 // --- the device ---
 
-void World::run_pass(const Plan& plan) {
+void World::begin_pass(const Plan& plan) {
   const Pass& pass = *plan.pass;
-  require(!in_flight_, "one pass at a time");
+  require(flights_.size() <= options_.config.passes_ahead, "so many passes at a time");
   require(pass.id.value == ++last_pass_, "passes are numbered");
   require(pass.spans.size() == plan.spans.size() && !pass.spans.empty(), "each span has its plan");
-  written_.clear();
   std::size_t rows = 0;
   for (const Span& span : pass.spans) rows += span.tokens.size();
   require(rows <= options_.config.max_batch_tokens, "a pass keeps to its budget");
+  Flight& flight = flights_.emplace_back();
+  flight.plan = plan;
+  for (const SpanPlan& span : plan.spans) flight.requests.insert(span.request);
+  if (options_.config.passes_ahead == 0) run_pass(flight);
+}
 
+void World::run_pass(Flight& flight) {
+  const Pass& pass = *flight.plan.pass;
   copy_blocks(pass);
-  PassDone done{pass.id, {}};
-  std::set<RequestId> poisoned;
+  flight.ran = true;
+  PassDone& done = flight.done;
+  done.pass = pass.id;
   std::vector<bool> failed(pass.spans.size());
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
-    const RequestId request = plan.spans[i].request;
-    in_pass_.insert(request);
+    const RequestId request = flight.plan.spans[i].request;
+    const bool nothing = follows_poisoned(pass.spans[i], request);
     failed[i] = options_.poison_one_in > 0 && one_in(options_.poison_one_in);
-    if (!arrive_loads(pass.spans[i])) failed[i] = true;
-    if (failed[i] && poisoned.insert(request).second) ++client(request).poisoned_passes;
-    if (!poisoned.contains(request)) client(request).poisoned_passes = 0;
-    write_span(pass, i, plan.spans[i], poisoned.contains(request));
+    if (!arrive_loads(pass.spans[i]) || flight.doomed.contains(i)) failed[i] = true;
+    if (failed[i] && flight.poisoned.insert(request).second && !nothing) ++client(request).poisoned_passes;
+    if (nothing) flight.poisoned.insert(request);
+    if (!flight.poisoned.contains(request)) client(request).poisoned_passes = 0;
+    write_span(flight, i, flight.poisoned.contains(request));
   }
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
-    const SpanPlan& span_plan = plan.spans[i];
-    if (poisoned.contains(span_plan.request)) {
+    const SpanPlan& span_plan = flight.plan.spans[i];
+    if (flight.poisoned.contains(span_plan.request)) {
       // Spans after the poisoned one say that they are well, and have sampled nonsense.
       SpanOutcome nonsense;
       nonsense.ok = !failed[i];
       if (nonsense.ok && span_plan.sample) nonsense.sample = TokenId(options_.vocabulary + 1);
-      bool after = false;
-      for (std::size_t j = 0; j < i; ++j) after |= failed[j] && plan.spans[j].request == span_plan.request;
+      bool after = follows_poisoned(pass.spans[i], span_plan.request);
+      for (std::size_t j = 0; j < i; ++j)
+        after |= failed[j] && flight.plan.spans[j].request == span_plan.request;
       if (after || failed[i]) {
         done.spans.push_back(nonsense);
         continue;
@@ -284,7 +311,22 @@ void World::run_pass(const Plan& plan) {
     read_span(pass, i, span_plan);
     done.spans.push_back(outcome(pass.spans[i], span_plan));
   }
-  in_flight_ = std::move(done);
+  last_run_ = flight;
+}
+
+// What the pass before has sampled, which the host may not have been told yet.
+TokenId World::token_of(const Span& span, RequestId request) const {
+  if (!span.token_of) return span.tokens.front();
+  require(*span.token_of < last_run_.done.spans.size(), "a sample is of the pass before");
+  const Span& from = last_run_.plan.pass->spans[*span.token_of];
+  const SpanPlan& plan = last_run_.plan.spans[*span.token_of];
+  require(plan.request == request && plan.sample, "a sample is the request's own");
+  require(from.position + from.tokens.size() == span.position, "and of the token before");
+  return last_run_.done.spans[*span.token_of].sample.value_or(TokenId(0));
+}
+
+bool World::follows_poisoned(const Span& span, RequestId request) const {
+  return span.token_of && last_run_.poisoned.contains(request);
 }
 
 void World::copy_blocks(const Pass& pass) {
@@ -312,26 +354,42 @@ World::Row& World::row(const Span& span, std::uint32_t group, std::size_t positi
   return device_[group][slot.value][position % kBlockTokens];
 }
 
-void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan, bool garbage) {
-  const Span& span = pass.spans[index];
-  const Client& from = client(plan.request);
-  require(!from.ended, "a span is of a request that is there");
+void World::check_span(const Span& span, const SpanPlan& plan) const {
+  const Client& from = clients_.at(plan.request);
   const std::size_t end = span.position + span.tokens.size();
-  require(!span.tokens.empty() && end <= from.tokens.size(), "a span is within its sequence");
-  require(std::equal(span.tokens.begin(), span.tokens.end(), from.tokens.begin() + span.position),
-          "a span's tokens are its sequence's");
+  if (span.token_of) {
+    require(from.arrival.follows && plan.sample && span.tokens.size() == 1, "one token follows a sample");
+    require(span.position <= from.tokens.size(), "a sample is followed at once");
+    const bool known = span.position < from.tokens.size() && !follows_poisoned(span, plan.request);
+    require(!known || from.tokens[span.position] == token_of(span, plan.request), "by what was sampled");
+  } else {
+    require(!from.ended, "a span is of a request that is there");
+    require(!span.tokens.empty() && end <= from.tokens.size(), "a span is within its sequence");
+    require(std::equal(span.tokens.begin(), span.tokens.end(), from.tokens.begin() + span.position),
+            "a span's tokens are its sequence's");
+    require(plan.sample == (end == from.tokens.size()), "the last token is sampled from, no other");
+  }
   require(span.tables.size() == device_.size(), "a table for each group");
   for (const BlockTable& table : span.tables) {
     require(table.blocks.size() * kBlockTokens >= end, "a table reaches to its span's end");
   }
   require(span.layers.begin == 0 && span.layers.end == options_.config.layers, "all layers");
-  require(plan.sample == (end == from.tokens.size()), "the last token is sampled from, no other");
   require((span.logits == LogitsWanted::kLast) == plan.sample, "logits where a sample is wanted");
+}
+
+void World::write_span(Flight& flight, std::size_t index, bool garbage) {
+  const Pass& pass = *flight.plan.pass;
+  const Span& span = pass.spans[index];
+  const SpanPlan& plan = flight.plan.spans[index];
+  const Client& from = client(plan.request);
+  const std::size_t end = span.position + span.tokens.size();
+  check_span(span, plan);
   if (!plan.sample) ++history_.holes;
+  history_.followed += span.token_of.has_value();
 
   std::uint64_t prefix = prefix_hash(from.group, from.tokens, span.position);
   for (std::size_t p = span.position; p < end; ++p) {
-    prefix = extend(prefix, from.tokens[p]);
+    prefix = extend(prefix, span.token_of ? token_of(span, plan.request) : from.tokens[p]);
     bool written = false;
     for (std::uint32_t group = 0; group < device_.size(); ++group) {
       Row& place = row(span, group, p);
@@ -344,7 +402,7 @@ void World::write_span(const Pass& pass, std::size_t index, const SpanPlan& plan
       written = true;
     }
     require(written, "nothing is computed for nothing");
-    if (!garbage) written_.push_back(prefix);
+    if (!garbage) flight.written.emplace_back(plan.request, prefix);
   }
 }
 
@@ -353,8 +411,11 @@ void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan)
   const Client& from = client(plan.request);
   const std::size_t end = span.position + span.tokens.size();
   std::uint64_t prefix = prefix_begin(from.group);
+  std::vector<TokenId> tokens(from.tokens.begin(), from.tokens.begin() + span.position);
+  for (std::size_t i = 0; i < span.tokens.size(); ++i)
+    tokens.push_back(span.token_of ? token_of(span, plan.request) : span.tokens[i]);
   for (std::uint32_t p = 0; p < end; ++p) {
-    prefix = extend(prefix, from.tokens[p]);
+    prefix = extend(prefix, tokens[p]);
     for (std::uint32_t group = 0; group < device_.size(); ++group) {
       if (p < first_visible(options_.config.groups[group].window, span.position)) continue;
       const Row& place = row(span, group, p);
@@ -362,8 +423,8 @@ void World::read_span(const Pass& pass, std::size_t index, const SpanPlan& plan)
               "nobody writes what another reads");
       // (Rows that a poisoned later span of this request wrote are past this span's end.)
       const bool is_public = had_publics_ && place.content != prefix &&
-                             place.content == prefix_hash(kPublicGroup, from.tokens, p + 1) &&
-                             is_public_state(from.tokens, p + 1);
+                             place.content == prefix_hash(kPublicGroup, tokens, p + 1) &&
+                             is_public_state(tokens, p + 1);
       history_.public_rows += is_public;
       require(is_public || place.content == prefix, "what a span attends to is there, and of its own prefix");
     }
@@ -375,7 +436,8 @@ SpanOutcome World::outcome(const Span& span, const SpanPlan& plan) {
   if (!plan.sample) return result;
   const std::size_t last = span.position + span.tokens.size() - 1;
   result.sample = next_token(row(span, 0, last).content);
-  if (options_.grammar_end_one_in > 0 && one_in(options_.grammar_end_one_in)) {
+  const bool constrained = !client(plan.request).arrival.follows;
+  if (options_.grammar_end_one_in > 0 && one_in(options_.grammar_end_one_in) && constrained) {
     result.end = one_in(2) ? GrammarEnd::kComplete : GrammarEnd::kFailed;
     if (result.end == GrammarEnd::kFailed || one_in(2)) result.sample.reset();
     client(plan.request).grammar_end = result.end;

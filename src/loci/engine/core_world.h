@@ -4,11 +4,15 @@
 // while others read it, is seen at once; what lies behind a group's window is not looked at. The "model"
 // derives the next token from the state that a span reads, so wrong state shows as wrong tokens too.
 //
+// With passes ahead the device computes a pass at any time after those before it, at the latest when its end
+// is told: so a slot that is given away while a pass that reads or writes it is in flight is seen, too.
+//
 // Everything is chosen by a Chooser: a seed or a fuzzer's bytes. A violation aborts with a message.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -63,6 +67,7 @@ struct WorldHistory {
   std::uint64_t saves = 0;
   std::uint64_t restarts = 0;
   std::uint64_t after_restart = 0;  // loads of what an earlier process had saved
+  std::uint64_t followed = 0;       // spans that went on from a sample on the device
 };
 
 class World {
@@ -83,6 +88,16 @@ class World {
     std::uint32_t poisoned_passes = 0;  // in a row
     std::uint32_t cached_tokens = 0;
     GrammarEnd grammar_end = GrammarEnd::kGoesOn;
+  };
+  // A pass in flight.
+  struct Flight {
+    Plan plan;  // its pass and spans
+    bool ran = false;
+    PassDone done;                                             // once it ran
+    std::set<RequestId> poisoned;                              // then
+    std::vector<std::pair<RequestId, std::uint64_t>> written;  // prefixes whose state it brings
+    std::set<RequestId> requests;
+    std::set<std::size_t> doomed;  // spans that read what has not come since
   };
   struct Row {
     std::uint64_t content = 0;  // hash of the prefix; 0: nothing, or garbage
@@ -107,11 +122,17 @@ class World {
   void release_one();
   bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;
   void finish_pass();
+  void begin_pass(const Plan& plan);
+  bool in_flight(RequestId request) const;
 
-  void run_pass(const Plan& plan);
+  void run_pass(Flight& flight);
+  void run_next_pass();
+  TokenId token_of(const Span& span, RequestId request) const;
+  bool follows_poisoned(const Span& span, RequestId request) const;
+  void check_span(const Span& span, const SpanPlan& plan) const;
   void copy_blocks(const Pass& pass);
   Row& row(const Span& span, std::uint32_t group, std::size_t position);
-  void write_span(const Pass& pass, std::size_t index, const SpanPlan& plan, bool garbage);
+  void write_span(Flight& flight, std::size_t index, bool garbage);
   void read_span(const Pass& pass, std::size_t index, const SpanPlan& plan);
   std::size_t length_max() const;
   SpanOutcome outcome(const Span& span, const SpanPlan& plan);
@@ -134,6 +155,8 @@ class World {
   void see(const DiskNote& note);
   bool decide(WorldMove& move);
   bool arrive_loads(const Span& span);
+  bool reads(const Span& span, const MovePart& part) const;
+  void doom(const Move& move);
   void end_some_moves();
   void end_moves(std::size_t count);
   void restart();
@@ -161,9 +184,8 @@ class World {
   std::set<std::uint64_t> published_;                               // prefixes that were ever public
   std::vector<RequestId> public_;                                   // that are
   bool had_publics_ = false;
-  std::vector<std::uint64_t> written_;  // by the pass in flight, which has not failed
-  std::optional<PassDone> in_flight_;
-  std::set<RequestId> in_pass_;
+  std::deque<Flight> flights_;  // the first to end first
+  Flight last_run_;             // the pass that ran last
   std::uint64_t last_pass_ = 0;
   bool draining_ = false;
   Nanos drain_deadline_ = kNever;
@@ -182,5 +204,7 @@ WorldOptions random_world(const Chooser& choose);
 WorldOptions random_window_world(const Chooser& choose);
 // Either with host memory, a disk or both, on which moves fail and take any time, and restarts.
 WorldOptions random_tier_world(const Chooser& choose);
+// Any of them with passes ahead.
+WorldOptions random_ahead_world(const Chooser& choose);
 
 }  // namespace loci

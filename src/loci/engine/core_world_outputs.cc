@@ -14,7 +14,8 @@ void World::see(const Plan& plan) {
   }
   require(!drained_ || plan.drained, "drained stays");
   drained_ = plan.drained;
-  require(plan.drained == (draining_ && live_.empty() && moves_.empty()), "drained when nothing is left");
+  require(plan.drained == (draining_ && live_.empty() && moves_.empty() && flights_.empty()),
+          "drained when nothing is left");
 }
 
 // The most tokens of a sequence: a pool holds all of it, or all that any token sees.
@@ -128,16 +129,18 @@ void World::check_wake(const Plan& plan) const {
   require(plan.wake_at > now_, "a wish to wake is for later");
   for (const RequestId id : live_) {
     const Client& waiting = clients_.at(id);
-    require(waiting.arrival.deadline > now_ || in_pass_.contains(id), "deadlines are kept");
+    require(waiting.arrival.deadline > now_ || in_flight(id), "deadlines are kept");
     if (waiting.arrival.deadline > now_ && !waiting.cancelled && drain_deadline_ > now_) {
       require(plan.wake_at <= waiting.arrival.deadline, "a deadline is waited for");
     }
   }
   if (!live_.empty() && drain_deadline_ > now_) require(plan.wake_at <= drain_deadline_, "the drain's too");
-  require(live_.empty() ? !in_flight_ : in_flight_ || !moves_.empty(),
-          "while there are requests, a pass or a move is in flight");
+  // (What goes on from a sample that has ended its request ends later.)
+  require(
+      live_.empty() ? flights_.size() <= options_.config.passes_ahead : !flights_.empty() || !moves_.empty(),
+      "while there are requests, a pass or a move is in flight");
   for (const RequestId id : live_) {
-    require(in_pass_.contains(id) || clients_.at(id).poisoned_passes < kPoisonedPassesMax, "then they end");
+    require(in_flight(id) || clients_.at(id).poisoned_passes < kPoisonedPassesMax, "then they end");
   }
 }
 

@@ -90,19 +90,36 @@ bool World::arrive_loads(const Span& span) {
   for (WorldMove& begun : moves_) {
     if (begun.move.to != Tier::kDevice) continue;
     for (const MovePart& part : begun.move.parts) {
-      const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
-      const std::uint32_t first =
-          first_visible(options_.config.groups[part.group].window, span.position) / kBlockTokens;
-      const auto& table = span.tables[part.group].blocks;
-      for (std::uint32_t i = first; i * kBlockTokens < end; ++i) {
-        if (table[i] != part.to) continue;
-        history_.early_reads += !begun.result;
-        all = decide(begun) && all;
-        break;
-      }
+      if (!reads(span, part)) continue;
+      history_.early_reads += !begun.result;
+      all = decide(begun) && all;
     }
   }
   return all;
+}
+
+// What is moved to the device is in the span's context.
+bool World::reads(const Span& span, const MovePart& part) const {
+  const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
+  const std::uint32_t first =
+      first_visible(options_.config.groups[part.group].window, span.position) / kBlockTokens;
+  const auto& table = span.tables[part.group].blocks;
+  for (std::uint32_t i = first; i * kBlockTokens < end; ++i) {
+    if (table[i] == part.to) return true;
+  }
+  return false;
+}
+
+// The load has failed before passes in flight have got there.
+void World::doom(const Move& move) {
+  for (Flight& flight : flights_) {
+    const std::vector<Span>& spans = flight.plan.pass->spans;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      for (const MovePart& part : move.parts) {
+        if (!flight.ran && reads(spans[i], part)) flight.doomed.insert(i);
+      }
+    }
+  }
 }
 
 void World::end_some_moves() { end_moves(1 + choose_(moves_.size())); }
@@ -112,6 +129,7 @@ void World::end_moves(std::size_t count) {
   for (; count > 0; --count) {
     const std::size_t at = choose_(moves_.size());
     decide(moves_[at]);
+    if (moves_[at].move.to == Tier::kDevice && *moves_[at].result != MoveResult::kDone) doom(moves_[at].move);
     ended.moves.push_back({moves_[at].move.id, *moves_[at].result, static_cast<Nanos>(choose_(100))});
     moves_.erase(moves_.begin() + static_cast<std::ptrdiff_t>(at));
   }
@@ -122,8 +140,7 @@ void World::end_moves(std::size_t count) {
 void World::restart() {
   for (const RequestId id : live_) clients_.erase(id);
   live_.clear();
-  in_flight_.reset();
-  in_pass_.clear();
+  flights_.clear();
   for (WorldMove& begun : moves_) {
     // A write that was under way is there or not.
     if (begun.move.to == Tier::kDisk && one_in(2)) decide(begun);
@@ -196,6 +213,15 @@ WorldOptions random_tier_world(const Chooser& choose) {
     options.live_max = number(1, 4);
     options.publics = options.deadlines = false;
   }
+  return options;
+}
+
+WorldOptions random_ahead_world(const Chooser& choose) {
+  const std::uint64_t kind = choose(3);
+  WorldOptions options = kind == 0   ? random_world(choose)
+                         : kind == 1 ? random_window_world(choose)
+                                     : random_tier_world(choose);
+  options.config.passes_ahead = 1;
   return options;
 }
 

@@ -145,6 +145,7 @@ void put(Writer& w, const Arrival& e) {
     w.number(range.begin);
     w.number(range.end);
   }
+  w.flag(e.follows);
 }
 void put(Writer& w, const Cancel& e) { w.id(e.request); }
 void put(Writer& w, const PassDone& e) {
@@ -215,6 +216,7 @@ void get(Reader& r, Arrival& e) {
     range.begin = r.number<std::uint32_t>("dropped");
     range.end = r.number<std::uint32_t>("dropped");
   }
+  e.follows = r.flag("follows");
 }
 void get(Reader& r, Cancel& e) { e.request.value = r.number<std::uint64_t>("request"); }
 void get(Reader& r, PassDone& e) {
@@ -333,6 +335,7 @@ void put(Writer& w, const Pass& pass) {
     w.ids(span.tables.front().blocks);
     w.number(static_cast<std::uint8_t>(span.logits));
     put_groups(w, span.tables);
+    if (span.token_of) w.number(*span.token_of);
   }
 }
 
@@ -407,6 +410,7 @@ void encode_config(const CoreConfig& config, std::string& out) {
   w.number(config.max_running);
   w.number(config.max_queued);
   w.number(config.decode_reserve_percent);
+  w.number(config.passes_ahead);
   w.bytes(config.model_fingerprint);
   w.text(config.eviction);
   w.number(config.seed);
@@ -443,6 +447,7 @@ Result<CoreConfig> decode_config(std::string_view bytes) {
   config.max_running = r.number<std::uint32_t>("max_running");
   config.max_queued = r.number<std::uint32_t>("max_queued");
   config.decode_reserve_percent = r.number<std::uint32_t>("decode_reserve_percent");
+  config.passes_ahead = r.number<std::uint32_t>("passes_ahead");
   r.bytes(config.model_fingerprint, "model_fingerprint");
   config.eviction = r.text("eviction");
   config.seed = r.number<std::uint64_t>("seed");

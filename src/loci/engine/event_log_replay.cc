@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <set>
 #include <utility>
 #include <variant>
@@ -23,7 +24,7 @@ class EventGate {
       if (!live_.insert(arrival->request).second) return data_loss("a request arrives that is there already");
     } else if (const auto* done = std::get_if<PassDone>(&event)) {
       LOCI_RETURN_IF_ERROR(check(*done));
-      pass_.reset();
+      passes_.pop_front();
     } else if (const auto* ended = std::get_if<MovesEnded>(&event)) {
       for (const MoveOutcome& move : ended->moves) {
         if (moves_.erase(move.move) == 0) return data_loss("a move ends that is not in flight");
@@ -42,18 +43,19 @@ class EventGate {
     }
     for (const Move& move : plan.moves) moves_.insert(move.id);
     if (!plan.pass) return;
-    pass_ = plan.pass->id;
-    spans_ = plan.spans;
+    passes_.emplace_back(plan.pass->id, plan.spans);
   }
 
  private:
   Status check(const PassDone& done) const {
-    if (!pass_ || *pass_ != done.pass) return data_loss("a pass ends that is not in flight");
-    if (done.spans.size() != spans_.size()) {
-      return data_loss(fmt::format("the pass has {} spans, {} end", spans_.size(), done.spans.size()));
+    if (passes_.empty() || passes_.front().first != done.pass)
+      return data_loss("a pass ends that is not the first in flight");
+    const std::vector<SpanPlan>& spans = passes_.front().second;
+    if (done.spans.size() != spans.size()) {
+      return data_loss(fmt::format("the pass has {} spans, {} end", spans.size(), done.spans.size()));
     }
-    for (std::size_t i = 0; i < spans_.size(); ++i) {
-      if (done.spans[i].ok && spans_[i].sample && !done.spans[i].sample &&
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      if (done.spans[i].ok && spans[i].sample && !done.spans[i].sample &&
           done.spans[i].end == GrammarEnd::kGoesOn) {
         return data_loss(fmt::format("span {} lacks the sample that was asked for", i));
       }
@@ -83,8 +85,7 @@ class EventGate {
   std::set<OperationId> moves_;  // in flight
   std::set<std::pair<std::uint32_t, SlotId>> recovered_;
   bool recovered_all_ = false;
-  std::optional<OperationId> pass_;
-  std::vector<SpanPlan> spans_;
+  std::deque<std::pair<OperationId, std::vector<SpanPlan>>> passes_;  // in flight
 };
 
 }  // namespace

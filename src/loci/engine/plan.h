@@ -54,6 +54,9 @@ struct Arrival {
   // Cuts of the prompt (policy/truncation.h), which is the whole history: in order, each beginning where the
   // last one ended, whole blocks, after the first block. The sequence that is computed is what is left.
   std::vector<TokenRange> dropped;
+  // Nobody needs to see a sample of it before the pass that goes on from it is planned: the device samples,
+  // by parameters that do not depend on the samples before. Of use with CoreConfig::passes_ahead.
+  bool follows = false;
 };
 
 // The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it
@@ -77,7 +80,9 @@ struct SpanOutcome {
 
 struct PassDone {
   OperationId pass;
-  std::vector<SpanOutcome> spans;  // as many as the pass has spans
+  // As many as the pass has spans. What is said of a span that goes on from a sample that did not come, or
+  // that its request ended with, is ignored.
+  std::vector<SpanOutcome> spans;
 };
 
 // Time alone: a deadline may have come.
@@ -205,7 +210,9 @@ struct Move {
 };
 
 struct Plan {
-  // To be run now. At most one pass is in flight; its PassDone must follow.
+  // To be run now, after those in flight: at most 1 + CoreConfig::passes_ahead. Their PassDone must follow,
+  // in this order. Where one more may begin, a Tick asks for it. A span with a `token_of` is of one token,
+  // which is not known here: what that span of the pass before samples.
   std::optional<Pass> pass;
   std::vector<SpanPlan> spans;  // parallel to pass->spans
   // To be begun now, before the pass, in this order; loads before saves.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "loci/base/exp_negative.h"
 #include "loci/base/random.h"
 
 namespace loci {
@@ -18,26 +19,6 @@ constexpr std::size_t kSumBlock = 64;  // weights that are summed together befor
 
 // Candidates that are sorted at once: of most distributions no more are drawn from.
 constexpr std::size_t kSortedAtOnce = 256;
-
-// e^x for x <= 0 with a relative error below 2e-7; exactly 0 below -87. Straight-line code, so that the
-// compiler turns loops over it into vectors, and the same bits on every machine (it is compiled once,
-// without fused operations).
-inline float exp_negative(float x) {
-  const float clamped = x < -87.0f ? -87.0f : x;
-  const float power = clamped * 1.44269504f;
-  const float rounded = static_cast<float>(static_cast<int>(power - 0.5f));
-  float r = clamped - rounded * 0.693359375f;
-  r = r + rounded * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const float scale = std::bit_cast<float>((static_cast<int>(rounded) + 127) << 23);
-  return x < -87.0f ? 0.0f : p * scale;
-}
 
 // Sum in double over fixed blocks of eight float lanes.
 double sum_blocked(std::span<const float> values) {

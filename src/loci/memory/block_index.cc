@@ -357,19 +357,28 @@ void BlockIndex::evict(std::uint32_t group) {
 }
 
 bool BlockIndex::place(BlockPin& pin, std::uint32_t group) {
-  LOCI_CHECK(!block(pin.block_).parts[group], "a slot is for a block without part");
+  std::optional<SlotReservation> slot = reserve(group);
+  if (slot) place(pin, group, std::move(*slot));
+  return slot.has_value();
+}
+
+std::optional<SlotReservation> BlockIndex::reserve(std::uint32_t group) {
   Pool& pool = device()[group];
   if (pool.slots.free_count() == 0) {
-    if (pool.eviction->size() == 0) return false;
+    if (pool.eviction->size() == 0) return std::nullopt;
     evict(group);
   }
+  return pool.slots.take();
+}
+
+void BlockIndex::place(BlockPin& pin, std::uint32_t group, SlotReservation slot) {
   Block& b = at(pin.block_);
-  b.parts[group].emplace(DevicePart{.slot = std::move(*pool.slots.take()),
+  LOCI_CHECK(!b.parts[group], "a slot is for a block without part");
+  b.parts[group].emplace(DevicePart{.slot = std::move(slot),
                                     .filled = 0,
                                     .holds = 1,
                                     .facts = {.last_used = 0, .born = now_, .depth = b.depth}});
   pin.held_[group] = true;
-  return true;
 }
 
 std::optional<AppendToken> BlockIndex::claim(BlockId id) {
@@ -497,9 +506,9 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   if (existing_id == kNoBlock) {
     b.kind = BlockKind::kFull;
     register_key(id, key);
-    return {std::move(tail), {}};
+    return {std::move(tail), {}, {}};
   }
-  Completion result{pin(existing_id), {}};
+  Completion result{pin(existing_id), {}, {}};
   Block& e = at(existing_id);
   LOCI_CHECK(e.parent == b.parent && e.tokens == b.tokens, "equal keys, equal tokens");
   for (std::uint32_t group = 0; group < group_count(); ++group) {
@@ -515,6 +524,8 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
       std::swap(e.parts[group]->slot, b.parts[group]->slot);
       e.parts[group]->filled = kBlockTokens;
       result.replaced[group].emplace(std::move(b.parts[group]->slot));
+    } else {
+      result.dropped[group].emplace(std::move(b.parts[group]->slot));
     }
   }
   discard_parts(tail);

@@ -182,6 +182,9 @@ struct Completion {
   // By group: the slot that the full node had for an incomplete part, which has another one now. (Somebody
   // may still be writing there.)
   std::array<std::optional<SlotReservation>, kLayerGroupsMax> replaced;
+  // By group: the slot that the tail had, where the full node had the whole part. (Somebody may be reading
+  // it.)
+  std::array<std::optional<SlotReservation>, kLayerGroupsMax> dropped;
 };
 
 // How a part is let go.
@@ -278,6 +281,10 @@ class BlockIndex {
   // Gives a block without part in `group` an empty one, which the pin holds; evicts for it where no slot
   // is free. False: all slots hold what is needed.
   bool place(BlockPin& pin, std::uint32_t group);
+  // The same in two steps, for a block that does not exist yet: a slot that is no part's (a detached one,
+  // see check_invariants()); absent: all slots hold what is needed.
+  std::optional<SlotReservation> reserve(std::uint32_t group);
+  void place(BlockPin& pin, std::uint32_t group, SlotReservation slot);
   // Absent: someone else has it. The block is pinned.
   std::optional<AppendToken> claim(BlockId id);
   // All parts of a full node hold at least the first `filled` tokens.
@@ -331,7 +338,7 @@ class BlockIndex {
   // gets what it lacks, and the tail's other parts are dropped, as they have the same bits.
   Completion complete(BlockPin tail, AppendToken token, const ChainKey& key);
 
-  // Aborts on a broken invariant. `detached`: slots that callers hold, by group (Completion::replaced).
+  // Aborts on a broken invariant. `detached`: slots that callers hold, by group.
   // O(nodes · log).
   void check_invariants(std::span<const std::uint32_t> detached = {}) const;
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/compute/check_model.h"
 #include "loci/compute/cpu/block_storage.h"
 #include "loci/compute/cpu/cpu_weights.h"
 #include "loci/compute/cpu/instruction_set.h"
@@ -20,14 +21,6 @@ namespace loci {
 namespace {
 
 using namespace cpu;
-
-Positions positions_of(const ModelSpec& spec) {
-  if (spec.position_embedding.present()) return Positions::kAbsolute;
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.rope) return Positions::kRotary;
-  }
-  return Positions::kNone;
-}
 
 class CpuBackend final : public Backend {
  public:
@@ -89,54 +82,6 @@ class CpuBackend final : public Backend {
   BackendInfo info_;
 };
 
-Status check_spec(const ModelSpec& spec) {
-  const auto refuse = [](std::string message, const char* field) {
-    return invalid_argument(std::move(message), field);
-  };
-  if (spec.layers.empty()) return refuse("a model has at least one layer", "layers");
-  if (spec.hidden == 0 || spec.vocabulary == 0) return refuse("sizes must not be zero", "hidden");
-  if (spec.kv_heads == 0 || spec.heads % spec.kv_heads != 0 || spec.heads == 0) {
-    return refuse(fmt::format("{} heads are not a multiple of {} key/value heads", spec.heads, spec.kv_heads),
-                  "heads");
-  }
-  if (spec.head_dim == 0 || spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim) {
-    return refuse(fmt::format("expected a multiple of 8 up to {}, found {}", kMaxHeadDim, spec.head_dim),
-                  "head_dim");
-  }
-  for (const RopeSpec& rope : spec.ropes) {
-    if (rope.dimensions > spec.head_dim || rope.dimensions % 2 != 0 ||
-        rope.inverse_frequency.size() != rope.dimensions / 2) {
-      return refuse(
-          fmt::format("expected an even number up to {} with half as many frequencies, found {} with {}",
-                      spec.head_dim, rope.dimensions, rope.inverse_frequency.size()),
-          "rope.dimensions");
-    }
-  }
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.rope && *layer.rope >= spec.ropes.size()) {
-      return refuse(fmt::format("expected one of {} rotations, found {}", spec.ropes.size(), *layer.rope),
-                    "rope");
-    }
-  }
-  if (spec.experts > 0 && (spec.expert_uses == 0 || spec.expert_uses > spec.experts)) {
-    return refuse(
-        fmt::format("expected from 1 to {} experts for each token, found {}", spec.experts, spec.expert_uses),
-        "expert_uses");
-  }
-  if (!(spec.attention_softcap >= 0 && spec.output_softcap >= 0)) {
-    return refuse("expected caps of 0 or above", "softcap");
-  }
-  const TensorView& positions = spec.position_embedding;
-  if (positions.present() && (positions.columns != spec.hidden ||
-                              positions.rows < std::uint64_t{spec.context_length} + spec.position_offset)) {
-    return invalid_argument(fmt::format("expected {} positions or more of {} values, found {} of {}",
-                                        std::uint64_t{spec.context_length} + spec.position_offset,
-                                        spec.hidden, positions.rows, positions.columns),
-                            positions.name);
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const CpuBackendOptions& options) {
@@ -150,7 +95,11 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const C
     return invalid_argument(fmt::format("this machine lacks {}; it has {}", instruction_set_name(set), names),
                             "cpu");
   }
-  LOCI_RETURN_IF_ERROR(check_spec(spec));
+  LOCI_RETURN_IF_ERROR(check_model(spec));
+  if (spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim) {
+    return invalid_argument(
+        fmt::format("expected a multiple of 8 up to {}, found {}", kMaxHeadDim, spec.head_dim), "head_dim");
+  }
   try {
     auto pool = std::make_unique<ThreadPool>(options.threads == 0 ? physical_core_count() : options.threads);
     LOCI_ASSIGN_OR_RETURN(CpuWeights weights, CpuWeights::pack(spec, *pool));

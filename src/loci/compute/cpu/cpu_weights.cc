@@ -23,75 +23,6 @@ struct VectorJob {
   float factor;
 };
 
-Status check_shape(const TensorView& tensor, std::uint64_t rows, std::uint64_t columns) {
-  if (tensor.present() && tensor.rows == rows && tensor.columns == columns) return {};
-  return invalid_argument(
-      fmt::format("expected a tensor [{}, {}], found [{}, {}]", rows, columns, tensor.rows, tensor.columns),
-      tensor.name);
-}
-
-Status check_vector(const TensorView& tensor, std::uint64_t count) {
-  if (!tensor.present()) return {};
-  return check_shape(tensor, 1, count);
-}
-
-Status check_norm(const NormSpec& norm, NormKind kind, std::uint64_t count) {
-  LOCI_RETURN_IF_ERROR(check_vector(norm.weight, count));
-  LOCI_RETURN_IF_ERROR(check_vector(norm.bias, count));
-  if (norm.bias.present() && (kind == NormKind::kRms || !norm.present())) {
-    return invalid_argument("expected no bias: it belongs to the weight of a LayerNorm", norm.bias.name);
-  }
-  return {};
-}
-
-// `parts` biases of `count` values, one after the other in one row or a row each.
-Status check_biases(const TensorView& tensor, std::uint64_t parts, std::uint64_t count) {
-  if (!tensor.present()) return {};
-  return tensor.rows == 1 ? check_shape(tensor, 1, parts * count) : check_shape(tensor, parts, count);
-}
-
-Status check_ffn(const ModelSpec& spec, const FeedForwardSpec& ffn) {
-  const bool mixture = ffn.router.present();
-  const std::uint64_t parts = mixture ? spec.experts : 1;
-  if (parts == 0) return invalid_argument("expected experts behind the router, found none", ffn.router.name);
-  const std::uint64_t width = ffn.up.rows / parts;
-  if (!ffn.up.present() || width == 0 || ((mixture || spec.experts == 0) && width != spec.ffn)) {
-    return check_shape(ffn.up, parts * spec.ffn, spec.hidden);
-  }
-  LOCI_RETURN_IF_ERROR(check_shape(ffn.up, parts * width, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(ffn.down, parts * spec.hidden, width));
-  LOCI_RETURN_IF_ERROR(check_biases(ffn.up_bias, parts, width));
-  LOCI_RETURN_IF_ERROR(check_biases(ffn.down_bias, parts, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_biases(ffn.gate_bias, parts, width));
-  if (ffn.gate.present()) LOCI_RETURN_IF_ERROR(check_shape(ffn.gate, parts * width, spec.hidden));
-  if (!ffn.gate.present() && spec.activation == Activation::kClampedSwiglu) {
-    return invalid_argument("expected a gate beside it, which the clamped SwiGLU needs", ffn.up.name);
-  }
-  if (!mixture) return {};
-  LOCI_RETURN_IF_ERROR(check_shape(ffn.router, spec.experts, spec.hidden));
-  return check_vector(ffn.router_bias, spec.experts);
-}
-
-Status check_layer(const ModelSpec& spec, const LayerSpec& layer) {
-  const std::uint64_t q = std::uint64_t{spec.heads} * spec.head_dim, kv = spec.kv_width();
-  for (const NormSpec* norm :
-       {&layer.attention_norm, &layer.attention_post_norm, &layer.ffn_norm, &layer.ffn_post_norm}) {
-    LOCI_RETURN_IF_ERROR(check_norm(*norm, spec.norm, spec.hidden));
-  }
-  LOCI_RETURN_IF_ERROR(check_norm(layer.query_norm, NormKind::kRms, spec.head_dim));
-  LOCI_RETURN_IF_ERROR(check_norm(layer.key_norm, NormKind::kRms, spec.head_dim));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.query, q, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.key, kv, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.value, kv, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(layer.attention_output, spec.hidden, q));
-  LOCI_RETURN_IF_ERROR(check_vector(layer.query_bias, q));
-  LOCI_RETURN_IF_ERROR(check_vector(layer.key_bias, kv));
-  LOCI_RETURN_IF_ERROR(check_vector(layer.value_bias, kv));
-  LOCI_RETURN_IF_ERROR(check_vector(layer.attention_output_bias, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_vector(layer.attention_sinks, spec.heads));
-  return check_ffn(spec, layer.ffn);
-}
-
 // Part `index` of `parts` that lie one after the other: rows of a matrix or of biases, or columns of one
 // row of biases.
 TensorView part_of(TensorView tensor, std::uint64_t index, std::uint64_t parts) {
@@ -236,7 +167,6 @@ Result<CpuWeights> CpuWeights::pack(const ModelSpec& spec, ThreadPool& pool) {
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerSpec& from = spec.layers[i];
     CpuLayer& to = weights.layers_[i];
-    LOCI_RETURN_IF_ERROR(check_layer(spec, from));
     jobs.add_norm(from.attention_norm, to.attention_norm);
     jobs.add_norm(from.attention_post_norm, to.attention_post_norm);
     jobs.add_norm(from.ffn_norm, to.ffn_norm);
@@ -251,9 +181,6 @@ Result<CpuWeights> CpuWeights::pack(const ModelSpec& spec, ThreadPool& pool) {
                                          to.attention_output, weights.attention_output_input));
     LOCI_RETURN_IF_ERROR(jobs.add_ffn(spec, from.ffn, weights, to));
   }
-  LOCI_RETURN_IF_ERROR(check_norm(spec.output_norm, spec.norm, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(spec.embedding, spec.vocabulary, spec.hidden));
-  LOCI_RETURN_IF_ERROR(check_shape(spec.output, spec.vocabulary, spec.hidden));
   jobs.add_norm(spec.output_norm, weights.output_norm_);
   LOCI_RETURN_IF_ERROR(jobs.add_matrix(spec.output, {}, weights.output_, weights.output_input));
   LOCI_ASSIGN_OR_RETURN(weights.memory_, jobs.pack(pool));

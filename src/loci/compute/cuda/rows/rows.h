@@ -7,6 +7,7 @@
 #include "loci/compute/cuda/block_layout.h"
 #include "loci/compute/cuda/element_type.h"
 #include "loci/compute/cuda/runtime.h"
+#include "loci/compute/cuda/simt.h"
 #include "loci/model/model_spec.h"
 
 namespace loci::cuda {
@@ -17,7 +18,7 @@ struct RowNorm {
   const float* bias = nullptr;    // [width] or null; kLayer only
   NormKind kind = NormKind::kRms;
   float epsilon = 0;
-  bool present() const { return weight != nullptr; }
+  LOCI_HOST_DEVICE bool present() const { return weight != nullptr; }
 };
 
 // residual += post(change); then the norms of the residual for what reads it next. Fused: one read and one

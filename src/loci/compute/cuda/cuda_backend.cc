@@ -1,0 +1,174 @@
+#include "loci/compute/cuda/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/compute/check_model.h"
+#include "loci/compute/cuda/block_pool.h"
+#include "loci/compute/cuda/cuda_key_rotation.h"
+#include "loci/compute/cuda/cuda_pass_runner.h"
+#include "loci/compute/cuda/cuda_weights.h"
+#include "loci/compute/cuda/runtime.h"
+#include "loci/compute/layer_groups.h"
+
+namespace loci {
+
+namespace {
+
+using namespace cuda;
+
+// What it is made of; each outlives those after it.
+struct Parts {
+  ModelSpec spec;  // its tensors are views into the file; weights are copies
+  std::unique_ptr<Device> device;
+  CudaWeights weights;
+  std::unique_ptr<BlockPool> blocks;
+  std::unique_ptr<PassRunner> runner;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::unique_ptr<Parts> parts, const PassRunnerOptions& options)
+      : parts_(std::move(parts)), element_(options.element) {
+    const ModelSpec& spec = parts_->spec;
+    const DeviceProperties& device = parts_->device->properties();
+    const char* element = element_ == ElementType::kHalf ? "f16" : "bf16";
+    info_.name = fmt::format("cuda:{}", device.ordinal);
+    info_.description =
+        fmt::format("{}, compute capability {}.{}, {}{}", device.name, device.capability / 10,
+                    device.capability % 10, element, options.deterministic ? ", deterministic" : "");
+    info_.layout = fmt::format("layer,k[head,token,dim]v[head,token,dim],{}", element);
+    info_.layers = spec.layer_count();
+    info_.vocabulary = spec.vocabulary;
+    info_.groups = parts_->blocks->groups();
+    for (const LayerGroup& group : info_.groups) info_.block_bytes += group.block_bytes;
+    info_.hidden_row_bytes = parts_->runner->hidden_row_bytes();
+    info_.weight_bytes = parts_->weights.size_bytes();
+    info_.positions = positions_of(spec);
+    info_.samples = true;
+    info_.passes_ahead = PassRunner::kInFlight - 1;
+    info_.copy_bytes = BlockPool::kCopyBytes;
+  }
+  ~CudaBackend() override {
+    while (begun_ > 0) {  // whoever began passes has gone
+      std::vector<SpanResult> results;
+      finish(results);
+    }
+    parts_->device->synchronize();
+  }
+
+  const BackendInfo& info() const override { return info_; }
+  Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
+    return parts_->blocks->allocate(group, count);
+  }
+  void run(const Pass& pass, std::vector<SpanResult>& results) override {
+    LOCI_CHECK(begun_ == 0, "a pass that is run has none before it");
+    begin(pass);
+    finish(results);
+  }
+  void begin(Pass pass) override {
+    ++begun_;
+    parts_->runner->begin(std::move(pass));
+  }
+  void finish(std::vector<SpanResult>& results) override {
+    --begun_;
+    parts_->runner->finish(results);
+  }
+  Status health() const override { return parts_->device->status(); }
+
+  Result<HostMemory> allocate_host(std::uint64_t bytes) override {
+    return parts_->blocks->allocate_host(bytes);
+  }
+  void begin_fill(std::uint32_t group, SlotId slot) override { parts_->blocks->begin_fill(group, slot); }
+  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
+    parts_->blocks->write_layer(slot, layer, slice);
+  }
+  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
+    parts_->blocks->read_layer(slot, layer, slice);
+  }
+  void layer_arrived(SlotId slot, std::uint32_t layer) override {
+    parts_->blocks->layer_arrived(slot, layer);
+  }
+  void load_layers(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces) override {
+    parts_->blocks->load_layers(group, layers, pieces);
+  }
+  void save_layers(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) const override {
+    parts_->blocks->save_layers(group, layers, pieces);
+  }
+  void after_loads(Copied done) const override { parts_->blocks->after_loads(std::move(done)); }
+  void after_saves(Copied done) const override { parts_->blocks->after_saves(std::move(done)); }
+  void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
+    LOCI_CHECK(info_.positions != Positions::kAbsolute, "learned positions are in all of the state");
+    rotate_block_keys(parts_->spec, element_, layer, delta, slice);
+  }
+  void fill_failed(std::uint32_t group, SlotId slot) override { parts_->blocks->fill_failed(group, slot); }
+
+ private:
+  const std::unique_ptr<Parts> parts_;
+  const ElementType element_;
+  BackendInfo info_;
+  std::uint32_t begun_ = 0;  // and not ended
+};
+
+// What no kernel serves, beyond what no backend does.
+Status check_shapes(const ModelSpec& spec) {
+  constexpr std::uint32_t kHeadDimMax = 256, kHeadDimStep = 16, kWidthStep = 8;
+  const auto refuse = [](std::uint64_t found, const char* expected, const char* field) {
+    return invalid_argument(fmt::format("the CUDA backend serves {}, found {}", expected, found), field);
+  };
+  if (spec.head_dim % kHeadDimStep != 0 || spec.head_dim > kHeadDimMax) {
+    return refuse(spec.head_dim, "multiples of 16 up to 256", "head_dim");
+  }
+  if (spec.hidden % kWidthStep != 0) return refuse(spec.hidden, "multiples of 8", "hidden");
+  if (spec.vocabulary > kSampleVocabularyMax) {
+    return refuse(spec.vocabulary, "vocabularies of at most 1048576 tokens", "vocabulary");
+  }
+  if (!(spec.attention_scale > 0)) {
+    return invalid_argument("the CUDA backend serves scales above 0", "attention_scale");
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOptions& options) {
+  auto parts = std::make_unique<Parts>();
+  parts->spec = spec;
+  LOCI_ASSIGN_OR_RETURN(parts->device, Device::open(options.ordinal));
+  const Device& device = *parts->device;
+  PassRunnerOptions runner;
+  runner.element = best_element_type(spec);
+  runner.deterministic = options.deterministic;
+  runner.graphs = options.graphs;
+  runner.rows_max = options.max_batch_tokens;
+  runner.spans_max = options.max_spans;
+  runner.context_tokens = options.context_tokens != 0 ? options.context_tokens : spec.context_length;
+  LOCI_ASSIGN_OR_RETURN(parts->weights,
+                        CudaWeights::load(spec, device, runner.element, runner.context_tokens));
+  LOCI_ASSIGN_OR_RETURN(parts->blocks,
+                        BlockPool::make(device, layer_groups(spec), spec.kv_heads, spec.head_dim));
+  LOCI_ASSIGN_OR_RETURN(parts->runner,
+                        PassRunner::make(parts->spec, parts->weights, device, *parts->blocks, runner));
+  LOCI_RETURN_IF_ERROR(device.status());
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(parts), runner));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const ModelSpec& spec, const CudaBackendOptions& options) {
+  LOCI_RETURN_IF_ERROR(check_model(spec));
+  LOCI_RETURN_IF_ERROR(check_shapes(spec));
+  if (options.max_batch_tokens == 0 || options.max_spans == 0) {
+    return invalid_argument("expected room for one token at least, found 0", "max_batch_tokens");
+  }
+  try {
+    return make(spec, options);
+  } catch (const std::exception& error) {  // no memory on the host, no more threads
+    return resource_exhausted(fmt::format("the CUDA backend could not be made: {}", error.what()));
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,100 @@
+#include "loci/compute/cuda/cuda_pass_buffers.h"
+
+#include <algorithm>
+
+#include "loci/compute/cuda/rows/rows.h"
+
+namespace loci::cuda {
+
+namespace {
+constexpr std::uint64_t kElement = 2, kFloat = 4, kIndex = 4;
+}
+
+PassBuffers::PassBuffers(const ModelSpec& spec, const CudaWeights& weights, const Device& device)
+    : spec_(spec), weights_(weights), device_(device) {}
+
+Status PassBuffers::grow(const Wish& wish, const char* what) {
+  if (wish.bytes <= wish.memory->size()) return {};
+  device_.synchronize();
+  ++generation_;
+  *wish.memory = Memory();  // before the larger one: both might not fit
+  LOCI_ASSIGN_OR_RETURN(*wish.memory, Memory::allocate(device_, MemoryKind::kDevice, wish.bytes, what));
+  return {};
+}
+
+Status PassBuffers::reserve(const PassNeeds& needs) {
+  const std::uint64_t rows = needs.rows, hidden = spec_.hidden;
+  const std::uint64_t heads = std::uint64_t{spec_.heads} * spec_.head_dim;
+  const std::uint64_t uses = spec_.expert_uses, used_rows = rows * uses;
+  const std::uint64_t ffn = std::max(rows * weights_.ffn_width, used_rows * weights_.expert_width);
+  for (const Wish& wish : {Wish{&residual, rows * hidden * kFloat},
+                           {&normed, rows * hidden * kElement},
+                           {&normed_beside, spec_.parallel ? rows * hidden * kElement : 0},
+                           {&qkv, rows * (heads + 2 * spec_.kv_width()) * kElement},
+                           {&queries, rows * heads * kElement},
+                           {&attended, rows * heads * kElement},
+                           {&attention_change, rows * hidden * kFloat},
+                           {&ffn_change, rows * hidden * kFloat},
+                           {&gate_up, 2 * ffn * kElement},
+                           {&activated, ffn * kElement}}) {
+    LOCI_RETURN_IF_ERROR(grow(wish, "what a pass works in (--max-batch-tokens)"));
+  }
+  if (spec_.experts > 0) {
+    for (const Wish& wish : {Wish{&scores, rows * spec_.experts * kFloat},
+                             {&chosen, used_rows * kIndex},
+                             {&expert_weights, used_rows * kFloat},
+                             {&expert_offsets, (spec_.experts + 1) * kIndex},
+                             {&expert_sources, used_rows * kIndex},
+                             {&expert_places, used_rows * kIndex},
+                             {&expert_inputs, used_rows * hidden * kElement},
+                             {&expert_products, used_rows * hidden * kFloat}}) {
+      LOCI_RETURN_IF_ERROR(grow(wish, "what a mixture of experts works in (--max-batch-tokens)"));
+    }
+  }
+  for (const Wish& wish : {Wish{&partial_values, needs.partial_values_bytes},
+                           {&partial_statistics, needs.partial_statistics_bytes},
+                           {&descriptors, needs.descriptor_bytes}}) {
+    LOCI_RETURN_IF_ERROR(grow(wish, "what attention works in (--max-batch-tokens)"));
+  }
+  for (const Wish& wish :
+       {Wish{&logits, std::uint64_t{needs.logits_rows} * spec_.vocabulary * kFloat},
+        {&samples, needs.spans * kIndex},
+        {&sample_workspace,
+         needs.sampled_rows > 0 ? sample_workspace_bytes(needs.sampled_rows, spec_.vocabulary) : 0}}) {
+    LOCI_RETURN_IF_ERROR(grow(wish, "logits and samples (--max-batch)"));
+  }
+  return {};
+}
+
+std::uint64_t PassBuffers::size_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Memory* memory : {&descriptors,
+                               &residual,
+                               &normed,
+                               &normed_beside,
+                               &qkv,
+                               &queries,
+                               &attended,
+                               &attention_change,
+                               &ffn_change,
+                               &gate_up,
+                               &activated,
+                               &partial_values,
+                               &partial_statistics,
+                               &logits,
+                               &samples,
+                               &sample_workspace,
+                               &scores,
+                               &chosen,
+                               &expert_weights,
+                               &expert_offsets,
+                               &expert_sources,
+                               &expert_places,
+                               &expert_inputs,
+                               &expert_products}) {
+    bytes += memory->size();
+  }
+  return bytes;
+}
+
+}  // namespace loci::cuda

@@ -1,0 +1,78 @@
+// What passes work in, in device memory: allocated when the backend is made, for as many rows as it was told;
+// a pass that needs more makes it grow (which waits for the device, and drops what was captured with the old
+// addresses).
+//
+// Thread-compatible; by the thread that begins passes.
+#pragma once
+
+#include <cstdint>
+
+#include "loci/base/status.h"
+#include "loci/compute/cuda/cuda_weights.h"
+#include "loci/compute/cuda/element_type.h"
+#include "loci/compute/cuda/runtime.h"
+#include "loci/model/model_spec.h"
+
+namespace loci::cuda {
+
+// How much there must be room for.
+struct PassNeeds {
+  std::uint32_t rows = 0;
+  std::uint32_t logits_rows = 0;  // at a time
+  std::uint32_t sampled_rows = 0;
+  std::uint32_t spans = 0;
+  std::uint64_t descriptor_bytes = 0;
+  std::uint64_t partial_values_bytes = 0;
+  std::uint64_t partial_statistics_bytes = 0;
+};
+
+class PassBuffers {
+ public:
+  PassBuffers(const ModelSpec& spec, const CudaWeights& weights, const Device& device);
+
+  // Errors: kResourceExhausted naming bytes and flag; what there was before may be gone then.
+  Status reserve(const PassNeeds& needs);
+  // Changes whenever something has moved.
+  std::uint32_t generation() const { return generation_; }
+  std::uint64_t size_bytes() const;
+
+  Memory descriptors;
+  Memory residual;          // f32 [rows][hidden]
+  Memory normed;            // elements [rows][hidden]: the input of attention, of the feed-forward part, of
+                            // the output
+  Memory normed_beside;     // elements [rows][hidden]: of a parallel layer's feed-forward part
+  Memory qkv;               // elements [rows][(heads + 2 * kv_heads) * head_dim]
+  Memory queries;           // elements [rows][heads * head_dim]
+  Memory attended;          // elements [rows][heads * head_dim]
+  Memory attention_change;  // f32 [rows][hidden]
+  Memory ffn_change;        // f32 [rows][hidden]
+  Memory gate_up;           // elements [rows][2 * ffn], of experts [rows * uses][2 * ffn]
+  Memory activated;         // elements [rows][ffn], of experts [rows * uses][ffn]
+  Memory partial_values, partial_statistics;  // attention.h
+  Memory logits;                              // f32 [logits_rows][vocabulary]
+  Memory samples;                             // u32 [spans]: of the last pass
+  Memory sample_workspace;
+  // Of mixtures.
+  Memory scores;           // f32 [rows][experts]
+  Memory chosen;           // u32 [rows][uses]
+  Memory expert_weights;   // f32 [rows][uses]
+  Memory expert_offsets;   // u32 [experts + 1]
+  Memory expert_sources;   // u32 [rows * uses]
+  Memory expert_places;    // u32 [rows][uses]
+  Memory expert_inputs;    // elements [rows * uses][hidden]
+  Memory expert_products;  // f32 [rows * uses][hidden]
+
+ private:
+  struct Wish {
+    Memory* memory;
+    std::uint64_t bytes;
+  };
+  Status grow(const Wish& wish, const char* what);
+
+  const ModelSpec& spec_;
+  const CudaWeights& weights_;
+  const Device& device_;
+  std::uint32_t generation_ = 0;
+};
+
+}  // namespace loci::cuda

@@ -1,0 +1,111 @@
+// Queues the kernels of a pass: tokens' embeddings, layers, logits, samples. What the pass is, they read from
+// the descriptors in device memory; here are only the sizes of launches. So the same calls issue a pass
+// plainly and are captured as a graph.
+//
+// A layer's operations, each over all rows:
+//   residual += what is left of the layer before, norm | query, key, value product | norm of heads, rotation,
+//   K and V into the blocks | attention | output product | residual, norm | gate and up product | activation
+//   | down product
+// A product is added to the residual stream by itself where no norm comes between; where one does, it is a
+// change that the next reader of the residual stream adds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "loci/compute/cuda/cuda_pass_buffers.h"
+#include "loci/compute/cuda/cuda_pass_plan.h"
+#include "loci/compute/cuda/cuda_weights.h"
+#include "loci/compute/cuda/element_type.h"
+#include "loci/compute/cuda/products/products.h"
+#include "loci/compute/cuda/runtime.h"
+#include "loci/model/model_spec.h"
+
+namespace loci::cuda {
+
+// What is launched.
+struct PassLaunch {
+  const DescriptorLayout* layout = nullptr;
+  std::vector<std::uint32_t> rows_in_layer, rows_after;  // [layer]
+  std::vector<std::uint32_t> attention_of;               // [layer]: in the layout
+  std::vector<std::uint32_t> group_of;                   // [layer]
+  std::uint32_t wanted_rows = 0;
+  std::uint32_t samples_max = 0;
+  bool feeds = false;
+  std::uint32_t copies[kLayerGroupsMax] = {};
+  std::vector<LayerState> states;  // [layer]
+};
+
+// What the issuer does between the operations of a pass; a graph has none of it.
+struct PassHooks {
+  // The input of the layer's first product is in `normed`, elements [rows_in_layer][hidden].
+  std::function<void(std::uint32_t layer, const void* normed)> hidden;
+  // `normed` is about to be written anew.
+  std::function<void()> overwrite;
+  // Before the layer's new keys and values, and its attention: its blocks must have arrived.
+  std::function<void(std::uint32_t layer)> await;
+  // Logits of wanted rows [begin, end) are there; they stay until this returns (in the stream's order).
+  std::function<void(std::uint32_t begin, std::uint32_t end, const float* logits)> logits;
+};
+
+class PassLayers {
+ public:
+  // All must outlive it.
+  PassLayers(const ModelSpec& spec, const CudaWeights& weights, Products& products, PassBuffers& buffers,
+             ElementType element, bool deterministic)
+      : spec_(spec),
+        weights_(weights),
+        products_(products),
+        buffers_(buffers),
+        element_(element),
+        deterministic_(deterministic) {}
+
+  // `logits_rows` of the buffers are used at a time.
+  void issue(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t logits_rows, Stream& stream);
+
+ private:
+  // What is to be added to the residual stream before it is read.
+  struct Changes {
+    const float* first = nullptr;
+    const float* second = nullptr;
+    RowNorm post, post2;
+  };
+
+  template <class T>
+  const T* at(std::uint32_t offset) const {
+    return reinterpret_cast<const T*>(buffers_.descriptors.data() + offset);
+  }
+  void begin(const PassLaunch& launch, Stream& stream);
+  void run_layer(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t layer, Stream& stream);
+  void prepare_attention(const PassHooks& hooks, const CudaLayer& weights, std::uint32_t rows,
+                         Stream& stream);
+  void place(const PassLaunch& launch, std::uint32_t layer, Stream& stream);
+  void attend_layer(const PassLaunch& launch, std::uint32_t layer, Stream& stream);
+  void feed_forward(const CudaLayer& weights, const void* input, std::uint32_t rows, Stream& stream);
+  void run_mixture(const CudaLayer& weights, const void* input, std::uint32_t rows, Stream& stream);
+  void run_output(const PassLaunch& launch, const PassHooks& hooks, std::uint32_t logits_rows,
+                  Stream& stream);
+  void sample_rows(const PassLaunch& launch, Stream& stream);
+  // residual += changes_; then its norm into `normed`, and another where there is one into `normed_beside`.
+  // Changes are taken.
+  void add_changes(const PassHooks& hooks, const RowNorm& norm, const RowNorm* beside, std::uint32_t rows,
+                   Stream& stream);
+  void multiply(const CudaProjection& projection, const void* input, std::uint32_t rows, void* output,
+                ProductOutput mode, Stream& stream);
+  // Into the residual stream, or where a norm comes between into `change`, which is left to be added.
+  void multiply_and_add(const CudaProjection& projection, const void* input, std::uint32_t rows,
+                        const RowNorm& post, Memory& change, Stream& stream);
+  void leave(const float* change, const RowNorm& post);
+
+  const ModelSpec& spec_;
+  const CudaWeights& weights_;
+  Products& products_;
+  PassBuffers& buffers_;
+  const ElementType element_;
+  const bool deterministic_;
+  Changes changes_;
+};
+
+}  // namespace loci::cuda

@@ -1,0 +1,281 @@
+#include "loci/compute/cuda/cuda_pass_plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "loci/base/check.h"
+#include "loci/base/random.h"
+
+namespace loci::cuda {
+
+namespace {
+
+void check_table(const Span& span, const BlockTable& table, std::uint32_t window, std::uint32_t slots) {
+  LOCI_CHECK(table.blocks.size() * kBlockTokens >= span.position + span.tokens.size(),
+             "a block table is too short");
+  for (std::size_t i = first_visible(window, span.position) / kBlockTokens; i < table.blocks.size(); ++i) {
+    LOCI_CHECK(table.blocks[i].value < slots, "a slot outside the pool");
+  }
+}
+
+// Arrays one after the other, each aligned.
+class Places {
+ public:
+  template <class T>
+  std::uint32_t array(std::uint64_t count) {
+    constexpr std::uint64_t kAlignment = 16;
+    const std::uint64_t at = bytes_;
+    bytes_ += (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    LOCI_CHECK(bytes_ <= UINT32_MAX, "descriptors stay below 4 GiB");
+    return static_cast<std::uint32_t>(at);
+  }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::uint64_t bytes_ = 0;
+};
+
+template <class T>
+void put(std::byte* memory, std::uint32_t offset, const std::vector<T>& values) {
+  if (!values.empty()) std::memcpy(memory + offset, values.data(), values.size() * sizeof(T));
+}
+// And `value` behind them, up to `count`.
+void put(std::byte* memory, std::uint32_t offset, const std::vector<std::uint32_t>& values,
+         std::uint32_t count, std::uint32_t value) {
+  put(memory, offset, values);
+  std::fill(reinterpret_cast<std::uint32_t*>(memory + offset) + values.size(),
+            reinterpret_cast<std::uint32_t*>(memory + offset) + count, value);
+}
+
+}  // namespace
+
+void PassPlan::check(const Pass& pass, std::span<const std::uint32_t> slots) const {
+  for (const BlockCopy& copy : pass.copies) {
+    LOCI_CHECK(copy.group < shape_.groups.size(), "no such group");
+    LOCI_CHECK(copy.from.value < slots[copy.group] && copy.to.value < slots[copy.group],
+               "a slot outside the pool");
+    LOCI_CHECK(copy.tokens <= kBlockTokens, "a block has 32 tokens");
+  }
+  for (const Span& span : pass.spans) {
+    LOCI_CHECK(!span.tokens.empty(), "a span has a token");
+    LOCI_CHECK(span.layers.begin == 0 && span.layers.end > 0 && span.layers.end <= shape_.layers,
+               "a span starts at layer 0");
+    LOCI_CHECK(span.logits == LogitsWanted::kNone || span.layers.end == shape_.layers,
+               "logits need all layers");
+    LOCI_CHECK(!span.sampling || span.logits == LogitsWanted::kLast, "the last logits are sampled");
+    LOCI_CHECK(!span.token_of || span.tokens.size() == 1, "a sample is one token");
+    LOCI_CHECK(span.tables.size() == shape_.groups.size(), "one block table a group");
+    LOCI_CHECK(span.position + span.tokens.size() <= shape_.context_tokens,
+               "a position beyond the context that the backend was made for");
+    for (std::uint32_t g = 0; g < span.tables.size(); ++g) {
+      check_table(span, span.tables[g], shape_.groups[g].window, slots[g]);
+    }
+    LOCI_CHECK(span.capture.empty() || span.capture.size() == span.layers.end, "one capture buffer a layer");
+  }
+}
+
+void PassPlan::make(const Pass& pass, std::span<const std::uint32_t> slots) {
+  check(pass, slots);
+  add_segments(pass);
+  add_rows(pass);
+  tables_.clear();
+  for (std::uint32_t g = 0; g < shape_.groups.size(); ++g) add_group(pass, g);
+  add_attentions();
+}
+
+void PassPlan::add_segments(const Pass& pass) {
+  segments_.clear();
+  feeds_ = false;
+  decode_step_ = !pass.spans.empty() && pass.copies.empty();
+  for (std::uint32_t i = 0; i < pass.spans.size(); ++i) {
+    const Span& span = pass.spans[i];
+    const auto count = static_cast<std::uint32_t>(span.tokens.size());
+    const std::uint32_t wanted = span.logits == LogitsWanted::kAll    ? count
+                                 : span.logits == LogitsWanted::kLast ? 1
+                                                                      : 0;
+    if (wanted < count) segments_.push_back({i, 0, count - wanted, 0, span.layers.end, false, false});
+    if (wanted > 0) {
+      segments_.push_back({i, count - wanted, wanted, 0, shape_.layers, true, span.sampling.has_value()});
+    }
+    feeds_ |= span.token_of.has_value();
+    decode_step_ &= count == 1 && wanted == 1 && span.capture.empty();
+  }
+  std::stable_sort(segments_.begin(), segments_.end(), [](const Segment& a, const Segment& b) {
+    if (a.wanted != b.wanted) return a.wanted;
+    return a.sampled != b.sampled ? a.sampled : a.end_layer > b.end_layer;
+  });
+  rows_ = wanted_rows_ = sampled_rows_ = 0;
+  for (Segment& segment : segments_) {
+    segment.row = rows_;
+    rows_ += segment.count;
+    if (segment.wanted) wanted_rows_ = rows_;
+    if (segment.sampled) sampled_rows_ = rows_;
+  }
+}
+
+void PassPlan::add_rows(const Pass& pass) {
+  tokens_.clear();
+  sources_.clear();
+  positions_.clear();
+  samples_.clear();
+  for (const Segment& segment : segments_) {
+    const Span& span = pass.spans[segment.span];
+    for (std::uint32_t i = segment.token; i < segment.token + segment.count; ++i) {
+      if (!span.token_of) LOCI_CHECK(span.tokens[i].value < shape_.vocabulary, "a token of the vocabulary");
+      tokens_.push_back(span.token_of ? 0 : span.tokens[i].value);
+      sources_.push_back(span.token_of.value_or(FeedArguments::kNone));
+      positions_.push_back(span.position + i);
+    }
+    if (!segment.sampled) continue;
+    const DeviceSampling& sampling = *span.sampling;
+    SampleRow row;
+    row.logits_row = segment.row;
+    row.sample = segment.span;
+    row.temperature = sampling.temperature;
+    row.top_k = sampling.top_k;
+    row.top_p = sampling.top_p;
+    row.min_p = sampling.min_p;
+    row.uniform = sample_uniform(sampling.seed, sampling.draw);
+    samples_.push_back(row);
+  }
+}
+
+void PassPlan::add_group(const Pass& pass, std::uint32_t g) {
+  std::vector<std::uint32_t> begins;
+  for (const Span& span : pass.spans) {
+    begins.push_back(static_cast<std::uint32_t>(tables_.size()));
+    const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
+    const std::uint32_t first = first_visible(shape_.groups[g].window, span.position) / kBlockTokens;
+    for (std::uint32_t i = 0; i * kBlockTokens < end; ++i) {
+      // Kernels never read the entries of what is out of sight.
+      tables_.push_back(i < first ? 0 : span.tables[g].blocks[i].value);
+    }
+  }
+  places_[g].clear();
+  runs_[g].clear();
+  for (const Segment& segment : segments_) {
+    const Span& span = pass.spans[segment.span];
+    const std::uint32_t position = span.position + segment.token;
+    runs_[g].push_back({segment.row, segment.count, position, begins[segment.span]});
+    for (std::uint32_t p = position; p < position + segment.count; ++p) {
+      const bool there = p < span.tables[g].write_from;
+      places_[g].push_back(there ? PlaceArguments::kNowhere
+                                 : span.tables[g].blocks[p / kBlockTokens].value * kBlockTokens +
+                                       p % kBlockTokens);
+    }
+  }
+  copies_[g].clear();
+  for (const BlockCopy& copy : pass.copies) {
+    if (copy.group == g) copies_[g].push_back({copy.from.value, copy.to.value, copy.tokens});
+  }
+}
+
+void PassPlan::add_attentions() {
+  attentions_count_ = 0;
+  attention_of_.assign(shape_.layers, 0);
+  for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    const std::uint32_t group = shape_.group_of[layer], window = shape_.windows[layer];
+    const std::uint32_t rows = rows_after(layer);
+    const auto runs =
+        static_cast<std::uint32_t>(std::partition_point(segments_.begin(), segments_.end(),
+                                                        [&](const Segment& s) { return s.row < rows; }) -
+                                   segments_.begin());
+    std::size_t i = 0;
+    while (i < attentions_count_ && (attentions_[i].group != group || attentions_[i].window != window ||
+                                     attentions_[i].runs != runs)) {
+      ++i;
+    }
+    attention_of_[layer] = static_cast<std::uint32_t>(i);
+    if (i < attentions_count_) continue;
+    if (attentions_.size() == i) attentions_.emplace_back();
+    ++attentions_count_;
+    attentions_[i].group = group;
+    attentions_[i].window = window;
+    attentions_[i].runs = runs;
+  }
+}
+
+std::uint32_t PassPlan::rows_in_layer(std::uint32_t layer) const {
+  std::uint32_t rows = 0;
+  for (const Segment& segment : segments_) {
+    if (segment.end_layer > layer) rows += segment.count;
+  }
+  return rows;
+}
+
+AttentionShape PassPlan::shape_of(const Attention& attention) const {
+  AttentionShape shape = shape_.attention;
+  shape.window = attention.window;
+  return shape;
+}
+
+void PassPlan::need_partials(const AttentionLimits& limits) {
+  partial_values_bytes_ = std::max(partial_values_bytes_, limits.values_bytes);
+  partial_statistics_bytes_ = std::max(partial_statistics_bytes_, limits.statistics_bytes);
+}
+
+void PassPlan::lay_out(std::uint32_t bucket, DescriptorLayout& layout) {
+  LOCI_CHECK(bucket == 0 || rows_ <= bucket, "a bucket has room for the rows");
+  padded_rows_ = std::max(bucket, rows_);
+  partial_values_bytes_ = partial_statistics_bytes_ = 0;
+  Places places;
+  layout.tokens = places.array<std::uint32_t>(padded_rows_);
+  layout.sources = places.array<std::uint32_t>(padded_rows_);
+  layout.positions = places.array<std::uint32_t>(padded_rows_);
+  layout.learned_positions = places.array<std::uint32_t>(padded_rows_);
+  layout.samples = places.array<SampleRow>(bucket > 0 ? bucket : samples_.size());
+  layout.sample_count = places.array<std::uint32_t>(1);
+  for (std::size_t g = 0; g < shape_.groups.size(); ++g) {
+    layout.groups[g].places = places.array<std::uint32_t>(padded_rows_);
+    layout.groups[g].runs = places.array<AttentionRun>(bucket > 0 ? bucket : runs_[g].size());
+    layout.groups[g].copies = places.array<TokenCopy>(copies_[g].size());
+  }
+  layout.attentions.resize(attentions_count_);
+  for (std::size_t i = 0; i < attentions_count_; ++i) {
+    Attention& attention = attentions_[i];
+    const AttentionShape shape = shape_of(attention);
+    std::uint32_t rows = 0;
+    for (std::uint32_t r = 0; r < attention.runs; ++r) rows += runs_[attention.group][r].rows;
+    const AttentionLimits limits =
+        bucket > 0 ? attention_limits(shape, bucket, bucket) : attention_limits(shape, attention.runs, rows);
+    need_partials(limits);
+    AttentionPlanner(shape, limits)
+        .plan(std::span(runs_[attention.group]).first(attention.runs), attention.plan);
+    DescriptorLayout::Attention& to = layout.attentions[i];
+    to.tasks_max = bucket > 0 ? limits.tasks : static_cast<std::uint32_t>(attention.plan.tasks.size());
+    to.merges_max = bucket > 0 ? limits.merges : static_cast<std::uint32_t>(attention.plan.merges.size());
+    to.tasks = places.array<AttentionTask>(to.tasks_max);
+    to.merges = places.array<AttentionMerge>(to.merges_max);
+    to.counts = places.array<std::uint32_t>(2);
+    to.prompt_tiles = attention.plan.prompt_tiles;
+  }
+  layout.tables = places.array<std::uint32_t>(tables_.size());
+  bytes_ = places.bytes();
+}
+
+void PassPlan::write(const DescriptorLayout& layout, std::byte* memory) const {
+  put(memory, layout.tokens, tokens_, padded_rows_, 0);
+  put(memory, layout.sources, sources_, padded_rows_, FeedArguments::kNone);
+  put(memory, layout.positions, positions_, padded_rows_, 0);
+  std::vector<std::uint32_t> learned(positions_);
+  for (std::uint32_t& position : learned) position += shape_.position_offset;
+  put(memory, layout.learned_positions, learned, padded_rows_, shape_.position_offset);
+  put(memory, layout.samples, samples_);
+  put(memory, layout.sample_count, std::vector{static_cast<std::uint32_t>(samples_.size())});
+  for (std::size_t g = 0; g < shape_.groups.size(); ++g) {
+    put(memory, layout.groups[g].places, places_[g], padded_rows_, PlaceArguments::kNowhere);
+    put(memory, layout.groups[g].runs, runs_[g]);
+    put(memory, layout.groups[g].copies, copies_[g]);
+  }
+  for (std::size_t i = 0; i < attentions_count_; ++i) {
+    const AttentionPlan& plan = attentions_[i].plan;
+    put(memory, layout.attentions[i].tasks, plan.tasks);
+    put(memory, layout.attentions[i].merges, plan.merges);
+    put(memory, layout.attentions[i].counts,
+        std::vector{static_cast<std::uint32_t>(plan.tasks.size()),
+                    static_cast<std::uint32_t>(plan.merges.size())});
+  }
+  put(memory, layout.tables, tables_);
+}
+
+}  // namespace loci::cuda

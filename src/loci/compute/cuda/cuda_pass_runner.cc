@@ -1,0 +1,318 @@
+#include "loci/compute/cuda/cuda_pass_runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "loci/base/check.h"
+
+namespace loci::cuda {
+
+namespace {
+
+PassShape pass_shape(const ModelSpec& spec, const Device& device, const BlockPool& blocks,
+                     const PassRunnerOptions& options) {
+  PassShape shape;
+  shape.layers = spec.layer_count();
+  shape.vocabulary = spec.vocabulary;
+  shape.context_tokens = options.context_tokens;
+  shape.position_offset = spec.position_offset;
+  shape.groups = blocks.groups();
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    shape.group_of.push_back(blocks.group_of(layer));
+    shape.windows.push_back(spec.layers[layer].window);
+  }
+  shape.attention.heads = spec.heads;
+  shape.attention.kv_heads = spec.kv_heads;
+  shape.attention.head_dim = spec.head_dim;
+  shape.attention.multiprocessors = device.properties().multiprocessors;
+  shape.attention.deterministic = options.deterministic;
+  return shape;
+}
+
+}  // namespace
+
+PassRunner::PassRunner(const ModelSpec& spec, const CudaWeights& weights, const Device& device,
+                       BlockPool& blocks, const PassRunnerOptions& options,
+                       std::unique_ptr<Products> products)
+    : spec_(spec),
+      device_(device),
+      blocks_(blocks),
+      options_(options),
+      shape_(pass_shape(spec, device, blocks, options)),
+      products_(std::move(products)),
+      buffers_(spec, weights, device),
+      layers_(spec, weights, *products_, buffers_, options.element, options.deterministic),
+      plan_(shape_),
+      graphs_(options.graphs ? std::min(options.spans_max, options.rows_max) : 0),
+      stream_(device),
+      outlet_(device),
+      made_(device),
+      taken_(device) {
+  for (std::uint32_t i = 0; i < kInFlight + 1; ++i) flights_.emplace_back(device);
+}
+
+Result<std::unique_ptr<PassRunner>> PassRunner::make(const ModelSpec& spec, const CudaWeights& weights,
+                                                     const Device& device, BlockPool& blocks,
+                                                     const PassRunnerOptions& options) {
+  const std::uint32_t product_rows = options.rows_max * std::max(1u, spec.expert_uses);
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Products> products,
+                        Products::make(device, options.element, options.deterministic, product_rows));
+  std::unique_ptr<PassRunner> runner(
+      new PassRunner(spec, weights, device, blocks, options, std::move(products)));
+  LOCI_RETURN_IF_ERROR(runner->buffers_.reserve(runner->initial_needs()));
+  return runner;
+}
+
+// Enough for what passes are as a rule, so that nothing moves later.
+PassNeeds PassRunner::initial_needs() const {
+  PassNeeds needs;
+  needs.rows = options_.rows_max;
+  needs.spans = options_.spans_max;
+  needs.logits_rows = needs.sampled_rows = std::min(options_.spans_max, options_.rows_max);
+  const std::uint64_t table =
+      std::uint64_t{options_.spans_max} * (options_.context_tokens / kBlockTokens + 1);
+  constexpr std::uint64_t kTablesMax = 4u << 20;
+  needs.descriptor_bytes = 64 * std::uint64_t{options_.rows_max} + 4 * std::min(table, kTablesMax);
+  // Attention of whole passes and of the last layer's rows.
+  const AttentionLimits limits = attention_limits(
+      shape_.attention, 2 * std::min(options_.spans_max, options_.rows_max), options_.rows_max);
+  needs.partial_values_bytes = limits.values_bytes;
+  needs.partial_statistics_bytes = limits.statistics_bytes;
+  needs.descriptor_bytes += 2 * shape_.groups.size() *
+                            (limits.tasks * sizeof(AttentionTask) + limits.merges * sizeof(AttentionMerge));
+  return needs;
+}
+
+// --- blocks that arrive ---
+
+void PassRunner::mark_whole_blocks(const Pass& pass) {
+  for (const BlockCopy& copy : pass.copies) {
+    // All of `from` is needed now; a failure passes on to what is copied.
+    if (blocks_.wait_layer(blocks_.groups()[copy.group].layers.back(), {&copy.from, 1}, stream_)) {
+      blocks_.set_whole(copy.group, copy.to);
+    } else {
+      blocks_.begin_fill(copy.group, copy.to);
+      blocks_.fill_failed(copy.group, copy.to);
+    }
+  }
+  arrivals_.clear();
+  for (std::uint32_t g = 0; g < blocks_.groups().size(); ++g) mark_whole_blocks(pass, g);
+}
+
+void PassRunner::mark_whole_blocks(const Pass& pass, std::uint32_t g) {
+  const LayerGroup& group = blocks_.groups()[g];
+  // Slot to layers that a span writes from its first token on.
+  std::map<std::uint32_t, std::uint32_t> computed;
+  for (const Span& span : pass.spans) {
+    const BlockTable& table = span.tables[g];
+    const std::uint32_t begin = std::max(span.position, table.write_from);
+    const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
+    for (std::uint32_t i = (begin + kBlockTokens - 1) / kBlockTokens; i * kBlockTokens < end; ++i) {
+      std::uint32_t& depth = computed[table.blocks[i].value];
+      depth = std::max(depth, span.layers.end);
+    }
+  }
+  for (const auto& [slot, depth] : computed) {
+    if (depth > group.layers.back()) blocks_.set_whole(g, SlotId(slot));
+  }
+  for (std::uint32_t i = 0; i < pass.spans.size(); ++i) {
+    const Span& span = pass.spans[i];
+    const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
+    const std::uint32_t first = first_visible(group.window, span.position) / kBlockTokens;
+    for (std::uint32_t block = first; block * kBlockTokens < end; ++block) {
+      const SlotId slot = span.tables[g].blocks[block];
+      if (blocks_.whole(g, slot)) continue;
+      const auto found = computed.find(slot.value);
+      arrivals_.push_back({i, g, slot, found == computed.end() ? 0 : found->second});
+    }
+  }
+}
+
+void PassRunner::await_blocks(Flight& flight, std::uint32_t layer) {
+  for (const Arrival& arrival : arrivals_) {
+    if (arrival.group != blocks_.group_of(layer)) continue;
+    if (layer < arrival.computed_layers || layer >= flight.pass.spans[arrival.span].layers.end) continue;
+    if (flight.poisoned[arrival.span] == 0 && !blocks_.wait_layer(layer, {&arrival.slot, 1}, stream_)) {
+      flight.poisoned[arrival.span] = 1;
+    }
+  }
+}
+
+// --- issuing ---
+
+void PassRunner::begin(Pass pass) {
+  LOCI_CHECK(begun_ - ended_ < kInFlight, "not more passes begin than may be on their way");
+  Flight& flight = flights_[begun_++ % flights_.size()];
+  flight.pass = std::move(pass);
+  flight.captured.clear();
+  flight.poisoned.assign(flight.pass.spans.size(), 0);
+  flight.status = issue(flight);
+  stream_.record(flight.done);
+}
+
+Status PassRunner::issue(Flight& flight) {
+  LOCI_RETURN_IF_ERROR(device_.status());
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t g = 0; g < blocks_.groups().size(); ++g) slots.push_back(blocks_.count(g));
+  plan_.make(flight.pass, slots);
+  LOCI_CHECK(plan_.rows() <= options_.rows_max, "a pass has no more rows than the backend was made for");
+  flight.segments = plan_.segments();
+  flight.sampled_rows = plan_.sampled_rows();
+  if (plan_.rows() == 0) return {};
+  mark_whole_blocks(flight.pass);
+  std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
+  LOCI_RETURN_IF_ERROR(reserve(flight, bucket));
+  plan_.write(layout_, flight.descriptors.data());
+  stream_.copy(buffers_.descriptors.data(), flight.descriptors.data(), plan_.descriptor_bytes());
+  if (bucket > 0) {
+    const PassLaunch launch = launch_of(bucket);
+    const bool launched = graphs_.launch(bucket, buffers_.generation(), stream_,
+                                         [&] { layers_.issue(launch, {}, bucket, stream_); });
+    if (!launched) return device_.status();
+    copy_logits(flight, 0, plan_.wanted_rows(), buffers_.logits.as<float>());
+  } else {
+    issue_plainly(flight);
+  }
+  if (plan_.sampled_rows() > 0) {
+    stream_.copy(flight.samples.data(), buffers_.samples.data(),
+                 flight.pass.spans.size() * sizeof(std::uint32_t));
+  }
+  return {};
+}
+
+Status PassRunner::reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const {
+  if (bytes <= memory.size()) return {};
+  memory = Memory();
+  LOCI_ASSIGN_OR_RETURN(memory, Memory::allocate(device_, MemoryKind::kPinned, bytes, what));
+  return {};
+}
+
+std::uint64_t PassRunner::captured_bytes(const Pass& pass) const {
+  std::uint64_t rows = 0;
+  for (const Span& span : pass.spans) rows += span.capture.size() * span.tokens.size();
+  return rows * hidden_row_bytes();
+}
+
+Status PassRunner::reserve(Flight& flight, std::uint32_t bucket) {
+  plan_.lay_out(bucket, layout_);
+  PassNeeds needs;
+  needs.rows = std::max(plan_.rows(), bucket);
+  needs.spans = static_cast<std::uint32_t>(flight.pass.spans.size());
+  needs.sampled_rows = std::max(plan_.sampled_rows(), bucket);
+  needs.logits_rows = std::max({plan_.sampled_rows(), bucket, plan_.wanted_rows() > 0 ? 1u : 0u});
+  needs.descriptor_bytes = plan_.descriptor_bytes();
+  needs.partial_values_bytes = plan_.partial_values_bytes();
+  needs.partial_statistics_bytes = plan_.partial_statistics_bytes();
+  LOCI_RETURN_IF_ERROR(buffers_.reserve(needs));
+  LOCI_RETURN_IF_ERROR(
+      reserve_pinned(flight.descriptors, plan_.descriptor_bytes(), "a pass's descriptors (pinned)"));
+  LOCI_RETURN_IF_ERROR(
+      reserve_pinned(flight.samples, needs.spans * sizeof(std::uint32_t), "samples (pinned)"));
+  LOCI_RETURN_IF_ERROR(
+      reserve_pinned(flight.hidden, captured_bytes(flight.pass), "captured hidden states (pinned)"));
+  const std::uint64_t logits_rows = plan_.wanted_rows() - plan_.sampled_rows();
+  return reserve_pinned(flight.logits, logits_rows * spec_.vocabulary * sizeof(float), "logits (pinned)");
+}
+
+PassLaunch PassRunner::launch_of(std::uint32_t bucket) const {
+  PassLaunch launch;
+  launch.layout = &layout_;
+  launch.group_of = shape_.group_of;
+  launch.wanted_rows = bucket > 0 ? bucket : plan_.wanted_rows();
+  launch.samples_max = bucket > 0 ? bucket : plan_.sampled_rows();
+  launch.feeds = bucket > 0 || plan_.feeds();
+  for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer) {
+    launch.rows_in_layer.push_back(bucket > 0 ? bucket : plan_.rows_in_layer(layer));
+    launch.rows_after.push_back(bucket > 0 ? bucket : plan_.rows_after(layer));
+    launch.attention_of.push_back(plan_.attention_of(layer));
+    launch.states.push_back(blocks_.layer(layer));
+  }
+  for (std::uint32_t g = 0; g < shape_.groups.size(); ++g) launch.copies[g] = plan_.copies(g);
+  return launch;
+}
+
+void PassRunner::issue_plainly(Flight& flight) {
+  std::uint64_t used = 0;  // of flight.hidden
+  PassHooks hooks;
+  hooks.await = [&](std::uint32_t layer) { await_blocks(flight, layer); };
+  hooks.logits = [&](std::uint32_t begin, std::uint32_t end, const float* logits) {
+    copy_logits(flight, begin, end, logits);
+  };
+  if (captured_bytes(flight.pass) > 0) {
+    hooks.hidden = [&](std::uint32_t layer, const void* normed) { copy_hidden(flight, layer, normed, used); };
+    hooks.overwrite = [&] {
+      if (std::exchange(taking_, false)) stream_.wait(taken_);
+    };
+  }
+  const std::uint64_t logits_rows = buffers_.logits.size() / (sizeof(float) * spec_.vocabulary);
+  layers_.issue(launch_of(0), hooks, static_cast<std::uint32_t>(logits_rows), stream_);
+  if (hooks.overwrite) hooks.overwrite();
+}
+
+void PassRunner::copy_hidden(Flight& flight, std::uint32_t layer, const void* normed, std::uint64_t& used) {
+  const std::uint64_t row_bytes = hidden_row_bytes();
+  std::vector<CopyPiece> pieces;
+  for (const Segment& segment : flight.segments) {
+    const Span& span = flight.pass.spans[segment.span];
+    if (span.capture.empty() || layer >= segment.end_layer) continue;
+    LOCI_CHECK(span.capture[layer].size() == row_bytes * span.tokens.size(),
+               "a capture buffer has a row for each token");
+    const std::uint64_t bytes = segment.count * row_bytes;
+    pieces.push_back({flight.hidden.data() + used,
+                      static_cast<const std::byte*>(normed) + segment.row * row_bytes, bytes});
+    flight.captured.push_back(
+        {used, span.capture[layer].data() + segment.token * row_bytes, bytes, segment.span});
+    used += bytes;
+  }
+  if (pieces.empty()) return;
+  stream_.record(made_);
+  outlet_.wait(made_);
+  outlet_.copy_pieces(pieces);
+  outlet_.record(taken_);
+  taking_ = true;
+}
+
+void PassRunner::copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end, const float* logits) {
+  const std::uint32_t first = std::max(begin, flight.sampled_rows);
+  if (first >= end) return;
+  const std::uint64_t vocabulary = spec_.vocabulary;
+  stream_.copy(flight.logits.as<float>() + (first - flight.sampled_rows) * vocabulary,
+               logits + (first - begin) * vocabulary, (end - first) * vocabulary * sizeof(float));
+}
+
+// --- ending ---
+
+void PassRunner::finish(std::vector<SpanResult>& results) {
+  LOCI_CHECK(begun_ > ended_, "a pass has begun");
+  Flight& flight = flights_[ended_++ % flights_.size()];
+  flight.done.synchronize();
+  Status status = flight.status;
+  if (status.ok()) status = device_.status();
+  results.assign(flight.pass.spans.size(), {});
+  if (!status.ok()) {
+    for (SpanResult& result : results) result.status = status;
+    return;
+  }
+  for (const Captured& captured : flight.captured) {
+    if (flight.poisoned[captured.span] != 0) continue;
+    std::memcpy(captured.to, flight.hidden.data() + captured.from, captured.bytes);
+  }
+  for (const Segment& segment : flight.segments) {
+    SpanResult& result = results[segment.span];
+    if (segment.sampled) {
+      result.sample = TokenId(flight.samples.as<std::uint32_t>()[segment.span]);
+    } else if (segment.wanted) {
+      result.logits = {
+          flight.logits.as<float>() + std::uint64_t{segment.row - flight.sampled_rows} * spec_.vocabulary,
+          std::size_t{segment.count} * spec_.vocabulary};
+    }
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (flight.poisoned[i] == 0) continue;
+    results[i] = {data_loss("a block that the span reads did not arrive"), {}, {}};
+  }
+}
+
+}  // namespace loci::cuda

@@ -1,0 +1,120 @@
+// Passes on their way through the device: begin() plans a pass, uploads its descriptors and queues all that
+// it does; finish() waits for the oldest one and hands out what it left in pinned memory. Between the two the
+// host is free: the next pass can be planned and queued meanwhile.
+//
+// A pass that reads blocks which are still arriving is issued layer by layer as they come, so begin() returns
+// when the last of them is on its way.
+//
+// Thread-compatible: one thread begins and finishes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/compute/backend.h"
+#include "loci/compute/cuda/block_pool.h"
+#include "loci/compute/cuda/cuda_graphs.h"
+#include "loci/compute/cuda/cuda_pass_buffers.h"
+#include "loci/compute/cuda/cuda_pass_layers.h"
+#include "loci/compute/cuda/cuda_pass_plan.h"
+#include "loci/compute/cuda/cuda_weights.h"
+#include "loci/compute/cuda/products/products.h"
+#include "loci/compute/cuda/runtime.h"
+#include "loci/model/model_spec.h"
+
+namespace loci::cuda {
+
+struct PassRunnerOptions {
+  ElementType element = ElementType::kBFloat16;
+  bool deterministic = false;
+  bool graphs = true;
+  std::uint32_t rows_max = 0;
+  std::uint32_t spans_max = 0;
+  std::uint32_t context_tokens = 0;
+};
+
+class PassRunner {
+ public:
+  // Passes that have begun and not ended, at most.
+  static constexpr std::uint32_t kInFlight = 2;
+
+  // All but the options must outlive it. Errors: kResourceExhausted naming bytes and flag.
+  static Result<std::unique_ptr<PassRunner>> make(const ModelSpec& spec, const CudaWeights& weights,
+                                                  const Device& device, BlockPool& blocks,
+                                                  const PassRunnerOptions& options);
+
+  void begin(Pass pass);
+  void finish(std::vector<SpanResult>& results);
+  std::uint64_t hidden_row_bytes() const { return std::uint64_t{spec_.hidden} * 2; }
+
+ private:
+  // Rows of one layer's captured input, in the flight's pinned memory until the pass has ended.
+  struct Captured {
+    std::uint64_t from = 0;  // offset
+    std::byte* to = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint32_t span = 0;
+  };
+  // A pass on its way. One more than may be, because the results of the last that ended are still read.
+  struct Flight {
+    explicit Flight(const Device& device) : done(device) {}
+    Pass pass;
+    std::vector<Segment> segments;
+    std::vector<std::uint8_t> poisoned;  // [span]
+    std::vector<Captured> captured;
+    std::uint32_t sampled_rows = 0;
+    Status status;  // of what kept it from being issued
+    // Pinned.
+    Memory descriptors;
+    Memory logits;   // f32 [wanted rows that are not sampled][vocabulary]
+    Memory samples;  // u32 [spans]
+    Memory hidden;   // captured inputs
+    Event done;
+  };
+  struct Arrival {
+    std::uint32_t span;
+    std::uint32_t group;
+    SlotId slot;
+    std::uint32_t computed_layers;  // written by the pass itself
+  };
+
+  PassRunner(const ModelSpec& spec, const CudaWeights& weights, const Device& device, BlockPool& blocks,
+             const PassRunnerOptions& options, std::unique_ptr<Products> products);
+
+  PassNeeds initial_needs() const;
+  Status issue(Flight& flight);
+  Status reserve(Flight& flight, std::uint32_t bucket);
+  Status reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const;
+  std::uint64_t captured_bytes(const Pass& pass) const;
+  PassLaunch launch_of(std::uint32_t bucket) const;
+  void issue_plainly(Flight& flight);
+  void copy_hidden(Flight& flight, std::uint32_t layer, const void* normed, std::uint64_t& used);
+  void copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end, const float* logits);
+  // Which blocks of the pass have yet to arrive.
+  void mark_whole_blocks(const Pass& pass);
+  void mark_whole_blocks(const Pass& pass, std::uint32_t group);
+  void await_blocks(Flight& flight, std::uint32_t layer);
+
+  const ModelSpec& spec_;
+  const Device& device_;
+  BlockPool& blocks_;
+  const PassRunnerOptions options_;
+  PassShape shape_;
+  const std::unique_ptr<Products> products_;
+  PassBuffers buffers_;
+  PassLayers layers_;
+  PassPlan plan_;
+  DescriptorLayout layout_;
+  DecodeGraphs graphs_;
+  Stream stream_;  // computes
+  Stream outlet_;  // takes captured inputs away meanwhile
+  Event made_, taken_;
+  bool taking_ = false;
+  std::vector<Arrival> arrivals_;
+  std::vector<Flight> flights_;
+  std::uint64_t begun_ = 0, ended_ = 0;
+};
+
+}  // namespace loci::cuda
