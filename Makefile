@@ -4,7 +4,7 @@ SHELL := /bin/bash
 ARGS ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit test quick neon crash bench bench-tiers peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check test quick neon crash bench bench-tiers peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -23,6 +23,10 @@ build: ## build/release/loci
 cuda-toolkit: ## fetch what compiles the GPU's code, where the machine has no CUDA 13; then: make build
 	@scripts/setup.sh model
 	@scripts/cuda-toolkit.sh
+
+gpu-check: ## build build/gpu-check: all tests and benchmarks of the GPU backend, to be run where a GPU is
+	@scripts/setup.sh build test
+	@scripts/gpu-check.sh
 
 test: ## everything that CI runs
 	@scripts/test.sh all

@@ -72,8 +72,8 @@ class Loci:
         self.program, self.model, self.threads, self.cpu = pathlib.Path(program), model, threads, cpu
 
     def compute(self, *flags):
-        return last_json(run([self.program, "--json", "--model", self.model, "--threads", self.threads,
-                              "--cpu", self.cpu, *flags]))
+        return last_json(run([self.program, "--json", "--model", self.model, "--device", "cpu",
+                              "--threads", self.threads, "--cpu", self.cpu, *flags]))
 
     def measure(self, test):
         flags = ["--test", test.kind, "--prompt", test.prompt]

@@ -29,10 +29,15 @@ published() {
     ctest --test-dir build/release -R '^(text_test|grammar_test|tools_template_test)$' -j "$(nproc)" --output-on-failure --no-tests=error
 }
 
-# And no kernel spills registers. Skipped only where there is no compiler and it cannot be fetched.
+# And no kernel spills registers, and what checks them on a GPU is carried by itself. Skipped only where there is no
+# compiler and it cannot be fetched.
 cuda_code() {
   scripts/cuda-toolkit.sh || return
-  scripts/build.sh release cuda_kernels && scripts/cuda-report.py
+  scripts/gpu-check.sh && scripts/build.sh release cuda_kernels && scripts/cuda-report.py || return 1
+  local status=0
+  build/gpu-check/run.sh --quick || status=$?
+  # Without a GPU the check says so, and is not counted as one that ran.
+  [[ "$status" == 0 ]] || [[ "$status" == 2 && ! -e /dev/nvidiactl ]]
 }
 
 # On a tiny random model, so that a thousand pairs take seconds.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "loci/base/units.h"
+#include "loci/cli/device_flags.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -150,13 +151,18 @@ Result<BenchComputeResult> bench_compute(const BenchComputeOptions& options) {
   LOCI_ASSIGN_OR_RETURN(const OpenedSource opened, open_model_source(options.model, options.load));
   LOCI_ASSIGN_OR_RETURN(ModelSpec spec, read_model_spec(*opened.source));
   const SteadyClock::time_point begin = SteadyClock::now();
-  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cpu_backend(spec, options.backend));
-  BenchComputeResult result;
-  result.load_seconds = seconds_since(begin);
-
   const std::uint32_t sequences = options.test == ComputeTest::kStreams ? options.streams : 1;
   const std::uint32_t generated = options.test == ComputeTest::kPrefill ? 0 : options.generate;
   const std::uint32_t each = options.prompt + generated;
+  BackendOptions wanted = options.backend;
+  wanted.cuda.max_batch_tokens = std::max(options.max_batch_tokens, sequences);
+  wanted.cuda.max_spans = wanted.cuda.max_batch_tokens;
+  wanted.cuda.context_tokens = each;
+  LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(spec, wanted));
+  const std::unique_ptr<Backend> backend = std::move(made.backend);
+  BenchComputeResult result;
+  result.load_seconds = seconds_since(begin);
+  result.device = made.chosen;
   LOCI_RETURN_IF_ERROR(allocate_touched(*backend, sequences * ((each + kBlockTokens - 1) / kBlockTokens)));
   Runner runner(*backend, sequences, each);
   result.seconds = measure(runner, options);
@@ -174,6 +180,7 @@ std::string format_bench_compute(const BenchComputeOptions& options, const Bench
   if (options.json) {
     const nlohmann::json line = {{"test", result.test},
                                  {"model", options.model},
+                                 {"device", result.device},
                                  {"backend", result.backend},
                                  {"prompt", options.prompt},
                                  {"generate", options.test == ComputeTest::kPrefill ? 0 : options.generate},
@@ -193,7 +200,7 @@ std::string format_bench_compute(const BenchComputeOptions& options, const Bench
 int run_bench_compute(int count, const char* const* arguments) {
   BenchComputeOptions options;
   std::optional<InstructionSet> set;
-  CLI::App app("Measures the CPU backend alone: no server, scheduler or sampler.", "loci bench-compute");
+  CLI::App app("Measures the backend alone: no server, scheduler or sampler.", "loci bench-compute");
   app.add_option("--model", options.model, "GGUF file or Hugging Face directory")->required();
   const auto set_quantize = [&options](const std::string& name) {
     const Result<TensorType> type = parse_quantize(name);
@@ -202,7 +209,8 @@ int run_bench_compute(int count, const char* const* arguments) {
   };
   app.add_option_function<std::string>("--quantize", set_quantize,
                                        "encode a directory's matrices: q8_0, q4_0, q4_k");
-  app.add_option("--threads", options.backend.threads, "compute threads (0: one a core)");
+  add_device_flags(app, options.backend);
+  app.add_option("--threads", options.backend.cpu.threads, "compute threads of a CPU (0: one a core)");
   const std::map<std::string, InstructionSet> sets = {{"plain", InstructionSet::kPlain},
                                                       {"avx2", InstructionSet::kAvx2},
                                                       {"avx512", InstructionSet::kAvx512},
@@ -221,7 +229,7 @@ int run_bench_compute(int count, const char* const* arguments) {
   app.add_option("--repeats", options.repeats, "rounds, of which the best counts")->capture_default_str();
   app.add_flag("--json", options.json, "one JSON line");
   CLI11_PARSE(app, count, arguments);
-  options.backend.instruction_set = set;
+  options.backend.cpu.instruction_set = set;
   const Result<BenchComputeResult> result = bench_compute(options);
   if (!result.ok()) {
     fmt::print(stderr, "{}\n", result.status().to_string());

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "loci/base/status.h"
-#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/make_backend.h"
 #include "loci/model/open_source.h"
 
 namespace loci {
@@ -21,7 +21,7 @@ struct BenchComputeOptions {
   std::string model;  // as open_model_source()
   LoadOptions load;
   ComputeTest test = ComputeTest::kDecode;
-  CpuBackendOptions backend;
+  BackendOptions backend;        // what passes and sequences hold is set from the rest
   std::uint32_t prompt = 16;     // tokens; of each stream
   std::uint32_t generate = 128;  // tokens; of each stream; not for prefill
   std::uint32_t streams = 8;
@@ -32,7 +32,8 @@ struct BenchComputeOptions {
 
 struct BenchComputeResult {
   std::string test;
-  std::string backend;       // instruction set and threads
+  std::string device;        // MadeBackend::chosen
+  std::string backend;       // BackendInfo::description
   std::uint64_t tokens = 0;  // decode: generated; prefill: prompt; streams: both
   double seconds = 0;
   double tokens_per_second = 0;

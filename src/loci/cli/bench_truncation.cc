@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "loci/cli/device_flags.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -275,7 +276,11 @@ Result<std::vector<TextResult>> bench_truncation(const BenchTruncationOptions& o
                                         model.spec.context_length, options.window),
                             "window");
   }
-  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cpu_backend(model.spec, options.backend));
+  BackendOptions wanted = options.backend;
+  wanted.cuda.max_batch_tokens = static_cast<std::uint32_t>(kTruncationSchemes) * options.chunk_tokens;
+  wanted.cuda.max_spans = wanted.cuda.max_batch_tokens;
+  LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(model.spec, wanted));
+  const std::unique_ptr<Backend> backend = std::move(made.backend);
   if (backend->info().positions == Positions::kAbsolute) {
     return invalid_argument("its positions are absolute: a truncated context is always computed anew",
                             "model");
@@ -334,7 +339,8 @@ int run_bench_truncation(int count, const char* const* arguments) {
       ->capture_default_str();
   app.add_option("--truncations", options.truncations, "of each text")->capture_default_str();
   app.add_option("--chunk-tokens", options.chunk_tokens, "of each scheme in a pass")->capture_default_str();
-  app.add_option("--threads", options.backend.threads, "compute threads (0: one a core)");
+  add_device_flags(app, options.backend);
+  app.add_option("--threads", options.backend.cpu.threads, "compute threads of a CPU (0: one a core)");
   app.add_flag("--json", options.json, "a JSON line for each text");
   CLI11_PARSE(app, count, arguments);
   options.progress = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "loci/base/status.h"
-#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/make_backend.h"
 #include "loci/model/open_source.h"
 
 namespace loci {
@@ -36,7 +36,7 @@ struct BenchTruncationOptions {
   std::string model;  // as open_model_source()
   LoadOptions load;
   std::vector<std::string> texts;  // files of UTF-8 text
-  CpuBackendOptions backend;
+  BackendOptions backend;
   std::uint32_t window = 2048;      // tokens of context; whole blocks
   double ratio = 0.5;               // of the context that is dropped when it is full, rounded to whole blocks
   std::uint32_t truncations = 8;    // of each text

@@ -66,16 +66,36 @@ std::string own_group(const std::string& root) {
   return "/";
 }
 
+// What the pool gets of the available bytes where nobody gave a size.
+struct Share {
+  std::uint64_t bytes = 0;
+  std::string reason;
+};
+
+Share default_share(const PoolRequest& request) {
+  const std::uint64_t available = request.available_bytes;
+  if (request.memory == PoolMemory::kDevice) {
+    return {available - available / 10,
+            fmt::format("90 % of the {} that the weights leave", format_bytes(available))};
+  }
+  const std::uint64_t margin = std::max(kGib, available / 10);
+  if (available > 2 * margin) {
+    return {available - margin,
+            fmt::format("{} available less {}", format_bytes(available), format_bytes(margin))};
+  }
+  return {available / 2, fmt::format("half of the {} available", format_bytes(available))};
+}
+
 }  // namespace
 
-Result<HostMemory> read_host_memory(const std::string& root) {
+Result<HostMemoryReading> read_host_memory(const std::string& root) {
   const std::string meminfo = read_text(root + "/proc/meminfo").value_or("");
   const auto kib = find_number(meminfo, "MemAvailable:");
   if (!kib) {
     return Status(StatusCode::kUnavailable,
                   "this machine does not tell its available memory; give --device-memory", "--device-memory");
   }
-  HostMemory memory{.available_bytes = *kib * 1024, .limited_by = "the machine"};
+  HostMemoryReading memory{.available_bytes = *kib * 1024, .limited_by = "the machine"};
   // A limit may stand at any level above the process.
   std::string group = own_group(root);
   for (;;) {
@@ -88,6 +108,10 @@ Result<HostMemory> read_host_memory(const std::string& root) {
     if (group.empty()) return memory;
     group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
   }
+}
+
+std::uint64_t default_host_tier(PoolMemory pool, std::uint64_t available_bytes) {
+  return pool == PoolMemory::kHost ? 0 : available_bytes / 2;
 }
 
 Result<PoolSize> size_pool(const PoolRequest& request) {
@@ -116,13 +140,11 @@ Result<PoolSize> size_pool(const PoolRequest& request) {
     }
     return PoolSize{.blocks = std::move(blocks), .reason = "--device-memory"};
   }
-  const std::uint64_t margin = std::max(kGib, request.available_bytes / 10);
-  const bool ample = request.available_bytes > 2 * margin;
-  const std::uint64_t usable = ample ? request.available_bytes - margin : request.available_bytes / 2;
-  if (cap_bytes <= usable) {
+  const Share share = default_share(request);
+  if (request.memory == PoolMemory::kHost && cap_bytes <= share.bytes) {
     return PoolSize{.blocks = cap, .reason = "four times what --max-running requests can hold"};
   }
-  std::vector<std::uint32_t> blocks = split(usable);
+  std::vector<std::uint32_t> blocks = split(share.bytes);
   if (blocks.empty()) {
     return invalid_argument(
         fmt::format(
@@ -131,10 +153,7 @@ Result<PoolSize> size_pool(const PoolRequest& request) {
             format_bytes(request.available_bytes)),
         "--device-memory");
   }
-  const std::string reason =
-      ample ? fmt::format("{} available less {}", format_bytes(request.available_bytes), format_bytes(margin))
-            : fmt::format("half of the {} available", format_bytes(request.available_bytes));
-  return PoolSize{.blocks = std::move(blocks), .reason = reason};
+  return PoolSize{.blocks = std::move(blocks), .reason = share.reason};
 }
 
 }  // namespace loci

@@ -28,7 +28,7 @@ class HostMemoryTest : public testing::Test {
 };
 
 TEST_F(HostMemoryTest, IsWhatTheMachineHas) {
-  const Result<HostMemory> memory = read_host_memory(root_);
+  const Result<HostMemoryReading> memory = read_host_memory(root_);
   ASSERT_TRUE(memory.ok());
   EXPECT_EQ(memory.value().available_bytes, 16 * kGib);
   EXPECT_EQ(memory.value().limited_by, "the machine");
@@ -41,7 +41,7 @@ TEST_F(HostMemoryTest, ObeysTheNarrowestControlGroup) {
   write("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file " + std::to_string(1 * kGib) + "\n");
   write("/sys/fs/cgroup/a/b/memory.max", "max\n");
   write("/sys/fs/cgroup/a/b/memory.current", "100\n");
-  const Result<HostMemory> memory = read_host_memory(root_);
+  const Result<HostMemoryReading> memory = read_host_memory(root_);
   ASSERT_TRUE(memory.ok());
   EXPECT_EQ(memory.value().available_bytes, 2 * kGib);
   EXPECT_EQ(memory.value().limited_by, "control group /a");
@@ -79,6 +79,25 @@ TEST(SizePool, IsCappedAtWhatCouldBeUsed) {
   few.max_running = 1;
   few.context_tokens = 33;
   EXPECT_EQ(size_pool(few).value().blocks[0], 8u);
+}
+
+TEST(SizePool, TakesNineTenthsOfADevice) {
+  PoolRequest device = request(100 * kGib);
+  device.memory = PoolMemory::kDevice;
+  device.max_running = 1;
+  device.context_tokens = 33;
+  const PoolSize size = size_pool(device).value();
+  EXPECT_EQ(size.blocks[0], (90 * kGib) >> 20) << "what requests can hold at once is no cap";
+  EXPECT_EQ(size.reason, "90 % of the 100.0 GiB that the weights leave");
+  device.available_bytes = 1 << 20;
+  EXPECT_EQ(size_pool(device).status().field(), "--device-memory");
+  device.wanted_bytes = 7 << 20;
+  EXPECT_EQ(size_pool(device).value().blocks[0], 7u);
+}
+
+TEST(DefaultHostTier, IsHalfOfWhatIsFreeBesideADevice) {
+  EXPECT_EQ(default_host_tier(PoolMemory::kDevice, 64 * kGib), 32 * kGib);
+  EXPECT_EQ(default_host_tier(PoolMemory::kHost, 64 * kGib), 0u) << "it would be the same memory";
 }
 
 TEST(SizePool, GivesWhatIsWanted) {

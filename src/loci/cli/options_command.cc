@@ -20,8 +20,12 @@ std::string shown_type(const Option& option) {
 
 void add_flag(CLI::App& command, const Option& option, std::map<std::string, std::string>& given) {
   const bool positional = option.flag == "--model";
-  const auto take = [&given, flag = option.flag](const std::vector<std::string>& texts) {
-    given[flag] = fmt::format("{}", fmt::join(texts, ","));
+  const bool is_switch = option.kind == OptionKind::kSwitch;
+  const auto take = [&given, is_switch, flag = option.flag](const std::vector<std::string>& texts) {
+    // A switch without a value, last or before another flag, is on: the parser says "true" then.
+    given[flag] = is_switch && texts == std::vector<std::string>{"true"}
+                      ? "on"
+                      : fmt::format("{}", fmt::join(texts, ","));
   };
   CLI::Option* added = command.add_option_function<std::vector<std::string>>(
       (positional ? "MODEL," : "") + option.flag, take, option.help);
@@ -29,7 +33,7 @@ void add_flag(CLI::App& command, const Option& option, std::map<std::string, std
   if (option.kind == OptionKind::kList) {
     added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   } else {
-    added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+    added->expected(is_switch ? 0 : 1, 1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }
   const std::string text = option.get(ServeFlags()).value_or("");
   added->type_name(shown_type(option))->group(option.group);

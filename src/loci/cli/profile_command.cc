@@ -12,12 +12,13 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/device_flags.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/profile_disk.h"
 #include "loci/cli/profile_file.h"
 #include "loci/cli/profile_measure.h"
 #include "loci/cli/pull/resolve_model.h"
-#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/make_backend.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -31,7 +32,7 @@ struct ProfileFlags {
   std::string disk;    // empty: where the output is
   bool no_disk = false;
   LoadOptions load;
-  CpuBackendOptions backend;
+  BackendOptions backend;
   std::uint32_t max_batch_tokens = 512;
 };
 
@@ -79,7 +80,12 @@ Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_byte
   LOCI_ASSIGN_OR_RETURN(const OpenedSource opened, open_model_source(path, flags.load));
   LOCI_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(*opened.source));
   say(fmt::format("loading {}", path));
-  LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, make_cpu_backend(spec, flags.backend));
+  BackendOptions wanted = flags.backend;
+  wanted.cuda.max_batch_tokens = flags.max_batch_tokens;
+  wanted.cuda.max_spans = flags.max_batch_tokens;
+  LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(spec, wanted));
+  say(fmt::format("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")"));
+  const std::unique_ptr<Backend> backend = std::move(made.backend);
   block_bytes = backend->info().block_bytes;
   CostProfile profile;
   profile.machine = this_machine(backend->info());
@@ -143,7 +149,10 @@ void add_profile_command(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   command->add_option("--disk", flags->disk, "measure the disk of this directory")->type_name("DIR");
   command->add_flag("--no-disk", flags->no_disk, "leave the disk out");
-  command->add_option("--threads", flags->backend.threads, "compute threads; 0: one for each physical core")
+  add_device_flags(*command, flags->backend);
+  command
+      ->add_option("--threads", flags->backend.cpu.threads,
+                   "compute threads of a CPU; 0: one for each physical core")
       ->type_name("N");
   command
       ->add_option("--max-batch-tokens", flags->max_batch_tokens, "tokens in a full pass, as of `loci serve`")

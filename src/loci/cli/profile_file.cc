@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -136,6 +137,22 @@ MachineId this_machine(const BackendInfo& backend) {
   return {processor_name(), std::max(1u, std::thread::hardware_concurrency()), backend.description};
 }
 
+CostCurves assumed_costs(const BackendInfo& backend) {
+  CostCurves curves;
+  if (backend.name == "cpu") return curves;
+  // About two thirds of an A100: 1 TB/s of memory, 200 Tflop/s of 16-bit products (a token does one for every
+  // byte of 16-bit weights, and four for every byte of state that four heads share), a link of 16 GiB/s.
+  static constexpr std::uint64_t kMemoryBytes = 1000, kProducts = 200'000, kNanosMost = 1'000'000'000;
+  const auto nanos = [](std::uint64_t amount, std::uint64_t each) {
+    return static_cast<Nanos>(std::clamp<std::uint64_t>(amount / each, 1, kNanosMost));
+  };
+  curves.pass = nanos(backend.weight_bytes, kMemoryBytes) + 100'000;
+  curves.token = nanos(backend.weight_bytes, kProducts) + 100;
+  curves.attention = {1, 1, 1, 1, 1, nanos(4 * backend.block_bytes, kProducts)};
+  curves.host_load = curves.host_save = {20'000, std::uint64_t{16} << 30};
+  return curves;
+}
+
 std::string fingerprint_text(const std::array<std::uint8_t, 16>& fingerprint) {
   std::string text;
   for (const std::uint8_t byte : fingerprint) text += fmt::format("{:02x}", byte);
@@ -216,7 +233,8 @@ Status check_profile(const CostProfile& profile, const MachineId& machine,
 }
 
 Result<ChosenCosts> choose_costs(const std::string& file, const MachineId& machine,
-                                 const std::array<std::uint8_t, 16>& model_fingerprint) {
+                                 const std::array<std::uint8_t, 16>& model_fingerprint,
+                                 const CostCurves& assumed) {
   const std::string fingerprint = fingerprint_text(model_fingerprint);
   const std::string path = file.empty() ? default_profile_path(fingerprint) : file;
   const Result<CostProfile> profile = read_profile(path);
@@ -231,7 +249,7 @@ Result<ChosenCosts> choose_costs(const std::string& file, const MachineId& machi
   const std::string why = status.code() == StatusCode::kNotFound
                               ? "not measured here"
                               : fmt::format("{} is not used: {}", path, status.message());
-  return ChosenCosts{{}, fmt::format("assumed, {} (`loci profile MODEL` measures)", why)};
+  return ChosenCosts{assumed, fmt::format("assumed, {} (`loci profile MODEL` measures)", why)};
 }
 
 }  // namespace loci

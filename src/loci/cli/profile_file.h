@@ -52,8 +52,12 @@ struct ChosenCosts {
   std::string source;
 };
 // `file` (--profile): it must be this machine's and this model's; errors name the field "--profile". Empty:
-// the default file, if it is there and is; else the defaults, with the reason.
+// the default file, if it is there and is; else `assumed`, with the reason.
 Result<ChosenCosts> choose_costs(const std::string& file, const MachineId& machine,
-                                 const std::array<std::uint8_t, 16>& model_fingerprint);
+                                 const std::array<std::uint8_t, 16>& model_fingerprint,
+                                 const CostCurves& assumed);
+// What is assumed of a backend that was not measured: of a CPU the curves' defaults, of a GPU what its sizes
+// tell.
+CostCurves assumed_costs(const BackendInfo& backend);
 
 }  // namespace loci

@@ -124,13 +124,13 @@ TEST(ProfileFile, IsForOneMachineAndModel) {
 TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
   const CostProfile profile = some_profile();
   const std::array<std::uint8_t, 16> model = {1, 2, 0xab};
-  const Result<ChosenCosts> none = choose_costs("", profile.machine, model);
+  const Result<ChosenCosts> none = choose_costs("", profile.machine, model, {});
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->curves, CostCurves{});
   EXPECT_NE(none->source.find("assumed, not measured here"), std::string::npos) << none->source;
 
   ASSERT_TRUE(write_profile(default_profile_path(profile.model_fingerprint), profile).ok());
-  const Result<ChosenCosts> own = choose_costs("", profile.machine, model);
+  const Result<ChosenCosts> own = choose_costs("", profile.machine, model, {});
   ASSERT_TRUE(own.ok());
   EXPECT_EQ(own->curves, profile.curves);
   EXPECT_NE(own->source.find("measured 2026"), std::string::npos);
@@ -138,20 +138,23 @@ TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
   // Another machine's default file is left alone, and said so; given by name it is refused.
   MachineId other = profile.machine;
   other.cpu = "Another CPU";
-  const Result<ChosenCosts> ignored = choose_costs("", other, model);
+  const Result<ChosenCosts> ignored = choose_costs("", other, model, {});
   ASSERT_TRUE(ignored.ok());
   EXPECT_EQ(ignored->curves, CostCurves{});
   EXPECT_NE(ignored->source.find("is not used: the profile is of another machine"), std::string::npos)
       << ignored->source;
-  const Status refused = choose_costs(default_profile_path(profile.model_fingerprint), other, model).status();
+  const Status refused =
+      choose_costs(default_profile_path(profile.model_fingerprint), other, model, {}).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(refused.field(), "--profile");
-  const Status missing = choose_costs((folder_ / "no.json").string(), profile.machine, model).status();
+  const Status missing = choose_costs((folder_ / "no.json").string(), profile.machine, model, {}).status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_EQ(missing.field(), "--profile");
 
   std::ofstream(default_profile_path(profile.model_fingerprint)) << "{ damaged";
-  EXPECT_EQ(choose_costs("", profile.machine, model)->curves, CostCurves{});
+  CostCurves assumed;
+  assumed.token = 7;
+  EXPECT_EQ(choose_costs("", profile.machine, model, assumed)->curves, assumed);
 }
 
 TEST_F(ProfileFolder, MeasuresADisk) {
@@ -196,6 +199,23 @@ TEST(ProfileMeasure, MeasuresATinyModel) {
   EXPECT_GT(curves.host_save.bytes_per_second, 1u << 20);
   EXPECT_EQ(curves.disk_read, CostCurves{}.disk_read) << "the disk is another's business";
   EXPECT_EQ(CostModel(curves).curves(), curves) << "curves that can be";
+}
+
+TEST(AssumedCosts, GrowWithAGpusWeightsAndState) {
+  BackendInfo backend;
+  backend.name = "cpu";
+  EXPECT_EQ(assumed_costs(backend), CostCurves{});
+  backend.name = "cuda";
+  EXPECT_GT(assumed_costs(backend).token, 0) << "of a model without weights, too";
+  backend.weight_bytes = std::uint64_t{16} << 30;  // 8 billion parameters
+  backend.block_bytes = std::uint64_t{4} << 20;
+  const CostCurves curves = assumed_costs(backend);
+  EXPECT_NEAR(static_cast<double>(curves.pass), 17.3e6, 0.1e6);
+  EXPECT_NEAR(static_cast<double>(curves.token), 86e3, 1e3);
+  const CostModel model(curves);
+  // A block that is computed behind a long context costs more than one at the begin, and than its loading.
+  EXPECT_GT(model.compute(100'000, kBlockTokens), model.compute(0, kBlockTokens));
+  EXPECT_GT(model.compute(0, kBlockTokens), model.load(Tier::kHost, backend.block_bytes));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
 #include "loci/cli/state_tiers.h"
+#include "loci/compute/make_backend.h"
 #include "loci/engine/engine.h"
 #include "loci/model/model.h"
 #include "loci/serve/api.h"
@@ -130,17 +131,48 @@ struct Serving {
   }
 };
 
-Result<PoolSize> size_device(const ServeFlags& flags, const BackendInfo& info, std::uint32_t context) {
+Result<MadeBackend> make_backend(const ServeFlags& flags, const ModelSpec& spec, std::uint32_t context) {
+  return make_backend(spec, {.device = flags.device,
+                             .cpu = {.threads = flags.threads, .instruction_set = flags.instruction_set},
+                             .cuda = {.deterministic = flags.deterministic,
+                                      .max_batch_tokens = flags.max_batch_tokens,
+                                      .context_tokens = context,
+                                      .max_spans = flags.max_batch_tokens}});
+}
+
+// The host tier: its size, and where that comes from (empty: the flag).
+struct HostTier {
+  std::uint64_t bytes = 0;
+  std::string reason;
+};
+
+Result<HostTier> size_host_tier(const ServeFlags& flags, const MadeBackend& made) {
+  if (flags.host_memory) return HostTier{.bytes = *flags.host_memory};
+  if (!made.gpu) return HostTier{};
+  Result<HostMemoryReading> memory = read_host_memory("");
+  if (!memory.ok()) {
+    return Status(memory.status().code(),
+                  "this machine does not tell its available memory; give --host-memory", "--host-memory");
+  }
+  return HostTier{.bytes = default_host_tier(PoolMemory::kDevice, memory->available_bytes),
+                  .reason = fmt::format("half of the {} available", format_bytes(memory->available_bytes))};
+}
+
+Result<PoolSize> size_device(const ServeFlags& flags, const MadeBackend& made, const HostTier& host,
+                             std::uint32_t context) {
   PoolRequest pool{.wanted_bytes = flags.device_memory,
-                   .available_bytes = 0,
+                   .available_bytes = made.gpu ? made.gpu->free_bytes : 0,
                    .groups = {},
                    .context_tokens = context,
-                   .max_running = flags.max_running};
-  for (const LayerGroup& group : info.groups) pool.groups.push_back({group.window, group.block_bytes});
-  if (!pool.wanted_bytes) {
-    LOCI_ASSIGN_OR_RETURN(const HostMemory memory, read_host_memory(""));
+                   .max_running = flags.max_running,
+                   .memory = made.gpu ? PoolMemory::kDevice : PoolMemory::kHost};
+  for (const LayerGroup& group : made.backend->info().groups) {
+    pool.groups.push_back({group.window, group.block_bytes});
+  }
+  if (!pool.wanted_bytes && !made.gpu) {
+    LOCI_ASSIGN_OR_RETURN(const HostMemoryReading memory, read_host_memory(""));
     // The host tier is of the same memory.
-    pool.available_bytes = memory.available_bytes - std::min(memory.available_bytes, flags.host_memory);
+    pool.available_bytes = memory.available_bytes - std::min(memory.available_bytes, host.bytes);
   }
   return size_pool(pool);
 }
@@ -153,6 +185,7 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
                   .max_batch_tokens = flags.max_batch_tokens,
                   .max_running = flags.max_running,
                   .max_queued = flags.max_queued,
+                  .passes_ahead = info.passes_ahead,
                   .model_fingerprint = spec.fingerprint,
                   .eviction = flags.eviction,
                   .admission = flags.admission,
@@ -209,15 +242,16 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
                     spec.context_length, context),
         "--context");
   }
-  const CpuBackendOptions cpu{.threads = flags.threads, .instruction_set = flags.instruction_set};
-  LOCI_ASSIGN_OR_RETURN(serving.backend, make_cpu_backend(spec, cpu));
+  LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(flags, spec, context));
+  serving.log->info("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")");
+  LOCI_ASSIGN_OR_RETURN(const HostTier host, size_host_tier(flags, made));
+  LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_device(flags, made, host, context));
+  serving.backend = std::move(made.backend);
   const BackendInfo& info = serving.backend->info();
-
-  LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_device(flags, info, context));
   for (std::uint32_t group = 0; group < info.groups.size(); ++group) {
     LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(group, size.blocks[group]));
   }
-  LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_state_tiers({.host_bytes = flags.host_memory,
+  LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_state_tiers({.host_bytes = host.bytes,
                                                             .disk = flags.disk,
                                                             .disk_io = flags.disk_io,
                                                             .default_folder = default_state_path(),
@@ -228,7 +262,8 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   for (const std::string& warning : tiers.warnings) serving.log->warn(warning);
   LOCI_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags, spec, info, size, tiers));
   options.core.context_tokens = context;
-  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint));
+  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint,
+                                                        assumed_costs(info)));
   options.core.costs = std::move(costs.curves);
   LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(std::move(options), *serving.backend, serving.clock));
 
@@ -244,8 +279,9 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .chat = find_chat_syntax(*serving.model)};
   return LoadedConfiguration{.core = serving.engine->config(),
                              .backend = info,
+                             .device = made.chosen,
                              .pool_reason = size.reason,
-                             .host_tier = tiers.host,
+                             .host_tier = tiers.host + (host.reason.empty() ? "" : " (" + host.reason + ")"),
                              .disk_tier = tiers.disk_summary,
                              .costs_source = costs.source};
 }

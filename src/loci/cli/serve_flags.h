@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/device_choice.h"
 #include "loci/model/open_source.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/log_line.h"
@@ -23,7 +24,9 @@ struct ServeFlags {
   Nanos drain_timeout = 30 * kNanosPerSecond;
   unsigned workers = 1;
 
-  std::uint32_t threads = 0;  // 0: one for each physical core
+  DeviceChoice device;
+  bool deterministic = false;  // on a GPU; the CPU always is
+  std::uint32_t threads = 0;   // 0: one for each physical core
   std::optional<InstructionSet> instruction_set;
   std::optional<std::uint64_t> device_memory;
   std::uint32_t context_tokens = 0;  // 0: the model's
@@ -36,7 +39,7 @@ struct ServeFlags {
   std::string admission = "fcfs";
   std::string profile;  // file of measured costs; empty: the model's own, if it is there
   std::uint64_t seed = 0;
-  std::uint64_t host_memory = 0;
+  std::optional<std::uint64_t> host_memory;      // absent: none on a CPU, half of what is free on a GPU
   std::optional<std::vector<std::string>> disk;  // absent: the user's own folder; see options/disk_flag.h
   std::string disk_io = "auto";
   std::string save = "through";

@@ -108,7 +108,8 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   table.row("file", served.model->path);
   for (const std::string& note : served.model->notes) table.row("quantised", note, "--quantize");
   table.row("weights", format_bytes(backend.weight_bytes));
-  table.row("compute", backend.description, "--threads --cpu");
+  table.row("device", loaded.device, "--device");
+  table.row("compute", backend.description, backend.name == "cpu" ? "--threads --cpu" : "--deterministic");
   table.row("context", format_count(core.context_tokens) + " tokens", "--context");
   add_state(loaded, table);
   table.row("host memory", loaded.host_tier, "--host-memory");

@@ -13,6 +13,7 @@ namespace loci {
 struct LoadedConfiguration {
   CoreConfig core;
   BackendInfo backend;
+  std::string device;  // MadeBackend::chosen
   std::string pool_reason;
   std::string host_tier, disk_tier;  // StateTiers
   std::string costs_source;

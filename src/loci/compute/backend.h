@@ -29,6 +29,7 @@
 #include "loci/base/check.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/base/host_memory.h"
 
 namespace loci {
 
@@ -66,7 +67,8 @@ struct DeviceSampling {
   float top_p = 1;
   float min_p = 0;
   std::uint64_t seed = 0;
-  std::uint64_t draw = 0;  // how many tokens of the request were drawn before: with the seed, the random number
+  std::uint64_t draw =
+      0;  // how many tokens of the request were drawn before: with the seed, the random number
 };
 
 // Where a sequence's state in one group is: blocks[i] holds positions [i, i + 1) * kBlockTokens. It
@@ -128,6 +130,20 @@ enum class Positions : std::uint8_t {
   kAbsolute,  // everything (positions are added to embeddings): it is computed anew
 };
 
+// Some layers of one block's part, one after another in host memory, and the slot that they go to or come
+// from.
+struct LoadPiece {
+  SlotId slot;
+  std::span<const std::byte> bytes;
+};
+struct SavePiece {
+  SlotId slot;
+  std::span<std::byte> bytes;
+};
+
+// Tells that copies are done; not ok: the device is lost.
+using Copied = std::function<void(const Status&)>;
+
 struct BackendInfo {
   std::string name;         // "cpu"
   std::string description;  // for people: instruction set, threads
@@ -142,6 +158,9 @@ struct BackendInfo {
   Positions positions = Positions::kAbsolute;
   bool samples = false;            // Span::sampling
   std::uint32_t passes_ahead = 0;  // how many more may begin while one has not ended
+  // Above 0: copies between host memory and slots go on behind the calls that begin them, and those of less
+  // than so many bytes waste the link. 0: they are made while their caller waits, and are best small.
+  std::uint64_t copy_bytes = 0;
 };
 
 class Backend {
@@ -177,16 +196,49 @@ class Backend {
   }
 
   // --- for movers; thread-safe, also while a pass runs ---
-  // `layer` is one of the model; its group's slot is meant.
+  // `layer` is one of the model; its group's slot is meant. What is written to a slot nobody else reads or
+  // writes, but passes that wait for it; what is read from a slot, passes that have ended have written
+  // (docs/cuda-movement.md says how the core holds to that).
+
+  // Memory that load_layers() and save_layers() copy from and to. Errors: kResourceExhausted.
+  virtual Result<HostMemory> allocate_host(std::uint64_t bytes) { return HostMemory::map(bytes); }
 
   // The layers of the slot are about to arrive: passes that read it wait for each layer.
   virtual void begin_fill(std::uint32_t group, SlotId slot) = 0;
-  // Copies one layer's slice into the slot, or out of it. Sizes are the group's layer_slice_bytes.
+  // Copies one layer's slice into the slot, or out of it, from or to any memory. Sizes are the group's
+  // layer_slice_bytes. The slice is the caller's again, or filled, when it returns.
   virtual void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) = 0;
   virtual void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const = 0;
-  // The group's layers up to this one have arrived; they arrive in order. After the last one the slot is
-  // whole.
+  // The group's layers up to this one have arrived, or are on their way: passes may count on them. They
+  // arrive in order. After the last one the slot is whole.
   virtual void layer_arrived(SlotId slot, std::uint32_t layer) = 0;
+  // Brings layers of several blocks, and lets them arrive; takes layers of several blocks out. `layers`
+  // counts within the group. The pieces' bytes are allocate_host()'s, and stay as they are until the copies
+  // are done.
+  virtual void load_layers(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces) {
+    const std::uint64_t slice_bytes = info().groups[group].layer_slice_bytes;
+    for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+      const std::uint32_t layer = info().groups[group].layers[i];
+      for (const LoadPiece& piece : pieces) {
+        write_layer(piece.slot, layer, piece.bytes.subspan((i - layers.begin) * slice_bytes, slice_bytes));
+        layer_arrived(piece.slot, layer);
+      }
+    }
+  }
+  virtual void save_layers(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) const {
+    const std::uint64_t slice_bytes = info().groups[group].layer_slice_bytes;
+    for (const SavePiece& piece : pieces) {
+      for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+        read_layer(piece.slot, info().groups[group].layers[i],
+                   piece.bytes.subspan((i - layers.begin) * slice_bytes, slice_bytes));
+      }
+    }
+  }
+  // `done` is called once, when all that its caller has begun by then is in place: loads (also
+  // write_layer()'s), or saves. Before this returns, or later, on a thread of the backend that it must not
+  // hold up; calls of each kind are in order.
+  virtual void after_loads(Copied done) const { done({}); }
+  virtual void after_saves(Copied done) const { done({}); }
   // Takes one layer's slice of a block (outside the pool, aligned to 16 bytes) to the positions `delta` later
   // ones, before zero: earlier ones. What is rotated twice is rounded twice, so rotate what was computed,
   // once. A delta of 0 changes nothing; so does any delta where positions are kNone. Where they are

@@ -5,6 +5,7 @@
 //   - the token that the pass before samples, which is then on the device, at the next position, if nobody
 //   has
 //     to see it first and it cannot be the last for its number;
+//   - what prompts lack behind what the pass before computes of them;
 //   - what requests lack that are not in the pass before, by the rules of any pass.
 // What is committed is what passes that ended have brought: a request's state is let go, saved, found and
 // evicted by that alone, so nothing that a pass in flight reads or writes is anybody else's.
@@ -30,7 +31,9 @@ void Core::State::schedule_ahead(Plan& plan) {
   pass.budget = config_.max_batch_tokens;
   const bool formed = form_ahead(pass, plan);
   if (formed && !pass.spans.empty()) return emit(std::move(pass), plan);
-  for (const CoreSpan& span : pass.spans) release_ahead(*span.request);
+  for (const CoreSpan& span : pass.spans) {
+    if (span.token_of) release_ahead(*span.request);
+  }
 }
 
 // False: a block is missing that somebody must give up.
@@ -59,14 +62,55 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
     if (request->decoding && request->in_passes == 0) add_spans(*request, pass);
   }
   // First come, first served: no prompt overtakes one that cannot go on before the pass in flight has ended.
-  if (!prompt_goes_on(before)) take_prompts(pass, plan);
+  if (!prompt_waits(before)) take_prompts(pass, plan);
   return true;
 }
 
-bool Core::State::prompt_goes_on(const CorePass& before) const {
+// The rest of a prompt may be computed behind what the pass in flight does of it. (With windows a request is
+// promised the slots of one chunk.)
+bool Core::State::goes_on(const CoreRequest& request) const {
+  return !windows_ && request.in_passes == 1 && !request.decoding && !request.ending && !request.misses &&
+         !request.wasted && request.computes_to > 0 && request.computes_to < request.length();
+}
+
+bool Core::State::prompt_waits(const CorePass& before) const {
   return std::any_of(before.requests.begin(), before.requests.end(), [&](const CoreRequest* request) {
-    return !request->decoding && !request->ending && request->sampled_in != before.id;
+    return !request->decoding && !request->ending && request->computes_to < request->length() &&
+           !goes_on(*request);
   });
+}
+
+// What the pass in flight leaves of a block that it begins for the request, by its spans or copies.
+std::optional<CorePiece> Core::State::left_begun(const CoreRequest& request,
+                                                 std::uint32_t block_number) const {
+  const BlockId block = request.blocks[block_number].block();
+  const CorePass& before = in_flight_.back();
+  if (request.computes_to > block_number * kBlockTokens) {
+    const auto piece = std::find_if(before.pieces.rbegin(), before.pieces.rend(),
+                                    [&](const CorePiece& p) { return p.block == block; });
+    LOCI_CHECK(piece != before.pieces.rend(), "what a pass computes is in its pieces");
+    return *piece;
+  }
+  for (const CoreCopy& copy : before.copies) {
+    if (copy.request == &request && copy.target.block == block) return copy.target;
+  }
+  return std::nullopt;
+}
+
+// `begun`: by the pass in flight, which has its claim.
+CorePiece Core::State::go_on_with(CorePiece begun, CorePass& pass) {
+  if (!begun.claim) return begun;  // the request's own tail
+  pass.inherits.emplace_back(pass.claims.size(), *begun.claim);
+  begun.claim = pass.claims.size();
+  pass.claims.emplace_back();
+  return begun;
+}
+
+void Core::State::inherit_claims(CorePass& ended) {
+  if (in_flight_.empty()) return;
+  CorePass& next = in_flight_.front();
+  for (const auto& [to, from] : next.inherits) next.claims[to] = std::move(ended.claims[from]);
+  next.inherits.clear();
 }
 
 // What the pass in flight samples for the request has a token after it, unless it stops.
@@ -143,7 +187,7 @@ void Core::State::waste_ahead(CoreRequest& request) {
   for (CorePass& pass : in_flight_) {
     for (CoreSpan& span : pass.spans) {
       if (span.request != &request || span.wasted) continue;
-      span.wasted = true;
+      span.wasted = request.wasted = true;
       ++totals_.spans_wasted_total;
     }
   }

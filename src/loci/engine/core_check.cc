@@ -303,9 +303,14 @@ void Core::State::check_passes() const {
 void Core::State::check_following(const CorePass& before, const CorePass& pass) const {
   for (const CoreSpan& span : pass.spans) {
     if (span.request == nullptr || span.wasted) continue;
-    LOCI_CHECK(span.token_of.has_value() == (span.request->in_passes > 1),
-               "invariant 9: a request is in two passes where one goes on from the other");
-    if (!span.token_of) continue;
+    if (!span.token_of) {
+      for (const CoreSpan& from : before.spans) {
+        LOCI_CHECK(from.request != span.request || from.position + from.count <= span.position,
+                   "invariant 9: a prompt goes on behind what is in flight");
+        LOCI_CHECK(from.request != span.request || !from.sample, "invariant 9: what is sampled is followed");
+      }
+      continue;
+    }
     LOCI_CHECK(*span.token_of < before.spans.size(), "invariant 9: a sample is of the pass before");
     const CoreSpan& from = before.spans[*span.token_of];
     LOCI_CHECK(from.request == span.request && from.sample && span.sample && span.count == 1 &&

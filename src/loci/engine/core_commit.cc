@@ -46,6 +46,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     LOCI_CHECK(outcome.sample.has_value() || outcome.end != GrammarEnd::kGoesOn, "a sample was asked for");
     if (!span.request->ending) samples.emplace_back(span.request, &outcome);
   }
+  inherit_claims(pass);
   pass.claims.clear();
   release_kept(pass);
 
@@ -53,7 +54,10 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     --request->in_passes;
     request->computes_from[0] = request->computes_from[1];
     request->misses = false;
-    if (request->in_passes == 0) release_ahead(*request);
+    if (request->in_passes == 0) {
+      release_ahead(*request);
+      request->wasted = false;
+    }
     if (request->ending) {
       end(*request, *request->ending, plan);
     } else if (request->poisoned_passes >= kPoisonedPassesMax) {
@@ -65,7 +69,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 
 void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass) {
   if (piece.claim) {
-    index_.fill(pass.claims[*piece.claim], piece.filled);
+    index_.fill(*pass.claims[*piece.claim], piece.filled);
     if (through_ && piece.filled == kBlockTokens) wish_save(piece.block, Tier::kDevice, false);
     return;
   }

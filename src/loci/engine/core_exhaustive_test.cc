@@ -104,6 +104,33 @@ TEST(CoreExhaustive, EverySmallWorldWithWindowsKeepsItsPromises) {
   RecordProperty("worlds", std::to_string(worlds));
 }
 
+// The same with passes ahead, which the device computes as late as it may.
+TEST(CoreExhaustive, EverySmallWorldWithPassesAheadKeepsItsPromises) {
+  const char* depth = std::getenv("LOCI_WORLD_DEPTH");
+  WorldOptions options;
+  options.events = depth == nullptr ? 4 : static_cast<std::uint32_t>(std::atoi(depth));
+  options.vocabulary = 2;
+  options.live_max = 4;
+  options.new_tokens_max = 4;
+  options.prompts = {letters(1, 0), letters(31, 1), letters(33, 0), letters(40, 24), letters(32, 30)};
+  options.config.layers = 1;
+  options.config.max_queued = 4;
+  options.config.passes_ahead = 1;
+  std::uint64_t worlds = 0;
+  const std::vector<std::vector<CoreGroup>> models = {{{0, 1}}, {{0, 3}}, {{0, 4}, {32, 2}}, {{32, 3}}};
+  for (const std::vector<CoreGroup>& groups : models) {
+    for (const std::uint32_t batch : {5u, 100u}) {
+      options.config.groups = groups;
+      options.config.context_tokens = groups.front().block_count * kBlockTokens;
+      options.config.max_batch_tokens = batch;
+      options.config.eviction = batch == 5 ? "lru" : "random";
+      worlds += run_all(options);
+    }
+  }
+  EXPECT_GT(worlds, 10'000u);
+  RecordProperty("worlds", std::to_string(worlds));
+}
+
 // Two tenants and a public prefix whose last block is partial.
 TEST(CoreExhaustive, EverySmallWorldWithAPublicPrefixKeepsItsPromises) {
   WorldOptions options;

@@ -21,6 +21,7 @@ namespace loci {
 
 // The tokens that the request is to compute before it decodes; at least one.
 std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
+  if (request.in_passes > 0) return request.length() - request.computes_to;
   std::uint64_t missing = 0;
   for (std::uint32_t i = request.whole_blocks; i < request.blocks.size(); ++i) {
     if (loads_.contains(request.blocks[i].block())) continue;
@@ -58,7 +59,8 @@ std::uint32_t Core::State::distance(CoreRequest& request) const {
 CorePrompts Core::State::prompts() const {
   CorePrompts out;
   for (CoreRequest* request : running_) {
-    if (!request->decoding && request->in_passes == 0) out.add(*request, missing_tokens(*request));
+    if (request->decoding || (request->in_passes > 0 && !goes_on(*request))) continue;
+    out.add(*request, missing_tokens(*request));
   }
   return out;
 }
@@ -111,7 +113,8 @@ void Core::State::add_prompts(const CorePrompts& prompts, CorePass& pass) {
     left += given[i];
     for (CoreRequest* request : running_) {
       if (left == 0) break;
-      if (request->decoding || request->in_passes > 0 || request->group != tenants[i]) continue;
+      if (request->decoding || request->group != tenants[i]) continue;
+      if (request->in_passes > 0 && !goes_on(*request)) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;
       pass.budget = limit;

@@ -157,10 +157,13 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
   const bool joined = joins(request, pass);
   if (windows_ && !joined) return;
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
-  bool adjacent = false;  // to the last span's end
-  for (std::uint32_t i = request.whole_blocks; i < block_count && pass.budget > 0; ++i) {
+  bool adjacent = false;                      // to the last span's end
+  const bool behind = request.in_passes > 0;  // what the pass in flight computes of it
+  const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
+  for (std::uint32_t i = first; i < block_count && pass.budget > 0; ++i) {
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
+    const std::optional<CorePiece> begun = behind ? left_begun(request, i) : std::nullopt;
     if (index_.block(request.blocks[i].block()).filled >= wanted) {
       if (windows_ && !take_parts(request, i)) break;
       adjacent = false;
@@ -172,7 +175,7 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
       adjacent = false;
       continue;
     }
-    const std::optional<CorePiece> piece = open_piece(request, i, pass);
+    const std::optional<CorePiece> piece = begun ? go_on_with(*begun, pass) : open_piece(request, i, pass);
     if (!piece) break;
     const std::uint32_t count = std::min(wanted - piece->filled, pass.budget);
     add_piece(request, begin + piece->filled, count, *piece, adjacent, pass);
@@ -190,6 +193,7 @@ void Core::State::emit(CorePass pass, Plan& plan) {
     request->last_pass = pass.id;
     pass.requests.push_back(request);
     request->computes_from[request->in_passes++] = request->length();
+    request->computes_to = 0;
   };
   const auto slot = [this](BlockId block, std::uint32_t group) {
     return index_.block(block).parts[group]->slot.slot();
@@ -208,6 +212,7 @@ void Core::State::emit(CorePass pass, Plan& plan) {
     if (span.sample) span.request->sampled_in = pass.id;
     std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
     from = std::min(from, span.position);
+    span.request->computes_to = span.position + span.count;
     const CoreRequest& request = *span.request;
     Span& s = out.spans.emplace_back();
     s.token_of = span.token_of;

@@ -103,7 +103,9 @@ struct CoreRequest {
   OperationId sampled_in;
   std::optional<FinishReason> ending;  // ends when the first of them has
   // Passes ahead:
-  bool follows = false;  // a pass may go on from its sample while that is on the device
+  bool follows = false;           // a pass may go on from its sample while that is on the device
+  std::uint32_t computes_to = 0;  // the end of what the last of them computes; 0: they only copy
+  bool wasted = false;            // the first one was poisoned: what goes on from it brings nothing
   // For the block of the token that the pass in flight samples, where the pass ahead begins it.
   CoreSlots grown;
   GroupCounts
@@ -203,11 +205,13 @@ struct CorePass {
   std::vector<CoreCopy> copies;
   std::vector<CoreSpan> spans;
   std::vector<CorePiece> pieces;
-  std::vector<AppendToken> claims;
-  std::vector<CoreRequest*> requests;  // that have spans or copies
-  // Until it has ended:
+  // Until it has ended (and behind its claims, which end before pins do):
   std::vector<CoreKept> kept;
   std::vector<CoreDetached> detached;
+  std::vector<std::optional<AppendToken>> claims;
+  // Claims that the pass before holds until it ends: place here, place there.
+  std::vector<std::pair<std::size_t, std::size_t>> inherits;
+  std::vector<CoreRequest*> requests;  // that have spans or copies
 };
 
 // The prompt tokens that running requests are to compute.
@@ -398,7 +402,11 @@ class Core::State {
   // core_ahead.cc
   void schedule_ahead(Plan& plan);
   bool form_ahead(CorePass& pass, Plan& plan);
-  bool prompt_goes_on(const CorePass& before) const;
+  bool goes_on(const CoreRequest& request) const;
+  bool prompt_waits(const CorePass& before) const;
+  std::optional<CorePiece> left_begun(const CoreRequest& request, std::uint32_t block_number) const;
+  static CorePiece go_on_with(CorePiece begun, CorePass& pass);
+  void inherit_claims(CorePass& ended);
   bool may_follow(CoreRequest& request) const;
   bool reserve_ahead(CoreRequest& request);
   void release_ahead(CoreRequest& request);

@@ -272,7 +272,11 @@ void World::begin_pass(const Plan& plan) {
   require(rows <= options_.config.max_batch_tokens, "a pass keeps to its budget");
   Flight& flight = flights_.emplace_back();
   flight.plan = plan;
-  for (const SpanPlan& span : plan.spans) flight.requests.insert(span.request);
+  for (const SpanPlan& span : plan.spans) {
+    flight.requests.insert(span.request);
+    if (flights_.size() > 1 && flights_.front().requests.contains(span.request))
+      flight.goes_on.insert(span.request);
+  }
   if (options_.config.passes_ahead == 0) run_pass(flight);
 }
 
@@ -285,7 +289,7 @@ void World::run_pass(Flight& flight) {
   std::vector<bool> failed(pass.spans.size());
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
     const RequestId request = flight.plan.spans[i].request;
-    const bool nothing = follows_poisoned(pass.spans[i], request);
+    const bool nothing = follows_poisoned(flight, request);
     failed[i] = options_.poison_one_in > 0 && one_in(options_.poison_one_in);
     if (!arrive_loads(pass.spans[i]) || flight.doomed.contains(i)) failed[i] = true;
     if (failed[i] && flight.poisoned.insert(request).second && !nothing) ++client(request).poisoned_passes;
@@ -300,7 +304,7 @@ void World::run_pass(Flight& flight) {
       SpanOutcome nonsense;
       nonsense.ok = !failed[i];
       if (nonsense.ok && span_plan.sample) nonsense.sample = TokenId(options_.vocabulary + 1);
-      bool after = follows_poisoned(pass.spans[i], span_plan.request);
+      bool after = follows_poisoned(flight, span_plan.request);
       for (std::size_t j = 0; j < i; ++j)
         after |= failed[j] && flight.plan.spans[j].request == span_plan.request;
       if (after || failed[i]) {
@@ -325,8 +329,8 @@ TokenId World::token_of(const Span& span, RequestId request) const {
   return last_run_.done.spans[*span.token_of].sample.value_or(TokenId(0));
 }
 
-bool World::follows_poisoned(const Span& span, RequestId request) const {
-  return span.token_of && last_run_.poisoned.contains(request);
+bool World::follows_poisoned(const Flight& flight, RequestId request) const {
+  return flight.goes_on.contains(request) && last_run_.poisoned.contains(request);
 }
 
 void World::copy_blocks(const Pass& pass) {
@@ -354,16 +358,16 @@ World::Row& World::row(const Span& span, std::uint32_t group, std::size_t positi
   return device_[group][slot.value][position % kBlockTokens];
 }
 
-void World::check_span(const Span& span, const SpanPlan& plan) const {
+void World::check_span(const Flight& flight, const Span& span, const SpanPlan& plan) const {
   const Client& from = clients_.at(plan.request);
   const std::size_t end = span.position + span.tokens.size();
   if (span.token_of) {
     require(from.arrival.follows && plan.sample && span.tokens.size() == 1, "one token follows a sample");
     require(span.position <= from.tokens.size(), "a sample is followed at once");
-    const bool known = span.position < from.tokens.size() && !follows_poisoned(span, plan.request);
+    const bool known = span.position < from.tokens.size() && !follows_poisoned(flight, plan.request);
     require(!known || from.tokens[span.position] == token_of(span, plan.request), "by what was sampled");
   } else {
-    require(!from.ended, "a span is of a request that is there");
+    require(!from.ended || flight.goes_on.contains(plan.request), "a span is of a request that is there");
     require(!span.tokens.empty() && end <= from.tokens.size(), "a span is within its sequence");
     require(std::equal(span.tokens.begin(), span.tokens.end(), from.tokens.begin() + span.position),
             "a span's tokens are its sequence's");
@@ -383,9 +387,10 @@ void World::write_span(Flight& flight, std::size_t index, bool garbage) {
   const SpanPlan& plan = flight.plan.spans[index];
   const Client& from = client(plan.request);
   const std::size_t end = span.position + span.tokens.size();
-  check_span(span, plan);
+  check_span(flight, span, plan);
   if (!plan.sample) ++history_.holes;
   history_.followed += span.token_of.has_value();
+  history_.gone_on += !span.token_of && flight.goes_on.contains(plan.request);
 
   std::uint64_t prefix = prefix_hash(from.group, from.tokens, span.position);
   for (std::size_t p = span.position; p < end; ++p) {

@@ -68,6 +68,7 @@ struct WorldHistory {
   std::uint64_t restarts = 0;
   std::uint64_t after_restart = 0;  // loads of what an earlier process had saved
   std::uint64_t followed = 0;       // spans that went on from a sample on the device
+  std::uint64_t gone_on = 0;        // spans of prompts that went on behind a pass in flight
 };
 
 class World {
@@ -98,6 +99,7 @@ class World {
     std::vector<std::pair<RequestId, std::uint64_t>> written;  // prefixes whose state it brings
     std::set<RequestId> requests;
     std::set<std::size_t> doomed;  // spans that read what has not come since
+    std::set<RequestId> goes_on;   // requests that the pass before, in flight then, has spans of
   };
   struct Row {
     std::uint64_t content = 0;  // hash of the prefix; 0: nothing, or garbage
@@ -128,8 +130,8 @@ class World {
   void run_pass(Flight& flight);
   void run_next_pass();
   TokenId token_of(const Span& span, RequestId request) const;
-  bool follows_poisoned(const Span& span, RequestId request) const;
-  void check_span(const Span& span, const SpanPlan& plan) const;
+  bool follows_poisoned(const Flight& flight, RequestId request) const;
+  void check_span(const Flight& flight, const Span& span, const SpanPlan& plan) const;
   void copy_blocks(const Pass& pass);
   Row& row(const Span& span, std::uint32_t group, std::size_t position);
   void write_span(Flight& flight, std::size_t index, bool garbage);

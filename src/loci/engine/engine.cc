@@ -1,15 +1,18 @@
 // Threads: callers put events into one inbox; the core's thread takes them in order and steps the core.
 // The end of a pass alone is stepped by the compute thread: the next pass then begins without a change of
 // threads, while the core's thread, which alone calls listeners, delivers what the step has said. So the
-// core belongs to one thread at a time, and between two passes to the compute thread. What waits in the
-// inbox is bounded by the connections of the callers, for the core refuses beyond its own queue at once, by
-// the moves in flight, and by one batch of what the disk held before.
+// core belongs to one thread at a time, and between two passes to the compute thread. Where the backend takes
+// a pass ahead the compute thread asks for it (a Tick) whenever it has begun one, so that the device has the
+// next pass before the host sees what this one sampled. What waits in the inbox is bounded by the connections
+// of the callers, for the core refuses beyond its own queue at once, by the moves in flight, and by one batch
+// of what the disk held before.
 //
 // Two mutexes, never held together: core_mutex_ for the core and what it has said, mutex_ for what
 // callers and the two threads tell each other. The mover is given its work under core_mutex_, in the order of
 // the plans and before a pass that reads what it brings; it takes the work over and returns.
 #include "loci/engine/engine.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
@@ -17,6 +20,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -25,26 +29,12 @@
 
 #include "loci/engine/constraint.h"
 #include "loci/engine/event_log.h"
+#include "loci/engine/pass_runner.h"
 
 namespace loci {
 namespace {
 
 void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
-
-// What the compute thread needs of one pass.
-struct ComputeJob {
-  Pass pass;
-  // Parallel to pass.spans; absent where nothing is sampled. Shared with the request, which may end
-  // while its last pass runs.
-  std::vector<std::shared_ptr<Sampler>> samplers;
-  std::vector<RequestId> requests;  // parallel to pass.spans
-};
-
-// The answer: `sampled` is parallel to the pass's spans.
-struct ComputeDone {
-  PassDone event;
-  std::vector<std::optional<Sampled>> sampled;
-};
 
 struct Submission {
   Arrival arrival;
@@ -52,47 +42,15 @@ struct Submission {
   GenerationListener listener;
 };
 
+// What a lost device makes of a request's end.
+bool lost_with_device(FinishReason reason) {
+  return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
+}
+
 using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered>;
 
 // Entries of the disk that are put back into the index in one step: about a millisecond's.
 constexpr std::size_t kRecoveredAtOnce = 512;
-
-// The spans to sample from. A request's spans stand together, and what follows a poisoned one is planned
-// again.
-std::vector<std::uint32_t> rows_to_sample(const ComputeJob& job, const std::vector<SpanResult>& results) {
-  std::vector<std::uint32_t> rows;
-  std::optional<RequestId> poisoned;
-  for (std::uint32_t i = 0; i < results.size(); ++i) {
-    if (!results[i].status.ok()) poisoned = job.requests[i];
-    if (poisoned != job.requests[i] && job.samplers[i] != nullptr) rows.push_back(i);
-  }
-  return rows;
-}
-
-ComputeDone compute(Backend& backend, ConstraintWorker& constraints, ComputeJob& job,
-                    std::vector<SpanResult>& results) {
-  backend.run(job.pass, results);
-  ComputeDone done;
-  done.event.pass = job.pass.id;
-  done.event.spans.resize(results.size());
-  done.sampled.resize(results.size());
-  for (std::uint32_t i = 0; i < results.size(); ++i) done.event.spans[i].ok = results[i].status.ok();
-  const std::vector<std::uint32_t> rows = rows_to_sample(job, results);
-  // Each row has a sampler of its own, so the threads share nothing.
-  backend.run_tasks(static_cast<std::uint32_t>(rows.size()), [&](std::uint32_t row) {
-    const std::uint32_t i = rows[row];
-    done.sampled[i] = job.samplers[i]->sample(results[i].logits);
-    if (done.sampled[i]) done.event.spans[i].sample = done.sampled[i]->token;
-    done.event.spans[i].end = job.samplers[i]->grammar_end();
-  });
-  // The masks for the next pass are made while it runs.
-  std::vector<std::shared_ptr<Sampler>> sampled;
-  for (const std::uint32_t i : rows) {
-    if (job.samplers[i]->constrained()) sampled.push_back(std::move(job.samplers[i]));
-  }
-  if (!sampled.empty()) constraints.prepare(std::move(sampled));
-  return done;
-}
 
 // What a request's listener is to be told.
 struct Delivery {
@@ -162,6 +120,7 @@ class Engine::State {
         .queued_max = request.queued_max,
         .scope = request.scope,
         .dropped = std::move(request.dropped),
+        .follows = config.passes_ahead > 0 && samples_on_device(*submission.sampler),
     };
     post(std::move(submission));
     return id;
@@ -182,13 +141,24 @@ class Engine::State {
   MoverStats mover_stats() const { return mover_->stats(); }
   DiskStoreStats disk_stats() const { return mover_->disk_stats(); }
 
+  Status health() const {
+    if (!is_lost_.load(std::memory_order_acquire)) return {};
+    std::lock_guard lock(core_mutex_);
+    return lost_;
+  }
+
   const CoreConfig config;
 
  private:
   struct Active {
     std::shared_ptr<Sampler> sampler;
     std::shared_ptr<GenerationListener> listener;
+    std::uint32_t prompt_tokens = 0;  // that are computed
   };
+
+  bool samples_on_device(const Sampler& sampler) const {
+    return backend_.info().samples && sampler.on_device();
+  }
 
   // --- the core's thread ---
 
@@ -196,15 +166,16 @@ class Engine::State {
     name_this_thread("loci-core");
     std::vector<InboxItem> items;
     for (Nanos wake_at = kNever; take_items(items, wake_at);) {
-      std::optional<ComputeJob> job;
+      bool planned = false;
       {
         std::lock_guard lock(core_mutex_);
-        if (items.empty() && wake_at_ <= clock_.now()) step(Tick{}, job);
-        for (InboxItem& item : items) std::visit([&](auto& i) { handle(i, job); }, item);
+        if (items.empty() && wake_at_ <= clock_.now()) step(Tick{});
+        for (InboxItem& item : items) std::visit([&](auto& i) { handle(i); }, item);
         wake_at = wake_at_;
+        planned = !planned_.empty();
       }
       items.clear();
-      if (job) issue(std::move(*job));
+      if (planned) wake_compute();
       deliver_all();
     }
   }
@@ -247,20 +218,24 @@ class Engine::State {
     }
   }
 
-  void handle(Submission& submission, std::optional<ComputeJob>& job) {
-    active_.emplace(submission.arrival.request,
+  void handle(Submission& submission) {
+    const Arrival& arrival = submission.arrival;
+    std::size_t prompt = arrival.prompt.size();
+    for (const TokenRange& range : arrival.dropped) prompt -= range.end - range.begin;
+    active_.emplace(arrival.request,
                     Active{std::move(submission.sampler),
-                           std::make_shared<GenerationListener>(std::move(submission.listener))});
-    step(std::move(submission.arrival), job);
+                           std::make_shared<GenerationListener>(std::move(submission.listener)),
+                           static_cast<std::uint32_t>(prompt)});
+    step(std::move(submission.arrival));
   }
-  void handle(Cancel& cancel, std::optional<ComputeJob>& job) { step(cancel, job); }
-  void handle(Drain& drain, std::optional<ComputeJob>& job) { step(drain, job); }
-  void handle(Withdraw& withdraw, std::optional<ComputeJob>& job) { step(withdraw, job); }
-  void handle(Recovered& recovered, std::optional<ComputeJob>& job) { step(std::move(recovered), job); }
-  void handle(MovesEnded& ended, std::optional<ComputeJob>& job) {
+  void handle(Cancel& cancel) { step(cancel); }
+  void handle(Drain& drain) { step(drain); }
+  void handle(Withdraw& withdraw) { step(withdraw); }
+  void handle(Recovered& recovered) { step(std::move(recovered)); }
+  void handle(MovesEnded& ended) {
     LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
     moves_in_flight_ -= ended.moves.size();
-    step(std::move(ended), job);
+    step(std::move(ended));
   }
 
   void deliver_all() {
@@ -280,19 +255,17 @@ class Engine::State {
     drained_changed_.notify_all();
   }
 
-  void issue(ComputeJob job) {
+  void wake_compute() {
     {
       std::lock_guard lock(mutex_);
-      LOCI_CHECK(!job_, "one pass in flight");
-      job_ = std::move(job);
+      planned_waits_ = true;
     }
     job_changed_.notify_one();
   }
 
   // --- whoever holds core_mutex_ ---
 
-  // `job`: set where the step begins a pass.
-  void step(const Event& event, std::optional<ComputeJob>& job) {
+  void step(const Event& event) {
     const Nanos now = clock_.now();
     if (log_) keep_log(log_->append_event(now, event));
     Plan plan = core_.step(now, event);
@@ -300,7 +273,7 @@ class Engine::State {
     wake_at_ = plan.wake_at;
     carry_out(plan);
     core_drained_ = plan.drained && moves_in_flight_ == 0;
-    if (plan.pass) job = make_job(plan);
+    if (plan.pass) planned_.push_back(make_job(plan));
     for (const Output& output : plan.outputs) {
       std::visit([this](const auto& o) { deliver(o); }, output);
     }
@@ -323,15 +296,24 @@ class Engine::State {
     log_.reset();
   }
 
-  ComputeJob make_job(Plan& plan) {
-    ComputeJob job;
+  PassJob make_job(Plan& plan) {
+    PassJob job;
     job.samplers.resize(plan.spans.size());
     for (const SpanPlan& span : plan.spans) job.requests.push_back(span.request);
     for (std::size_t i = 0; i < plan.spans.size(); ++i) {
-      if (plan.spans[i].sample) job.samplers[i] = active_.at(plan.spans[i].request).sampler;
+      if (!plan.spans[i].sample) continue;
+      const Active& active = active_.at(plan.spans[i].request);
+      Span& span = plan.pass->spans[i];
+      if (samples_on_device(*active.sampler)) {
+        // The place in the reply is the number of the draw, whatever was suspended or poisoned before.
+        span.sampling =
+            active.sampler->device_sampling(span.position + span.tokens.size() - active.prompt_tokens);
+      } else {
+        job.samplers[i] = active.sampler;
+      }
     }
     job.pass = std::move(*plan.pass);
-    flying_spans_ = std::move(plan.spans);
+    flying_spans_.push_back(std::move(plan.spans));
     return job;
   }
 
@@ -357,12 +339,18 @@ class Engine::State {
 
   void deliver(const Finished& finished) {
     GenerationEnded ended{.reason = finished.reason, .usage = finished.usage};
+    if (!lost_.ok() && lost_with_device(finished.reason)) {
+      ended.status = lost_;
+      ended.reason = FinishReason::kFailed;
+    }
     if (finished.reason == FinishReason::kGrammar)
       ended.status = active_.at(finished.request).sampler->grammar_status();
     end(finished.request, std::move(ended));
   }
   void deliver(const Rejected& rejected) {
-    end(rejected.request, GenerationEnded{.status = rejected.status, .retry_after = rejected.retry_after});
+    GenerationEnded ended{.status = rejected.status, .retry_after = rejected.retry_after};
+    if (!lost_.ok() && rejected.status.code() == StatusCode::kUnavailable) ended.status = lost_;
+    end(rejected.request, std::move(ended));
   }
   void end(RequestId request, GenerationEnded ended) {
     const auto found = active_.find(request);
@@ -375,17 +363,19 @@ class Engine::State {
 
   void run_compute() {
     name_this_thread("loci-compute");
-    std::vector<SpanResult> results;
-    std::optional<ComputeJob> job;
-    while (job || take_job(job)) {
-      ComputeDone done = compute(backend_, constraints_, *job, results);
-      job.reset();
-      {
-        std::lock_guard lock(core_mutex_);
-        last_spans_ = std::exchange(flying_spans_, {});
-        last_sampled_ = std::move(done.sampled);
-        step(std::move(done.event), job);
+    PassRunner runner(backend_, constraints_);
+    while (true) {
+      if (begin_planned(runner) && runner.in_flight() <= config.passes_ahead) {
+        ask_for_more();
+        continue;
       }
+      if (runner.in_flight() == 0) {
+        if (!wait_for_planned()) return;
+        continue;
+      }
+      runner.wait();
+      begin_planned(runner);  // what was planned meanwhile need not wait for the host
+      end_pass(runner.end());
       {
         std::lock_guard lock(mutex_);
         stepped_ = true;
@@ -394,13 +384,45 @@ class Engine::State {
     }
   }
 
-  // Waits for a job, or for the end (then false).
-  bool take_job(std::optional<ComputeJob>& job) {
+  // True: some have begun.
+  bool begin_planned(PassRunner& runner) {
+    std::deque<PassJob> jobs;
+    {
+      std::lock_guard lock(core_mutex_);
+      std::swap(jobs, planned_);
+    }
+    for (PassJob& job : jobs) runner.begin(std::move(job));
+    return !jobs.empty();
+  }
+
+  void ask_for_more() {
+    std::lock_guard lock(core_mutex_);
+    step(Tick{});
+  }
+
+  void end_pass(PassEnd end) {
+    std::lock_guard lock(core_mutex_);
+    if (!end.health.ok() && lost_.ok()) lose_device(std::move(end.health));
+    last_spans_ = std::move(flying_spans_.front());
+    flying_spans_.pop_front();
+    last_sampled_ = std::move(end.sampled);
+    step(std::move(end.event));
+  }
+
+  // For good: everything ends, and nothing is taken any more.
+  void lose_device(Status why) {
+    spdlog::error("the device is lost, and every request with it; restart the server: {}", why.message());
+    lost_ = std::move(why);
+    is_lost_.store(true, std::memory_order_release);
+    step(Drain{.deadline = clock_.now()});
+  }
+
+  // False: that was the end.
+  bool wait_for_planned() {
     std::unique_lock lock(mutex_);
-    job_changed_.wait(lock, [&] { return stopping_ || job_.has_value(); });
-    if (stopping_) return false;
-    job = std::exchange(job_, std::nullopt);
-    return true;
+    job_changed_.wait(lock, [&] { return stopping_ || planned_waits_; });
+    planned_waits_ = false;
+    return !stopping_;
   }
 
   Backend& backend_;
@@ -411,13 +433,16 @@ class Engine::State {
   Core core_;
   std::optional<EventLogWriter> log_;
   std::map<RequestId, Active> active_;
-  std::vector<SpanPlan> flying_spans_;  // of the pass in flight
-  std::vector<SpanPlan> last_spans_;    // of the pass that ended last, and what was sampled in it
+  std::deque<PassJob> planned_;                     // to be begun, in order
+  std::deque<std::vector<SpanPlan>> flying_spans_;  // of the passes that have not ended
+  std::vector<SpanPlan> last_spans_;                // of the pass that ended last, and what was sampled in it
   std::vector<std::optional<Sampled>> last_sampled_;
   std::vector<Delivery> deliveries_;  // in order
   Nanos wake_at_ = kNever;
   std::size_t moves_in_flight_ = 0;
   bool core_drained_ = false;
+  Status lost_;  // not ok: the device is lost
+  std::atomic<bool> is_lost_{false};
 
   std::mutex mutex_;  // guards all below
   std::condition_variable inbox_changed_;
@@ -426,7 +451,7 @@ class Engine::State {
   std::condition_variable recovered_taken_;
   std::vector<InboxItem> inbox_;
   bool recovered_waits_ = false;  // a batch of what the disk held is in the inbox
-  std::optional<ComputeJob> job_;
+  bool planned_waits_ = false;    // for the compute thread
   bool stepped_ = false;  // the compute thread has: there may be something to deliver, another time to wake
   bool drained_ = false;
   bool stopping_ = false;
@@ -439,6 +464,11 @@ class Engine::State {
 
 Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& backend, const Clock& clock) {
   LOCI_ASSIGN_OR_RETURN(Core core, Core::make(options.core));
+  if (options.core.passes_ahead > backend.info().passes_ahead) {
+    return invalid_argument(fmt::format("expected at most the backend's {}, found {}",
+                                        backend.info().passes_ahead, options.core.passes_ahead),
+                            "passes_ahead");
+  }
   std::optional<EventLogWriter> log;
   if (!options.event_log_path.empty()) {
     LOCI_ASSIGN_OR_RETURN(log, EventLogWriter::create(options.event_log_path, options.core));
@@ -460,6 +490,7 @@ void Engine::drain(Nanos grace) {
   state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});
 }
 bool Engine::wait_drained(Nanos time_limit) { return state_->wait_drained(time_limit); }
+Status Engine::health() const { return state_->health(); }
 CoreStats Engine::stats() const { return state_->stats(); }
 MoverStats Engine::mover_stats() const { return state_->mover_stats(); }
 DiskStoreStats Engine::disk_stats() const { return state_->disk_stats(); }

@@ -44,7 +44,9 @@ struct GenerationStarted {
 };
 using GeneratedToken = Sampled;
 struct GenerationEnded {
-  Status status;          // not ok: the request was refused (see Rejected), or reason is kGrammar
+  // Not ok: the request was refused (see Rejected), reason is kGrammar, or the device was lost
+  // (kUnavailable).
+  Status status;
   Nanos retry_after = 0;  // where status is kResourceExhausted
   FinishReason reason = FinishReason::kStop;
   Usage usage;
@@ -80,6 +82,9 @@ class Engine {
   // True once everything has ended after drain(), moves too; false at the time limit.
   bool wait_drained(Nanos time_limit);
 
+  // kUnavailable, for good, once the device was lost: with it every request has ended, and new ones are
+  // refused.
+  Status health() const;
   CoreStats stats() const;
   MoverStats mover_stats() const;
   DiskStoreStats disk_stats() const;

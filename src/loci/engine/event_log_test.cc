@@ -79,6 +79,15 @@ TEST_F(EventLog, ReplaysTiers) {
   }
 }
 
+TEST_F(EventLog, ReplaysPassesAhead) {
+  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+    const std::uint64_t steps = write_log(seed, 400, &random_ahead_world);
+    const auto report = replay(path_);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.status().to_string();
+    EXPECT_EQ(report->compared, steps);
+  }
+}
+
 TEST_F(EventLog, IsForItsOwnerAndHoldsNoSecret) {
   write_log(1);
   const auto permissions = std::filesystem::status(path_).permissions();
@@ -160,9 +169,9 @@ TEST_F(EventLog, RefusesEventsThatCannotHaveHappened) {
   // Each story's last event is impossible; the plans before it are right.
   const std::vector<std::pair<std::vector<Event>, std::string>> stories = {
       {{arrival, arrival}, "step 2: a request arrives that is there already"},
-      {{PassDone{OperationId(1), {}}}, "step 1: a pass ends that is not in flight"},
+      {{PassDone{OperationId(1), {}}}, "step 1: a pass ends that is not the first in flight"},
       {{arrival, PassDone{OperationId(2), {SpanOutcome{true, TokenId(1)}}}},
-       "step 2: a pass ends that is not in flight"},
+       "step 2: a pass ends that is not the first in flight"},
       {{arrival, PassDone{OperationId(1), {}}}, "step 2: the pass has 1 spans, 0 end"},
       {{arrival, PassDone{OperationId(1), {SpanOutcome{true, std::nullopt}}}},
        "step 2: span 0 lacks the sample that was asked for"},
@@ -199,6 +208,7 @@ TEST_F(EventLog, NamesAMissingOrForeignFile) {
 TEST(EventLogCodec, EveryEventSurvivesAndNoDamagedOneCrashes) {
   Arrival cut{RequestId(6), "group", {TokenId(1), TokenId(2)}, 9, 0, {}, kNever};
   cut.dropped = {{32, 96}, {96, 0xffffffff}};
+  cut.follows = true;
   const std::vector<Event> events = {
       cut,
       Arrival{RequestId(7), "group", {TokenId(1), TokenId(0xffffffff)}, 9, 2, {TokenId(3)}, 1234567890123},

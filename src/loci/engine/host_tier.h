@@ -1,14 +1,14 @@
 // The host tier's memory: for each group of layers a pool of slots of one block's part each, laid out as the
 // device's (a layer's slice is contiguous, and so is the whole). It knows nothing of what lies where.
 //
-// Page-aligned, and touched page by page as it fills: its size costs nothing until then.
+// The memory is the backend's (Backend::allocate_host()): on a CPU it costs nothing until it is filled, for a
+// GPU it is pinned.
 //
 // Thread-safe as memory is: who reads and who writes a slot is the core's business.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,24 +21,20 @@ namespace loci {
 class HostTier {
  public:
   // `slots` by group; empty: none. Errors: kResourceExhausted naming --host-memory.
-  static Result<HostTier> make(const std::vector<LayerGroup>& groups,
-                               const std::vector<std::uint32_t>& slots);
+  static Result<HostTier> make(Backend& backend, const std::vector<std::uint32_t>& slots);
 
-  // `index`: of the layer in its group.
-  std::span<std::byte> slice(std::uint32_t group, SlotId slot, std::uint32_t index) const;
+  // `layers`: counted in the group.
+  std::span<std::byte> slices(std::uint32_t group, SlotId slot, LayerRange layers) const;
+  std::span<std::byte> slice(std::uint32_t group, SlotId slot, std::uint32_t index) const {
+    return slices(group, slot, {index, index + 1});
+  }
 
  private:
-  struct Unmap {
-    std::uint64_t bytes;
-    Unmap() : bytes(0) {}
-    explicit Unmap(std::uint64_t size) : bytes(size) {}
-    void operator()(std::byte* memory) const;
-  };
   struct Pool {
     std::uint32_t slots = 0;
     std::uint32_t layers = 0;
     std::uint64_t slice_bytes = 0;
-    std::unique_ptr<std::byte, Unmap> memory;
+    HostMemory memory;
   };
   std::vector<Pool> pools_;
 };

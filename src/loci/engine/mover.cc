@@ -1,5 +1,6 @@
-// One thread carries out copies in memory and gives the disk store its work; the store's threads bring what
-// they read. In each round: loads, then one step of a save.
+// One thread carries out copies in memory, or has the backend carry them out, and gives the disk store its
+// work; the store's threads bring what they read, and the backend's say when its copies are done. In each
+// round: loads, then one step of a save.
 //
 // No two mutexes are held at once.
 #include "loci/engine/mover.h"
@@ -8,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <latch>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -67,6 +69,7 @@ class MoverThread final : public Mover {
     loads_.abandon();
     reads_.abandon();
     options_.disk.reset();  // waits for what is in flight
+    await_copies();
   }
 
   void start(std::vector<Move> moves, std::vector<DiskNote> notes) override {
@@ -112,7 +115,8 @@ class MoverThread final : public Mover {
       tell_ended();
       if (loads_.step()) continue;
       note();
-      if (saves_.step()) continue;
+      // The link's directions disturb one another (Pensieve §5): saves wait for loads.
+      if (!loads_.copying() && saves_.step()) continue;
       desk_.wait(wanted_at);
     }
   }
@@ -161,6 +165,14 @@ class MoverThread final : public Mover {
         loads, saves);
   }
 
+  // Until nothing is copied from or to host memory.
+  void await_copies() const {
+    std::latch left(2);
+    backend_.after_loads([&](const Status&) { left.count_down(); });
+    backend_.after_saves([&](const Status&) { left.count_down(); });
+    left.wait();
+  }
+
   void fail_targets(const Move& move) const {
     for (const MovePart& part : move.parts) backend_.fill_failed(part.group, part.to);
   }
@@ -189,7 +201,7 @@ class MoverThread final : public Mover {
 
 Result<std::unique_ptr<Mover>> Mover::make(MoverOptions options, Backend& backend, const Clock& clock,
                                            Ended ended) {
-  LOCI_ASSIGN_OR_RETURN(HostTier host, HostTier::make(backend.info().groups, options.host_blocks));
+  LOCI_ASSIGN_OR_RETURN(HostTier host, HostTier::make(backend, options.host_blocks));
   std::unique_ptr<Mover> mover =
       std::make_unique<MoverThread>(std::move(options), std::move(host), backend, clock, std::move(ended));
   return mover;

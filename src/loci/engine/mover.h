@@ -2,7 +2,7 @@
 // memory and the disk store, and say how each ended. They decide nothing.
 //
 // Loads arrive layer by layer, the first layers of all blocks of a load before the second ones, and go before
-// saves (Pensieve §4.3.2, AttentionStore §3.2.1); a pass that reads a block waits in the backend for the
+// saves (Pensieve §4.3.3, AttentionStore §3.2.1); a pass that reads a block waits in the backend for the
 // layer it needs. A slice is verified before the device sees it.
 #pragma once
 
@@ -26,6 +26,9 @@ struct MoverOptions {
   Nanos load_limit = 10 * kNanosPerSecond;
   // What is on its way to the disk; one block at least.
   std::uint64_t save_buffer_bytes = std::uint64_t{64} << 20;
+  // What is on its way to host memory, where the backend copies by itself; one block at least. By default 0.3
+  // ms of a PCIe 5 link: a load that comes waits for no more.
+  std::uint64_t save_copy_bytes = std::uint64_t{16} << 20;
   // Asked before each slice that is copied out of the device or between it and host memory; it may wait, and
   // an error fails the move. So tests make links slow and broken (the disk store is an interface already).
   std::function<Status(const Move&, std::uint32_t layer)> before_slice;

@@ -14,7 +14,7 @@ constexpr std::uint64_t kPrefetchBytesMax = 8u << 20;  // in flight
 }  // namespace
 
 // What one call of the store reads.
-class MoverReads::Batch final : public DiskReadSink {
+class MoverReads::Batch final : public DiskReadSink, public std::enable_shared_from_this<Batch> {
  public:
   Batch(const MoverLink& link, std::vector<Move> moves, Nanos taken)
       : link_(link), taken_(taken), begun_(link.desk.now()), left_(moves.size()) {
@@ -114,6 +114,17 @@ class MoverReads::Batch final : public DiskReadSink {
         }
       }
     }
+    if (read.move.to != Tier::kDevice) {
+      tell(read, result);
+      return;
+    }
+    // Its slots are others' when its end is told: not before what was begun is over.
+    link_.backend.after_loads([self = shared_from_this(), &read, result](const Status& status) {
+      self->tell(read, result == MoveResult::kDone ? result_of(status) : result);
+    });
+  }
+
+  void tell(const Read& read, MoveResult result) {
     left_.fetch_sub(1, std::memory_order_release);
     link_.desk.end(read.move, result, begun_);
   }
@@ -121,7 +132,7 @@ class MoverReads::Batch final : public DiskReadSink {
   const MoverLink link_;
   const Nanos taken_;
   const Nanos begun_;
-  std::atomic<std::size_t> left_;  // reads that are not over
+  std::atomic<std::size_t> left_;  // reads whose end is not told
   std::deque<Read> reads_;
   std::vector<Item> items_;
 };
@@ -177,7 +188,9 @@ Nanos MoverReads::step() {
   }
   begin_prefetches();
   Nanos next = kNever;
-  for (const std::shared_ptr<Batch>& batch : batches_) next = std::min(next, batch->deadline());
+  for (const std::shared_ptr<Batch>& batch : batches_) {
+    if (batch->deadline() > now) next = std::min(next, batch->deadline());
+  }
   if (!waiting_.empty()) next = std::min(next, waiting_.front().taken + link_.options.load_limit);
   return next;
 }

@@ -14,7 +14,8 @@
 
 namespace loci {
 
-// One thread's, but for what it gives the store. It must outlive the store's callbacks.
+// One thread's, but for what it gives the store. It must outlive the store's and the
+// backend's callbacks.
 class MoverReads {
  public:
   // `store` may be null where no move reads a disk.

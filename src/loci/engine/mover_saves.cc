@@ -1,6 +1,8 @@
 #include "loci/engine/mover_saves.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace loci {
@@ -19,6 +21,12 @@ struct MoverWrite {
   std::atomic<bool> failed{false};
 };
 
+MoverSaves::MoverSaves(const MoverLink& link, DiskStore* store)
+    : link_(link),
+      store_(store),
+      step_bytes_(link.backend.info().copy_bytes > 0 ? std::numeric_limits<std::uint64_t>::max()
+                                                     : kStepBytes) {}
+
 void MoverSaves::add(std::vector<Move> moves) {
   for (Move& move : moves) {
     LOCI_CHECK(move.to == Tier::kHost || store_ != nullptr, "a move to a disk needs one");
@@ -31,17 +39,33 @@ bool MoverSaves::step() { return step_host() || step_disk(); }
 bool MoverSaves::step_host() {
   if (to_host_.empty()) return false;
   Save& save = to_host_.front();
-  if (save.begun == kNever) save.begun = link_.desk.now();
+  if (save.begun == kNever) {
+    const std::uint64_t bytes = link_.desk.bytes_of(save.move);
+    const std::uint64_t copying = copying_.load(std::memory_order_acquire);
+    if (copying > 0 && copying + bytes > link_.options.save_copy_bytes) return false;
+    copying_.fetch_add(bytes, std::memory_order_relaxed);
+    save.begun = link_.desk.now();
+  }
   const Result<bool> copied = copy(save);
   if (copied.ok() && *copied) {
     save.index = 0;
     ++save.part;
   }
   if (!copied.ok() || save.part == save.move.parts.size()) {
-    link_.desk.end(save.move, result_of(copied.status()), save.begun);
+    end_host(save, result_of(copied.status()));
     to_host_.pop_front();
   }
   return true;
+}
+
+// Both ends are others' when its end is told: not before what was begun is over. A save has the link from
+// when the one before it ended.
+void MoverSaves::end_host(const Save& save, MoveResult result) {
+  link_.backend.after_saves([this, move = save.move, begun = save.begun, result](const Status& status) {
+    copying_.fetch_sub(link_.desk.bytes_of(move), std::memory_order_release);
+    const Nanos free_at = std::exchange(link_free_at_, link_.desk.now());
+    link_.desk.end(move, result == MoveResult::kDone ? result_of(status) : result, std::max(begun, free_at));
+  });
 }
 
 bool MoverSaves::step_disk() {
@@ -89,25 +113,36 @@ void MoverSaves::finish(const MoverWrite& write) {
 Result<bool> MoverSaves::copy(Save& save) {
   const MovePart& part = save.move.parts[save.part];
   const LayerGroup& group = link_.group(part.group);
-  for (std::uint64_t bytes = 0; save.index < group.layers.size() && bytes < kStepBytes; ++save.index) {
-    const std::uint32_t layer = group.layers[save.index];
-    LOCI_RETURN_IF_ERROR(link_.before_slice(save.move, layer));
-    const std::span<std::byte> target = target_of(save, part);
-    if (save.move.from == Tier::kDevice) {
-      link_.backend.read_layer(part.from, layer, target);
-    } else {
-      const std::span<const std::byte> source = link_.host.slice(part.group, part.from, save.index);
-      std::memcpy(target.data(), source.data(), source.size());
-    }
-    bytes += group.layer_slice_bytes;
+  const auto all = static_cast<std::uint32_t>(group.layers.size());
+  const std::uint64_t steps = (step_bytes_ - 1) / std::max<std::uint64_t>(1, group.layer_slice_bytes) + 1;
+  const LayerRange layers{save.index,
+                          static_cast<std::uint32_t>(std::min<std::uint64_t>(all, save.index + steps))};
+  for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+    LOCI_RETURN_IF_ERROR(link_.before_slice(save.move, group.layers[i]));
   }
-  return save.index == group.layers.size();
+  const std::span<std::byte> target = target_of(save, part, layers);
+  if (save.move.from == Tier::kHost) {
+    const std::span<const std::byte> source = link_.host.slices(part.group, part.from, layers);
+    std::memcpy(target.data(), source.data(), source.size());
+  } else if (save.move.to == Tier::kHost) {
+    const SavePiece piece{part.from, target};
+    link_.backend.save_layers(part.group, layers, {&piece, 1});
+  } else {
+    for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+      link_.backend.read_layer(
+          part.from, group.layers[i],
+          target.subspan((i - layers.begin) * group.layer_slice_bytes, group.layer_slice_bytes));
+    }
+  }
+  save.index = layers.end;
+  return layers.end == all;
 }
 
-std::span<std::byte> MoverSaves::target_of(Save& save, const MovePart& part) const {
-  if (save.move.to == Tier::kHost) return link_.host.slice(part.group, part.to, save.index);
+std::span<std::byte> MoverSaves::target_of(Save& save, const MovePart& part, LayerRange layers) const {
+  if (save.move.to == Tier::kHost) return link_.host.slices(part.group, part.to, layers);
   const std::uint64_t slice_bytes = link_.group(part.group).layer_slice_bytes;
-  return std::span(save.buffer).subspan(save.index * slice_bytes, slice_bytes);
+  return std::span(save.buffer)
+      .subspan(layers.begin * slice_bytes, (layers.end - layers.begin) * slice_bytes);
 }
 
 }  // namespace loci

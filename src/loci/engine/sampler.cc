@@ -122,6 +122,16 @@ Sampler::Sampler(SamplingParams params, std::span<const TokenId> prompt, std::ve
     std::sort(prompt_tokens_.begin(), prompt_tokens_.end());
     prompt_tokens_.erase(std::unique(prompt_tokens_.begin(), prompt_tokens_.end()), prompt_tokens_.end());
   }
+  on_device_ = !adjusts() && !params_.logprobs;
+}
+
+DeviceSampling Sampler::device_sampling(std::uint64_t draw) const {
+  return {.temperature = params_.temperature,
+          .top_k = params_.top_k,
+          .top_p = params_.top_p,
+          .min_p = params_.min_p,
+          .seed = params_.seed,
+          .draw = draw};
 }
 
 bool Sampler::adjusts() const {
@@ -319,6 +329,18 @@ bool Sampler::accept(TokenId token) {
   if (state == MatchState::kComplete) grammar_end_ = GrammarEnd::kComplete;
   if (state == MatchState::kStuck) grammar_end_ = GrammarEnd::kFailed;
   return state != MatchState::kStuck;
+}
+
+TokenId sample_token(std::span<const float> logits, const DeviceSampling& sampling) {
+  SamplingParams params;
+  params.temperature = sampling.temperature;
+  params.top_k = sampling.top_k;
+  params.top_p = sampling.top_p;
+  params.min_p = sampling.min_p;
+  params.seed = sampling.seed;
+  Sampler sampler(std::move(params), {}, {}, static_cast<std::uint32_t>(logits.size()));
+  sampler.resume_at(sampling.draw);
+  return sampler.sample(logits)->token;
 }
 
 std::optional<Sampled> Sampler::sample(std::span<const float> logits) {

@@ -16,6 +16,7 @@
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/compute/backend.h"
 #include "loci/engine/constraint.h"
 #include "loci/engine/plan.h"
 
@@ -50,6 +51,9 @@ struct Sampled {
   std::vector<TokenLogprob> top;  // best first
 };
 
+// The token that Span::sampling means: what a device's own sampling is held to.
+TokenId sample_token(std::span<const float> logits, const DeviceSampling& sampling);
+
 // One request's sampling state. Thread-compatible, but prepare().
 class Sampler {
  public:
@@ -61,10 +65,17 @@ class Sampler {
   // `logits`: [vocabulary]. Counts the token it returns as output. None where the grammar allows none:
   // grammar_end() says whether the reply is whole.
   std::optional<Sampled> sample(std::span<const float> logits);
+  // Goes on after so many tokens, by parameters that don't depend on them.
+  void resume_at(std::uint64_t draw) { draws_ = draw; }
 
   // Computes what the grammar allows next, ahead of sample(). Any thread.
   void prepare();
   bool constrained() const { return constraint_ != nullptr; }
+  // Nothing but the logits, the parameters and the number of the draw decides on its tokens, and nobody asks
+  // for more: a backend that samples may do it, and then does it for all of the request.
+  bool on_device() const { return on_device_; }
+  // `draw`: tokens that were drawn before.
+  DeviceSampling device_sampling(std::uint64_t draw) const;
   // After the last sample().
   GrammarEnd grammar_end() const { return grammar_end_; }
   // kInvalidArgument: why the grammar has failed, where grammar_end() says that it has.
@@ -90,6 +101,7 @@ class Sampler {
   std::vector<float> weights_;        // [vocabulary]: unnormalised probabilities, the greatest is 1
   std::vector<std::uint32_t> order_;  // candidates
   std::uint64_t draws_ = 0;
+  bool on_device_ = false;
 
   std::unique_ptr<Constraint> constraint_;  // null: no grammar
   std::vector<std::uint32_t> allowed_;      // a bit for each token of the vocabulary

@@ -18,7 +18,10 @@ ApiError stopping_error() { return unavailable("the server is stopping", "draini
 
 std::optional<ApiError> ApiServices::not_ready() const {
   if (draining.load()) return stopping_error();
-  if (served.load() == nullptr) return unavailable("the model is still loading", "loading", 1);
+  const ServedModel* model = served.load();
+  if (model == nullptr) return unavailable("the model is still loading", "loading", 1);
+  if (const Status health = model->engine->health(); !health.ok())
+    return unavailable("the device is lost: " + health.message(), "device_lost", 60);
   return std::nullopt;
 }
 

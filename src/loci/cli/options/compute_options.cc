@@ -24,6 +24,17 @@ Option instruction_set_option() {
   return out;
 }
 
+Option device_option() {
+  const auto parse = [](const std::string& text) { return parse_device_choice(text); };
+  return option_detail::row(
+      {"compute", "--device",
+       "what computes: the CPU, a GPU (cuda:0 is the first), or auto: the first GPU that takes the model, "
+       "else "
+       "the CPU"},
+      OptionKind::kText, "auto|cpu|cuda:N", [](auto& flags) -> auto& { return flags.device; }, parse,
+      device_choice_name);
+}
+
 Option quantize_option() {
   const auto parse = [](const std::string& text) { return parse_quantize(text); };
   const auto write = [](TensorType type) {
@@ -53,13 +64,18 @@ std::vector<Option> compute_options() {
   out.push_back(switch_option({group, "--pull", "fetch a registry's model that is not here (`loci pull`)"},
                               [](auto& flags) -> auto& { return flags.pull; }));
   out.push_back(quantize_option());
+  out.push_back(device_option());
+  out.push_back(switch_option(
+      {group, "--deterministic",
+       "on a GPU: a reply's bits are the same in any batch, at some speed; on a CPU they always are"},
+      [](auto& flags) -> auto& { return flags.deterministic; }));
   out.push_back(integer_option(
       {group, "--threads", "compute threads; 0: one for each physical core"},
       [](auto& flags) -> auto& { return flags.threads; }, 0, 1024));
   out.push_back(instruction_set_option());
   out.push_back(bytes_option({group, "--device-memory", "memory for conversations' state, e.g. 4GiB"},
                              [](auto& flags) -> auto& { return flags.device_memory; }));
-  out.back().default_note = "most of what is free";
+  out.back().default_note = "most of what is free; on a GPU 90 % of what the weights leave";
   out.push_back(integer_option(
       {group, "--context", "most tokens of prompt and reply together; 0: the model's"},
       [](auto& flags) -> auto& { return flags.context_tokens; }, 0, 1u << 30));

@@ -173,6 +173,25 @@ TEST(Configuration, TypesOfTomlThatFit) {
   EXPECT_EQ(configuration.flags.seed, UINT64_MAX);
 }
 
+TEST(Configuration, ADeviceIsChosenByName) {
+  const Configuration standard = make_configuration({}).value();
+  EXPECT_EQ(standard.flags.device, DeviceChoice{});
+  EXPECT_FALSE(standard.flags.deterministic);
+  EXPECT_FALSE(standard.flags.host_memory.has_value()) << "what it is depends on the device";
+
+  ConfigurationSources sources;
+  sources.flags = {{"--device", "cuda:1"}, {"--deterministic", "on"}, {"--host-memory", "0"}};
+  const Configuration given = make_configuration(sources).value();
+  EXPECT_EQ(given.flags.device, (DeviceChoice{.kind = DeviceKind::kCuda, .ordinal = 1}));
+  EXPECT_TRUE(given.flags.deterministic);
+  EXPECT_EQ(given.flags.host_memory, std::uint64_t{0});
+
+  sources.flags = {{"--device", "gpu"}};
+  const Status refused = make_configuration(sources).status();
+  EXPECT_EQ(refused.field(), "--device");
+  EXPECT_EQ(refused.message(), "expected auto, cpu or cuda:N (the first GPU is cuda:0), found \"gpu\"");
+}
+
 TEST(Configuration, WhatIsPrintedIsReadBack) {
   ConfigurationSources sources;
   sources.flags = {{"--host", "a \"quoted\"\tname\\ \x7f ü"},

@@ -16,12 +16,14 @@ std::vector<Option> state_options() {
     LOCI_RETURN_IF_ERROR(set(flags, text));
     return parse_disk_flags(*flags.disk).status();
   };
+  Option host = bytes_option(
+      {group, "--host-memory",
+       "the host tier: memory for state that the device has no room for; 0: none. On a CPU it is "
+       "the same memory"},
+      [](auto& flags) -> auto& { return flags.host_memory; });
+  host.default_note = "none on a CPU; beside a GPU half of what is free";
   return {
-      bytes_option(
-          {group, "--host-memory",
-           "the host tier: memory for state that the device has no room for; 0: none. On a CPU it is "
-           "the same memory"},
-          [](auto& flags) -> auto& { return flags.host_memory; }),
+      std::move(host),
       std::move(disk),
       choice_option(
           {group, "--disk-io", "how the disk is read and written; auto: io_uring where it is allowed"}, "HOW",

@@ -1,25 +1,62 @@
 #include "loci/compute/cuda/cuda_key_rotation.h"
 
-#include <bit>
 #include <cmath>
 #include <optional>
+#include <vector>
 
 #include "loci/base/check.h"
 #include "loci/compute/backend.h"
+#include "loci/model/quantize.h"
+#include "loci/model/tensor.h"
 
 namespace loci::cuda {
 
 namespace {
 
-float to_float(ElementType element, std::uint16_t bits) {
-  return element == ElementType::kHalf ? f16_to_f32(bits) : bf16_to_f32(bits);
+struct F16 {
+  static constexpr float kLargest = 65504.0f;
+  static float read(std::uint16_t bits) { return f16_to_f32(bits); }
+  static std::uint16_t write(float value) { return f32_to_f16(value); }
+};
+struct Bf16 {
+  static constexpr float kLargest = 3.38953139e38f;
+  static float read(std::uint16_t bits) { return bf16_to_f32(bits); }
+  static std::uint16_t write(float value) { return f32_to_bf16(value); }
+};
+
+struct Turn {
+  std::uint32_t first, second;  // dimensions
+  float cosine, sine;
+};
+
+std::vector<Turn> turns_of(const RopeSpec& rope, std::int32_t delta) {
+  const auto pairs = static_cast<std::uint32_t>(rope.inverse_frequency.size());
+  const bool adjacent = rope.layout == RopeLayout::kAdjacent;
+  std::vector<Turn> turns(pairs);
+  for (std::uint32_t i = 0; i < pairs; ++i) {
+    const double angle = delta * rope.inverse_frequency[i];
+    turns[i] = {adjacent ? 2 * i : i, adjacent ? 2 * i + 1 : i + pairs, static_cast<float>(std::cos(angle)),
+                static_cast<float>(std::sin(angle))};
+  }
+  return turns;
 }
 
-// To nearest, ties to even; keys are finite.
-std::uint16_t from_float(ElementType element, float value) {
-  if (element == ElementType::kHalf) return f32_to_f16(value);
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+template <class Element>
+std::uint16_t stored(float value) {
+  return Element::write(std::fmin(std::fmax(value, -Element::kLargest), Element::kLargest));
+}
+
+// `keys`: [rows][head_dim]
+template <class Element>
+void turn_keys(std::uint16_t* keys, std::uint32_t rows, std::uint32_t head_dim,
+               const std::vector<Turn>& turns) {
+  for (std::uint32_t row = 0; row < rows; ++row, keys += head_dim) {
+    for (const Turn& turn : turns) {
+      const float a = Element::read(keys[turn.first]), b = Element::read(keys[turn.second]);
+      keys[turn.first] = stored<Element>(std::fma(a, turn.cosine, b * -turn.sine));
+      keys[turn.second] = stored<Element>(std::fma(b, turn.cosine, a * turn.sine));
+    }
+  }
 }
 
 }  // namespace
@@ -32,21 +69,13 @@ void rotate_block_keys(const ModelSpec& spec, ElementType element, std::uint32_t
              "not a layer's slice");
   const std::optional<std::uint32_t> index = spec.layers[layer].rope;
   if (delta == 0 || !index) return;
-  const RopeSpec& rope = spec.ropes[*index];
-  const auto pairs = static_cast<std::uint32_t>(rope.inverse_frequency.size());
-  const bool adjacent = rope.layout == RopeLayout::kAdjacent;
+  const std::vector<Turn> turns = turns_of(spec.ropes[*index], delta);
   auto* keys = reinterpret_cast<std::uint16_t*>(slice.data());  // [kv head][token][head_dim]
-  for (std::uint32_t i = 0; i < pairs; ++i) {
-    const double angle = delta * rope.inverse_frequency[i];
-    const auto cosine = static_cast<float>(std::cos(angle)), sine = static_cast<float>(std::sin(angle));
-    const std::uint32_t first = adjacent ? 2 * i : i, second = adjacent ? 2 * i + 1 : i + pairs;
-    for (std::uint32_t row = 0; row < spec.kv_heads * kBlockTokens; ++row) {
-      std::uint16_t& a = keys[std::size_t{row} * spec.head_dim + first];
-      std::uint16_t& b = keys[std::size_t{row} * spec.head_dim + second];
-      const float x = to_float(element, a), y = to_float(element, b);
-      a = from_float(element, std::fma(x, cosine, -(y * sine)));
-      b = from_float(element, std::fma(x, sine, y * cosine));
-    }
+  const std::uint32_t rows = spec.kv_heads * kBlockTokens;
+  if (element == ElementType::kHalf) {
+    turn_keys<F16>(keys, rows, spec.head_dim, turns);
+  } else {
+    turn_keys<Bf16>(keys, rows, spec.head_dim, turns);
   }
 }
 

@@ -58,6 +58,9 @@ struct DeviceMatrix {
   bool present() const { return rows > 0; }
 };
 
+// A matrix of elements that are in device memory already.
+DeviceMatrix matrix_of_elements(ElementType element, std::uint32_t rows, std::uint32_t columns, Memory data);
+
 // Makes matrices of one device. Thread-compatible. Packs with `threads` threads into two pinned halves by
 // turns, one of which is on its way to the device.
 class MatrixLoader {

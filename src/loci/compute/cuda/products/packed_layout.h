@@ -32,6 +32,11 @@ namespace loci::cuda {
 
 inline constexpr std::uint32_t kTileRows = 16;
 inline constexpr std::uint32_t kBlockColumns = 32;
+// Columns are filled up to whole ones of these: two units of Q8_0. Kernels cut sums there.
+inline constexpr std::uint32_t kStepColumns = 128;
+LOCI_HOST_DEVICE constexpr std::uint32_t padded_columns(std::uint32_t columns) {
+  return (columns + kStepColumns - 1) / kStepColumns * kStepColumns;
+}
 
 // Of 16-bit matrices too, whose units are columns of rows that lie as they were.
 LOCI_HOST_DEVICE constexpr std::uint32_t unit_columns(MatrixFormat format) {

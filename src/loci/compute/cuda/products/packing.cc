@@ -122,12 +122,11 @@ void put_scales(MatrixFormat format, std::uint32_t r, const UnitRow& row, std::b
 }  // namespace
 
 std::uint64_t tile_bytes(MatrixFormat format, std::uint32_t columns) {
-  const std::uint32_t width = unit_columns(format);
-  return std::uint64_t{(columns + width - 1) / width} * unit_bytes(format);
+  return std::uint64_t{padded_columns(columns)} / unit_columns(format) * unit_bytes(format);
 }
 
 void pack_tile(MatrixFormat format, std::uint32_t columns, std::span<const TileRow, 16> rows, std::byte* to) {
-  std::memset(to, 0, tile_bytes(format, columns));
+  std::memset(to, 0, tile_bytes(format, columns));  // also what is beyond the columns
   for (std::uint32_t first = 0; first < columns; first += unit_columns(format), to += unit_bytes(format)) {
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       if (rows[r].tensor == nullptr) continue;

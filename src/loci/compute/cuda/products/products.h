@@ -1,12 +1,11 @@
 // Products of activations with a model's matrices: out[row][o] = sum over i of in[row][i] * matrix[o][i].
 //
-// Matrices are held as they were in the file where a kernel serves their type (F16 and BF16 as they are;
-// Q8_0, Q4_0, Q4_K and others in a layout of their own: matrix.h), else as the element type. Large products
-// of 16-bit matrices go to cuBLASLt where it is there; own kernels take the quantised ones, one or few rows,
-// and all of deterministic mode.
+// Inputs are elements, sums are float32; packed weights are decoded to elements on their way (matrix.h,
+// fragments.h). Products of 16-bit matrices with many rows go to cuBLASLt where it is there; own kernels take
+// the quantised ones, few rows, mixtures, and all of deterministic mode.
 //
-// Determinism: same shape, same bits. In deterministic mode each output element is accumulated in one order
-// that depends on the matrix alone, never on the number of rows.
+// Determinism: same shape, same bits. Of own kernels also: a row's bits depend on that row and the matrix
+// alone (product_kernels.h), so deterministic mode is cuBLASLt left alone.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@
 namespace loci::cuda {
 
 enum class ProductOutput : std::uint8_t {
-  kElements,  // stored as the element type
+  kElements,  // stored as the element type; f16 ones that are too large as the largest
   kFloats,    // stored as f32
   kAdded,     // added to f32
 };
@@ -28,7 +27,7 @@ enum class ProductOutput : std::uint8_t {
 // Pointers are of the device.
 struct ProductArguments {
   const DeviceMatrix* matrix = nullptr;
-  const void* input = nullptr;     // element type [rows][input_stride]
+  const void* input = nullptr;     // elements [rows][input_stride], aligned to 16 bytes
   std::uint32_t input_stride = 0;  // elements; a multiple of 8
   std::uint32_t rows = 0;
   void* output = nullptr;  // [rows][output_stride]
@@ -37,16 +36,17 @@ struct ProductArguments {
   const float* bias = nullptr;  // [outputs] or null
 };
 
-// Products of one device. Thread-compatible; one stream at a time (its workspace is one).
+// Products of one device. Thread-compatible; one stream at a time (its workspace is one). May be captured.
 class Products {
  public:
-  // Without cuBLASLt's library (why() says what was tried) own kernels do all. Errors: kResourceExhausted.
+  // Without cuBLASLt's library own kernels do all. `rows_max`: of any product. Errors: kResourceExhausted.
   static Result<std::unique_ptr<Products>> make(const Device& device, ElementType type, bool deterministic,
                                                 std::uint32_t rows_max);
   virtual ~Products() = default;
   virtual void multiply(const ProductArguments& arguments, Stream& stream) = 0;
-  // Of a mixture: rows [offsets[e], offsets[e + 1]) are multiplied with expert e's rows of the matrix, [e *
-  // outputs_each, (e + 1) * outputs_each). `offsets` [experts + 1] is on the device, as is what it says.
+  // Of a mixture: rows [offsets[e], offsets[e + 1]) are multiplied with expert e's rows of the matrix
+  // (`experts` of them, as the matrix was loaded). `offsets` [experts + 1] is on the device, as is what it
+  // says; the host knows their last one, arguments.rows. `bias` is [experts][outputs].
   virtual void multiply_experts(const ProductArguments& arguments, const std::uint32_t* offsets,
                                 std::uint32_t experts, Stream& stream) = 0;
   // The library's name and version, or why there is none.
@@ -62,6 +62,8 @@ struct EmbedArguments {
   float scale = 1;
   float* output = nullptr;  // f32 [rows][columns]
 };
+// output[row] = embedding[token] * scale + positions[position], decoded exactly. The embedding may be the
+// tied output matrix.
 void embed(const EmbedArguments& arguments, Stream& stream);
 
 }  // namespace loci::cuda

@@ -17,230 +17,27 @@
 //   gather       the candidates that the cuts may keep: those at or above the histogram's bin of the cut
 //   choose       a block a row: the cuts and the draw, among the candidates
 // Where nothing is cut the draw goes through the tokens by id, as the engine's does.
-#include <algorithm>
-
 #include "loci/base/check.h"
-#include "loci/base/exp_negative.h"
 #include "loci/compute/cuda/launch.h"
 #include "loci/compute/cuda/rows/rows.h"
+#include "loci/compute/cuda/rows/sampling_block.h"
+#include "loci/compute/cuda/rows/sampling_row.h"
 #include "loci/compute/cuda/simt.h"
 
 namespace loci::cuda {
 namespace {
 
-using Mass = unsigned long long;
-
-constexpr unsigned kPartTokens = 4096;
 constexpr unsigned kPartThreadsMax = 256;
 constexpr unsigned kChooseThreadsMax = 512;
 constexpr unsigned kSmallVocabulary = 4096;  // up to it blocks of kSmallThreads do all
 constexpr unsigned kSmallThreads = 64;
-constexpr unsigned kDigitBits = 10;
-constexpr unsigned kBins = 1u << kDigitBits;
-constexpr unsigned kWeightBits = 30;          // of a float in [0, 1]
-constexpr float kMassOne = 8796093022208.0f;  // 2^43: masses of 2^20 tokens sum to 2^63
 
-// What a row works in; after it Peak[parts], Mass[parts] and uint2[vocabulary] candidates: {weight's bits,
-// id}.
-struct RowSpace {
-  Mass masses[kBins];  // of weights, by their upper bits
-  unsigned counts[kBins];
-  Mass total;           // of all weights
-  unsigned candidates;  // how many
-  unsigned padding;
-};
-struct Peak {
-  unsigned key, id;
-};
-
-struct Space {
-  RowSpace* row;
-  Peak* peaks;
-  Mass* part_masses;
-  uint2* candidates;
-};
-
-LOCI_HOST_DEVICE unsigned parts_of(unsigned vocabulary) {
-  return (vocabulary + kPartTokens - 1) / kPartTokens;
-}
-LOCI_HOST_DEVICE std::uint64_t row_space_bytes(unsigned vocabulary) {
-  const std::uint64_t each = sizeof(Peak) + sizeof(Mass);
-  return (sizeof(RowSpace) + parts_of(vocabulary) * each + std::uint64_t{vocabulary} * sizeof(uint2) + 15) /
-         16 * 16;
-}
-LOCI_DEVICE Space space_of(const SampleArguments& p, unsigned row) {
-  const unsigned parts = parts_of(p.vocabulary);
-  std::byte* at = static_cast<std::byte*>(p.workspace) + row * row_space_bytes(p.vocabulary);
-  Space space;
-  space.row = reinterpret_cast<RowSpace*>(at);
-  space.peaks = reinterpret_cast<Peak*>(at + sizeof(RowSpace));
-  space.part_masses = reinterpret_cast<Mass*>(space.peaks + parts);
-  space.candidates = reinterpret_cast<uint2*>(space.part_masses + parts);
-  return space;
-}
-
-// --- a row's parameters, as its kernels need them ---
-
-struct RowPlan {
-  const float* logits;
-  unsigned top_k;       // 0: all
-  unsigned weight_min;  // bits of the least weight that min-p keeps
-  float top_p;
-  bool greedy;        // also where the greatest logit says so: settle()
-  bool whole;         // nothing is cut
-  float best, scale;  // after settle()
-};
-LOCI_DEVICE RowPlan plan_of(const SampleArguments& p, const SampleRow& row) {
-  RowPlan plan;
-  plan.logits = p.logits + std::size_t{row.logits_row} * p.vocabulary;
-  plan.top_k = row.top_k >= p.vocabulary ? 0 : row.top_k;
-  plan.weight_min = row.min_p > 0.0f ? __float_as_uint(row.min_p) : 0;
-  plan.top_p = row.top_p;
-  plan.greedy = row.temperature == 0.0f || row.top_k == 1;
-  plan.whole = plan.top_k == 0 && row.top_p >= 1.0f && plan.weight_min == 0;
-  plan.best = 0;
-  // A temperature so small that its inverse overflows is greedy all the same.
-  plan.scale = fminf(1.0f / row.temperature, 1e30f);
-  return plan;
-}
-LOCI_DEVICE void settle(RowPlan& plan, const Peak& peak) {
-  plan.best = plan.logits[peak.id];
-  plan.greedy = plan.greedy || !(fabsf(plan.best) <= 3.40282347e38f);
-}
-// The weight's bits.
-LOCI_DEVICE unsigned weigh_logit(const RowPlan& plan, float logit) {
-  const float x = (logit - plan.best) * plan.scale;
-  return x == x ? __float_as_uint(exp_negative(x)) : 0;
-}
-LOCI_DEVICE Mass mass_of(unsigned weight) { return static_cast<Mass>(__uint_as_float(weight) * kMassOne); }
-
-// --- over a block ---
-
-// f(logit, id, there) for each of a part's tokens, by whole warps; ids ascend within a thread.
-template <class F>
-LOCI_DEVICE void each_logit(const float* logits, unsigned part, unsigned vocabulary, const F& f) {
-  const bool fours = vocabulary % 4 == 0;  // and so rows begin at 16 bytes
-  const unsigned begin = part * kPartTokens,
-                 end = vocabulary < begin + kPartTokens ? vocabulary : begin + kPartTokens;
-  for (unsigned at = begin; at < end; at += 4 * blockDim.x) {
-    const unsigned first = at + 4 * threadIdx.x;
-    float v[4] = {};
-    if (fours && first < vocabulary) {
-      const float4 four = *reinterpret_cast<const float4*>(logits + first);
-      v[0] = four.x;
-      v[1] = four.y;
-      v[2] = four.z;
-      v[3] = four.w;
-    }
-#pragma unroll
-    for (unsigned k = 0; k < 4; ++k) {
-      const bool there = first + k < vocabulary;
-      if (!fours && there) v[k] = logits[first + k];
-      f(v[k], first + k, there);
-    }
-  }
-}
-
-// Ascends with the logit; NaN comes before all, and the zeros are one.
-LOCI_DEVICE unsigned logit_key(float logit) {
-  if (!(logit == logit)) return 0;
-  const unsigned bits = __float_as_uint(logit + 0.0f);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-LOCI_DEVICE bool better(const Peak& a, const Peak& b) { return a.key != b.key ? a.key > b.key : a.id < b.id; }
-// Every thread gets the best of all. `scratch`: [32]; it begins and ends with a barrier.
-LOCI_DEVICE Peak block_peak(Peak mine, Peak* scratch) {
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const Peak other{__shfl_xor_sync(~0u, mine.key, offset), __shfl_xor_sync(~0u, mine.id, offset)};
-    if (better(other, mine)) mine = other;
-  }
-  __syncthreads();
-  if (lane_id() == 0) scratch[warp_id()] = mine;
-  __syncthreads();
-  for (unsigned i = 0; i < blockDim.x / 32; ++i) {
-    const Peak other = scratch[i];
-    if (better(other, mine)) mine = other;
-  }
-  __syncthreads();
-  return mine;
-}
-LOCI_DEVICE Peak row_peak(const Space& space, unsigned vocabulary, Peak* scratch) {
-  Peak mine{0, UINT32_MAX};
-  for (unsigned i = threadIdx.x; i < parts_of(vocabulary); i += blockDim.x) {
-    if (better(space.peaks[i], mine)) mine = space.peaks[i];
-  }
-  return block_peak(mine, scratch);
-}
-
-// The sum of what the threads before this one have; `total` is that of all. Barriers as block_peak().
-LOCI_DEVICE Mass sum_before(Mass mine, Mass& total, Mass* scratch) {
-  Mass sum = mine;
-  for (unsigned offset = 1; offset < 32; offset *= 2) {
-    const Mass other = __shfl_up_sync(~0u, sum, offset);
-    if (lane_id() >= offset) sum += other;
-  }
-  __syncthreads();
-  if (lane_id() == 31) scratch[warp_id()] = sum;
-  __syncthreads();
-  Mass before = sum - mine;
-  total = 0;
-  for (unsigned i = 0; i < blockDim.x / 32; ++i) {
-    if (i < warp_id()) before += scratch[i];
-    total += scratch[i];
-  }
-  __syncthreads();
-  return before;
-}
-LOCI_DEVICE Mass block_total(Mass mine, Mass* scratch) {
-  Mass total;
-  sum_before(mine, total, scratch);
-  return total;
-}
-
-struct Cut {
-  unsigned bin;
-  Mass before;  // what lies in the bins above it
-};
-// The bin, from the greatest down, at which the sum reaches `wanted` (> 0); bin 0 where it never does.
-// of(bin) is what a bin holds. `found` is shared.
-template <class Of>
-LOCI_DEVICE Cut find_cut(Mass wanted, const Of& of, Cut* found, Mass* scratch) {
-  const unsigned each = kBins / blockDim.x, top = kBins - 1 - threadIdx.x * each;
-  Mass mine = 0, total;
-  for (unsigned i = 0; i < each; ++i) mine += of(top - i);
-  Mass before = sum_before(mine, total, scratch);
-  if (threadIdx.x == 0 && total < wanted) *found = {0, total - of(0)};
-  if (before < wanted && wanted <= before + mine) {
-    unsigned bin = top;
-    for (; before + of(bin) < wanted; --bin) before += of(bin);
-    *found = {bin, before};
-  }
-  __syncthreads();
-  return *found;
-}
-// Adds to a sum of two words. Their order does not matter: carries commute.
-LOCI_DEVICE void add_mass(unsigned* low, unsigned* high, Mass mass) {
-  const auto part = static_cast<unsigned>(mass);
-  const unsigned old = atomicAdd(low, part);
-  const unsigned carry = static_cast<unsigned>(mass >> 32) + (old + part < old ? 1u : 0u);
-  if (carry != 0) atomicAdd(high, carry);
-}
 LOCI_DEVICE Mass mass_at_share(Mass total, float share) {
   const double exact = static_cast<double>(total) * static_cast<double>(share);
   auto mass = static_cast<Mass>(exact);
   if (static_cast<double>(mass) < exact) ++mass;
   return mass < 1 ? 1 : mass > total ? total : mass;
 }
-
-// Shared memory of all kernels here.
-struct Shared {
-  unsigned low[kBins], high[kBins];
-  Mass scratch[32];
-  Peak peaks[32];
-  Cut cut;
-};
-
-// --- kernels ---
 
 __global__ __launch_bounds__(kPartThreadsMax) void find_peaks(SampleArguments p) {
   if (blockIdx.y >= *p.count) return;

@@ -1,0 +1,46 @@
+// A piece of host memory that blocks of state are kept in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+class HostMemory {
+ public:
+  HostMemory() = default;
+  // `release` gives it back.
+  HostMemory(std::byte* data, std::uint64_t bytes, std::function<void()> release)
+      : data_(data), bytes_(bytes), release_(std::move(release)) {}
+  HostMemory(HostMemory&& other) noexcept { swap(other); }
+  HostMemory& operator=(HostMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~HostMemory() {
+    if (release_) release_();
+  }
+
+  // Of the system: page-aligned, zeroed, touched page by page as it fills, so that its size costs nothing
+  // until then. Errors: kResourceExhausted.
+  static Result<HostMemory> map(std::uint64_t bytes);
+
+  std::byte* data() const { return data_; }
+  std::uint64_t size() const { return bytes_; }
+
+ private:
+  void swap(HostMemory& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(release_, other.release_);
+  }
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  std::function<void()> release_;
+};
+
+}  // namespace loci

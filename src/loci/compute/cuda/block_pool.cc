@@ -1,0 +1,220 @@
+#include "loci/compute/cuda/block_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "loci/base/check.h"
+
+namespace loci::cuda {
+namespace {
+
+constexpr std::uint32_t kFailed = 1u << 31;
+constexpr std::uint32_t kSettled = 1u << 30;  // the copies are done, too
+constexpr std::uint32_t kLayers = kSettled - 1;
+
+constexpr std::uint64_t kStagingBytes = 16u << 20;  // of loads: more than a disk brings while one is copied
+constexpr std::uint32_t kStagingBuffersMin = 4;
+constexpr std::uint32_t kReadBuffers = 2;
+
+}  // namespace
+
+BlockPool::BlockPool(const Device& device, std::vector<LayerGroup> groups, std::uint32_t kv_heads,
+                     std::uint32_t head_dim)
+    : device_(device),
+      kv_heads_(kv_heads),
+      head_dim_(head_dim),
+      slice_bytes_(std::uint64_t{2} * kv_heads * head_dim * kBlockTokens * sizeof(std::uint16_t)),
+      groups_(std::move(groups)),
+      pools_(groups_.size()),
+      loads_(device, "loci-loads"),
+      saves_(device, "loci-saves"),
+      reads_(device, "loci-reads"),
+      staged_loads_(loads_),
+      staged_reads_(reads_) {
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    LayerGroup& group = groups_[g];
+    group.layer_slice_bytes = slice_bytes_;
+    group.block_bytes = slice_bytes_ * group.layers.size();
+    for (std::uint32_t i = 0; i < group.layers.size(); ++i) {
+      layers_.resize(std::max<std::size_t>(layers_.size(), group.layers[i] + 1));
+      layers_[group.layers[i]] = {g, i};
+    }
+  }
+}
+
+Result<std::unique_ptr<BlockPool>> BlockPool::make(const Device& device, std::vector<LayerGroup> groups,
+                                                   std::uint32_t kv_heads, std::uint32_t head_dim) {
+  std::unique_ptr<BlockPool> pool(new BlockPool(device, std::move(groups), kv_heads, head_dim));
+  const auto buffers = static_cast<std::uint32_t>(
+      std::max<std::uint64_t>(kStagingBytes / pool->slice_bytes_, kStagingBuffersMin));
+  LOCI_RETURN_IF_ERROR(pool->staged_loads_.allocate(device, pool->slice_bytes_, buffers));
+  LOCI_RETURN_IF_ERROR(pool->staged_reads_.allocate(device, pool->slice_bytes_, kReadBuffers));
+  return pool;
+}
+
+Status BlockPool::allocate(std::uint32_t group, std::uint32_t count) {
+  Pool& pool = pools_[group];
+  LOCI_CHECK(pool.count == 0, "blocks are allocated once");
+  const std::uint64_t bytes = groups_[group].block_bytes * count;
+  LOCI_ASSIGN_OR_RETURN(pool.blocks,
+                        Memory::allocate(device_, MemoryKind::kDevice, bytes, "--device-memory"));
+  Stream stream(device_);
+  stream.fill(pool.blocks.data(), 0, bytes);
+  stream.synchronize();
+  const std::size_t tickets = std::size_t{count} * layers_of(group);
+  pool.states = std::make_unique<std::atomic<std::uint32_t>[]>(count);
+  pool.tickets = std::make_unique<std::atomic<CopyTicket>[]>(tickets);
+  pool.count = count;
+  for (std::uint32_t slot = 0; slot < count; ++slot) set_whole(group, SlotId(slot));
+  return device_.status();
+}
+
+LayerState BlockPool::layer(std::uint32_t layer) const {
+  const Layer place = layers_[layer];
+  return {.base = slice(place.group, SlotId(0), place.index),
+          .slot_stride = groups_[place.group].block_bytes,
+          .kv_heads = kv_heads_,
+          .head_dim = head_dim_};
+}
+
+std::byte* BlockPool::slice(std::uint32_t group, SlotId slot, std::uint32_t index) const {
+  return pools_[group].blocks.data() + slot.value * groups_[group].block_bytes + index * slice_bytes_;
+}
+
+std::atomic<std::uint32_t>& BlockPool::state(std::uint32_t group, SlotId slot) const {
+  LOCI_CHECK(slot.value < pools_[group].count, "a slot outside the pool");
+  return pools_[group].states[slot.value];
+}
+
+std::atomic<CopyTicket>& BlockPool::ticket(std::uint32_t group, SlotId slot, std::uint32_t index) const {
+  LOCI_CHECK(slot.value < pools_[group].count, "a slot outside the pool");
+  return pools_[group].tickets[std::size_t{slot.value} * layers_of(group) + index];
+}
+
+// --- passes ---
+
+bool BlockPool::whole(std::uint32_t group, SlotId slot) const {
+  std::atomic<std::uint32_t>& word = state(group, slot);
+  std::uint32_t now = word.load(std::memory_order_acquire);
+  if ((now & kSettled) != 0) return true;
+  // Copies are in order: the last layer's is the last.
+  if (now != layers_of(group) || !loads_.done(ticket(group, slot, layers_of(group) - 1))) return false;
+  word.compare_exchange_strong(now, now | kSettled, std::memory_order_acq_rel);
+  return true;
+}
+
+void BlockPool::set_whole(std::uint32_t group, SlotId slot) {
+  state(group, slot).store(layers_of(group) | kSettled, std::memory_order_release);
+}
+
+bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream) {
+  const Layer place = layers_[layer];
+  CopyTicket last = 0;
+  for (const SlotId slot : slots) {
+    const std::atomic<std::uint32_t>& word = state(place.group, slot);
+    while (true) {
+      const std::uint32_t now = word.load(std::memory_order_acquire);
+      if ((now & kSettled) != 0) break;
+      if ((now & kLayers) > place.index) {
+        last = std::max(last, ticket(place.group, slot, place.index).load(std::memory_order_relaxed));
+        break;
+      }
+      if ((now & kFailed) != 0) return false;
+      word.wait(now, std::memory_order_acquire);
+    }
+  }
+  loads_.hold(stream, last);
+  return true;
+}
+
+// --- movers ---
+
+Result<HostMemory> BlockPool::allocate_host(std::uint64_t bytes) const {
+  LOCI_ASSIGN_OR_RETURN(Memory memory, Memory::allocate(device_, MemoryKind::kPinned, bytes, "host memory"));
+  std::byte* data = memory.data();
+  auto held = std::make_shared<Memory>(std::move(memory));  // a std::function is copied
+  return HostMemory(data, bytes, [held]() mutable { held.reset(); });
+}
+
+void BlockPool::begin_fill(std::uint32_t group, SlotId slot) {
+  state(group, slot).store(0, std::memory_order_release);
+}
+
+void BlockPool::check_slice(SlotId slot, std::uint32_t layer, std::size_t bytes) const {
+  LOCI_CHECK(
+      layer < layers_.size() && slot.value < pools_[layers_[layer].group].count && bytes == slice_bytes_,
+      "not a layer's slice");
+}
+
+void BlockPool::check_pieces(std::uint32_t group, LayerRange layers, std::size_t bytes) const {
+  LOCI_CHECK(group < groups_.size() && layers.begin < layers.end && layers.end <= layers_of(group) &&
+                 bytes == (layers.end - layers.begin) * slice_bytes_,
+             "not layers of a block");
+}
+
+void BlockPool::write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> bytes) {
+  check_slice(slot, layer, bytes.size());
+  const Layer place = layers_[layer];
+  std::byte* staged = staged_loads_.take();
+  std::memcpy(staged, bytes.data(), bytes.size());
+  const CopyPiece piece{slice(place.group, slot, place.index), staged, bytes.size()};
+  const CopyTicket queued = loads_.copy({&piece, 1});
+  staged_loads_.give(staged, queued);
+  ticket(place.group, slot, place.index).store(queued, std::memory_order_relaxed);
+}
+
+void BlockPool::read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> bytes) {
+  check_slice(slot, layer, bytes.size());
+  const Layer place = layers_[layer];
+  std::byte* staged = staged_reads_.take();
+  const CopyPiece piece{staged, slice(place.group, slot, place.index), bytes.size()};
+  reads_.wait(reads_.copy({&piece, 1}, &loads_, ticket(place.group, slot, place.index)));
+  std::memcpy(bytes.data(), staged, bytes.size());
+  staged_reads_.give(staged, 0);
+}
+
+void BlockPool::layer_arrived(SlotId slot, std::uint32_t layer) {
+  LOCI_CHECK(layer < layers_.size(), "no such layer");
+  std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
+  word.store(layers_[layer].index + 1, std::memory_order_release);
+  word.notify_all();
+}
+
+void BlockPool::load_layers(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces) {
+  std::vector<CopyPiece> copies;
+  copies.reserve(pieces.size());
+  for (const LoadPiece& piece : pieces) {
+    check_pieces(group, layers, piece.bytes.size());
+    static_cast<void>(state(group, piece.slot));
+    copies.push_back({slice(group, piece.slot, layers.begin), piece.bytes.data(), piece.bytes.size()});
+  }
+  const CopyTicket queued = loads_.copy(copies);
+  for (const LoadPiece& piece : pieces) {
+    for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+      ticket(group, piece.slot, i).store(queued, std::memory_order_relaxed);
+    }
+    layer_arrived(piece.slot, groups_[group].layers[layers.end - 1]);
+  }
+}
+
+void BlockPool::save_layers(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) {
+  std::vector<CopyPiece> copies;
+  copies.reserve(pieces.size());
+  CopyTicket brought = 0;
+  for (const SavePiece& piece : pieces) {
+    check_pieces(group, layers, piece.bytes.size());
+    brought = std::max(brought, ticket(group, piece.slot, layers.end - 1).load(std::memory_order_relaxed));
+    copies.push_back({piece.bytes.data(), slice(group, piece.slot, layers.begin), piece.bytes.size()});
+  }
+  saves_.copy(copies, &loads_, brought);
+}
+
+void BlockPool::fill_failed(std::uint32_t group, SlotId slot) {
+  state(group, slot).fetch_or(kFailed, std::memory_order_release);
+  state(group, slot).notify_all();
+}
+
+}  // namespace loci::cuda

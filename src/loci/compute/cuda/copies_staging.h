@@ -1,0 +1,43 @@
+// Pinned buffers through which bytes go that lie in memory which the device cannot copy from or to by itself:
+// a slice that was read from the disk, or whose keys were rotated. Bounded: who finds none free waits for the
+// copies of the oldest one.
+//
+// Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/compute/cuda/copies.h"
+#include "loci/compute/cuda/runtime.h"
+
+namespace loci::cuda {
+
+class StagingRing {
+ public:
+  // `copies`: what the buffers are copied by; must outlive it.
+  explicit StagingRing(CopyStream& copies) : copies_(copies) {}
+
+  // Once, before it is used. Errors: kResourceExhausted.
+  Status allocate(const Device& device, std::uint64_t buffer_bytes, std::uint32_t buffers);
+
+  // A buffer that nobody uses. Sleeps until there is one.
+  std::byte* take();
+  // Back; `ticket`: of the copy that still uses it.
+  void give(std::byte* buffer, CopyTicket ticket);
+
+ private:
+  CopyStream& copies_;
+  Memory memory_;
+  std::mutex mutex_;
+  std::condition_variable given_;
+  std::deque<std::pair<std::byte*, CopyTicket>> buffers_;  // guarded by mutex_; the oldest first
+};
+
+}  // namespace loci::cuda

@@ -1,0 +1,193 @@
+// What the CUDA backend makes of faults that a simulated device can have: memory that ends, a device that is
+// lost; and whether decode steps are graphs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "loci/compute/cuda/cuda_backend.h"
+#include "loci/compute/cuda/cuda_backend_testing.h"
+#include "loci/compute/cuda/cuda_graphs.h"
+#include "loci/compute/cuda/devices.h"
+#include "loci/compute/cuda/simulated/faults.h"
+
+namespace loci::cuda {
+namespace {
+
+class CudaBackendFaultsTest : public testing::Test {
+ protected:
+  void TearDown() override { simulated::set_options({}); }
+
+  static CudaBackendOptions small() {
+    CudaBackendOptions options;
+    options.context_tokens = 128;
+    options.max_batch_tokens = 64;
+    options.max_spans = 4;
+    return options;
+  }
+
+  const std::unique_ptr<TestModel> model_ = TestModel::make(llama(TensorType::kF16));
+  const ModelSpec& spec_ = model_->spec;
+  std::vector<SpanResult> results_;
+};
+
+TEST_F(CudaBackendFaultsTest, MemoryThatEndsIsNamed) {
+  bool made = false;
+  std::uint32_t refused = 0;
+  // Each allocation in turn is the one that fails.
+  for (std::uint64_t bytes = 1u << 12; !made; bytes += bytes / 8) {
+    simulated::set_options({.memory_bytes = bytes});
+    const Result<std::unique_ptr<Backend>> backend = make_cuda_backend(spec_, small());
+    made = backend.ok();
+    if (made) break;
+    ++refused;
+    ASSERT_EQ(backend.status().code(), StatusCode::kResourceExhausted) << backend.status().to_string();
+    EXPECT_NE(backend.status().message().find(" bytes "), std::string::npos) << backend.status().to_string();
+    EXPECT_FALSE(backend.status().field().empty());
+  }
+  EXPECT_GT(refused, 10u);
+  simulated::set_options({.pinned_bytes = 1u << 12});
+  EXPECT_EQ(make_cuda_backend(spec_, small()).status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(CudaBackendFaultsTest, APoolThatDoesNotFitIsNamedAndASmallerOneServes) {
+  simulated::set_options({.memory_bytes = 64u << 20});
+  Result<std::unique_ptr<Backend>> backend = make_cuda_backend(spec_, small());
+  ASSERT_TRUE(backend.ok()) << backend.status().to_string();
+  const Status status = (*backend)->allocate_blocks(0, 1u << 20);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.to_string().find("--device-memory"), std::string::npos) << status.to_string();
+  EXPECT_TRUE((*backend)->health().ok()) << "the device is well";
+  ASSERT_TRUE((*backend)->allocate_blocks(0, 4).ok());
+  const std::vector<TokenId> tokens = random_tokens(1, 5, spec_.vocabulary);
+  (*backend)->run(
+      {{}, {}, {make_span(tokens, 0, 5, {{slots(0, 1)}}, spec_.layer_count(), LogitsWanted::kLast)}},
+      results_);
+  EXPECT_TRUE(results_[0].status.ok());
+}
+
+TEST_F(CudaBackendFaultsTest, APassThatFindsNoPinnedMemoryFailsAloneAndNamesIt) {
+  const auto backend = make_backend(spec_, {});
+  const std::vector<TokenId> tokens = random_tokens(1, 40, spec_.vocabulary);
+  const Tables tables = same_slots(*backend, slots(0, 2));
+  simulated::set_options({.pinned_bytes = 1});
+  backend->run({{}, {}, {make_span(tokens, 0, 40, tables, spec_.layer_count(), LogitsWanted::kAll)}},
+               results_);
+  EXPECT_EQ(results_[0].status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(backend->health().ok());
+  simulated::set_options({});
+  backend->run({{}, {}, {make_span(tokens, 0, 40, tables, spec_.layer_count(), LogitsWanted::kAll)}},
+               results_);
+  EXPECT_TRUE(results_[0].status.ok());
+}
+
+// Whenever the device is lost: spans end with that, passes ahead too, and movers' calls return.
+TEST_F(CudaBackendFaultsTest, ALostDeviceEndsEverythingClearly) {
+  const std::vector<TokenId> tokens = random_tokens(2, 40, spec_.vocabulary);
+  const std::uint32_t layers = spec_.layer_count();
+  std::uint32_t lost_runs = 0;
+  for (const std::uint64_t after : {0, 1, 2, 5, 11, 17, 29, 40, 53}) {
+    simulated::set_options({});
+    const auto backend = make_backend(spec_, {});
+    const Tables tables = same_slots(*backend, slots(0, 2));
+    simulated::set_options({.lost_after = after});
+    const auto decode = [&](std::uint32_t position, std::uint32_t sampled_by) {
+      Pass pass;
+      pass.spans.push_back(make_span({TokenId(0)}, 0, 1, tables, layers, LogitsWanted::kLast));
+      pass.spans[0].position = position;
+      pass.spans[0].token_of = sampled_by;
+      pass.spans[0].sampling = DeviceSampling{};
+      return pass;
+    };
+    Pass prompt;
+    prompt.spans.push_back(make_span(tokens, 0, 40, tables, layers, LogitsWanted::kLast));
+    prompt.spans[0].sampling = DeviceSampling{};
+    backend->begin(std::move(prompt));
+    std::thread mover([&] {
+      std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
+      backend->begin_fill(0, SlotId(7));
+      for (std::uint32_t layer = 0; layer < layers; ++layer) {
+        backend->write_layer(SlotId(7), layer, slice);
+        backend->layer_arrived(SlotId(7), layer);
+        backend->read_layer(SlotId(7), layer, slice);
+      }
+    });
+    bool lost = false;
+    for (std::uint32_t step = 0; step < 3; ++step) {
+      backend->begin(decode(40 + step, 0));
+      backend->finish(results_);
+      if (results_[0].status.ok()) {
+        EXPECT_FALSE(lost) << "a lost device stays lost";
+      } else {
+        lost = true;
+        EXPECT_EQ(results_[0].status.code(), StatusCode::kUnavailable);
+        EXPECT_NE(results_[0].status.message().find("lost"), std::string::npos);
+        EXPECT_FALSE(results_[0].sample.has_value());
+      }
+    }
+    mover.join();
+    backend->finish(results_);
+    EXPECT_EQ(backend->health().ok(), results_[0].status.ok());
+    lost_runs += backend->health().ok() ? 0 : 1;
+  }
+  EXPECT_GE(lost_runs, 5u);
+}
+
+TEST_F(CudaBackendFaultsTest, DecodeStepsAreGraphs) {
+  const auto backend = make_backend(spec_, {});
+  const Tables tables = same_slots(*backend, slots(0, 2));
+  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
+  const auto run = [&](std::uint32_t begin, std::uint32_t end) {
+    const std::uint64_t graphs = simulated::counters().graphs;
+    backend->run({{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
+                 results_);
+    EXPECT_TRUE(results_[0].status.ok());
+    return simulated::counters().graphs - graphs;
+  };
+  EXPECT_EQ(run(0, 20), 0u) << "a prompt";
+  EXPECT_EQ(run(20, 21), 1u) << "captured and launched";
+  EXPECT_EQ(run(21, 22), 1u);
+  // The block of the next token arrives: what is there of it may be read a layer at a time.
+  backend->begin_fill(0, SlotId(0));
+  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
+  for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer) {
+    backend->read_layer(SlotId(0), layer, slice);
+    backend->write_layer(SlotId(0), layer, slice);
+    backend->layer_arrived(SlotId(0), layer);
+  }
+  EXPECT_EQ(run(22, 23), 0u) << "it waits for layers";
+}
+
+TEST(CudaGraphsTest, BucketsHaveRoomAndLittlePadding) {
+  for (std::uint32_t rows_max = 1; rows_max <= 300; ++rows_max) {
+    const DecodeGraphs graphs(rows_max);
+    const std::vector<std::uint32_t> buckets = graph_buckets(rows_max);
+    EXPECT_TRUE(std::is_sorted(buckets.begin(), buckets.end()));
+    EXPECT_EQ(buckets.back(), rows_max);
+    for (std::uint32_t rows = 1; rows <= rows_max; ++rows) {
+      const std::uint32_t bucket = graphs.bucket_for(rows);
+      EXPECT_GE(bucket, rows);
+      EXPECT_LT(bucket, 2 * rows);
+      EXPECT_NE(std::find(buckets.begin(), buckets.end(), bucket), buckets.end());
+    }
+    EXPECT_EQ(graphs.bucket_for(rows_max + 1), 0u);
+  }
+  EXPECT_EQ(DecodeGraphs(0).bucket_for(1), 0u);
+}
+
+TEST(CudaDevicesTest, TellsOfTheMachinesDevices) {
+  std::string reason;
+  const std::vector<CudaDeviceInfo> devices = cuda_devices(reason);
+  ASSERT_EQ(devices.size(), 1u);
+  EXPECT_EQ(devices[0].name, "simulated device");
+  EXPECT_EQ(devices[0].capability, 90u);
+  EXPECT_GT(devices[0].free_bytes, 0u);
+  EXPECT_TRUE(reason.empty());
+}
+
+}  // namespace
+}  // namespace loci::cuda

@@ -1,0 +1,188 @@
+// What the tests of the CUDA backend share: random tiny models, sequences, spans over them, and the state
+// that a backend holds of a sequence.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "loci/base/check.h"
+#include "loci/base/random.h"
+#include "loci/compute/backend.h"
+#include "loci/compute/cuda/cuda_backend.h"
+#include "loci/compute/layer_groups.h"
+#include "loci/model/gguf.h"
+#include "loci/model/model.h"
+#include "loci/model/random_model.h"
+#include "loci/model/random_spec.h"
+
+namespace loci::cuda {
+
+// A spec, and what owns its tensors.
+struct TestModel {
+  std::vector<std::byte> bytes;
+  std::optional<GgufFile> file;
+  std::unique_ptr<RandomSpec> random;
+  ModelSpec spec;
+
+  static std::unique_ptr<TestModel> make(std::uint64_t seed) {
+    auto model = std::make_unique<TestModel>();
+    model->random = make_random_spec(seed);
+    model->spec = model->random->spec;
+    return model;
+  }
+  static std::unique_ptr<TestModel> make(RandomModelOptions options) {
+    options.tokenizer = false;
+    options.vocabulary = 72;  // not a multiple of 16
+    auto model = std::make_unique<TestModel>();
+    Result<GgufWriter> writer = make_random_model(options);
+    LOCI_CHECK(writer.ok(), "the options are valid");
+    model->bytes = writer->to_bytes();
+    Result<GgufFile> file = GgufFile::parse(model->bytes);
+    LOCI_CHECK(file.ok(), "the model is valid");
+    model->file = std::move(*file);
+    Result<ModelSpec> spec = read_model_spec(*model->file);
+    LOCI_CHECK(spec.ok(), "the model is complete");
+    model->spec = std::move(*spec);
+    return model;
+  }
+};
+
+// A Llama, or a model of any family's layer by its seed.
+struct NamedShape {
+  std::string name;
+  std::variant<RandomModelOptions, std::uint64_t> source;
+
+  std::unique_ptr<TestModel> make() const {
+    return std::visit([](const auto& from) { return TestModel::make(from); }, source);
+  }
+  friend void PrintTo(const NamedShape& shape, std::ostream* out) { *out << shape.name; }
+};
+
+inline RandomModelOptions llama(TensorType type, std::uint32_t hidden = 64, std::uint32_t head_dim = 16) {
+  RandomModelOptions options;
+  options.type = type;
+  options.hidden = hidden;
+  options.heads = 4;
+  options.kv_heads = 2;
+  options.head_dim = head_dim;
+  options.ffn = hidden == 64 ? 96 : hidden;
+  options.layers = 2;
+  return options;
+}
+
+inline std::unique_ptr<Backend> make_backend(const ModelSpec& spec, CudaBackendOptions options,
+                                             std::uint32_t blocks = 16) {
+  options.context_tokens = 512;
+  options.max_batch_tokens = 160;
+  options.max_spans = 8;
+  Result<std::unique_ptr<Backend>> backend = make_cuda_backend(spec, options);
+  EXPECT_TRUE(backend.ok()) << backend.status().to_string();
+  LOCI_CHECK(backend.ok(), "the model is served");
+  for (std::uint32_t group = 0; group < (*backend)->info().groups.size(); ++group)
+    LOCI_CHECK((*backend)->allocate_blocks(group, blocks).ok(), "there is memory");
+  return std::move(*backend);
+}
+
+inline std::vector<TokenId> random_tokens(std::uint64_t seed, std::uint32_t count, std::uint32_t vocabulary) {
+  Random random(seed);
+  std::vector<TokenId> tokens;
+  for (std::uint32_t i = 0; i < count; ++i)
+    tokens.emplace_back(static_cast<std::uint32_t>(random.below(vocabulary)));
+  return tokens;
+}
+
+inline std::vector<SlotId> slots(std::uint32_t first, std::uint32_t count) {
+  std::vector<SlotId> all;
+  for (std::uint32_t i = 0; i < count; ++i) all.emplace_back(first + i);
+  return all;
+}
+
+using Tables = std::vector<BlockTable>;  // one a group
+
+inline Tables same_slots(const Backend& backend, const std::vector<SlotId>& slots) {
+  return Tables(backend.info().groups.size(), BlockTable{slots});
+}
+
+inline Span make_span(const std::vector<TokenId>& tokens, std::uint32_t begin, std::uint32_t end,
+                      Tables tables, std::uint32_t layers, LogitsWanted logits) {
+  Span span;
+  span.tokens.assign(tokens.begin() + begin, tokens.begin() + end);
+  span.position = begin;
+  span.layers = {0, layers};
+  span.tables = std::move(tables);
+  span.logits = logits;
+  return span;
+}
+
+using Bits = std::vector<std::uint32_t>;
+inline Bits bits_of(std::span<const float> values) {
+  Bits bits(values.size());
+  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size_bytes());
+  return bits;
+}
+
+inline std::uint32_t greatest(std::span<const float> logits) {
+  std::uint32_t best = 0;
+  for (std::uint32_t i = 1; i < logits.size(); ++i) {
+    if (logits[i] > logits[best]) best = i;
+  }
+  return best;
+}
+
+// [layer][token][kv head][key, value][dim], 16-bit: the state of tokens [0, count), of each layer as far as
+// its group's table goes.
+inline std::vector<std::uint16_t> state_of(const Backend& backend, const ModelSpec& spec,
+                                           const Tables& tables, std::uint32_t count) {
+  std::vector<std::uint16_t> all;
+  std::vector<std::byte> slice(backend.info().groups[0].layer_slice_bytes);
+  const auto* values = reinterpret_cast<const std::uint16_t*>(slice.data());
+  for (std::uint32_t group = 0; group < tables.size(); ++group) {
+    for (const std::uint32_t layer : backend.info().groups[group].layers) {
+      for (std::uint32_t token = 0; token < count; ++token) {
+        if (token % kBlockTokens == 0)
+          backend.read_layer(tables[group].blocks[token / kBlockTokens], layer, slice);
+        for (std::uint32_t head = 0; head < 2 * spec.kv_heads; ++head) {
+          const auto* at = values + (head * kBlockTokens + token % kBlockTokens) * spec.head_dim;
+          all.insert(all.end(), at, at + spec.head_dim);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// Logits of every token of a sequence and its state, computed in one pass, alone.
+struct Expected {
+  std::vector<TokenId> tokens;
+  Bits logits;  // [token, vocabulary]
+  std::vector<std::uint16_t> state;
+
+  Expected(const ModelSpec& spec, std::uint32_t count, std::uint64_t seed)
+      : tokens(random_tokens(seed, count, spec.vocabulary)) {
+    CudaBackendOptions options;
+    options.deterministic = true;
+    const auto backend = make_backend(spec, options);
+    const Tables tables = same_slots(*backend, slots(0, (count + 31) / 32));
+    std::vector<SpanResult> results;
+    backend->run({{}, {}, {make_span(tokens, 0, count, tables, spec.layer_count(), LogitsWanted::kAll)}},
+                 results);
+    LOCI_CHECK(results[0].status.ok(), "nothing fails here");
+    logits = bits_of(results[0].logits);
+    state = state_of(*backend, spec, tables, count);
+  }
+  Bits rows(std::uint32_t begin, std::uint32_t end) const {
+    const std::size_t vocabulary = logits.size() / tokens.size();
+    return {logits.begin() + static_cast<std::ptrdiff_t>(begin * vocabulary),
+            logits.begin() + static_cast<std::ptrdiff_t>(end * vocabulary)};
+  }
+};
+
+}  // namespace loci::cuda

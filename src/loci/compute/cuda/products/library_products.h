@@ -1,0 +1,41 @@
+// Products of 16-bit matrices by a library, cuBLASLt, where the machine has one. Two implementations, chosen
+// at link time as the runtime's are: cublas_lt.cc, and simulated_library.cc, a plain product of the host's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "loci/compute/cuda/element_type.h"
+#include "loci/compute/cuda/products/products.h"
+#include "loci/compute/cuda/runtime.h"
+
+namespace loci::cuda {
+
+struct LibraryProduct {
+  const void* weights = nullptr;  // elements [outputs][columns]
+  std::uint32_t outputs = 0;
+  std::uint32_t columns = 0;
+  const void* input = nullptr;  // elements [rows][input_stride]
+  std::uint32_t input_stride = 0;
+  std::uint32_t rows = 0;
+  void* output = nullptr;  // [rows][output_stride] of f32, or elements
+  std::uint32_t output_stride = 0;
+  bool floats = false;  // the output is f32
+  bool added = false;   // to what the output holds; else it is written
+};
+
+// Thread-compatible; one stream at a time.
+class LibraryProducts {
+ public:
+  // Null where there is none; then `about` says what was tried, else name and version. Takes its workspace
+  // here.
+  static std::unique_ptr<LibraryProducts> open(const Device& device, ElementType type, std::string& about);
+  virtual ~LibraryProducts() = default;
+  // False where the library has no kernel for it.
+  virtual bool serves(const LibraryProduct& product) = 0;
+  // Of what it serves. May be captured.
+  virtual void multiply(const LibraryProduct& product, Stream& stream) = 0;
+};
+
+}  // namespace loci::cuda

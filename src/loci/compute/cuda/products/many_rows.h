@@ -1,0 +1,315 @@
+// Products of many rows on tensor cores. A block multiplies 128 outputs with kRows rows: weights and
+// activations of a unit of columns (64 or 128) are copied to shared memory, kStages units in flight; four
+// warps share the outputs (32 each), and with 128 rows two share the rows. Packed weights stay packed in
+// shared memory and are decoded in registers by the warp that multiplies with them, once for its 64 rows.
+//
+// Shared memory. A panel holds 32 columns of rows of 64 bytes; a fragment is 16 bytes of a row a lane, so
+// that 8 lanes read two whole rows: no bank conflicts. Panels are 64 bytes longer than their rows: 8 lanes
+// that write 64 columns of one row meet no conflict either.
+//
+// Segments: one after the other in a block, which adds their sums up; or, where blocks would be too few for
+// the GPU (ProductParams::partials), in blocks of their own, the last of which to arrive adds them up, in
+// order.
+//
+// Grid: (tiles of outputs, tiles of rows, 1 or segments).
+#pragma once
+
+#include <cstdint>
+
+#include "loci/compute/cuda/launch.h"
+#include "loci/compute/cuda/products/few_rows.h"
+#include "loci/compute/cuda/products/product_parts.h"
+
+namespace loci::cuda {
+
+// Shared memory of a block, in bytes.
+template <MatrixFormat F, std::uint32_t kRows>
+struct ManyRowsShape {
+  static constexpr std::uint32_t kColumns = unit_columns(F);
+  static constexpr std::uint32_t kPanels = kColumns / kBlockColumns;
+  static constexpr std::uint32_t kThreads = kRows == 128 ? 256 : 128;
+  static constexpr std::uint32_t kWarpRows = kRows < 64 ? kRows : 64;
+  static constexpr std::uint32_t panel_bytes(std::uint32_t rows) { return rows * 64 + 64; }
+  static constexpr std::uint32_t kWeightBytes =
+      is_packed(F) ? kBigTileRows / kTileRows * unit_bytes(F) : kPanels * panel_bytes(kBigTileRows);
+  static constexpr std::uint32_t kStageBytes = kWeightBytes + kPanels * panel_bytes(kRows);
+  // Two blocks of 64 rows fit an A100, one of 128 rows an L40S.
+  static constexpr std::uint32_t kBudget = kRows == 128 ? 99 * 1024 : 80 * 1024;
+  static constexpr std::uint32_t kStages = kBudget / kStageBytes < 4 ? kBudget / kStageBytes : 4;
+  // Sums on their way out: [row][output], rows 4 words apart in banks.
+  static constexpr std::uint32_t kSumStride = kBigTileRows + 4;
+  static constexpr std::uint32_t kSumBytes = kRows * kSumStride * 4;
+  static constexpr std::uint32_t kSharedBytes =
+      kStages * kStageBytes > kSumBytes ? kStages* kStageBytes : kSumBytes;
+  static_assert(kStages >= 2 && kSharedBytes <= 99 * 1024);
+};
+
+// Where 16 bytes (8 columns) `chunk` of a row are in panels of `rows` rows.
+LOCI_HOST_DEVICE std::uint32_t panel_place(std::uint32_t rows, std::uint32_t row, std::uint32_t chunk) {
+  return chunk / 4 * (rows * 64 + 64) + row * 64 + chunk % 4 * 16;
+}
+
+// What a block works on.
+struct BlockWork {
+  RowTile rows;
+  std::uint32_t output = 0;  // first of the block, of the expert
+  std::uint32_t outputs = 0;
+};
+
+// Rows of 16-bit values to panels; those beyond `there` and columns beyond the matrix are zeros.
+template <class T, std::uint32_t kColumns, std::uint32_t kThreads>
+LOCI_DEVICE void copy_panels(std::byte* to, std::uint32_t rows, const T* from, std::uint64_t stride,
+                             std::uint32_t there, std::uint32_t first_column, std::uint32_t columns) {
+  constexpr std::uint32_t kChunks = kColumns / 8;
+  for (std::uint32_t i = threadIdx.x; i < rows * kChunks; i += kThreads) {
+    const std::uint32_t row = i / kChunks, chunk = i % kChunks;
+    const std::uint32_t column = first_column + chunk * 8;
+    const bool valid = row < there && column < columns;
+    copy_async_16(to + panel_place(rows, row, chunk), valid ? from + row * stride + column : from, valid);
+  }
+}
+
+template <MatrixFormat F, class T, std::uint32_t kRows>
+LOCI_DEVICE void copy_stage(const ProductParams& p, const BlockWork& work, std::uint32_t unit,
+                            std::byte* stage) {
+  using Shape = ManyRowsShape<F, kRows>;
+  const std::uint32_t column = unit * Shape::kColumns;
+  const std::uint64_t first_row = std::uint64_t{work.rows.expert} * p.outputs + work.output;
+  if constexpr (is_packed(F)) {
+    constexpr std::uint32_t kChunks = unit_bytes(F) / 16;
+    const std::byte* from =
+        p.weights + first_row / kTileRows * p.tile_bytes + std::uint64_t{unit} * unit_bytes(F);
+    const std::uint32_t tiles = (work.outputs + kTileRows - 1) / kTileRows;
+    for (std::uint32_t i = threadIdx.x; i < kBigTileRows / kTileRows * kChunks; i += Shape::kThreads) {
+      const std::uint32_t tile = i / kChunks, chunk = i % kChunks;
+      const bool valid = tile < tiles;
+      copy_async_16(stage + i * 16, valid ? from + tile * p.tile_bytes + chunk * 16 : from, valid);
+    }
+  } else {
+    copy_panels<T, Shape::kColumns, Shape::kThreads>(
+        stage, kBigTileRows, reinterpret_cast<const T*>(p.weights) + first_row * p.columns, p.columns,
+        work.outputs, column, p.columns);
+  }
+  copy_panels<T, Shape::kColumns, Shape::kThreads>(
+      stage + Shape::kWeightBytes, kRows,
+      static_cast<const T*>(p.input) + std::uint64_t{work.rows.first} * p.input_stride, p.input_stride,
+      work.rows.count, column, p.columns);
+}
+
+// The weights of a warp's tile of 16 outputs, from shared memory.
+template <MatrixFormat F, class T>
+struct StagedWeights {
+  PackedUnit<F> unit;
+  LOCI_DEVICE void load(const std::byte* stage, std::uint32_t tile) {
+    unit.load(stage + tile * unit_bytes(F), lane_id(), read_shared);
+  }
+  LOCI_DEVICE void fragments(int block, BlockFragments& to) const { unit.template fragments<T>(block, to); }
+};
+template <class T>
+struct StagedPlainWeights {
+  PlainUnit unit;
+  LOCI_DEVICE void load(const std::byte* stage, std::uint32_t tile) {
+    const std::uint32_t row = tile * kTileRows + lane_id() / 4, t = lane_id() % 4;
+#pragma unroll
+    for (std::uint32_t block = 0; block < 2; ++block) {
+      unit.rows[block][0] = read_shared(stage + panel_place(kBigTileRows, row, block * 4 + t));
+      unit.rows[block][1] = read_shared(stage + panel_place(kBigTileRows, row + 8, block * 4 + t));
+    }
+  }
+  LOCI_DEVICE void fragments(int block, BlockFragments& to) const { unit.fragments(block, to); }
+};
+template <MatrixFormat F, class T>
+struct StagedWeightsOf {
+  using Type = StagedWeights<F, T>;
+};
+template <class T>
+struct StagedWeightsOf<MatrixFormat::kHalf, T> {
+  using Type = StagedPlainWeights<T>;
+};
+template <class T>
+struct StagedWeightsOf<MatrixFormat::kBFloat16, T> {
+  using Type = StagedPlainWeights<T>;
+};
+
+// A warp's sums: [tile of 16 outputs][8 rows][fragment].
+template <std::uint32_t kWarpRows>
+struct WarpSums {
+  static constexpr int kRowTiles = kWarpRows / 8;
+  float at[2][kRowTiles][4];
+  LOCI_DEVICE void clear() {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int n = 0; n < kRowTiles; ++n) at[m][n][0] = at[m][n][1] = at[m][n][2] = at[m][n][3] = 0;
+    }
+  }
+  LOCI_DEVICE void add(const WarpSums& other) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) at[m][n][i] += other.at[m][n][i];
+      }
+    }
+  }
+};
+
+// Adds the products of one staged unit. `row_tiles`: of the warp's, those that have rows.
+template <MatrixFormat F, class T, std::uint32_t kRows>
+LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row, int row_tiles,
+                                WarpSums<ManyRowsShape<F, kRows>::kWarpRows>& sums) {
+  using Shape = ManyRowsShape<F, kRows>;
+  const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
+  typename StagedWeightsOf<F, T>::Type weights[2];
+  weights[0].load(stage, warp_id() % 4 * 2);
+  weights[1].load(stage, warp_id() % 4 * 2 + 1);
+#pragma unroll
+  for (int block = 0; block < static_cast<int>(Shape::kPanels); ++block) {
+    BlockFragments fragments[2];
+    weights[0].fragments(block, fragments[0]);
+    weights[1].fragments(block, fragments[1]);
+#pragma unroll
+    for (int n = 0; n < WarpSums<Shape::kWarpRows>::kRowTiles; ++n) {
+      if (n >= row_tiles) continue;
+      const std::uint32_t row = first_row + static_cast<std::uint32_t>(n) * 8 + g;
+      const uint4 input = read_shared(stage + Shape::kWeightBytes +
+                                      panel_place(kRows, row, static_cast<std::uint32_t>(block) * 4 + t));
+      const std::uint32_t first[2] = {input.x, input.y}, second[2] = {input.z, input.w};
+#pragma unroll
+      for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n], fragments[m].first, first);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) mma_16x8x16<T>(sums.at[m][n], fragments[m].second, second);
+    }
+  }
+}
+
+// Sums of segments [first, last), each added to `total` when it is complete.
+template <MatrixFormat F, class T, std::uint32_t kRows>
+LOCI_DEVICE void sum_segments(const ProductParams& p, const BlockWork& work, std::uint32_t first,
+                              std::uint32_t last, WarpSums<ManyRowsShape<F, kRows>::kWarpRows>& total) {
+  using Shape = ManyRowsShape<F, kRows>;
+  auto* shared = shared_memory<std::byte>();
+  const std::uint32_t begin = segment_begin(p, first) / Shape::kColumns;
+  const std::uint32_t end = segment_begin(p, last) / Shape::kColumns;
+  const std::uint32_t first_row = warp_id() / 4 * Shape::kWarpRows;
+  const int row_tiles =
+      work.rows.count > first_row ? static_cast<int>((work.rows.count - first_row + 7) / 8) : 0;
+  WarpSums<Shape::kWarpRows> sums;
+  sums.clear();
+  total.clear();
+#pragma unroll
+  for (std::uint32_t s = 0; s + 1 < Shape::kStages; ++s) {
+    if (begin + s < end) copy_stage<F, T, kRows>(p, work, begin + s, shared + s * Shape::kStageBytes);
+    copy_async_commit();
+  }
+  std::uint32_t segment = first;
+  std::uint32_t segment_end = segment_begin(p, first + 1) / Shape::kColumns;
+  std::uint32_t reading = 0, writing = Shape::kStages - 1;  // stages
+  for (std::uint32_t unit = begin; unit < end; ++unit) {
+    copy_async_wait<Shape::kStages - 2>();
+    __syncthreads();  // the unit is there for all; and all are done with the stage that is written next
+    const std::uint32_t next = unit + Shape::kStages - 1;
+    if (next < end) copy_stage<F, T, kRows>(p, work, next, shared + writing * Shape::kStageBytes);
+    copy_async_commit();
+    multiply_stage<F, T, kRows>(shared + reading * Shape::kStageBytes, first_row, row_tiles, sums);
+    reading = reading + 1 == Shape::kStages ? 0 : reading + 1;
+    writing = writing + 1 == Shape::kStages ? 0 : writing + 1;
+    if (unit + 1 == segment_end) {
+      total.add(sums);
+      sums.clear();
+      ++segment;
+      segment_end = segment_begin(p, min(segment + 1, last)) / Shape::kColumns;
+    }
+  }
+  copy_async_wait<0>();
+  __syncthreads();
+}
+
+// Of lanes to shared memory, [row][output] of the block.
+template <std::uint32_t kWarpRows, std::uint32_t kStride>
+LOCI_DEVICE void place_sums(const WarpSums<kWarpRows>& sums, float* to) {
+  const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
+#pragma unroll
+  for (int n = 0; n < WarpSums<kWarpRows>::kRowTiles; ++n) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const std::uint32_t row = warp_id() / 4 * kWarpRows + static_cast<std::uint32_t>(n) * 8 + 2 * t;
+      const std::uint32_t output = warp_id() % 4 * 32 + static_cast<std::uint32_t>(m) * 16 + g;
+      to[row * kStride + output] = sums.at[m][n][0];
+      to[(row + 1) * kStride + output] = sums.at[m][n][1];
+      to[row * kStride + output + 8] = sums.at[m][n][2];
+      to[(row + 1) * kStride + output + 8] = sums.at[m][n][3];
+    }
+  }
+  __syncthreads();
+}
+
+// Leaves the block's sums of its segment among `partials`. True in the block that is the last of its tile.
+template <class Shape, std::uint32_t kRows>
+LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, std::uint32_t tile,
+                               float* sums) {
+  float* to = p.partials + (std::uint64_t{tile} * p.segments + blockIdx.z) * kRows * kBigTileRows;
+  for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
+    to[i] = sums[i / kBigTileRows * Shape::kSumStride + i % kBigTileRows];
+  }
+  __threadfence();
+  __syncthreads();  // all wrote; and `sums` may be overwritten
+  auto* arrived = reinterpret_cast<std::uint32_t*>(sums);
+  if (threadIdx.x == 0) *arrived = atomicAdd(&p.arrivals[tile], 1u);
+  __syncthreads();
+  const bool last = *arrived + 1 == p.segments;
+  if (last && threadIdx.x == 0) p.arrivals[tile] = 0;  // for the next launch
+  __threadfence();
+  return last;
+}
+
+template <MatrixFormat F, class T, std::uint32_t kRows>
+__global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads)) many_rows(ProductParams p) {
+  using Shape = ManyRowsShape<F, kRows>;
+  BlockWork work;
+  work.rows = find_rows(p, kRows, blockIdx.y);
+  if (work.rows.count == 0) return;
+  work.output = blockIdx.x * kBigTileRows;
+  work.outputs = min(kBigTileRows, p.outputs - work.output);
+  const bool spread = p.partials != nullptr;
+  const std::uint32_t first = spread ? blockIdx.z : 0;
+  WarpSums<Shape::kWarpRows> total;
+  sum_segments<F, T, kRows>(p, work, first, spread ? first + 1 : p.segments, total);
+  auto* sums = shared_memory<float>();
+  place_sums<Shape::kWarpRows, Shape::kSumStride>(total, sums);
+  const std::uint32_t tile = blockIdx.y * gridDim.x + blockIdx.x;
+  if (spread && !leave_partial<Shape, kRows>(p, work, tile, sums)) return;
+  const float* partials = p.partials + std::uint64_t{tile} * p.segments * kRows * kBigTileRows;
+  for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
+    const std::uint32_t row = i / kBigTileRows, o = i % kBigTileRows;
+    if (o >= work.outputs) continue;
+    float sum = 0;
+    if (spread) {
+      for (std::uint32_t s = 0; s < p.segments; ++s)
+        sum += partials[std::uint64_t{s} * kRows * kBigTileRows + i];
+    } else {
+      sum = sums[row * Shape::kSumStride + o];
+    }
+    store_sum<T>(p, work.rows.expert, work.rows.first + row, work.output + o, sum);
+  }
+}
+
+template <MatrixFormat F, class T, std::uint32_t kRows>
+void launch_many_rows(const ProductParams& p, Stream& stream) {
+  using Shape = ManyRowsShape<F, kRows>;
+  LaunchShape shape;
+  shape.grid = {ceil_div(p.outputs, kBigTileRows), row_tiles(p, kRows),
+                p.partials != nullptr ? p.segments : 1};
+  shape.block = {Shape::kThreads, 1, 1};
+  shape.shared_bytes = Shape::kSharedBytes;
+  launch("many_rows", many_rows<F, T, kRows>, shape, p, stream);
+}
+
+template <MatrixFormat F, class T>
+constexpr ProductLaunchers launchers_of() {
+  return {launch_few_rows<F, T>, launch_many_rows<F, T, 16>, launch_many_rows<F, T, 64>,
+          launch_many_rows<F, T, 128>};
+}
+
+}  // namespace loci::cuda

@@ -1,0 +1,89 @@
+// The own kernels of products: what a launch is told, and the table of launchers by format.
+//
+// Order of sums, the same in all kernels. The columns are cut into steps of 128 and the steps into `segments`
+// runs, both by the matrix's shape alone. In a segment an output element is one chain of tensor core
+// products, block of 32 columns after block; the segments' sums are then added to zero one after the other.
+// Where kernels differ is who computes which segment: so one token's bits are the same in any batch.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "loci/compute/cuda/element_type.h"
+#include "loci/compute/cuda/products/matrix_format.h"
+#include "loci/compute/cuda/products/packed_layout.h"
+#include "loci/compute/cuda/products/products.h"
+#include "loci/compute/cuda/runtime.h"
+#include "loci/compute/cuda/simt.h"
+
+namespace loci::cuda {
+
+inline constexpr std::uint32_t kSegmentsMax = 8;
+inline constexpr std::uint32_t kBigTileRows = 128;  // outputs of a block of the kernels for many rows
+
+// Of one part of a matrix; what is of an expert is of each.
+struct ProductParams {
+  const std::byte* weights = nullptr;  // [experts * outputs] rows, or tiles of 16 of them
+  std::uint64_t tile_bytes = 0;        // of a packed tile
+  std::uint32_t outputs = 0;
+  std::uint32_t columns = 0;
+  std::uint32_t segments = 1;
+  ProductOutput mode = ProductOutput::kElements;
+  const void* input = nullptr;  // elements [rows][input_stride]
+  std::uint32_t input_stride = 0;
+  std::uint32_t rows = 0;
+  void* output = nullptr;  // [rows][output_stride], at the part's first output
+  std::uint32_t output_stride = 0;
+  std::uint32_t bias_stride = 0;           // between experts' biases
+  const float* bias = nullptr;             // [experts][outputs], or null
+  const std::uint32_t* offsets = nullptr;  // [experts + 1], or null: all rows are of one
+  std::uint32_t experts = 1;
+  // Of launches that spread segments over blocks; else null.
+  float* partials = nullptr;          // [tile of outputs and rows][segments][rows of a tile][kBigTileRows]
+  std::uint32_t* arrivals = nullptr;  // [tile], zero between launches
+};
+
+// Where segment `index` begins, in columns; segment_begin(segments) is the end, columns rounded up to 128.
+LOCI_HOST_DEVICE std::uint32_t segment_begin(const ProductParams& p, std::uint32_t index) {
+  const std::uint32_t steps = padded_columns(p.columns) / kStepColumns;
+  return static_cast<std::uint32_t>(std::uint64_t{steps} * index / p.segments) * kStepColumns;
+}
+
+// How many segments a matrix has: as many as let one row's product keep a large GPU's memory busy (2048 warps
+// of a segment of 16 outputs), of at least one step.
+constexpr std::uint32_t segments_of(std::uint32_t outputs, std::uint32_t columns) {
+  std::uint32_t segments = 1;
+  while (segments < kSegmentsMax && (outputs + 15) / 16 * segments < 2048 &&
+         2 * segments <= padded_columns(columns) / kStepColumns) {
+    segments *= 2;
+  }
+  return segments;
+}
+
+// How many tiles of `tile` rows a launch has room for: of one matrix all its rows'; of a mixture, whose
+// offsets the host does not know, at most one for each row and, beside full ones, one for each expert.
+constexpr std::uint32_t row_tiles(const ProductParams& p, std::uint32_t tile) {
+  if (p.offsets == nullptr) return (p.rows + tile - 1) / tile;
+  return std::min(p.rows, p.rows / tile + p.experts);
+}
+
+// Launchers. Few: up to 8 rows a tile, weights straight to registers, a warp for each segment. Many: 16, 64
+// or 128 rows and 128 outputs a block, through shared memory.
+inline constexpr std::uint32_t kFewRows = 8;
+struct ProductLaunchers {
+  void (*few)(const ProductParams&, Stream&);
+  void (*many16)(const ProductParams&, Stream&);
+  void (*many64)(const ProductParams&, Stream&);
+  void (*many128)(const ProductParams&, Stream&);
+};
+
+// Half matrices have Half elements, BFloat16 ones BFloat16; packed ones either.
+const ProductLaunchers& product_launchers(MatrixFormat format, ElementType type);
+
+// Sets of the table, each in a source of its own (they are compiled side by side).
+extern const ProductLaunchers kHalfProducts, kBFloat16Products;
+extern const ProductLaunchers kQ8_0Products[2], kQ4_0Products[2], kQ4_1Products[2], kQ4_KProducts[2],
+    kQ6_KProducts[2];  // [ElementType]
+
+}  // namespace loci::cuda

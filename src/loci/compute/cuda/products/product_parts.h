@@ -1,0 +1,83 @@
+// What the kernels of products share: which rows a block has, and what becomes of a sum.
+#pragma once
+
+#include <cstdint>
+
+#include "loci/compute/cuda/products/fragments.h"
+#include "loci/compute/cuda/products/product_kernels.h"
+#include "loci/compute/cuda/simt.h"
+
+namespace loci::cuda {
+
+struct RowTile {
+  std::uint32_t expert = 0;
+  std::uint32_t first = 0;  // row
+  std::uint32_t count = 0;  // 0: nothing to do
+};
+
+// The tile `index` of at most `tile` rows. In a mixture tiles of experts without rows are passed over; a
+// whole warp asks together.
+LOCI_DEVICE RowTile find_rows(const ProductParams& p, std::uint32_t tile, std::uint32_t index) {
+  if (p.offsets == nullptr) return {0, index * tile, min(tile, p.rows - index * tile)};
+  const std::uint32_t lane = lane_id();
+  std::uint32_t before = 0;  // tiles of the experts so far
+  for (std::uint32_t base = 0; base < p.experts; base += 32) {
+    const std::uint32_t expert = base + lane;
+    const std::uint32_t begin = expert < p.experts ? p.offsets[expert] : 0;
+    const std::uint32_t end = expert < p.experts ? p.offsets[expert + 1] : 0;
+    const std::uint32_t tiles = (end - begin + tile - 1) / tile;
+    std::uint32_t through = tiles;  // of this expert and those before it
+    for (unsigned step = 1; step < 32; step *= 2) {
+      const std::uint32_t other = __shfl_up_sync(~0u, through, step);
+      if (lane >= step) through += other;
+    }
+    const unsigned beyond = __ballot_sync(~0u, before + through > index);
+    if (beyond != 0) {
+      const int owner = __ffs(static_cast<int>(beyond)) - 1;
+      const std::uint32_t ahead = index - before - __shfl_sync(~0u, through - tiles, owner);
+      const std::uint32_t first = __shfl_sync(~0u, begin, owner) + ahead * tile;
+      const std::uint32_t last = __shfl_sync(~0u, end, owner);
+      return {base + static_cast<std::uint32_t>(owner), first, min(tile, last - first)};
+    }
+    before += __shfl_sync(~0u, through, 31);
+  }
+  return {};
+}
+
+// Large f16 values stay finite: an activation that overflows would make all later ones NaN.
+template <class T>
+LOCI_DEVICE T to_element(float v) {
+  return from_float<T>(v);
+}
+template <>
+LOCI_DEVICE Half to_element<Half>(float v) {
+  constexpr float kMax = 65504.0f;
+  return from_float<Half>(v > kMax ? kMax : v < -kMax ? -kMax : v);  // NaN stays NaN
+}
+
+template <class T>
+LOCI_DEVICE void store_sum(const ProductParams& p, std::uint32_t expert, std::uint32_t row,
+                           std::uint32_t output, float sum) {
+  const float value = p.bias == nullptr ? sum : sum + p.bias[std::uint64_t{expert} * p.bias_stride + output];
+  const std::uint64_t at = std::uint64_t{row} * p.output_stride + output;
+  if (p.mode == ProductOutput::kElements) {
+    static_cast<T*>(p.output)[at] = to_element<T>(value);
+  } else if (p.mode == ProductOutput::kFloats) {
+    static_cast<float*>(p.output)[at] = value;
+  } else {
+    static_cast<float*>(p.output)[at] += value;
+  }
+}
+
+LOCI_DEVICE uint4 read_once(const std::byte* from) { return load_once(reinterpret_cast<const uint4*>(from)); }
+LOCI_DEVICE uint4 read_shared(const std::byte* from) { return *reinterpret_cast<const uint4*>(from); }
+
+// Of 16-bit matrices: the lane's 16 bytes of rows g and g + 8 in each block of a unit.
+struct PlainUnit {
+  uint4 rows[2][2];  // [block][row half]
+  LOCI_DEVICE void fragments(int block, BlockFragments& to) const {
+    set_fragments(rows[block][0], rows[block][1], to);
+  }
+};
+
+}  // namespace loci::cuda

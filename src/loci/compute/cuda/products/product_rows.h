@@ -1,0 +1,23 @@
+// Kernels beside products that are no products.
+#pragma once
+
+#include <cstdint>
+
+#include "loci/compute/cuda/element_type.h"
+#include "loci/compute/cuda/products/products.h"
+
+namespace loci::cuda {
+
+// What a library's product is then added to: output[row][o] = bias[o], or += where `mode` is kAdded.
+struct BiasArguments {
+  void* output = nullptr;  // [rows][stride], elements or f32 as `mode` says
+  std::uint32_t stride = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t outputs = 0;
+  const float* bias = nullptr;  // [outputs]
+  ProductOutput mode = ProductOutput::kElements;
+  ElementType type = ElementType::kBFloat16;
+};
+void place_bias(const BiasArguments& arguments, Stream& stream);
+
+}  // namespace loci::cuda

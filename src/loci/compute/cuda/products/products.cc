@@ -1,0 +1,176 @@
+#include "loci/compute/cuda/products/products.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/compute/cuda/launch.h"
+#include "loci/compute/cuda/products/library_products.h"
+#include "loci/compute/cuda/products/packing.h"
+#include "loci/compute/cuda/products/product_kernels.h"
+#include "loci/compute/cuda/products/product_rows.h"
+
+namespace loci::cuda {
+namespace {
+
+// From here on the library is asked, where it may be: fewer rows are at the memory's rate in own kernels.
+constexpr std::uint32_t kLibraryRows = 33;
+
+std::uint64_t element_bytes(ProductOutput mode) { return mode == ProductOutput::kElements ? 2 : 4; }
+
+// Which kernel takes a product, and whether its segments are spread over blocks.
+struct Choice {
+  void (*launch)(const ProductParams&, Stream&) = nullptr;
+  std::uint32_t tile_rows = kFewRows;
+  bool spread = false;
+};
+
+Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::uint32_t multiprocessors) {
+  // Of a mixture the rows of one expert on average.
+  const std::uint32_t rows = p.offsets == nullptr ? p.rows : ceil_div(p.rows, p.experts);
+  if (rows <= kFewRows) return {launchers.few, kFewRows, false};
+  const std::uint32_t big_tiles = ceil_div(p.outputs, kBigTileRows);
+  const auto tiles = [&](std::uint32_t tile_rows) { return big_tiles * row_tiles(p, tile_rows); };
+  if (rows > 64 && tiles(128) >= multiprocessors * 3 / 4) return {launchers.many128, 128, false};
+  Choice choice = rows <= 16 ? Choice{launchers.many16, 16, false} : Choice{launchers.many64, 64, false};
+  choice.spread = p.offsets == nullptr && p.segments > 1 && tiles(choice.tile_rows) < multiprocessors;
+  return choice;
+}
+
+class DeviceProducts : public Products {
+ public:
+  DeviceProducts(const Device& device, ElementType type, std::unique_ptr<LibraryProducts> library,
+                 std::string about, Memory workspace, std::uint64_t partials_bytes)
+      : multiprocessors_(device.properties().multiprocessors),
+        type_(type),
+        library_(std::move(library)),
+        about_(std::move(about)),
+        workspace_(std::move(workspace)),
+        partials_bytes_(partials_bytes) {}
+
+  void multiply(const ProductArguments& arguments, Stream& stream) override {
+    for (const MatrixPart& part : arguments.matrix->parts) {
+      ProductParams params = params_of(arguments, part);
+      if (part.format <= MatrixFormat::kBFloat16 && library_multiply(params, stream)) continue;
+      run(params, part.format, stream);
+    }
+  }
+
+  void multiply_experts(const ProductArguments& arguments, const std::uint32_t* offsets,
+                        std::uint32_t experts, Stream& stream) override {
+    LOCI_CHECK(experts == arguments.matrix->experts, "a mixture's matrix was loaded for its experts");
+    for (const MatrixPart& part : arguments.matrix->parts) {
+      ProductParams params = params_of(arguments, part);
+      params.offsets = offsets;
+      params.experts = experts;
+      run(params, part.format, stream);
+    }
+  }
+
+  const std::string& library() const override { return about_; }
+
+ private:
+  ProductParams params_of(const ProductArguments& arguments, const MatrixPart& part) const {
+    const DeviceMatrix& matrix = *arguments.matrix;
+    LOCI_CHECK(arguments.input_stride % 8 == 0 && arguments.input_stride >= matrix.columns,
+               "rows of inputs are aligned and as wide as the matrix");
+    LOCI_CHECK(reinterpret_cast<std::uintptr_t>(arguments.input) % 16 == 0, "inputs are aligned to 16 bytes");
+    ProductParams p;
+    p.weights = matrix.data.data() + part.data_offset;
+    p.tile_bytes = is_packed(part.format) ? tile_bytes(part.format, matrix.columns) : 0;
+    p.outputs = part.outputs;
+    p.columns = matrix.columns;
+    p.segments = segments_of(part.outputs, matrix.columns);
+    p.mode = arguments.mode;
+    p.input = arguments.input;
+    p.input_stride = arguments.input_stride;
+    p.rows = arguments.rows;
+    p.output = static_cast<std::byte*>(arguments.output) + part.first_output * element_bytes(arguments.mode);
+    p.output_stride = arguments.output_stride;
+    p.bias_stride = matrix.outputs();
+    p.bias = arguments.bias == nullptr ? nullptr : arguments.bias + part.first_output;
+    return p;
+  }
+
+  bool library_multiply(const ProductParams& p, Stream& stream) {
+    if (library_ == nullptr || p.rows < kLibraryRows) return false;
+    LibraryProduct product;
+    product.weights = p.weights;
+    product.outputs = p.outputs;
+    product.columns = p.columns;
+    product.input = p.input;
+    product.input_stride = p.input_stride;
+    product.rows = p.rows;
+    product.output = p.output;
+    product.output_stride = p.output_stride;
+    product.floats = p.mode != ProductOutput::kElements;
+    product.added = p.mode == ProductOutput::kAdded || p.bias != nullptr;
+    if (!library_->serves(product)) return false;
+    if (p.bias != nullptr) {
+      place_bias({p.output, p.output_stride, p.rows, p.outputs, p.bias, p.mode, type_}, stream);
+    }
+    library_->multiply(product, stream);
+    return true;
+  }
+
+  void run(ProductParams& p, MatrixFormat format, Stream& stream) const {
+    if (p.rows == 0) return;
+    const Choice choice = choose(product_launchers(format, type_), p, multiprocessors_);
+    if (choice.spread) {
+      const std::uint64_t tiles = ceil_div(p.outputs, kBigTileRows) * row_tiles(p, choice.tile_rows);
+      const std::uint64_t bytes = tiles * p.segments * choice.tile_rows * kBigTileRows * sizeof(float);
+      LOCI_CHECK(bytes <= partials_bytes_, "the workspace holds the partial sums of all spread launches");
+      p.partials = workspace_.as<float>();
+      p.arrivals = reinterpret_cast<std::uint32_t*>(workspace_.data() + partials_bytes_);
+    }
+    choice.launch(p, stream);
+  }
+
+  const std::uint32_t multiprocessors_;
+  const ElementType type_;
+  const std::unique_ptr<LibraryProducts> library_;
+  const std::string about_;
+  const Memory workspace_;  // partial sums, then arrivals
+  const std::uint64_t partials_bytes_;
+};
+
+}  // namespace
+
+const ProductLaunchers& product_launchers(MatrixFormat format, ElementType type) {
+  const auto index = static_cast<std::size_t>(type);
+  switch (format) {
+    case MatrixFormat::kHalf:
+      LOCI_CHECK(type == ElementType::kHalf, "a matrix of elements is of the model's element type");
+      return kHalfProducts;
+    case MatrixFormat::kBFloat16:
+      LOCI_CHECK(type == ElementType::kBFloat16, "a matrix of elements is of the model's element type");
+      return kBFloat16Products;
+    case MatrixFormat::kQ8_0: return kQ8_0Products[index];
+    case MatrixFormat::kQ4_0: return kQ4_0Products[index];
+    case MatrixFormat::kQ4_1: return kQ4_1Products[index];
+    case MatrixFormat::kQ4_K: return kQ4_KProducts[index];
+    case MatrixFormat::kQ6_K: break;
+  }
+  return kQ6_KProducts[index];
+}
+
+Result<std::unique_ptr<Products>> Products::make(const Device& device, ElementType type, bool deterministic,
+                                                 std::uint32_t rows_max) {
+  std::string about = "own kernels: deterministic";
+  std::unique_ptr<LibraryProducts> library;
+  if (!deterministic) library = LibraryProducts::open(device, type, about);
+  // A launch is spread where its tiles are fewer than multiprocessors: of 64 rows each, or all of them of 16.
+  const std::uint64_t tiles = device.properties().multiprocessors;
+  const std::uint64_t tile_rows = rows_max <= 16 ? 16 : 64;
+  const std::uint64_t partials = tiles * kSegmentsMax * tile_rows * kBigTileRows * sizeof(float);
+  const std::uint64_t arrivals = tiles * sizeof(std::uint32_t);
+  LOCI_ASSIGN_OR_RETURN(Memory workspace, Memory::allocate(device, MemoryKind::kDevice, partials + arrivals,
+                                                           "the workspace of products"));
+  Stream stream(device);
+  stream.fill(workspace.data() + partials, 0, arrivals);
+  stream.synchronize();
+  return std::unique_ptr<Products>(std::make_unique<DeviceProducts>(
+      device, type, std::move(library), std::move(about), std::move(workspace), partials));
+}
+
+}  // namespace loci::cuda

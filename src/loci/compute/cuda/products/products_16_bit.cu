@@ -1,0 +1,9 @@
+// Kernels of matrices of elements.
+#include "loci/compute/cuda/products/many_rows.h"
+
+namespace loci::cuda {
+
+const ProductLaunchers kHalfProducts = launchers_of<MatrixFormat::kHalf, Half>();
+const ProductLaunchers kBFloat16Products = launchers_of<MatrixFormat::kBFloat16, BFloat16>();
+
+}  // namespace loci::cuda

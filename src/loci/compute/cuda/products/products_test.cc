@@ -1,0 +1,416 @@
+// Products against float64, and against themselves: a row's bits are its own.
+#include "loci/compute/cuda/products/products.h"
+
+#include <gtest/gtest.h>
+
+#include "loci/compute/cuda/products/packed_layout.h"
+#include "loci/compute/cuda/products/product_kernels.h"
+#include "loci/compute/cuda/products/products_testing.h"
+
+namespace loci::cuda {
+namespace {
+
+struct Case {
+  TensorType stored;
+  ElementType type;
+};
+constexpr Case kCases[] = {
+    {TensorType::kF16, ElementType::kHalf},      {TensorType::kBF16, ElementType::kBFloat16},
+    {TensorType::kQ8_0, ElementType::kHalf},     {TensorType::kQ4_0, ElementType::kHalf},
+    {TensorType::kQ4_1, ElementType::kHalf},     {TensorType::kQ4_K, ElementType::kHalf},
+    {TensorType::kQ6_K, ElementType::kHalf},     {TensorType::kQ8_0, ElementType::kBFloat16},
+    {TensorType::kQ4_1, ElementType::kBFloat16}, {TensorType::kQ6_K, ElementType::kBFloat16},
+};
+std::string name_of(const Case& c) {
+  return std::string(tensor_type_info(c.stored).name) + (c.type == ElementType::kHalf ? " f16" : " bf16");
+}
+
+// One product and where it went, with a margin around it that must stay as it was.
+struct Outcome {
+  ProductOutput mode = ProductOutput::kElements;
+  std::uint32_t rows = 0, outputs = 0, stride = 0;
+  std::vector<std::uint16_t> elements;
+  std::vector<float> floats;
+
+  std::uint32_t bits(std::uint32_t row, std::uint32_t o) const {
+    const std::uint64_t at = std::uint64_t{row} * stride + o;
+    return mode == ProductOutput::kElements ? elements[at] : std::bit_cast<std::uint32_t>(floats[at]);
+  }
+  double value(ElementType type, std::uint32_t row, std::uint32_t o) const {
+    const std::uint64_t at = std::uint64_t{row} * stride + o;
+    return mode == ProductOutput::kElements ? element_value(type, elements[at]) : floats[at];
+  }
+  void expect_margin() const {
+    for (std::uint32_t row = 0; row <= rows; ++row) {
+      for (std::uint32_t o = row < rows ? outputs : 0; o < stride; ++o) {
+        ASSERT_EQ(bits(row, o), mode == ProductOutput::kElements ? 0xffffu : 0xffffffffu) << row << " " << o;
+      }
+    }
+  }
+};
+
+class MultiplyTest : public ProductsTest {
+ protected:
+  // `input`: [rows][input_stride]; what is added to is 1000 + o. One row of margin follows the last.
+  Outcome run(Products& products, const DeviceMatrix& matrix, const std::vector<std::uint16_t>& input,
+              std::uint32_t input_stride, std::uint32_t rows, ProductOutput mode, const float* bias,
+              const std::uint32_t* offsets = nullptr) {
+    Outcome result;
+    result.mode = mode;
+    result.rows = rows;
+    result.outputs = matrix.outputs();
+    result.stride = result.outputs + 5;
+    const std::uint64_t count = std::uint64_t{rows + 1} * result.stride;
+    const Memory from = upload(input);
+    Memory to = filled(count * (mode == ProductOutput::kElements ? 2 : 4));
+    if (mode == ProductOutput::kAdded) {
+      std::vector<float> before = download<float>(to);
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        for (std::uint32_t o = 0; o < result.outputs; ++o) before[row * result.stride + o] = 1000.0f + o;
+      }
+      to = upload(before);
+    }
+    const ProductArguments arguments{&matrix,   from.data(),   input_stride, rows,
+                                     to.data(), result.stride, mode,         bias};
+    if (offsets == nullptr) {
+      products.multiply(arguments, stream());
+    } else {
+      products.multiply_experts(arguments, offsets, matrix.experts, stream());
+    }
+    if (mode == ProductOutput::kElements) {
+      result.elements = download<std::uint16_t>(to);
+    } else {
+      result.floats = download<float>(to);
+    }
+    return result;
+  }
+
+  // Compares with sums in float64 of decoded weights. An error of each weight and of the result is one
+  // rounding or two, independent of each other: their sum grows as norms do.
+  static void expect_near(const Outcome& run, const TestTensor& tensor, std::uint64_t first_row,
+                          ElementType type, const std::vector<std::uint16_t>& input,
+                          std::uint32_t input_stride, const std::vector<float>& bias, std::uint32_t row_begin,
+                          std::uint32_t row_end) {
+    for (std::uint32_t o = 0; o < run.outputs; ++o) {
+      const std::vector<float> weights = tensor.row(first_row + o);
+      double largest = 0;
+      for (const float weight : weights) largest = std::max(largest, std::abs(double{weight}));
+      for (std::uint32_t row = row_begin; row < row_end; ++row) {
+        double sum = 0, norm = 0;
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+          const double x = element_value(type, input[std::uint64_t{row} * input_stride + i]);
+          sum += x * weights[i];
+          norm += x * x;
+        }
+        if (!bias.empty()) sum += bias[first_row + o];
+        if (run.mode == ProductOutput::kAdded) sum += 1000.0 + o;
+        const double step = element_step(type);
+        double tolerance = 4 * step * largest * std::sqrt(norm) + 1e-6;
+        if (run.mode == ProductOutput::kElements) tolerance += step * std::abs(sum);
+        if (run.mode == ProductOutput::kAdded) tolerance += 3e-4;
+        ASSERT_NEAR(run.value(type, row, o), sum, tolerance) << "row " << row << " output " << o;
+      }
+    }
+  }
+};
+
+// Rows of the identity: the weights themselves come out, each rounded as fragments.h says.
+TEST_F(MultiplyTest, WeightsAreDecodedWithOneRounding) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(name_of(c));
+    const std::uint32_t columns = 256, outputs = 24;
+    const TestTensor tensor = random_tensor("w", c.stored, outputs, columns, 7);
+    const DeviceMatrix matrix = load(c.type, {tensor.view});
+    std::vector<std::uint16_t> identity(std::uint64_t{columns} * columns, 0);
+    for (std::uint32_t i = 0; i < columns; ++i) identity[i * columns + i] = element_bits(c.type, 1.0f);
+    const Outcome result =
+        run(*products(c.type, true), matrix, identity, columns, columns, ProductOutput::kFloats, nullptr);
+    const bool once =
+        c.type == ElementType::kHalf && c.stored != TensorType::kQ4_K && c.stored != TensorType::kQ6_K;
+    for (std::uint32_t o = 0; o < outputs; ++o) {
+      const std::vector<float> weights = tensor.row(o);
+      for (std::uint32_t i = 0; i < columns; ++i) {
+        const float value = result.floats[i * result.stride + o];
+        if (once) {
+          ASSERT_EQ(value, element_value(c.type, element_bits(c.type, weights[i]))) << o << " " << i;
+        } else {  // the scales of 32 or 16 weights were rounded before
+          ASSERT_NEAR(value, weights[i], 1.1 * element_step(c.type) * std::abs(weights[i]) + 2 * 0x1p-11)
+              << o << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MultiplyTest, AgreesWithFloat64) {
+  std::mt19937 random(11);
+  std::vector<std::uint32_t> rows = {1, 3, 8, 9, 16, 17, 63, 64, 70};
+  if (!simulated()) rows.insert(rows.end(), {65, 128, 129, 200, 511});
+  std::uint32_t seed = 0;
+  for (const Case& c : kCases) {
+    for (const std::uint32_t count : rows) {
+      const std::uint32_t block = std::max(8u, tensor_type_info(c.stored).block_elements);
+      const std::uint32_t columns = block * (1 + random() % (block == 8 ? 60 : 512 / block));
+      const std::uint32_t outputs = simulated() ? 1 + random() % 150 : 1 + random() % 5000;
+      const auto mode = static_cast<ProductOutput>(seed % 3);
+      SCOPED_TRACE(name_of(c) + " rows " + std::to_string(count) + " outputs " + std::to_string(outputs) +
+                   " columns " + std::to_string(columns));
+      const TestTensor tensor = random_tensor("w", c.stored, outputs, columns, ++seed);
+      const DeviceMatrix matrix = load(c.type, {tensor.view});
+      // Inputs are wider than the matrix, with NaNs in what is not of it.
+      const std::uint32_t stride = columns + 8;
+      std::vector<std::uint16_t> input = random_elements(c.type, std::uint64_t{count} * stride, seed);
+      for (std::uint32_t row = 0; row < count; ++row) {
+        for (std::uint32_t i = columns; i < stride; ++i) input[row * stride + i] = 0xffff;
+      }
+      std::vector<float> bias;
+      if (seed % 2 == 0) {
+        for (std::uint32_t o = 0; o < outputs; ++o)
+          bias.push_back(static_cast<float>(random() % 100) / 50.0f);
+      }
+      const Memory device_bias = upload(bias);
+      const Outcome result = run(*products(c.type, seed % 4 != 0), matrix, input, stride, count, mode,
+                                 bias.empty() ? nullptr : device_bias.as<float>());
+      expect_near(result, tensor, 0, c.type, input, stride, bias, 0, count);
+      result.expect_margin();
+    }
+  }
+}
+
+// Deterministic: any number of rows, any place among them, each kernel, spread over blocks or not.
+TEST_F(MultiplyTest, BitsOfARowAreItsOwn) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(name_of(c));
+    const std::uint32_t columns = 1024, outputs = simulated() ? 140 : 4096;
+    const std::uint32_t all = simulated() ? 140 : 600;
+    ASSERT_GT(segments_of(outputs, columns), 1u);
+    const TestTensor tensor = random_tensor("w", c.stored, outputs, columns, 5);
+    const DeviceMatrix matrix = load(c.type, {tensor.view});
+    const auto with = products(c.type, true);
+    const std::vector<std::uint16_t> input = random_elements(c.type, std::uint64_t{all} * columns, 9);
+    const Outcome whole = run(*with, matrix, input, columns, all, ProductOutput::kFloats, nullptr);
+    expect_near(whole, tensor, 0, c.type, input, columns, {}, 0, 3);
+    for (const std::uint32_t rows : {1u, 5u, 8u, 13u, 40u, 65u}) {
+      const std::uint32_t first = all - rows - rows % 3;
+      const std::vector<std::uint16_t> part(input.begin() + std::uint64_t{first} * columns,
+                                            input.begin() + std::uint64_t{first + rows} * columns);
+      const Outcome result = run(*with, matrix, part, columns, rows, ProductOutput::kFloats, nullptr);
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        for (std::uint32_t o = 0; o < outputs; ++o) {
+          ASSERT_EQ(result.bits(row, o), whole.bits(first + row, o))
+              << "of " << rows << " rows: " << row << ", " << o;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MultiplyTest, LaunchersAgree) {
+  // All four kernels, called as they are: which one a product gets is another matter.
+  const std::uint32_t columns = 768, outputs = 200, rows = 20;
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(name_of(c));
+    const TestTensor tensor = random_tensor("w", c.stored, outputs, columns, 5);
+    const DeviceMatrix matrix = load(c.type, {tensor.view});
+    const Memory input = upload(random_elements(c.type, std::uint64_t{rows} * columns, 9));
+    const MatrixPart& part = matrix.parts[0];
+    ProductParams p;
+    p.weights = matrix.data.data();
+    p.tile_bytes = part.data_bytes / ((outputs + 15) / 16);
+    p.outputs = outputs;
+    p.columns = columns;
+    p.segments = segments_of(outputs, columns);
+    p.mode = ProductOutput::kFloats;
+    p.input = input.data();
+    p.input_stride = columns;
+    p.rows = rows;
+    p.output_stride = outputs;
+    const ProductLaunchers& launchers = product_launchers(part.format, c.type);
+    std::vector<std::vector<float>> results;
+    for (const auto launcher : {launchers.few, launchers.many16, launchers.many64, launchers.many128}) {
+      const Memory output = filled(std::uint64_t{rows} * outputs * 4);
+      p.output = output.data();
+      launcher(p, stream());
+      results.push_back(download<float>(output));
+      ASSERT_EQ(std::memcmp(results[0].data(), results.back().data(), results[0].size() * 4), 0);
+    }
+  }
+}
+
+TEST_F(MultiplyTest, StackedTensorsAreOneMatrix) {
+  const TestTensor query = random_tensor("query", TensorType::kQ4_K, 40, 512, 1);
+  const TestTensor key = random_tensor("key", TensorType::kQ4_K, 20, 512, 2);
+  const TestTensor value = random_tensor("value", TensorType::kQ6_K, 20, 512, 3);
+  const ElementType type = ElementType::kHalf;
+  const DeviceMatrix stacked = load(type, {query.view, key.view, value.view});
+  EXPECT_EQ(stacked.parts.size(), 2u);
+  EXPECT_EQ(stacked.rows, 80u);
+  const auto with = products(type, true);
+  std::vector<float> bias;
+  for (int o = 0; o < 80; ++o) bias.push_back(static_cast<float>(o));
+  const Memory device_bias = upload(bias);
+  const std::vector<std::uint16_t> input = random_elements(type, 3 * 512, 4);
+  const Outcome all = run(*with, stacked, input, 512, 3, ProductOutput::kElements, device_bias.as<float>());
+  std::uint32_t first = 0;
+  for (const TestTensor* each : {&query, &key, &value}) {
+    const DeviceMatrix alone = load(type, {each->view});
+    const Outcome one =
+        run(*with, alone, input, 512, 3, ProductOutput::kElements, device_bias.as<float>() + first);
+    for (std::uint32_t row = 0; row < 3; ++row) {
+      for (std::uint32_t o = 0; o < alone.rows; ++o) EXPECT_EQ(one.bits(row, o), all.bits(row, first + o));
+    }
+    first += alone.rows;
+  }
+}
+
+// Experts without rows, with one, with many; their tensors stacked expert by expert.
+TEST_F(MultiplyTest, ExpertsMultiplyTheirOwnRows) {
+  for (const Case& c : {kCases[1], kCases[3], kCases[5]}) {
+    SCOPED_TRACE(name_of(c));
+    const std::uint32_t columns = 256, each = 32;
+    for (const std::vector<std::uint32_t>& counts :
+         {std::vector<std::uint32_t>{0, 1, 0, 2, 0}, {0, 20, 3, 0, 41}, {90, 0, 0, 0, 70}, {1, 1, 1, 1, 1}}) {
+      const auto experts = static_cast<std::uint32_t>(counts.size());
+      const TestTensor gate = random_tensor("gate", c.stored, experts * each, columns, 1);
+      const TestTensor up = random_tensor("up", c.stored, experts * each, columns, 2);
+      const DeviceMatrix matrix = load(c.type, {gate.view, up.view}, experts);
+      EXPECT_EQ(matrix.outputs(), 2 * each);
+      std::vector<std::uint32_t> offsets = {0};
+      for (const std::uint32_t count : counts) offsets.push_back(offsets.back() + count);
+      const std::uint32_t rows = offsets.back();
+      std::vector<float> bias;
+      for (std::uint32_t o = 0; o < matrix.rows; ++o) bias.push_back(static_cast<float>(o % 71));
+      const Memory device_bias = upload(bias), device_offsets = upload(offsets);
+      const std::vector<std::uint16_t> input = random_elements(c.type, std::uint64_t{rows} * columns, 3);
+      const auto with = products(c.type, false);
+      const Outcome all = run(*with, matrix, input, columns, rows, ProductOutput::kFloats,
+                              device_bias.as<float>(), device_offsets.as<std::uint32_t>());
+      all.expect_margin();
+      const auto alone = products(c.type, true);
+      for (std::uint32_t e = 0; e < experts; ++e) {
+        TensorView gate_rows = gate.view, up_rows = up.view;
+        gate_rows.rows = up_rows.rows = each;
+        gate_rows.data += e * each * gate.view.row_bytes();
+        up_rows.data += e * each * up.view.row_bytes();
+        const DeviceMatrix expert = load(c.type, {gate_rows, up_rows});
+        const std::vector<std::uint16_t> part(input.begin() + std::uint64_t{offsets[e]} * columns,
+                                              input.begin() + std::uint64_t{offsets[e + 1]} * columns);
+        const Outcome one = run(*alone, expert, part, columns, counts[e], ProductOutput::kFloats,
+                                device_bias.as<float>() + std::uint64_t{e} * matrix.outputs());
+        for (std::uint32_t row = 0; row < counts[e]; ++row) {
+          for (std::uint32_t o = 0; o < 2 * each; ++o) {
+            ASSERT_EQ(one.bits(row, o), all.bits(offsets[e] + row, o)) << "expert " << e << " row " << row;
+          }
+        }
+      }
+    }
+  }
+}
+
+// What is spread over blocks leaves its counters as it found them; and runs from a graph.
+TEST_F(MultiplyTest, GraphsRepeatProducts) {
+  const std::uint32_t columns = 1024, outputs = 100, rows = 12;
+  const TestTensor tensor = random_tensor("w", TensorType::kQ8_0, outputs, columns, 5);
+  const DeviceMatrix matrix = load(ElementType::kHalf, {tensor.view});
+  const auto with = products(ElementType::kHalf, false);
+  const Memory input = upload(random_elements(ElementType::kHalf, std::uint64_t{rows} * columns, 9));
+  const Memory output = filled(std::uint64_t{rows} * outputs * 4);
+  const ProductArguments arguments{&matrix, input.data(),           columns, rows, output.data(),
+                                   outputs, ProductOutput::kFloats, nullptr};
+  stream().begin_capture();
+  with->multiply(arguments, stream());
+  const Graph graph = stream().end_capture();
+  ASSERT_TRUE(graph.present());
+  stream().launch(graph);
+  const std::vector<float> first = download<float>(output);
+  for (int i = 0; i < 3; ++i) {
+    stream().fill(output.data(), 0xff, output.size());
+    stream().launch(graph);
+    const std::vector<float> again = download<float>(output);
+    EXPECT_EQ(std::memcmp(first.data(), again.data(), output.size()), 0);
+  }
+}
+
+TEST_F(MultiplyTest, LargeHalvesStayFinite) {
+  TestTensor tensor = random_tensor("w", TensorType::kF16, 8, 16, 5);
+  const std::uint16_t big = f32_to_f16(30000.0f);
+  for (std::size_t at = 0; at < tensor.bytes.size(); at += 2) std::memcpy(&tensor.bytes[at], &big, 2);
+  const DeviceMatrix matrix = load(ElementType::kHalf, {tensor.view});
+  const std::vector<std::uint16_t> input(16, f32_to_f16(-2.0f));
+  const Outcome result =
+      run(*products(ElementType::kHalf, true), matrix, input, 16, 1, ProductOutput::kElements, nullptr);
+  for (std::uint32_t o = 0; o < 8; ++o) EXPECT_EQ(result.value(ElementType::kHalf, 0, o), -65504.0);
+}
+
+// Large 16-bit products are the library's, quantised ones and deterministic mode's are not.
+TEST_F(MultiplyTest, TheLibraryTakesWhatIsIts) {
+  const auto plain = products(ElementType::kBFloat16, false), strict = products(ElementType::kBFloat16, true);
+  EXPECT_NE(plain->library(), strict->library());
+  const std::uint32_t columns = 264, rows = 50;
+  const std::vector<std::uint16_t> input =
+      random_elements(ElementType::kBFloat16, std::uint64_t{rows} * columns, 9);
+  for (const std::uint32_t outputs : {72u, 73u}) {
+    const TestTensor tensor = random_tensor("w", TensorType::kBF16, outputs, columns, 5);
+    const DeviceMatrix matrix = load(ElementType::kBFloat16, {tensor.view});
+    std::vector<float> bias;
+    for (std::uint32_t o = 0; o < outputs; ++o) bias.push_back(static_cast<float>(o) * 0.25f);
+    const Memory device_bias = upload(bias);
+    for (const auto mode : {ProductOutput::kElements, ProductOutput::kFloats, ProductOutput::kAdded}) {
+      const Outcome by_library = run(*plain, matrix, input, columns, rows, mode, device_bias.as<float>());
+      expect_near(by_library, tensor, 0, ElementType::kBFloat16, input, columns, bias, 0, rows);
+      by_library.expect_margin();
+      const Outcome alone = run(*plain, matrix, input, columns, rows, mode, nullptr);
+      expect_near(alone, tensor, 0, ElementType::kBFloat16, input, columns, {}, 0, rows);
+    }
+  }
+}
+
+TEST_F(MultiplyTest, SegmentsAreOfTheMatrixAlone) {
+  EXPECT_EQ(segments_of(4096, 4096), 8u);
+  EXPECT_EQ(segments_of(28672, 4096), 2u);
+  EXPECT_EQ(segments_of(128256, 4096), 1u);
+  EXPECT_EQ(segments_of(576, 128), 1u);
+  for (const std::uint32_t columns : {8u, 128u, 136u, 576u, 1536u, 4096u, 14336u}) {
+    ProductParams p;
+    p.columns = columns;
+    p.segments = segments_of(96, columns);
+    EXPECT_EQ(segment_begin(p, 0), 0u);
+    for (std::uint32_t s = 0; s < p.segments; ++s) EXPECT_LT(segment_begin(p, s), segment_begin(p, s + 1));
+    EXPECT_EQ(segment_begin(p, p.segments), (columns + 127) / 128 * 128);
+  }
+}
+
+TEST_F(MultiplyTest, EmbedsFromAnyFormat) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(name_of(c));
+    const std::uint32_t columns = 512, vocabulary = 50;
+    const TestTensor words = random_tensor("words", c.stored, vocabulary, columns, 1);
+    const TestTensor places = random_tensor("places", TensorType::kF16, 20, columns, 2);
+    const DeviceMatrix embedding = load(c.type, {words.view}), positions = load(c.type, {places.view});
+    const std::vector<std::uint32_t> tokens = {0, 49, 17, 17}, at = {2, 0, 19, 5};
+    const Memory device_tokens = upload(tokens), device_at = upload(at);
+    for (const bool learned : {false, true}) {
+      const Memory output = filled(tokens.size() * columns * 4);
+      const EmbedArguments arguments{&embedding,
+                                     learned ? &positions : nullptr,
+                                     device_tokens.as<std::uint32_t>(),
+                                     device_at.as<std::uint32_t>(),
+                                     4,
+                                     3.5f,
+                                     output.as<float>()};
+      embed(arguments, stream());
+      const std::vector<float> values = download<float>(output);
+      for (std::size_t row = 0; row < tokens.size(); ++row) {
+        const std::vector<float> word = words.row(tokens[row]), place = places.row(at[row]);
+        for (std::uint32_t i = 0; i < columns; ++i) {
+          float wanted = word[i] * 3.5f;
+          if (learned) wanted += element_value(c.type, element_bits(c.type, place[i]));
+          ASSERT_EQ(values[row * columns + i], wanted) << row << " " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace loci::cuda

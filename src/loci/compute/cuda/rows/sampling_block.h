@@ -1,0 +1,103 @@
+// What the threads of a block find together, for the kernels of sampling (sampling.cu): the best logit, sums,
+// and where a sum over bins reaches what is sought. Sums are of integers: their order does not matter.
+#pragma once
+
+#include "loci/compute/cuda/rows/sampling_row.h"
+#include "loci/compute/cuda/simt.h"
+
+namespace loci::cuda {
+
+// Ascends with the logit; NaN comes before all, and the zeros are one.
+LOCI_DEVICE unsigned logit_key(float logit) {
+  if (!(logit == logit)) return 0;
+  const unsigned bits = __float_as_uint(logit + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+LOCI_DEVICE bool better(const Peak& a, const Peak& b) { return a.key != b.key ? a.key > b.key : a.id < b.id; }
+// Every thread gets the best of all. `scratch`: [32]; it begins and ends with a barrier.
+LOCI_DEVICE Peak block_peak(Peak mine, Peak* scratch) {
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const Peak other{__shfl_xor_sync(~0u, mine.key, offset), __shfl_xor_sync(~0u, mine.id, offset)};
+    if (better(other, mine)) mine = other;
+  }
+  __syncthreads();
+  if (lane_id() == 0) scratch[warp_id()] = mine;
+  __syncthreads();
+  for (unsigned i = 0; i < blockDim.x / 32; ++i) {
+    const Peak other = scratch[i];
+    if (better(other, mine)) mine = other;
+  }
+  __syncthreads();
+  return mine;
+}
+LOCI_DEVICE Peak row_peak(const Space& space, unsigned vocabulary, Peak* scratch) {
+  Peak mine{0, UINT32_MAX};
+  for (unsigned i = threadIdx.x; i < parts_of(vocabulary); i += blockDim.x) {
+    if (better(space.peaks[i], mine)) mine = space.peaks[i];
+  }
+  return block_peak(mine, scratch);
+}
+
+// The sum of what the threads before this one have; `total` is that of all. Barriers as block_peak().
+LOCI_DEVICE Mass sum_before(Mass mine, Mass& total, Mass* scratch) {
+  Mass sum = mine;
+  for (unsigned offset = 1; offset < 32; offset *= 2) {
+    const Mass other = __shfl_up_sync(~0u, sum, offset);
+    if (lane_id() >= offset) sum += other;
+  }
+  __syncthreads();
+  if (lane_id() == 31) scratch[warp_id()] = sum;
+  __syncthreads();
+  Mass before = sum - mine;
+  total = 0;
+  for (unsigned i = 0; i < blockDim.x / 32; ++i) {
+    if (i < warp_id()) before += scratch[i];
+    total += scratch[i];
+  }
+  __syncthreads();
+  return before;
+}
+LOCI_DEVICE Mass block_total(Mass mine, Mass* scratch) {
+  Mass total;
+  sum_before(mine, total, scratch);
+  return total;
+}
+
+struct Cut {
+  unsigned bin;
+  Mass before;  // what lies in the bins above it
+};
+// The bin, from the greatest down, at which the sum reaches `wanted` (> 0); bin 0 where it never does.
+// of(bin) is what a bin holds. `found` is shared.
+template <class Of>
+LOCI_DEVICE Cut find_cut(Mass wanted, const Of& of, Cut* found, Mass* scratch) {
+  const unsigned each = kBins / blockDim.x, top = kBins - 1 - threadIdx.x * each;
+  Mass mine = 0, total;
+  for (unsigned i = 0; i < each; ++i) mine += of(top - i);
+  Mass before = sum_before(mine, total, scratch);
+  if (threadIdx.x == 0 && total < wanted) *found = {0, total - of(0)};
+  if (before < wanted && wanted <= before + mine) {
+    unsigned bin = top;
+    for (; before + of(bin) < wanted; --bin) before += of(bin);
+    *found = {bin, before};
+  }
+  __syncthreads();
+  return *found;
+}
+// Adds to a sum of two words. Their order does not matter: carries commute.
+LOCI_DEVICE void add_mass(unsigned* low, unsigned* high, Mass mass) {
+  const auto part = static_cast<unsigned>(mass);
+  const unsigned old = atomicAdd(low, part);
+  const unsigned carry = static_cast<unsigned>(mass >> 32) + (old + part < old ? 1u : 0u);
+  if (carry != 0) atomicAdd(high, carry);
+}
+
+// Shared memory of all kernels here.
+struct Shared {
+  unsigned low[kBins], high[kBins];
+  Mass scratch[32];
+  Peak peaks[32];
+  Cut cut;
+};
+
+}  // namespace loci::cuda
