@@ -230,6 +230,55 @@ TEST_P(CudaBackendTest, PassesAheadFeedTheirSamplesOnTheDevice) {
   EXPECT_EQ(sampled[1], expected_b);
 }
 
+// More spans than the backend was told of: what they need grows between two passes on their way.
+TEST(CudaBackendGrowthTest, ALargerPassKeepsTheSamplesThatItIsFed) {
+  const auto model = TestModel::make(llama(TensorType::kF16));
+  const ModelSpec& spec = model->spec;
+  const std::uint32_t layers = spec.layer_count();
+  const std::vector<TokenId> tokens = random_tokens(50, 9, spec.vocabulary);
+  std::vector<SpanResult> results;
+  const auto alone = make_backend(spec, deterministic());
+  const auto expected = continue_greedily(*alone, spec, tokens, same_slots(*alone, slots(0, 1)), 2);
+  const auto backend = make_backend(spec, deterministic());
+  Pass prompt, next;
+  prompt.spans.push_back(
+      make_span(tokens, 0, 9, same_slots(*backend, slots(0, 1)), layers, LogitsWanted::kLast));
+  prompt.spans[0].sampling = DeviceSampling{};
+  for (std::uint32_t i = 0; i < 11; ++i) {
+    Span span = make_span(tokens, 0, 1, same_slots(*backend, slots(i, 1)), layers, LogitsWanted::kLast);
+    if (i == 0) {
+      span.position = 9;
+      span.token_of = 0;
+    }
+    span.sampling = DeviceSampling{};
+    next.spans.push_back(std::move(span));
+  }
+  backend->begin(std::move(prompt));
+  backend->begin(std::move(next));
+  backend->finish(results);
+  EXPECT_EQ(results[0].sample->value, expected[0]);
+  backend->finish(results);
+  ASSERT_EQ(results.size(), 11u);
+  EXPECT_EQ(results[0].sample->value, expected[1]);
+  for (std::uint32_t i = 2; i < 11; ++i) EXPECT_EQ(results[i].sample, results[1].sample);
+}
+
+TEST(CudaBackendCopiesTest, APassOfCopiesAloneCopies) {
+  const auto model = TestModel::make(llama(TensorType::kF16));
+  const ModelSpec& spec = model->spec;
+  const Expected whole(spec, 32, 51);
+  const auto backend = make_backend(spec, deterministic());
+  std::vector<SpanResult> results;
+  backend->run(
+      {{}, {}, {make_span(whole.tokens, 0, 32, same_slots(*backend, slots(2, 1)), spec.layer_count(), {})}},
+      results);
+  Pass copies;
+  copies.copies.push_back({SlotId(2), SlotId(9), 32, 0});
+  backend->run(copies, results);
+  EXPECT_TRUE(results.empty());
+  EXPECT_EQ(state_of(*backend, spec, same_slots(*backend, slots(9, 1)), 32), whole.state);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, CudaBackendTest, testing::ValuesIn(families()),
                          [](const auto& tested) { return tested.param.name; });
 }  // namespace
