@@ -88,14 +88,14 @@ Share default_share(const PoolRequest& request) {
 
 }  // namespace
 
-Result<HostMemory> read_host_memory(const std::string& root) {
+Result<HostMemoryReading> read_host_memory(const std::string& root) {
   const std::string meminfo = read_text(root + "/proc/meminfo").value_or("");
   const auto kib = find_number(meminfo, "MemAvailable:");
   if (!kib) {
     return Status(StatusCode::kUnavailable,
                   "this machine does not tell its available memory; give --device-memory", "--device-memory");
   }
-  HostMemory memory{.available_bytes = *kib * 1024, .limited_by = "the machine"};
+  HostMemoryReading memory{.available_bytes = *kib * 1024, .limited_by = "the machine"};
   // A limit may stand at any level above the process.
   std::string group = own_group(root);
   for (;;) {

@@ -11,14 +11,14 @@
 
 namespace loci {
 
-struct HostMemory {
+struct HostMemoryReading {
   std::uint64_t available_bytes = 0;  // without swapping, within the limits of the control groups
   std::string limited_by;             // "the machine" or the control group that is narrower
 };
 
 // Reads /proc/meminfo and control groups (version 2) under `root` ("" but in tests).
 // Errors: kUnavailable where the machine does not tell.
-Result<HostMemory> read_host_memory(const std::string& root);
+Result<HostMemoryReading> read_host_memory(const std::string& root);
 
 // Host memory is touched page by page as it fills; a device's is the pool's alone, taken at once.
 enum class PoolMemory : std::uint8_t { kHost, kDevice };

@@ -28,7 +28,7 @@ class HostMemoryTest : public testing::Test {
 };
 
 TEST_F(HostMemoryTest, IsWhatTheMachineHas) {
-  const Result<HostMemory> memory = read_host_memory(root_);
+  const Result<HostMemoryReading> memory = read_host_memory(root_);
   ASSERT_TRUE(memory.ok());
   EXPECT_EQ(memory.value().available_bytes, 16 * kGib);
   EXPECT_EQ(memory.value().limited_by, "the machine");
@@ -41,7 +41,7 @@ TEST_F(HostMemoryTest, ObeysTheNarrowestControlGroup) {
   write("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file " + std::to_string(1 * kGib) + "\n");
   write("/sys/fs/cgroup/a/b/memory.max", "max\n");
   write("/sys/fs/cgroup/a/b/memory.current", "100\n");
-  const Result<HostMemory> memory = read_host_memory(root_);
+  const Result<HostMemoryReading> memory = read_host_memory(root_);
   ASSERT_TRUE(memory.ok());
   EXPECT_EQ(memory.value().available_bytes, 2 * kGib);
   EXPECT_EQ(memory.value().limited_by, "control group /a");

@@ -84,7 +84,7 @@ Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_byte
   wanted.cuda.max_batch_tokens = flags.max_batch_tokens;
   wanted.cuda.max_spans = flags.max_batch_tokens;
   LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(spec, wanted));
-  say(fmt::format("device: {}", made.chosen));
+  say(fmt::format("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")"));
   const std::unique_ptr<Backend> backend = std::move(made.backend);
   block_bytes = backend->info().block_bytes;
   CostProfile profile;

@@ -149,7 +149,7 @@ struct HostTier {
 Result<HostTier> size_host_tier(const ServeFlags& flags, const MadeBackend& made) {
   if (flags.host_memory) return HostTier{.bytes = *flags.host_memory};
   if (!made.gpu) return HostTier{};
-  Result<HostMemory> memory = read_host_memory("");
+  Result<HostMemoryReading> memory = read_host_memory("");
   if (!memory.ok()) {
     return Status(memory.status().code(),
                   "this machine does not tell its available memory; give --host-memory", "--host-memory");
@@ -170,7 +170,7 @@ Result<PoolSize> size_device(const ServeFlags& flags, const MadeBackend& made, c
     pool.groups.push_back({group.window, group.block_bytes});
   }
   if (!pool.wanted_bytes && !made.gpu) {
-    LOCI_ASSIGN_OR_RETURN(const HostMemory memory, read_host_memory(""));
+    LOCI_ASSIGN_OR_RETURN(const HostMemoryReading memory, read_host_memory(""));
     // The host tier is of the same memory.
     pool.available_bytes = memory.available_bytes - std::min(memory.available_bytes, host.bytes);
   }
@@ -243,7 +243,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
         "--context");
   }
   LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(flags, spec, context));
-  serving.log->info("device: {}", made.chosen);
+  serving.log->info("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")");
   LOCI_ASSIGN_OR_RETURN(const HostTier host, size_host_tier(flags, made));
   LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_device(flags, made, host, context));
   serving.backend = std::move(made.backend);

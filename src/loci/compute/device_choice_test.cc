@@ -139,7 +139,8 @@ TEST(MakeBackend, AutoFallsBackToTheCpuAndSaysWhy) {
   ASSERT_TRUE(made.ok());
   EXPECT_EQ(made->backend->info().name, "cpu");
   EXPECT_FALSE(made->gpu.has_value());
-  EXPECT_EQ(made->chosen, "cpu (no GPU: cuda:0 (GPU 0): the weights do not fit)");
+  EXPECT_EQ(made->chosen, "cpu");
+  EXPECT_EQ(made->why, "no GPU: cuda:0 (GPU 0): the weights do not fit");
 }
 
 TEST(MakeBackend, WhatWasAskedForByNameIsNotReplaced) {
@@ -153,6 +154,7 @@ TEST(MakeBackend, WhatWasAskedForByNameIsNotReplaced) {
   const Result<MadeBackend> cpu = make_backend({.kind = DeviceKind::kCpu}, machine.makers());
   ASSERT_TRUE(cpu.ok());
   EXPECT_EQ(cpu->chosen, "cpu");
+  EXPECT_EQ(cpu->why, "");
   EXPECT_EQ(machine.listed, 0u) << "GPUs are of no matter";
 }
 

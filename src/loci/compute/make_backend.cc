@@ -1,7 +1,5 @@
 #include "loci/compute/make_backend.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 namespace loci {
@@ -28,8 +26,11 @@ Result<MadeBackend> make_backend(const DeviceChoice& choice, const BackendMakers
   for (const CudaDeviceInfo& gpu : plan.gpus) {
     Result<std::unique_ptr<Backend>> made = makers.cuda(gpu.ordinal);
     if (made.ok()) {
-      return MadeBackend{
-          .backend = std::move(made).value(), .gpu = listed_again(gpu, makers), .chosen = gpu_name(gpu)};
+      const bool asked = choice.kind == DeviceKind::kCuda;
+      return MadeBackend{.backend = std::move(made).value(),
+                         .gpu = listed_again(gpu, makers),
+                         .chosen = gpu_name(gpu),
+                         .why = asked ? "" : "the first GPU that takes the model"};
     }
     const std::string message = gpu_name(gpu) + ": " + made.status().message();
     if (!plan.then_cpu) return Status(made.status().code(), message, "--device");
@@ -40,7 +41,8 @@ Result<MadeBackend> make_backend(const DeviceChoice& choice, const BackendMakers
   const bool asked = choice.kind == DeviceKind::kCpu;
   return MadeBackend{.backend = std::move(cpu),
                      .gpu = std::nullopt,
-                     .chosen = asked ? "cpu" : fmt::format("cpu (no GPU: {})", why_no_gpu)};
+                     .chosen = "cpu",
+                     .why = asked ? "" : "no GPU: " + why_no_gpu};
 }
 
 Result<MadeBackend> make_backend(const ModelSpec& spec, const BackendOptions& options) {

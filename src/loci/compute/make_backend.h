@@ -24,7 +24,8 @@ struct BackendOptions {
 struct MadeBackend {
   std::unique_ptr<Backend> backend;
   std::optional<CudaDeviceInfo> gpu;  // that it is on; its free memory is what the weights left
-  std::string chosen;                 // for people: "cuda:0 (NVIDIA H200)", "cpu (no GPU: ...)"
+  std::string chosen;                 // for people: "cuda:0 (NVIDIA H200)", "cpu"
+  std::string why;                    // for people: "no GPU: no driver"; empty where it was asked for by name
 };
 
 // How backends are made; tests give their own.
@@ -34,7 +35,7 @@ struct BackendMakers {
   std::function<Result<std::unique_ptr<Backend>>()> cpu;
 };
 
-// kAuto: the first GPU that takes the model, else the CPU; `chosen` says why. Errors: plan_device()'s, and
+// kAuto: the first GPU that takes the model, else the CPU; `why` says why. Errors: plan_device()'s, and
 // those of the backend that was asked for by name (naming --device for a GPU's).
 Result<MadeBackend> make_backend(const DeviceChoice& choice, const BackendMakers& makers);
 

@@ -7,7 +7,7 @@ loci_library(core
 if(LOCI_TESTS OR LOCI_FUZZERS)
   loci_library(core_world SOURCES core_world.cc core_world_outputs.cc core_world_tiers.cc DEPENDS loci_core)
 endif()
-loci_test(core_test SOURCES core_test.cc core_public_test.cc core_tiers_test.cc core_truncate_test.cc DEPENDS loci_core)
+loci_test(core_test SOURCES core_ahead_test.cc core_test.cc core_public_test.cc core_tiers_test.cc core_truncate_test.cc DEPENDS loci_core)
 loci_test(event_log_test SOURCES event_log_test.cc DEPENDS loci_core_world)
 loci_test(core_fuzz_test SOURCES core_fuzz_test.cc DEPENDS loci_core_world)
 loci_test(core_exhaustive_test SOURCES core_exhaustive_test.cc DEPENDS loci_core_world)
