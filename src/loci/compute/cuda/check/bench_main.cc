@@ -19,6 +19,7 @@ struct Benchmark {
 constexpr Benchmark kBenchmarks[] = {
     {"attention/", bench_attention},
     {"movement/", bench_movement},
+    {"rows/", bench_rows},
 };
 
 int usage() {
