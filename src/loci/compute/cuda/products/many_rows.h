@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "loci/compute/cuda/launch.h"
+#include "loci/compute/cuda/products/decode_rows.h"
 #include "loci/compute/cuda/products/few_rows.h"
 #include "loci/compute/cuda/products/product_parts.h"
 
@@ -372,8 +373,11 @@ void launch_many_rows(const ProductParams& p, Stream& stream) {
 
 template <MatrixFormat F, class T>
 constexpr ProductLaunchers launchers_of() {
-  return {launch_few_rows<F, T>, launch_many_rows<F, T, 16>, launch_many_rows<F, T, 32>,
-          launch_many_rows<F, T, 64>, launch_many_rows<F, T, 128>};
+  ProductLaunchers launchers{launch_few_rows<F, T>,       launch_many_rows<F, T, 16>,
+                             launch_many_rows<F, T, 32>,  launch_many_rows<F, T, 64>,
+                             launch_many_rows<F, T, 128>, nullptr};
+  if constexpr (is_packed(F)) launchers.decode = launch_decode_rows<F, T>;
+  return launchers;
 }
 
 }  // namespace loci::cuda
