@@ -67,6 +67,12 @@ LOCI_DEVICE float from_float<float>(float v) {
   return v;
 }
 
+// `v`, of which the compiler knows nothing: what follows from it is computed where it is used, not ahead.
+LOCI_DEVICE unsigned opaque(unsigned v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
 // 2^v, flushing denormals; within 2 ulp.
 LOCI_DEVICE float exp2_fast(float v) {
   float result;

@@ -10,44 +10,56 @@ namespace loci::cuda {
 namespace {
 
 constexpr std::uint32_t kMergeWarps = 4;
+constexpr std::uint32_t kMergeAhead = 4;        // partials that are read at a time
+constexpr std::uint32_t kWarpPairsMax = 32;     // of a prompt tile
 constexpr std::uint32_t kReservedBytes = 1024;  // of a multiprocessor's shared memory, for each thread block
 
 // A warp merges a pair's partials, in order; a lane has four dimensions of each 128.
 template <class T>
-__global__ void __launch_bounds__(32 * kMergeWarps) merge_partials(AttentionParams p) {
+__global__ void __launch_bounds__(32 * kMergeWarps, 4) merge_partials(AttentionParams p) {
   if (blockIdx.x >= p.a.counts[1]) return;
   const AttentionMerge merge = p.a.merges[blockIdx.x];
   const std::uint32_t pair = blockIdx.y * kMergeWarps + warp_id();
   if (pair >= merge.pairs) return;
-  const std::uint32_t dims = p.a.state.head_dim;
+  const std::uint32_t dims = p.a.state.head_dim, dim = 4 * lane_id();
   float maximum = lowest(), sum = 0, o[2][4] = {};
-#pragma unroll 8
-  for (std::uint32_t i = 0; i < merge.partials; ++i) {
-    const std::size_t row = std::size_t{merge.partial + i * merge.stride} * kAttentionDecodePairs + pair;
-    const float2 statistics = *reinterpret_cast<const float2*>(p.a.partial_statistics + 2 * row);
-    const Fold both(maximum, sum, statistics.x, statistics.y);
+  for (std::uint32_t first = 0; first < merge.partials; first += kMergeAhead) {
+    // All are on their way before the first is used.
+    float2 statistics[kMergeAhead];
+    float4 values[kMergeAhead][2];
 #pragma unroll
-    for (std::uint32_t n = 0; n < 2; ++n) {
-      const std::uint32_t dim = 128 * n + 4 * lane_id();
-      if (dim >= dims) break;
-      const float4 other = *reinterpret_cast<const float4*>(p.a.partial_values + row * dims + dim);
-      o[n][0] = both.value(o[n][0], other.x);
-      o[n][1] = both.value(o[n][1], other.y);
-      o[n][2] = both.value(o[n][2], other.z);
-      o[n][3] = both.value(o[n][3], other.w);
+    for (std::uint32_t i = 0; i < kMergeAhead; ++i) {
+      const std::uint32_t at = min(first + i, merge.partials - 1);
+      const std::size_t row = std::size_t{merge.partial + at * merge.stride} * kAttentionDecodePairs + pair;
+      statistics[i] = *reinterpret_cast<const float2*>(p.a.partial_statistics + 2 * row);
+      const float* from = p.a.partial_values + row * dims + dim;
+      if (dim < dims) values[i][0] = *reinterpret_cast<const float4*>(from);
+      if (dim + 128 < dims) values[i][1] = *reinterpret_cast<const float4*>(from + 128);
+    }
+#pragma unroll
+    for (std::uint32_t i = 0; i < kMergeAhead; ++i) {
+      if (first + i >= merge.partials) break;
+      const Fold both(maximum, sum, statistics[i].x, statistics[i].y);
+#pragma unroll
+      for (std::uint32_t n = 0; n < 2; ++n) {
+        if (dim + 128 * n >= dims) break;
+        o[n][0] = both.value(o[n][0], values[i][n].x);
+        o[n][1] = both.value(o[n][1], values[i][n].y);
+        o[n][2] = both.value(o[n][2], values[i][n].z);
+        o[n][3] = both.value(o[n][3], values[i][n].w);
+      }
     }
   }
   const std::uint32_t of_run = merge.first_pair + pair;
   const std::uint32_t head = merge.kv_head * p.ratio + of_run % p.ratio;
   const std::size_t row = p.a.runs[merge.run].row + of_run / p.ratio;
   const Normalise normalise(p, head, maximum, sum);
+  T* out = static_cast<T*>(p.a.output) + (row * p.a.heads + head) * dims + dim;
 #pragma unroll
   for (std::uint32_t n = 0; n < 2; ++n) {
-    const std::uint32_t dim = 128 * n + 4 * lane_id();
-    if (dim >= dims) break;
-    T* out = static_cast<T*>(p.a.output) + (row * p.a.heads + head) * dims + dim;
-    *reinterpret_cast<uint2*>(out) = make_uint2(pack2<T>(normalise(o[n][0]), normalise(o[n][1])),
-                                                pack2<T>(normalise(o[n][2]), normalise(o[n][3])));
+    if (dim + 128 * n >= dims) break;
+    *reinterpret_cast<uint2*>(out + 128 * n) = make_uint2(pack2<T>(normalise(o[n][0]), normalise(o[n][1])),
+                                                          pack2<T>(normalise(o[n][2]), normalise(o[n][3])));
   }
 }
 
@@ -94,6 +106,7 @@ void attend(const AttentionArguments& arguments, Stream& stream) {
   const bool half = arguments.type == ElementType::kHalf;
   const AttentionKernel kernel = (half ? attention_kernel_half : attention_kernel_bfloat16)(
       arguments.state.head_dim, arguments.prompt_tiles);
+  params.warp_rows = (kWarpPairsMax - 1) / params.ratio + 1;
   params.stages = stages_of(kernel, stream.device().properties().shared_bytes_max, arguments.stages_max);
   launch(arguments.prompt_tiles ? "attend_mixed" : "attend_decode", kernel.kernel,
          {.grid = {arguments.tasks_max},

@@ -14,26 +14,25 @@ class DecodeTile {
   static constexpr int kWarps = kAttentionThreads / 32;
   static constexpr int kGroups = (kHead / 16 + kWarps - 1) / kWarps;  // of 16 dimensions, at most a warp's
 
-  LOCI_DEVICE DecodeTile(const AttentionParams& p, const TaskView& view)
-      : p_(p), view_(view), partial_(view.task.partial) {}
+  LOCI_DEVICE DecodeTile(const AttentionParams& p, const TaskView& view) : p_(p), view_(view) {}
 
   LOCI_DEVICE void run() {
     auto* queries = shared_memory<std::byte>();
     scores_ = reinterpret_cast<float*>(queries + RowLayout<kHead>::bytes(kAttentionDecodePairs));
     load_queries<kHead>(p_, view_, queries, kAttentionDecodePairs);
     ContextReader<kHead> context(p_, view_, queries + Shape::kDecodeBytes);
-    context.start();
+    context.start(view_.first_step());
     reset();
     const std::uint32_t first_row = view_.position(p_, 0);
     const std::uint32_t low_of_last =
         TaskView::first_visible(p_, view_.position(p_, kAttentionDecodePairs - 1));
     for (std::uint32_t step = view_.first_step(); step < view_.end_step(); ++step) {
-      const std::byte* keys = context.next();
+      const std::byte* keys = context.next(step);
       const std::uint32_t first = step * kAttentionTileKeys, end = first + kAttentionTileKeys;
       write_scores(queries, keys);
       __syncthreads();
       compute(keys + ContextReader<kHead>::kKeyBytes, first, end - 1 > first_row || first < low_of_last);
-      if (p_.a.split_keys != 0 && end % p_.a.split_keys == 0 && end < view_.task.key_end) end_split();
+      if (view_.split_ends(p_, end)) end_split(first);
     }
     finish();
   }
@@ -48,12 +47,13 @@ class DecodeTile {
   // Of this warp's 16 keys. Even and odd steps of dimensions are no chains of their own: prompt tiles add in
   // one.
   LOCI_DEVICE void write_scores(const std::byte* queries, const std::byte* keys) {
+    const FragmentRows<kHead> rows;
     float s[2][4] = {};
 #pragma unroll
     for (int k = 0; k < kHead / 16; ++k) {
       std::uint32_t a[4], b[4];
-      load_query<kHead>(a, queries, 0, k);
-      load_keys<kHead>(b, keys, 16 * warp_id(), k);
+      rows.load_query(a, queries, 0, k);
+      rows.load_keys(b, keys, 16 * warp_id(), k);
       multiply_pair<T>(s[0], s[1], a, b);
     }
 #pragma unroll
@@ -72,6 +72,7 @@ class DecodeTile {
   }
 
   LOCI_DEVICE void compute(const std::byte* values, std::uint32_t first, bool masked) {
+    const FragmentRows<kHead> rows;
     float s[8][4] = {};
     const bool both = view_.task.pairs > 8;
 #pragma unroll
@@ -108,7 +109,7 @@ class DecodeTile {
       for (int i = 0; i < kGroups; ++i) {
         if (group(i) >= kHead / 16) break;
         std::uint32_t b[4];
-        load_values<kHead>(b, values, 16 * k, group(i));
+        rows.load_values(b, values, 16 * k, group(i));
         multiply_pair<T>(o_[2 * i], o_[2 * i + 1], a, b);
       }
     }
@@ -128,22 +129,19 @@ class DecodeTile {
   }
 
   // The split's results go to their partial, or are folded into what the splits before them gave.
-  LOCI_DEVICE void end_split() {
-    store(view_.whole() && folded_);
-    if (view_.whole()) {
-      folded_ = true;
-    } else {
-      partial_ += 1;
-    }
+  LOCI_DEVICE void end_split(std::uint32_t position) {
+    const std::uint32_t split = view_.split(p_, position);
+    store(view_.whole() ? 0 : split, view_.whole() && split > 0);
     reset();
   }
 
   LOCI_DEVICE void finish() {
-    if (!view_.whole()) return store(false);
+    const std::uint32_t split = view_.split(p_, view_.task.key_end - 1);
+    if (!view_.whole()) return store(split, false);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float maximum = state_.base(half, p_.multiplier), sum = state_.whole_sum(half);
-      if (folded_) fold(half, maximum, sum);
+      if (split > 0) fold(half, maximum, sum);
       const std::uint32_t mine = pair(half);
       if (mine >= view_.task.pairs) continue;
       const Normalise normalise(p_, view_.head(p_, mine), maximum, sum);
@@ -155,8 +153,8 @@ class DecodeTile {
     }
   }
 
-  // Sums and statistics to the partial; `onto`: after folding what lies there into them.
-  LOCI_DEVICE void store(bool onto) {
+  // Sums and statistics to the split's partial; `onto`: after folding what lies there into them.
+  LOCI_DEVICE void store(std::uint32_t split, bool onto) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float maximum = state_.base(half, p_.multiplier), sum = state_.whole_sum(half);
@@ -165,9 +163,9 @@ class DecodeTile {
       const std::uint32_t mine = pair(half);
       if (mine >= view_.task.pairs) continue;
       if (warp_id() == 0 && lane_id() % 4 == 0) {
-        *reinterpret_cast<float2*>(p_.a.partial_statistics + row(mine) * 2) = before_[half];
+        *reinterpret_cast<float2*>(p_.a.partial_statistics + row(mine, split) * 2) = before_[half];
       }
-      float* values = p_.a.partial_values + row(mine) * p_.a.state.head_dim;
+      float* values = p_.a.partial_values + row(mine, split) * p_.a.state.head_dim;
       each_dimension([&](int n, int dimension) {
         *reinterpret_cast<float2*>(values + dimension) = make_float2(o_[n][2 * half], o_[n][2 * half + 1]);
       });
@@ -181,7 +179,7 @@ class DecodeTile {
     maximum = largest;
     sum = total;
     if (pair(half) >= view_.task.pairs) return;
-    const float* values = p_.a.partial_values + row(pair(half)) * p_.a.state.head_dim;
+    const float* values = p_.a.partial_values + row(pair(half), 0) * p_.a.state.head_dim;
     each_dimension([&](int n, int dimension) {
       const float2 mine = *reinterpret_cast<const float2*>(values + dimension);
       o_[n][2 * half] = both.value(mine.x, o_[n][2 * half]);
@@ -189,15 +187,13 @@ class DecodeTile {
     });
   }
 
-  LOCI_DEVICE std::size_t row(std::uint32_t pair) const {
-    return std::size_t{partial_} * kAttentionDecodePairs + pair;
+  LOCI_DEVICE std::size_t row(std::uint32_t pair, std::uint32_t split) const {
+    return view_.partial_row(split) + pair;
   }
 
   const AttentionParams& p_;
   const TaskView& view_;
   float* scores_;
-  std::uint32_t partial_;
-  bool folded_ = false;
   float o_[2 * kGroups][4];
   SoftmaxState state_;
   float2 before_[2];  // of the splits before: maximum (base 2), sum

@@ -13,9 +13,7 @@ inline constexpr int kDecodeBlocks = kHead <= 64   ? 4
                                      : kHead <= 96 ? 3
                                                    : 2;
 template <int kHead>
-inline constexpr int kPromptBlocks = kHead <= 64    ? 3
-                                     : kHead <= 128 ? 2
-                                                    : 1;
+inline constexpr int kPromptBlocks = kHead <= 128 ? 2 : 1;
 
 template <class T, int kHead>
 __global__ void __launch_bounds__(kAttentionThreads, kDecodeBlocks<kHead>) attend_decode(AttentionParams p) {

@@ -67,8 +67,8 @@ TEST_F(CudaAttentionTest, WindowsSoftcapsAndSinks) {
         c.softcap = softcap;
         c.sinks = sinks;
         c.query_scale = 3;
-        c.spans = {{.length = 700}, {.length = 420}, {.length = 20}};
-        c.runs = {{0, 1, 699}, {1, 70, 350}, {2, 20, 0}};
+        c.spans = {{.length = 600}, {.length = 300}, {.length = 20}};
+        c.runs = {{0, 1, 599}, {1, 50, 250}, {2, 20, 0}};
         c.plan_multiprocessors = 8;
         check(c, window);
         c.deterministic = true;
@@ -95,7 +95,7 @@ TEST_F(CudaAttentionTest, LongContextsAreSplit) {
   c.kv_heads = 2;
   c.head_dim = 128;
   c.plan_multiprocessors = simulated() ? 16 : 132;
-  const std::uint32_t length = simulated() ? 3000 : 100000;
+  const std::uint32_t length = simulated() ? 1600 : 100000;
   c.spans = {{.length = length}};
   c.runs = {{0, 1, length - 1}};
   EXPECT_GT(check(c, 1), 0u);
@@ -153,6 +153,7 @@ TEST_F(CudaAttentionTest, RandomBatches) {
 TEST_F(CudaAttentionTest, DeterministicBitsKnowNoBatch) {
   for (const std::uint32_t window : {0u, 700u}) {
     for (const std::uint32_t head_dim : {64u, 128u, 256u}) {
+      if (simulated() && window != 0 && head_dim != 64) continue;
       Case c;
       c.heads = 4;
       c.kv_heads = 1;
@@ -189,7 +190,7 @@ TEST_F(CudaAttentionTest, DeterministicBitsKnowNoBatch) {
       expect_same(chunks, "split chunks");
       Case decodes = c;
       decodes.runs.clear();
-      for (std::uint32_t position = 1050; position < 1100; position += 7)
+      for (std::uint32_t position = 1050; position < 1100; position += 11)
         decodes.runs.push_back({0, 1, position});
       expect_same(decodes, "decodes");
       decodes.plan_multiprocessors = 64;

@@ -18,10 +18,11 @@ namespace loci::cuda {
 
 struct AttentionParams {
   AttentionArguments a;
-  std::uint32_t ratio = 0;   // heads / kv_heads
-  std::uint32_t stages = 0;  // steps' keys and values in shared memory, 1 to 4
-  float multiplier = 0;      // of scores, to base 2
-  float inner = 0;           // under a softcap: of q·k before tanh
+  std::uint32_t ratio = 0;      // heads / kv_heads
+  std::uint32_t warp_rows = 0;  // a warp's pairs of a prompt tile are of at most one row more than this
+  std::uint32_t stages = 0;     // steps' keys and values in shared memory, 1 to 4
+  float multiplier = 0;         // of scores, to base 2
+  float inner = 0;              // under a softcap: of q·k before tanh
 };
 
 LOCI_DEVICE float lowest() { return __uint_as_float(0xff800000u); }  // minus infinity
@@ -49,6 +50,18 @@ struct TaskView {
     return (row * p.a.heads + head(p, pair)) * p.a.state.head_dim;
   }
   LOCI_DEVICE bool whole() const { return (task.flags & AttentionTask::kWhole) != 0; }
+  // Deterministic mode: a split ends before `position`, and another one of the task follows.
+  LOCI_DEVICE bool split_ends(const AttentionParams& p, std::uint32_t position) const {
+    return p.a.split_keys != 0 && position % p.a.split_keys == 0 && position < task.key_end;
+  }
+  // Which of the task's splits the position is in.
+  LOCI_DEVICE std::uint32_t split(const AttentionParams& p, std::uint32_t position) const {
+    return p.a.split_keys == 0 ? 0 : position / p.a.split_keys - task.key_begin / p.a.split_keys;
+  }
+  // Of the partial results: the first row of a split's.
+  LOCI_DEVICE std::size_t partial_row(std::uint32_t split) const {
+    return std::size_t{task.partial + split * groups()} * kAttentionDecodePairs;
+  }
   LOCI_DEVICE std::uint32_t groups() const {
     return (task.pairs + kAttentionDecodePairs - 1) / kAttentionDecodePairs;
   }
@@ -67,87 +80,83 @@ class ContextReader {
   static constexpr std::uint32_t kKeyBytes = Layout::bytes(kAttentionTileKeys);
 
   LOCI_DEVICE ContextReader(const AttentionParams& p, const TaskView& view, std::byte* ring)
-      : ring_(ring),
-        table_(p.a.tables + view.run.table),
-        keys_(p.a.state.base + view.task.kv_head * p.a.state.head_bytes()),
-        slot_stride_(p.a.state.slot_stride),
-        values_after_(p.a.state.kv_heads * p.a.state.head_bytes()),
-        chunks_(p.a.state.head_dim / 8),
+      : p_(p),
+        ring_(ring),
+        table_(view.run.table),
+        head_at_(static_cast<std::uint32_t>(view.task.kv_head * p.a.state.head_bytes())),
         begin_(max(view.task.key_begin, TaskView::first_visible(p, view.position(p, 0)))),
-        end_(view.task.key_end),
-        stages_(p.stages),
-        next_(view.first_step()),
-        end_step_(view.end_step()) {
-    find();
+        end_(view.task.key_end) {
+    find(view.first_step());
   }
 
-  // Fills all stages but one.
-  LOCI_DEVICE void start() {
-    for (std::uint32_t i = 1; i < stages_; ++i) issue();
+  // Fills all stages but one, from the task's first step on.
+  LOCI_DEVICE void start(std::uint32_t step) {
+    for (std::uint32_t i = 0; i + 1 < p_.stages; ++i) issue(step + i, i);
   }
-  // Waits for the next step (keys; values follow after kKeyBytes), and lets the step after those in flight
-  // begin where the last one was: all warps are done with it. A barrier.
-  LOCI_DEVICE const std::byte* next() {
-    if (stages_ == 1) {
+  // Waits for the step (its keys; values follow after kKeyBytes), and lets the step after those in flight
+  // begin where the last one was: all warps are done with it. A barrier. Steps come in order, each once.
+  LOCI_DEVICE const std::byte* next(std::uint32_t step) {
+    const std::uint32_t stage = stage_;
+    stage_ = stage + 1 == p_.stages ? 0 : stage + 1;
+    if (p_.stages == 1) {
       __syncthreads();
-      issue();
+      issue(step, 0);
       copy_async_wait<0>();
       __syncthreads();
     } else {
-      if (stages_ == 2) {
+      if (p_.stages == 2) {
         copy_async_wait<0>();
-      } else if (stages_ == 3) {
+      } else if (p_.stages == 3) {
         copy_async_wait<1>();
       } else {
         copy_async_wait<2>();
       }
       __syncthreads();
-      issue();
+      issue(step + p_.stages - 1, stage == 0 ? p_.stages - 1 : stage - 1);
     }
-    const std::byte* step = ring_ + read_ * (2 * kKeyBytes);
-    read_ = read_ + 1 == stages_ ? 0 : read_ + 1;
-    return step;
+    return ring_ + stage * (2 * kKeyBytes);
   }
 
  private:
-  // The next step's slots, ahead of their use.
-  LOCI_DEVICE void find() {
-    if (next_ >= end_step_) return;
-    slots_[0] = __ldg(table_ + 2 * next_);
-    slots_[1] = next_ * kAttentionTileKeys + 32 < end_ ? __ldg(table_ + 2 * next_ + 1) : 0;
+  // The slots of the next step that is issued, ahead of their use.
+  LOCI_DEVICE void find(std::uint32_t step) {
+    const std::uint32_t first = step * kAttentionTileKeys;
+    const std::uint32_t* table = p_.a.tables + table_ + 2 * step;
+    if (first < end_) slots_[0] = __ldg(table);
+    if (first + 32 < end_) slots_[1] = __ldg(table + 1);
   }
 
-  LOCI_DEVICE void issue() {
-    if (next_ < end_step_) {
-      std::byte* to = ring_ + write_ * (2 * kKeyBytes);
-      write_ = write_ + 1 == stages_ ? 0 : write_ + 1;
-      const std::byte *first = keys_ + slots_[0] * slot_stride_, *second = keys_ + slots_[1] * slot_stride_;
+  LOCI_DEVICE void issue(std::uint32_t step, std::uint32_t stage) {
+    const std::uint32_t first = step * kAttentionTileKeys;
+    if (first < end_) {
+      std::byte* to = ring_ + stage * (2 * kKeyBytes);
+      const LayerState& state = p_.a.state;
+      const std::uint32_t chunks = state.head_dim / 8;
+      const std::uint64_t values_after = state.kv_heads * state.head_bytes();
+      const std::byte* head = state.base + head_at_;
+      const std::byte *block = head + slots_[0] * state.slot_stride,
+                      *other = head + slots_[1] * state.slot_stride;
 #pragma unroll
       for (std::uint32_t i = 0; i < kAttentionTileKeys * Layout::kChunks / kAttentionThreads; ++i) {
         const std::uint32_t piece = threadIdx.x + i * kAttentionThreads;
         const std::uint32_t key = piece / Layout::kChunks, chunk = piece % Layout::kChunks;
-        const std::uint32_t position = next_ * kAttentionTileKeys + key;
-        const bool valid = position >= begin_ && position < end_ && chunk < chunks_;
-        const std::byte* source = (key < 32 ? first : second) + ((key % 32) * chunks_ + chunk) * 16;
+        const bool valid = first + key >= begin_ && first + key < end_ && chunk < chunks;
+        const std::byte* source = (key < 32 ? block : other) + ((key % 32) * chunks + chunk) * 16;
         const std::uint32_t offset = Layout::offset(key, chunk);
         copy_async_16(to + offset, source, valid);
-        copy_async_16(to + kKeyBytes + offset, source + values_after_, valid);
+        copy_async_16(to + kKeyBytes + offset, source + values_after, valid);
       }
-      ++next_;
-      find();
+      find(step + 1);
     }
     copy_async_commit();
   }
 
+  const AttentionParams& p_;
   std::byte* ring_;
-  const std::uint32_t* table_;
-  const std::byte* keys_;
-  const std::uint64_t slot_stride_, values_after_;
-  const std::uint32_t chunks_, begin_, end_, stages_;
-  std::uint32_t next_;
-  const std::uint32_t end_step_;
-  std::uint32_t read_ = 0, write_ = 0;
-  std::uint32_t slots_[2] = {0, 0};
+  const std::uint32_t table_, head_at_;  // of the span in `tables`, of the head in a slot
+  const std::uint32_t begin_, end_;      // positions that are read
+  std::uint32_t stage_ = 0;              // of the next step that is waited for
+  std::uint32_t slots_[2] = {0, 0};      // of the next step that is issued
 };
 
 // The task's queries to shared memory; zeros beyond its pairs. They arrive with the first step.
@@ -164,25 +173,40 @@ LOCI_DEVICE void load_queries(const AttentionParams& p, const TaskView& view, st
   }
 }
 
-// A fragment of 16 queries: dimensions 16k .. 16k + 15.
+// Where a lane's rows of fragments lie in a tile of rows. `first` below is a multiple of 16, so that it does
+// not change how a row's chunks are permuted.
 template <int kHead>
-LOCI_DEVICE void load_query(std::uint32_t (&a)[4], const std::byte* queries, std::uint32_t first, int k) {
-  load_matrix_x4(a, queries + RowLayout<kHead>::offset(first + lane_id() % 16, 2 * k + lane_id() / 16));
-}
-// Two fragments of 8 keys: dimensions 16k .. 16k + 15.
-template <int kHead>
-LOCI_DEVICE void load_keys(std::uint32_t (&b)[4], const std::byte* keys, std::uint32_t first, int k) {
-  const std::uint32_t matrix = lane_id() / 8;
-  load_matrix_x4(b,
-                 keys + RowLayout<kHead>::offset(first + matrix / 2 * 8 + lane_id() % 8, 2 * k + matrix % 2));
-}
-// Two fragments of 8 dimensions, 16d .. 16d + 15: of 16 keys.
-template <int kHead>
-LOCI_DEVICE void load_values(std::uint32_t (&b)[4], const std::byte* values, std::uint32_t first, int d) {
-  const std::uint32_t matrix = lane_id() / 8;
-  load_matrix_x4_transposed(
-      b, values + RowLayout<kHead>::offset(first + matrix % 2 * 8 + lane_id() % 8, 2 * d + matrix / 2));
-}
+struct FragmentRows {
+  using Layout = RowLayout<kHead>;
+  std::uint32_t wide;  // of four matrices 16 rows high and 16 columns wide, in the order of a's and values'
+  std::uint32_t tall;  // and in that of keys, whose rows are b's columns
+
+  // Computed anew for each step: kept across steps, each column's address would be a register.
+  LOCI_DEVICE FragmentRows() {
+    const std::uint32_t lane = opaque(lane_id());
+    wide = Layout::offset(lane % 16, lane / 16);
+    tall = Layout::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  }
+  // Columns 16k .. 16k + 15 of 16 rows.
+  LOCI_DEVICE static std::uint32_t at(std::uint32_t offset, std::uint32_t first, int k) {
+    const std::uint32_t rows = first * Layout::kStride * 16;
+    return rows + (Layout::kPermuted ? (offset ^ (k % 4 * 32)) + k / 4 * 128 : offset + k * 32);
+  }
+  // A fragment of 16 queries: dimensions 16k .. 16k + 15.
+  LOCI_DEVICE void load_query(std::uint32_t (&a)[4], const std::byte* queries, std::uint32_t first,
+                              int k) const {
+    load_matrix_x4(a, queries + at(wide, first, k));
+  }
+  // Two fragments of 8 keys: dimensions 16k .. 16k + 15.
+  LOCI_DEVICE void load_keys(std::uint32_t (&b)[4], const std::byte* keys, std::uint32_t first, int k) const {
+    load_matrix_x4(b, keys + at(tall, first, k));
+  }
+  // Two fragments of 8 dimensions, 16d .. 16d + 15: of 16 keys.
+  LOCI_DEVICE void load_values(std::uint32_t (&b)[4], const std::byte* values, std::uint32_t first,
+                               int d) const {
+    load_matrix_x4_transposed(b, values + at(wide, first, d));
+  }
+};
 
 // d[16][16] += a[16][16] * b, the two fragments of b side by side.
 template <class T>
@@ -291,7 +315,7 @@ struct Normalise {
   float factor = 1, inverse;
   LOCI_DEVICE Normalise(const AttentionParams& p, std::uint32_t head, float maximum, float sum) {
     if (p.a.sinks != nullptr) factor = Fold(maximum, sum, p.a.sinks[head] * 1.4426950409f, 1.0f).before;
-    inverse = sum > 0 ? 1.0f / sum : 0.0f;
+    inverse = sum > 0 ? __fdividef(1.0f, sum) : 0.0f;
   }
   LOCI_DEVICE float operator()(float value) const { return value * factor * inverse; }
 };

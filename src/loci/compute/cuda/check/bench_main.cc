@@ -17,6 +17,7 @@ struct Benchmark {
 };
 
 constexpr Benchmark kBenchmarks[] = {
+    {"attention/", bench_attention},
     {"movement/", bench_movement},
 };
 

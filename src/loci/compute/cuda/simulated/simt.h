@@ -232,6 +232,7 @@ inline float from_float<float>(float v) {
   return v;
 }
 
+inline unsigned opaque(unsigned v) { return v; }
 inline float exp2_fast(float v) { return exp2f(v); }
 
 template <class T>

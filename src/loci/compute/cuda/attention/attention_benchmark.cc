@@ -1,0 +1,233 @@
+// Attention of a Llama-8B-shaped layer (32 heads on 8, head size 128, bfloat16): decode steps beside copy
+// bandwidth, scattered blocks beside contiguous ones (Pensieve's figure 12), prompts beside the dense matrix
+// rate, mixed batches beside their two parts alone.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "loci/compute/cuda/attention/attention.h"
+#include "loci/compute/cuda/attention/attention_plan.h"
+#include "loci/compute/cuda/check/bench.h"
+
+namespace loci::cuda {
+namespace {
+
+constexpr std::uint32_t kHeads = 32, kKvHeads = 8, kHeadDim = 128, kBlock = 32;
+constexpr std::uint64_t kJudgedBytes = std::uint64_t{256} << 20;  // launches that read less are not judged
+
+enum class Slots : std::uint8_t { kContiguous, kScattered };
+
+struct Request {
+  std::uint32_t rows = 1;
+  std::uint32_t context = 0;  // in all, the rows included
+};
+
+std::string short_number(std::uint32_t value) {
+  return value >= 1024 ? std::to_string(value / 1024) + "K" : std::to_string(value);
+}
+
+// One launch's memory.
+class Batch {
+ public:
+  Batch(Bench& bench, const std::vector<Request>& requests, Slots slots, bool deterministic = false)
+      : bench_(bench) {
+    std::vector<AttentionRun> runs;
+    std::uint32_t rows = 0, blocks = 0;
+    for (const Request& request : requests) {
+      runs.push_back({rows, request.rows, request.context - request.rows, blocks});
+      rows += request.rows;
+      blocks += (request.context + kBlock - 1) / kBlock;
+      keys_ += request.context;
+      for (std::uint32_t i = 0; i < request.rows; ++i) scores_ += request.context - i;
+    }
+    std::vector<std::uint32_t> tables(blocks);
+    std::iota(tables.begin(), tables.end(), 0u);
+    if (slots == Slots::kScattered) std::shuffle(tables.begin(), tables.end(), std::mt19937(blocks));
+    const AttentionShape shape{.heads = kHeads,
+                               .kv_heads = kKvHeads,
+                               .head_dim = kHeadDim,
+                               .multiprocessors = bench.device().properties().multiprocessors,
+                               .deterministic = deterministic};
+    const auto runs_max = static_cast<std::uint32_t>(runs.size());
+    const AttentionLimits limits = attention_limits(shape, runs_max, rows);
+    AttentionPlan plan;
+    AttentionPlanner(shape, limits).plan(runs, plan);
+    const auto merges = static_cast<std::uint32_t>(plan.merges.size());
+    plan.merges.resize(std::max(1u, merges));
+    const auto tasks = static_cast<std::uint32_t>(plan.tasks.size());
+    row_values_ = std::uint64_t{rows} * kHeads * kHeadDim;
+    a_.queries = keep(bench.random_values(row_values_, ElementType::kBFloat16, 1));
+    a_.output = keep(bench.memory(MemoryKind::kDevice, row_values_ * 2));
+    const std::uint64_t block_values = std::uint64_t{2} * kKvHeads * kBlock * kHeadDim;
+    a_.state.base = keep(bench.random_values(blocks * block_values, ElementType::kBFloat16, 2));
+    a_.state.slot_stride = block_values * 2;
+    a_.state.kv_heads = kKvHeads;
+    a_.state.head_dim = kHeadDim;
+    a_.tables = upload(tables);
+    a_.runs = upload(runs);
+    a_.tasks = upload(plan.tasks);
+    a_.merges = upload(plan.merges);
+    a_.counts = upload(std::vector<std::uint32_t>{tasks, merges});
+    a_.tasks_max = tasks;
+    a_.merges_max = merges;
+    a_.partial_values =
+        reinterpret_cast<float*>(keep(bench.memory(MemoryKind::kDevice, limits.values_bytes)));
+    a_.partial_statistics =
+        reinterpret_cast<float*>(keep(bench.memory(MemoryKind::kDevice, limits.statistics_bytes)));
+    a_.heads = kHeads;
+    a_.split_keys = deterministic ? kAttentionSplitKeys : 0;
+    a_.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
+    a_.prompt_tiles = plan.prompt_tiles;
+  }
+
+  double measure_ms() {
+    return bench_.measure_ms([&](Stream& stream) { attend(a_, stream); });
+  }
+  // That it must move: keys and values once, queries, output.
+  double bytes() const {
+    return static_cast<double>(keys_) * 2 * kKvHeads * kHeadDim * 2 + static_cast<double>(row_values_) * 4;
+  }
+  double operations() const { return static_cast<double>(scores_) * kHeads * kHeadDim * 4; }
+
+ private:
+  std::byte* keep(Memory memory) {
+    kept_.push_back(std::move(memory));
+    return kept_.back().data();
+  }
+  template <class T>
+  T* upload(const std::vector<T>& values) {
+    const std::uint64_t bytes = values.size() * sizeof(T);
+    const Memory from = bench_.memory(MemoryKind::kPinned, bytes);
+    std::memcpy(from.data(), values.data(), bytes);
+    std::byte* to = keep(bench_.memory(MemoryKind::kDevice, bytes));
+    bench_.stream().copy(to, from.data(), bytes);
+    bench_.stream().synchronize();
+    return reinterpret_cast<T*>(to);
+  }
+
+  Bench& bench_;
+  AttentionArguments a_;
+  std::vector<Memory> kept_;
+  std::uint64_t keys_ = 0, scores_ = 0, row_values_ = 0;
+};
+
+std::vector<Request> equal(std::uint32_t count, Request request) {
+  return std::vector<Request>(count, request);
+}
+
+void bench_decode(Bench& bench) {
+  std::vector<Request> shapes;  // rows: the batch
+  for (const std::uint32_t context : {1024u, 8192u, 32768u, 131072u}) {
+    for (const std::uint32_t batch : {1u, 4u, 16u, 40u, 64u, 256u}) {
+      if (std::uint64_t{batch} * context <= std::uint64_t{1} << 21) shapes.push_back({batch, context});
+    }
+  }
+  if (bench.quick()) shapes = {{1, 131072}, {16, 8192}, {64, 8192}, {256, 1024}};
+  if (bench.small()) shapes = {{2, 100}};
+  for (const bool deterministic : {false, true}) {
+    for (const Request& shape : shapes) {
+      const std::string name = std::string("attention/decode ") + (deterministic ? "deterministic " : "") +
+                               short_number(shape.context) + " batch " + std::to_string(shape.rows);
+      if (!bench.wanted(name)) continue;
+      Batch batch(bench, equal(shape.rows, {1, shape.context}), Slots::kScattered, deterministic);
+      const bool judged = !deterministic && batch.bytes() >= static_cast<double>(kJudgedBytes);
+      bench.table().add({.name = name,
+                         .measured = batch.bytes() / batch.measure_ms() / 1e6,
+                         .unit = "GB/s",
+                         .limit = bench.limits().copy_gbps,
+                         .bar = judged ? 0.85 : 0,
+                         .note = "of copy bandwidth"});
+    }
+  }
+  const std::string name = "attention/decode contexts of 256 to 32K batch 64";
+  if (bench.small() || !bench.wanted(name)) return;
+  std::vector<Request> uneven;
+  for (std::uint32_t i = 0; i < 64; ++i) uneven.push_back({1, 256u << (i % 8)});
+  Batch batch(bench, uneven, Slots::kScattered);
+  bench.table().add({.name = name,
+                     .measured = batch.bytes() / batch.measure_ms() / 1e6,
+                     .unit = "GB/s",
+                     .limit = bench.limits().copy_gbps,
+                     .bar = 0.85,
+                     .note = "of copy bandwidth"});
+}
+
+// Pensieve's figure 12: 32 requests, 8 queries each.
+void bench_scattered(Bench& bench) {
+  std::vector<std::uint32_t> contexts{1024, 4096, 16384};
+  if (bench.small()) contexts = {64};
+  for (const std::uint32_t context : contexts) {
+    for (const std::uint32_t rows : {1u, 8u}) {
+      const std::string name =
+          "attention/scattered " + short_number(context) + " batch 32 queries " + std::to_string(rows);
+      if (!bench.wanted(name)) continue;
+      const std::vector<Request> requests = equal(bench.small() ? 2 : 32, {rows, context});
+      double ms[2] = {};
+      for (const Slots slots : {Slots::kContiguous, Slots::kScattered}) {
+        ms[slots == Slots::kScattered] = Batch(bench, requests, slots).measure_ms();
+      }
+      bench.table().add({.name = name,
+                         .measured = ms[1],
+                         .unit = "ms",
+                         .limit = ms[0],
+                         .bar = 1.01,
+                         .better = BenchRow::Better::kLower,
+                         .note = "of contiguous blocks, and one in a hundred for noise"});
+    }
+  }
+}
+
+void bench_prompt(Bench& bench) {
+  std::vector<Request> shapes{{1024, 1024},   {2048, 2048},   {4096, 4096}, {8192, 8192},
+                              {16384, 16384}, {32768, 32768}, {512, 32768}};
+  if (bench.quick()) shapes = {{1024, 1024}, {8192, 8192}};
+  if (bench.small()) shapes = {{40, 70}};
+  for (const Request& shape : shapes) {
+    const std::string name =
+        "attention/prompt " + short_number(shape.rows) + " of " + short_number(shape.context);
+    if (!bench.wanted(name)) continue;
+    Batch batch(bench, {shape}, Slots::kScattered);
+    bench.table().add({.name = name,
+                       .measured = batch.operations() / batch.measure_ms() / 1e9,
+                       .unit = "TFLOP/s",
+                       .limit = bench.limits().matrix_tflops,
+                       .bar = shape.rows >= 8192 ? 0.45 : 0,
+                       .note = "of dense products; causal"});
+  }
+}
+
+void bench_mixed(Bench& bench) {
+  const std::string name = "attention/mixed 48 decodes at 8K and 1K prompt rows at 8K";
+  if (!bench.wanted(name)) return;
+  std::vector<Request> decodes = equal(48, {1, 8192});
+  std::vector<Request> prompts = equal(1, {1024, 8192});
+  if (bench.small()) {
+    decodes = equal(2, {1, 90});
+    prompts = {{20, 60}};
+  }
+  const double alone = Batch(bench, decodes, Slots::kScattered).measure_ms() +
+                       Batch(bench, prompts, Slots::kScattered).measure_ms();
+  decodes.insert(decodes.end(), prompts.begin(), prompts.end());
+  bench.table().add({.name = name,
+                     .measured = Batch(bench, decodes, Slots::kScattered).measure_ms(),
+                     .unit = "ms",
+                     .limit = alone,
+                     .bar = 1.0,
+                     .better = BenchRow::Better::kLower,
+                     .note = "of both in launches of their own"});
+}
+
+}  // namespace
+
+void bench_attention(Bench& bench) {
+  bench_decode(bench);
+  bench_scattered(bench);
+  bench_prompt(bench);
+  bench_mixed(bench);
+}
+
+}  // namespace loci::cuda
