@@ -368,8 +368,8 @@ TEST_F(MultiplyTest, TheLibraryTakesWhatIsIts) {
 
 // Packed matrices are decoded for the library where rows are very many, slice by slice.
 TEST_F(MultiplyTest, TheLibraryTakesDecodedSlices) {
-  const std::uint32_t columns = 256, rows = 400;
-  for (const Case& c : {kCases[2], kCases[6], kCases[8]}) {
+  const std::uint32_t columns = 256, rows = 1030;
+  for (const Case& c : {kCases[5], kCases[8]}) {
     SCOPED_TRACE(name_of(c));
     const auto with = products(c.type, false, rows);
     const std::vector<std::uint16_t> input = random_elements(c.type, std::uint64_t{rows} * columns, 9);
