@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,43 @@ void step_decodes(benchmark::State& state) {
 }
 // (Contexts grow by one token a step: few enough steps that they stay about as long.)
 BENCHMARK(step_decodes)->Iterations(2000)->Args({1, 500})->Args({8, 500})->Args({8, 8000})->Args({64, 500});
+
+// The same with a pass ahead: the step ends the first of two passes in flight and plans the one behind the
+// second.
+void step_decodes_ahead(benchmark::State& state) {
+  const auto batch = static_cast<std::uint32_t>(state.range(0));
+  CoreConfig config = config_of(200'000);
+  config.passes_ahead = 1;
+  Core core = Core::make(config).value();
+  std::deque<Plan> flights;
+  Nanos now = 0;
+  const auto step = [&](const Event& event) {
+    Plan plan = core.step(++now, event);
+    if (plan.pass) flights.push_back(std::move(plan));
+  };
+  const auto end_first = [&] {
+    const PassDone event = done(flights.front());
+    flights.pop_front();
+    step(event);
+  };
+  for (std::uint32_t i = 1; i <= batch; ++i) {
+    step(Arrival{.request = RequestId(i),
+                 .group = "g",
+                 .prompt = prompt_of(i, static_cast<std::size_t>(state.range(1))),
+                 .max_new_tokens = 1u << 30,
+                 .stop_tokens = {},
+                 .dropped = {},
+                 .follows = true});
+  }
+  for (std::uint32_t i = 0; i < 4 * batch + 8; ++i) {
+    end_first();
+    step(Tick{});
+  }
+  for (auto _ : state) end_first();
+  if (flights.size() != 2 || flights.back().spans.size() != batch)
+    state.SkipWithError("the batch has changed");
+}
+BENCHMARK(step_decodes_ahead)->Iterations(2000)->Args({1, 500})->Args({8, 500})->Args({64, 500});
 
 // An arrival whose whole prompt but the end is in the index, and its end.
 void admit_known_prompt(benchmark::State& state) {

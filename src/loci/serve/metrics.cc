@@ -84,6 +84,10 @@ void add_engine(const EngineSnapshot& engine, Snapshot& out) {
   out.counter("loci_rejections_total", "Requests refused because the queue was full or the server stopping",
               static_cast<double>(stats.rejections_total));
   out.counter("loci_passes_total", "Passes through the model", static_cast<double>(stats.passes_total));
+  out.counter("loci_passes_ahead_total", "Passes planned while another was in flight",
+              static_cast<double>(stats.passes_ahead_total));
+  out.counter("loci_wasted_spans_total", "Spans that went on behind what had stopped or failed",
+              static_cast<double>(stats.spans_wasted_total));
 }
 
 // The process's own figures under the names that every exporter uses.

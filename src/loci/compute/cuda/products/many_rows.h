@@ -29,6 +29,9 @@ struct ManyRowsShape {
   static constexpr std::uint32_t kPanels = kColumns / kBlockColumns;
   static constexpr std::uint32_t kThreads = kRows == 128 ? 256 : 128;
   static constexpr std::uint32_t kWarpRows = kRows < 64 ? kRows : 64;
+  static constexpr std::uint32_t kBlocks = kRows == 128  ? 1
+                                           : kRows == 64 ? 2
+                                                         : 3;  // of a multiprocessor, at least
   static constexpr std::uint32_t panel_bytes(std::uint32_t rows) { return rows * 64 + 64; }
   static constexpr std::uint32_t kWeightBytes =
       is_packed(F) ? kBigTileRows / kTileRows * unit_bytes(F) : kPanels * panel_bytes(kBigTileRows);
@@ -56,45 +59,101 @@ struct BlockWork {
   std::uint32_t outputs = 0;
 };
 
-// Rows of 16-bit values to panels; those beyond `there` and columns beyond the matrix are zeros.
-template <class T, std::uint32_t kColumns, std::uint32_t kThreads>
-LOCI_DEVICE void copy_panels(std::byte* to, std::uint32_t rows, const T* from, std::uint64_t stride,
-                             std::uint32_t there, std::uint32_t first_column, std::uint32_t columns) {
-  constexpr std::uint32_t kChunks = kColumns / 8;
-  for (std::uint32_t i = threadIdx.x; i < rows * kChunks; i += kThreads) {
-    const std::uint32_t row = i / kChunks, chunk = i % kChunks;
-    const std::uint32_t column = first_column + chunk * 8;
-    const bool valid = row < there && column < columns;
-    copy_async_16(to + panel_place(rows, row, chunk), valid ? from + row * stride + column : from, valid);
+// What a thread copies of rows of 16-bit values to panels: one chunk of 8 columns of every kStepRows-th row.
+// Rows that are not there and columns beyond the matrix become zeros.
+template <class T, std::uint32_t kColumns, std::uint32_t kThreads, std::uint32_t kRows>
+struct PanelCopy {
+  static constexpr std::uint32_t kChunks = kColumns / 8;
+  static constexpr std::uint32_t kStepRows = kThreads / kChunks;
+  static constexpr std::uint32_t kSteps = kRows / kStepRows;
+  static_assert(kThreads % kChunks == 0 && kRows % kStepRows == 0);
+  const T* from;        // of the first row, column 0 of its chunk
+  std::uint64_t step;   // elements between its rows
+  std::uint32_t there;  // bit i: its row i is
+
+  LOCI_DEVICE PanelCopy(const T* rows, std::uint64_t stride, std::uint32_t count) {
+    const std::uint32_t row = threadIdx.x / kChunks;
+    from = rows + row * stride + threadIdx.x % kChunks * 8;
+    step = kStepRows * stride;
+    there = 0;
+#pragma unroll
+    for (std::uint32_t i = 0; i < kSteps; ++i) there |= row + i * kStepRows < count ? 1u << i : 0u;
   }
-}
+  LOCI_DEVICE void copy(std::byte* panels, std::uint32_t first_column, std::uint32_t columns) const {
+    const std::uint32_t chunk = threadIdx.x % kChunks;
+    std::byte* to = panels + panel_place(kRows, threadIdx.x / kChunks, chunk);
+    const std::uint32_t valid = first_column + chunk * 8 < columns ? there : 0;
+#pragma unroll
+    for (std::uint32_t i = 0; i < kSteps; ++i) {
+      copy_async_16(to + i * kStepRows * 64, from + first_column + i * step, (valid >> i & 1) != 0);
+    }
+  }
+};
+
+// What a warp copies of packed weights: whole units of its tiles.
+template <MatrixFormat F, std::uint32_t kThreads>
+struct TileCopy {
+  static constexpr std::uint32_t kTiles = kBigTileRows / kTileRows / (kThreads / 32);
+  static constexpr std::uint32_t kChunks = unit_bytes(F) / 16;
+  const std::byte* from;  // of its first tile, the lane's first chunk
+  std::uint64_t tile_bytes;
+  std::uint32_t there;  // how many of its tiles are
+
+  LOCI_DEVICE TileCopy(const std::byte* tiles, std::uint64_t bytes, std::uint32_t count) {
+    const std::uint32_t first = warp_id() * kTiles;
+    from = tiles + first * bytes + lane_id() * 16;
+    tile_bytes = bytes;
+    there = count > first ? count - first : 0;
+  }
+  LOCI_DEVICE void copy(std::byte* stage, std::uint32_t unit) const {
+    std::byte* to = stage + warp_id() * kTiles * unit_bytes(F) + lane_id() * 16;
+    const std::byte* unit_from = from + std::uint64_t{unit} * unit_bytes(F);
+#pragma unroll
+    for (std::uint32_t tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (std::uint32_t chunk = 0; chunk < kChunks; chunk += 32) {
+        if (chunk + 32 > kChunks && chunk + lane_id() >= kChunks) continue;
+        copy_async_16(to + tile * unit_bytes(F) + chunk * 16, unit_from + tile * tile_bytes + chunk * 16,
+                      tile < there);
+      }
+    }
+  }
+};
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
-LOCI_DEVICE void copy_stage(const ProductParams& p, const BlockWork& work, std::uint32_t unit,
-                            std::byte* stage) {
+struct StageCopy {
   using Shape = ManyRowsShape<F, kRows>;
-  const std::uint32_t column = unit * Shape::kColumns;
-  const std::uint64_t first_row = std::uint64_t{work.rows.expert} * p.outputs + work.output;
-  if constexpr (is_packed(F)) {
-    constexpr std::uint32_t kChunks = unit_bytes(F) / 16;
-    const std::byte* from =
-        p.weights + first_row / kTileRows * p.tile_bytes + std::uint64_t{unit} * unit_bytes(F);
-    const std::uint32_t tiles = (work.outputs + kTileRows - 1) / kTileRows;
-    for (std::uint32_t i = threadIdx.x; i < kBigTileRows / kTileRows * kChunks; i += Shape::kThreads) {
-      const std::uint32_t tile = i / kChunks, chunk = i % kChunks;
-      const bool valid = tile < tiles;
-      copy_async_16(stage + i * 16, valid ? from + tile * p.tile_bytes + chunk * 16 : from, valid);
-    }
-  } else {
-    copy_panels<T, Shape::kColumns, Shape::kThreads>(
-        stage, kBigTileRows, reinterpret_cast<const T*>(p.weights) + first_row * p.columns, p.columns,
-        work.outputs, column, p.columns);
+  PanelCopy<T, Shape::kColumns, Shape::kThreads, kRows> input;
+  TileCopy<F, Shape::kThreads> weights;
+
+  LOCI_DEVICE StageCopy(const ProductParams& p, const BlockWork& work)
+      : input(static_cast<const T*>(p.input) + std::uint64_t{work.rows.first} * p.input_stride,
+              p.input_stride, work.rows.count),
+        weights(p.weights +
+                    (std::uint64_t{work.rows.expert} * p.outputs + work.output) / kTileRows * p.tile_bytes,
+                p.tile_bytes, (work.outputs + kTileRows - 1) / kTileRows) {}
+  LOCI_DEVICE void copy(const ProductParams& p, std::uint32_t unit, std::byte* stage) const {
+    weights.copy(stage, unit);
+    input.copy(stage + Shape::kWeightBytes, unit * Shape::kColumns, p.columns);
   }
-  copy_panels<T, Shape::kColumns, Shape::kThreads>(
-      stage + Shape::kWeightBytes, kRows,
-      static_cast<const T*>(p.input) + std::uint64_t{work.rows.first} * p.input_stride, p.input_stride,
-      work.rows.count, column, p.columns);
-}
+};
+template <class T, std::uint32_t kRows>
+struct PlainStageCopy {
+  using Shape = ManyRowsShape<MatrixFormat::kHalf, kRows>;
+  PanelCopy<T, Shape::kColumns, Shape::kThreads, kRows> input;
+  PanelCopy<T, Shape::kColumns, Shape::kThreads, kBigTileRows> weights;
+
+  LOCI_DEVICE PlainStageCopy(const ProductParams& p, const BlockWork& work)
+      : input(static_cast<const T*>(p.input) + std::uint64_t{work.rows.first} * p.input_stride,
+              p.input_stride, work.rows.count),
+        weights(reinterpret_cast<const T*>(p.weights) +
+                    (std::uint64_t{work.rows.expert} * p.outputs + work.output) * p.columns,
+                p.columns, work.outputs) {}
+  LOCI_DEVICE void copy(const ProductParams& p, std::uint32_t unit, std::byte* stage) const {
+    weights.copy(stage, unit * Shape::kColumns, p.columns);
+    input.copy(stage + Shape::kWeightBytes, unit * Shape::kColumns, p.columns);
+  }
+};
 
 // The weights of a warp's tile of 16 outputs, from shared memory.
 template <MatrixFormat F, class T>
@@ -118,17 +177,20 @@ struct StagedPlainWeights {
   }
   LOCI_DEVICE void fragments(int block, BlockFragments& to) const { unit.fragments(block, to); }
 };
-template <MatrixFormat F, class T>
-struct StagedWeightsOf {
-  using Type = StagedWeights<F, T>;
+template <MatrixFormat F, class T, std::uint32_t kRows>
+struct Staged {
+  using Weights = StagedWeights<F, T>;
+  using Copy = StageCopy<F, T, kRows>;
 };
-template <class T>
-struct StagedWeightsOf<MatrixFormat::kHalf, T> {
-  using Type = StagedPlainWeights<T>;
+template <class T, std::uint32_t kRows>
+struct Staged<MatrixFormat::kHalf, T, kRows> {
+  using Weights = StagedPlainWeights<T>;
+  using Copy = PlainStageCopy<T, kRows>;
 };
-template <class T>
-struct StagedWeightsOf<MatrixFormat::kBFloat16, T> {
-  using Type = StagedPlainWeights<T>;
+template <class T, std::uint32_t kRows>
+struct Staged<MatrixFormat::kBFloat16, T, kRows> {
+  using Weights = StagedPlainWeights<T>;
+  using Copy = PlainStageCopy<T, kRows>;
 };
 
 // A warp's sums: [tile of 16 outputs][8 rows][fragment].
@@ -155,13 +217,14 @@ struct WarpSums {
   }
 };
 
-// Adds the products of one staged unit. `row_tiles`: of the warp's, those that have rows.
+// Adds the products of one staged unit. Rows that are not there are zeros, and are multiplied: a branch for
+// them would keep loads and products of neighbours apart.
 template <MatrixFormat F, class T, std::uint32_t kRows>
-LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row, int row_tiles,
+LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row,
                                 WarpSums<ManyRowsShape<F, kRows>::kWarpRows>& sums) {
   using Shape = ManyRowsShape<F, kRows>;
   const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
-  typename StagedWeightsOf<F, T>::Type weights[2];
+  typename Staged<F, T, kRows>::Weights weights[2];
   weights[0].load(stage, warp_id() % 4 * 2);
   weights[1].load(stage, warp_id() % 4 * 2 + 1);
 #pragma unroll
@@ -171,7 +234,6 @@ LOCI_DEVICE void multiply_stage(const std::byte* stage, std::uint32_t first_row,
     weights[1].fragments(block, fragments[1]);
 #pragma unroll
     for (int n = 0; n < WarpSums<Shape::kWarpRows>::kRowTiles; ++n) {
-      if (n >= row_tiles) continue;
       const std::uint32_t row = first_row + static_cast<std::uint32_t>(n) * 8 + g;
       const uint4 input = read_shared(stage + Shape::kWeightBytes +
                                       panel_place(kRows, row, static_cast<std::uint32_t>(block) * 4 + t));
@@ -193,14 +255,13 @@ LOCI_DEVICE void sum_segments(const ProductParams& p, const BlockWork& work, std
   const std::uint32_t begin = segment_begin(p, first) / Shape::kColumns;
   const std::uint32_t end = segment_begin(p, last) / Shape::kColumns;
   const std::uint32_t first_row = warp_id() / 4 * Shape::kWarpRows;
-  const int row_tiles =
-      work.rows.count > first_row ? static_cast<int>((work.rows.count - first_row + 7) / 8) : 0;
+  const typename Staged<F, T, kRows>::Copy copy(p, work);
   WarpSums<Shape::kWarpRows> sums;
   sums.clear();
   total.clear();
 #pragma unroll
   for (std::uint32_t s = 0; s + 1 < Shape::kStages; ++s) {
-    if (begin + s < end) copy_stage<F, T, kRows>(p, work, begin + s, shared + s * Shape::kStageBytes);
+    if (begin + s < end) copy.copy(p, begin + s, shared + s * Shape::kStageBytes);
     copy_async_commit();
   }
   std::uint32_t segment = first;
@@ -210,9 +271,11 @@ LOCI_DEVICE void sum_segments(const ProductParams& p, const BlockWork& work, std
     copy_async_wait<Shape::kStages - 2>();
     __syncthreads();  // the unit is there for all; and all are done with the stage that is written next
     const std::uint32_t next = unit + Shape::kStages - 1;
-    if (next < end) copy_stage<F, T, kRows>(p, work, next, shared + writing * Shape::kStageBytes);
+    if (next < end) copy.copy(p, next, shared + writing * Shape::kStageBytes);
     copy_async_commit();
-    multiply_stage<F, T, kRows>(shared + reading * Shape::kStageBytes, first_row, row_tiles, sums);
+    if (first_row < work.rows.count) {
+      multiply_stage<F, T, kRows>(shared + reading * Shape::kStageBytes, first_row, sums);
+    }
     reading = reading + 1 == Shape::kStages ? 0 : reading + 1;
     writing = writing + 1 == Shape::kStages ? 0 : writing + 1;
     if (unit + 1 == segment_end) {
@@ -265,7 +328,8 @@ LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, st
 }
 
 template <MatrixFormat F, class T, std::uint32_t kRows>
-__global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads)) many_rows(ProductParams p) {
+__global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRowsShape<F, kRows>::kBlocks))
+    many_rows(ProductParams p) {
   using Shape = ManyRowsShape<F, kRows>;
   BlockWork work;
   work.rows = find_rows(p, kRows, blockIdx.y);
@@ -308,8 +372,8 @@ void launch_many_rows(const ProductParams& p, Stream& stream) {
 
 template <MatrixFormat F, class T>
 constexpr ProductLaunchers launchers_of() {
-  return {launch_few_rows<F, T>, launch_many_rows<F, T, 16>, launch_many_rows<F, T, 64>,
-          launch_many_rows<F, T, 128>};
+  return {launch_few_rows<F, T>, launch_many_rows<F, T, 16>, launch_many_rows<F, T, 32>,
+          launch_many_rows<F, T, 64>, launch_many_rows<F, T, 128>};
 }
 
 }  // namespace loci::cuda

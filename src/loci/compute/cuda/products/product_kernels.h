@@ -68,12 +68,13 @@ constexpr std::uint32_t row_tiles(const ProductParams& p, std::uint32_t tile) {
   return std::min(p.rows, p.rows / tile + p.experts);
 }
 
-// Launchers. Few: up to 8 rows a tile, weights straight to registers, a warp for each segment. Many: 16, 64
+// Launchers. Few: up to 8 rows a tile, weights straight to registers, a warp for each segment. Many: 16, 32, 64
 // or 128 rows and 128 outputs a block, through shared memory.
 inline constexpr std::uint32_t kFewRows = 8;
 struct ProductLaunchers {
   void (*few)(const ProductParams&, Stream&);
   void (*many16)(const ProductParams&, Stream&);
+  void (*many32)(const ProductParams&, Stream&);
   void (*many64)(const ProductParams&, Stream&);
   void (*many128)(const ProductParams&, Stream&);
 };

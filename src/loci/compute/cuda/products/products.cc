@@ -32,7 +32,9 @@ Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::ui
   const std::uint32_t big_tiles = ceil_div(p.outputs, kBigTileRows);
   const auto tiles = [&](std::uint32_t tile_rows) { return big_tiles * row_tiles(p, tile_rows); };
   if (rows > 64 && tiles(128) >= multiprocessors * 3 / 4) return {launchers.many128, 128, false};
-  Choice choice = rows <= 16 ? Choice{launchers.many16, 16, false} : Choice{launchers.many64, 64, false};
+  Choice choice = rows <= 16   ? Choice{launchers.many16, 16, false}
+                  : rows <= 32 ? Choice{launchers.many32, 32, false}
+                               : Choice{launchers.many64, 64, false};
   choice.spread = p.offsets == nullptr && p.segments > 1 && tiles(choice.tile_rows) < multiprocessors;
   return choice;
 }
@@ -159,7 +161,7 @@ Result<std::unique_ptr<Products>> Products::make(const Device& device, ElementTy
   std::string about = "own kernels: deterministic";
   std::unique_ptr<LibraryProducts> library;
   if (!deterministic) library = LibraryProducts::open(device, type, about);
-  // A launch is spread where its tiles are fewer than multiprocessors: of 64 rows each, or all of them of 16.
+  // A launch is spread where its tiles are fewer than multiprocessors: of 64 rows each, at most.
   const std::uint64_t tiles = device.properties().multiprocessors;
   const std::uint64_t tile_rows = rows_max <= 16 ? 16 : 64;
   const std::uint64_t partials = tiles * kSegmentsMax * tile_rows * kBigTileRows * sizeof(float);
