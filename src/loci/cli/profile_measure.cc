@@ -8,7 +8,11 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <functional>
+#include <latch>
 #include <limits>
+#include <span>
+#include <utility>
 
 #include "loci/base/check.h"
 #include "loci/base/units.h"
@@ -22,6 +26,8 @@ constexpr std::uint32_t kChunkMax = 128;  // rows whose attention is measured
 constexpr std::uint32_t kChunkMin = 32;
 constexpr std::uint32_t kSmallContext = 64;
 constexpr std::uint64_t kLinkBytes = std::uint64_t{96} << 20;  // more than caches hold
+constexpr std::uint64_t kLinkBytesBehind = std::uint64_t{512}
+                                           << 20;  // more than the wait for their end counts
 
 class Measurement {
  public:
@@ -32,7 +38,7 @@ class Measurement {
   void measure_pass(CostCurves& curves);
   void measure_attention(CostCurves& curves);
   void measure_token(CostCurves& curves);
-  void measure_links(CostCurves& curves);
+  Status measure_links(CostCurves& curves);
 
  private:
   static std::chrono::nanoseconds to_chrono(Nanos nanos) { return std::chrono::nanoseconds(nanos); }
@@ -46,8 +52,16 @@ class Measurement {
   Nanos run_once(std::uint32_t position, std::uint32_t rows, LogitsWanted logits);
   Nanos best_of(int tries, std::uint32_t position, std::uint32_t rows,
                 LogitsWanted logits = LogitsWanted::kNone);
-  template <class Copy>
-  LinkCost measure_link(const Copy& copy) const;
+  // Layers of slots go from or to host memory, or begin to; `done` is called when they all have.
+  struct Link {
+    std::function<void(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces)> copy;
+    std::function<void(Copied done)> after;
+    bool whole = false;  // blocks, else a few layers of all blocks at a time
+  };
+  Result<LinkCost> measure_link(const Link& link) const;
+  Nanos copy_blocks(const Link& link, std::uint32_t slots, std::span<std::byte> host) const;
+  Nanos copy_slice(const Link& link, std::span<std::byte> host) const;
+  static Nanos until_over(const Link& link, SteadyClock::time_point begin);
 
   Backend& backend_;
   const MeasureOptions& options_;
@@ -140,51 +154,85 @@ void Measurement::measure_token(CostCurves& curves) {
                   format_duration(curves.token)));
 }
 
-// `copy(slot, layer, where)`: one slice between host memory and a slot.
-template <class Copy>
-LinkCost Measurement::measure_link(const Copy& copy) const {
-  const BackendInfo& info = backend_.info();
-  const auto slots = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(kLinkBytes / std::max<std::uint64_t>(info.block_bytes, 1), 1, blocks_));
-  std::vector<std::byte> host(slots * info.block_bytes, std::byte{1});
-  Nanos best = std::numeric_limits<Nanos>::max(), slice = best;
-  for (int i = 0; i < 4; ++i) {
-    const SteadyClock::time_point begin = SteadyClock::now();
-    std::size_t at = 0;
-    for (std::uint32_t slot = 0; slot < slots; ++slot) {
-      for (const LayerGroup& group : info.groups) {
-        for (const std::uint32_t layer : group.layers) {
-          copy(SlotId(slot), layer, std::span(host).subspan(at, group.layer_slice_bytes));
-          at += group.layer_slice_bytes;
-        }
-      }
-    }
-    best = std::min(best, since(begin));
-  }
-  const std::uint64_t bytes = info.groups[0].layer_slice_bytes;
-  for (int i = 0; i < 64; ++i) {
-    const SteadyClock::time_point begin = SteadyClock::now();
-    copy(SlotId(static_cast<std::uint32_t>(i) % slots), info.groups[0].layers[0],
-         std::span(host).subspan(static_cast<std::size_t>(i) % slots * info.block_bytes, bytes));
-    slice = std::min(slice, since(begin));
-  }
-  const double rate =
-      static_cast<double>(host.size()) / (static_cast<double>(std::max<Nanos>(best, 1)) / 1e9);
-  const double moving = static_cast<double>(bytes) / rate * 1e9;
-  return {.latency = std::max<Nanos>(0, slice - static_cast<Nanos>(moving)),
-          .bytes_per_second = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(rate))};
+Nanos Measurement::until_over(const Link& link, SteadyClock::time_point begin) {
+  std::latch done(1);
+  link.after([&](const Status&) { done.count_down(); });
+  done.wait();
+  return since(begin);
 }
 
-void Measurement::measure_links(CostCurves& curves) {
-  curves.host_load = measure_link([this](SlotId slot, std::uint32_t layer, std::span<std::byte> slice) {
-    backend_.write_layer(slot, layer, slice);
-  });
-  curves.host_save = measure_link([this](SlotId slot, std::uint32_t layer, std::span<std::byte> slice) {
-    backend_.read_layer(slot, layer, slice);
-  });
+// The first so many slots' blocks, as movers bring and take them. `host` holds them one after another.
+Nanos Measurement::copy_blocks(const Link& link, std::uint32_t slots, std::span<std::byte> host) const {
+  const BackendInfo& info = backend_.info();
+  std::vector<SavePiece> pieces;
+  const SteadyClock::time_point begin = SteadyClock::now();
+  std::uint64_t part = 0;  // begin of the group's, in a block
+  for (std::uint32_t g = 0; g < info.groups.size(); ++g) {
+    const LayerGroup& group = info.groups[g];
+    const std::uint64_t slice = group.layer_slice_bytes;
+    const auto layers = static_cast<std::uint32_t>(group.layers.size());
+    const auto run =
+        link.whole
+            ? layers
+            : static_cast<std::uint32_t>(std::clamp<std::uint64_t>(info.copy_bytes / slice, 1, layers));
+    for (std::uint32_t first = 0; first < layers; first += run) {
+      const LayerRange range{first, std::min(first + run, layers)};
+      pieces.clear();
+      for (std::uint32_t slot = 0; slot < slots; ++slot) {
+        pieces.push_back({SlotId(slot), host.subspan(slot * info.block_bytes + part + first * slice,
+                                                     (range.end - range.begin) * slice)});
+      }
+      link.copy(g, range, pieces);
+    }
+    part += group.block_bytes;
+  }
+  return until_over(link, begin);
+}
+
+Nanos Measurement::copy_slice(const Link& link, std::span<std::byte> host) const {
+  const SavePiece piece{SlotId(0), host.first(backend_.info().groups[0].layer_slice_bytes)};
+  const SteadyClock::time_point begin = SteadyClock::now();
+  link.copy(0, {0, 1}, {&piece, 1});
+  return until_over(link, begin);
+}
+
+Result<LinkCost> Measurement::measure_link(const Link& link) const {
+  const BackendInfo& info = backend_.info();
+  const std::uint64_t wanted = info.copy_bytes > 0 ? kLinkBytesBehind : kLinkBytes;
+  const auto slots = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(wanted / std::max<std::uint64_t>(info.block_bytes, 1), 1, blocks_));
+  LOCI_ASSIGN_OR_RETURN(const HostMemory host, backend_.allocate_host(slots * info.block_bytes));
+  const std::span<std::byte> bytes(host.data(), host.size());
+  std::fill(bytes.begin(), bytes.end(), std::byte{1});
+  Nanos best = std::numeric_limits<Nanos>::max(), slice = best;
+  for (int i = 0; i < 4; ++i) best = std::min(best, copy_blocks(link, slots, bytes));
+  for (int i = 0; i < 64; ++i) slice = std::min(slice, copy_slice(link, bytes));
+  const double rate =
+      static_cast<double>(bytes.size()) / (static_cast<double>(std::max<Nanos>(best, 1)) / 1e9);
+  const double moving = static_cast<double>(info.groups[0].layer_slice_bytes) / rate * 1e9;
+  return LinkCost{.latency = std::max<Nanos>(0, slice - static_cast<Nanos>(moving)),
+                  .bytes_per_second = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(rate))};
+}
+
+Status Measurement::measure_links(CostCurves& curves) {
+  const Link load{.copy =
+                      [this](std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) {
+                        std::vector<LoadPiece> loads;
+                        for (const SavePiece& piece : pieces) loads.push_back({piece.slot, piece.bytes});
+                        backend_.load_layers(group, layers, loads);
+                      },
+                  .after = [this](Copied done) { backend_.after_loads(std::move(done)); }};
+  const Link save{
+      .copy = [this](std::uint32_t group, LayerRange layers,
+                     std::span<const SavePiece> pieces) { backend_.save_layers(group, layers, pieces); },
+      .after = [this](Copied done) { backend_.after_saves(std::move(done)); },
+      .whole = true};
+  LOCI_ASSIGN_OR_RETURN(curves.host_load, measure_link(load));
+  LOCI_ASSIGN_OR_RETURN(curves.host_save, measure_link(save));
   say(fmt::format("host memory: {}/s to the device, {}/s from it",
                   format_bytes(curves.host_load.bytes_per_second),
                   format_bytes(curves.host_save.bytes_per_second)));
+  return {};
 }
 
 }  // namespace
@@ -244,8 +292,7 @@ Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurv
   measurement.measure_pass(curves);
   measurement.measure_attention(curves);
   measurement.measure_token(curves);
-  measurement.measure_links(curves);
-  return {};
+  return measurement.measure_links(curves);
 }
 
 }  // namespace loci

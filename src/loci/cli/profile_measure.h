@@ -5,7 +5,8 @@
 //   attention   a chunk of a prompt behind contexts of powers of two (Pensieve §4.3.1), as far as the
 //               model's context, the memory for state and the time allow
 //   token       a full pass from the begin of a prompt, less its attention
-//   links       whole blocks into the device's slots and out of them; the latency: a single slice
+//   links       many blocks into the device's slots and out of them, as movers bring and take them, until the
+//               last byte is there; the latency: a single slice
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ struct MeasureOptions {
 };
 
 // Fills in all but the disk. Allocates the backend's blocks, so nothing else may have. Errors: as
-// Backend::allocate_blocks().
+// Backend::allocate_blocks() and allocate_host().
 Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurves& curves);
 
 // Of the processors that this process may use, the share that others have taken since the machine was asked

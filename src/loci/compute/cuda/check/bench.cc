@@ -44,6 +44,7 @@ bool meets_bar(const BenchRow& row) {
 }
 
 void BenchTable::add(BenchRow row) {
+  if (bars_ == Bars::kIgnored) row.bar = 0;
   if (row.bar != 0) ++(meets_bar(row) ? passed_ : failed_);
   rows_.push_back(std::move(row));
   errors_.emplace_back();
@@ -97,7 +98,10 @@ void BenchTable::print(std::ostream& out) const {
 }
 
 Bench::Bench(BenchOptions options, std::unique_ptr<Device> device)
-    : options_(std::move(options)), device_(std::move(device)), stream_(*device_) {}
+    : options_(std::move(options)),
+      device_(std::move(device)),
+      stream_(*device_),
+      table_(small() ? BenchTable::Bars::kIgnored : BenchTable::Bars::kJudged) {}
 
 Result<std::unique_ptr<Bench>> Bench::make(BenchOptions options) {
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::open(options.ordinal));

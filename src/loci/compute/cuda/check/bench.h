@@ -9,8 +9,8 @@
 //   }
 //
 // A benchmark makes its memory through Bench::memory(), asks wanted() before what takes long, and takes small
-// shapes where small() says so (the simulated device: there the frame is tested, and no figure means
-// anything). GB are 10^9 bytes. One thread.
+// shapes where small() says so (the simulated device: there the frame is tested, no figure means anything,
+// and no bar is judged). GB are 10^9 bytes. One thread.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,9 @@ bool meets_bar(const BenchRow& row);
 
 class BenchTable {
  public:
+  enum class Bars : std::uint8_t { kJudged, kIgnored };
+  explicit BenchTable(Bars bars = Bars::kJudged) : bars_(bars) {}
+
   void add(BenchRow row);
   // Something could not be measured; counts as failed.
   void fail(std::string name, const Status& status);
@@ -54,6 +57,7 @@ class BenchTable {
   void print(std::ostream& out) const;
 
  private:
+  const Bars bars_;
   std::vector<BenchRow> rows_;
   std::vector<std::string> errors_;  // parallel to rows_; empty: measured
   std::uint32_t passed_ = 0;

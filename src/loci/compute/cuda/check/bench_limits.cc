@@ -19,8 +19,8 @@ double gbps(double bytes, double ms) { return bytes / ms / 1e6; }
 Result<double> matrix_tflops(Bench& bench) {
   const std::uint32_t side = bench.small() ? kMatrixSideSmall : kMatrixSide;
   const std::uint64_t values = std::uint64_t{side} * side;
-  const DeviceMatrix matrix = matrix_of_elements(
-      ElementType::kBFloat16, side, side, bench.random_values(values, ElementType::kBFloat16, 1));
+  const DeviceMatrix matrix = matrix_of_elements(ElementType::kBFloat16, side, side,
+                                                 bench.random_values(values, ElementType::kBFloat16, 1));
   const Memory input = bench.random_values(values, ElementType::kBFloat16, 2);
   const Memory output = bench.memory(MemoryKind::kDevice, values * 2);
   LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<Products> products,

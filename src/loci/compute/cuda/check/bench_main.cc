@@ -1,4 +1,4 @@
-// loci-gpu-bench [--quick] [--device N] [FILTER ...]: measures this GPU, then Loci on it, and prints one
+// gpu-bench [--quick] [--device N] [FILTER ...]: measures this GPU, then Loci on it, and prints one
 // table. A filter is the begin of rows' names. Exit status: 0 where every bar is met, 1 where one is missed,
 // 2 where there is nothing to measure on.
 #include <charconv>
@@ -19,10 +19,12 @@ struct Benchmark {
 constexpr Benchmark kBenchmarks[] = {
     {"attention/", bench_attention},
     {"movement/", bench_movement},
+    {"products/", bench_products},
+    {"rows/", bench_rows},
 };
 
 int usage() {
-  std::fputs("usage: loci-gpu-bench [--quick] [--device N] [FILTER ...]\n", stderr);
+  std::fputs("usage: gpu-bench [--quick] [--device N] [FILTER ...]\n", stderr);
   return 2;
 }
 
@@ -45,7 +47,7 @@ int run(int count, char** arguments) {
   }
   const Result<std::unique_ptr<Bench>> made = Bench::make(std::move(options));
   if (!made.ok()) {
-    std::fprintf(stderr, "loci-gpu-bench: %s\n", made.status().message().c_str());
+    std::fprintf(stderr, "gpu-bench: %s\n", made.status().message().c_str());
     return 2;
   }
   Bench& bench = **made;
