@@ -1,5 +1,6 @@
-// The exponential that samplers weigh tokens with. Straight-line code, so that compilers turn loops over it into
-// vectors; the same bits on every machine and device, as it is compiled without fused operations everywhere.
+// The exponential that samplers weigh tokens with. Straight-line code, so that compilers turn loops over it
+// into vectors; the same bits on every machine and device, as it is compiled without fused operations
+// everywhere.
 #pragma once
 
 #include <bit>

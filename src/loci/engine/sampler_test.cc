@@ -179,5 +179,38 @@ TEST(Sampler, RefusesWhatIsOutOfRangeByName) {
   EXPECT_EQ(field({.top_logprobs = 21}), "top_logprobs");
 }
 
+// What the device may do, and what it is held to.
+TEST(Sampler, TheDevicesSamplingIsTheHosts) {
+  const SamplingParams params[] = {
+      {.temperature = 0.0f},
+      {.temperature = 0.8f, .seed = 5},
+      {.temperature = 1.3f, .top_k = 20, .top_p = 0.9f, .min_p = 0.02f, .seed = 6},
+      {.temperature = 1.0f, .seed = 7, .min_tokens = 4}};
+  for (const SamplingParams& p : params) {
+    Sampler sampler = make(p);
+    ASSERT_TRUE(sampler.on_device());
+    for (std::uint64_t draw = 0; draw < 40; ++draw) {
+      const std::vector<float> logits = some_logits(draw);
+      EXPECT_EQ(sample_token(logits, sampler.device_sampling(draw)), sampler.sample(logits)->token) << draw;
+      EXPECT_TRUE(sampler.on_device()) << "for all of its life";
+    }
+  }
+}
+
+TEST(Sampler, TheHostSamplesWhatDependsOnTheTokensBefore) {
+  const std::vector<TokenId> stop = {TokenId(3)};
+  EXPECT_TRUE(make({}, {}, stop).on_device());
+  EXPECT_FALSE(make({.repetition_penalty = 1.1f}).on_device());
+  EXPECT_FALSE(make({.frequency_penalty = 0.1f}).on_device());
+  EXPECT_FALSE(make({.presence_penalty = 0.1f}).on_device());
+  EXPECT_FALSE(make({.logit_bias = {{TokenId(1), 1.0f}}}).on_device());
+  EXPECT_FALSE(make({.logprobs = true}).on_device());
+  Sampler held_back = make({.min_tokens = 1}, {}, stop);
+  EXPECT_FALSE(held_back.on_device());
+  held_back.sample(some_logits(1));
+  held_back.sample(some_logits(2));
+  EXPECT_FALSE(held_back.on_device()) << "for all of its life";
+}
+
 }  // namespace
 }  // namespace loci

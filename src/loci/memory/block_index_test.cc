@@ -179,7 +179,28 @@ TEST_F(BlockIndexTest, ATailBecomesAFullNodeOrGivesWayToOne) {
   Completion second = index_.complete(std::move(b), std::move(tb), k);
   EXPECT_EQ(second.pin.block(), a_id);
   EXPECT_FALSE(second.replaced[0].has_value());
+  ASSERT_TRUE(second.dropped[0].has_value()) << "somebody may be reading it";
+  index_.check_invariants(std::vector<std::uint32_t>{1});
+  EXPECT_EQ(index_.available(0), 6u);
+  second.dropped[0].reset();
   EXPECT_EQ(index_.available(0), 7u) << "the same bits once";
+  index_.check_invariants();
+}
+
+TEST_F(BlockIndexTest, ASlotMayBeTakenBeforeItsBlockIsThere) {
+  const BlockPin r = root();
+  std::vector<SlotReservation> taken;
+  while (std::optional<SlotReservation> slot = index_.reserve(0)) taken.push_back(std::move(*slot));
+  EXPECT_EQ(taken.size(), 8u);
+  index_.check_invariants(std::vector<std::uint32_t>{8});
+  BlockPin pin = index_.open_tail(r.block());
+  EXPECT_FALSE(index_.place(pin, 0));
+  const SlotId slot = taken.back().slot();
+  index_.place(pin, 0, std::move(taken.back()));
+  taken.clear();
+  EXPECT_EQ(index_.block(pin.block()).parts[0]->slot.slot(), slot);
+  EXPECT_TRUE(pin.holds(0));
+  EXPECT_EQ(index_.available(0), 7u);
   index_.check_invariants();
 }
 
@@ -328,9 +349,11 @@ TEST_F(BlockIndexGroups, AWholeTailGivesWhatTheFullNodeLacks) {
   const SlotId slot = index_.block(copy.block()).parts[1]->slot.slot();
   AppendToken token = *index_.claim(copy.block());
   const ChainKey key = index_.block(there.block()).key;
-  const Completion done = index_.complete(std::move(copy), std::move(token), key);
+  Completion done = index_.complete(std::move(copy), std::move(token), key);
   EXPECT_EQ(done.pin.block(), there.block());
   EXPECT_TRUE(!done.replaced[0] && !done.replaced[1]);
+  EXPECT_TRUE(done.dropped[0] && !done.dropped[1]);
+  done.dropped[0].reset();
   EXPECT_TRUE(done.pin.holds(0) && done.pin.holds(1));
   EXPECT_EQ(index_.block(there.block()).parts[1]->slot.slot(), slot);
   EXPECT_EQ(index_.block(there.block()).filled, kBlockTokens);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <string>
@@ -143,7 +144,7 @@ Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOp
   runner.element = best_element_type(spec);
   runner.deterministic = options.deterministic;
   runner.graphs = options.graphs;
-  runner.rows_max = options.max_batch_tokens;
+  runner.rows_max = std::max(options.max_batch_tokens, options.max_spans);
   runner.spans_max = options.max_spans;
   runner.context_tokens = options.context_tokens != 0 ? options.context_tokens : spec.context_length;
   LOCI_ASSIGN_OR_RETURN(parts->weights,

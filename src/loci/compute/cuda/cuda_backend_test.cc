@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,58 +21,27 @@
 namespace loci::cuda {
 namespace {
 
-std::vector<NamedShape> shapes() {
+// Together the seeds have every feature of random_spec.h that this backend serves: sinks, windows (several
+// groups), mixtures, parallel layers, norms of all kinds, learned positions, caps, biases, ...
+std::vector<NamedShape> families() {
   std::vector<NamedShape> all = {{"f16", llama(TensorType::kF16)},
-                                 {"bf16", llama(TensorType::kBF16, 64, 64)},
-                                 {"q8_0", llama(TensorType::kQ8_0, 64, 32)},
-                                 {"q4_0", llama(TensorType::kQ4_0)},
-                                 {"q4_k", llama(TensorType::kQ4_K, 256, 64)},
-                                 {"q6_k", llama(TensorType::kQ6_K, 256, 64)}};
-  // Together they have every feature of random_spec.h that this backend serves: sinks, windows (several
-  // groups), mixtures, parallel layers, norms of all kinds, learned positions, caps, biases, ...
+                                 {"bf16", llama(TensorType::kBF16, 64, 64)}};
   for (const std::uint64_t seed : {2163, 879, 165, 340, 74, 85, 146})
     all.push_back({"spec_" + std::to_string(seed), seed});
   return all;
 }
 
-CudaBackendOptions deterministic() {
-  CudaBackendOptions options;
-  options.deterministic = true;
-  return options;
+// And every format of matrices.
+std::vector<NamedShape> shapes() {
+  std::vector<NamedShape> all = families();
+  all.push_back({"q8_0", llama(TensorType::kQ8_0, 64, 32)});
+  all.push_back({"q4_0", llama(TensorType::kQ4_0)});
+  all.push_back({"q4_k", llama(TensorType::kQ4_K, 256, 64)});
+  all.push_back({"q6_k", llama(TensorType::kQ6_K, 256, 64)});
+  return all;
 }
 
-class CudaBackendTest : public testing::TestWithParam<NamedShape> {
- protected:
-  const std::unique_ptr<TestModel> model_ = GetParam().make();
-  const ModelSpec& spec_ = model_->spec;
-  const std::uint32_t layers_ = spec_.layer_count();
-  std::vector<SpanResult> results_;
-
-  // As far as a span from `position` on can see.
-  static Tables without_unseen(const Backend& backend, Tables tables, std::uint32_t position) {
-    for (std::size_t group = 0; group < tables.size(); ++group) {
-      const std::uint32_t first = first_visible(backend.info().groups[group].window, position);
-      std::fill_n(tables[group].blocks.begin(), first / kBlockTokens, kNoSlot);
-    }
-    return tables;
-  }
-  // A mover's work: layers [first, end) of blocks from..from + count to the slots from `to` on.
-  void move_layers(Backend& backend, std::uint32_t from, std::uint32_t to, std::uint32_t count,
-                   std::uint32_t first) const {
-    std::vector<std::byte> slice(backend.info().groups[0].layer_slice_bytes);
-    for (std::uint32_t layer = first; layer < layers_; ++layer) {
-      for (std::uint32_t block = 0; block < count; ++block) {
-        backend.read_layer(SlotId(from + block), layer, slice);
-        backend.write_layer(SlotId(to + block), layer, slice);
-        backend.layer_arrived(SlotId(to + block), layer);
-      }
-    }
-  }
-  static void begin_fill(Backend& backend, SlotId slot) {
-    for (std::uint32_t group = 0; group < backend.info().groups.size(); ++group)
-      backend.begin_fill(group, slot);
-  }
-};
+class CudaBackendFormatsTest : public CudaBackendTest {};
 
 // Logits of all tokens of a sequence, as a prompt and then token by token.
 std::vector<float> logits_of(Backend& backend, const ModelSpec& spec, const std::vector<TokenId>& tokens,
@@ -88,12 +59,20 @@ std::vector<float> logits_of(Backend& backend, const ModelSpec& spec, const std:
   return logits;
 }
 
-// Activations are rounded to 16 bits some ten times a layer, each by at most 2^-9 (bf16) or 2^-12 (f16) of
-// itself on average; the CPU backend rounds those that meet quantised weights to int8, by about 2^-8 of their
-// block's greatest. Independent errors of that size, added up over three layers and amplified by norms and
-// caps, stay below a few hundredths of the logits' norm; a wrong kernel is off by as much as the norm.
-TEST_P(CudaBackendTest, LogitsAreCloseToTheCpuBackends) {
-  constexpr std::uint32_t kTokens = 44, kPrompt = 38;
+// How far logits may be from the CPU backend's, relative to their norm. Activations are rounded to 16 bits
+// some ten times a layer, each by at most 2^-9 (bf16) or 2^-12 (f16) of itself on average; independent errors
+// of that size, added up over two or three layers and amplified by norms and caps, give 0.01 and 0.001. The
+// CPU backend rounds inputs of quantised matrices to int8, by about 2^-8 of their block's greatest: 0.02. A
+// wrong kernel is off by as much as the norm.
+double closeness(const ModelSpec& spec, const Backend& backend) {
+  const TensorType type = spec.layers[0].query.type;
+  const bool floats = type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
+  if (!floats) return 0.05;
+  return backend.info().layout.ends_with(",bf16") ? 0.03 : 0.005;
+}
+
+TEST_P(CudaBackendFormatsTest, LogitsAreCloseToTheCpuBackends) {
+  constexpr std::uint32_t kTokens = 36, kPrompt = 31;
   const std::vector<TokenId> tokens = random_tokens(1, kTokens, spec_.vocabulary);
   Result<std::unique_ptr<Backend>> cpu = make_cpu_backend(spec_, {.threads = 1});
   ASSERT_TRUE(cpu.ok());
@@ -128,30 +107,30 @@ TEST_P(CudaBackendTest, LogitsAreCloseToTheCpuBackends) {
   std::sort(errors.begin(), errors.end());
   // A router's near ties may fall to another expert: such rows differ, but they are few.
   const std::size_t strays = spec_.experts > 0 ? kTokens / 4 : 0;
-  EXPECT_LT(errors[kTokens - 1 - strays], 0.05);
-  EXPECT_LT(errors[kTokens / 2], 0.03);
+  EXPECT_LT(errors[kTokens - 1 - strays], closeness(spec_, *backend));
+  EXPECT_LT(errors[kTokens / 2], closeness(spec_, *backend) / 2);
   EXPECT_GT(clear, kTokens / 4) << "most tokens have a clear winner";
 }
 
-TEST_P(CudaBackendTest, AnyChunkingAndBatchGivesTheSameBits) {
-  const std::vector<Expected> expected = {{spec_, 70, 1}, {spec_, 37, 2}, {spec_, 33, 3}};
+TEST_P(CudaBackendFormatsTest, AnyChunkingAndBatchGivesTheSameBits) {
+  const Expected* const sequences[] = {&expected(45), &expected(33), &expected(12)};
   Random random(7);
   const auto backend = make_backend(spec_, deterministic());
   const std::vector<Tables> tables = {same_slots(*backend, {SlotId(9), SlotId(2), SlotId(5)}),
                                       same_slots(*backend, {SlotId(0), SlotId(7)}),
                                       same_slots(*backend, {SlotId(3), SlotId(11)})};
-  std::vector<std::uint32_t> done(expected.size(), 0);
+  std::vector<std::uint32_t> done(std::size(sequences), 0);
   const auto left = [&](std::size_t s) {
-    return static_cast<std::uint32_t>(expected[s].tokens.size()) - done[s];
+    return static_cast<std::uint32_t>(sequences[s]->tokens.size()) - done[s];
   };
   while (left(0) + left(1) + left(2) > 0) {
     Pass pass;
     std::vector<std::size_t> who;
-    for (std::size_t s = 0; s < expected.size(); ++s) {
+    for (std::size_t s = 0; s < std::size(sequences); ++s) {
       if (left(s) == 0 || random.below(4) == 0) continue;
       const std::uint32_t most = random.below(3) == 0 ? 1 : 30;
       const auto count = std::min<std::uint32_t>(left(s), 1 + static_cast<std::uint32_t>(random.below(most)));
-      pass.spans.push_back(make_span(expected[s].tokens, done[s], done[s] + count,
+      pass.spans.push_back(make_span(sequences[s]->tokens, done[s], done[s] + count,
                                      without_unseen(*backend, tables[s], done[s]), layers_,
                                      static_cast<LogitsWanted>(random.below(3))));
       who.push_back(s);
@@ -166,221 +145,17 @@ TEST_P(CudaBackendTest, AnyChunkingAndBatchGivesTheSameBits) {
       const std::uint32_t begin = wanted == LogitsWanted::kAll    ? done[who[i]]
                                   : wanted == LogitsWanted::kLast ? end - 1
                                                                   : end;
-      ASSERT_EQ(bits_of(results_[i].logits), expected[who[i]].rows(begin, end)) << "tokens to " << end;
+      ASSERT_EQ(bits_of(results_[i].logits), sequences[who[i]]->rows(begin, end)) << "tokens to " << end;
       done[who[i]] = end;
     }
   }
-  for (std::size_t s = 0; s < expected.size(); ++s)
-    EXPECT_EQ(state_of(*backend, spec_, tables[s], done[s]), expected[s].state);
+  for (std::size_t s = 0; s < std::size(sequences); ++s)
+    EXPECT_EQ(state_of(*backend, spec_, tables[s], done[s]), sequences[s]->state);
 }
 
-TEST_P(CudaBackendTest, ACopiedPrefixContinuesAsTheOriginal) {
-  const Expected expected(spec_, 64, 5);
-  const auto backend = make_backend(spec_, deterministic());
-  // Slot 5 holds another part of the state; it becomes tokens 32..48.
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, same_slots(*backend, slots(0, 2)), layers_, {})}},
-               results_);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, same_slots(*backend, slots(5, 1)), layers_, {})}},
-               results_);
-  Pass pass;
-  for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group)
-    pass.copies.push_back({SlotId(1), SlotId(5), 17, group});
-  pass.spans.push_back(make_span(expected.tokens, 49, 64, same_slots(*backend, {SlotId(0), SlotId(5)}),
-                                 layers_, LogitsWanted::kAll));
-  backend->run(pass, results_);
-  EXPECT_EQ(bits_of(results_[0].logits), expected.rows(49, 64));
-}
+class CudaBackendGraphsTest : public CudaBackendTest {};
 
-TEST_P(CudaBackendTest, LayersThatArriveWhileTheirReadersRunAreTheSame) {
-  const Expected expected(spec_, 69, 6);
-  // All layers arrive, or the first ones are recomputed in the same pass.
-  for (std::uint32_t split = 0; split < layers_; ++split) {
-    const auto backend = make_backend(spec_, deterministic());
-    backend->run(
-        {{}, {}, {make_span(expected.tokens, 0, 64, same_slots(*backend, slots(0, 2)), layers_, {})}},
-        results_);
-    for (std::uint32_t block = 0; block < 2; ++block) begin_fill(*backend, SlotId(5 + block));
-    std::thread mover([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      move_layers(*backend, 0, 5, 2, split);
-    });
-    const Tables tables = same_slots(*backend, slots(5, 3));
-    Pass pass;
-    if (split > 0)
-      pass.spans.push_back(make_span(expected.tokens, 0, 64, tables, split, LogitsWanted::kNone));
-    pass.spans.push_back(make_span(expected.tokens, 64, 69, tables, layers_, LogitsWanted::kAll));
-    backend->run(pass, results_);
-    mover.join();
-    ASSERT_TRUE(results_.back().status.ok());
-    EXPECT_EQ(bits_of(results_.back().logits), expected.rows(64, 69)) << split;
-    EXPECT_EQ(state_of(*backend, spec_, tables, 69), expected.state) << split;
-  }
-}
-
-TEST_P(CudaBackendTest, AFailedFillPoisonsOnlyItsReaders) {
-  const Expected expected(spec_, 40, 8), other(spec_, 20, 9);
-  const auto backend = make_backend(spec_, deterministic());
-  begin_fill(*backend, SlotId(3));
-  std::thread mover([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group)
-      backend->fill_failed(group, SlotId(3));
-  });
-  Pass pass;
-  pass.spans.push_back(
-      make_span(expected.tokens, 32, 40, same_slots(*backend, slots(3, 2)), layers_, LogitsWanted::kLast));
-  pass.spans.push_back(
-      make_span(other.tokens, 0, 20, same_slots(*backend, slots(6, 1)), layers_, LogitsWanted::kAll));
-  backend->run(pass, results_);
-  mover.join();
-  EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
-  EXPECT_TRUE(results_[0].logits.empty());
-  ASSERT_TRUE(results_[1].status.ok());
-  EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
-  // The slot is used anew: written from its first token, it is whole again.
-  backend->run(
-      {{},
-       {},
-       {make_span(expected.tokens, 0, 40, same_slots(*backend, slots(3, 2)), layers_, LogitsWanted::kAll)}},
-      results_);
-  ASSERT_TRUE(results_[0].status.ok());
-  EXPECT_EQ(bits_of(results_[0].logits), expected.rows(0, 40));
-}
-
-TEST_P(CudaBackendTest, WhatIsThereIsNotWrittenAgain) {
-  const Expected expected(spec_, 40, 10);
-  const auto backend = make_backend(spec_, deterministic());
-  Tables tables = same_slots(*backend, slots(0, 2));
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 40, tables, layers_, LogitsWanted::kNone)}}, results_);
-  // Other tokens below write_from: were they written, the state would be theirs.
-  for (BlockTable& table : tables) table.write_from = 30;
-  std::vector<TokenId> tokens = expected.tokens;
-  for (std::uint32_t i = 0; i < 30; ++i) tokens[i] = TokenId((tokens[i].value + 1) % spec_.vocabulary);
-  backend->run({{}, {}, {make_span(tokens, 0, 40, tables, layers_, LogitsWanted::kAll)}}, results_);
-  const Bits found = bits_of(results_[0].logits);
-  const std::size_t rows = 10 * std::size_t{spec_.vocabulary};
-  EXPECT_EQ(Bits(found.end() - static_cast<std::ptrdiff_t>(rows), found.end()), expected.rows(30, 40));
-  EXPECT_EQ(state_of(*backend, spec_, tables, 40), expected.state);
-}
-
-TEST_P(CudaBackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
-  const Expected expected(spec_, 40, 11);
-  const auto backend = make_backend(spec_, deterministic());
-  const Tables tables = same_slots(*backend, slots(0, 2));
-  const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
-  ASSERT_EQ(row_bytes, spec_.hidden * 2u);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 5, tables, layers_, LogitsWanted::kNone)}}, results_);
-  std::vector<std::vector<std::byte>> captured(layers_, std::vector<std::byte>(35 * row_bytes));
-  Pass pass;
-  pass.spans.push_back(make_span(expected.tokens, 5, 40, tables, layers_, LogitsWanted::kLast));
-  for (auto& buffer : captured) pass.spans[0].capture.emplace_back(buffer);
-  backend->run(pass, results_);
-  const bool half = backend->info().layout.ends_with(",f16");
-  const auto value_of = [&](std::uint16_t bits) {
-    return static_cast<double>(half ? f16_to_f32(bits) : bf16_to_f32(bits));
-  };
-  // Values: neither norms nor rotation come between them and the product.
-  const double rounding = half ? 0x1p-10 : 0x1p-7;
-  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
-  std::vector<float> row(spec_.hidden), bias(spec_.kv_width(), 0.0f);
-  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
-    const LayerSpec& weights = spec_.layers[layer];
-    if (weights.value_bias.present()) decode_row(weights.value_bias, 0, bias);
-    const auto* hidden = reinterpret_cast<const std::uint16_t*>(captured[layer].data());
-    backend->read_layer(SlotId(0), layer, slice);
-    const auto* state = reinterpret_cast<const std::uint16_t*>(slice.data());
-    for (std::uint32_t i = 0; i < spec_.kv_width(); i += 5) {
-      decode_row(weights.value, i, row);
-      for (std::uint32_t token = 5; token < 32; ++token) {
-        double sum = static_cast<double>(bias[i]), size = std::abs(sum);
-        for (std::uint32_t k = 0; k < spec_.hidden; ++k) {
-          const double product =
-              static_cast<double>(row[k]) * value_of(hidden[(token - 5) * spec_.hidden + k]);
-          sum += product;
-          size += std::abs(product);
-        }
-        const std::uint32_t head = spec_.kv_heads + i / spec_.head_dim;
-        const double found =
-            value_of(state[(head * kBlockTokens + token) * std::size_t{spec_.head_dim} + i % spec_.head_dim]);
-        // Weights that are held in a smaller type than the file's are rounded once, sums once.
-        ASSERT_NEAR(found, sum, rounding * size) << "layer " << layer << " token " << token << " value " << i;
-      }
-    }
-  }
-}
-
-// Greedy tokens, fed back by the host.
-std::vector<std::uint32_t> continue_greedily(Backend& backend, const ModelSpec& spec,
-                                             std::vector<TokenId> tokens, const Tables& tables,
-                                             std::uint32_t count) {
-  std::vector<std::uint32_t> sampled;
-  std::vector<SpanResult> results;
-  for (std::uint32_t begin = 0; sampled.size() < count;) {
-    const auto end = static_cast<std::uint32_t>(tokens.size());
-    backend.run({{}, {}, {make_span(tokens, begin, end, tables, spec.layer_count(), LogitsWanted::kLast)}},
-                results);
-    sampled.push_back(greatest(results[0].logits));
-    tokens.emplace_back(sampled.back());
-    begin = end;
-  }
-  return sampled;
-}
-
-TEST_P(CudaBackendTest, PassesAheadFeedTheirSamplesOnTheDevice) {
-  constexpr std::uint32_t kSteps = 7;
-  const std::vector<TokenId> a = random_tokens(20, 9, spec_.vocabulary);
-  const std::vector<TokenId> b = random_tokens(21, 30, spec_.vocabulary);
-  const auto alone = make_backend(spec_, deterministic());
-  const auto expected_a = continue_greedily(*alone, spec_, a, same_slots(*alone, slots(0, 2)), kSteps);
-  const auto expected_b = continue_greedily(*alone, spec_, b, same_slots(*alone, slots(2, 2)), kSteps);
-
-  const auto backend = make_backend(spec_, deterministic());
-  ASSERT_TRUE(backend->info().samples);
-  ASSERT_EQ(backend->info().passes_ahead, 1u);
-  const std::vector<Tables> tables = {same_slots(*backend, {SlotId(8), SlotId(4)}),
-                                      same_slots(*backend, {SlotId(1), SlotId(6)})};
-  std::vector<std::vector<std::uint32_t>> sampled(2);
-  // The two sequences change places in every pass.
-  const auto index_of = [](std::uint32_t step, std::uint32_t who) { return (step + who) % 2; };
-  const auto begin = [&](std::uint32_t step) {
-    Pass pass;
-    pass.spans.resize(2);
-    for (std::uint32_t who = 0; who < 2; ++who) {
-      const std::vector<TokenId>& prompt = who == 0 ? a : b;
-      const auto size = static_cast<std::uint32_t>(prompt.size());
-      Span& span = pass.spans[index_of(step, who)];
-      if (step == 0) {
-        span = make_span(prompt, 0, size, tables[who], layers_, LogitsWanted::kLast);
-      } else {
-        span = make_span({TokenId(UINT32_MAX)}, 0, 1, tables[who], layers_, LogitsWanted::kLast);
-        span.position = size + step - 1;
-        span.token_of = index_of(step - 1, who);
-      }
-      span.sampling = DeviceSampling{};
-    }
-    backend->begin(std::move(pass));
-  };
-  const auto finish = [&](std::uint32_t step) {
-    backend->finish(results_);
-    for (std::uint32_t who = 0; who < 2; ++who) {
-      const SpanResult& result = results_[index_of(step, who)];
-      ASSERT_TRUE(result.status.ok()) << result.status.to_string();
-      ASSERT_TRUE(result.sample.has_value());
-      EXPECT_TRUE(result.logits.empty());
-      sampled[who].push_back(result.sample->value);
-    }
-  };
-  begin(0);
-  for (std::uint32_t step = 1; step < kSteps; ++step) {
-    begin(step);
-    finish(step - 1);
-  }
-  finish(kSteps - 1);
-  EXPECT_EQ(sampled[0], expected_a);
-  EXPECT_EQ(sampled[1], expected_b);
-}
-
-TEST_P(CudaBackendTest, GraphsGiveTheBitsOfPlainIssue) {
+TEST_P(CudaBackendGraphsTest, GraphsGiveTheBitsOfPlainIssue) {
   // In default mode, too, where the batch fills its bucket; three rows in a bucket of four in the
   // deterministic one.
   for (const bool fixed : {false, true}) {
@@ -410,8 +185,41 @@ TEST_P(CudaBackendTest, GraphsGiveTheBitsOfPlainIssue) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaBackendTest, testing::ValuesIn(shapes()),
+INSTANTIATE_TEST_SUITE_P(Graphs, CudaBackendGraphsTest,
+                         testing::Values(NamedShape{"f16", llama(TensorType::kF16)},
+                                         NamedShape{"q8_0", llama(TensorType::kQ8_0, 64, 32)},
+                                         NamedShape{"spec_2163", std::uint64_t{2163}},
+                                         NamedShape{"spec_85", std::uint64_t{85}}),
                          [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Formats, CudaBackendFormatsTest, testing::ValuesIn(shapes()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(CudaBackendContextTest, ContextsBeyondOneSplitOfAttentionGiveTheSameBits) {
+  const auto model = TestModel::make(llama(TensorType::kF16));
+  const std::uint32_t layers = model->spec.layer_count();
+  constexpr std::uint32_t kTokens = 560;  // attention's partials end at multiples of 512
+  const std::vector<TokenId> tokens = random_tokens(40, kTokens, model->spec.vocabulary);
+  std::vector<Bits> logits;
+  std::vector<SpanResult> results;
+  for (const std::uint32_t chunk : {160u, 99u}) {
+    const auto backend = make_backend(model->spec, deterministic(), 20);
+    const Tables tables = same_slots(*backend, slots(0, 18));
+    Bits last;
+    for (std::uint32_t begin = 0; begin < kTokens;) {
+      // The last ones are decode steps.
+      const std::uint32_t end = begin < kTokens - 3 ? std::min(kTokens - 3, begin + chunk) : begin + 1;
+      backend->run({{}, {}, {make_span(tokens, begin, end, tables, layers, LogitsWanted::kLast)}}, results);
+      ASSERT_TRUE(results[0].status.ok());
+      if (end >= kTokens - 3) {
+        const Bits bits = bits_of(results[0].logits);
+        last.insert(last.end(), bits.begin(), bits.end());
+      }
+      begin = end;
+    }
+    logits.push_back(last);
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+}
 
 TEST(MakeCudaBackendTest, RefusesWhatItCannotServe) {
   const auto model = TestModel::make(llama(TensorType::kF16));

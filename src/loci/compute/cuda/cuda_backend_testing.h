@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -78,9 +80,15 @@ inline RandomModelOptions llama(TensorType type, std::uint32_t hidden = 64, std:
   return options;
 }
 
+inline CudaBackendOptions deterministic() {
+  CudaBackendOptions options;
+  options.deterministic = true;
+  return options;
+}
+
 inline std::unique_ptr<Backend> make_backend(const ModelSpec& spec, CudaBackendOptions options,
                                              std::uint32_t blocks = 16) {
-  options.context_tokens = 512;
+  options.context_tokens = 600;
   options.max_batch_tokens = 160;
   options.max_spans = 8;
   Result<std::unique_ptr<Backend>> backend = make_cuda_backend(spec, options);
@@ -167,9 +175,7 @@ struct Expected {
 
   Expected(const ModelSpec& spec, std::uint32_t count, std::uint64_t seed)
       : tokens(random_tokens(seed, count, spec.vocabulary)) {
-    CudaBackendOptions options;
-    options.deterministic = true;
-    const auto backend = make_backend(spec, options);
+    const auto backend = make_backend(spec, deterministic());
     const Tables tables = same_slots(*backend, slots(0, (count + 31) / 32));
     std::vector<SpanResult> results;
     backend->run({{}, {}, {make_span(tokens, 0, count, tables, spec.layer_count(), LogitsWanted::kAll)}},
@@ -182,6 +188,48 @@ struct Expected {
     const std::size_t vocabulary = logits.size() / tokens.size();
     return {logits.begin() + static_cast<std::ptrdiff_t>(begin * vocabulary),
             logits.begin() + static_cast<std::ptrdiff_t>(end * vocabulary)};
+  }
+};
+
+// Of a shape: made once, for all tests of it.
+inline const Expected& expected_of(const std::string& shape, const ModelSpec& spec, std::uint32_t count) {
+  static std::map<std::pair<std::string, std::uint32_t>, std::unique_ptr<Expected>> all;
+  std::unique_ptr<Expected>& made = all[{shape, count}];
+  if (made == nullptr) made = std::make_unique<Expected>(spec, count, count);
+  return *made;
+}
+
+class CudaBackendTest : public testing::TestWithParam<NamedShape> {
+ protected:
+  const std::unique_ptr<TestModel> model_ = GetParam().make();
+  const ModelSpec& spec_ = model_->spec;
+  const std::uint32_t layers_ = spec_.layer_count();
+  std::vector<SpanResult> results_;
+
+  const Expected& expected(std::uint32_t count) const { return expected_of(GetParam().name, spec_, count); }
+  // As far as a span from `position` on can see.
+  static Tables without_unseen(const Backend& backend, Tables tables, std::uint32_t position) {
+    for (std::size_t group = 0; group < tables.size(); ++group) {
+      const std::uint32_t first = first_visible(backend.info().groups[group].window, position);
+      std::fill_n(tables[group].blocks.begin(), first / kBlockTokens, kNoSlot);
+    }
+    return tables;
+  }
+  // A mover's work: layers [first, end) of blocks from..from + count to the slots from `to` on.
+  void move_layers(Backend& backend, std::uint32_t from, std::uint32_t to, std::uint32_t count,
+                   std::uint32_t first) const {
+    std::vector<std::byte> slice(backend.info().groups[0].layer_slice_bytes);
+    for (std::uint32_t layer = first; layer < layers_; ++layer) {
+      for (std::uint32_t block = 0; block < count; ++block) {
+        backend.read_layer(SlotId(from + block), layer, slice);
+        backend.write_layer(SlotId(to + block), layer, slice);
+        backend.layer_arrived(SlotId(to + block), layer);
+      }
+    }
+  }
+  static void begin_fill(Backend& backend, SlotId slot) {
+    for (std::uint32_t group = 0; group < backend.info().groups.size(); ++group)
+      backend.begin_fill(group, slot);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "loci/compute/cuda/cuda_pass_buffers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "loci/compute/cuda/rows/rows.h"
 
@@ -19,6 +20,20 @@ Status PassBuffers::grow(const Wish& wish, const char* what) {
   ++generation_;
   *wish.memory = Memory();  // before the larger one: both might not fit
   LOCI_ASSIGN_OR_RETURN(*wish.memory, Memory::allocate(device_, MemoryKind::kDevice, wish.bytes, what));
+  return {};
+}
+
+// The pass that is begun next may read what the last one left.
+Status PassBuffers::grow_samples(std::uint64_t bytes) {
+  if (bytes <= samples.size()) return {};
+  LOCI_ASSIGN_OR_RETURN(Memory larger,
+                        Memory::allocate(device_, MemoryKind::kDevice, bytes, "samples (--max-batch)"));
+  device_.synchronize();
+  Stream stream(device_);
+  stream.copy(larger.data(), samples.data(), samples.size());
+  stream.synchronize();
+  ++generation_;
+  samples = std::move(larger);
   return {};
 }
 
@@ -58,12 +73,11 @@ Status PassBuffers::reserve(const PassNeeds& needs) {
   }
   for (const Wish& wish :
        {Wish{&logits, std::uint64_t{needs.logits_rows} * spec_.vocabulary * kFloat},
-        {&samples, needs.spans * kIndex},
         {&sample_workspace,
          needs.sampled_rows > 0 ? sample_workspace_bytes(needs.sampled_rows, spec_.vocabulary) : 0}}) {
     LOCI_RETURN_IF_ERROR(grow(wish, "logits and samples (--max-batch)"));
   }
-  return {};
+  return grow_samples(needs.spans * kIndex);
 }
 
 std::uint64_t PassBuffers::size_bytes() const {

@@ -68,6 +68,7 @@ class PassBuffers {
     std::uint64_t bytes;
   };
   Status grow(const Wish& wish, const char* what);
+  Status grow_samples(std::uint64_t bytes);
 
   const ModelSpec& spec_;
   const CudaWeights& weights_;

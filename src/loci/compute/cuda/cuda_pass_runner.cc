@@ -152,6 +152,16 @@ void PassRunner::begin(Pass pass) {
   stream_.record(flight.done);
 }
 
+void PassRunner::check_feeds(const Pass& pass) const {
+  for (const Span& span : pass.spans) {
+    if (!span.token_of) continue;
+    LOCI_CHECK(begun_ > 1, "a pass begun before");
+    const std::vector<Span>& before = flights_[(begun_ - 2) % flights_.size()].pass.spans;
+    LOCI_CHECK(*span.token_of < before.size() && before[*span.token_of].sampling.has_value(),
+               "a span of the pass before samples what is fed");
+  }
+}
+
 Status PassRunner::issue(Flight& flight) {
   LOCI_RETURN_IF_ERROR(device_.status());
   std::vector<std::uint32_t> slots;
@@ -160,7 +170,8 @@ Status PassRunner::issue(Flight& flight) {
   LOCI_CHECK(plan_.rows() <= options_.rows_max, "a pass has no more rows than the backend was made for");
   flight.segments = plan_.segments();
   flight.sampled_rows = plan_.sampled_rows();
-  if (plan_.rows() == 0) return {};
+  if (plan_.rows() == 0 && flight.pass.copies.empty()) return {};
+  check_feeds(flight.pass);
   mark_whole_blocks(flight.pass);
   std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
   LOCI_RETURN_IF_ERROR(reserve(flight, bucket));

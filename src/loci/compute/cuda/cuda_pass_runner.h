@@ -84,6 +84,7 @@ class PassRunner {
              const PassRunnerOptions& options, std::unique_ptr<Products> products);
 
   PassNeeds initial_needs() const;
+  void check_feeds(const Pass& pass) const;
   Status issue(Flight& flight);
   Status reserve(Flight& flight, std::uint32_t bucket);
   Status reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const;

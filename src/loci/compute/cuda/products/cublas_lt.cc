@@ -75,6 +75,7 @@ std::vector<std::string> places() {
     const std::string folder = std::string(program).substr(0, std::string(program).rfind('/'));
     found.push_back(folder + "/" + kName);
     found.push_back(folder + "/../lib/" + kName);
+    found.push_back(folder + "/../cuda/13.0/nvidia/cu13/lib/" + kName);  // `make cuda-toolkit`
     std::free(program);
   }
   for (const std::string& pattern : patterns) {

@@ -11,12 +11,14 @@
 // the GPU (ProductParams::partials), in blocks of their own, the last of which to arrive adds them up, in
 // order.
 //
-// Grid: (tiles of outputs, tiles of rows, 1 or segments).
+// Grid: (tiles of rows, tiles of outputs, 1 or segments): blocks that run at the same time share weights,
+// which are read from memory once, and all rows' activations, which stay in the second-level cache.
 #pragma once
 
 #include <cstdint>
 
 #include "loci/compute/cuda/launch.h"
+#include "loci/compute/cuda/products/decode_rows.h"
 #include "loci/compute/cuda/products/few_rows.h"
 #include "loci/compute/cuda/products/product_parts.h"
 
@@ -332,9 +334,9 @@ __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRows
     many_rows(ProductParams p) {
   using Shape = ManyRowsShape<F, kRows>;
   BlockWork work;
-  work.rows = find_rows(p, kRows, blockIdx.y);
+  work.rows = find_rows(p, kRows, blockIdx.x);
   if (work.rows.count == 0) return;
-  work.output = blockIdx.x * kBigTileRows;
+  work.output = blockIdx.y * kBigTileRows;
   work.outputs = min(kBigTileRows, p.outputs - work.output);
   const bool spread = p.partials != nullptr;
   const std::uint32_t first = spread ? blockIdx.z : 0;
@@ -363,7 +365,7 @@ template <MatrixFormat F, class T, std::uint32_t kRows>
 void launch_many_rows(const ProductParams& p, Stream& stream) {
   using Shape = ManyRowsShape<F, kRows>;
   LaunchShape shape;
-  shape.grid = {ceil_div(p.outputs, kBigTileRows), row_tiles(p, kRows),
+  shape.grid = {row_tiles(p, kRows), ceil_div(p.outputs, kBigTileRows),
                 p.partials != nullptr ? p.segments : 1};
   shape.block = {Shape::kThreads, 1, 1};
   shape.shared_bytes = Shape::kSharedBytes;
@@ -372,8 +374,11 @@ void launch_many_rows(const ProductParams& p, Stream& stream) {
 
 template <MatrixFormat F, class T>
 constexpr ProductLaunchers launchers_of() {
-  return {launch_few_rows<F, T>, launch_many_rows<F, T, 16>, launch_many_rows<F, T, 32>,
-          launch_many_rows<F, T, 64>, launch_many_rows<F, T, 128>};
+  ProductLaunchers launchers{launch_few_rows<F, T>,       launch_many_rows<F, T, 16>,
+                             launch_many_rows<F, T, 32>,  launch_many_rows<F, T, 64>,
+                             launch_many_rows<F, T, 128>, nullptr};
+  if constexpr (is_packed(F)) launchers.decode = launch_decode_rows<F, T>;
+  return launchers;
 }
 
 }  // namespace loci::cuda

@@ -68,8 +68,17 @@ constexpr std::uint32_t row_tiles(const ProductParams& p, std::uint32_t tile) {
   return std::min(p.rows, p.rows / tile + p.experts);
 }
 
-// Launchers. Few: up to 8 rows a tile, weights straight to registers, a warp for each segment. Many: 16, 32, 64
-// or 128 rows and 128 outputs a block, through shared memory.
+// Packed weights to elements [outputs][columns].
+struct DecodeParams {
+  const std::byte* weights = nullptr;  // of the first tile
+  std::uint64_t tile_bytes = 0;
+  std::uint32_t outputs = 0;
+  std::uint32_t columns = 0;
+  void* output = nullptr;
+};
+
+// Launchers. Few: up to 8 rows a tile, weights straight to registers, a warp for each segment. Many: 16, 32,
+// 64 or 128 rows and 128 outputs a block, through shared memory.
 inline constexpr std::uint32_t kFewRows = 8;
 struct ProductLaunchers {
   void (*few)(const ProductParams&, Stream&);
@@ -77,6 +86,7 @@ struct ProductLaunchers {
   void (*many32)(const ProductParams&, Stream&);
   void (*many64)(const ProductParams&, Stream&);
   void (*many128)(const ProductParams&, Stream&);
+  void (*decode)(const DecodeParams&, Stream&);  // null for matrices of elements
 };
 
 // Half matrices have Half elements, BFloat16 ones BFloat16; packed ones either.

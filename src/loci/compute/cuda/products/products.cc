@@ -15,6 +15,11 @@ namespace {
 
 // From here on the library is asked, where it may be: fewer rows are at the memory's rate in own kernels.
 constexpr std::uint32_t kLibraryRows = 33;
+// And from here on for packed matrices, which are decoded for it: writing and reading 16 bits a weight takes
+// as long as own kernels lose against the library's in some 1000 rows (docs/cuda-products.md).
+constexpr std::uint32_t kDecodedRows = 1024;
+constexpr std::uint64_t kDecodedBytes = std::uint64_t{128} << 20;
+constexpr std::uint64_t kDecodedBytesSimulated = 64 << 10;  // tests see matrices in slices
 
 std::uint64_t element_bytes(ProductOutput mode) { return mode == ProductOutput::kElements ? 2 : 4; }
 
@@ -42,19 +47,24 @@ Choice choose(const ProductLaunchers& launchers, const ProductParams& p, std::ui
 class DeviceProducts : public Products {
  public:
   DeviceProducts(const Device& device, ElementType type, std::unique_ptr<LibraryProducts> library,
-                 std::string about, Memory workspace, std::uint64_t partials_bytes)
+                 std::string about, Memory workspace, std::uint64_t partials_bytes, Memory decoded)
       : multiprocessors_(device.properties().multiprocessors),
         type_(type),
         library_(std::move(library)),
         about_(std::move(about)),
         workspace_(std::move(workspace)),
-        partials_bytes_(partials_bytes) {}
+        partials_bytes_(partials_bytes),
+        decoded_(std::move(decoded)) {}
 
   void multiply(const ProductArguments& arguments, Stream& stream) override {
     for (const MatrixPart& part : arguments.matrix->parts) {
       ProductParams params = params_of(arguments, part);
-      if (part.format <= MatrixFormat::kBFloat16 && library_multiply(params, stream)) continue;
-      run(params, part.format, stream);
+      if (is_packed(part.format) && library_ != nullptr && params.rows >= kDecodedRows &&
+          decoded_.size() > 0) {
+        multiply_decoded(params, part.format, stream);
+      } else if (is_packed(part.format) || !multiply_by_library(params, stream)) {
+        run(params, part.format, stream);
+      }
     }
   }
 
@@ -94,7 +104,8 @@ class DeviceProducts : public Products {
     return p;
   }
 
-  bool library_multiply(const ProductParams& p, Stream& stream) {
+  // Of elements. False where the library is not there, has no kernel, or would be slower.
+  bool multiply_by_library(const ProductParams& p, Stream& stream) const {
     if (library_ == nullptr || p.rows < kLibraryRows) return false;
     LibraryProduct product;
     product.weights = p.weights;
@@ -113,6 +124,31 @@ class DeviceProducts : public Products {
     }
     library_->multiply(product, stream);
     return true;
+  }
+
+  // Very many rows: packed weights are decoded for the library, in slices of outputs that the workspace
+  // holds, all about as large.
+  void multiply_decoded(const ProductParams& p, MatrixFormat format, Stream& stream) const {
+    const ProductLaunchers& launchers = product_launchers(format, type_);
+    const std::uint64_t most = decoded_.size() / (std::uint64_t{p.columns} * 2) / kBigTileRows * kBigTileRows;
+    if (most == 0) {
+      ProductParams all = p;
+      return run(all, format, stream);
+    }
+    const std::uint32_t slices = ceil_div(p.outputs, most);
+    const std::uint32_t each = ceil_div(p.outputs, std::uint64_t{slices} * kBigTileRows) * kBigTileRows;
+    for (std::uint32_t first = 0; first < p.outputs; first += each) {
+      ProductParams slice = p;
+      slice.outputs = std::min(each, p.outputs - first);
+      slice.output = static_cast<std::byte*>(p.output) + first * element_bytes(p.mode);
+      slice.bias = p.bias == nullptr ? nullptr : p.bias + first;
+      const std::byte* packed = p.weights + first / kTileRows * p.tile_bytes;
+      launchers.decode({packed, p.tile_bytes, slice.outputs, p.columns, decoded_.data()}, stream);
+      slice.weights = decoded_.data();
+      if (multiply_by_library(slice, stream)) continue;
+      slice.weights = packed;
+      run(slice, format, stream);
+    }
   }
 
   void run(ProductParams& p, MatrixFormat format, Stream& stream) const {
@@ -134,6 +170,7 @@ class DeviceProducts : public Products {
   const std::string about_;
   const Memory workspace_;  // partial sums, then arrivals
   const std::uint64_t partials_bytes_;
+  const Memory decoded_;  // elements of a packed matrix's slice; none: they are not decoded
 };
 
 }  // namespace
@@ -168,11 +205,17 @@ Result<std::unique_ptr<Products>> Products::make(const Device& device, ElementTy
   const std::uint64_t arrivals = tiles * sizeof(std::uint32_t);
   LOCI_ASSIGN_OR_RETURN(Memory workspace, Memory::allocate(device, MemoryKind::kDevice, partials + arrivals,
                                                            "the workspace of products"));
+  Memory decoded;
+  if (library != nullptr && rows_max >= kDecodedRows) {
+    const std::uint64_t bytes = device.properties().simulated ? kDecodedBytesSimulated : kDecodedBytes;
+    LOCI_ASSIGN_OR_RETURN(decoded, Memory::allocate(device, MemoryKind::kDevice, bytes, "decoded weights"));
+  }
   Stream stream(device);
   stream.fill(workspace.data() + partials, 0, arrivals);
   stream.synchronize();
-  return std::unique_ptr<Products>(std::make_unique<DeviceProducts>(
-      device, type, std::move(library), std::move(about), std::move(workspace), partials));
+  return std::unique_ptr<Products>(std::make_unique<DeviceProducts>(device, type, std::move(library),
+                                                                    std::move(about), std::move(workspace),
+                                                                    partials, std::move(decoded)));
 }
 
 }  // namespace loci::cuda

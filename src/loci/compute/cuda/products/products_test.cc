@@ -366,6 +366,29 @@ TEST_F(MultiplyTest, TheLibraryTakesWhatIsIts) {
   }
 }
 
+// Packed matrices are decoded for the library where rows are very many, slice by slice.
+TEST_F(MultiplyTest, TheLibraryTakesDecodedSlices) {
+  const std::uint32_t columns = 256, rows = 1030;
+  for (const Case& c : {kCases[5], kCases[8]}) {
+    SCOPED_TRACE(name_of(c));
+    const auto with = products(c.type, false, rows);
+    const std::vector<std::uint16_t> input = random_elements(c.type, std::uint64_t{rows} * columns, 9);
+    for (const std::uint32_t outputs :
+         {136u, 141u}) {  // two slices; of the second one the last is not the library's
+      const TestTensor tensor = random_tensor("w", c.stored, outputs, columns, 5);
+      const DeviceMatrix matrix = load(c.type, {tensor.view});
+      std::vector<float> bias;
+      for (std::uint32_t o = 0; o < outputs; ++o) bias.push_back(static_cast<float>(o) * 0.25f);
+      const Memory device_bias = upload(bias);
+      const Outcome result =
+          run(*with, matrix, input, columns, rows, ProductOutput::kElements, device_bias.as<float>());
+      expect_near(result, tensor, 0, c.type, input, columns, bias, 0, 20);
+      expect_near(result, tensor, 0, c.type, input, columns, bias, rows - 20, rows);
+      result.expect_margin();
+    }
+  }
+}
+
 TEST_F(MultiplyTest, SegmentsAreOfTheMatrixAlone) {
   EXPECT_EQ(segments_of(4096, 4096), 8u);
   EXPECT_EQ(segments_of(28672, 4096), 2u);

@@ -33,13 +33,12 @@ LOCI_DEVICE float gated(float gate, float up) {
   return activated<kind>(gate) * up;
 }
 
-// A thread has N neighbouring values of a row.
+// blockIdx.x: a row; a thread has N neighbouring values of it.
 template <class T, Activation kind, int N>
 __global__ __launch_bounds__(kThreads) void activate_values(ActivateArguments p) {
-  const unsigned of_row = p.width / N;
-  const std::uint64_t at = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (at >= std::uint64_t{p.rows} * of_row) return;
-  const std::uint64_t row = at / of_row, first = at % of_row * N;
+  const std::size_t row = blockIdx.x;
+  const unsigned first = (blockIdx.y * kThreads + threadIdx.x) * N;
+  if (first >= p.width) return;
   const T* input = static_cast<const T*>(p.input) + row * p.width * (p.gated ? 2 : 1) + first;
   float x[N], y[N];
   load_run(input, x);
@@ -60,9 +59,8 @@ __global__ __launch_bounds__(kThreads) void activate_values(ActivateArguments p)
 template <class T, Activation kind>
 void launch_values(const ActivateArguments& a, Stream& stream) {
   const bool runs = a.width % kRun == 0 && aligned_16(a.input) && aligned_16(a.output);
-  const std::uint64_t threads = std::uint64_t{a.rows} * a.width / (runs ? kRun : 1);
   launch("activate", runs ? activate_values<T, kind, kRun> : activate_values<T, kind, 1>,
-         {.grid = {ceil_div(threads, kThreads)}, .block = {kThreads}}, a, stream);
+         {.grid = {a.rows, ceil_div(a.width, kThreads * (runs ? kRun : 1))}, .block = {kThreads}}, a, stream);
 }
 
 struct CapParams {

@@ -117,23 +117,23 @@ struct GatherParams {
   std::uint32_t count;
   std::uint32_t width;
 };
+// blockIdx.x: a row of the output.
 template <class Piece>
 __global__ __launch_bounds__(kThreads) void gather_pieces(GatherParams p) {
   const unsigned of_row = p.width / (sizeof(Piece) / sizeof(std::uint16_t));
-  const std::uint64_t at = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (at >= std::uint64_t{p.count} * of_row) return;
-  const std::uint64_t from = p.sources[at / of_row];
-  reinterpret_cast<Piece*>(p.output)[at] =
-      reinterpret_cast<const Piece*>(p.input)[from * of_row + at % of_row];
+  const unsigned at = blockIdx.y * kThreads + threadIdx.x;
+  if (at >= of_row) return;
+  const std::size_t from = p.sources[blockIdx.x], to = blockIdx.x;
+  reinterpret_cast<Piece*>(p.output)[to * of_row + at] =
+      reinterpret_cast<const Piece*>(p.input)[from * of_row + at];
 }
 
-// A thread has N neighbouring values of a row, and adds its uses up in order.
+// blockIdx.x: a row; a thread has N neighbouring values of it, and adds its uses up in order.
 template <int N>
 __global__ __launch_bounds__(kThreads) void combine_values(CombineArguments p) {
-  const unsigned of_row = p.width / N;
-  const std::uint64_t at = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (at >= std::uint64_t{p.rows} * of_row) return;
-  const std::uint64_t row = at / of_row, first = at % of_row * N;
+  const std::size_t row = blockIdx.x;
+  const unsigned first = (blockIdx.y * kThreads + threadIdx.x) * N;
+  if (first >= p.width) return;
   float sum[N] = {};
   for (unsigned use = 0; use < p.uses; ++use) {
     const float weight = p.weights[row * p.uses + use];
@@ -161,9 +161,8 @@ void route(const RouteArguments& arguments, Stream& stream) {
 void gather_rows(const void* input, const std::uint32_t* sources, std::uint32_t count, std::uint32_t width,
                  void* output, Stream& stream) {
   const bool runs = width % kRun == 0 && aligned_16(input) && aligned_16(output);
-  const std::uint64_t pieces = std::uint64_t{count} * width / (runs ? kRun : 1);
   launch("gather_rows", runs ? gather_pieces<uint4> : gather_pieces<std::uint16_t>,
-         {.grid = {ceil_div(pieces, kThreads)}, .block = {kThreads}},
+         {.grid = {count, ceil_div(width, kThreads * (runs ? kRun : 1))}, .block = {kThreads}},
          GatherParams{static_cast<const std::uint16_t*>(input), sources, static_cast<std::uint16_t*>(output),
                       count, width},
          stream);
@@ -172,9 +171,8 @@ void gather_rows(const void* input, const std::uint32_t* sources, std::uint32_t 
 void combine(const CombineArguments& arguments, Stream& stream) {
   const CombineArguments& a = arguments;
   const bool fours = a.width % 4 == 0 && aligned_16(a.products) && aligned_16(a.output);
-  const std::uint64_t threads = std::uint64_t{a.rows} * a.width / (fours ? 4 : 1);
   launch("combine", fours ? combine_values<4> : combine_values<1>,
-         {.grid = {ceil_div(threads, kThreads)}, .block = {kThreads}}, a, stream);
+         {.grid = {a.rows, ceil_div(a.width, kThreads * (fours ? 4 : 1))}, .block = {kThreads}}, a, stream);
 }
 
 }  // namespace loci::cuda

@@ -49,17 +49,17 @@ LOCI_DEVICE void rotate_run(float (&v)[kRun], unsigned first, const float* head,
   }
 }
 
-// A group of lanes has one head of one row: queries first, then keys, then values.
+// blockIdx.x: a row; a group of lanes has one of its heads: queries first, then keys, then values.
 template <class T, int kLanes>
 __global__ __launch_bounds__(kPlaceThreads) void place_heads(PlaceArguments p) {
   const unsigned units = p.heads + 2 * p.state.kv_heads, head_dim = p.state.head_dim;
   const unsigned group = threadIdx.x / kLanes, first = threadIdx.x % kLanes * kRun;
-  const std::uint64_t unit = std::uint64_t{blockIdx.x} * (kPlaceThreads / kLanes) + group;
-  const auto row = static_cast<unsigned>(unit / units), of_row = static_cast<unsigned>(unit % units);
-  const bool active = row < p.rows && first < head_dim;
+  const unsigned row = blockIdx.x, unit = blockIdx.y * (kPlaceThreads / kLanes) + group;
+  const bool active = unit < units && first < head_dim;
   float v[kRun] = {};
-  if (active) load_run(static_cast<const T*>(p.qkv) + unit * head_dim + first, v);
-  const bool query = of_row < p.heads, key = !query && of_row < p.heads + p.state.kv_heads;
+  if (active)
+    load_run(static_cast<const T*>(p.qkv) + (std::size_t{row} * units + unit) * head_dim + first, v);
+  const bool query = unit < p.heads, key = !query && unit < p.heads + p.state.kv_heads;
   const float* weight = query ? p.query_norm : key ? p.key_norm : nullptr;
 
   float squares = 0;
@@ -84,24 +84,23 @@ __global__ __launch_bounds__(kPlaceThreads) void place_heads(PlaceArguments p) {
   if (query) {
 #pragma unroll
     for (unsigned k = 0; k < kRun; ++k) v[k] = saturated<T>(v[k]);
-    store_run(static_cast<T*>(p.queries) + (std::uint64_t{row} * p.heads + of_row) * head_dim + first, v);
+    store_run(static_cast<T*>(p.queries) + (std::uint64_t{row} * p.heads + unit) * head_dim + first, v);
     return;
   }
   const unsigned place = p.places[row];
   if (place == PlaceArguments::kNowhere) return;
 #pragma unroll
   for (unsigned k = 0; k < kRun; ++k) v[k] = finite<T>(v[k]);
-  std::byte* of_head = key ? p.state.keys(place / 32, of_row - p.heads)
-                           : p.state.values(place / 32, of_row - p.heads - p.state.kv_heads);
+  std::byte* of_head = key ? p.state.keys(place / 32, unit - p.heads)
+                           : p.state.values(place / 32, unit - p.heads - p.state.kv_heads);
   store_run(reinterpret_cast<T*>(of_head) + place % 32 * head_dim + first, v);
 }
 
 template <class T, int kLanes>
 void launch_heads(const PlaceArguments& a, Stream& stream) {
   const std::uint32_t groups = kPlaceThreads / kLanes;
-  const std::uint64_t units = std::uint64_t{a.rows} * (a.heads + 2 * a.state.kv_heads);
   launch("place_rows", place_heads<T, kLanes>,
-         {.grid = {ceil_div(units, groups)},
+         {.grid = {a.rows, ceil_div(a.heads + 2 * a.state.kv_heads, groups)},
           .block = {kPlaceThreads},
           .shared_bytes = groups * a.state.head_dim * static_cast<std::uint32_t>(sizeof(float))},
          a, stream);

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -56,12 +57,24 @@ struct Piece {
   MemoryKind kind = MemoryKind::kDevice;
 };
 
+// What a program's environment says, where no test does.
+Options options_of_environment() {
+  Options options;
+  const auto read = [](const char* name, std::uint64_t& value) {
+    if (const char* text = std::getenv(name)) value = std::strtoull(text, nullptr, 10);
+  };
+  read("LOCI_SIMULATED_LOST_AFTER", options.lost_after);
+  read("LOCI_SIMULATED_MEMORY", options.memory_bytes);
+  read("LOCI_SIMULATED_SEED", options.seed);
+  return options;
+}
+
 // The one device. Everything below is under its mutex.
 struct World {
   std::recursive_mutex mutex;
-  Options options;
+  Options options = options_of_environment();
   Counters counters;
-  std::uint64_t random = 1;
+  std::uint64_t random = options.seed * 0x9e3779b97f4a7c15u + 1;
   std::vector<StreamState*> streams;
   std::map<std::byte*, Piece> pieces;
   std::uint64_t used[2] = {0, 0};  // by kind

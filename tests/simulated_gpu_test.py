@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""The server on a GPU that the processor simulates: simulated_gpu_test.py BINARY MODEL.
+
+BINARY is loci-simulated-gpu: the server with the CUDA backend over the simulated device (src/loci/compute/cuda/simulated). With
+--deterministic a reply is the same in every way that its context came to be there, in any batch. MODEL is a tiny one.
+Needs nothing but Python's standard library. Prints "N passed, N failed".
+"""
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_client import Server, expect, expect_equal, run_tests  # noqa: E402
+
+CONVERSATIONS, TURNS = 5, 3
+ROOM = "2MiB"   # for all conversations
+TIGHT = "160KiB"  # for two
+
+
+def flags(memory, *more, host="0", deterministic=True):
+    return ["--device", "cuda:0", "--device-memory", memory, "--host-memory", host, "--store", "",
+            *(["--deterministic"] if deterministic else []), *more]
+
+
+def question(conversation, turn):
+    return f" {conversation}.{turn}: " + " ".join(f"{(conversation * 31 + turn * 7 + i * 13) % 97}" for i in range(50))
+
+
+def completion(server, prompt, **fields):
+    reply = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True} | fields)
+    expect_equal(reply.status, 200, f"status ({reply.text[:300]})")
+    return reply.json
+
+
+def talk(server, conversation, history="", turns=range(TURNS), **fields):
+    """The texts (and log-probabilities) of the turns, and the history after them."""
+    said = []
+    for turn in turns:
+        prompt = history + question(conversation, turn)
+        choice = completion(server, prompt, **fields)["choices"][0]
+        said.append((choice["text"], choice["logprobs"]))
+        history = prompt + choice["text"]
+    return said, history
+
+
+def talk_at_once(server, **fields):
+    said = [None] * CONVERSATIONS
+    failed = []
+
+    def one(i):
+        try:
+            said[i] = talk(server, i, **fields)[0]
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(CONVERSATIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(not failed, failed)
+    return said
+
+
+def turn_by_turn(server, **fields):
+    """Each conversation's turn after all others' before it, so that what does not fit has to go."""
+    said, histories = [[] for _ in range(CONVERSATIONS)], [""] * CONVERSATIONS
+    for turn in range(TURNS):
+        for i in range(CONVERSATIONS):
+            more, histories[i] = talk(server, i, histories[i], [turn], **fields)
+            said[i] += more
+    return said
+
+
+def expect_same(said, wanted, what):
+    """Of conversations' turns: names the first that differs."""
+    for i, (conversation, right_one) in enumerate(zip(said, wanted, strict=True)):
+        for turn, (got, right_turn) in enumerate(zip(conversation, right_one, strict=True)):
+            expect_equal(got[0], right_turn[0], f"{what}: the text of turn {turn} of conversation {i}")
+            if got[1] is not None:
+                for token, pair in enumerate(zip(got[1]["token_logprobs"], right_turn[1]["token_logprobs"], strict=True)):
+                    expect_equal(*pair, f"{what}: the log-probability of token {token} of turn {turn} of conversation {i}")
+
+
+RIGHT = {}
+
+
+def right(binary, model, **fields):
+    """What a server says with room for everything, one conversation after the other."""
+    key = json.dumps(fields, sort_keys=True)
+    if key not in RIGHT:
+        with Server(binary, model, *flags(ROOM)) as server:
+            RIGHT[key] = [talk(server, i, **fields)[0] for i in range(CONVERSATIONS)]
+    return RIGHT[key]
+
+
+def test_says_what_computes(binary, model):
+    with Server(binary, model, *flags(ROOM)) as server:
+        expect("cuda:0 (simulated device)" in server.banner, server.banner)
+        expect(len(completion(server, question(0, 0))["choices"][0]["text"]) > 0, "a reply")
+
+
+def test_batched(binary, model):
+    with Server(binary, model, *flags(ROOM)) as server:
+        expect_same(talk_at_once(server), right(binary, model), "replies that were computed together")
+
+
+def test_batched_with_log_probabilities(binary, model):
+    """These are sampled on the host, those above on the device, a pass ahead."""
+    with Server(binary, model, *flags(ROOM)) as server:
+        said = talk_at_once(server, logprobs=3)
+    expect_same(said, right(binary, model, logprobs=3), "log-probabilities of replies that were computed together")
+    expect_equal([[text for text, _ in turns] for turns in said], [[text for text, _ in turns] for turns in right(binary, model)],
+                 "texts sampled on the host and on the device")
+
+
+def test_sampled(binary, model):
+    fields = {"temperature": 0.9, "top_p": 0.95, "top_k": 40, "seed": 11}
+    with Server(binary, model, *flags(ROOM)) as server:
+        expect_same(talk_at_once(server, **fields), right(binary, model, **fields), "sampled replies")
+    expect(right(binary, model, **fields) != right(binary, model), "sampling is not greedy")
+
+
+def test_chunked(binary, model):
+    with Server(binary, model, *flags(ROOM, "--max-batch-tokens", "48")) as server:
+        expect_same(talk_at_once(server), right(binary, model), "replies whose prompts came in small pieces")
+
+
+def test_recomputed(binary, model):
+    with Server(binary, model, *flags(TIGHT)) as server:
+        expect_same(turn_by_turn(server, logprobs=3), right(binary, model, logprobs=3), "recomputed")
+        expect(server.metrics()["loci_evictions_total"] > 0, "nothing was evicted")
+
+
+def test_from_host_memory(binary, model):
+    with Server(binary, model, *flags(TIGHT, host=ROOM)) as server:
+        expect_same(turn_by_turn(server, logprobs=3), right(binary, model, logprobs=3), "from host memory")
+        used = completion(server, talk_prompt(0), loci={"explain": True})["loci"]
+        expect(used, "an explanation")
+        moved = [value for name, value in server.metrics().items() if "host_load" in name and "bytes" in name]
+        expect(sum(moved) > 0, "nothing came from host memory")
+
+
+def talk_prompt(conversation):
+    return question(conversation, 0)
+
+
+def test_from_disk_after_a_kill(binary, model):
+    with tempfile.TemporaryDirectory() as folder:
+        disk = ["--disk", f"{folder}/disk:64MiB"] if False else ["--disk", "64MiB", "--disk-path", f"{folder}/disk"]
+        histories = []
+        server = Server(binary, model, *flags(ROOM, *disk))
+        for i in range(CONVERSATIONS):
+            histories.append(talk(server, i, turns=range(TURNS - 1), logprobs=3)[1])
+        deadline = time.monotonic() + 20
+        while server.metrics().get("loci_tier_moves_waiting", 0) > 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+        with contextlib.suppress(AssertionError):
+            server.__exit__(None)
+        with Server(binary, model, *flags(ROOM, *disk)) as server:
+            for i in range(CONVERSATIONS):
+                said, _ = talk(server, i, histories[i], [TURNS - 1], logprobs=3)
+                expect_same(said, right(binary, model, logprobs=3)[i][TURNS - 1:], f"conversation {i} from disk")
+            moved = [value for name, value in server.metrics().items() if "disk_load" in name and "bytes" in name]
+            expect(sum(moved) > 0, "nothing came from disk")
+
+
+def test_clients_that_leave(binary, model):
+    with Server(binary, model, *flags(TIGHT, host=ROOM)) as server:
+        leaving = [server.send("/v1/completions", {"prompt": question(9, i), "max_tokens": 200, "stream": True, "ignore_eos": True})
+                   for i in range(4)]
+        for connection in leaving:
+            connection.recv(100)
+            connection.close()
+        expect_same(talk_at_once(server), right(binary, model), "replies beside clients that left")
+
+
+def test_grammar_beside_others(binary, model):
+    with Server(binary, model, *flags(ROOM)) as server:
+        said = []
+        beside = threading.Thread(target=lambda: said.extend(talk_at_once(server)))
+        beside.start()
+        for _ in range(3):
+            text = completion(server, "digits: ", max_tokens=40, temperature=1, seed=3,
+                              grammar='root ::= "[" [0-9] ("," [0-9]){3} "]"')["choices"][0]["text"]
+            expect_equal(len(json.loads(text)), 4, text)
+        beside.join()
+        expect_same(said, right(binary, model), "replies beside constrained ones")
+
+
+def test_fast_mode_is_repeatable(binary, model):
+    """Without --deterministic the same requests, one at a time, get the same bits."""
+    said = []
+    for _ in range(2):
+        with Server(binary, model, *flags(ROOM, deterministic=False)) as server:
+            said.append(talk(server, 0, logprobs=3))
+    expect_equal(said[0], said[1], "the same requests, again")
+
+
+def test_lost_device(binary, model):
+    os.environ["LOCI_SIMULATED_LOST_AFTER"] = "4000"
+    try:
+        server = Server(binary, model, *flags(ROOM))
+    finally:
+        del os.environ["LOCI_SIMULATED_LOST_AFTER"]
+    with server:
+        for i in range(200):
+            reply = server.post("/v1/completions", {"prompt": question(i, 0), "max_tokens": 20, "temperature": 0, "ignore_eos": True})
+            if reply.status != 200:
+                break
+        expect_equal(reply.status, 503, f"the request on which the device was lost ({reply.text[:300]})")
+        expect("device is lost" in reply.text, reply.text)
+        reply = server.post("/v1/completions", {"prompt": "again", "max_tokens": 2})
+        expect_equal(reply.status, 503, f"requests after it ({reply.text[:300]})")
+        health = server.get("/health")
+        expect_equal(health.status, 503, f"health ({health.text[:300]})")
+        expect("device is lost" in health.text, health.text)
+        expect("device is lost" in server.log_text(), "the log says it")
+
+
+def test_no_room(binary, model):
+    for memory, wanted in (("100GiB", "--device-memory"), ("1KiB", "--device-memory")):
+        try:
+            with Server(binary, model, *flags(memory)):
+                expect(False, f"a server with {memory}")
+        except AssertionError as error:
+            expect(wanted in str(error), f"{memory}: {error}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("model")
+    parser.add_argument("--only", default="", help="part of a test's name")
+    options = parser.parse_args()
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
+    return run_tests(tests, os.path.abspath(options.binary), os.path.abspath(options.model))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
