@@ -40,10 +40,12 @@ class CudaBackend final : public Backend {
     const DeviceProperties& device = parts_->device->properties();
     const char* element = element_ == ElementType::kHalf ? "f16" : "bf16";
     info_.name = fmt::format("cuda:{}", device.ordinal);
-    info_.description =
-        fmt::format("{}, compute capability {}.{}, {}{}", device.name, device.capability / 10,
-                    device.capability % 10, element, options.deterministic ? ", deterministic" : "");
-    info_.layout = fmt::format("layer,k[head,token,dim]v[head,token,dim],{}", element);
+    info_.description = fmt::format("{}, compute capability {}.{}, {}, {}", device.name,
+                                    device.capability / 10, device.capability % 10, element,
+                                    options.deterministic ? "deterministic" : parts_->runner->library());
+    // State of unlike orders of sums is not taken for each other's (the tiers' fingerprint has the layout).
+    info_.layout = fmt::format("layer,k[head,token,dim]v[head,token,dim],{}{}", element,
+                               options.deterministic ? ",deterministic" : "");
     info_.layers = spec.layer_count();
     info_.vocabulary = spec.vocabulary;
     info_.groups = parts_->blocks->groups();

@@ -125,7 +125,7 @@ TEST_P(CudaBackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   pass.spans.push_back(make_span(whole.tokens, 5, 37, tables, layers_, LogitsWanted::kLast));
   for (auto& buffer : captured) pass.spans[0].capture.emplace_back(buffer);
   backend->run(pass, results_);
-  const bool half = backend->info().layout.ends_with(",f16");
+  const bool half = backend->info().layout.ends_with(",f16,deterministic");
   const auto value_of = [&](std::uint16_t bits) {
     return static_cast<double>(half ? f16_to_f32(bits) : bf16_to_f32(bits));
   };
