@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -261,6 +262,16 @@ TEST(CudaBackendGrowthTest, ALargerPassKeepsTheSamplesThatItIsFed) {
   ASSERT_EQ(results.size(), 11u);
   EXPECT_EQ(results[0].sample->value, expected[1]);
   for (std::uint32_t i = 2; i < 11; ++i) EXPECT_EQ(results[i].sample, results[1].sample);
+}
+
+TEST(CudaBackendTasksTest, RunsEachTaskOnce) {
+  const auto model = TestModel::make(llama(TensorType::kF16));
+  const auto backend = make_backend(model->spec, {});
+  for (const std::uint32_t count : {0u, 1u, 2u, 97u}) {
+    std::vector<std::atomic<std::uint32_t>> runs(count);
+    backend->run_tasks(count, [&](std::uint32_t i) { ++runs[i]; });
+    for (const auto& each : runs) EXPECT_EQ(each, 1u);
+  }
 }
 
 TEST(CudaBackendCopiesTest, APassOfCopiesAloneCopies) {
