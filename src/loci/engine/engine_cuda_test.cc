@@ -204,6 +204,29 @@ TEST_P(EngineCuda, ResidentEvictedLoadedAndInBatch) {
   EXPECT_GT(cuda::simulated::counters().graphs, 0u);
 }
 
+TEST_P(EngineCuda, TheDeviceDrawsWhatTheHostDraws) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    Tokens drawn[2];
+    for (const bool logprobs : {false, true}) {  // with log-probabilities the host samples
+      Waiter waiter;
+      GenerationRequest request;
+      request.prompt = text(30, 20);
+      request.sampling.temperature = 0.5f * static_cast<float>(seed);
+      request.sampling.top_k = seed % 2 == 0 ? 0 : 24;
+      request.sampling.top_p = seed < 3 ? 1.0f : 0.8f;
+      request.sampling.min_p = seed == 4 ? 0.05f : 0.0f;
+      request.sampling.seed = seed;
+      request.sampling.logprobs = logprobs;
+      request.max_new_tokens = 12;
+      engine_->submit(std::move(request), waiter.listener());
+      ASSERT_TRUE(waiter.wait().status.ok());
+      drawn[logprobs ? 1 : 0] = waiter.tokens();
+    }
+    EXPECT_EQ(drawn[0], drawn[1]) << seed;
+    EXPECT_EQ(drawn[0].size(), 12u);
+  }
+}
+
 TEST_P(EngineCuda, ALostDeviceEndsEveryRequest) {
   Waiter a, b, late;
   submit(text(1, 40), 150, a, false);

@@ -10,6 +10,7 @@
 
 #include "loci/base/check.h"
 #include "loci/compute/check_model.h"
+#include "loci/compute/cpu/thread_pool.h"
 #include "loci/compute/cuda/block_pool.h"
 #include "loci/compute/cuda/cuda_key_rotation.h"
 #include "loci/compute/cuda/cuda_pass_runner.h"
@@ -40,10 +41,12 @@ class CudaBackend final : public Backend {
     const DeviceProperties& device = parts_->device->properties();
     const char* element = element_ == ElementType::kHalf ? "f16" : "bf16";
     info_.name = fmt::format("cuda:{}", device.ordinal);
-    info_.description =
-        fmt::format("{}, compute capability {}.{}, {}{}", device.name, device.capability / 10,
-                    device.capability % 10, element, options.deterministic ? ", deterministic" : "");
-    info_.layout = fmt::format("layer,k[head,token,dim]v[head,token,dim],{}", element);
+    info_.description = fmt::format("{}, compute capability {}.{}, {}, {}", device.name,
+                                    device.capability / 10, device.capability % 10, element,
+                                    options.deterministic ? "deterministic" : parts_->runner->library());
+    // State of unlike orders of sums is not taken for each other's (the tiers' fingerprint has the layout).
+    info_.layout = fmt::format("layer,k[head,token,dim]v[head,token,dim],{}{}", element,
+                               options.deterministic ? ",deterministic" : "");
     info_.layers = spec.layer_count();
     info_.vocabulary = spec.vocabulary;
     info_.groups = parts_->blocks->groups();
@@ -80,6 +83,16 @@ class CudaBackend final : public Backend {
     --begun_;
     parts_->runner->finish(results);
   }
+  // Logits that the host samples: there are few threads, for few rows.
+  void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
+    if (count < 2 || host_threads_.size() == 1) return Backend::run_tasks(count, task);
+    host_threads_.run([&](std::uint32_t thread) {
+      cpu::WorkRange range;
+      while (host_threads_.claim(thread, count, range)) {
+        for (std::uint32_t i = range.begin; i < range.end; ++i) task(i);
+      }
+    });
+  }
   Status health() const override { return parts_->device->status(); }
 
   Result<HostMemory> allocate_host(std::uint64_t bytes) override {
@@ -114,6 +127,7 @@ class CudaBackend final : public Backend {
   const ElementType element_;
   BackendInfo info_;
   std::uint32_t begun_ = 0;  // and not ended
+  cpu::ThreadPool host_threads_{std::clamp(cpu::physical_core_count() / 2, 1u, 8u)};
 };
 
 // What no kernel serves, beyond what no backend does.

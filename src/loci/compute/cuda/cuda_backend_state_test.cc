@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -125,7 +126,7 @@ TEST_P(CudaBackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   pass.spans.push_back(make_span(whole.tokens, 5, 37, tables, layers_, LogitsWanted::kLast));
   for (auto& buffer : captured) pass.spans[0].capture.emplace_back(buffer);
   backend->run(pass, results_);
-  const bool half = backend->info().layout.ends_with(",f16");
+  const bool half = backend->info().layout.ends_with(",f16,deterministic");
   const auto value_of = [&](std::uint16_t bits) {
     return static_cast<double>(half ? f16_to_f32(bits) : bf16_to_f32(bits));
   };
@@ -261,6 +262,16 @@ TEST(CudaBackendGrowthTest, ALargerPassKeepsTheSamplesThatItIsFed) {
   ASSERT_EQ(results.size(), 11u);
   EXPECT_EQ(results[0].sample->value, expected[1]);
   for (std::uint32_t i = 2; i < 11; ++i) EXPECT_EQ(results[i].sample, results[1].sample);
+}
+
+TEST(CudaBackendTasksTest, RunsEachTaskOnce) {
+  const auto model = TestModel::make(llama(TensorType::kF16));
+  const auto backend = make_backend(model->spec, {});
+  for (const std::uint32_t count : {0u, 1u, 2u, 97u}) {
+    std::vector<std::atomic<std::uint32_t>> runs(count);
+    backend->run_tasks(count, [&](std::uint32_t i) { ++runs[i]; });
+    for (const auto& each : runs) EXPECT_EQ(each, 1u);
+  }
 }
 
 TEST(CudaBackendCopiesTest, APassOfCopiesAloneCopies) {

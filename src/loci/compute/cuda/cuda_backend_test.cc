@@ -166,7 +166,7 @@ TEST_P(CudaBackendGraphsTest, GraphsGiveTheBitsOfPlainIssue) {
       options.deterministic = fixed;
       options.graphs = graphs;
       const auto backend = make_backend(spec_, options);
-      for (std::uint32_t step = 0; step < 3; ++step) {
+      for (std::uint32_t step = 0; step < 4; ++step) {
         Pass pass;
         for (std::uint32_t who = 0; who < batch; ++who) {
           const std::vector<TokenId> tokens = random_tokens(30 + who, 6 + who + step, spec_.vocabulary);

@@ -1,6 +1,7 @@
 #include "loci/compute/cuda/cuda_graphs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace loci::cuda {
 
@@ -30,6 +31,10 @@ bool DecodeGraphs::launch(std::uint32_t bucket, std::uint32_t generation, Stream
                           const std::function<void()>& issue) {
   const auto found = std::lower_bound(buckets_.begin(), buckets_.end(), bucket);
   Captured& captured = captured_[static_cast<std::size_t>(found - buckets_.begin())];
+  if (!std::exchange(captured.issued, true)) {
+    issue();
+    return true;
+  }
   if (!captured.graph.present() || captured.generation != generation) {
     stream.begin_capture();
     issue();

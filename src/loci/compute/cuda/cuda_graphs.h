@@ -24,9 +24,9 @@ class DecodeGraphs {
   // The least bucket that has room; 0: none.
   std::uint32_t bucket_for(std::uint32_t rows) const;
 
-  // Launches the bucket's graph, or captures it from what `issue` queues. `generation` is of all that the
-  // graph's addresses point to: another one, and it is captured anew. False: it can't be captured, nothing
-  // was queued.
+  // Launches the bucket's graph, or captures it from what `issue` queues; the first time calls `issue` alone.
+  // `generation` is of all that the graph's addresses point to: another one, and it is captured anew. False:
+  // it can't be captured, nothing was queued.
   bool launch(std::uint32_t bucket, std::uint32_t generation, Stream& stream,
               const std::function<void()>& issue);
 
@@ -34,6 +34,7 @@ class DecodeGraphs {
   struct Captured {
     Graph graph;
     std::uint32_t generation = 0;
+    bool issued = false;  // plainly
   };
   std::vector<std::uint32_t> buckets_;
   std::vector<Captured> captured_;  // by the index of the bucket

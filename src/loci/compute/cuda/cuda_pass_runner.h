@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "loci/base/status.h"
@@ -47,6 +48,7 @@ class PassRunner {
 
   void begin(Pass pass);
   void finish(std::vector<SpanResult>& results);
+  const std::string& library() const { return products_->library(); }  // of products
   std::uint64_t hidden_row_bytes() const { return std::uint64_t{spec_.hidden} * 2; }
 
  private:

@@ -18,6 +18,7 @@ struct Benchmark {
 
 constexpr Benchmark kBenchmarks[] = {
     {"attention/", bench_attention},
+    {"models/", bench_models},
     {"movement/", bench_movement},
     {"products/", bench_products},
     {"rows/", bench_rows},
