@@ -313,6 +313,7 @@ class Engine::State {
       }
     }
     job.pass = std::move(*plan.pass);
+    job.behind = !flying_spans_.empty();
     flying_spans_.push_back(std::move(plan.spans));
     return job;
   }

@@ -8,7 +8,7 @@ namespace loci {
 
 void PassRunner::begin(PassJob job) {
   LOCI_CHECK(begun_.size() <= backend_.info().passes_ahead, "no more passes than the backend takes");
-  begun_.push_back({job.pass.id, std::move(job.samplers), std::move(job.requests)});
+  begun_.push_back({job.pass.id, std::move(job.samplers), std::move(job.requests), job.behind});
   backend_.begin(std::move(job.pass));
 }
 
@@ -24,27 +24,31 @@ PassEnd PassRunner::end() {
   end.event.pass = ended_.id;
   end.event.spans.resize(results_.size());
   end.sampled.resize(results_.size());
+  // A request's spans stand together. What follows a poisoned one, also in a pass that was planned behind it,
+  // is planned again.
+  const std::set<RequestId> before = ended_.behind ? std::move(poisoned_) : std::set<RequestId>();
+  poisoned_.clear();
   bool failed = false;
   for (std::size_t i = 0; i < results_.size(); ++i) {
-    end.event.spans[i].ok = results_[i].status.ok();
+    const RequestId request = ended_.requests[i];
     failed = failed || !results_[i].status.ok();
+    if (!results_[i].status.ok()) poisoned_.insert(request);
+    end.event.spans[i].ok = !poisoned_.contains(request) && !before.contains(request);
   }
   if (failed) end.health = backend_.health();
   sample(end);
   return end;
 }
 
-// A request's spans stand together, and what follows a poisoned one is planned again.
 void PassRunner::sample(PassEnd& end) {
   Begun& pass = ended_;
   std::vector<std::uint32_t> rows;
-  std::optional<RequestId> poisoned;
   for (std::uint32_t i = 0; i < results_.size(); ++i) {
-    if (!results_[i].status.ok()) poisoned = pass.requests[i];
+    if (!end.event.spans[i].ok) continue;
     if (results_[i].sample) {
       end.sampled[i] = Sampled{.token = *results_[i].sample, .chosen = {}, .top = {}};
       end.event.spans[i].sample = results_[i].sample;
-    } else if (poisoned != pass.requests[i] && pass.samplers[i] != nullptr) {
+    } else if (pass.samplers[i] != nullptr) {
       rows.push_back(i);
     }
   }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "loci/base/ids.h"
@@ -24,6 +25,7 @@ struct PassJob {
   // end while its last pass runs.
   std::vector<std::shared_ptr<Sampler>> samplers;
   std::vector<RequestId> requests;  // parallel to pass.spans
+  bool behind = false;              // it was planned while the pass before it was in flight
 };
 
 // The answer: `sampled` is parallel to the pass's spans.
@@ -53,6 +55,7 @@ class PassRunner {
     OperationId id;
     std::vector<std::shared_ptr<Sampler>> samplers;
     std::vector<RequestId> requests;
+    bool behind = false;
   };
   void sample(PassEnd& end);
 
@@ -60,6 +63,7 @@ class PassRunner {
   ConstraintWorker& constraints_;
   std::deque<Begun> begun_;
   Begun ended_;
+  std::set<RequestId> poisoned_;  // in the pass that ended last
   std::vector<SpanResult> results_;
 };
 
