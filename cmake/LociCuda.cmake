@@ -175,7 +175,8 @@ function(loci_gpu_check)
   endif()
   add_executable(gpu_check ${sources} ${objects} ${check}/gpu_check_main.cc)
   target_link_libraries(gpu_check PRIVATE loci_options ${depends} loci_cuda GTest::gtest)
-  target_compile_options(gpu_check PRIVATE -Wno-unknown-pragmas)  # nvcc's, in headers of kernels
+  # Tests may include what kernels and host share.
+  target_compile_options(gpu_check PRIVATE -Wno-unknown-pragmas)
   set_target_properties(gpu_check PROPERTIES OUTPUT_NAME gpu-check)
   loci_link_carried(gpu_check)
   add_custom_target(gpu_check_programs DEPENDS gpu_check)

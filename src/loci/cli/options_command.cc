@@ -22,10 +22,10 @@ void add_flag(CLI::App& command, const Option& option, std::map<std::string, std
   const bool positional = option.flag == "--model";
   const bool is_switch = option.kind == OptionKind::kSwitch;
   const auto take = [&given, is_switch, flag = option.flag](const std::vector<std::string>& texts) {
-    // A switch without a value, last or before another flag, is on: the parser says "true" then.
-    given[flag] = is_switch && texts == std::vector<std::string>{"true"}
-                      ? "on"
-                      : fmt::format("{}", fmt::join(texts, ","));
+    // A switch without a value, last or before another flag, is on: the parser's text is empty then (or the
+    // default, had it been told of one).
+    const std::string text = fmt::format("{}", fmt::join(texts, ","));
+    given[flag] = is_switch && text.empty() ? "on" : text;
   };
   CLI::Option* added = command.add_option_function<std::vector<std::string>>(
       (positional ? "MODEL," : "") + option.flag, take, option.help);
@@ -36,9 +36,10 @@ void add_flag(CLI::App& command, const Option& option, std::map<std::string, std
     added->expected(is_switch ? 0 : 1, 1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }
   const std::string text = option.get(ServeFlags()).value_or("");
-  added->type_name(shown_type(option))->group(option.group);
   const std::string shown = option.default_note.empty() ? text : option.default_note;
-  if (!shown.empty()) added->default_str(shown);
+  added->type_name(is_switch ? fmt::format("{}={}", option.type, shown) : shown_type(option))
+      ->group(option.group);
+  if (!shown.empty() && !is_switch) added->default_str(shown);
 }
 
 std::vector<std::string> whole_environment() {

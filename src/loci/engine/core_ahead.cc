@@ -215,6 +215,14 @@ void Core::State::detach(CoreRequest& request, std::uint32_t group, std::optiona
   in_flight_.back().detached.push_back({request.id, group, std::move(*slot)});
 }
 
+// The first pass that has spans of it has ended.
+void Core::State::leave_pass(CoreRequest& request) {
+  request.computes_from[0] = request.computes_from[1];
+  if (request.in_passes > 0) return;
+  release_ahead(request);
+  request.wasted = false;
+}
+
 // The pass has ended.
 void Core::State::release_kept(CorePass& pass) {
   if (pass.kept.empty() && pass.detached.empty()) return;

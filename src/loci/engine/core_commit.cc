@@ -52,12 +52,8 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 
   for (CoreRequest* request : pass.requests) {
     --request->in_passes;
-    request->computes_from[0] = request->computes_from[1];
     request->misses = false;
-    if (request->in_passes == 0) {
-      release_ahead(*request);
-      request->wasted = false;
-    }
+    if (config_.passes_ahead > 0) leave_pass(*request);
     if (request->ending) {
       end(*request, *request->ending, plan);
     } else if (request->poisoned_passes >= kPoisonedPassesMax) {
@@ -126,7 +122,7 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
     end(request, FinishReason::kStop, plan);
   } else if (request.new_tokens() >= request.max_new_tokens || request.length() >= sequence_tokens_max_) {
     end(request, FinishReason::kLength, plan);
-  } else if (request.has_grown()) {
+  } else if (config_.passes_ahead > 0 && request.has_grown()) {
     open_ahead(request);
   }
 }

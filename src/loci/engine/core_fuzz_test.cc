@@ -150,9 +150,9 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithPassesAhead) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 800);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 600);
   const Totals totals = run_worlds(random_ahead_world, seeds);
-  if (seeds >= 800) {
+  if (seeds >= 600) {
     EXPECT_GT(totals.followed, totals.generated / 4);
     EXPECT_GT(totals.gone_on, seeds);
     EXPECT_GT(totals.wasted, seeds);

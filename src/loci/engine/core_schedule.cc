@@ -188,11 +188,14 @@ void Core::State::emit(CorePass pass, Plan& plan) {
   pass.id = OperationId(++passes_);
   Pass& out = plan.pass.emplace();
   out.id = pass.id;
-  const auto enlist = [&pass](CoreRequest* request) {
+  const bool ahead = config_.passes_ahead > 0;
+  const auto enlist = [&pass, ahead](CoreRequest* request) {
     if (request->last_pass == pass.id) return;
     request->last_pass = pass.id;
     pass.requests.push_back(request);
-    request->computes_from[request->in_passes++] = request->length();
+    ++request->in_passes;
+    if (!ahead) return;
+    request->computes_from[request->in_passes - 1] = request->length();
     request->computes_to = 0;
   };
   const auto slot = [this](BlockId block, std::uint32_t group) {
@@ -209,10 +212,11 @@ void Core::State::emit(CorePass pass, Plan& plan) {
   plan.spans.reserve(pass.spans.size());
   for (const CoreSpan& span : pass.spans) {
     enlist(span.request);
-    if (span.sample) span.request->sampled_in = pass.id;
-    std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
-    from = std::min(from, span.position);
-    span.request->computes_to = span.position + span.count;
+    if (ahead) {
+      std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
+      from = std::min(from, span.position);
+      span.request->computes_to = span.position + span.count;
+    }
     const CoreRequest& request = *span.request;
     Span& s = out.spans.emplace_back();
     s.token_of = span.token_of;

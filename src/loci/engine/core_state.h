@@ -98,18 +98,8 @@ struct CoreRequest {
   GroupCounts first_held{};     // blocks before this one were let go
   std::uint32_t parting = 0;    // tokens before the place where it left what others have; 0: it did not
   std::uint32_t in_passes = 0;  // passes in flight that have spans of it
-  std::array<std::uint32_t, 2> computes_from{};  // the first token that each of them computes
-  OperationId last_pass;                         // that had; and that samples from it
-  OperationId sampled_in;
+  OperationId last_pass;        // that had
   std::optional<FinishReason> ending;  // ends when the first of them has
-  // Passes ahead:
-  bool follows = false;           // a pass may go on from its sample while that is on the device
-  std::uint32_t computes_to = 0;  // the end of what the last of them computes; 0: they only copy
-  bool wasted = false;            // the first one was poisoned: what goes on from it brings nothing
-  // For the block of the token that the pass in flight samples, where the pass ahead begins it.
-  CoreSlots grown;
-  GroupCounts
-      lent{};  // groups with a window: slots of its promise that passes in flight read, no block's now
   // Loads:
   std::vector<std::uint32_t> loads;  // blocks that were being loaded when last looked at
   bool joined = false;               // it may compute on what is still being loaded
@@ -119,6 +109,16 @@ struct CoreRequest {
   std::vector<ChainKey> keys;        // of its whole blocks, while it waits
   bool preloaded = false;            // its loads have begun before it was admitted
   std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
+
+  // Passes ahead:
+  bool follows = false;           // a pass may go on from its sample while that is on the device
+  std::uint32_t computes_to = 0;  // the end of what the last of them computes; 0: they only copy
+  bool wasted = false;            // the first one was poisoned: what goes on from it brings nothing
+  // For the block of the token that the pass in flight samples, where the pass ahead begins it.
+  CoreSlots grown;
+  // Groups with a window: slots of its promise that passes in flight read, and that are no block's now.
+  GroupCounts lent{};
+  std::array<std::uint32_t, 2> computes_from{};  // the first token that each pass in flight computes
 
   bool has_grown() const { return grown.front().has_value(); }
   std::uint32_t length() const { return static_cast<std::uint32_t>(tokens.size()); }
@@ -415,6 +415,7 @@ class Core::State {
   void waste_ahead(CoreRequest& request);
   void keep_for_passes(CoreRequest& request);
   void detach(CoreRequest& request, std::uint32_t group, std::optional<SlotReservation> slot);
+  void leave_pass(CoreRequest& request);
   void release_kept(CorePass& pass);
 
   // core_fair.cc

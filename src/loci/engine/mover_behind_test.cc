@@ -146,6 +146,12 @@ TEST_P(MoverBehindTest, ALostDeviceFailsTheMoves) {
   EXPECT_EQ(mover_->stats().queued, 0u);
 }
 
+// All that holds of movers, with copies that their caller waits for and such that go on behind it.
+INSTANTIATE_TEST_SUITE_P(Models, MoverTest,
+                         testing::Values(Case{"full", {0, 0, 0}}, Case{"mixed", {80, 0, 80, 0}},
+                                         Case{"full_behind", {0, 0, 0}, 1},
+                                         Case{"mixed_behind", {80, 0, 80, 0}, 2}),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Models, MoverBehindTest,
                          testing::Values(Case{"full", {0, 0, 0}, 1}, Case{"mixed", {80, 0, 80, 0}, 2}),
                          case_name);

@@ -145,7 +145,5 @@ TEST(HostTier, RefusesWhatTheMachineDoesNotHave) {
   EXPECT_EQ(mover.status().field(), "--host-memory");
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, MoverTest, kMoverCases, case_name);
-
 }  // namespace
 }  // namespace loci

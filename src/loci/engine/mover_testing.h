@@ -98,12 +98,15 @@ struct Case {
   const char* name;
   std::vector<std::uint32_t> windows;  // of the layers
   std::uint32_t copy_layers = 0;       // a copy's, where they go on behind their calls
+  // Another backend than the CPU's.
+  std::unique_ptr<Backend> (*make)(const ModelSpec& spec) = nullptr;
 };
 
 class MoverTest : public testing::TestWithParam<Case> {
  protected:
   MoverTest() : model_(make_model(GetParam().windows)) {
-    backend_ = std::move(make_cpu_backend(model_->spec, {.threads = 2})).value();
+    backend_ = GetParam().make != nullptr ? GetParam().make(model_->spec)
+                                          : std::move(make_cpu_backend(model_->spec, {.threads = 2})).value();
     if (GetParam().copy_layers > 0) {
       const std::uint64_t slice_bytes = backend_->info().groups[0].layer_slice_bytes;
       auto behind =
@@ -123,7 +126,9 @@ class MoverTest : public testing::TestWithParam<Case> {
   std::uint32_t layers() const { return model_->spec.layer_count(); }
   // The layers that come together, in the order in which they come.
   std::vector<std::vector<std::uint32_t>> steps() const {
-    const std::size_t run = std::max(1u, GetParam().copy_layers);
+    const BackendInfo& info = backend_->info();
+    const auto run = static_cast<std::size_t>(
+        std::max<std::uint64_t>(1, info.copy_bytes / info.groups[0].layer_slice_bytes));
     std::vector<std::vector<std::uint32_t>> steps;
     for (std::uint32_t layer = 0; layer < layers(); ++layer) {
       for (const LayerGroup& group : backend_->info().groups) {
@@ -241,10 +246,6 @@ inline Status after(std::chrono::milliseconds time, Status status = {}) {
   return status;
 }
 
-// Copies that their caller waits for, and such that go on behind it.
-inline const auto kMoverCases =
-    testing::Values(Case{"full", {0, 0, 0}}, Case{"mixed", {80, 0, 80, 0}}, Case{"full_behind", {0, 0, 0}, 1},
-                    Case{"mixed_behind", {80, 0, 80, 0}, 2});
 inline std::string case_name(const testing::TestParamInfo<Case>& tested) { return tested.param.name; }
 
 }  // namespace loci

@@ -126,7 +126,11 @@ bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, S
       word.wait(now, std::memory_order_acquire);
     }
   }
+  // Once for all blocks that came together. A stream that has ended has done what it waited for.
+  if (held_by_ == &stream && last <= held_) return true;
   loads_.hold(stream, last);
+  held_by_ = &stream;
+  held_ = last;
   return true;
 }
 

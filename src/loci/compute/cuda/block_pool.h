@@ -110,6 +110,9 @@ class BlockPool {
   // Loads and saves use the link's two directions; reads are those that somebody waits for.
   CopyStream loads_, saves_, reads_;
   StagingRing staged_loads_, staged_reads_;
+  // The last wait of a pass; of the thread that issues them.
+  const Stream* held_by_ = nullptr;
+  CopyTicket held_ = 0;
 };
 
 }  // namespace loci::cuda

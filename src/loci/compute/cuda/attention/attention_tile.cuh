@@ -118,6 +118,10 @@ class ContextReader {
   }
 
  private:
+  static constexpr int kPieces = kAttentionTileKeys * Layout::kChunks / kAttentionThreads;  // a thread's
+  // Unrolled where a step is the first or the last one: so that no kernel's registers spill.
+  static constexpr int kPiecesAtEdges = Layout::kPermuted ? kPieces : 1;
+
   // The slots of the next step that is issued, ahead of their use.
   LOCI_DEVICE void find(std::uint32_t step) {
     const std::uint32_t first = step * kAttentionTileKeys;
@@ -129,26 +133,39 @@ class ContextReader {
   LOCI_DEVICE void issue(std::uint32_t step, std::uint32_t stage) {
     const std::uint32_t first = step * kAttentionTileKeys;
     if (first < end_) {
+      const bool all =
+          first >= begin_ && first + kAttentionTileKeys <= end_ && p_.a.state.head_dim == Layout::kChunks * 8;
       std::byte* to = ring_ + stage * (2 * kKeyBytes);
-      const LayerState& state = p_.a.state;
-      const std::uint32_t chunks = state.head_dim / 8;
-      const std::uint64_t values_after = state.kv_heads * state.head_bytes();
-      const std::byte* head = state.base + head_at_;
-      const std::byte *block = head + slots_[0] * state.slot_stride,
-                      *other = head + slots_[1] * state.slot_stride;
-#pragma unroll
-      for (std::uint32_t i = 0; i < kAttentionTileKeys * Layout::kChunks / kAttentionThreads; ++i) {
-        const std::uint32_t piece = threadIdx.x + i * kAttentionThreads;
-        const std::uint32_t key = piece / Layout::kChunks, chunk = piece % Layout::kChunks;
-        const bool valid = first + key >= begin_ && first + key < end_ && chunk < chunks;
-        const std::byte* source = (key < 32 ? block : other) + ((key % 32) * chunks + chunk) * 16;
-        const std::uint32_t offset = Layout::offset(key, chunk);
-        copy_async_16(to + offset, source, valid);
-        copy_async_16(to + kKeyBytes + offset, source + values_after, valid);
+      if (all) {
+        copy<kPieces>(to, Layout::kChunks, [](std::uint32_t, std::uint32_t) { return true; });
+      } else {
+        const std::uint32_t chunks = p_.a.state.head_dim / 8, begin = begin_, end = end_;
+        copy<kPiecesAtEdges>(to, chunks, [=](std::uint32_t key, std::uint32_t chunk) {
+          return first + key >= begin && first + key < end && chunk < chunks;
+        });
       }
       find(step + 1);
     }
     copy_async_commit();
+  }
+
+  // The pieces that are not `valid` become zeros.
+  template <int kUnrolled, class Valid>
+  LOCI_DEVICE void copy(std::byte* to, std::uint32_t chunks, const Valid& valid) {
+    const LayerState& state = p_.a.state;
+    const std::uint64_t values_after = state.kv_heads * state.head_bytes();
+    const std::byte* head = state.base + head_at_;
+    const std::byte *block = head + slots_[0] * state.slot_stride,
+                    *other = head + slots_[1] * state.slot_stride;
+#pragma unroll kUnrolled
+    for (std::uint32_t i = 0; i < kPieces; ++i) {
+      const std::uint32_t piece = threadIdx.x + i * kAttentionThreads;
+      const std::uint32_t key = piece / Layout::kChunks, chunk = piece % Layout::kChunks;
+      const std::byte* from = (key < 32 ? block : other) + ((key % 32) * chunks + chunk) * 16;
+      const std::uint32_t offset = Layout::offset(key, chunk);
+      copy_async_16(to + offset, from, valid(key, chunk));
+      copy_async_16(to + kKeyBytes + offset, from + values_after, valid(key, chunk));
+    }
   }
 
   const AttentionParams& p_;

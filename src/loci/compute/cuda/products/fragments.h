@@ -8,19 +8,19 @@
 // of one rounding: the weight is the decoded one, rounded to f16. Where K types multiply two scales their
 // product is rounded to f16 first. With BF16 elements the result is rounded again.
 //
-// Instructions a lane needs for its 16 values of a block (two of them are the tensor core's), beside what an
-// H200 has time for at the memory's rate: 4.3 TB/s over 132 SMs of 4 schedulers at 1.7 GHz are 4.8 bytes a
-// cycle and scheduler.
+// Instructions of few_rows' loop for a block of a tile (sm_90a's, counted in the machine code: 16 weights a
+// lane, decoding, scales, two products, loads, the loop), beside what an H200 has time for at the memory's
+// rate: 4.3 TB/s over 132 SMs of 4 schedulers at 1.7 GHz are 4.8 bytes a cycle and scheduler.
 //
-//   format   decode  scales  loads  sum   bytes a block of 16 rows  issue slots at 4.8 B
-//   16 bits       0       0      3     5                      1024                   213
-//   Q8_0         28       2      3    35                       544                   113
-//   Q4_0         26       2      2    32                       288                    60
-//   Q4_1         26       4      2    34                       320                    67
-//   Q4_K         26      10      2    40                       304                    63
-//   Q6_K         46       6      3    57                       424                    88
+//   format   instructions  bytes a block of 16 rows  issue slots at 4.8 B
+//   16 bits            16                      1024                   213
+//   Q8_0               41                       544                   113
+//   Q4_0               36                       288                    60
+//   Q4_1               36                       320                    67
+//   Q4_K               45                       304                    63
+//   Q6_K               63                       424                    88
 //
-// So all formats fit, and integer products of int8 activations (4 dp4a a row for 16 values, but 8 rows' worth
+// So all formats fit; and integer products of int8 activations (4 dp4a a row for 16 values, but 8 rows' worth
 // of them, their scales and sums) would only win for one row, at the price of rounding activations to 8 bits
 // and of another order of sums than that of many rows.
 #pragma once
@@ -77,12 +77,13 @@ LOCI_DEVICE void decode_nibbles(std::uint32_t word, std::uint32_t (&pairs)[4]) {
   constexpr std::uint32_t kLow = kMiddle == 8 ? 0xe408e408u : 0xe400e400u;
   constexpr std::uint32_t kHigh = kMiddle == 8 ? 0xd480d480u : 0xd400d400u;
   constexpr std::uint32_t kSixteenth = 0x2c002c00u;
+  constexpr std::uint32_t kMagic = 0x64006400u;
   static_assert(kMiddle == 0 || kMiddle == 8);
   const std::uint32_t later = word >> 8;
-  pairs[0] = half2_add((word & 0x000f000fu) | 0x64006400u, kLow);
-  pairs[1] = half2_fma((word & 0x00f000f0u) | 0x64006400u, kSixteenth, kHigh);
-  pairs[2] = half2_add((later & 0x000f000fu) | 0x64006400u, kLow);
-  pairs[3] = half2_fma((later & 0x00f000f0u) | 0x64006400u, kSixteenth, kHigh);
+  pairs[0] = half2_add(masked_with<0x000f000f, kMagic>(word), kLow);
+  pairs[1] = half2_fma(masked_with<0x00f000f0, kMagic>(word), kSixteenth, kHigh);
+  pairs[2] = half2_add(masked_with<0x000f000f, kMagic>(later), kLow);
+  pairs[3] = half2_fma(masked_with<0x00f000f0, kMagic>(later), kSixteenth, kHigh);
 }
 
 // Two bytes of a word, chosen by `selector` over (word, magic), less their offset of 128.
@@ -248,11 +249,12 @@ struct PackedUnit<MatrixFormat::kQ6_K> {
       const std::uint32_t scale = half == 0 ? both_low(scales) : both_high(scales);
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
-        const std::uint32_t low = nibbles.words[block * 2 + half] >> (4 * p) & 0x000f000fu;
+        const std::uint32_t low =
+            masked_with<0x000f000f, 0x64006400>(nibbles.words[block * 2 + half] >> (4 * p));
         const int field = half * 4 + p;  // its two bits go to bits 4 and 5
         const std::uint32_t high =
             field < 2 ? pairs[block] << (4 - 2 * field) : pairs[block] >> (2 * field - 4);
-        const std::uint32_t value = low | (high & 0x00300030u) | 0x64006400u;
+        const std::uint32_t value = (high & 0x00300030u) | low;
         rows[half][p] = half2_multiply(half2_add(value, 0xe420e420u), scale);  // -(1024 + 32)
       }
     }

@@ -30,6 +30,24 @@ LOCI_DEVICE std::uint32_t half2_fma(std::uint32_t a, std::uint32_t b, std::uint3
 LOCI_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
   return __byte_perm(a, b, selector);
 }
+// (v & kMask) | kBits, in one instruction: left to itself the compiler takes two.
+template <std::uint32_t kMask, std::uint32_t kBits>
+LOCI_DEVICE std::uint32_t masked_with(std::uint32_t v) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(v), "n"(kMask), "n"(kBits));
+  return result;
+}
+// The lower or the upper half in both: an operand's modifier, no instruction.
+LOCI_DEVICE std::uint32_t both_low(std::uint32_t v) {
+  std::uint32_t result;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(result) : "r"(v));
+  return result;
+}
+LOCI_DEVICE std::uint32_t both_high(std::uint32_t v) {
+  std::uint32_t result;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(result) : "r"(v));
+  return result;
+}
 
 #else
 
@@ -60,10 +78,13 @@ inline std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32
   return v;
 }
 
-#endif
+template <std::uint32_t kMask, std::uint32_t kBits>
+std::uint32_t masked_with(std::uint32_t v) {
+  return (v & kMask) | kBits;
+}
+inline std::uint32_t both_low(std::uint32_t v) { return permute_bytes(v, v, 0x1010); }
+inline std::uint32_t both_high(std::uint32_t v) { return permute_bytes(v, v, 0x3232); }
 
-// The lower or the upper half in both.
-LOCI_DEVICE std::uint32_t both_low(std::uint32_t v) { return permute_bytes(v, v, 0x1010); }
-LOCI_DEVICE std::uint32_t both_high(std::uint32_t v) { return permute_bytes(v, v, 0x3232); }
+#endif
 
 }  // namespace loci::cuda

@@ -166,6 +166,17 @@ struct StagedWeights {
   }
   LOCI_DEVICE void fragments(int block, BlockFragments& to) const { unit.template fragments<T>(block, to); }
 };
+// The tensor cores take four registers in a row, of two rows by turns; what was loaded is four of one row.
+// The compiler would move them anew before each product that uses them (4 moves a product); an operation that
+// it cannot see through makes it keep them.
+LOCI_DEVICE void keep_in_order(std::uint32_t nothing, BlockFragments& fragments) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    fragments.first[i] ^= nothing;
+    fragments.second[i] ^= nothing;
+  }
+}
+
 template <class T>
 struct StagedPlainWeights {
   PlainUnit unit;
@@ -177,7 +188,10 @@ struct StagedPlainWeights {
       unit.rows[block][1] = read_shared(stage + panel_place(kBigTileRows, row + 8, block * 4 + t));
     }
   }
-  LOCI_DEVICE void fragments(int block, BlockFragments& to) const { unit.fragments(block, to); }
+  LOCI_DEVICE void fragments(int block, BlockFragments& to) const {
+    unit.fragments(block, to);
+    keep_in_order(blockDim.z - 1, to);  // 0, but known at run time alone
+  }
 };
 template <MatrixFormat F, class T, std::uint32_t kRows>
 struct Staged {
