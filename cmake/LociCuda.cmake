@@ -95,6 +95,10 @@ function(loci_cuda_libraries)
   endif()
   if(ARG_SIMULATED)
     set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX)
+    if("thread" IN_LIST LOCI_SANITIZE)
+      # Kernels run as fibers, whose switches the sanitizer does not know; they run one at a time.
+      set_source_files_properties(${ARG_KERNELS} simulated/grid.cc simulated/tensor_cores.cc PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
+    endif()
     loci_library(cuda_simulated SOURCES ${ARG_KERNELS} ${ARG_SHARED} ${ARG_SIMULATED} DEPENDS ${ARG_DEPENDS} Boost::context)
     target_compile_options(loci_cuda_simulated PUBLIC -Wno-unknown-pragmas)  # nvcc's: unroll
   endif()
