@@ -146,7 +146,8 @@ def test_from_disk_after_a_kill(binary, model):
     with tempfile.TemporaryDirectory() as folder:
         # By the costs that are measured here computing is the slow way; those assumed of a GPU say otherwise.
         profile = os.path.join(folder, "profile.json")
-        subprocess.run([binary, "profile", model, "--device", "cuda:0", "--no-disk", "--output", profile], check=True,
+        subprocess.run([binary, "profile", model, "--device", "cuda:0", "--deterministic", "--no-disk", "--output",
+                        profile], check=True,
                        stdout=subprocess.DEVNULL)
         disk = ["--disk", f"{folder}/disk:16MiB", "--profile", profile]
         with killed(Server(binary, model, *flags(ROOM, *disk))) as server:
