@@ -276,18 +276,19 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   if (GetParam().groups[0].window == 0) {
     EXPECT_GT(suspensions, 0u);
   }
-  const CoreStats stats = engine_->stats();
-  EXPECT_GT(stats.evictions_total, 0u);
-  EXPECT_EQ(stats.blocks_pinned, 0u);
+  EXPECT_GT(engine_->stats().evictions_total, 0u);
+  // Saves that are still on their way hold what they read.
+  for (int i = 0; i < 1000 && engine_->stats().blocks_pinned > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(engine_->stats().blocks_pinned, 0u);
   if (GetParam().passes_ahead > 0) {
     EXPECT_GT(ahead_->followed(), 300u);
   }
   const MoverStats moved = engine_->mover_stats();
-  if (GetParam().groups[0].host_blocks > 0) {
-    EXPECT_GT(moved.host_load.bytes_total, 0u);
-  }
-  if (GetParam().groups[0].disk_blocks > 0) {
-    EXPECT_GT(moved.disk_load.bytes_total, 0u);
+  // Where there are both, what is loaded comes from either.
+  if (GetParam().groups[0].host_blocks > 0 || GetParam().groups[0].disk_blocks > 0) {
+    EXPECT_GT(moved.host_load.bytes_total + moved.disk_load.bytes_total, 0u);
   }
   if (GetParam().fails_one_in > 0) {
     EXPECT_GT(
