@@ -14,10 +14,8 @@
 #include "loci/base/random.h"
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/cuda/simulated/faults.h"
+#include "loci/compute/test_model.h"
 #include "loci/engine/engine.h"
-#include "loci/model/gguf.h"
-#include "loci/model/model.h"
-#include "loci/model/random_model.h"
 
 namespace loci {
 namespace {
@@ -39,26 +37,11 @@ Tokens text(std::uint64_t seed, std::size_t count) {
   return tokens;
 }
 
-struct Model {
-  std::vector<std::byte> bytes;
-  GgufFile file;
-  ModelSpec spec;
-};
-
-std::unique_ptr<Model> make_model(const std::vector<std::uint32_t>& windows) {
-  RandomModelOptions options;
-  options.type = TensorType::kF16;
-  options.layers = static_cast<std::uint32_t>(windows.size());
-  options.tokenizer = false;
-  options.vocabulary = kVocabulary;
-  std::vector<std::byte> bytes = make_random_model(options).value().to_bytes();
-  GgufFile file = std::move(GgufFile::parse(bytes)).value();
-  ModelSpec spec = std::move(read_model_spec(file)).value();
-  for (std::size_t i = 0; i < windows.size(); ++i) spec.layers[i].window = windows[i];
-  return std::make_unique<Model>(Model{std::move(bytes), std::move(file), std::move(spec)});
+std::unique_ptr<TestModel> make_model(const std::vector<std::uint32_t>& windows) {
+  return TestModel::make({.type = TensorType::kF16, .vocabulary = kVocabulary}, windows);
 }
 
-std::unique_ptr<Backend> make_backend(const Model& model, const std::vector<CoreGroup>& groups) {
+std::unique_ptr<Backend> make_backend(const TestModel& model, const std::vector<CoreGroup>& groups) {
   CudaBackendOptions options;
   options.deterministic = true;
   options.max_batch_tokens = kContext;
@@ -171,7 +154,7 @@ class EngineCuda : public testing::TestWithParam<Case> {
   }
 
   SystemClock clock_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<TestModel> model_;
   std::unique_ptr<Backend> reference_, backend_;
   std::unique_ptr<Engine> engine_;
   Tokens last_;

@@ -15,13 +15,11 @@
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/test_model.h"
 #include "loci/engine/ahead_backend.h"
 #include "loci/engine/engine.h"
 #include "loci/engine/event_log.h"
 #include "loci/engine/fake_disk_store.h"
-#include "loci/model/gguf.h"
-#include "loci/model/model.h"
-#include "loci/model/random_model.h"
 
 namespace loci {
 namespace {
@@ -31,26 +29,11 @@ constexpr std::uint32_t kContext = 640;
 
 using Tokens = std::vector<TokenId>;
 
-struct Model {
-  std::vector<std::byte> bytes;
-  GgufFile file;
-  ModelSpec spec;
-};
-
-std::unique_ptr<Model> make_model(const std::vector<std::uint32_t>& windows) {
-  RandomModelOptions options;
-  options.type = TensorType::kQ8_0;
-  options.layers = static_cast<std::uint32_t>(windows.size());
-  options.tokenizer = false;
-  options.vocabulary = kVocabulary;
-  std::vector<std::byte> bytes = make_random_model(options).value().to_bytes();
-  GgufFile file = std::move(GgufFile::parse(bytes)).value();
-  ModelSpec spec = std::move(read_model_spec(file)).value();
-  for (std::size_t i = 0; i < windows.size(); ++i) spec.layers[i].window = windows[i];
-  return std::make_unique<Model>(Model{std::move(bytes), std::move(file), std::move(spec)});
+std::unique_ptr<TestModel> make_model(const std::vector<std::uint32_t>& windows) {
+  return TestModel::make({.type = TensorType::kQ8_0, .vocabulary = kVocabulary}, windows);
 }
 
-std::unique_ptr<Backend> make_backend(const Model& model, std::uint32_t threads,
+std::unique_ptr<Backend> make_backend(const TestModel& model, std::uint32_t threads,
                                       const std::vector<std::uint32_t>& blocks) {
   std::unique_ptr<Backend> backend = std::move(make_cpu_backend(model.spec, {.threads = threads})).value();
   for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group) {
@@ -75,7 +58,7 @@ struct Reply {
 // Holds all state of one sequence.
 class Reference {
  public:
-  explicit Reference(const Model& model)
+  explicit Reference(const TestModel& model)
       : backend_(
             make_backend(model, 1, std::vector<std::uint32_t>(kLayerGroupsMax, kContext / kBlockTokens))),
         layers_(model.spec.layer_count()) {
@@ -230,7 +213,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
 
   const std::string log_ = testing::TempDir() + "engine_windows_" + GetParam().name;
   SystemClock clock_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<TestModel> model_;
   Reference reference_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<AheadBackend> ahead_;

@@ -21,12 +21,10 @@
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/test_model.h"
 #include "loci/engine/behind_backend.h"
 #include "loci/engine/fake_disk_store.h"
 #include "loci/engine/mover.h"
-#include "loci/model/gguf.h"
-#include "loci/model/model.h"
-#include "loci/model/random_model.h"
 
 namespace loci {
 
@@ -38,22 +36,8 @@ inline constexpr std::uint32_t kSlots = 24;    // of each pool
 inline constexpr std::uint32_t kBlocks = 3;    // of state that moves; the pass goes on behind it
 inline constexpr std::uint32_t kScratch = 20;  // the device slot that the pass writes
 
-struct TestModel {
-  std::vector<std::byte> bytes;
-  GgufFile file;
-  ModelSpec spec;
-};
-
 inline std::unique_ptr<TestModel> make_model(const std::vector<std::uint32_t>& windows) {
-  RandomModelOptions options;
-  options.layers = static_cast<std::uint32_t>(windows.size());
-  options.tokenizer = false;
-  options.vocabulary = kVocabulary;
-  std::vector<std::byte> bytes = make_random_model(options).value().to_bytes();
-  GgufFile file = std::move(GgufFile::parse(bytes)).value();
-  ModelSpec spec = std::move(read_model_spec(file)).value();
-  for (std::size_t i = 0; i < windows.size(); ++i) spec.layers[i].window = windows[i];
-  return std::make_unique<TestModel>(TestModel{std::move(bytes), std::move(file), std::move(spec)});
+  return TestModel::make({.vocabulary = kVocabulary}, windows);
 }
 
 inline Tokens text(std::uint64_t seed, std::size_t count) {

@@ -15,7 +15,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <variant>
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/activations.h"
@@ -23,53 +22,12 @@
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/rope_table.h"
 #include "loci/compute/layer_groups.h"
-#include "loci/model/gguf.h"
-#include "loci/model/model.h"
-#include "loci/model/random_model.h"
-#include "loci/model/random_spec.h"
+#include "loci/compute/test_model.h"
 
 namespace loci {
 namespace {
 
 using Bits = std::vector<std::uint32_t>;
-
-// A spec, and what owns its tensors.
-struct TestModel {
-  std::vector<std::byte> bytes;
-  std::optional<GgufFile> file;
-  std::unique_ptr<RandomSpec> random;
-  ModelSpec spec;
-
-  static std::unique_ptr<TestModel> make(std::uint64_t seed) {
-    auto model = std::make_unique<TestModel>();
-    model->random = make_random_spec(seed);
-    model->spec = model->random->spec;
-    return model;
-  }
-  static std::unique_ptr<TestModel> make(RandomModelOptions options) {
-    options.tokenizer = false;
-    options.vocabulary = 72;  // not a multiple of 16
-    Result<GgufWriter> writer = make_random_model(options);
-    LOCI_CHECK(writer.ok(), "the options are valid");
-    auto model = std::make_unique<TestModel>();
-    model->bytes = writer->to_bytes();
-    Result<GgufFile> file = GgufFile::parse(model->bytes);
-    LOCI_CHECK(file.ok(), "the model is valid");
-    model->file = std::move(*file);
-    Result<ModelSpec> spec = read_model_spec(*model->file);
-    LOCI_CHECK(spec.ok(), "the model is complete");
-    model->spec = std::move(*spec);
-    return model;
-  }
-};
-
-// A Llama, or a model of any family's layer by its seed.
-struct NamedShape {
-  std::string name;
-  std::variant<RandomModelOptions, std::uint64_t> source;
-
-  friend void PrintTo(const NamedShape& shape, std::ostream* out) { *out << shape.name; }
-};
 
 // Every tensor type, group size, head size that is awkward in some kernel, both kinds of input form.
 std::vector<NamedShape> shapes() {
@@ -213,8 +171,7 @@ class BackendTest : public testing::TestWithParam<NamedShape> {
  protected:
   static constexpr std::uint32_t kTokens = 300;  // more than one partial, and not whole blocks
   static constexpr std::uint32_t kBlocks = (kTokens + 31) / 32;
-  const std::unique_ptr<TestModel> model_ =
-      std::visit([](const auto& source) { return TestModel::make(source); }, GetParam().source);
+  const std::unique_ptr<TestModel> model_ = GetParam().make();
   const std::uint32_t layers_ = model_->spec.layer_count();
   std::uint32_t groups_count() const { return static_cast<std::uint32_t>(layer_groups(model_->spec).size()); }
   Tables tables(std::uint32_t first, std::uint32_t count) const {

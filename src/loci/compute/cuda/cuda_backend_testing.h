@@ -8,11 +8,8 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <optional>
-#include <ostream>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "loci/base/check.h"
@@ -20,53 +17,9 @@
 #include "loci/compute/backend.h"
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/layer_groups.h"
-#include "loci/model/gguf.h"
-#include "loci/model/model.h"
-#include "loci/model/random_model.h"
-#include "loci/model/random_spec.h"
+#include "loci/compute/test_model.h"
 
 namespace loci::cuda {
-
-// A spec, and what owns its tensors.
-struct TestModel {
-  std::vector<std::byte> bytes;
-  std::optional<GgufFile> file;
-  std::unique_ptr<RandomSpec> random;
-  ModelSpec spec;
-
-  static std::unique_ptr<TestModel> make(std::uint64_t seed) {
-    auto model = std::make_unique<TestModel>();
-    model->random = make_random_spec(seed);
-    model->spec = model->random->spec;
-    return model;
-  }
-  static std::unique_ptr<TestModel> make(RandomModelOptions options) {
-    options.tokenizer = false;
-    options.vocabulary = 72;  // not a multiple of 16
-    auto model = std::make_unique<TestModel>();
-    Result<GgufWriter> writer = make_random_model(options);
-    LOCI_CHECK(writer.ok(), "the options are valid");
-    model->bytes = writer->to_bytes();
-    Result<GgufFile> file = GgufFile::parse(model->bytes);
-    LOCI_CHECK(file.ok(), "the model is valid");
-    model->file = std::move(*file);
-    Result<ModelSpec> spec = read_model_spec(*model->file);
-    LOCI_CHECK(spec.ok(), "the model is complete");
-    model->spec = std::move(*spec);
-    return model;
-  }
-};
-
-// A Llama, or a model of any family's layer by its seed.
-struct NamedShape {
-  std::string name;
-  std::variant<RandomModelOptions, std::uint64_t> source;
-
-  std::unique_ptr<TestModel> make() const {
-    return std::visit([](const auto& from) { return TestModel::make(from); }, source);
-  }
-  friend void PrintTo(const NamedShape& shape, std::ostream* out) { *out << shape.name; }
-};
 
 inline RandomModelOptions llama(TensorType type, std::uint32_t hidden = 64, std::uint32_t head_dim = 16) {
   RandomModelOptions options;
