@@ -1,4 +1,5 @@
-// What tests may ask of the simulated device. Of a whole program: LOCI_SIMULATED_LOST_AFTER, _MEMORY and _SEED.
+// What tests may ask of the simulated device. Of a whole program: LOCI_SIMULATED_LOST_AFTER, _MEMORY and
+// _SEED.
 #pragma once
 
 #include <cstdint>
