@@ -16,8 +16,9 @@ help: ## this list
 run: build model ## build, fetch the default model, serve it and chat with it
 	@scripts/run.sh $(ARGS)
 
-build: ## build/release/loci
+build: ## build/release/loci; on a machine with an NVIDIA GPU with CUDA
 	@scripts/setup.sh build
+	@[[ ! -e /dev/nvidiactl ]] || $(MAKE) --no-print-directory cuda-toolkit || echo "loci: going on without CUDA: the server will compute on the CPU"
 	@scripts/build.sh release loci
 
 cuda-toolkit: ## fetch what compiles the GPU's code, where the machine has no CUDA 13; then: make build

@@ -55,6 +55,13 @@ measuring() {
     python3 tests/bench_test.py build/release/loci default
 }
 
+# The server with the CUDA backend, on the simulated GPU.
+simulated_gpu() {
+  scripts/build.sh release loci-simulated-gpu loci-random-model &&
+    build/release/loci-random-model --shape tiny build/tiny-random.gguf &&
+    python3 tests/simulated_gpu_test.py build/release/loci-simulated-gpu build/tiny-random.gguf
+}
+
 # Every object and event is read by the types of OpenAI's client as well.
 responses_and_types() { scripts/clients.sh python && build/clients-venv/bin/python tests/responses_test.py build/release/loci; }
 # The clients of OpenAI and Anthropic, and LangChain, as their users have them.
@@ -89,6 +96,7 @@ if [[ "$scope" == all ]]; then
   check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
   check "measuring a server: loci bench" measuring
   check "tiers: every path, restart, damage" python3 tests/tiers_test.py build/release/loci
+  check "a simulated GPU: every path of state, a lost device" simulated_gpu
   check "conversations that outgrow the context" python3 tests/truncation_test.py build/release/loci
   check "Grafana's dashboard asks for what there is" python3 tests/dashboard_test.py build/release/loci build/tiny-random.gguf
   check "kill -9 under load" python3 tests/store_crash_test.py build/release

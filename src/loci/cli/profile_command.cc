@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -83,6 +84,8 @@ Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_byte
   BackendOptions wanted = flags.backend;
   wanted.cuda.max_batch_tokens = flags.max_batch_tokens;
   wanted.cuda.max_spans = flags.max_batch_tokens;
+  // A chunk is measured behind the whole context.
+  wanted.cuda.context_tokens = spec.context_length + std::max(flags.max_batch_tokens, 512u);
   LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(spec, wanted));
   say(fmt::format("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")"));
   const std::unique_ptr<Backend> backend = std::move(made.backend);

@@ -95,11 +95,11 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const C
     return invalid_argument(fmt::format("this machine lacks {}; it has {}", instruction_set_name(set), names),
                             "cpu");
   }
-  LOCI_RETURN_IF_ERROR(check_model(spec));
   if (spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim) {
     return invalid_argument(
         fmt::format("expected a multiple of 8 up to {}, found {}", kMaxHeadDim, spec.head_dim), "head_dim");
   }
+  LOCI_RETURN_IF_ERROR(check_model(spec));
   try {
     auto pool = std::make_unique<ThreadPool>(options.threads == 0 ? physical_core_count() : options.threads);
     LOCI_ASSIGN_OR_RETURN(CpuWeights weights, CpuWeights::pack(spec, *pool));

@@ -86,12 +86,16 @@ inline CudaBackendOptions deterministic() {
   return options;
 }
 
-inline std::unique_ptr<Backend> make_backend(const ModelSpec& spec, CudaBackendOptions options,
-                                             std::uint32_t blocks = 16) {
+inline CudaBackendOptions small_options(CudaBackendOptions options) {
   options.context_tokens = 600;
   options.max_batch_tokens = 160;
   options.max_spans = 8;
-  Result<std::unique_ptr<Backend>> backend = make_cuda_backend(spec, options);
+  return options;
+}
+
+inline std::unique_ptr<Backend> make_backend(const ModelSpec& spec, const CudaBackendOptions& options,
+                                             std::uint32_t blocks = 16) {
+  Result<std::unique_ptr<Backend>> backend = make_cuda_backend(spec, small_options(options));
   EXPECT_TRUE(backend.ok()) << backend.status().to_string();
   LOCI_CHECK(backend.ok(), "the model is served");
   for (std::uint32_t group = 0; group < (*backend)->info().groups.size(); ++group)

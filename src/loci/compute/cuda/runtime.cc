@@ -63,8 +63,12 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
-    return refuse(fmt::format("no GPU can be used: {}; is NVIDIA's driver there, for CUDA 13 or newer?",
-                              cudaGetErrorString(error)));
+    int version = 0;  // 0: there is none
+    if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
+      return refuse("NVIDIA's driver is not there");
+    return refuse(
+        fmt::format("NVIDIA's driver, of CUDA {}.{}, refuses: {} (expected one of CUDA 13 or newer)",
+                    version / 1000, version % 1000 / 10, cudaGetErrorString(error)));
   }
   if (ordinal >= static_cast<std::uint32_t>(count)) {
     return refuse(fmt::format("there is no device cuda:{}: this machine has {}", ordinal, count));

@@ -1,0 +1,21 @@
+// Launchers of runtime_test.cu. Pointers are of the device.
+#pragma once
+
+#include <cstdint>
+
+#include "loci/compute/cuda/launch.h"
+
+namespace loci::cuda {
+
+struct CountParams {
+  std::uint32_t* values;
+  std::uint32_t count;
+  std::uint32_t rounds;  // that each thread computes before it writes: time
+};
+
+// values[i] += 1.
+void launch_count(const CountParams& params, Stream& stream);
+// Writes to addresses that nobody has: the device is lost. For hardware alone.
+void launch_write_nowhere(const CountParams& params, Stream& stream);
+
+}  // namespace loci::cuda
