@@ -27,9 +27,9 @@
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/base/host_memory.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
-#include "loci/base/host_memory.h"
 
 namespace loci {
 

@@ -6,7 +6,8 @@
 // blockIdx, blockDim, gridDim (.x .y .z), __syncthreads(), __syncwarp(), __shfl_sync, __shfl_xor_sync,
 // __shfl_down_sync, __shfl_up_sync, __ballot_sync, __any_sync, __all_sync (of whole warps: mask ~0u),
 // atomicAdd, atomicMax, atomicMin, atomicExch, atomicCAS (int, unsigned, and float for atomicAdd and
-// atomicExch, unsigned long long for atomicAdd), __threadfence(), __ldg, __dp4a, float2, float4, int2, int4, uint2, uint4 with make_*,
+// atomicExch, unsigned long long for atomicAdd), __threadfence(), __ldg, __dp4a, float2, float4, int2, int4,
+// uint2, uint4 with make_*,
 // __float_as_uint, __uint_as_float, __popc, __clz, __ffs, and the float functions of <cmath> by their C names
 // (fmaf, exp2f, expf, logf, tanhf, erff, rsqrtf, fminf, fmaxf, ...), __expf, __fdividef.
 //

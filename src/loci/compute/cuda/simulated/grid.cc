@@ -9,6 +9,7 @@
 
 #include "loci/base/check.h"
 #include "loci/compute/cuda/simt.h"
+#include "loci/compute/cuda/simulated/sanitizers.h"
 
 namespace loci::cuda::simulated {
 namespace {
@@ -22,6 +23,7 @@ constexpr std::size_t kStackBytes = 64u << 10;
 #endif
 constexpr std::size_t kGuardBytes = 4096;
 constexpr std::uint32_t kThreadsMax = 1024;  // of a block
+constexpr std::size_t kAroundShared = 4096;  // bytes before and behind a block's shared memory
 
 // A stack for each thread of a block; below each a page that nobody may touch.
 class Stacks {
@@ -39,7 +41,7 @@ class Stacks {
   ~Stacks() { munmap(memory_, kThreadsMax * (kStackBytes + kGuardBytes)); }
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
-  void* top(std::uint32_t i) const { return memory_ + (i + 1) * (kStackBytes + kGuardBytes); }
+  std::byte* bottom(std::uint32_t i) const { return memory_ + i * (kStackBytes + kGuardBytes) + kGuardBytes; }
 
  private:
   std::byte* memory_;
@@ -47,6 +49,7 @@ class Stacks {
 
 struct Fiber {
   Lane lane;
+  std::byte* stack = nullptr;        // its lowest byte
   context::fcontext_t at = nullptr;  // where it stopped
   bool ended = false;
 };
@@ -68,13 +71,19 @@ class BlockRunner {
     threads_ = static_cast<std::uint32_t>(count);
     fibers_.resize(threads_);
     warps_.resize(threads_ / 32);
-    // The end is checked: what lies behind is not the block's.
-    shared_.resize(shape.shared_bytes + 128);
+    // Shared memory is exactly as large as the launch asked for; what lies around it nobody may touch.
+    around_shared_.resize(kAroundShared + 128 + shape.shared_bytes + kAroundShared);
+    shared_ = around_shared_.data() + kAroundShared;
+    shared_ += (128 - reinterpret_cast<std::uintptr_t>(shared_) % 128) % 128;
+    forbid(around_shared_.data(), around_shared_.size());
+    allow(shared_, shape.shared_bytes);
   }
+  ~BlockRunner() { allow(around_shared_.data(), around_shared_.size()); }
+  BlockRunner(const BlockRunner&) = delete;
+  BlockRunner& operator=(const BlockRunner&) = delete;
 
   void run(uint3 block) {
-    std::byte* shared = shared_.data() + (128 - reinterpret_cast<std::uintptr_t>(shared_.data()) % 128) % 128;
-    std::memset(shared, 0xff, shape_.shared_bytes);
+    std::memset(shared_, 0xff, shape_.shared_bytes);
     static thread_local Stacks stacks;
     alive_ = threads_;
     at_barrier_.clear();
@@ -87,12 +96,13 @@ class BlockRunner {
       fiber.lane.block = block;
       fiber.lane.block_size = {shape_.block.x, shape_.block.y, shape_.block.z};
       fiber.lane.grid_size = {shape_.grid.x, shape_.grid.y, shape_.grid.z};
-      fiber.lane.shared = shared;
+      fiber.lane.shared = shared_;
       fiber.lane.shared_bytes = shape_.shared_bytes;
       fiber.lane.copies.clear();
       fiber.lane.copy_groups.clear();
       fiber.ended = false;
-      fiber.at = context::make_fcontext(stacks.top(i), kStackBytes, &enter);
+      fiber.stack = stacks.bottom(i);
+      fiber.at = context::make_fcontext(fiber.stack + kStackBytes, kStackBytes, &enter);
       ready_.push_back(i);
     }
     while (alive_ > 0) {
@@ -133,27 +143,35 @@ class BlockRunner {
 
  private:
   // Runs on the fiber's own stack.
-  static void enter(context::transfer_t from) {
+  LOCI_NEVER_LEFT static void enter(context::transfer_t from) {
     auto* runner = static_cast<BlockRunner*>(from.data);
+    arrived(nullptr, &runner->scheduler_stack_, &runner->scheduler_stack_bytes_);
     runner->scheduler_ = from.fctx;
     runner->thread_();
     runner->end();
   }
 
   void resume(Fiber& fiber) {
+    void* left = nullptr;
+    leaving(&left, fiber.stack, kStackBytes);
     const context::transfer_t back = context::jump_fcontext(fiber.at, this);
+    arrived(left, nullptr, nullptr);
     static_cast<Fiber*>(back.data)->at = back.fctx;
   }
 
   void yield() {
+    void* left = nullptr;
+    leaving(&left, scheduler_stack_, scheduler_stack_bytes_);
     const context::transfer_t back = context::jump_fcontext(scheduler_, &fibers_[current_]);
+    arrived(left, &scheduler_stack_, &scheduler_stack_bytes_);
     scheduler_ = back.fctx;
   }
 
-  void end() {
+  LOCI_NEVER_LEFT void end() {
     fibers_[current_].ended = true;
     --alive_;
     if (alive_ > 0 && at_barrier_.size() == alive_) release_barrier();
+    leaving(nullptr, scheduler_stack_, scheduler_stack_bytes_);
     context::jump_fcontext(scheduler_, &fibers_[current_]);
   }
 
@@ -187,8 +205,11 @@ class BlockRunner {
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
   std::vector<std::uint32_t> ready_, at_barrier_;
-  std::vector<std::byte> shared_;
+  std::vector<std::byte> around_shared_;
+  std::byte* shared_ = nullptr;  // of around_shared_
   context::fcontext_t scheduler_ = nullptr;
+  const void* scheduler_stack_ = nullptr;
+  std::size_t scheduler_stack_bytes_ = 0;
 };
 
 thread_local BlockRunner* running = nullptr;

@@ -2,8 +2,8 @@
 // operations run one by one, from streams drawn at random among those that may go on, until what is waited
 // for is done. So an event that nobody waits for shows as bytes that are not there yet.
 //
-// Memory lies against a page that nobody may touch; copies must lie inside one piece of device or pinned
-// memory.
+// Memory lies against a page that nobody may touch, and the address sanitizer knows where exactly it begins
+// and ends; copies must lie inside one piece of device or pinned memory.
 #include "loci/compute/cuda/runtime.h"
 
 #include <fmt/format.h>
@@ -20,6 +20,7 @@
 #include "loci/base/check.h"
 #include "loci/compute/cuda/simulated/faults.h"
 #include "loci/compute/cuda/simulated/grid.h"
+#include "loci/compute/cuda/simulated/sanitizers.h"
 
 namespace loci::cuda {
 namespace simulated {
@@ -252,6 +253,8 @@ Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint
   memory.bytes_ = bytes;
   // Nobody may rely on what it holds; large pieces stay untouched.
   if (bytes <= std::uint64_t{16} << 20) std::memset(memory.data_, 0xff, rounded);
+  simulated::forbid(pages, mapped - rounded);
+  simulated::forbid(memory.data_ + bytes, rounded - bytes);
   w.pieces[memory.data_] = {bytes, mapped, kind};
   w.used[index] += bytes;
   return memory;
@@ -269,7 +272,9 @@ Memory::~Memory() {
   w.used[kind_ == MemoryKind::kDevice ? 0 : 1] -= bytes_;
   const std::uint64_t rounded =
       (bytes_ + simulated::kAlignment - 1) / simulated::kAlignment * simulated::kAlignment;
-  munmap(data_ + rounded - found->second.mapped, found->second.mapped + simulated::kPage);
+  std::byte* pages = data_ + rounded - found->second.mapped;
+  simulated::allow(pages, found->second.mapped);
+  munmap(pages, found->second.mapped + simulated::kPage);
   w.pieces.erase(found);
 }
 

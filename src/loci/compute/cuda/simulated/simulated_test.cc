@@ -53,6 +53,22 @@ TEST_F(SimulatedTest, AMissingBarrierShows) {
   EXPECT_NE(std::vector<int>(memory.as<int>(), memory.as<int>() + 128), values);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+// By a single value, whether in shared memory or in the device's, behind it or before.
+TEST_F(SimulatedTest, TheSanitizerSeesAKernelLeaveItsMemory) {
+  const auto reverse = [&](std::uint32_t values, std::uint32_t skipped, std::uint32_t shared_bytes) {
+    const Memory memory = upload(std::vector<int>(values));
+    Stream stream(*device_);
+    launch_reverse({memory.as<int>() - skipped, 128}, true, stream, shared_bytes);
+    stream.synchronize();
+  };
+  reverse(128, 0, 512);
+  EXPECT_DEATH(reverse(128, 0, 508), "WRITE of size 4");
+  EXPECT_DEATH(reverse(127, 0, 512), "READ of size 4");
+  EXPECT_DEATH(reverse(128, 1, 512), "READ of size 4");
+}
+#endif
+
 TEST_F(SimulatedTest, WarpsExchange) {
   std::vector<float> values(32);
   std::iota(values.begin(), values.end(), 1.0f);

@@ -70,9 +70,9 @@ __global__ void add_one(IntegersParams p) {
 
 }  // namespace
 
-void launch_reverse(const IntegersParams& params, bool ordered, Stream& stream) {
+void launch_reverse(const IntegersParams& params, bool ordered, Stream& stream, std::uint32_t shared_bytes) {
   launch("reverse", ordered ? reverse_block : reverse_block_unordered,
-         {.grid = {params.count / 128}, .block = {128}, .shared_bytes = 512}, params, stream);
+         {.grid = {params.count / 128}, .block = {128}, .shared_bytes = shared_bytes}, params, stream);
 }
 void launch_sum_warp(const FloatsParams& params, Stream& stream) {
   launch("sum_warp", sum_warp, {.grid = {1}, .block = {32}}, params, stream);

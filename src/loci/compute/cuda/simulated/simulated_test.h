@@ -22,7 +22,8 @@ struct TileParams {
   float* c;
 };
 
-void launch_reverse(const IntegersParams& params, bool ordered, Stream& stream);
+void launch_reverse(const IntegersParams& params, bool ordered, Stream& stream,
+                    std::uint32_t shared_bytes = 512);
 void launch_sum_warp(const FloatsParams& params, Stream& stream);
 void launch_multiply_tile(const TileParams& params, ElementType type, Stream& stream);
 void launch_read_before_arrival(const FloatsParams& params, Stream& stream);

@@ -1,0 +1,41 @@
+// What the address sanitizer is told of the simulated device: which stack runs, and which memory nobody may
+// touch. Nothing in other builds.
+#pragma once
+
+#include <cstddef>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+// For functions that a fiber enters and never leaves: neither sanitizer keeps an account of them that nobody
+// closes (the address sanitizer's poisoned frames, the thread sanitizer's stack of calls).
+#define LOCI_NEVER_LEFT __attribute__((no_sanitize("address", "thread"), noinline))
+
+namespace loci::cuda::simulated {
+
+#ifdef __SANITIZE_ADDRESS__
+
+inline void forbid(const void* at, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(at, bytes); }
+inline void allow(const void* at, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(at, bytes); }
+
+// Around every switch: leaving() before it, on the old stack, names the new one; arrived() after it, on the
+// new stack, with what leaving() gave when that stack was left (nullptr: never), says which one was left.
+inline void leaving(void** left, const void* bottom, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(left, bottom, bytes);
+}
+inline void arrived(void* left, const void** from, std::size_t* from_bytes) {
+  __sanitizer_finish_switch_fiber(left, from, from_bytes);
+}
+
+#else
+
+inline void forbid(const void*, std::size_t) {}
+inline void allow(const void*, std::size_t) {}
+inline void leaving(void**, const void*, std::size_t) {}
+inline void arrived(void*, const void**, std::size_t*) {}
+
+#endif
+
+}  // namespace loci::cuda::simulated
