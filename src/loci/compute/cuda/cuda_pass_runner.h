@@ -31,9 +31,9 @@ struct PassRunnerOptions {
   ElementType element = ElementType::kBFloat16;
   bool deterministic = false;
   bool graphs = true;
-  std::uint32_t rows_max = 0;
-  std::uint32_t spans_max = 0;
-  std::uint32_t context_tokens = 0;
+  std::uint32_t rows_max = 0;        // of a pass; more are a bug
+  std::uint32_t spans_max = 0;       // of a pass, that there is room for from the begin
+  std::uint32_t context_tokens = 0;  // of a sequence, at most
 };
 
 class PassRunner {
@@ -46,6 +46,8 @@ class PassRunner {
                                                   const Device& device, BlockPool& blocks,
                                                   const PassRunnerOptions& options);
 
+  // Backend::begin() and finish(). What keeps a pass from being issued (no memory, a lost device) is the
+  // status of all its spans.
   void begin(Pass pass);
   void finish(std::vector<SpanResult>& results);
   const std::string& library() const { return products_->library(); }  // of products
