@@ -111,7 +111,6 @@ class PassPlan {
     AttentionPlan plan;
   };
 
-  void check(const Pass& pass, std::span<const std::uint32_t> slots) const;
   void add_segments(const Pass& pass);
   void add_rows(const Pass& pass);
   void add_group(const Pass& pass, std::uint32_t group);
