@@ -1,4 +1,5 @@
-// A piece of host memory that blocks of state are kept in.
+// A piece of host memory that blocks of state are kept in: the system's, or what a device's driver pinned.
+// Move-only; thread-safe as memory is.
 #pragma once
 
 #include <cstddef>

@@ -67,8 +67,8 @@ struct DeviceSampling {
   float top_p = 1;
   float min_p = 0;
   std::uint64_t seed = 0;
-  std::uint64_t draw =
-      0;  // how many tokens of the request were drawn before: with the seed, the random number
+  // How many tokens of the request were drawn before: with the seed, the random number.
+  std::uint64_t draw = 0;
 };
 
 // Where a sequence's state in one group is: blocks[i] holds positions [i, i + 1) * kBlockTokens. It
@@ -117,7 +117,7 @@ struct SpanResult {
   // kDataLoss: a block that the span read failed to arrive; nothing it computed may be used.
   Status status;
   // [rows, vocabulary], float32; one row (kLast), one a token (kAll) or none. Valid until the
-  // backend's next run.
+  // backend's next run() or finish().
   std::span<const float> logits;
   std::optional<TokenId> sample;  // where Span::sampling asked for one, and the status is ok
 };
@@ -125,8 +125,9 @@ struct SpanResult {
 // What a block's state knows of the position it was computed at, and so what a truncated sequence can keep of
 // it (AttentionStore §3.4).
 enum class Positions : std::uint8_t {
-  kNone,    // nothing (no positions at all, or ALiBi, which adds to scores): it serves any position as it is
-  kRotary,  // its keys were rotated: rotate_keys() takes it to another position
+  // Nothing (no positions at all, or ALiBi, which adds to scores): it serves any position as it is.
+  kNone,
+  kRotary,    // its keys were rotated: rotate_keys() takes it to another position
   kAbsolute,  // everything (positions are added to embeddings): it is computed anew
 };
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace loci {
-
 namespace {
 
 Status check_sizes(const ModelSpec& spec) {

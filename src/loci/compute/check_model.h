@@ -11,6 +11,7 @@ namespace loci {
 // Errors: kInvalidArgument naming the size or the tensor.
 Status check_model(const ModelSpec& spec);
 
+// What the model's state knows of positions, whatever processor computes it.
 Positions positions_of(const ModelSpec& spec);
 
 }  // namespace loci

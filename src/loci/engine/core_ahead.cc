@@ -2,9 +2,8 @@
 //
 // It begins when the one before it has ended, without waiting for the host to see what that one sampled. So
 // it takes along, from one request each,
-//   - the token that the pass before samples, which is then on the device, at the next position, if nobody
-//   has
-//     to see it first and it cannot be the last for its number;
+//   - the token that the pass before samples, at the next position, which is then on the device: if nobody
+//     has to see it first, and it cannot be the last for its number;
 //   - what prompts lack behind what the pass before computes of them;
 //   - what requests lack that are not in the pass before, by the rules of any pass.
 // What is committed is what passes that ended have brought: a request's state is let go, saved, found and

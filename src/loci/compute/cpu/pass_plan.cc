@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "loci/base/check.h"
+#include "loci/compute/check_pass.h"
 #include "loci/compute/cpu/kernel_table.h"
 
 namespace loci::cpu {
@@ -12,44 +12,16 @@ std::uint32_t AttentionTask::partials_begin(std::uint32_t window) const {
 }
 std::uint32_t AttentionTask::partials_end() const { return (position + rows - 1) / kPartialTokens + 1; }
 
-namespace {
-
-void check_table(const Span& span, const BlockTable& table, std::uint32_t window, std::uint32_t slots) {
-  LOCI_CHECK(table.blocks.size() * kBlockTokens >= span.position + span.tokens.size(),
-             "a block table is too short");
-  for (std::size_t i = first_visible(window, span.position) / kBlockTokens; i < table.blocks.size(); ++i) {
-    LOCI_CHECK(table.blocks[i].value < slots, "a slot outside the pool");
-  }
-}
-
-void check_span(const Span& span, std::uint32_t layers, const BlockStorage& blocks) {
-  LOCI_CHECK(!span.tokens.empty(), "a span has a token");
-  LOCI_CHECK(span.layers.begin == 0 && span.layers.end > 0 && span.layers.end <= layers,
-             "a span starts at layer 0");
-  LOCI_CHECK(span.logits == LogitsWanted::kNone || span.layers.end == layers, "logits need all layers");
-  LOCI_CHECK(span.tables.size() == blocks.groups().size(), "one block table a group");
-  for (std::uint32_t g = 0; g < span.tables.size(); ++g) {
-    check_table(span, span.tables[g], blocks.groups()[g].window, blocks.count(g));
-  }
-  LOCI_CHECK(span.capture.empty() || span.capture.size() == span.layers.end, "one capture buffer a layer");
-}
-
-}  // namespace
-
 void PassPlan::make(const Pass& pass, std::uint32_t layers, const BlockStorage& blocks,
                     const AttentionShape& shape, std::uint32_t threads) {
   segments_.clear();
   row_segment_.clear();
   tasks_.clear();
   positions_end_ = 0;
-  for (const BlockCopy& copy : pass.copies) {
-    LOCI_CHECK(copy.group < blocks.groups().size(), "no such group");
-    const std::uint32_t slots = blocks.count(copy.group);
-    LOCI_CHECK(copy.from.value < slots && copy.to.value < slots, "a slot outside the pool");
-    LOCI_CHECK(copy.tokens <= kBlockTokens, "a block has 32 tokens");
-  }
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t g = 0; g < blocks.groups().size(); ++g) slots.push_back(blocks.count(g));
+  check_pass(pass, layers, blocks.groups(), slots);
   for (const Span& span : pass.spans) {
-    check_span(span, layers, blocks);
     positions_end_ = std::max(positions_end_, span.position + static_cast<std::uint32_t>(span.tokens.size()));
   }
   add_segments(pass, layers);

@@ -1,7 +1,6 @@
 #include "loci/compute/cpu/pass_runner.h"
 
 #include <algorithm>
-#include <map>
 
 #include "loci/base/check.h"
 
@@ -85,53 +84,9 @@ void PassRunner::make_room() {
   for (RopeTable& rope : ropes_) rope.extend(plan_.positions_end());
 }
 
-void PassRunner::mark_whole_blocks() {
-  for (const BlockCopy& copy : pass_->copies) {
-    // All of `from` is needed now; a failure passes on to what is copied.
-    if (blocks_.await_layer(copy.from, blocks_.groups()[copy.group].layers.back())) {
-      blocks_.set_whole(copy.group, copy.to);
-    } else {
-      blocks_.begin_fill(copy.group, copy.to);
-      blocks_.fill_failed(copy.group, copy.to);
-    }
-  }
-  arrivals_.clear();
-  for (std::uint32_t g = 0; g < blocks_.groups().size(); ++g) mark_whole_blocks(g);
-}
-
-void PassRunner::mark_whole_blocks(std::uint32_t g) {
-  const LayerGroup& group = blocks_.groups()[g];
-  // Slot to layers that a span writes from its first token on.
-  std::map<std::uint32_t, std::uint32_t> computed;
-  for (const Span& span : pass_->spans) {
-    const BlockTable& table = span.tables[g];
-    const std::uint32_t begin = std::max(span.position, table.write_from);
-    const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
-    for (std::uint32_t i = (begin + kBlockTokens - 1) / kBlockTokens; i * kBlockTokens < end; ++i) {
-      std::uint32_t& depth = computed[table.blocks[i].value];
-      depth = std::max(depth, span.layers.end);
-    }
-  }
-  for (const auto& [slot, depth] : computed) {
-    if (depth > group.layers.back()) blocks_.set_whole(g, SlotId(slot));
-  }
-  for (std::uint32_t i = 0; i < pass_->spans.size(); ++i) {
-    const Span& span = pass_->spans[i];
-    const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
-    const std::uint32_t first = first_visible(group.window, span.position) / kBlockTokens;
-    for (std::uint32_t block = first; block * kBlockTokens < end; ++block) {
-      const SlotId slot = span.tables[g].blocks[block];
-      if (blocks_.is_whole(g, slot)) continue;
-      const auto found = computed.find(slot.value);
-      arrivals_.push_back({i, g, slot, found == computed.end() ? 0 : found->second});
-    }
-  }
-}
-
 void PassRunner::await_blocks(std::uint32_t layer) {
-  for (const Arrival& arrival : arrivals_) {
-    if (arrival.group != blocks_.group_of(layer)) continue;
-    if (layer < arrival.computed_layers || layer >= pass_->spans[arrival.span].layers.end) continue;
+  for (const PassArrival& arrival : arrivals_) {
+    if (!arrival.awaited_by(*pass_, layer, blocks_.group_of(layer))) continue;
     if (poisoned_[arrival.span] == 0 && !blocks_.await_layer(arrival.slot, layer))
       poisoned_[arrival.span] = 1;
   }
@@ -142,7 +97,9 @@ void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
   plan_.make(pass, spec_.layer_count(), blocks_, shape_, pool_.size());
   poisoned_.assign(pass.spans.size(), 0);
   make_room();
-  mark_whole_blocks();
+  mark_whole_blocks(
+      pass, blocks_, [this](SlotId slot, std::uint32_t of) { return blocks_.await_layer(slot, of); },
+      arrivals_);
   resize_inputs(0);
   output_input_.resize(plan_.wanted_rows(), kernels_);
   pool_.run([this](std::uint32_t thread) { work(thread); });

@@ -25,6 +25,7 @@
 #include "loci/compute/cpu/pass_plan.h"
 #include "loci/compute/cpu/rope_table.h"
 #include "loci/compute/cpu/thread_pool.h"
+#include "loci/compute/pass_arrivals.h"
 
 namespace loci::cpu {
 
@@ -110,8 +111,6 @@ class PassRunner {
   void add_experts(std::uint32_t thread, const CpuLayer& layer, std::uint32_t rows);
 
   void await_blocks(std::uint32_t layer);
-  void mark_whole_blocks();
-  void mark_whole_blocks(std::uint32_t group);
 
   const ModelSpec& spec_;
   const CpuWeights& weights_;
@@ -147,13 +146,7 @@ class PassRunner {
   const Pass* pass_ = nullptr;
   PassPlan plan_;
   std::vector<std::uint8_t> poisoned_;  // [span]
-  struct Arrival {
-    std::uint32_t span;
-    std::uint32_t group;
-    SlotId slot;
-    std::uint32_t computed_layers;  // written by the pass itself
-  };
-  std::vector<Arrival> arrivals_;  // blocks that were not whole when the pass began
+  std::vector<PassArrival> arrivals_;   // blocks that were not whole when the pass began
 };
 
 }  // namespace loci::cpu

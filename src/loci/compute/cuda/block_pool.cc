@@ -96,7 +96,7 @@ std::atomic<CopyTicket>& BlockPool::ticket(std::uint32_t group, SlotId slot, std
 
 // --- passes ---
 
-bool BlockPool::whole(std::uint32_t group, SlotId slot) const {
+bool BlockPool::is_whole(std::uint32_t group, SlotId slot) const {
   std::atomic<std::uint32_t>& word = state(group, slot);
   std::uint32_t now = word.load(std::memory_order_acquire);
   if ((now & kSettled) != 0) return true;

@@ -54,7 +54,7 @@ class BlockPool {
   // --- passes ---
 
   // All of the slot is there: no pass need wait for it.
-  bool whole(std::uint32_t group, SlotId slot) const;
+  bool is_whole(std::uint32_t group, SlotId slot) const;
   // A pass writes the slot from its beginning: an earlier fill and its failure are history.
   void set_whole(std::uint32_t group, SlotId slot);
   // What `stream` does from here on waits for the layer's copies into these slots. Sleeps until all are

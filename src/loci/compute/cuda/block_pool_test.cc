@@ -84,7 +84,7 @@ TEST_F(BlockPoolTest, BeginsWithZeros) {
   for (std::uint32_t layer = 0; layer < 5; ++layer) {
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
       EXPECT_EQ(read(SlotId(slot), layer), Bytes(slice_bytes()));
-      EXPECT_TRUE(pool_->whole(pool_->group_of(layer), SlotId(slot)));
+      EXPECT_TRUE(pool_->is_whole(pool_->group_of(layer), SlotId(slot)));
     }
   }
 }
@@ -143,7 +143,7 @@ TEST_F(BlockPoolTest, AFailureIsToldFromItsLayerOnAndUntilThePassWritesTheSlot) 
   for (std::uint32_t failed = 0; failed < layers(0); ++failed) {
     const SlotId slot(1), other(2);
     pool_->begin_fill(0, slot);
-    EXPECT_FALSE(pool_->whole(0, slot));
+    EXPECT_FALSE(pool_->is_whole(0, slot));
     for (std::uint32_t i = 0; i < failed; ++i) {
       pool_->write_layer(slot, pool_->groups()[0].layers[i], Bytes(slice_bytes()));
       pool_->layer_arrived(slot, pool_->groups()[0].layers[i]);
@@ -154,9 +154,9 @@ TEST_F(BlockPoolTest, AFailureIsToldFromItsLayerOnAndUntilThePassWritesTheSlot) 
       EXPECT_EQ(pool_->wait_layer(pool_->groups()[0].layers[i], both, stream()), i < failed);
       EXPECT_TRUE(pool_->wait_layer(pool_->groups()[0].layers[i], {both, 1}, stream()));
     }
-    EXPECT_FALSE(pool_->whole(0, slot));
+    EXPECT_FALSE(pool_->is_whole(0, slot));
     pool_->set_whole(0, slot);
-    EXPECT_TRUE(pool_->whole(0, slot));
+    EXPECT_TRUE(pool_->is_whole(0, slot));
     EXPECT_TRUE(pool_->wait_layer(pool_->groups()[0].layers.back(), {&slot, 1}, stream()));
   }
 }
@@ -202,7 +202,7 @@ TEST_F(BlockPoolTest, PassesSleepUntilCopiesAreQueued) {
     }
     mover.join();
     ASSERT_TRUE(after_loads().ok());
-    for (const SlotId slot : slots) EXPECT_EQ(pool_->whole(0, slot), bad_layer >= layers(0));
+    for (const SlotId slot : slots) EXPECT_EQ(pool_->is_whole(0, slot), bad_layer >= layers(0));
   }
 }
 

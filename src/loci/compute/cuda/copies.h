@@ -56,7 +56,7 @@ class CopyStream {
   };
 
   std::shared_ptr<Event> take_event();
-  // Of the first ticket at or behind this one, which is done no later than... none: it is known to be done.
+  // Of the first ticket at or behind this one that is not known to be done; none: this one is.
   std::shared_ptr<Event> event_of(CopyTicket ticket);
   void retire(CopyTicket ticket);
   void tell();  // the thread

@@ -20,7 +20,7 @@ struct CudaBackendOptions {
   bool deterministic = false;
   std::uint32_t max_batch_tokens = 512;  // rows of a pass, at most; what it works in is allocated for them
   std::uint32_t context_tokens = 0;      // of a sequence, at most; 0: the model's
-  std::uint32_t max_spans = 256;         // of a pass, at most
+  std::uint32_t max_spans = 256;         // of a pass, as a rule; for more, buffers grow
   bool graphs = true;                    // decode steps as graphs
 };
 

@@ -36,10 +36,9 @@ class PassBuffers {
   std::uint32_t generation() const { return generation_; }
   std::uint64_t size_bytes() const;
 
-  Memory descriptors;
+  Memory descriptors;       // cuda_pass_plan.h
   Memory residual;          // f32 [rows][hidden]
-  Memory normed;            // elements [rows][hidden]: the input of attention, of the feed-forward part, of
-                            // the output
+  Memory normed;            // elements [rows][hidden]: of attention, the feed-forward part, the output
   Memory normed_beside;     // elements [rows][hidden]: of a parallel layer's feed-forward part
   Memory qkv;               // elements [rows][(heads + 2 * kv_heads) * head_dim]
   Memory queries;           // elements [rows][heads * head_dim]
@@ -51,7 +50,7 @@ class PassBuffers {
   Memory partial_values, partial_statistics;  // attention.h
   Memory logits;                              // f32 [logits_rows][vocabulary]
   Memory samples;                             // u32 [spans]: of the last pass
-  Memory sample_workspace;
+  Memory sample_workspace;                    // rows.h
   // Of mixtures.
   Memory scores;           // f32 [rows][experts]
   Memory chosen;           // u32 [rows][uses]

@@ -5,18 +5,11 @@
 
 #include "loci/base/check.h"
 #include "loci/base/random.h"
+#include "loci/compute/check_pass.h"
 
 namespace loci::cuda {
 
 namespace {
-
-void check_table(const Span& span, const BlockTable& table, std::uint32_t window, std::uint32_t slots) {
-  LOCI_CHECK(table.blocks.size() * kBlockTokens >= span.position + span.tokens.size(),
-             "a block table is too short");
-  for (std::size_t i = first_visible(window, span.position) / kBlockTokens; i < table.blocks.size(); ++i) {
-    LOCI_CHECK(table.blocks[i].value < slots, "a slot outside the pool");
-  }
-}
 
 // Arrays one after the other, each aligned.
 class Places {
@@ -49,33 +42,12 @@ void put(std::byte* memory, std::uint32_t offset, const std::vector<std::uint32_
 
 }  // namespace
 
-void PassPlan::check(const Pass& pass, std::span<const std::uint32_t> slots) const {
-  for (const BlockCopy& copy : pass.copies) {
-    LOCI_CHECK(copy.group < shape_.groups.size(), "no such group");
-    LOCI_CHECK(copy.from.value < slots[copy.group] && copy.to.value < slots[copy.group],
-               "a slot outside the pool");
-    LOCI_CHECK(copy.tokens <= kBlockTokens, "a block has 32 tokens");
-  }
+void PassPlan::make(const Pass& pass, std::span<const std::uint32_t> slots) {
+  check_pass(pass, shape_.layers, shape_.groups, slots);
   for (const Span& span : pass.spans) {
-    LOCI_CHECK(!span.tokens.empty(), "a span has a token");
-    LOCI_CHECK(span.layers.begin == 0 && span.layers.end > 0 && span.layers.end <= shape_.layers,
-               "a span starts at layer 0");
-    LOCI_CHECK(span.logits == LogitsWanted::kNone || span.layers.end == shape_.layers,
-               "logits need all layers");
-    LOCI_CHECK(!span.sampling || span.logits == LogitsWanted::kLast, "the last logits are sampled");
-    LOCI_CHECK(!span.token_of || span.tokens.size() == 1, "a sample is one token");
-    LOCI_CHECK(span.tables.size() == shape_.groups.size(), "one block table a group");
     LOCI_CHECK(span.position + span.tokens.size() <= shape_.context_tokens,
                "a position beyond the context that the backend was made for");
-    for (std::uint32_t g = 0; g < span.tables.size(); ++g) {
-      check_table(span, span.tables[g], shape_.groups[g].window, slots[g]);
-    }
-    LOCI_CHECK(span.capture.empty() || span.capture.size() == span.layers.end, "one capture buffer a layer");
   }
-}
-
-void PassPlan::make(const Pass& pass, std::span<const std::uint32_t> slots) {
-  check(pass, slots);
   add_segments(pass);
   add_rows(pass);
   tables_.clear();

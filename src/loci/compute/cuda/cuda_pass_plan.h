@@ -37,7 +37,7 @@ struct PassShape {
   std::uint32_t vocabulary = 0;
   std::uint32_t context_tokens = 0;     // positions that there are tables for
   std::uint32_t position_offset = 0;    // of learned positions
-  std::vector<LayerGroup> groups;       //
+  std::vector<LayerGroup> groups;       // with sizes
   std::vector<std::uint32_t> group_of;  // [layer]
   std::vector<std::uint32_t> windows;   // [layer]
   AttentionShape attention;             // but for the window
@@ -111,7 +111,6 @@ class PassPlan {
     AttentionPlan plan;
   };
 
-  void check(const Pass& pass, std::span<const std::uint32_t> slots) const;
   void add_segments(const Pass& pass);
   void add_rows(const Pass& pass);
   void add_group(const Pass& pass, std::uint32_t group);

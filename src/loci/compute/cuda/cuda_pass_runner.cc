@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -87,53 +86,9 @@ PassNeeds PassRunner::initial_needs() const {
 
 // --- blocks that arrive ---
 
-void PassRunner::mark_whole_blocks(const Pass& pass) {
-  for (const BlockCopy& copy : pass.copies) {
-    // All of `from` is needed now; a failure passes on to what is copied.
-    if (blocks_.wait_layer(blocks_.groups()[copy.group].layers.back(), {&copy.from, 1}, stream_)) {
-      blocks_.set_whole(copy.group, copy.to);
-    } else {
-      blocks_.begin_fill(copy.group, copy.to);
-      blocks_.fill_failed(copy.group, copy.to);
-    }
-  }
-  arrivals_.clear();
-  for (std::uint32_t g = 0; g < blocks_.groups().size(); ++g) mark_whole_blocks(pass, g);
-}
-
-void PassRunner::mark_whole_blocks(const Pass& pass, std::uint32_t g) {
-  const LayerGroup& group = blocks_.groups()[g];
-  // Slot to layers that a span writes from its first token on.
-  std::map<std::uint32_t, std::uint32_t> computed;
-  for (const Span& span : pass.spans) {
-    const BlockTable& table = span.tables[g];
-    const std::uint32_t begin = std::max(span.position, table.write_from);
-    const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
-    for (std::uint32_t i = (begin + kBlockTokens - 1) / kBlockTokens; i * kBlockTokens < end; ++i) {
-      std::uint32_t& depth = computed[table.blocks[i].value];
-      depth = std::max(depth, span.layers.end);
-    }
-  }
-  for (const auto& [slot, depth] : computed) {
-    if (depth > group.layers.back()) blocks_.set_whole(g, SlotId(slot));
-  }
-  for (std::uint32_t i = 0; i < pass.spans.size(); ++i) {
-    const Span& span = pass.spans[i];
-    const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
-    const std::uint32_t first = first_visible(group.window, span.position) / kBlockTokens;
-    for (std::uint32_t block = first; block * kBlockTokens < end; ++block) {
-      const SlotId slot = span.tables[g].blocks[block];
-      if (blocks_.whole(g, slot)) continue;
-      const auto found = computed.find(slot.value);
-      arrivals_.push_back({i, g, slot, found == computed.end() ? 0 : found->second});
-    }
-  }
-}
-
 void PassRunner::await_blocks(Flight& flight, std::uint32_t layer) {
-  for (const Arrival& arrival : arrivals_) {
-    if (arrival.group != blocks_.group_of(layer)) continue;
-    if (layer < arrival.computed_layers || layer >= flight.pass.spans[arrival.span].layers.end) continue;
+  for (const PassArrival& arrival : arrivals_) {
+    if (!arrival.awaited_by(flight.pass, layer, blocks_.group_of(layer))) continue;
     if (flight.poisoned[arrival.span] == 0 && !blocks_.wait_layer(layer, {&arrival.slot, 1}, stream_)) {
       flight.poisoned[arrival.span] = 1;
     }
@@ -172,7 +127,10 @@ Status PassRunner::issue(Flight& flight) {
   flight.sampled_rows = plan_.sampled_rows();
   if (plan_.rows() == 0 && flight.pass.copies.empty()) return {};
   check_feeds(flight.pass);
-  mark_whole_blocks(flight.pass);
+  mark_whole_blocks(
+      flight.pass, blocks_,
+      [this](SlotId slot, std::uint32_t of) { return blocks_.wait_layer(of, {&slot, 1}, stream_); },
+      arrivals_);
   std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
   LOCI_RETURN_IF_ERROR(reserve(flight, bucket));
   plan_.write(layout_, flight.descriptors.data());

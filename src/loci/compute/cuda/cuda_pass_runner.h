@@ -23,6 +23,7 @@
 #include "loci/compute/cuda/cuda_weights.h"
 #include "loci/compute/cuda/products/products.h"
 #include "loci/compute/cuda/runtime.h"
+#include "loci/compute/pass_arrivals.h"
 #include "loci/model/model_spec.h"
 
 namespace loci::cuda {
@@ -31,9 +32,9 @@ struct PassRunnerOptions {
   ElementType element = ElementType::kBFloat16;
   bool deterministic = false;
   bool graphs = true;
-  std::uint32_t rows_max = 0;
-  std::uint32_t spans_max = 0;
-  std::uint32_t context_tokens = 0;
+  std::uint32_t rows_max = 0;        // of a pass; more are a bug
+  std::uint32_t spans_max = 0;       // of a pass, that there is room for from the begin
+  std::uint32_t context_tokens = 0;  // of a sequence, at most
 };
 
 class PassRunner {
@@ -46,6 +47,8 @@ class PassRunner {
                                                   const Device& device, BlockPool& blocks,
                                                   const PassRunnerOptions& options);
 
+  // Backend::begin() and finish(). What keeps a pass from being issued (no memory, a lost device) is the
+  // status of all its spans.
   void begin(Pass pass);
   void finish(std::vector<SpanResult>& results);
   const std::string& library() const { return products_->library(); }  // of products
@@ -75,12 +78,6 @@ class PassRunner {
     Memory hidden;   // captured inputs
     Event done;
   };
-  struct Arrival {
-    std::uint32_t span;
-    std::uint32_t group;
-    SlotId slot;
-    std::uint32_t computed_layers;  // written by the pass itself
-  };
 
   PassRunner(const ModelSpec& spec, const CudaWeights& weights, const Device& device, BlockPool& blocks,
              const PassRunnerOptions& options, std::unique_ptr<Products> products);
@@ -95,9 +92,6 @@ class PassRunner {
   void issue_plainly(Flight& flight);
   void copy_hidden(Flight& flight, std::uint32_t layer, const void* normed, std::uint64_t& used);
   void copy_logits(Flight& flight, std::uint32_t begin, std::uint32_t end, const float* logits);
-  // Which blocks of the pass have yet to arrive.
-  void mark_whole_blocks(const Pass& pass);
-  void mark_whole_blocks(const Pass& pass, std::uint32_t group);
   void await_blocks(Flight& flight, std::uint32_t layer);
 
   const ModelSpec& spec_;
@@ -115,7 +109,7 @@ class PassRunner {
   Stream outlet_;  // takes captured inputs away meanwhile
   Event made_, taken_;
   bool taking_ = false;
-  std::vector<Arrival> arrivals_;
+  std::vector<PassArrival> arrivals_;  // blocks that were not whole when the last pass was issued
   std::vector<Flight> flights_;
   std::uint64_t begun_ = 0, ended_ = 0;
 };

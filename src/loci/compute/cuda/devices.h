@@ -1,4 +1,4 @@
-// The GPUs of this machine, without a backend: for --device auto and for people.
+// The GPUs of this machine, without a backend: for --device auto and for people. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -26,11 +26,11 @@ namespace loci::cuda {
 
 struct DeviceProperties {
   std::uint32_t ordinal = 0;
-  std::string name;                    // "NVIDIA H200"
-  std::uint32_t capability = 0;        // 80, 89, 90: compute capability times ten
-  std::uint32_t multiprocessors = 0;   //
-  std::uint64_t memory_bytes = 0;      //
-  std::uint64_t l2_bytes = 0;          //
+  std::string name;              // "NVIDIA H200"
+  std::uint32_t capability = 0;  // 80, 89, 90: compute capability times ten
+  std::uint32_t multiprocessors = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t l2_bytes = 0;
   std::uint32_t shared_bytes_max = 0;  // that a thread block may have
   bool simulated = false;              // runs on this processor: tests choose small shapes
 };

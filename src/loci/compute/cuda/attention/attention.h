@@ -31,8 +31,8 @@ inline constexpr std::uint32_t kAttentionSplitKeys = 512;  // deterministic mode
 
 // In device memory.
 struct AttentionRun {
-  std::uint32_t row = 0;       // of the first query, in `queries` and `output`
-  std::uint32_t rows = 0;      //
+  std::uint32_t row = 0;  // of the first query, in `queries` and `output`
+  std::uint32_t rows = 0;
   std::uint32_t position = 0;  // of the first query: it sees [first_visible(window, position), position]
   std::uint32_t table = 0;     // begin of the span's block table in `tables`: slot of each 32 positions
 };
@@ -43,10 +43,10 @@ struct AttentionTask {
   static constexpr std::uint32_t kWhole = 2;       // it reads all that its pairs see, and writes `output`
   std::uint32_t run = 0;
   std::uint32_t first_pair = 0;  // of the run
-  std::uint32_t pairs = 0;       //
-  std::uint32_t kv_head = 0;     //
-  std::uint32_t key_begin = 0;   // positions of the context that it reads: a multiple of kAttentionTileKeys,
-  std::uint32_t key_end = 0;     // to at most one past the last row's; causal mask and window apply on top
+  std::uint32_t pairs = 0;
+  std::uint32_t kv_head = 0;
+  std::uint32_t key_begin = 0;  // positions of the context that it reads: a multiple of kAttentionTileKeys,
+  std::uint32_t key_end = 0;    // to at most one past the last row's; causal mask and window apply on top
   // The first unit of 16 pairs of partial results that is its own: where its result goes, ceil(pairs / 16)
   // units for each split (deterministic mode) or in all; of a whole task that reads beyond one split: memory
   // that it works in.
