@@ -2,10 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include <atomic>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
 
