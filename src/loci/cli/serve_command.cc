@@ -137,7 +137,7 @@ Result<MadeBackend> make_backend(const ServeFlags& flags, const ModelSpec& spec,
                              .cuda = {.deterministic = flags.deterministic,
                                       .max_batch_tokens = flags.max_batch_tokens,
                                       .context_tokens = context,
-                                      .max_spans = flags.max_batch_tokens}});
+                                      .max_spans = flags.max_running}});
 }
 
 // The host tier: its size, and where that comes from (empty: the flag).
