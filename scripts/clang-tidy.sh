@@ -2,9 +2,11 @@
 # clang-tidy over the sources (configuration: .clang-tidy).
 source "$(dirname "$0")/common.sh"
 scripts/build.sh release
+# With each source's command.
+cmake --preset release -B build/tidy -DCMAKE_UNITY_BUILD=OFF > /dev/null || fail "cmake failed: run cmake --preset release"
 step "clang-tidy"
 # Without a CUDA toolkit some sources are no part of the build.
 git ls-files 'src/*.cc' | grep -v -E '_fuzz\.cc$|_benchmark\.cc$' |
-  while read -r source; do ! grep -q "/$source\"" build/release/compile_commands.json || echo "$source"; done |
-  xargs -P "$(nproc)" -n 4 clang-tidy-19 -p build/release --quiet --warnings-as-errors='*' 2> /dev/null ||
+  while read -r source; do ! grep -q "/$source\"" build/tidy/compile_commands.json || echo "$source"; done |
+  xargs -P "$(nproc)" -n 4 clang-tidy-19 -p build/tidy --quiet --warnings-as-errors='*' 2> /dev/null ||
   fail "clang-tidy found the above"

@@ -22,7 +22,7 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct BenchFlags {
   std::string url, compare, dialogues, json;
@@ -51,20 +51,20 @@ Status check(const BenchFlags& flags) {
   return {};
 }
 
-Json workload_json(const BenchFlags& flags, const std::vector<Dialogue>& dialogues) {
+OrderedJson workload_json(const BenchFlags& flags, const std::vector<Dialogue>& dialogues) {
   std::size_t turns = 0;
   for (const Dialogue& dialogue : dialogues) turns += dialogue.turns.size();
   const ScheduleOptions& schedule = flags.schedule;
-  Json out = {{"dialogues", flags.dialogues.empty() ? "generated" : flags.dialogues},
-              {"conversations", dialogues.size()},
-              {"turns", turns},
-              {"private_prefix_tokens", flags.workload.private_prefix_tokens},
-              {"seed", flags.workload.seed},
-              {"max_tokens", flags.request.max_tokens},
-              {"ignore_eos", flags.request.ignore_eos},
-              {"temperature", flags.request.temperature},
-              {"api", flags.request.api == BenchApi::kChat ? "chat" : "completions"},
-              {"think_seconds", schedule.think_seconds}};
+  OrderedJson out = {{"dialogues", flags.dialogues.empty() ? "generated" : flags.dialogues},
+                     {"conversations", dialogues.size()},
+                     {"turns", turns},
+                     {"private_prefix_tokens", flags.workload.private_prefix_tokens},
+                     {"seed", flags.workload.seed},
+                     {"max_tokens", flags.request.max_tokens},
+                     {"ignore_eos", flags.request.ignore_eos},
+                     {"temperature", flags.request.temperature},
+                     {"api", flags.request.api == BenchApi::kChat ? "chat" : "completions"},
+                     {"think_seconds", schedule.think_seconds}};
   if (flags.dialogues.empty()) out["turn_tokens"] = flags.workload.prompt_tokens;
   if (schedule.rate) {
     out["rate"] = *schedule.rate;
@@ -100,8 +100,8 @@ void print_progress(const BenchProgress& now) {
   std::fflush(stderr);
 }
 
-Status write_json(const std::string& path, const Json& json) {
-  const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+Status write_json(const std::string& path, const OrderedJson& json) {
+  const std::string text = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   if (path == "-") {
     fmt::print("{}", text);
     return {};

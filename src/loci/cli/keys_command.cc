@@ -88,7 +88,7 @@ Status remove(const KeysFlags& flags) {
   return {};
 }
 
-int report(const Status& status) {
+int report_keys(const Status& status) {
   if (status.ok()) return 0;
   const std::string field = status.field().empty() ? "" : status.field() + ": ";
   fmt::print(stderr, "loci keys: {}{}\n", field, status.message());
@@ -111,14 +111,14 @@ void add_keys_command(CLI::App& app, int& exit_code) {
   adding->add_option("--tenant", flags->tenant, "whose key it is")->default_str("NAME");
   adding->add_flag("--operator", flags->is_operator, "the key may declare prefixes public (`loci warm`)");
   add_file_flag(*adding, *flags);
-  adding->callback([flags, &exit_code] { exit_code = report(add(*flags)); });
+  adding->callback([flags, &exit_code] { exit_code = report_keys(add(*flags)); });
   CLI::App* listing = keys->add_subcommand("list", "show the keys' names and limits");
   add_file_flag(*listing, *flags);
-  listing->callback([flags, &exit_code] { exit_code = report(list(*flags)); });
+  listing->callback([flags, &exit_code] { exit_code = report_keys(list(*flags)); });
   CLI::App* removing = keys->add_subcommand("remove", "end a key");
   removing->add_option("NAME", flags->name, "the key's name")->required();
   add_file_flag(*removing, *flags);
-  removing->callback([flags, &exit_code] { exit_code = report(remove(*flags)); });
+  removing->callback([flags, &exit_code] { exit_code = report_keys(remove(*flags)); });
   keys->footer(
       "Examples:\n  loci keys add alice\n  loci keys add alice-laptop --tenant alice\n  loci serve default "
       "--api-keys ~/.config/loci/keys.toml");

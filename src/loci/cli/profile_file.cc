@@ -19,13 +19,13 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "loci-profile-1";
 constexpr std::size_t kFileMax = 1 << 20;
 constexpr std::int64_t kMost = kCostMax;
 
-Json write_link(const LinkCost& link) {
+OrderedJson write_link(const LinkCost& link) {
   return {{"latency_ns", link.latency}, {"bytes_per_second", link.bytes_per_second}};
 }
 
@@ -161,23 +161,23 @@ std::string fingerprint_text(const std::array<std::uint8_t, 16>& fingerprint) {
 
 std::string format_profile(const CostProfile& profile) {
   const CostCurves& curves = profile.curves;
-  const Json json = {{"format", kFormat},
-                     {"measured_at", profile.measured_at},
-                     {"machine",
-                      {{"cpu", profile.machine.cpu},
-                       {"threads", profile.machine.threads},
-                       {"backend", profile.machine.backend}}},
-                     {"model", profile.model},
-                     {"model_fingerprint", profile.model_fingerprint},
-                     {"disk_directory", profile.disk_directory},
-                     {"costs",
-                      {{"token_ns", curves.token},
-                       {"pass_ns", curves.pass},
-                       {"attention_ns", curves.attention},
-                       {"host_load", write_link(curves.host_load)},
-                       {"host_save", write_link(curves.host_save)},
-                       {"disk_read", write_link(curves.disk_read)},
-                       {"disk_write", write_link(curves.disk_write)}}}};
+  const OrderedJson json = {{"format", kFormat},
+                            {"measured_at", profile.measured_at},
+                            {"machine",
+                             {{"cpu", profile.machine.cpu},
+                              {"threads", profile.machine.threads},
+                              {"backend", profile.machine.backend}}},
+                            {"model", profile.model},
+                            {"model_fingerprint", profile.model_fingerprint},
+                            {"disk_directory", profile.disk_directory},
+                            {"costs",
+                             {{"token_ns", curves.token},
+                              {"pass_ns", curves.pass},
+                              {"attention_ns", curves.attention},
+                              {"host_load", write_link(curves.host_load)},
+                              {"host_save", write_link(curves.host_save)},
+                              {"disk_read", write_link(curves.disk_read)},
+                              {"disk_write", write_link(curves.disk_write)}}}};
   return json.dump(2) + "\n";
 }
 

@@ -361,7 +361,7 @@ void keep_conversations(const ServeFlags& flags, Serving& serving) {
   keep_store(*serving.store_thread, *serving.store, keeping, serving.metrics, serving.log);
 }
 
-int report(const Status& status) {
+int report_serve(const Status& status) {
   const std::string field = status.field().empty() ? "" : status.field() + ": ";
   fmt::print(stderr, "loci serve: {}{}\n", field, status.message());
   return 1;
@@ -375,7 +375,7 @@ int run_serve(const Configuration& configuration) {
   serving.log = make_logger(flags);
   spdlog::set_default_logger(serving.log);  // of what knows no other
   const OperatorSignals signals(*serving.log);
-  if (const Status status = open_conversations(flags, serving); !status.ok()) return report(status);
+  if (const Status status = open_conversations(flags, serving); !status.ok()) return report_serve(status);
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
@@ -395,19 +395,20 @@ int run_serve(const Configuration& configuration) {
                                          .log = serving.log});
   KeySources keys = keys_of_environment();
   keys.file = flags.api_keys;
-  if (Status status = serving.tenants.open(std::move(keys), serving.log); !status.ok()) return report(status);
+  if (Status status = serving.tenants.open(std::move(keys), serving.log); !status.ok())
+    return report_serve(status);
   keep_conversations(flags, serving);
   serving.api = std::make_unique<Api>(*serving.services);
   Api& api = *serving.api;
   if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); });
       !status.ok()) {
-    return report(status);
+    return report_serve(status);
   }
   warn_of_open_doors(flags, serving);
   const Nanos begin = serving.clock.now();
   const Result<LoadedConfiguration> loaded = load_or_leave(flags, serving, signals);
-  if (!loaded.ok()) return report(loaded.status());
-  if (Status status = warm_public(flags, serving); !status.ok()) return report(status);
+  if (!loaded.ok()) return report_serve(loaded.status());
+  if (Status status = warm_public(flags, serving); !status.ok()) return report_serve(status);
   serving.services->served.store(&serving.served);
   fmt::print("{}", describe_configuration(flags, *loaded, serving.served));
   fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served,

@@ -34,7 +34,7 @@ std::shared_ptr<const Grammar> regex(const std::string& text) {
   return grammar_of(GrammarKind::kRegex, text);
 }
 
-std::vector<float> some_logits(std::uint64_t seed) {
+std::vector<float> even_logits(std::uint64_t seed) {
   Random random(seed);
   std::vector<float> logits(kVocabulary);
   for (float& logit : logits) logit = static_cast<float>(random.unit());
@@ -47,7 +47,7 @@ Sampler constrained(const std::string& pattern, SamplingParams params = {},
 }
 
 TEST(ConstrainedSampler, GreedyTakesTheBestOfWhatIsAllowed) {
-  std::vector<float> logits = some_logits(1);
+  std::vector<float> logits = even_logits(1);
   logits[token_of('7').value] = 5;
   logits[token_of('B').value] = 4;
   logits[token_of('Z').value] = 9;
@@ -69,7 +69,7 @@ TEST(ConstrainedSampler, PreparedOrNotIsTheSame) {
       std::vector<TokenId> tokens;
       for (std::uint64_t i = 0; i < 30; ++i) {
         if (prepared) sampler.prepare();
-        const std::optional<Sampled> sampled = sampler.sample(some_logits(seed * 100 + i));
+        const std::optional<Sampled> sampled = sampler.sample(even_logits(seed * 100 + i));
         if (!sampled) break;
         tokens.push_back(sampled->token);
         if (sampled->token == kEnd || sampler.grammar_end() != GrammarEnd::kGoesOn) break;

@@ -7,32 +7,21 @@
 #include <vector>
 
 #include "loci/engine/core.h"
+#include "loci/engine/core_testing.h"
 
 namespace loci {
 namespace {
 
-using Tokens = std::vector<TokenId>;
-
-Tokens run_of(std::uint32_t first, std::size_t count) {
-  Tokens tokens;
-  for (std::size_t i = 0; i < count; ++i) tokens.push_back(TokenId(first + static_cast<std::uint32_t>(i)));
-  return tokens;
-}
-
-CoreConfig config_of(std::uint32_t blocks, std::uint32_t batch = 512) {
-  CoreConfig config;
-  config.groups = {{.window = 0, .block_count = blocks}};
-  config.layers = 2;
-  config.context_tokens = blocks * kBlockTokens;
-  config.max_batch_tokens = batch;
+CoreConfig ahead_config(std::uint32_t blocks, std::uint32_t batch = 512) {
+  CoreConfig config = config_of(blocks, batch);
   config.passes_ahead = 1;
   return config;
 }
 
 // Drives a core with passes ahead; every sample is `token`.
-class Driver {
+class AheadDriver {
  public:
-  explicit Driver(const CoreConfig& config) : core(Core::make(config).value()) {}
+  explicit AheadDriver(const CoreConfig& config) : core(Core::make(config).value()) {}
 
   const Plan& step(const Event& event) {
     plan = core.step(0, event);
@@ -90,7 +79,7 @@ class Driver {
 };
 
 TEST(CoreAhead, GoesOnFromASampleThatIsNotKnownYet) {
-  Driver d(config_of(64));
+  AheadDriver d(ahead_config(64));
   d.arrive(1, run_of(0, 10), 4);
   EXPECT_EQ(d.spans(), "1:0+10");
   d.more();
@@ -113,7 +102,7 @@ TEST(CoreAhead, GoesOnFromASampleThatIsNotKnownYet) {
 }
 
 TEST(CoreAhead, WhatTheHostMustSeeSitsOut) {
-  Driver d(config_of(64));
+  AheadDriver d(ahead_config(64));
   d.arrive(1, run_of(0, 10), 9, false);
   d.more();
   EXPECT_FALSE(d.plan.pass);
@@ -126,7 +115,7 @@ TEST(CoreAhead, WhatTheHostMustSeeSitsOut) {
 }
 
 TEST(CoreAhead, ArrivalsJoinThePassAhead) {
-  Driver d(config_of(64));
+  AheadDriver d(ahead_config(64));
   d.arrive(1, run_of(0, 10), 9);
   d.arrive(2, run_of(100, 20), 9);
   EXPECT_EQ(d.spans(), "1:10+1<0 2:0+20");
@@ -139,7 +128,7 @@ TEST(CoreAhead, ArrivalsJoinThePassAhead) {
 // The reply that stops is told at once; what its last span reads and writes stays until that has ended, and
 // the state of a token that was never there is nobody's.
 TEST(CoreAhead, AStopWastesTheSpanBehindIt) {
-  Driver d(config_of(64));
+  AheadDriver d(ahead_config(64));
   d.arrive(1, run_of(0, 40), 9, true, {d.token});
   d.more();
   EXPECT_EQ(d.spans(), "1:40+1<0");
@@ -159,7 +148,7 @@ TEST(CoreAhead, AStopWastesTheSpanBehindIt) {
 }
 
 TEST(CoreAhead, AStopAtABlocksEndFreesTheBlockThatWasBegun) {
-  Driver d(config_of(2));
+  AheadDriver d(ahead_config(2));
   d.arrive(1, run_of(0, 32), 9, true, {d.token});
   d.more();
   ASSERT_EQ(d.spans(), "1:32+1<0");
@@ -173,7 +162,7 @@ TEST(CoreAhead, AStopAtABlocksEndFreesTheBlockThatWasBegun) {
 }
 
 TEST(CoreAhead, WhatFollowsAPoisonedSpanIsWasted) {
-  Driver d(config_of(64));
+  AheadDriver d(ahead_config(64));
   d.arrive(1, run_of(0, 32), 9);
   d.arrive(2, run_of(100, 10), 9);
   EXPECT_EQ(d.spans(), "1:32+1<0 2:0+10");
@@ -187,7 +176,7 @@ TEST(CoreAhead, WhatFollowsAPoisonedSpanIsWasted) {
 }
 
 TEST(CoreAhead, ACancelEndsWithTheFirstPassAndKeepsWhatTheSecondUses) {
-  Driver d(config_of(64));
+  AheadDriver d(ahead_config(64));
   d.arrive(1, run_of(0, 10), 9);
   d.more();
   d.step(Cancel{RequestId(1)});
@@ -202,9 +191,9 @@ TEST(CoreAhead, ACancelEndsWithTheFirstPassAndKeepsWhatTheSecondUses) {
 
 // Who would have to be suspended may be in the pass in flight: that one ends first.
 TEST(CoreAhead, NobodyIsSuspendedWhileAPassIsInFlight) {
-  CoreConfig config = config_of(4);
+  CoreConfig config = ahead_config(4);
   config.decode_reserve_percent = 0;
-  Driver d(config);
+  AheadDriver d(config);
   d.arrive(1, run_of(0, 62), 60);
   d.arrive(2, run_of(100, 62), 60);
   EXPECT_EQ(d.spans(), "1:62+1<0 2:0+62");
@@ -221,7 +210,7 @@ TEST(CoreAhead, NobodyIsSuspendedWhileAPassIsInFlight) {
 }
 
 TEST(CoreAhead, PromptsGoOnBehindThePassInFlightInOrder) {
-  Driver d(config_of(64, 40));
+  AheadDriver d(ahead_config(64, 40));
   d.arrive(1, run_of(0, 100), 9);
   EXPECT_EQ(d.spans(), "1:0+40");
   d.arrive(2, run_of(200, 30), 9);
@@ -235,7 +224,7 @@ TEST(CoreAhead, PromptsGoOnBehindThePassInFlightInOrder) {
 }
 
 TEST(CoreAhead, APoisonedPromptIsComputedAgainFromWhereItWas) {
-  Driver d(config_of(64, 40));
+  AheadDriver d(ahead_config(64, 40));
   d.arrive(1, run_of(0, 100), 9);
   d.more();
   d.done(0);
@@ -246,9 +235,9 @@ TEST(CoreAhead, APoisonedPromptIsComputedAgainFromWhereItWas) {
 
 // With a window no prompt overtakes one whose next chunk has no slots yet.
 TEST(CoreAhead, NoPromptOvertakesOneThatWaitsForItsWindow) {
-  CoreConfig config = config_of(64, 40);
+  CoreConfig config = ahead_config(64, 40);
   config.groups.push_back({.window = 32, .block_count = 64});
-  Driver d(config);
+  AheadDriver d(config);
   d.arrive(1, run_of(0, 100), 9);
   EXPECT_EQ(d.spans(), "1:0+40");
   d.arrive(2, run_of(200, 30), 9);
@@ -259,9 +248,9 @@ TEST(CoreAhead, NoPromptOvertakesOneThatWaitsForItsWindow) {
 
 // Two requests complete the same block; one of them has its own slot in a pass in flight then.
 TEST(CoreAhead, TwoThatSayTheSameShareTheirBlocksInTheEnd) {
-  CoreConfig config = config_of(64);
+  CoreConfig config = ahead_config(64);
   config.max_batch_tokens = 33;
-  Driver d(config);
+  AheadDriver d(config);
   d.arrive(1, run_of(0, 31), 9);
   d.arrive(2, run_of(0, 31), 9, false);
   while (d.ended.size() < 2) {
@@ -274,7 +263,7 @@ TEST(CoreAhead, TwoThatSayTheSameShareTheirBlocksInTheEnd) {
 }
 
 TEST(CoreAhead, RefusesMoreThanOne) {
-  CoreConfig config = config_of(8);
+  CoreConfig config = ahead_config(8);
   config.passes_ahead = 2;
   EXPECT_EQ(Core::make(config).status().field(), "passes_ahead");
 }

@@ -8,22 +8,10 @@
 #include <vector>
 
 #include "loci/engine/core.h"
+#include "loci/engine/core_testing.h"
 
 namespace loci {
 namespace {
-
-using Tokens = std::vector<TokenId>;
-
-Tokens run_of(std::uint32_t first, std::size_t count) {
-  Tokens tokens;
-  for (std::size_t i = 0; i < count; ++i) tokens.push_back(TokenId(first + static_cast<std::uint32_t>(i)));
-  return tokens;
-}
-
-Tokens operator+(Tokens a, const Tokens& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // Serves one request after another; every token is 7.
 class Server {

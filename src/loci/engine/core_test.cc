@@ -1,4 +1,5 @@
 #include "loci/engine/core.h"
+#include "loci/engine/core_testing.h"
 
 #include <gtest/gtest.h>
 
@@ -9,28 +10,6 @@
 
 namespace loci {
 namespace {
-
-using Tokens = std::vector<TokenId>;
-
-Tokens run_of(std::uint32_t first, std::size_t count) {
-  Tokens tokens;
-  for (std::size_t i = 0; i < count; ++i) tokens.push_back(TokenId(first + static_cast<std::uint32_t>(i)));
-  return tokens;
-}
-
-Tokens operator+(Tokens a, const Tokens& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-CoreConfig config_of(std::uint32_t blocks, std::uint32_t batch = 512) {
-  CoreConfig config;
-  config.groups = {{.window = 0, .block_count = blocks}};
-  config.layers = 2;
-  config.context_tokens = blocks * kBlockTokens;
-  config.max_batch_tokens = batch;
-  return config;
-}
 
 // Drives a core; every sample is `token`.
 class Driver {

@@ -10,19 +10,12 @@
 #include <vector>
 
 #include "loci/engine/core.h"
+#include "loci/engine/core_testing.h"
 
 namespace loci {
 namespace {
 
-using Tokens = std::vector<TokenId>;
-
-Tokens run_of(std::uint32_t first, std::size_t count) {
-  Tokens tokens;
-  for (std::size_t i = 0; i < count; ++i) tokens.push_back(TokenId(first + static_cast<std::uint32_t>(i)));
-  return tokens;
-}
-
-CoreConfig config_of(std::uint32_t device, std::uint32_t host, std::uint32_t disk) {
+CoreConfig tier_config(std::uint32_t device, std::uint32_t host, std::uint32_t disk) {
   CoreConfig config;
   config.groups = {
       {.window = 0, .block_count = device, .host_blocks = host, .disk_blocks = disk, .block_bytes = 1000}};
@@ -123,7 +116,7 @@ class TierDriver {
 };
 
 TEST(CoreTiers, WhatTheDeviceGaveUpComesBackFromHostMemory) {
-  TierDriver d(config_of(4, 16, 0));
+  TierDriver d(tier_config(4, 16, 0));
   d.run(1, run_of(0, 70));
   d.run(2, run_of(1000, 120));  // takes the whole device
   d.rows = 0;
@@ -138,7 +131,7 @@ TEST(CoreTiers, WhatTheDeviceGaveUpComesBackFromHostMemory) {
 
 // A peer's defect: a store that is under way while its block is evicted or loaded again.
 TEST(CoreTiers, StoreAndLoadDoNotRaceForABlock) {
-  TierDriver d(config_of(4, 16, 0));
+  TierDriver d(tier_config(4, 16, 0));
   d.arrive(1, run_of(0, 65));
   d.done();  // two blocks fill; their saves are under way
   ASSERT_EQ(d.count(Tier::kDevice, Tier::kHost), 1u) << "an eighth of the device, at least one";
@@ -167,7 +160,7 @@ TEST(CoreTiers, StoreAndLoadDoNotRaceForABlock) {
 
 // A peer's defect: stores that failed and are found all the same.
 TEST(CoreTiers, AFailedStoreIsNotVisible) {
-  TierDriver d(config_of(4, 16, 0));
+  TierDriver d(tier_config(4, 16, 0));
   d.arrive(1, run_of(0, 65));
   d.done();
   d.end_moves(MoveResult::kFailed);
@@ -184,7 +177,7 @@ TEST(CoreTiers, AFailedStoreIsNotVisible) {
 // A peer's defect: slots and bytes that are counted as used for ever after failures.
 TEST(CoreTiers, NothingLeaksWhenEveryTransferFails) {
   for (const MoveResult result : {MoveResult::kFailed, MoveResult::kDamaged, MoveResult::kTooSlow}) {
-    TierDriver d(config_of(6, 8, 8));
+    TierDriver d(tier_config(6, 8, 8));
     for (std::uint64_t id = 1; id < 40; ++id) {
       d.arrive(id, run_of(static_cast<std::uint32_t>(id % 7) * 1000, 100), 40);
       while (d.in_flight) {
@@ -206,7 +199,7 @@ TEST(CoreTiers, NothingLeaksWhenEveryTransferFails) {
 
 // A peer's defect: one bad file that blocks whoever needs it, again and again.
 TEST(CoreTiers, ADamagedEntryIsComputedAgainOnce) {
-  TierDriver d(config_of(4, 0, 16));
+  TierDriver d(tier_config(4, 0, 16));
   d.run(1, run_of(0, 70));
   d.run(2, run_of(1000, 120));
   d.rows = 0;
@@ -228,7 +221,7 @@ TEST(CoreTiers, ADamagedEntryIsComputedAgainOnce) {
 
 // A peer's defect: a restore that reports success while everything is computed again.
 TEST(CoreTiers, ARestoreReusesWhatItReports) {
-  TierDriver d(config_of(8, 0, 64));
+  TierDriver d(tier_config(8, 0, 64));
   for (std::uint64_t id = 1; id < 60; ++id) {
     const std::uint32_t conversation = static_cast<std::uint32_t>(id % 5);
     const Tokens prompt = run_of(conversation * 1000, 40 + 7 * (id / 5));
@@ -246,7 +239,7 @@ TEST(CoreTiers, ARestoreReusesWhatItReports) {
 
 // A peer's defect: a prefix that is there hides the longer one that another tier has.
 TEST(CoreTiers, AResidentPrefixDoesNotHideALongerOneOnDisk) {
-  TierDriver d(config_of(6, 0, 32));
+  TierDriver d(tier_config(6, 0, 32));
   d.run(1, run_of(0, 140));     // four blocks
   d.run(2, run_of(5000, 160));  // all of them are given up
   d.run(3, run_of(0, 40));      // the first is brought back
@@ -259,7 +252,7 @@ TEST(CoreTiers, AResidentPrefixDoesNotHideALongerOneOnDisk) {
 
 // A peer's defect: state of one conversation that is restored into another.
 TEST(CoreTiers, ConversationsThatAreRestoredTogetherKeepTheirOwnState) {
-  TierDriver d(config_of(8, 0, 32));
+  TierDriver d(tier_config(8, 0, 32));
   d.run(1, run_of(0, 70), "a");
   d.run(2, run_of(0, 70), "b");  // the same text, another tenant
   std::map<SlotId, ChainKey> stored;
@@ -285,7 +278,7 @@ TEST(CoreTiers, ConversationsThatAreRestoredTogetherKeepTheirOwnState) {
 
 // A peer's defect: a disk that is asked for what is computed sooner.
 TEST(CoreTiers, ASlowDiskIsNotAskedForWhatIsComputedSooner) {
-  CoreConfig config = config_of(4, 0, 16);
+  CoreConfig config = tier_config(4, 0, 16);
   config.costs.disk_read = {3600 * kNanosPerSecond, 1};
   TierDriver d(config);
   d.run(1, run_of(0, 70));
@@ -300,7 +293,7 @@ TEST(CoreTiers, ASlowDiskIsNotAskedForWhatIsComputedSooner) {
 
 // Also where there is a disk, which has nothing to do with it.
 TEST(CoreTiers, ASlowHostIsNotAskedForWhatIsComputedSooner) {
-  CoreConfig config = config_of(4, 16, 16);
+  CoreConfig config = tier_config(4, 16, 16);
   config.costs.host_load = {3600 * kNanosPerSecond, 1};
   TierDriver d(config);
   d.run(1, run_of(0, 70));
@@ -314,7 +307,7 @@ TEST(CoreTiers, ASlowHostIsNotAskedForWhatIsComputedSooner) {
 }
 
 TEST(CoreTiers, DecodesDoNotWaitForARestore) {
-  CoreConfig config = config_of(8, 0, 32);
+  CoreConfig config = tier_config(8, 0, 32);
   config.costs.disk_read = {kNanosPerSecond, 1u << 30};
   config.costs.token = 100 * kNanosPerMilli;
   config.costs.pass = kNanosPerMilli;
@@ -337,7 +330,7 @@ TEST(CoreTiers, DecodesDoNotWaitForARestore) {
 }
 
 TEST(CoreTiers, LoadsBeginWhileThePassBeforeStillRuns) {
-  TierDriver d(config_of(8, 16, 0));
+  TierDriver d(tier_config(8, 16, 0));
   d.run(1, run_of(0, 70));
   d.run(2, run_of(5000, 250));
   d.arrive(3, run_of(9000, 40), 5);
@@ -353,7 +346,7 @@ TEST(CoreTiers, LoadsBeginWhileThePassBeforeStillRuns) {
 }
 
 TEST(CoreTiers, TwoRequestsShareOneLoad) {
-  TierDriver d(config_of(8, 16, 0));
+  TierDriver d(tier_config(8, 16, 0));
   d.run(1, run_of(0, 70));
   d.run(2, run_of(5000, 250));
   d.arrive(3, run_of(0, 75));
@@ -366,7 +359,7 @@ TEST(CoreTiers, TwoRequestsShareOneLoad) {
 }
 
 TEST(CoreTiers, AProcessGoesOnWithWhatTheLastOneLeftOnDisk) {
-  const CoreConfig config = config_of(4, 0, 16);
+  const CoreConfig config = tier_config(4, 0, 16);
   std::vector<RecoveredEntry> entries;
   {
     TierDriver d(config);
@@ -390,7 +383,7 @@ TEST(CoreTiers, AProcessGoesOnWithWhatTheLastOneLeftOnDisk) {
 }
 
 TEST(CoreTiers, StateThatNobodyUsesExpires) {
-  CoreConfig config = config_of(4, 8, 8);
+  CoreConfig config = tier_config(4, 8, 8);
   config.state_ttl = 100 * kNanosPerSecond;
   TierDriver d(config);
   d.run(1, run_of(0, 100));
@@ -408,7 +401,7 @@ TEST(CoreTiers, StateThatNobodyUsesExpires) {
 }
 
 TEST(CoreTiers, SaveAheadWaitsUntilMemoryIsShort) {
-  CoreConfig config = config_of(40, 64, 0);
+  CoreConfig config = tier_config(40, 64, 0);
   config.save = "ahead";
   TierDriver d(config);
   d.run(1, run_of(0, 320));

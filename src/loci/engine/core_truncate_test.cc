@@ -11,18 +11,12 @@
 
 #include "loci/base/random.h"
 #include "loci/engine/core.h"
+#include "loci/engine/core_testing.h"
 
 namespace loci {
 namespace {
 
-using Tokens = std::vector<TokenId>;
 using Cuts = std::vector<TokenRange>;
-
-Tokens run_of(std::uint32_t first, std::size_t count) {
-  Tokens tokens;
-  for (std::size_t i = 0; i < count; ++i) tokens.push_back(TokenId(first + static_cast<std::uint32_t>(i)));
-  return tokens;
-}
 
 Tokens without(const Tokens& history, std::uint32_t begin, std::uint32_t end) {
   Tokens tokens(history.begin(), history.begin() + begin);
@@ -30,7 +24,7 @@ Tokens without(const Tokens& history, std::uint32_t begin, std::uint32_t end) {
   return tokens;
 }
 
-CoreConfig config_of(std::uint32_t blocks, std::uint32_t host_blocks = 0) {
+CoreConfig cut_config(std::uint32_t blocks, std::uint32_t host_blocks = 0) {
   CoreConfig config;
   config.groups = {{.window = 0, .block_count = blocks, .host_blocks = host_blocks, .block_bytes = 1u << 20}};
   config.layers = 2;
@@ -49,7 +43,7 @@ using Slot = std::array<Row, kBlockTokens>;
 // its own tokens' state at their own positions.
 class Runs {
  public:
-  explicit Runs(const CoreConfig& config = config_of(64), std::uint64_t fails_one_in = 0)
+  explicit Runs(const CoreConfig& config = cut_config(64), std::uint64_t fails_one_in = 0)
       : core_(Core::make(config).value()), fails_one_in_(fails_one_in) {
     slots_[0].resize(config.groups[0].block_count);
     slots_[1].resize(config.groups[0].host_blocks);
@@ -220,7 +214,7 @@ TEST(CoreTruncateTest, EachLineageServesTheNext) {
 }
 
 TEST(CoreTruncateTest, StateInHostMemoryIsRotatedOnItsWay) {
-  Runs runs(config_of(16, 64));
+  Runs runs(cut_config(16, 64));
   runs.cached(run_of(0, 400));
   runs.cached(run_of(5000, 480));  // the device is full of another
   EXPECT_EQ(runs.cached(run_of(0, 420), kOneCut), 64u + 192u);
@@ -229,7 +223,7 @@ TEST(CoreTruncateTest, StateInHostMemoryIsRotatedOnItsWay) {
 }
 
 TEST(CoreTruncateTest, AFailedRotationIsComputed) {
-  Runs runs(config_of(64), 1);
+  Runs runs(cut_config(64), 1);
   runs.cached(run_of(0, 400));
   runs.cached(run_of(0, 420), kOneCut);
   EXPECT_GE(runs.computed, 420u - 128 - 64);
@@ -237,7 +231,7 @@ TEST(CoreTruncateTest, AFailedRotationIsComputed) {
 
 // New blocks and their originals do not both fit beside what a batch needs.
 TEST(CoreTruncateTest, ASmallPoolRotatesWhatFits) {
-  Runs runs(config_of(17));
+  Runs runs(cut_config(17));
   runs.cached(run_of(0, 480));
   const std::uint32_t cached = runs.cached(run_of(0, 490), kOneCut);
   EXPECT_EQ(cached + runs.computed, 362u);
@@ -268,7 +262,7 @@ TEST(CoreTruncateTest, KeptStateOfOneHistoryIsNeverTakenForAnothers) {
 
 TEST(CoreTruncateTest, TenantsStayApartBehindPublicPrefixes) {
   const Tokens history = run_of(0, 400);
-  Runs runs(config_of(128));
+  Runs runs(cut_config(128));
   runs.cached(Tokens(history.begin(), history.begin() + 256), {}, "a", SharingScope::kPublic);
   EXPECT_EQ(runs.cached(history, kOneCut, "a"), 64u) << "the public front";
   EXPECT_EQ(runs.cached(history, kOneCut, "b"), 64u);
@@ -306,8 +300,8 @@ TEST(CoreTruncateTest, RandomHistoriesKeepTheInvariants) {
   std::uint64_t rotated = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     Random random(seed);
-    Runs runs(config_of(17 + static_cast<std::uint32_t>(random.below(40)),
-                        seed % 2 == 0 ? 0 : 20 + static_cast<std::uint32_t>(random.below(60))),
+    Runs runs(cut_config(17 + static_cast<std::uint32_t>(random.below(40)),
+                         seed % 2 == 0 ? 0 : 20 + static_cast<std::uint32_t>(random.below(60))),
               seed % 3 == 0 ? 5 : 0);
     std::map<int, Tokens> histories;
     for (int i = 0; i < 60; ++i) {

@@ -11,7 +11,7 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct DefaultModel {
   Tokenizer tokenizer;
@@ -32,7 +32,7 @@ const DefaultModel& default_model() {
   return model.value();
 }
 
-std::vector<std::uint32_t> encode(const ChatTemplate& chat, const Json& context) {
+std::vector<std::uint32_t> encode(const ChatTemplate& chat, const OrderedJson& context) {
   const auto tokens = chat.encode(context.dump());
   EXPECT_TRUE(tokens.ok()) << tokens.status().to_string();
   return tokens.ok() ? numbers(*tokens) : std::vector<std::uint32_t>();
@@ -45,8 +45,8 @@ std::vector<std::uint32_t> control_only(const Tokenizer& tokenizer, const std::v
   return control;
 }
 
-Json chat_of(const std::vector<std::pair<std::string, std::string>>& messages) {
-  Json context = {{"messages", Json::array()}, {"add_generation_prompt", true}};
+OrderedJson chat_of(const std::vector<std::pair<std::string, std::string>>& messages) {
+  OrderedJson context = {{"messages", OrderedJson::array()}, {"add_generation_prompt", true}};
   for (const auto& [role, content] : messages)
     context["messages"].push_back({{"role", role}, {"content", content}});
   return context;
@@ -54,7 +54,7 @@ Json chat_of(const std::vector<std::pair<std::string, std::string>>& messages) {
 
 // encode() by way of the segments.
 std::vector<std::uint32_t> encode_segments(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                           const Json& context) {
+                                           const OrderedJson& context) {
   std::vector<std::uint32_t> ids;
   TextPlace place = TextPlace::kFirst;
   const std::vector<ChatSegment> segments = chat.render_segments(context.dump()).value();
@@ -70,9 +70,9 @@ std::vector<std::uint32_t> encode_segments(const Tokenizer& tokenizer, const Cha
 
 TEST(ChatTemplate, MatchesHuggingFaceOnTheDefaultModel) {
   const DefaultModel& model = default_model();
-  const Json rows = read_golden("smollm2_chats.json");
+  const OrderedJson rows = read_golden("smollm2_chats.json");
   EXPECT_EQ(rows.size(), 14u);
-  for (const Json& row : rows) {
+  for (const OrderedJson& row : rows) {
     EXPECT_EQ(model.chat.render(row["context"].dump()).value(), row["text"].get<std::string>());
     EXPECT_EQ(encode(model.chat, row["context"]), row["ids"].get<std::vector<std::uint32_t>>());
     EXPECT_EQ(encode_segments(model.tokenizer, model.chat, row["context"]),
@@ -81,7 +81,7 @@ TEST(ChatTemplate, MatchesHuggingFaceOnTheDefaultModel) {
 }
 
 TEST(ChatTemplate, RendersWhatTemplatesUse) {
-  const Json rows = read_golden("templates.json");
+  const OrderedJson rows = read_golden("templates.json");
   const std::string context = rows[0]["context"].dump();
   EXPECT_GT(rows.size(), 25u);
   for (std::size_t i = 1; i < rows.size(); ++i) {
@@ -108,7 +108,8 @@ TEST(ChatTemplate, UsersTextNeverBecomesControl) {
   hostile.push_back("<|im_start<|im_start|>|>");
   hostile.push_back("\U000f0000<|im_end|>\U000f0000\U000f0001\U00100000");
   for (const std::string& text : hostile) {
-    const Json context = chat_of({{"system", text}, {"user", text + " x " + text}, {"assistant", text}});
+    const OrderedJson context =
+        chat_of({{"system", text}, {"user", text + " x " + text}, {"assistant", text}});
     const auto ids = encode(chat, context);
     const auto calm = encode(chat, chat_of({{"system", "a"}, {"user", "b"}, {"assistant", "c"}}));
     EXPECT_EQ(control_only(tokenizer, ids), control_only(tokenizer, calm)) << text;
@@ -134,18 +135,18 @@ TEST(ChatTemplate, ControlTextFromPartsStaysText) {
   const ChatTemplate parts = parse("{% for p in messages[0].content %}{{ p.text }}{% endfor %}");
   for (std::size_t cut = 1; cut < 10; ++cut) {
     const std::string text = "<|im_end|>";
-    const Json content = {{{"type", "text"}, {"text", "x" + text.substr(0, cut)}},
-                          {{"type", "text"}, {"text", text.substr(cut) + "y"}}};
-    const Json context = {{"messages", {{{"role", "user"}, {"content", content}}}}};
+    const OrderedJson content = {{{"type", "text"}, {"text", "x" + text.substr(0, cut)}},
+                                 {{"type", "text"}, {"text", text.substr(cut) + "y"}}};
+    const OrderedJson context = {{"messages", {{{"role", "user"}, {"content", content}}}}};
     EXPECT_EQ(parts.render(context.dump()).value(), "x<|im_end|>y");
     EXPECT_TRUE(control_only(tokenizer, encode(parts, context)).empty()) << cut;
   }
-  const Json three = {
+  const OrderedJson three = {
       {"messages", {{{"content", {{{"text", "<|im"}}, {{"text", "_en"}}, {{"text", "d|>"}}}}}}}};
   EXPECT_TRUE(control_only(tokenizer, encode(parts, three)).empty());
   // A string between characters of the template, and one that the template trims.
   const ChatTemplate tag = parse("{% for k in tool %}<{{ k }}>{% endfor %}{{ a|trim }}{{ b|trim }}");
-  const Json keys = {{"tool", {{"|im_end|", 1}, {"repo_name", 2}}}, {"a", "<|im_ "}, {"b", " end|>"}};
+  const OrderedJson keys = {{"tool", {{"|im_end|", 1}, {"repo_name", 2}}}, {"a", "<|im_ "}, {"b", " end|>"}};
   EXPECT_EQ(tag.render(keys.dump()).value(), "<|im_end|><repo_name><|im_end|>");
   EXPECT_TRUE(control_only(tokenizer, encode(tag, keys)).empty());
   // Names of roles are the protocol's: templates paste them into control tokens.
@@ -163,7 +164,7 @@ TEST(ChatTemplate, StringsAnywhereAreMarked) {
           "messages }}<|im_end|>",
           tokenizer)
           .value();
-  const Json context = {
+  const OrderedJson context = {
       {"messages", {{{"name", "<|im_end|>"}, {"x<|im_end|>", {1, "<|im_start|>", {{"a", "<filename>"}}}}}}},
       {"tools", {{{"<|endoftext|>", "<repo_name>"}}}}};
   EXPECT_EQ(control_only(tokenizer, encode(chat, context)), (std::vector<std::uint32_t>{1, 2}));
@@ -188,7 +189,7 @@ TEST(ChatTemplate, MarksAreInvisible) {
                                            "im_end", "text", "user",  "a",  "é", " "};
   Random random(3);
   for (int i = 0; i < 300; ++i) {
-    Json messages = Json::array();
+    OrderedJson messages = OrderedJson::array();
     std::string want;
     for (std::uint64_t n = random.below(5); n > 0; --n) {
       std::string text;
@@ -196,11 +197,11 @@ TEST(ChatTemplate, MarksAreInvisible) {
       want += text + "/";
       messages.push_back(text);
     }
-    ASSERT_EQ(echo.render(Json{{"messages", messages}}.dump()).value(), want);
+    ASSERT_EQ(echo.render(OrderedJson{{"messages", messages}}.dump()).value(), want);
     const auto ids = encode(echo, {{"messages", messages}});
     ASSERT_TRUE(control_only(tokenizer, ids).empty());
     ASSERT_EQ(ids, numbers(tokenizer.encode(want, ControlText::kAsText).value()));
-    const std::string shown = chat.render(Json{{"messages", messages}}.dump()).value();
+    const std::string shown = chat.render(OrderedJson{{"messages", messages}}.dump()).value();
     ASSERT_EQ(shown.find("\xf3\xb0"), std::string::npos) << "no mark is left over";
   }
 }
@@ -305,7 +306,7 @@ TEST(ChatTemplate, HostileTemplatesEndInAnErrorSoon) {
 
 TEST(ChatTemplate, ManyThreadsShareOne) {
   const auto& [tokenizer, chat] = default_model();
-  const Json context = chat_of({{"user", "one <|im_end|> two <"}, {"assistant", "three"}});
+  const OrderedJson context = chat_of({{"user", "one <|im_end|> two <"}, {"assistant", "three"}});
   const auto want = encode(chat, context);
   std::vector<std::thread> threads;
   std::vector<int> same(4, 0);

@@ -10,17 +10,17 @@ namespace loci {
 
 class SchemaCheck {
  public:
-  using Json = nlohmann::ordered_json;
-  explicit SchemaCheck(const Json& root) : root_(root) {}
+  using OrderedJson = nlohmann::ordered_json;
+  explicit SchemaCheck(const OrderedJson& root) : root_(root) {}
 
-  bool valid(const Json& value) const { return valid(root_, value); }
+  bool valid(const OrderedJson& value) const { return valid(root_, value); }
 
  private:
   static std::size_t characters(const std::string& text) {
     return static_cast<std::size_t>(
         std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
   }
-  static bool has_type(const std::string& type, const Json& value) {
+  static bool has_type(const std::string& type, const OrderedJson& value) {
     if (type == "object") return value.is_object();
     if (type == "array") return value.is_array();
     if (type == "string") return value.is_string();
@@ -29,15 +29,16 @@ class SchemaCheck {
     if (type == "boolean") return value.is_boolean();
     return type == "null" && value.is_null();
   }
-  bool valid(const Json& schema, const Json& value) const {
+  bool valid(const OrderedJson& schema, const OrderedJson& value) const {
     if (schema.is_boolean()) return schema.get<bool>();
     if (schema.contains("$ref"))
-      return valid(root_.at(Json::json_pointer(schema["$ref"].get<std::string>().substr(1))), value);
+      return valid(root_.at(OrderedJson::json_pointer(schema["$ref"].get<std::string>().substr(1))), value);
     if (schema.contains("type")) {
-      const Json& type = schema["type"];
+      const OrderedJson& type = schema["type"];
       const bool one = type.is_string() ? has_type(type, value)
-                                        : std::any_of(type.begin(), type.end(),
-                                                      [&](const Json& t) { return has_type(t, value); });
+                                        : std::any_of(type.begin(), type.end(), [&](const OrderedJson& t) {
+                                            return has_type(t, value);
+                                          });
       if (!one) return false;
     }
     if (schema.contains("const") && schema["const"] != value) return false;
@@ -45,7 +46,7 @@ class SchemaCheck {
         std::find(schema["enum"].begin(), schema["enum"].end(), value) == schema["enum"].end())
       return false;
     if (schema.contains("anyOf") && std::none_of(schema["anyOf"].begin(), schema["anyOf"].end(),
-                                                 [&](const Json& s) { return valid(s, value); }))
+                                                 [&](const OrderedJson& s) { return valid(s, value); }))
       return false;
     if (value.is_object()) return valid_object(schema, value);
     if (value.is_array()) return valid_array(schema, value);
@@ -57,10 +58,10 @@ class SchemaCheck {
     }
     return true;
   }
-  bool valid_object(const Json& schema, const Json& value) const {
-    const Json none = Json::object();
-    const Json& properties = schema.contains("properties") ? schema["properties"] : none;
-    for (const auto& name : schema.value("required", Json::array()))
+  bool valid_object(const OrderedJson& schema, const OrderedJson& value) const {
+    const OrderedJson none = OrderedJson::object();
+    const OrderedJson& properties = schema.contains("properties") ? schema["properties"] : none;
+    for (const auto& name : schema.value("required", OrderedJson::array()))
       if (!value.contains(name.get<std::string>())) return false;
     std::size_t last = 0;
     for (const auto& [name, member] : value.items()) {
@@ -80,14 +81,14 @@ class SchemaCheck {
     }
     return true;
   }
-  bool valid_array(const Json& schema, const Json& value) const {
+  bool valid_array(const OrderedJson& schema, const OrderedJson& value) const {
     if (schema.contains("minItems") && value.size() < schema["minItems"].get<std::size_t>()) return false;
     if (schema.contains("maxItems") && value.size() > schema["maxItems"].get<std::size_t>()) return false;
-    return !schema.contains("items") || std::all_of(value.begin(), value.end(), [&](const Json& item) {
+    return !schema.contains("items") || std::all_of(value.begin(), value.end(), [&](const OrderedJson& item) {
       return valid(schema["items"], item);
     });
   }
-  bool valid_string(const Json& schema, const std::string& text) const {
+  bool valid_string(const OrderedJson& schema, const std::string& text) const {
     if (schema.contains("minLength") && characters(text) < schema["minLength"].get<std::size_t>())
       return false;
     if (schema.contains("maxLength") && characters(text) > schema["maxLength"].get<std::size_t>())
@@ -96,7 +97,7 @@ class SchemaCheck {
            std::regex_search(text, std::regex(schema["pattern"].get<std::string>()));
   }
 
-  const Json& root_;
+  const OrderedJson& root_;
 };
 
 }  // namespace loci

@@ -22,12 +22,6 @@ constexpr TensorTypeInfo kTypes[] = {
     {TensorType::kIQ4_XS, "IQ4_XS", 256, 136}, {TensorType::kMXFP4, "MXFP4", 32, 17},
 };
 
-std::uint16_t load_u16(const std::byte* from) {
-  std::uint16_t value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
 void decode_block(TensorType type, const std::byte* from, std::uint32_t elements, float* out) {
   QuantBlock block;
   unpack_block(type, from, block);

@@ -13,12 +13,6 @@ int u8_at(const std::byte* from, std::size_t index) { return std::to_integer<int
 std::int8_t i8(int value) { return static_cast<std::int8_t>(value); }
 std::uint8_t u8(int value) { return static_cast<std::uint8_t>(value); }
 
-std::uint16_t load_u16(const std::byte* from) {
-  std::uint16_t value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
 void set_scale(QuantBlock& block, const std::byte* from) {
   block.scale_bits = load_u16(from);
   block.scale = f16_to_f32(block.scale_bits);

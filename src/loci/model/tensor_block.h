@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "loci/model/tensor.h"
 
@@ -31,6 +32,13 @@ void unpack_block(TensorType type, const std::byte* from, QuantBlock& block);
 // The inverse: writes block_bytes from scale_bits, offset_bits, scales, offsets and values, which must be
 // in the type's range. (MXFP4's two zeros become the first one.)
 void pack_block(TensorType type, const QuantBlock& block, std::byte* to);
+
+// Two bytes as a file has them (little-endian, at any address).
+inline std::uint16_t load_u16(const std::byte* from) {
+  std::uint16_t value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
 
 // What a nibble of IQ4_NL and IQ4_XS means, and one of MXFP4 (doubled: its scale is halved).
 inline constexpr std::array<std::int8_t, 16> kIQ4Values = {-127, -104, -83, -65, -49, -35, -22, -10,

@@ -43,6 +43,13 @@ inline std::vector<std::uint32_t> numbers(const std::vector<TokenId>& tokens) {
   return values;
 }
 
+inline std::vector<std::uint32_t> encode(const Tokenizer& tokenizer, std::string_view text,
+                                         ControlText control = ControlText::kAsText) {
+  const Result<std::vector<TokenId>> tokens = tokenizer.encode(text, control);
+  LOCI_CHECK(tokens.ok(), tokens.status().to_string().c_str());
+  return numbers(*tokens);
+}
+
 inline Result<Tokenizer> tokenizer_from(const GgufWriter& writer) {
   const std::vector<std::byte> bytes = writer.to_bytes();
   LOCI_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::parse(bytes));

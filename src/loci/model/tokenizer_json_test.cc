@@ -18,13 +18,6 @@ Result<Tokenizer> make(const json& tokenizer, const std::string& config = "{}", 
   return Tokenizer::from_tokenizer_json(tokenizer_source(tokenizer.dump(), config, rows));
 }
 
-std::vector<std::uint32_t> encode(const Tokenizer& tokenizer, std::string_view text,
-                                  ControlText control = ControlText::kAsText) {
-  const Result<std::vector<TokenId>> tokens = tokenizer.encode(text, control);
-  EXPECT_TRUE(tokens.ok()) << tokens.status().to_string();
-  return tokens.ok() ? numbers(*tokens) : std::vector<std::uint32_t>();
-}
-
 json added(std::uint32_t id, const std::string& content, bool special) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", special}};

@@ -28,13 +28,6 @@ const Tokenizer& default_tokenizer() {
   return tokenizer.value();
 }
 
-std::vector<std::uint32_t> encode(const Tokenizer& tokenizer, std::string_view text,
-                                  ControlText control = ControlText::kAsText) {
-  const Result<std::vector<TokenId>> tokens = tokenizer.encode(text, control);
-  EXPECT_TRUE(tokens.ok()) << tokens.status().to_string();
-  return tokens.ok() ? numbers(*tokens) : std::vector<std::uint32_t>();
-}
-
 // The known-good ids of llama.cpp's vocabulary tests.
 void check_conformance(const Tokenizer& tokenizer, const std::string& rows_name) {
   std::istringstream rows(read_file(source_file("tests/data/text/" + rows_name)));

@@ -3,26 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include "loci/base/random.h"
+#include "loci/policy/eviction_testing.h"
 
 namespace loci {
 namespace {
 
-using Facts = std::map<BlockId, EvictionFacts>;
-
 std::shared_ptr<const CostModel> default_costs() { return std::make_shared<const CostModel>(CostCurves{}); }
-
-std::vector<std::uint32_t> drain(EvictionOrder& order, const Facts& facts, Nanos now = 0) {
-  std::vector<std::uint32_t> victims;
-  for (BlockId next = order.choose(now); next != kNoBlock; next = order.choose(now)) {
-    victims.push_back(next.value);
-    order.erase(next, facts.at(next));
-  }
-  return victims;
-}
 
 TEST(Eviction, OrdersByTheirTimesThenTheDeepestFirst) {
   const Facts facts = {

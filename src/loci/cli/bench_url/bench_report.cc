@@ -10,7 +10,7 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct KindName {
   TurnKind kind;
@@ -78,26 +78,26 @@ std::string two_tables(const BenchResult& result) {
   return out;
 }
 
-Json summary_json(const Summary& s) {
+OrderedJson summary_json(const Summary& s) {
   return {{"count", s.count}, {"mean", s.mean}, {"p50", s.p50}, {"p90", s.p90}, {"p99", s.p99}};
 }
 
-Json turn_json(const TurnRecord& turn) {
-  Json out = {{"conversation", turn.id.conversation},
-              {"turn", turn.id.turn},
-              {"sent_ns", turn.sent},
-              {"first_ns", turn.first},
-              {"ended_ns", turn.ended},
-              {"prompt_tokens", turn.prompt_tokens},
-              {"cached_tokens", turn.cached_tokens},
-              {"output_tokens", turn.output_tokens}};
+OrderedJson turn_json(const TurnRecord& turn) {
+  OrderedJson out = {{"conversation", turn.id.conversation},
+                     {"turn", turn.id.turn},
+                     {"sent_ns", turn.sent},
+                     {"first_ns", turn.first},
+                     {"ended_ns", turn.ended},
+                     {"prompt_tokens", turn.prompt_tokens},
+                     {"cached_tokens", turn.cached_tokens},
+                     {"output_tokens", turn.output_tokens}};
   if (!turn.error.empty()) out["error"] = turn.error;
   return out;
 }
 
-Json server_json(const ServerRun& run, const RequestOptions& request) {
+OrderedJson server_json(const ServerRun& run, const RequestOptions& request) {
   const Throughput rate = throughput_of(run);
-  Json out = {{"url", run.url}, {"model", run.model}};
+  OrderedJson out = {{"url", run.url}, {"model", run.model}};
   out["requests"] = {
       {"completed", rate.requests}, {"failed", run.turns.size() - rate.requests}, {"skipped", run.skipped}};
   out["seconds"] = rate.seconds;
@@ -110,12 +110,12 @@ Json server_json(const ServerRun& run, const RequestOptions& request) {
     }
   }
   out["remarks"] = remarks(run, request);
-  out["turns"] = Json::array();
+  out["turns"] = OrderedJson::array();
   for (const TurnRecord& turn : run.turns) out["turns"].push_back(turn_json(turn));
   return out;
 }
 
-Json ratio_json(const std::optional<PairedRatio>& ratio) {
+OrderedJson ratio_json(const std::optional<PairedRatio>& ratio) {
   if (!ratio) return nullptr;
   return {{"pairs", ratio->pairs}, {"ratio", ratio->ratio}, {"low", ratio->low}, {"high", ratio->high}};
 }
@@ -138,12 +138,12 @@ std::string format_report(const BenchResult& result, const BenchOptions& options
   return out + (two ? two_tables(result) : one_table(result.servers[0]));
 }
 
-Json report_json(const BenchResult& result, const BenchOptions& options, const Json& workload) {
-  Json out = {{"loci_bench", 1}, {"workload", workload}, {"interrupted", result.interrupted}};
-  out["servers"] = Json::array();
+OrderedJson report_json(const BenchResult& result, const BenchOptions& options, const OrderedJson& workload) {
+  OrderedJson out = {{"loci_bench", 1}, {"workload", workload}, {"interrupted", result.interrupted}};
+  out["servers"] = OrderedJson::array();
   for (const ServerRun& run : result.servers) out["servers"].push_back(server_json(run, options.request));
   if (result.servers.size() < 2) return out;
-  Json& ratios = out["second_over_first"];
+  OrderedJson& ratios = out["second_over_first"];
   ratios["throughput"] = ratio_json(throughput_ratio(result));
   for (const KindName& kind : kKinds) {
     for (const Figure* figure : kFigures) {

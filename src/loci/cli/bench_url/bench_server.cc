@@ -57,7 +57,7 @@ void fill(TurnRecord& record, const ReplyStream& stream) {
 
 }  // namespace
 
-BenchServer::BenchServer(std::string url, std::string prefix, HttpServer http, RequestOptions options,
+BenchServer::BenchServer(std::string url, std::string prefix, CalledServer http, RequestOptions options,
                          const Clock& clock)
     : url_(std::move(url)),
       prefix_(std::move(prefix)),
@@ -78,7 +78,7 @@ Result<std::unique_ptr<BenchServer>> BenchServer::open(asio::io_context& io, con
   }
   LOCI_ASSIGN_OR_RETURN(const ServerAddress address, parse_server_url(base));
   boost::system::error_code error;
-  HttpServer http{.host = address.host + ":" + address.port, .endpoints = {}, .api_key = options.api_key};
+  CalledServer http{.host = address.host + ":" + address.port, .endpoints = {}, .api_key = options.api_key};
   http.endpoints = tcp::resolver(io).resolve(address.host, address.port, error);
   if (error) return Status(StatusCode::kUnavailable, fmt::format("{}: {}", url, error.message()));
   return std::unique_ptr<BenchServer>(new BenchServer(url, prefix, std::move(http), options, clock));
@@ -89,7 +89,7 @@ asio::awaitable<Status> BenchServer::greet(Nanos patience) {
   asio::steady_timer timer(co_await asio::this_coro::executor);
   HttpAnswer answer;
   while (true) {
-    HttpRequest request{.path = prefix_ + "/models", .body = {}, .timeout = kGreetTimeout};
+    CallRequest request{.path = prefix_ + "/models", .body = {}, .timeout = kGreetTimeout};
     HttpSink none;
     answer = co_await http_call(http_, clock_, std::move(request), std::move(none));
     const bool loading = answer.status.ok() && answer.code == 503;
@@ -109,7 +109,7 @@ asio::awaitable<void> BenchServer::warm_up(std::string text) {
   History history;
   const Dialogue dialogue{.system = {}, .turns = {std::move(text)}};
   say(history, dialogue, 0);
-  HttpRequest request = make_request(history);
+  CallRequest request = make_request(history);
   HttpSink sink = [](std::string_view, Nanos) { return true; };
   const HttpAnswer answer = co_await http_call(http_, clock_, std::move(request), std::move(sink));
   (void)answer;
@@ -141,7 +141,7 @@ void BenchServer::hear(History& history, const std::string& reply) const {
     history.messages.push_back({{"role", "assistant"}, {"content", reply}});
 }
 
-HttpRequest BenchServer::make_request(const History& history) const {
+CallRequest BenchServer::make_request(const History& history) const {
   Json body = {{"model", options_.model},
                {"stream", true},
                {"stream_options", {{"include_usage", true}}},
@@ -164,7 +164,7 @@ HttpRequest BenchServer::make_request(const History& history) const {
 asio::awaitable<TurnRecord> BenchServer::run_turn(TurnId id) {
   History& history = histories_[id.conversation];
   say(history, (*dialogues_)[id.conversation], id.turn);
-  HttpRequest request = make_request(history);
+  CallRequest request = make_request(history);
   ReplyStream stream(options_.api);
   HttpSink sink = [&stream, this](std::string_view bytes, Nanos now) {
     stream.push(bytes, now - epoch_);

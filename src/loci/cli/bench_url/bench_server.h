@@ -69,15 +69,15 @@ class BenchServer {
     nlohmann::json messages = nlohmann::json::array();
     std::string transcript;
   };
-  BenchServer(std::string url, std::string prefix, HttpServer http, RequestOptions options,
+  BenchServer(std::string url, std::string prefix, CalledServer http, RequestOptions options,
               const Clock& clock);
   void say(History& history, const Dialogue& dialogue, std::uint32_t turn) const;
   void hear(History& history, const std::string& reply) const;
-  HttpRequest make_request(const History& history) const;
+  CallRequest make_request(const History& history) const;
 
   std::string url_;
   std::string prefix_;  // of paths: "/v1"
-  HttpServer http_;
+  CalledServer http_;
   RequestOptions options_;
   const Clock& clock_;
   const std::vector<Dialogue>* dialogues_ = nullptr;

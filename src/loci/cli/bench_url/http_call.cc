@@ -42,7 +42,7 @@ void arm(const std::shared_ptr<Connection>& connection, Nanos timeout) {
   });
 }
 
-Status failure(const Connection& connection, const HttpRequest& request, const error_code& error,
+Status failure(const Connection& connection, const CallRequest& request, const error_code& error,
                std::string_view when) {
   if (connection.timed_out) {
     return {StatusCode::kDeadlineExceeded,
@@ -51,7 +51,7 @@ Status failure(const Connection& connection, const HttpRequest& request, const e
   return {StatusCode::kUnavailable, fmt::format("{}: {}", when, error.message())};
 }
 
-http::request<http::string_body> make_message(const HttpServer& server, HttpRequest& request) {
+http::request<http::string_body> make_message(const CalledServer& server, CallRequest& request) {
   http::request<http::string_body> message(request.body.empty() ? http::verb::get : http::verb::post,
                                            request.path, 11);
   message.set(http::field::host, server.host);
@@ -90,7 +90,7 @@ asio::awaitable<error_code> read_body(std::shared_ptr<Connection> connection,
 
 }  // namespace
 
-asio::awaitable<HttpAnswer> http_call(const HttpServer& server, const Clock& clock, HttpRequest request,
+asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& clock, CallRequest request,
                                       HttpSink sink) {
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
   const auto connection = std::make_shared<Connection>(executor);

@@ -15,13 +15,13 @@
 namespace loci {
 
 // A server whose name has been looked up.
-struct HttpServer {
+struct CalledServer {
   std::string host;
   boost::asio::ip::tcp::resolver::results_type endpoints;
   std::string api_key;  // sent as a bearer; empty: none
 };
 
-struct HttpRequest {
+struct CallRequest {
   std::string path;
   std::string body;  // empty: GET, else POST of JSON
   Nanos timeout = 0;
@@ -40,7 +40,7 @@ struct HttpAnswer {
 using HttpSink = std::function<bool(std::string_view, Nanos)>;
 
 // `server` and `clock` must outlive the call.
-boost::asio::awaitable<HttpAnswer> http_call(const HttpServer& server, const Clock& clock,
-                                             HttpRequest request, HttpSink sink);
+boost::asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& clock,
+                                             CallRequest request, HttpSink sink);
 
 }  // namespace loci

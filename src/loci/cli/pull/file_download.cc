@@ -18,12 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::uint64_t size_of(const std::string& path) {
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  return error ? 0 : size;
-}
-
 // Appends to a part.
 class PartSink final : public BodySink {
  public:
@@ -157,6 +151,12 @@ Status fetch(HttpClient& client, const HubAccess& access, const RepoReference& r
 }
 
 }  // namespace
+
+std::uint64_t size_of(const std::string& path) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  return error ? 0 : size;
+}
 
 std::string part_path(const std::string& folder, const RepoFile& file) {
   const std::string& hash = file.sha256.empty() ? file.git_sha1 : file.sha256;

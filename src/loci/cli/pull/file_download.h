@@ -1,6 +1,7 @@
 // One file of a repo on its way to the disk.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "loci/base/status.h"
@@ -13,6 +14,9 @@ namespace loci {
 
 // The file under its folder's .loci-parts that holds what has arrived; another content has another name.
 std::string part_path(const std::string& folder, const RepoFile& file);
+
+// Bytes of the file at `path`; 0 where there is none.
+std::uint64_t size_of(const std::string& path);
 
 // Whether the content of the file at `path` is the one that the registry lists; true where it tells no hash
 // and the size is right. Errors: kNotFound.

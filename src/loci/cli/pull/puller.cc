@@ -27,12 +27,6 @@ namespace {
 // Room that is left free beside what is fetched: the list of files, and what else runs.
 constexpr std::uint64_t kSpareBytes = std::uint64_t{16} << 20;
 
-std::uint64_t size_of(const std::string& path) {
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  return error ? 0 : size;
-}
-
 // What of the chosen files is to be fetched: not what is there with the content that the registry lists.
 std::vector<RepoFile> missing_files(const std::vector<RepoFile>& chosen, const std::string& folder) {
   std::map<std::string, RepoFile> known;

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 
 namespace loci::cpu {
 
-namespace {
-constexpr float kLog2E = 1.44269504088896341f;
-}
+namespace {}
 
 Mixture::Mixture(std::uint32_t experts, std::uint32_t uses, bool normalised)
     : experts_(experts),
@@ -34,7 +33,7 @@ void Mixture::choose(const KernelTable& kernels, std::uint32_t row) {
     chosen[place].expert = expert;
   }
   const float largest = std::max(score[chosen[0].expert], std::numeric_limits<float>::lowest());
-  for (std::uint32_t i = 0; i < experts_; ++i) score[i] = (score[i] - largest) * kLog2E;
+  for (std::uint32_t i = 0; i < experts_; ++i) score[i] = (score[i] - largest) * std::numbers::log2e_v<float>;
   std::fill(score + experts_, score + stride_, 0.0f);
   kernels.exp2(score, stride_, score);
   std::sort(chosen, chosen + uses_, [](const Choice& a, const Choice& b) { return a.expert < b.expert; });

@@ -1,14 +1,13 @@
 #include "loci/compute/cpu/pass_runner.h"
 
 #include <algorithm>
+#include <numbers>
 
 #include "loci/base/check.h"
 
 namespace loci::cpu {
 
 namespace {
-
-constexpr float kLog2E = 1.44269504088896341f;
 
 AttentionShape attention_shape(const ModelSpec& spec, const KernelTable& kernels) {
   AttentionShape shape{spec.heads, spec.kv_heads, kernels.attention_rows, {}};
@@ -33,9 +32,9 @@ PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const K
       hidden_stride_(padded_to_lanes(spec.hidden)),
       query_width_(spec.heads * spec.head_dim),
       query_stride_(padded_to_lanes(spec.heads * spec.head_dim)),
-      query_factor_(spec.attention_softcap == 0 ? spec.attention_scale * kLog2E
+      query_factor_(spec.attention_softcap == 0 ? spec.attention_scale * std::numbers::log2e_v<float>
                                                 : spec.attention_scale / spec.attention_softcap),
-      softcap_(spec.attention_softcap * kLog2E),
+      softcap_(spec.attention_softcap * std::numbers::log2e_v<float>),
       activation_(static_cast<std::size_t>(spec.activation)),
       attention_input_(spec.hidden, weights.qkv_input),
       attention_output_input_(query_width_, weights.attention_output_input),

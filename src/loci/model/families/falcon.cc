@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kContext = 2048;  // of those whose config.json has none
 
 // GGUF's attn_norm is the feed-forward part's where there are two.
-Status read_layer(const LayerPart& part) {
+Status read_falcon_layer(const LayerPart& part) {
   LayerSpec& layer = part.layer;
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", layer.attention_norm));
   if (part.reader.exists(part.name("attn_norm_2.weight"))) {
@@ -23,7 +23,7 @@ Status read_layer(const LayerPart& part) {
   return read_plain_ffn(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_falcon(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "falcon", metadata);
   LOCI_RETURN_IF_ERROR(config.expect("alibi", false));
   LOCI_RETURN_IF_ERROR(config.expect("activation", {"gelu"}));
@@ -52,7 +52,7 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
   return config.copy_rope();
 }
 
-constexpr PublishedTensor kTensors[] = {
+constexpr PublishedTensor kFalconTensors[] = {
     {"transformer.word_embeddings.weight", "token_embd.weight"},
     {"transformer.ln_f.weight", "output_norm.weight"},
     {"transformer.ln_f.bias", "output_norm.bias"},
@@ -88,11 +88,11 @@ Result<ModelSpec> read_falcon(const ModelSource& source) {
   LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
   LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {}));
   spec.ropes.push_back(rope);
-  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_falcon_layer));
   LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
   return spec;
 }
 
-constinit const PublishedFamily kPublishedFalcon{"falcon", "falcon", configure, kTensors};
+constinit const PublishedFamily kPublishedFalcon{"falcon", "falcon", configure_falcon, kFalconTensors};
 
 }  // namespace loci

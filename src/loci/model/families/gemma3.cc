@@ -7,12 +7,12 @@
 namespace loci {
 namespace {
 
-constexpr std::uint32_t kLayersOf27b = 62;
-constexpr std::uint32_t kWindowPeriod = 6;
+constexpr std::uint32_t kGemma3LayersOf27b = 62;
+constexpr std::uint32_t kGemma3WindowPeriod = 6;
 constexpr double kBase = 1e6;
 constexpr double kWindowedBase = 1e4;  // where the file doesn't say
 
-Status read_layer(const LayerPart& part) {
+Status read_gemma3_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_gemma_layer(part));
   return read_head_norms(part);
 }
@@ -76,15 +76,15 @@ constexpr PublishedTensor kWholeTensors[] = {
 Result<ModelSpec> read_gemma3(const ModelSource& source) {
   SpecReader reader(source, "gemma3");
   ModelSpec spec = start_spec(reader);
-  LOCI_RETURN_IF_ERROR(read_gemma_sizes(reader, kLayersOf27b, spec));
+  LOCI_RETURN_IF_ERROR(read_gemma_sizes(reader, kGemma3LayersOf27b, spec));
   LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {.base = kBase}));
   LOCI_ASSIGN_OR_RETURN(const double base, reader.number_or("rope.freq_base_swa", 0, 1e12, kWindowedBase));
   spec.ropes.push_back(rope);
   spec.ropes.push_back(unscaled_rope(rope.layout, rope.dimensions, base));
   LOCI_RETURN_IF_ERROR(check_rope(spec.ropes.back(), base, reader.key("rope.freq_base_swa")));
-  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_gemma3_layer));
   LOCI_ASSIGN_OR_RETURN(const std::vector<bool> windowed,
-                        read_windows(reader, {.period = kWindowPeriod}, spec));
+                        read_windows(reader, {.period = kGemma3WindowPeriod}, spec));
   for (std::uint32_t i = 0; i < spec.layer_count(); ++i) {
     if (windowed[i]) spec.layers[i].rope = 1;
   }

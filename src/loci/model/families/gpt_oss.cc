@@ -8,9 +8,9 @@
 namespace loci {
 namespace {
 
-constexpr std::uint32_t kWindowPeriod = 2;
+constexpr std::uint32_t kGptOssWindowPeriod = 2;
 
-Status read_layer(const LayerPart& part) {
+Status read_gpt_oss_layer(const LayerPart& part) {
   LayerSpec& layer = part.layer;
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_attention(part));
@@ -20,7 +20,7 @@ Status read_layer(const LayerPart& part) {
   return read_mixture(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_gpt_oss(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "gpt-oss", metadata);
   LOCI_RETURN_IF_ERROR(config.expect("hidden_act", {"silu"}));
   LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
@@ -36,7 +36,7 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
 // Experts' gate and up rows alternate.
 constexpr std::string_view kGate = "blk.{}.ffn_gate_exps.weight";
 constexpr std::string_view kUp = "blk.{}.ffn_up_exps.weight";
-constexpr PublishedTensor kTensors[] = {
+constexpr PublishedTensor kGptOssTensors[] = {
     {"model.embed_tokens.weight", "token_embd.weight"},
     {"model.norm.weight", "output_norm.weight"},
     {"lm_head.weight", "output.weight"},
@@ -73,12 +73,12 @@ Result<ModelSpec> read_gpt_oss(const ModelSource& source) {
   // It was trained with YaRN's dimensions as they are; files don't say so.
   LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {.yarn_truncates = false}));
   spec.ropes.push_back(rope);
-  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
-  LOCI_RETURN_IF_ERROR(read_windows(reader, {.period = kWindowPeriod}, spec).status());
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_gpt_oss_layer));
+  LOCI_RETURN_IF_ERROR(read_windows(reader, {.period = kGptOssWindowPeriod}, spec).status());
   LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
   return spec;
 }
 
-constinit const PublishedFamily kPublishedGptOss{"gpt_oss", "gpt-oss", configure, kTensors};
+constinit const PublishedFamily kPublishedGptOss{"gpt_oss", "gpt-oss", configure_gpt_oss, kGptOssTensors};
 
 }  // namespace loci

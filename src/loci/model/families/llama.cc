@@ -8,7 +8,7 @@
 namespace loci {
 namespace {
 
-Status read_layer(const LayerPart& part) {
+Status read_llama_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_attention(part));
   LOCI_RETURN_IF_ERROR(read_norm(part, "ffn_norm", part.layer.ffn_norm));
@@ -38,7 +38,7 @@ Result<ModelSpec> read_llama(const ModelSource& source) {
   LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
   LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {.layout = permuted_layout(source)}));
   spec.ropes.push_back(rope);
-  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_llama_layer));
   LOCI_RETURN_IF_ERROR(read_windows(reader, {}, spec).status());
   LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
   return spec;

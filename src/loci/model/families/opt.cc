@@ -15,14 +15,14 @@ namespace {
 constexpr std::uint32_t kPositionOffset = 2;
 constexpr float kNormEpsilon = 1e-5f;  // torch's; config.json has none
 
-Status read_layer(const LayerPart& part) {
+Status read_opt_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_attention(part));
   LOCI_RETURN_IF_ERROR(read_norm(part, "ffn_norm", part.layer.ffn_norm));
   return read_plain_ffn(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_opt(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "opt", metadata);
   LOCI_RETURN_IF_ERROR(config.copy_activation("activation_function"));
   LOCI_RETURN_IF_ERROR(config.expect("do_layer_norm_before", true));
@@ -71,7 +71,7 @@ constexpr PublishedTensor kWholeNames[] = {
 };
 
 // Those that were published without a head lack the names' first part.
-constexpr auto kTensors = [] {
+constexpr auto kOptTensors = [] {
   std::array<PublishedTensor, 2 * std::size(kWholeNames)> tensors;
   for (std::size_t i = 0; i < std::size(kWholeNames); ++i) {
     tensors[2 * i] = tensors[2 * i + 1] = kWholeNames[i];
@@ -93,11 +93,11 @@ Result<ModelSpec> read_opt(const ModelSource& source) {
   LOCI_ASSIGN_OR_RETURN(spec.position_embedding,
                         reader.tensor("position_embd.weight",
                                       std::uint64_t{spec.context_length} + kPositionOffset, spec.hidden));
-  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_opt_layer));
   LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
   return spec;
 }
 
-constinit const PublishedFamily kPublishedOpt{"opt", "opt", configure, kTensors};
+constinit const PublishedFamily kPublishedOpt{"opt", "opt", configure_opt, kOptTensors};
 
 }  // namespace loci

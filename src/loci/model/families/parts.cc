@@ -18,7 +18,6 @@ constexpr std::uint32_t kMaxHeadDim = 1024;
 constexpr std::uint32_t kMaxFfn = 1u << 20;
 constexpr std::uint32_t kMaxExperts = 4096;
 constexpr std::uint32_t kMaxVocabulary = 1u << 22;
-constexpr std::uint32_t kMaxContext = 1u << 27;
 
 Status read_heads(const SpecReader& reader, ModelSpec& spec) {
   LOCI_ASSIGN_OR_RETURN(spec.heads, reader.count("attention.head_count", 1, kMaxHeads));

@@ -7,14 +7,14 @@
 namespace loci {
 namespace {
 
-Status read_layer(const LayerPart& part) {
+Status read_phi3_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_fused_attention(part));
   LOCI_RETURN_IF_ERROR(read_norm(part, "ffn_norm", part.layer.ffn_norm));
   return read_fused_ffn(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_phi3(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "phi3", metadata);
   LOCI_RETURN_IF_ERROR(config.expect("hidden_act", {"silu"}));
   LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
@@ -22,7 +22,7 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
   return config.copy_rope();
 }
 
-constexpr PublishedTensor kTensors[] = {
+constexpr PublishedTensor kPhi3Tensors[] = {
     {"model.embed_tokens.weight", "token_embd.weight"},
     {"model.norm.weight", "output_norm.weight"},
     {"lm_head.weight", "output.weight"},
@@ -39,9 +39,9 @@ constexpr PublishedTensor kTensors[] = {
 
 Result<ModelSpec> read_phi3(const ModelSource& source) {
   SpecReader reader(source, "phi3");
-  return read_decoder(reader, read_dense_sizes, read_layer);
+  return read_decoder(reader, read_dense_sizes, read_phi3_layer);
 }
 
-constinit const PublishedFamily kPublishedPhi3{"phi3", "phi3", configure, kTensors};
+constinit const PublishedFamily kPublishedPhi3{"phi3", "phi3", configure_phi3, kPhi3Tensors};
 
 }  // namespace loci

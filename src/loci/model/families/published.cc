@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kMaxLayers = 100'000;  // of what a list is made for
+constexpr std::uint64_t kListedLayersMax = 100'000;  // of what a list is made for
 
 constexpr PublishedField kScalingFields[] = {
     {"factor", "rope.scaling.factor", FieldKind::kNumber, FieldNeed::kOptional},
@@ -202,8 +202,8 @@ Status PublishedConfig::copy_windows_if_used() {
   if (!has("layer_types") && has("max_window_layers")) {
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t layers, fields_.get_uint("num_hidden_layers"));
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t first, fields_.get_uint("max_window_layers"));
-    if (layers > kMaxLayers) {
-      return fields_.unexpected("num_hidden_layers", fmt::format("at most {}", kMaxLayers));
+    if (layers > kListedLayersMax) {
+      return fields_.unexpected("num_hidden_layers", fmt::format("at most {}", kListedLayersMax));
     }
     std::vector<bool> windowed(layers);
     for (std::uint64_t i = first; i < layers; ++i) windowed[i] = true;

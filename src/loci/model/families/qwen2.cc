@@ -6,14 +6,14 @@
 namespace loci {
 namespace {
 
-Status read_layer(const LayerPart& part) {
+Status read_qwen2_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_attention(part));
   LOCI_RETURN_IF_ERROR(read_norm(part, "ffn_norm", part.layer.ffn_norm));
   return read_gated_ffn(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_qwen2(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "qwen2", metadata);
   LOCI_RETURN_IF_ERROR(config.expect("hidden_act", {"silu"}));
   LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
@@ -25,9 +25,9 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
 
 Result<ModelSpec> read_qwen2(const ModelSource& source) {
   SpecReader reader(source, "qwen2");
-  return read_decoder(reader, read_dense_sizes, read_layer);
+  return read_decoder(reader, read_dense_sizes, read_qwen2_layer);
 }
 
-constinit const PublishedFamily kPublishedQwen2{"qwen2", "qwen2", configure, kDecoderTensors};
+constinit const PublishedFamily kPublishedQwen2{"qwen2", "qwen2", configure_qwen2, kDecoderTensors};
 
 }  // namespace loci

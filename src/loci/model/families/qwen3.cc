@@ -6,7 +6,7 @@
 namespace loci {
 namespace {
 
-Status read_layer(const LayerPart& part) {
+Status read_qwen3_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_attention(part));
   LOCI_RETURN_IF_ERROR(read_head_norms(part));
@@ -14,7 +14,7 @@ Status read_layer(const LayerPart& part) {
   return read_gated_ffn(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_qwen3(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "qwen3", metadata);
   LOCI_RETURN_IF_ERROR(config.expect("hidden_act", {"silu"}));
   LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
@@ -26,9 +26,9 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
 
 Result<ModelSpec> read_qwen3(const ModelSource& source) {
   SpecReader reader(source, "qwen3");
-  return read_decoder(reader, read_dense_sizes, read_layer);
+  return read_decoder(reader, read_dense_sizes, read_qwen3_layer);
 }
 
-constinit const PublishedFamily kPublishedQwen3{"qwen3", "qwen3", configure, kDecoderTensors};
+constinit const PublishedFamily kPublishedQwen3{"qwen3", "qwen3", configure_qwen3, kDecoderTensors};
 
 }  // namespace loci

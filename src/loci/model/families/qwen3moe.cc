@@ -6,7 +6,7 @@
 namespace loci {
 namespace {
 
-Status read_layer(const LayerPart& part) {
+Status read_qwen3moe_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_attention(part));
   LOCI_RETURN_IF_ERROR(read_head_norms(part));
@@ -14,7 +14,7 @@ Status read_layer(const LayerPart& part) {
   return read_mixture(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_qwen3moe(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "qwen3moe", metadata);
   LOCI_RETURN_IF_ERROR(config.expect("hidden_act", {"silu"}));
   LOCI_RETURN_IF_ERROR(config.copy(kDecoderFields));
@@ -39,9 +39,10 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
 
 Result<ModelSpec> read_qwen3moe(const ModelSource& source) {
   SpecReader reader(source, "qwen3moe");
-  return read_decoder(reader, read_mixture_sizes, read_layer);
+  return read_decoder(reader, read_mixture_sizes, read_qwen3moe_layer);
 }
 
-constinit const PublishedFamily kPublishedQwen3Moe{"qwen3_moe", "qwen3moe", configure, kDecoderTensors};
+constinit const PublishedFamily kPublishedQwen3Moe{"qwen3_moe", "qwen3moe", configure_qwen3moe,
+                                                   kDecoderTensors};
 
 }  // namespace loci

@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kMaxFactor = 1e6;
 constexpr double kMaxMagnitude = 1e3;
-constexpr std::uint32_t kMaxContext = 1u << 27;
 
 // The shape of a rotation before it is scaled.
 struct Base {

@@ -2,12 +2,15 @@
 // stretches a model's context.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "loci/model/families/spec_reader.h"
 #include "loci/model/model_spec.h"
 
 namespace loci {
+
+inline constexpr std::uint32_t kMaxContext = 1u << 27;  // tokens; against absurd files
 
 // What a family says where its files do not.
 struct RopeDefaults {

@@ -11,14 +11,14 @@ namespace {
 constexpr const char* kRotated = "rope.layers";
 constexpr std::uint32_t kUnrotatedPeriod = 4;
 
-Status read_layer(const LayerPart& part) {
+Status read_smollm3_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_attention(part));
   LOCI_RETURN_IF_ERROR(read_norm(part, "ffn_norm", part.layer.ffn_norm));
   return read_gated_ffn(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_smollm3(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "smollm3", metadata);
   LOCI_RETURN_IF_ERROR(config.expect("hidden_act", {"silu"}));
   LOCI_RETURN_IF_ERROR(config.expect("mlp_bias", false));
@@ -46,7 +46,7 @@ Result<ModelSpec> read_smollm3(const ModelSource& source) {
   LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
   LOCI_ASSIGN_OR_RETURN(const RopeSpec rope, read_rope(reader, spec, {.layout = permuted_layout(source)}));
   spec.ropes.push_back(rope);
-  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_smollm3_layer));
   LOCI_RETURN_IF_ERROR(read_windows(reader, {}, spec).status());
   std::vector<bool> rotated(spec.layer_count());
   for (std::uint32_t i = 0; i < spec.layer_count(); ++i) rotated[i] = (i + 1) % kUnrotatedPeriod != 0;
@@ -60,6 +60,6 @@ Result<ModelSpec> read_smollm3(const ModelSource& source) {
   return spec;
 }
 
-constinit const PublishedFamily kPublishedSmolLm3{"smollm3", "smollm3", configure, kDecoderTensors};
+constinit const PublishedFamily kPublishedSmolLm3{"smollm3", "smollm3", configure_smollm3, kDecoderTensors};
 
 }  // namespace loci

@@ -6,14 +6,14 @@
 namespace loci {
 namespace {
 
-Status read_layer(const LayerPart& part) {
+Status read_starcoder_layer(const LayerPart& part) {
   LOCI_RETURN_IF_ERROR(read_norm(part, "attn_norm", part.layer.attention_norm));
   LOCI_RETURN_IF_ERROR(read_fused_attention(part));
   LOCI_RETURN_IF_ERROR(read_norm(part, "ffn_norm", part.layer.ffn_norm));
   return read_plain_ffn(part);
 }
 
-Status configure(const nlohmann::json& json, Metadata& metadata) {
+Status configure_starcoder(const nlohmann::json& json, Metadata& metadata) {
   PublishedConfig config(json, "starcoder", metadata);
   LOCI_RETURN_IF_ERROR(config.copy_activation("activation_function"));
   LOCI_RETURN_IF_ERROR(config.expect("multi_query", true));
@@ -33,7 +33,7 @@ Status configure(const nlohmann::json& json, Metadata& metadata) {
   return {};
 }
 
-constexpr PublishedTensor kTensors[] = {
+constexpr PublishedTensor kStarcoderTensors[] = {
     {"transformer.wte.weight", "token_embd.weight"},
     {"transformer.wpe.weight", "position_embd.weight"},
     {"transformer.ln_f.weight", "output_norm.weight"},
@@ -65,11 +65,12 @@ Result<ModelSpec> read_starcoder(const ModelSource& source) {
   LOCI_RETURN_IF_ERROR(read_sizes(reader, spec));
   LOCI_ASSIGN_OR_RETURN(spec.position_embedding,
                         reader.tensor("position_embd.weight", spec.context_length, spec.hidden));
-  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_layer));
+  LOCI_RETURN_IF_ERROR(read_layers(reader, spec, read_starcoder_layer));
   LOCI_RETURN_IF_ERROR(finish_spec(reader, spec));
   return spec;
 }
 
-constinit const PublishedFamily kPublishedGptBigCode{"gpt_bigcode", "starcoder", configure, kTensors};
+constinit const PublishedFamily kPublishedGptBigCode{"gpt_bigcode", "starcoder", configure_starcoder,
+                                                     kStarcoderTensors};
 
 }  // namespace loci

@@ -12,6 +12,7 @@
 #include "loci/policy/eviction/idle_cost_queue.h"
 #include "loci/policy/eviction/retention_order.h"
 #include "loci/policy/eviction/value_order.h"
+#include "loci/policy/eviction_testing.h"
 
 namespace loci {
 namespace {
@@ -20,8 +21,6 @@ constexpr std::uint8_t kOnHost = 1 << static_cast<int>(Tier::kHost);
 constexpr std::uint8_t kOnDisk = 1 << static_cast<int>(Tier::kDisk);
 constexpr std::uint8_t kOnDevice = 1 << static_cast<int>(Tier::kDevice);
 constexpr std::uint64_t kBytes = 700'000;
-
-using Facts = std::map<BlockId, EvictionFacts>;
 
 // Computing a block costs 3.2 ms and 32 times 10 ns for each token before it; loading one 0.2 ms from the
 // host, 1 ms from disk.
@@ -32,15 +31,6 @@ std::shared_ptr<const CostModel> costs() {
   curves.host_load = {0, kBytes * 5'000};
   curves.disk_read = {0, kBytes * 1'000};
   return std::make_shared<const CostModel>(curves);
-}
-
-std::vector<std::uint32_t> drain(EvictionOrder& order, const Facts& facts, Nanos now) {
-  std::vector<std::uint32_t> victims;
-  for (BlockId next = order.choose(now); next != kNoBlock; next = order.choose(now)) {
-    victims.push_back(next.value);
-    order.erase(next, facts.at(next));
-  }
-  return victims;
 }
 
 std::vector<std::uint32_t> order_of(std::string_view name, const EvictionPlace& place, const Facts& facts,

@@ -9,13 +9,13 @@
 namespace loci {
 namespace asio = boost::asio;
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
-Json model_json(const ServedModel& served) {
+OrderedJson model_json(const ServedModel& served) {
   const ModelSpec& spec = served.model->spec;
-  Json meta = {
+  OrderedJson meta = {
       {"family", spec.family},         {"name", spec.display_name},
       {"vocabulary", spec.vocabulary}, {"context_length_trained", spec.context_length},
       {"layers", spec.layer_count()},  {"state_bytes_per_token", served.backend.block_bytes / kBlockTokens}};
@@ -27,13 +27,13 @@ Json model_json(const ServedModel& served) {
           {"meta", std::move(meta)}};
 }
 
-asio::awaitable<void> answer_list(ApiServices& services, Call& call) {
+asio::awaitable<void> answer_model_list(ApiServices& services, Call& call) {
   const ServedModel* served = services.served.load();
   if (served == nullptr) {
     co_await call.fail(*services.not_ready());
     co_return;
   }
-  Json list = {{"object", "list"}, {"data", Json::array({model_json(*served)})}};
+  OrderedJson list = {{"object", "list"}, {"data", OrderedJson::array({model_json(*served)})}};
   co_await call.answer(list.dump());
 }
 
@@ -52,8 +52,8 @@ asio::awaitable<void> answer_one(ApiServices& services, Call& call) {
 }  // namespace
 
 void add_models_endpoints(Router& router, ApiServices& services) {
-  router.add(
-      {.pattern = "/v1/models", .handler = [&services](Call& call) { return answer_list(services, call); }});
+  router.add({.pattern = "/v1/models",
+              .handler = [&services](Call& call) { return answer_model_list(services, call); }});
   // A model's id may have slashes.
   router.add({.pattern = "/v1/models/{model...}",
               .handler = [&services](Call& call) { return answer_one(services, call); }});

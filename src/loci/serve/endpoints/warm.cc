@@ -11,11 +11,11 @@
 namespace loci {
 namespace asio = boost::asio;
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
-Json to_json(const NamedPrefix& prefix) {
+OrderedJson to_json(const NamedPrefix& prefix) {
   return {{"object", "loci.public_prefix"},
           {"name", prefix.name},
           {"tokens", prefix.tokens},
@@ -116,13 +116,13 @@ asio::awaitable<void> answer_warm(ApiServices& services, Call& call) {
   co_await compute(services, call, std::move(taken), std::move(prompt));
 }
 
-asio::awaitable<void> answer_list(ApiServices& services, Call& call) {
+asio::awaitable<void> answer_warm_list(ApiServices& services, Call& call) {
   if (std::optional<ApiError> refused = check_operator(services, call)) {
     ApiError error = std::move(*refused);
     co_await call.fail(std::move(error));
     co_return;
   }
-  Json list = {{"object", "list"}, {"data", Json::array()}};
+  OrderedJson list = {{"object", "list"}, {"data", OrderedJson::array()}};
   for (const NamedPrefix& prefix : services.public_prefixes.list()) list["data"].push_back(to_json(prefix));
   std::string answer = list.dump();
   co_await call.answer(std::move(answer));
@@ -154,7 +154,7 @@ void add_warm_endpoints(Router& router, ApiServices& services) {
                 return answer_warm(services, call);
               }});
   router.add({.pattern = "/v1/loci/warm",
-              .handler = [&services](Call& call) { return answer_list(services, call); }});
+              .handler = [&services](Call& call) { return answer_warm_list(services, call); }});
   router.add({.method = verb::delete_, .pattern = "/v1/loci/warm/{name}", .handler = [&services](Call& call) {
                 return answer_release(services, call);
               }});

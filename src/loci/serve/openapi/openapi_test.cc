@@ -18,7 +18,7 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Every endpoint of the API; none is called.
 Router all_routes() {
@@ -43,10 +43,10 @@ Router all_routes() {
   return Api(services).router();
 }
 
-Json document() {
-  Result<Json> out = openapi_document(all_routes());
+OrderedJson document() {
+  Result<OrderedJson> out = openapi_document(all_routes());
   EXPECT_TRUE(out.ok()) << out.status().to_string();
-  return out.ok() ? std::move(*out) : Json::object();
+  return out.ok() ? std::move(*out) : OrderedJson::object();
 }
 
 TEST(OpenApi, RoutesAndDescribedOperationsAreTheSame) {
@@ -58,29 +58,29 @@ TEST(OpenApi, RoutesAndDescribedOperationsAreTheSame) {
 }
 
 // Calls `visit` on every object of the document.
-void each_object(const Json& json, const std::function<void(const Json&)>& visit) {
+void each_object(const OrderedJson& json, const std::function<void(const OrderedJson&)>& visit) {
   if (json.is_object()) visit(json);
   if (!json.is_structured()) return;
-  for (const Json& member : json) each_object(member, visit);
+  for (const OrderedJson& member : json) each_object(member, visit);
 }
 
 TEST(OpenApi, EveryReferenceHasItsTarget) {
-  const Json all = document();
+  const OrderedJson all = document();
   std::size_t references = 0;
-  each_object(all, [&](const Json& object) {
+  each_object(all, [&](const OrderedJson& object) {
     const auto at = object.find("$ref");
     if (at == object.end()) return;
     ++references;
     const std::string target = at->get<std::string>();
     ASSERT_TRUE(target.starts_with("#/")) << target;
-    EXPECT_TRUE(all.contains(Json::json_pointer(target.substr(1)))) << target;
+    EXPECT_TRUE(all.contains(OrderedJson::json_pointer(target.substr(1)))) << target;
   });
   EXPECT_GT(references, 20u);
 }
 
 TEST(OpenApi, EveryOperationHasAnIdOfItsOwnAndAnswers) {
   std::set<std::string> ids;
-  const Json all = document();
+  const OrderedJson all = document();
   for (const auto& [path, operations] : all["paths"].items()) {
     for (const auto& [method, operation] : operations.items()) {
       EXPECT_TRUE(ids.insert(operation.at("operationId")).second) << path;
@@ -91,7 +91,8 @@ TEST(OpenApi, EveryOperationHasAnIdOfItsOwnAndAnswers) {
 }
 
 // Each numeric property of the schema is taken at its bounds and refused beyond them.
-void expect_limits(const Json& schema, const std::function<bool(const std::string&, const Json&)>& parse) {
+void expect_limits(const OrderedJson& schema,
+                   const std::function<bool(const std::string&, const OrderedJson&)>& parse) {
   std::size_t tried = 0;
   for (const auto& [name, property] : schema["properties"].items()) {
     // What only means something beside another field.
@@ -99,7 +100,7 @@ void expect_limits(const Json& schema, const std::function<bool(const std::strin
     if (!property.contains("maximum")) continue;
     const double step = property["type"][0] == "integer" ? 1 : 0.5;
     const auto accepts = [&, field = name](double value) {
-      return parse(field, step == 1 ? Json(static_cast<std::int64_t>(value)) : Json(value));
+      return parse(field, step == 1 ? OrderedJson(static_cast<std::int64_t>(value)) : OrderedJson(value));
     };
     const double maximum = property["maximum"].get<double>();
     EXPECT_TRUE(accepts(maximum)) << name;
@@ -118,8 +119,8 @@ void expect_limits(const Json& schema, const std::function<bool(const std::strin
 }
 
 TEST(OpenApi, LimitsOfGenerationsAreTheParsers) {
-  const Json schemas = document()["components"]["schemas"];
-  expect_limits(schemas["GenerationFields"], [](const std::string& field, const Json& value) {
+  const OrderedJson schemas = document()["components"]["schemas"];
+  expect_limits(schemas["GenerationFields"], [](const std::string& field, const OrderedJson& value) {
     nlohmann::json request = {{"prompt", "x"}};
     if (field == "min_tokens") request["max_tokens"] = std::numeric_limits<std::int32_t>::max();
     request[field] = nlohmann::json(value);
@@ -128,8 +129,8 @@ TEST(OpenApi, LimitsOfGenerationsAreTheParsers) {
 }
 
 TEST(OpenApi, LimitsOfMessagesAreTheParsers) {
-  const Json schemas = document()["components"]["schemas"];
-  expect_limits(schemas["MessagesRequest"], [](const std::string& field, const Json& value) {
+  const OrderedJson schemas = document()["components"]["schemas"];
+  expect_limits(schemas["MessagesRequest"], [](const std::string& field, const OrderedJson& value) {
     nlohmann::json request = {{"max_tokens", 5}, {"messages", {{{"role", "user"}, {"content", "x"}}}}};
     request[field] = nlohmann::json(value);
     return parse_messages_request(request, MessagesPurpose::kReply).ok();
@@ -137,8 +138,8 @@ TEST(OpenApi, LimitsOfMessagesAreTheParsers) {
 }
 
 TEST(OpenApi, LimitsOfListsAreTheParsers) {
-  const Json schemas = document()["components"]["schemas"];
-  const Json& fields = schemas["GenerationFields"]["properties"];
+  const OrderedJson schemas = document()["components"]["schemas"];
+  const OrderedJson& fields = schemas["GenerationFields"]["properties"];
   const auto accepts = [](const std::string& field, const nlohmann::json& value) {
     nlohmann::json request = {{"prompt", "x"}};
     request[field] = value;
@@ -150,7 +151,7 @@ TEST(OpenApi, LimitsOfListsAreTheParsers) {
   const std::size_t tokens = fields["stop_token_ids"]["anyOf"][1]["maxItems"];
   EXPECT_TRUE(accepts("stop_token_ids", std::vector<int>(tokens, 1)));
   EXPECT_FALSE(accepts("stop_token_ids", std::vector<int>(tokens + 1, 1)));
-  const Json& own = schemas["CompletionRequest"]["allOf"][1]["properties"];
+  const OrderedJson& own = schemas["CompletionRequest"]["allOf"][1]["properties"];
   const std::size_t prompts = own["prompt"]["anyOf"][1]["maxItems"];
   EXPECT_TRUE(accepts("prompt", std::vector<std::string>(prompts, "x")));
   EXPECT_FALSE(accepts("prompt", std::vector<std::string>(prompts + 1, "x")));

@@ -8,21 +8,21 @@
 
 namespace loci {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
 constexpr std::string_view kObject = "text_completion";
 
-Json completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
-  Json tokens = Json::array();
-  Json logprobs = Json::array();
-  Json tops = Json::array();
-  Json offsets = Json::array();
+OrderedJson completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
+  OrderedJson tokens = OrderedJson::array();
+  OrderedJson logprobs = OrderedJson::array();
+  OrderedJson tops = OrderedJson::array();
+  OrderedJson offsets = OrderedJson::array();
   for (const LogprobEntry& entry : entries) {
     tokens.push_back(entry.bytes);
     logprobs.push_back(entry.logprob);
-    Json top = Json::object();
+    OrderedJson top = OrderedJson::object();
     for (const auto& [bytes, logprob] : entry.top) top[bytes] = logprob;
     tops.push_back(std::move(top));
     offsets.push_back(entry.text_offset);
@@ -33,9 +33,9 @@ Json completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
           {"text_offset", std::move(offsets)}};
 }
 
-Json choice_json(const ReplyHead& head, std::uint32_t index, std::string text,
-                 const std::vector<LogprobEntry>* logprobs) {
-  Json choice = {{"index", index}, {"text", std::move(text)}, {"logprobs", nullptr}};
+OrderedJson choice_json(const ReplyHead& head, std::uint32_t index, std::string text,
+                        const std::vector<LogprobEntry>* logprobs) {
+  OrderedJson choice = {{"index", index}, {"text", std::move(text)}, {"logprobs", nullptr}};
   if (head.logprobs && logprobs != nullptr) choice["logprobs"] = completion_logprobs_json(*logprobs);
   choice["finish_reason"] = nullptr;
   return choice;
@@ -73,7 +73,7 @@ std::string CompletionFormat::begin(const ReplyUsage&) { return {}; }
 
 std::string CompletionFormat::begin_choice(std::uint32_t index) {
   if (shape_.echoed.empty()) return {};
-  return chunk_event(head_, kObject, Json::array({choice_json(head_, index, echo(index), nullptr)}));
+  return chunk_event(head_, kObject, OrderedJson::array({choice_json(head_, index, echo(index), nullptr)}));
 }
 
 std::string CompletionFormat::delta(std::uint32_t index, const OutputDelta& delta) {
@@ -82,13 +82,13 @@ std::string CompletionFormat::delta(std::uint32_t index, const OutputDelta& delt
     if (const auto* one = std::get_if<TextPiece>(&piece)) text += one->text;
   }
   return chunk_event(head_, kObject,
-                     Json::array({choice_json(head_, index, std::move(text), &delta.logprobs)}));
+                     OrderedJson::array({choice_json(head_, index, std::move(text), &delta.logprobs)}));
 }
 
 std::string CompletionFormat::finish_choice(const FinishedChoice& choice) {
-  Json json = choice_json(head_, choice.index, "", nullptr);
+  OrderedJson json = choice_json(head_, choice.index, "", nullptr);
   json["finish_reason"] = finish_reason_name(choice.finish);
-  return chunk_event(head_, kObject, Json::array({std::move(json)}));
+  return chunk_event(head_, kObject, OrderedJson::array({std::move(json)}));
 }
 
 std::string CompletionFormat::end(const std::vector<FinishedChoice>&, const ReplyUsage& usage) {
@@ -100,18 +100,18 @@ std::string CompletionFormat::stream_error(const ApiError& error) {
 }
 
 std::string CompletionFormat::whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (std::size_t first = 0; first < choices.size(); first += shape_.generated) {
     const std::size_t count = std::min<std::size_t>(shape_.generated, choices.size() - first);
     for (const FinishedChoice* choice : likeliest(&choices[first], count, shape_.kept)) {
       const auto index = static_cast<std::uint32_t>(list.size());
-      Json one =
+      OrderedJson one =
           choice_json(head_, index, echo(choice->index) + choice->output.text(), &choice->output.logprobs);
       one["finish_reason"] = finish_reason_name(choice->finish);
       list.push_back(std::move(one));
     }
   }
-  Json json = head_json(head_, kObject);
+  OrderedJson json = head_json(head_, kObject);
   json["choices"] = std::move(list);
   json["usage"] = usage_json(usage);
   add_explanation(json, usage);

@@ -6,13 +6,15 @@
 
 namespace loci {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
 // Microseconds are as fine as they get.
 double ms(Nanos nanos) { return static_cast<double>(nanos / 1000) / 1000; }
-Json ms_or_null(const std::optional<Nanos>& nanos) { return nanos ? Json(ms(*nanos)) : Json(); }
+OrderedJson ms_or_null(const std::optional<Nanos>& nanos) {
+  return nanos ? OrderedJson(ms(*nanos)) : OrderedJson();
+}
 
 }  // namespace
 
@@ -32,9 +34,9 @@ void add(ContextSources& sum, const ContextSources& sources) {
   sum.predicted_compute += sources.predicted_compute;
 }
 
-Json explanation_json(const ReplyExplanation& explanation) {
+OrderedJson explanation_json(const ReplyExplanation& explanation) {
   const ContextSources& from = explanation.sources;
-  Json reasons = Json::object();
+  OrderedJson reasons = OrderedJson::object();
   for (std::size_t i = 0; i < kMissReasons; ++i)
     reasons[std::string(miss_reason_name(static_cast<MissReason>(i)))] = from.computed[i];
   return {

@@ -4,21 +4,23 @@
 
 namespace loci {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
-Json token_json(const std::string& bytes, float logprob) {
-  Json values = Json::array();
+OrderedJson token_json(const std::string& bytes, float logprob) {
+  OrderedJson values = OrderedJson::array();
   for (const char c : bytes) values.push_back(static_cast<unsigned char>(c));
   return {{"token", bytes}, {"logprob", logprob}, {"bytes", std::move(values)}};
 }
 
 }  // namespace
 
-std::string dump_json(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump_json(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
 
-Json head_json(const ReplyHead& head, std::string_view object) {
+OrderedJson head_json(const ReplyHead& head, std::string_view object) {
   return {{"id", head.id},
           {"object", object},
           {"created", head.created},
@@ -26,8 +28,8 @@ Json head_json(const ReplyHead& head, std::string_view object) {
           {"system_fingerprint", head.fingerprint}};
 }
 
-Json usage_json(const ReplyUsage& usage) {
-  Json prompt = {{"cached_tokens", usage.cached_tokens}};
+OrderedJson usage_json(const ReplyUsage& usage) {
+  OrderedJson prompt = {{"cached_tokens", usage.cached_tokens}};
   if (usage.dropped_tokens > 0) prompt["dropped_tokens"] = usage.dropped_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
@@ -36,31 +38,31 @@ Json usage_json(const ReplyUsage& usage) {
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
-void add_explanation(Json& reply, const ReplyUsage& usage) {
+void add_explanation(OrderedJson& reply, const ReplyUsage& usage) {
   if (usage.explanation.wanted) reply["loci"] = explanation_json(usage.explanation);
 }
 
 std::string usage_event(const ReplyHead& head, std::string_view object, const ReplyUsage& usage) {
   if (!head.include_usage && !usage.explanation.wanted) return {};
-  Json json = head_json(head, object);
-  json["choices"] = Json::array();
+  OrderedJson json = head_json(head, object);
+  json["choices"] = OrderedJson::array();
   if (head.include_usage) json["usage"] = usage_json(usage);
   add_explanation(json, usage);
   return sse_event(dump_json(json));
 }
 
-std::string chunk_event(const ReplyHead& head, std::string_view object, Json choices) {
-  Json json = head_json(head, object);
+std::string chunk_event(const ReplyHead& head, std::string_view object, OrderedJson choices) {
+  OrderedJson json = head_json(head, object);
   json["choices"] = std::move(choices);
   if (head.include_usage) json["usage"] = nullptr;
   return sse_event(dump_json(json));
 }
 
-Json chat_logprobs_json(const std::vector<LogprobEntry>& entries) {
-  Json content = Json::array();
+OrderedJson chat_logprobs_json(const std::vector<LogprobEntry>& entries) {
+  OrderedJson content = OrderedJson::array();
   for (const LogprobEntry& entry : entries) {
-    Json token = token_json(entry.bytes, entry.logprob);
-    Json top = Json::array();
+    OrderedJson token = token_json(entry.bytes, entry.logprob);
+    OrderedJson top = OrderedJson::array();
     for (const auto& [bytes, logprob] : entry.top) top.push_back(token_json(bytes, logprob));
     token["top_logprobs"] = std::move(top);
     content.push_back(std::move(token));

@@ -38,7 +38,7 @@ Result<std::string> read_context(const nlohmann::json& request, const ToolUse& t
   return make_template_context(input, syntax);
 }
 
-constexpr auto kNames = std::to_array<std::string_view>(
+constexpr auto kChatNames = std::to_array<std::string_view>(
     {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
      "parallel_tool_calls", "reasoning_effort", "tool_choice", "tools", "top_logprobs"});
 
@@ -61,7 +61,7 @@ Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const Chat
   if (out.fields.sampling.top_logprobs > 0 && !out.fields.sampling.logprobs) {
     return invalid_argument("is only allowed where logprobs is true", "top_logprobs");
   }
-  out.unknown_fields = unknown_fields(request, {generation_field_names(), kNames});
+  out.unknown_fields = unknown_fields(request, {generation_field_names(), kChatNames});
   LOCI_ASSIGN_OR_RETURN(out.tools, read_tool_use(request, ordered_tools));
   LOCI_ASSIGN_OR_RETURN(out.template_context, read_context(request, out.tools, syntax));
   return out;

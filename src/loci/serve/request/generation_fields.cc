@@ -173,7 +173,7 @@ void refuse_unserved(FieldReader& reader) {
   }
 }
 
-constexpr auto kNames = std::to_array<std::string_view>({
+constexpr auto kGenerationNames = std::to_array<std::string_view>({
     "best_of",
     "echo",
     "frequency_penalty",
@@ -220,7 +220,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
 
 }  // namespace
 
-std::span<const std::string_view> generation_field_names() { return kNames; }
+std::span<const std::string_view> generation_field_names() { return kGenerationNames; }
 
 void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   reader.text("model", out.model);

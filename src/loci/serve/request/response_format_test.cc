@@ -24,14 +24,14 @@ Read read(const json& request) {
   return out;
 }
 
-ConstraintSpec accepted(const json& request) {
+ConstraintSpec accepted_format(const json& request) {
   const Read out = read(request);
   EXPECT_TRUE(out.status.ok()) << out.status.to_string() << " " << request.dump();
   EXPECT_TRUE(out.spec.has_value()) << request.dump();
   return out.spec.value_or(ConstraintSpec{});
 }
 
-void refused(const json& request, const std::string& field, const std::string& message = {}) {
+void refused_format(const json& request, const std::string& field, const std::string& message = {}) {
   const Status status = read(request).status;
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << request.dump();
   EXPECT_EQ(status.field(), field);
@@ -42,7 +42,7 @@ TEST(ResponseFormat, ReadsWhatEachApiCallsAConstraint) {
   const json schema = {{"type", "object"}};
   const auto expect = [](const json& request, GrammarKind kind, const std::string& field,
                          const std::string& text) {
-    const ConstraintSpec spec = accepted(request);
+    const ConstraintSpec spec = accepted_format(request);
     EXPECT_EQ(spec.source.kind, kind) << request.dump();
     EXPECT_EQ(spec.field, field);
     EXPECT_EQ(spec.source.text, text);
@@ -83,25 +83,26 @@ TEST(ResponseFormat, NothingAskedForIsNoConstraint) {
 }
 
 TEST(ResponseFormat, ErrorsNameTheField) {
-  refused({{"response_format", "json"}}, "response_format", "JSON object");
-  refused({{"response_format", json::object()}}, "response_format.type", "json_schema");
-  refused({{"response_format", {{"type", "xml"}}}}, "response_format.type", "got \"xml\"");
-  refused({{"response_format", {{"type", "json_schema"}}}}, "response_format.json_schema", "required");
-  refused({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "a"}}}}}},
-          "response_format.json_schema.schema", "required");
-  refused({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", 5}}}}}},
-          "response_format.json_schema.schema", "got 5");
-  refused({{"response_format",
-            {{"type", "json_schema"}, {"json_schema", {{"schema", json::object()}, {"strict", "yes"}}}}}},
-          "response_format.json_schema.strict");
-  refused({{"guided_choice", json::array()}}, "guided_choice");
-  refused({{"guided_choice", {"a", 1}}}, "guided_choice[1]", "a string");
-  refused({{"guided_regex", 1}}, "guided_regex");
-  refused({{"structured_outputs", {{"structural_tag", "x"}}}}, "structured_outputs.structural_tag");
-  refused({{"structured_outputs", {{"disable_any_whitespace", true}}}},
-          "structured_outputs.disable_any_whitespace");
-  refused({{"guided_regex", "a"}, {"response_format", {{"type", "json_object"}}}}, "guided_regex",
-          "can't be combined with response_format");
+  refused_format({{"response_format", "json"}}, "response_format", "JSON object");
+  refused_format({{"response_format", json::object()}}, "response_format.type", "json_schema");
+  refused_format({{"response_format", {{"type", "xml"}}}}, "response_format.type", "got \"xml\"");
+  refused_format({{"response_format", {{"type", "json_schema"}}}}, "response_format.json_schema", "required");
+  refused_format({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "a"}}}}}},
+                 "response_format.json_schema.schema", "required");
+  refused_format({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", 5}}}}}},
+                 "response_format.json_schema.schema", "got 5");
+  refused_format(
+      {{"response_format",
+        {{"type", "json_schema"}, {"json_schema", {{"schema", json::object()}, {"strict", "yes"}}}}}},
+      "response_format.json_schema.strict");
+  refused_format({{"guided_choice", json::array()}}, "guided_choice");
+  refused_format({{"guided_choice", {"a", 1}}}, "guided_choice[1]", "a string");
+  refused_format({{"guided_regex", 1}}, "guided_regex");
+  refused_format({{"structured_outputs", {{"structural_tag", "x"}}}}, "structured_outputs.structural_tag");
+  refused_format({{"structured_outputs", {{"disable_any_whitespace", true}}}},
+                 "structured_outputs.disable_any_whitespace");
+  refused_format({{"guided_regex", "a"}, {"response_format", {{"type", "json_object"}}}}, "guided_regex",
+                 "can't be combined with response_format");
 }
 
 TEST(ResponseFormat, TheFlatShapeOfResponses) {
@@ -117,7 +118,7 @@ TEST(ResponseFormat, KeepsTheOrderOfTheSchemasMembers) {
   const std::string body =
       R"({"response_format" : {"type":"json_schema","json_schema":{"schema":0,"name":"s",)"
       R"( "sch\u0065ma" : {"z":{"y":1,"a":[2,"}\""]}, "b": 3} }} ,"model":"m"})";
-  ConstraintSpec spec = accepted(json::parse(body));
+  ConstraintSpec spec = accepted_format(json::parse(body));
   keep_order(body, spec);
   EXPECT_EQ(spec.source.text, R"({"z":{"y":1,"a":[2,"}\""]}, "b": 3})");
 }

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kRoles = {"user", "assistant", "system", "developer"};
+constexpr std::array<std::string_view, 4> kItemRoles = {"user", "assistant", "system", "developer"};
 constexpr std::array<std::string_view, 3> kStatuses = {"in_progress", "completed", "incomplete"};
 
 template <class List>
@@ -108,7 +108,7 @@ Result<Item> read_content(const json& content, const std::string& field, bool of
 
 Result<Item> read_message(FieldReader& reader) {
   LOCI_ASSIGN_OR_RETURN(const std::string role, required_text(reader, "role"));
-  if (!contains(kRoles, role)) {
+  if (!contains(kItemRoles, role)) {
     return invalid_argument(
         fmt::format("expected user, assistant, system or developer; got {}", json_excerpt(json(role))),
         reader.full_name("role"));

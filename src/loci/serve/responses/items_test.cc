@@ -13,13 +13,13 @@ namespace {
 
 using nlohmann::json;
 
-Item accepted(const json& item) {
+Item accepted_item(const json& item) {
   Result<std::vector<Item>> result = parse_items(json::array({item}), "input");
   EXPECT_TRUE(result.ok()) << item.dump() << ": " << result.status().to_string();
   return result.ok() ? result->front() : Item{};
 }
 
-void refused(const json& item, const std::string& field, const std::string& part = "") {
+void refused_item(const json& item, const std::string& field, const std::string& part = "") {
   const Result<std::vector<Item>> result = parse_items(json::array({item}), "input");
   ASSERT_FALSE(result.ok()) << item.dump();
   EXPECT_EQ(result.status().field(), field) << item.dump();
@@ -38,62 +38,65 @@ json call(const std::string& id, const std::string& name) {
 }
 
 TEST(Items, MessagesAreWrittenOut) {
-  const Item said = accepted(user("hi"));
+  const Item said = accepted_item(user("hi"));
   EXPECT_EQ(json(said), json({{"id", ""},
                               {"type", "message"},
                               {"status", "completed"},
                               {"role", "user"},
                               {"content", {{{"type", "input_text"}, {"text", "hi"}}}}}));
   const Item answer =
-      accepted({{"role", "assistant"}, {"content", "yes"}, {"id", "msg_1"}, {"type", "message"}});
+      accepted_item({{"role", "assistant"}, {"content", "yes"}, {"id", "msg_1"}, {"type", "message"}});
   EXPECT_EQ(answer["content"][0]["type"], "output_text");
   EXPECT_EQ(answer["content"][0]["annotations"], json::array());
   EXPECT_EQ(answer["id"], "msg_1");
-  EXPECT_EQ(accepted({{"role", "assistant"},
-                      {"content", {{{"type", "refusal"}, {"refusal", "no"}}}}})["content"][0]["refusal"],
+  EXPECT_EQ(accepted_item({{"role", "assistant"},
+                           {"content", {{{"type", "refusal"}, {"refusal", "no"}}}}})["content"][0]["refusal"],
             "no");
-  EXPECT_EQ(accepted({{"role", "developer"}, {"content", {{{"type", "input_text"}, {"text", "d"}}}}})["role"],
-            "developer");
+  EXPECT_EQ(
+      accepted_item({{"role", "developer"}, {"content", {{{"type", "input_text"}, {"text", "d"}}}}})["role"],
+      "developer");
 }
 
 TEST(Items, RefusedMessages) {
-  refused({{"role", "tool"}, {"content", "x"}}, "input[0].role", "developer");
-  refused({{"content", "x"}}, "input[0].role", "required");
-  refused({{"role", "user"}}, "input[0].content", "required");
-  refused({{"role", "user"}, {"content", 4}}, "input[0].content", "4");
-  refused({{"role", "user"}, {"content", {"x"}}}, "input[0].content[0]", "object");
-  refused({{"role", "user"}, {"content", {{{"type", "input_image"}}}}}, "input[0].content[0].type",
-          "input_image");
-  refused({{"role", "user"}, {"content", {{{"type", "refusal"}, {"refusal", "x"}}}}},
-          "input[0].content[0].type");
-  refused({{"role", "user"}, {"content", {{{"type", "input_text"}}}}}, "input[0].content[0].text",
-          "required");
-  refused({{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", 1}}}}},
-          "input[0].content[0].text");
-  refused({{"role", "user"}, {"content", "x"}, {"status", "odd"}}, "input[0].status", "completed");
-  refused({{"role", "user"}, {"content", "x"}, {"id", std::string(kItemIdBytesMax + 1, 'x')}}, "input[0].id",
-          "256");
-  accepted({{"role", "user"}, {"content", "x"}, {"id", std::string(kItemIdBytesMax, 'x')}});
+  refused_item({{"role", "tool"}, {"content", "x"}}, "input[0].role", "developer");
+  refused_item({{"content", "x"}}, "input[0].role", "required");
+  refused_item({{"role", "user"}}, "input[0].content", "required");
+  refused_item({{"role", "user"}, {"content", 4}}, "input[0].content", "4");
+  refused_item({{"role", "user"}, {"content", {"x"}}}, "input[0].content[0]", "object");
+  refused_item({{"role", "user"}, {"content", {{{"type", "input_image"}}}}}, "input[0].content[0].type",
+               "input_image");
+  refused_item({{"role", "user"}, {"content", {{{"type", "refusal"}, {"refusal", "x"}}}}},
+               "input[0].content[0].type");
+  refused_item({{"role", "user"}, {"content", {{{"type", "input_text"}}}}}, "input[0].content[0].text",
+               "required");
+  refused_item({{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", 1}}}}},
+               "input[0].content[0].text");
+  refused_item({{"role", "user"}, {"content", "x"}, {"status", "odd"}}, "input[0].status", "completed");
+  refused_item({{"role", "user"}, {"content", "x"}, {"id", std::string(kItemIdBytesMax + 1, 'x')}},
+               "input[0].id", "256");
+  accepted_item({{"role", "user"}, {"content", "x"}, {"id", std::string(kItemIdBytesMax, 'x')}});
 }
 
 TEST(Items, CallsAndTheirResults) {
-  EXPECT_EQ(accepted(call("c", "f"))["arguments"], "{}");
-  EXPECT_EQ(accepted({{"type", "function_call_output"}, {"call_id", "c"}, {"output", "5"}})["output"], "5");
+  EXPECT_EQ(accepted_item(call("c", "f"))["arguments"], "{}");
+  EXPECT_EQ(accepted_item({{"type", "function_call_output"}, {"call_id", "c"}, {"output", "5"}})["output"],
+            "5");
   const json parts = {{{"type", "input_text"}, {"text", "5"}}};
-  EXPECT_EQ(json(accepted({{"type", "function_call_output"}, {"call_id", "c"}, {"output", parts}})["output"]),
-            parts);
+  EXPECT_EQ(
+      json(accepted_item({{"type", "function_call_output"}, {"call_id", "c"}, {"output", parts}})["output"]),
+      parts);
   for (const char* name : {"call_id", "name", "arguments"}) {
     json item = call("c", "f");
     item.erase(name);
-    refused(item, std::string("input[0].") + name, "required");
+    refused_item(item, std::string("input[0].") + name, "required");
   }
-  refused({{"type", "function_call_output"}, {"output", "5"}}, "input[0].call_id", "required");
-  refused({{"type", "function_call_output"}, {"call_id", "c"}}, "input[0].output", "required");
-  refused({{"type", "function_call_output"}, {"call_id", "c"}, {"output", 5}}, "input[0].output", "5");
-  refused({{"type", "computer_call"}}, "input[0].type", "computer_call");
-  refused({{"type", 3}}, "input[0].type", "a string");
-  refused({{"type", "reasoning"}, {"content", 3}}, "input[0].content", "reasoning_text");
-  refused({{"type", "item_reference"}}, "input[0].id", "required");
+  refused_item({{"type", "function_call_output"}, {"output", "5"}}, "input[0].call_id", "required");
+  refused_item({{"type", "function_call_output"}, {"call_id", "c"}}, "input[0].output", "required");
+  refused_item({{"type", "function_call_output"}, {"call_id", "c"}, {"output", 5}}, "input[0].output", "5");
+  refused_item({{"type", "computer_call"}}, "input[0].type", "computer_call");
+  refused_item({{"type", 3}}, "input[0].type", "a string");
+  refused_item({{"type", "reasoning"}, {"content", 3}}, "input[0].content", "reasoning_text");
+  refused_item({{"type", "item_reference"}}, "input[0].id", "required");
 }
 
 TEST(Items, OneTurnOfTheAssistantIsOneMessage) {

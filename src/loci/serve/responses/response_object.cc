@@ -7,19 +7,19 @@
 
 namespace loci {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
-Json token_json(const std::string& bytes, float logprob) {
-  Json values = Json::array();
+OrderedJson output_token_json(const std::string& bytes, float logprob) {
+  OrderedJson values = OrderedJson::array();
   for (const char c : bytes) values.push_back(static_cast<unsigned char>(c));
   return {{"token", bytes}, {"bytes", std::move(values)}, {"logprob", logprob}};
 }
 
-Json response_usage_json(const ReplyUsage& usage) {
+OrderedJson response_usage_json(const ReplyUsage& usage) {
   // Whatever is computed is kept for the next turn.
-  Json details = {
+  OrderedJson details = {
       {"cached_tokens", usage.cached_tokens},
       {"cache_write_tokens", usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens)}};
   if (usage.dropped_tokens > 0) details["dropped_tokens"] = usage.dropped_tokens;
@@ -32,18 +32,18 @@ Json response_usage_json(const ReplyUsage& usage) {
 
 }  // namespace
 
-Json response_json(const ResponseHead& head, const ResponseEnd& end) {
-  Json json = {{"id", head.id},
-               {"object", "response"},
-               {"created_at", head.created_at},
-               {"status", end.status},
-               {"completed_at", nullptr},
-               {"error", nullptr},
-               {"incomplete_details", nullptr},
-               {"model", head.model},
-               {"conversation", nullptr},
-               {"output", Json::array()},
-               {"usage", nullptr}};
+OrderedJson response_json(const ResponseHead& head, const ResponseEnd& end) {
+  OrderedJson json = {{"id", head.id},
+                      {"object", "response"},
+                      {"created_at", head.created_at},
+                      {"status", end.status},
+                      {"completed_at", nullptr},
+                      {"error", nullptr},
+                      {"incomplete_details", nullptr},
+                      {"model", head.model},
+                      {"conversation", nullptr},
+                      {"output", OrderedJson::array()},
+                      {"usage", nullptr}};
   if (end.completed_at != 0) json["completed_at"] = end.completed_at;
   if (end.error) json["error"] = response_error_json(*end.error);
   if (end.status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
@@ -57,17 +57,17 @@ Json response_json(const ResponseHead& head, const ResponseEnd& end) {
   return json;
 }
 
-Json response_json(const ResponseHead& head, const std::string& status) {
+OrderedJson response_json(const ResponseHead& head, const std::string& status) {
   return response_json(
       head, ResponseEnd{.status = status, .completed_at = 0, .output = {}, .usage = {}, .error = {}});
 }
 
-Json logprobs_json(const std::vector<LogprobEntry>& entries) {
-  Json list = Json::array();
+OrderedJson logprobs_json(const std::vector<LogprobEntry>& entries) {
+  OrderedJson list = OrderedJson::array();
   for (const LogprobEntry& entry : entries) {
-    Json token = token_json(entry.bytes, entry.logprob);
-    Json top = Json::array();
-    for (const auto& [bytes, logprob] : entry.top) top.push_back(token_json(bytes, logprob));
+    OrderedJson token = output_token_json(entry.bytes, entry.logprob);
+    OrderedJson top = OrderedJson::array();
+    for (const auto& [bytes, logprob] : entry.top) top.push_back(output_token_json(bytes, logprob));
     token["top_logprobs"] = std::move(top);
     list.push_back(std::move(token));
   }
@@ -77,7 +77,7 @@ Json logprobs_json(const std::vector<LogprobEntry>& entries) {
 Item output_text_part(const std::string& text, const std::vector<LogprobEntry>& logprobs) {
   return {{"type", "output_text"},
           {"text", text},
-          {"annotations", Json::array()},
+          {"annotations", OrderedJson::array()},
           {"logprobs", logprobs_json(logprobs)}};
 }
 
@@ -89,15 +89,15 @@ Item message_item(const std::string& id, const std::string& status, const std::s
           {"type", "message"},
           {"status", status},
           {"role", "assistant"},
-          {"content", Json::array({output_text_part(text, logprobs)})}};
+          {"content", OrderedJson::array({output_text_part(text, logprobs)})}};
 }
 
 Item reasoning_item(const std::string& id, const std::string& status, const std::string& text) {
   return {{"id", id},
           {"type", "reasoning"},
           {"status", status},
-          {"summary", Json::array()},
-          {"content", Json::array({reasoning_text_part(text)})}};
+          {"summary", OrderedJson::array()},
+          {"content", OrderedJson::array({reasoning_text_part(text)})}};
 }
 
 Item call_item(const std::string& id, const std::string& status, const ToolCall& call) {
@@ -152,7 +152,7 @@ std::vector<Item> output_items(const ResponseHead& head, const FinishedChoice& c
   return items;
 }
 
-Json response_error_json(const ApiError& error) {
+OrderedJson response_error_json(const ApiError& error) {
   std::string code = "server_error";
   if (error.http_status == 429) code = "rate_limit_exceeded";
   if (error.http_status == 400) code = "invalid_prompt";

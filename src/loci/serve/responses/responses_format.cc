@@ -7,7 +7,7 @@
 
 namespace loci {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // --- the record ---
 
@@ -37,8 +37,8 @@ const ResponseEnd& ResponseRecord::cancel() {
 
 namespace {
 
-std::string numbered_event(std::string_view type, std::uint64_t number, Json fields) {
-  Json json = {{"type", type}, {"sequence_number", number}};
+std::string numbered_event(std::string_view type, std::uint64_t number, OrderedJson fields) {
+  OrderedJson json = {{"type", type}, {"sequence_number", number}};
   for (auto& [name, value] : fields.items()) json[name] = std::move(value);
   return "event: " + std::string(type) + "\n" + sse_event(dump_json(json));
 }
@@ -49,35 +49,35 @@ std::string failed_event(const ResponseHead& head, const ResponseEnd& end, std::
   return numbered_event("response.failed", number, {{"response", response_json(head, end)}});
 }
 
-std::string ResponsesFormat::event(std::string_view type, Json fields) {
+std::string ResponsesFormat::event(std::string_view type, OrderedJson fields) {
   return numbered_event(type, sequence_++, std::move(fields));
 }
 
-std::string ResponsesFormat::response_event(std::string_view type, Json response) {
+std::string ResponsesFormat::response_event(std::string_view type, OrderedJson response) {
   return event(type, {{"response", std::move(response)}});
 }
 
-std::string ResponsesFormat::call_event(std::string_view type, Json fields) {
-  Json json = {{"item_id", item_id_}, {"output_index", items_ - 1}};
-  for (auto& [name, value] : fields.items()) json[name] = std::move(value);
-  return event(type, std::move(json));
+std::string ResponsesFormat::call_event(std::string_view type, OrderedJson fields) {
+  OrderedJson all = {{"item_id", item_id_}, {"output_index", items_ - 1}};
+  for (auto& [name, value] : fields.items()) all[name] = std::move(value);
+  return event(type, std::move(all));
 }
 
-std::string ResponsesFormat::part_event(std::string_view type, Json fields) {
-  Json json = {{"item_id", item_id_}, {"output_index", items_ - 1}, {"content_index", 0}};
-  for (auto& [name, value] : fields.items()) json[name] = std::move(value);
-  return event(type, std::move(json));
+std::string ResponsesFormat::part_event(std::string_view type, OrderedJson fields) {
+  OrderedJson all = {{"item_id", item_id_}, {"output_index", items_ - 1}, {"content_index", 0}};
+  for (auto& [name, value] : fields.items()) all[name] = std::move(value);
+  return event(type, std::move(all));
 }
 
 std::string ResponsesFormat::queued() {
   begun_ = true;
-  const Json response = response_json(record_->head(), "queued");
+  const OrderedJson response = response_json(record_->head(), "queued");
   std::string events = response_event("response.created", response);
   return events += response_event("response.queued", response);
 }
 
 std::string ResponsesFormat::begin(const ReplyUsage&) {
-  const Json response = response_json(record_->head(), "in_progress");
+  const OrderedJson response = response_json(record_->head(), "in_progress");
   std::string events;
   if (!begun_) events = response_event("response.created", response);
   begun_ = true;
@@ -93,7 +93,7 @@ Item ResponsesFormat::open_item(const std::string& status) const {
   Item item = kind_ == Kind::kReasoning ? reasoning_item(item_id_, status, text_)
                                         : message_item(item_id_, status, text_, item_logprobs_);
   // Its part is added by an event of its own.
-  if (status == "in_progress") item["content"] = Json::array();
+  if (status == "in_progress") item["content"] = OrderedJson::array();
   return item;
 }
 
@@ -140,7 +140,7 @@ std::string ResponsesFormat::text_delta(Kind kind, const std::string& text) {
     waiting_.clear();
     return events + part_event("response.reasoning_text.delta", {{"delta", text}});
   }
-  Json logprobs = logprobs_json(waiting_);
+  OrderedJson logprobs = logprobs_json(waiting_);
   waiting_.clear();
   return events +
          part_event("response.output_text.delta", {{"delta", text}, {"logprobs", std::move(logprobs)}});
@@ -183,7 +183,9 @@ std::string ResponsesFormat::end(const std::vector<FinishedChoice>& choices, con
 
 std::string ResponsesFormat::stream_error(const ApiError& error) {
   if (begun_) return response_event("response.failed", response_json(record_->head(), record_->fail(error)));
-  const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? OrderedJson() : OrderedJson(text);
+  };
   return event(
       "error",
       {{"code", text_or_null(error.code)}, {"message", error.message}, {"param", text_or_null(error.param)}});

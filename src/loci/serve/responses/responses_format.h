@@ -51,15 +51,15 @@ class ResponsesFormat final : public ReplyFormat {
   std::string whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
 
  private:
-  using Json = nlohmann::ordered_json;
+  using OrderedJson = nlohmann::ordered_json;
   enum class Kind : std::uint8_t { kNone, kText, kReasoning, kCall };
 
   // One event: its number is put behind its type.
-  std::string event(std::string_view type, Json fields);
-  std::string response_event(std::string_view type, Json response);
+  std::string event(std::string_view type, OrderedJson fields);
+  std::string response_event(std::string_view type, OrderedJson response);
   // An event of the open item.
-  std::string call_event(std::string_view type, Json fields);
-  std::string part_event(std::string_view type, Json fields);
+  std::string call_event(std::string_view type, OrderedJson fields);
+  std::string part_event(std::string_view type, OrderedJson fields);
   std::string open(Kind kind, ToolCall call);
   std::string close(const std::string& status, bool last);
   std::string text_delta(Kind kind, const std::string& text);

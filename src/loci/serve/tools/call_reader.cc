@@ -9,12 +9,10 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-bool is_space(char byte) { return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t'; }
+using OrderedJson = nlohmann::ordered_json;
 
 std::string json_text(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 bool is_name_key(std::string_view key) { return key == "\"name\"" || key == "\"tool_name\""; }
@@ -54,7 +52,7 @@ CallReader::Step JsonCallReader::push(char byte) {
     if (step == JsonScanner::Step::kEnd) state_ = State::kColon;
     return step == JsonScanner::Step::kInvalid ? Step::kInvalid : Step::kMore;
   }
-  if (is_space(byte)) return Step::kMore;
+  if (is_json_space(byte)) return Step::kMore;
   switch (state_) {
     case State::kBegin:
       if (byte != '[') return byte == '{' ? begin_item() : Step::kInvalid;
@@ -157,7 +155,7 @@ CallReader::Step JsonCallReader::end_item() {
 
 CallReader::Step ArgumentsReader::push(char byte) {
   if (!open()) {
-    if (is_space(byte)) return Step::kMore;
+    if (is_json_space(byte)) return Step::kMore;
     if (byte != '{') return Step::kInvalid;
     start(name_);
   }
@@ -184,7 +182,7 @@ constexpr std::size_t kParameterNameMax = 256;
 }  // namespace
 
 CallReader::Step XmlArgumentsReader::push(char byte) {
-  if (!in_value_ && read_.empty() && is_space(byte)) return Step::kMore;
+  if (!in_value_ && read_.empty() && is_json_space(byte)) return Step::kMore;
   read_ += byte;
   if (!in_value_) return between();
   return read_.ends_with(kParameterEnd) ? parameter_ended() : Step::kMore;
@@ -279,7 +277,7 @@ CallReader::Step GemmaArgumentsReader::plain(char byte) {
     if (!word_.empty()) out = plain_value ? word_ : json_text(word_);
     word_.clear();
     out += byte;
-  } else if (!is_space(byte)) {
+  } else if (!is_json_space(byte)) {
     word_ += byte;
   }
   Step step = Step::kMore;

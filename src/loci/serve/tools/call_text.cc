@@ -5,11 +5,11 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-void write_spaced(const Json& json, std::string& out) {
+void write_spaced(const OrderedJson& json, std::string& out) {
   if (!json.is_structured()) {
-    out += json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    out += json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     return;
   }
   const bool object = json.is_object();
@@ -18,7 +18,7 @@ void write_spaced(const Json& json, std::string& out) {
   for (const auto& [key, value] : json.items()) {
     if (!first) out += ", ";
     first = false;
-    if (object) out += Json(key).dump(-1, ' ', false, Json::error_handler_t::replace) + ": ";
+    if (object) out += OrderedJson(key).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + ": ";
     write_spaced(value, out);
   }
   out += object ? '}' : ']';

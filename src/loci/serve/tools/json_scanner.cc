@@ -7,7 +7,6 @@
 namespace loci {
 namespace {
 
-bool is_space(char byte) { return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t'; }
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 bool is_hex(char byte) {
   return is_digit(byte) || (byte >= 'a' && byte <= 'f') || (byte >= 'A' && byte <= 'F');
@@ -116,7 +115,7 @@ JsonScanner::Step JsonScanner::push(char byte) {
     literal_.remove_prefix(1);
     return literal_.empty() ? value_ended() : Step::kMore;
   }
-  if (is_space(byte)) return Step::kMore;
+  if (is_json_space(byte)) return Step::kMore;
   switch (state_) {
     case State::kValueOrClose:
       if (byte == ']') return close(byte);

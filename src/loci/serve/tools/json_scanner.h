@@ -8,6 +8,8 @@
 
 namespace loci {
 
+inline bool is_json_space(char byte) { return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t'; }
+
 // Thread-compatible; bounded memory (nesting is limited).
 class JsonScanner {
  public:

@@ -6,13 +6,12 @@
 #include <utility>
 
 #include "loci/serve/tools/call_reader.h"
+#include "loci/serve/tools/json_scanner.h"
 
 namespace loci {
 namespace {
 
 constexpr std::size_t kHeaderBytesMax = 512;
-
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 bool contains(const std::vector<std::string>& list, std::string_view one) {
   return std::find(list.begin(), list.end(), one) != list.end();
@@ -150,7 +149,7 @@ void OutputParser::on_byte(char c) {
     case State::kHeader: header_byte(c); break;
     case State::kCall: call_byte(c); break;
     case State::kAfterCall:
-      if (is_space(c)) {
+      if (is_json_space(c)) {
         space_ += c;
       } else if (c == '{' && syntax_->bare_calls()) {
         begin_bare_call(c);
@@ -201,7 +200,7 @@ void OutputParser::flush_space() {
 
 void OutputParser::text_byte(char c) {
   const bool tools = !options_.tool_names.empty();
-  if (is_space(c) && (tools || !said_something_)) {
+  if (is_json_space(c) && (tools || !said_something_)) {
     space_ += c;
     return;
   }
@@ -212,7 +211,7 @@ void OutputParser::text_byte(char c) {
 }
 
 void OutputParser::reasoning_byte(char c) {
-  if (is_space(c)) {
+  if (is_json_space(c)) {
     space_ += c;
     return;
   }
@@ -242,7 +241,7 @@ void OutputParser::header_byte(char c) {
   const CallBody body = syntax_->body;
   const bool json = body == CallBody::kJson || body == CallBody::kEither;
   const char end = body == CallBody::kNameXml ? '>' : '{';
-  if (header_.empty() && is_space(c)) {
+  if (header_.empty() && is_json_space(c)) {
     raw_ += c;
   } else if (json && header_.empty() && (c == '{' || c == '[')) {
     reader_ = make_json_reader();

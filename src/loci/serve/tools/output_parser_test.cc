@@ -169,8 +169,8 @@ TEST(OutputParser, BrokenCallsAreTextOrEnd) {
 }
 
 TEST(OutputParser, ArgumentsOfOtherShapes) {
-  const auto call = [](const std::string& json) {
-    return read(kQwen3, "<tool_call>" + json + "</tool_call>");
+  const auto call = [](const std::string& inner) {
+    return read(kQwen3, "<tool_call>" + inner + "</tool_call>");
   };
   EXPECT_EQ(call(R"({"arguments": {"city": "Paris"}, "name": "get_weather"})"), (Said{"", "", {kParis}}));
   EXPECT_EQ(call(R"({"name": "get_weather", "arguments": "{\"city\": \"Paris\"}"})"),
@@ -183,20 +183,20 @@ TEST(OutputParser, ArgumentsOfOtherShapes) {
 }
 
 TEST(OutputParser, Llama3Json) {
-  const std::string json = R"({"name": "get_weather", "parameters": {"city": "Paris"}})";
-  EXPECT_EQ(read(kLlama, json), (Said{"", "", {kParis}}));
-  EXPECT_EQ(read(kLlama, "\1<|python_tag|>\2" + json), (Said{"", "", {kParis}}));
+  const std::string one = R"({"name": "get_weather", "parameters": {"city": "Paris"}})";
+  EXPECT_EQ(read(kLlama, one), (Said{"", "", {kParis}}));
+  EXPECT_EQ(read(kLlama, "\1<|python_tag|>\2" + one), (Said{"", "", {kParis}}));
   EXPECT_EQ(read(kLlama, R"({"type": "function", "name": "get_weather", "parameters": {"city": "Paris"}})"),
             (Said{"", "", {kParis}}));
-  EXPECT_EQ(read(kLlama, json + "; " + json), (Said{"", "", {kParis, kParis}}));
+  EXPECT_EQ(read(kLlama, one + "; " + one), (Said{"", "", {kParis, kParis}}));
 }
 
 TEST(OutputParser, Generic) {
-  const std::string json = R"({"name": "get_weather", "arguments": {"city": "Paris"}})";
-  EXPECT_EQ(read(kGeneric, json + "\n" + json), (Said{"", "", {kParis, kParis}}));
-  EXPECT_EQ(read(kGeneric, "[" + json + ", " + json + "]"), (Said{"", "", {kParis, kParis}}));
-  EXPECT_EQ(read(kGeneric, "Sure:\n```json\n" + json + "\n```\n"), (Said{"Sure:", "", {kParis}}));
-  EXPECT_EQ(read(kGeneric, json + "\nDone."), (Said{"\nDone.", "", {kParis}}));
+  const std::string one = R"({"name": "get_weather", "arguments": {"city": "Paris"}})";
+  EXPECT_EQ(read(kGeneric, one + "\n" + one), (Said{"", "", {kParis, kParis}}));
+  EXPECT_EQ(read(kGeneric, "[" + one + ", " + one + "]"), (Said{"", "", {kParis, kParis}}));
+  EXPECT_EQ(read(kGeneric, "Sure:\n```json\n" + one + "\n```\n"), (Said{"Sure:", "", {kParis}}));
+  EXPECT_EQ(read(kGeneric, one + "\nDone."), (Said{"\nDone.", "", {kParis}}));
 }
 
 TEST(OutputParser, Mistral) {

@@ -6,7 +6,7 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kNameBytesMax = 256;
+constexpr std::size_t kCalledNameBytesMax = 256;
 
 std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(" \n\r\t");
@@ -188,7 +188,8 @@ std::string OutputSyntax::name_in_header(std::string_view header) const {
     default: name = before(name, ">"); break;
   }
   name = trimmed(name);
-  const bool valid = name.size() <= kNameBytesMax && std::all_of(name.begin(), name.end(), is_name_byte);
+  const bool valid =
+      name.size() <= kCalledNameBytesMax && std::all_of(name.begin(), name.end(), is_name_byte);
   return valid ? std::string(name) : std::string();
 }
 

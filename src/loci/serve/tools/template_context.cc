@@ -15,7 +15,7 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 constexpr std::size_t kCallsMax = 1024;  // of one message
@@ -54,15 +54,15 @@ Result<std::string> read_content(const nlohmann::json& content, const std::strin
 }
 
 // The arguments as a value: an object; or the text as it is, where a model has written no JSON object.
-Json arguments_value(const nlohmann::json& arguments) {
-  if (!arguments.is_string()) return Json(arguments);
+OrderedJson arguments_value(const nlohmann::json& arguments) {
+  if (!arguments.is_string()) return OrderedJson(arguments);
   const auto& text = arguments.get_ref<const std::string&>();
-  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return Json::object();
-  Result<Json> value = parse_ordered_json(text);
-  return value.ok() && value->is_object() ? std::move(*value) : Json(text);
+  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return OrderedJson::object();
+  Result<OrderedJson> value = parse_ordered_json(text);
+  return value.ok() && value->is_object() ? std::move(*value) : OrderedJson(text);
 }
 
-Result<Json> read_call(const nlohmann::json& call, const std::string& field) {
+Result<OrderedJson> read_call(const nlohmann::json& call, const std::string& field) {
   FieldReader reader(call, field);
   std::string id;
   std::string name;
@@ -79,13 +79,14 @@ Result<Json> read_call(const nlohmann::json& call, const std::string& field) {
     return invalid_argument(fmt::format("expected a string of JSON; got {}", json_excerpt(*arguments)),
                             field + ".function.arguments");
   }
-  return Json{{"id", id},
-              {"type", "function"},
-              {"function",
-               {{"name", name}, {"arguments", arguments ? arguments_value(*arguments) : Json::object()}}}};
+  return OrderedJson{
+      {"id", id},
+      {"type", "function"},
+      {"function",
+       {{"name", name}, {"arguments", arguments ? arguments_value(*arguments) : OrderedJson::object()}}}};
 }
 
-Result<Json> read_message(const nlohmann::json& message, const std::string& field) {
+Result<OrderedJson> read_message(const nlohmann::json& message, const std::string& field) {
   FieldReader reader(message, field);
   std::string role;
   reader.text("role", role);
@@ -96,7 +97,7 @@ Result<Json> read_message(const nlohmann::json& message, const std::string& fiel
                             field + ".role");
   }
   // Templates know the older name alone.
-  Json out = {{"role", role == "developer" ? "system" : role}};
+  OrderedJson out = {{"role", role == "developer" ? "system" : role}};
   const nlohmann::json* content = reader.find("content");
   const nlohmann::json* calls = role == "assistant" ? reader.find("tool_calls") : nullptr;
   const bool calling = calls != nullptr && !(calls->is_array() && calls->empty());
@@ -115,9 +116,10 @@ Result<Json> read_message(const nlohmann::json& message, const std::string& fiel
         fmt::format("expected an array of at most {} calls; got {}", kCallsMax, json_excerpt(*calls)),
         field + ".tool_calls");
   }
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (std::size_t i = 0; i < calls->size(); ++i) {
-    LOCI_ASSIGN_OR_RETURN(Json call, read_call((*calls)[i], fmt::format("{}.tool_calls[{}]", field, i)));
+    LOCI_ASSIGN_OR_RETURN(OrderedJson call,
+                          read_call((*calls)[i], fmt::format("{}.tool_calls[{}]", field, i)));
     list.push_back(std::move(call));
   }
   out["tool_calls"] = std::move(list);
@@ -139,7 +141,7 @@ std::string short_id(std::string_view id) {
   return out;
 }
 
-void append_text(Json& message, std::string_view text) {
+void append_text(OrderedJson& message, std::string_view text) {
   std::string content =
       message["content"].is_string() ? message["content"].get<std::string>() : std::string();
   if (!content.empty() && !text.empty()) content += "\n\n";
@@ -150,7 +152,7 @@ class Writer {
  public:
   explicit Writer(const ChatSyntax& syntax) : syntax_(syntax), support_(syntax.support) {}
 
-  void add(Json message) {
+  void add(OrderedJson message) {
     const std::string role = message["role"].get<std::string>();
     if (role == "assistant" && message.contains("tool_calls")) return add_calls(std::move(message));
     if (role == "tool") return add_result(std::move(message));
@@ -164,33 +166,33 @@ class Writer {
     push(std::move(message));
   }
 
-  void add_tools(const std::vector<Tool>& tools, Json& context);
-  Json take() { return std::move(messages_); }
+  void add_tools(const std::vector<Tool>& tools, OrderedJson& context);
+  OrderedJson take() { return std::move(messages_); }
 
  private:
-  void push(Json message) {
+  void push(OrderedJson message) {
     messages_.push_back(std::move(message));
     last_is_result_ = false;
   }
   // gpt-oss' template calls it so.
-  static void move_reasoning(Json& message) {
+  static void move_reasoning(OrderedJson& message) {
     if (!message.contains("reasoning_content") || message.contains("thinking")) return;
     message["thinking"] = message["reasoning_content"];
   }
-  void add_calls(Json message);
-  void push_calling(Json message);
-  void add_result(Json message);
+  void add_calls(OrderedJson message);
+  void push_calling(OrderedJson message);
+  void add_result(OrderedJson message);
 
   const ChatSyntax& syntax_;
   const TemplateSupport& support_;
-  Json messages_ = Json::array();
+  OrderedJson messages_ = OrderedJson::array();
   bool last_is_result_ = false;
   std::map<std::string, std::string> names_;  // of calls, by id
   // Calls of a message beyond the first, where the template takes one: each follows the last one's result.
-  std::vector<Json> waiting_;
+  std::vector<OrderedJson> waiting_;
 };
 
-void Writer::push_calling(Json message) {
+void Writer::push_calling(OrderedJson message) {
   if (syntax_.output.harmony()) {
     move_reasoning(message);
     if (message.contains("thinking")) message["content"] = "";
@@ -199,10 +201,10 @@ void Writer::push_calling(Json message) {
   push(std::move(message));
 }
 
-void Writer::add_calls(Json message) {
-  Json& calls = message["tool_calls"];
-  for (Json& call : calls) {
-    Json& function = call["function"];
+void Writer::add_calls(OrderedJson message) {
+  OrderedJson& calls = message["tool_calls"];
+  for (OrderedJson& call : calls) {
+    OrderedJson& function = call["function"];
     names_[call["id"].get<std::string>()] = function["name"].get<std::string>();
     if (support_.short_ids) call["id"] = short_id(call["id"].get<std::string>());
     if (support_.text_arguments && !function["arguments"].is_string())
@@ -210,7 +212,7 @@ void Writer::add_calls(Json message) {
   }
   if (!support_.calls) {
     std::string text;
-    for (const Json& call : calls) {
+    for (const OrderedJson& call : calls) {
       if (!text.empty()) text += '\n';
       text += call_text(syntax_.output, call["function"]["name"].get<std::string>(),
                         call["function"]["arguments"]);
@@ -223,13 +225,14 @@ void Writer::add_calls(Json message) {
   if ((support_.several_calls && !harmony) || calls.size() == 1) return push_calling(std::move(message));
   waiting_.clear();
   for (std::size_t i = calls.size(); i > 1; --i) {
-    waiting_.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({calls[i - 1]})}});
+    waiting_.push_back(
+        {{"role", "assistant"}, {"content", ""}, {"tool_calls", OrderedJson::array({calls[i - 1]})}});
   }
-  calls = Json::array({Json(calls[0])});
+  calls = OrderedJson::array({OrderedJson(calls[0])});
   push_calling(std::move(message));
 }
 
-void Writer::add_result(Json message) {
+void Writer::add_result(OrderedJson message) {
   const std::string id = message.contains("tool_call_id") && message["tool_call_id"].is_string()
                              ? message["tool_call_id"].get<std::string>()
                              : std::string();
@@ -250,8 +253,9 @@ void Writer::add_result(Json message) {
   if (support_.short_ids) message["tool_call_id"] = short_id(id);
   // One call, its result, the next call ...: the call that this result is of comes first.
   const std::string wanted = support_.short_ids ? short_id(id) : id;
-  const auto of_this = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [&](const Json& one) { return one["tool_calls"][0]["id"] == wanted; });
+  const auto of_this = std::find_if(waiting_.begin(), waiting_.end(), [&](const OrderedJson& one) {
+    return one["tool_calls"][0]["id"] == wanted;
+  });
   if (of_this != waiting_.end()) {
     push_calling(std::move(*of_this));
     waiting_.erase(of_this);
@@ -259,9 +263,9 @@ void Writer::add_result(Json message) {
   push(std::move(message));
 }
 
-void Writer::add_tools(const std::vector<Tool>& tools, Json& context) {
-  Json list = Json::array();
-  Json functions = Json::array();
+void Writer::add_tools(const std::vector<Tool>& tools, OrderedJson& context) {
+  OrderedJson list = OrderedJson::array();
+  OrderedJson functions = OrderedJson::array();
   for (const Tool& tool : tools) {
     list.push_back({{"type", "function"}, {"function", tool.function}});
     functions.push_back(tool.function);
@@ -273,19 +277,19 @@ void Writer::add_tools(const std::vector<Tool>& tools, Json& context) {
   } else {
     const bool has_system = !messages_.empty() && messages_[0]["role"] == "system";
     if (!has_system && (support_.system || support_.message_tools))
-      messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", ""}});
+      messages_.insert(messages_.begin(), OrderedJson{{"role", "system"}, {"content", ""}});
     if (support_.message_tools) {
       messages_[0]["tools"] = spaced_json(functions);
     } else if (support_.system || messages_[0]["role"] == "user") {
       append_text(messages_[0], tools_text(syntax_.output, tools));
     } else {
       messages_.insert(messages_.begin(),
-                       Json{{"role", "user"}, {"content", tools_text(syntax_.output, tools)}});
+                       OrderedJson{{"role", "user"}, {"content", tools_text(syntax_.output, tools)}});
     }
   }
 }
 
-void add_reasoning_effort(std::string_view effort, Json& context) {
+void add_reasoning_effort(std::string_view effort, OrderedJson& context) {
   if (effort.empty()) return;
   context["reasoning_effort"] = effort == "minimal" || effort == "none" ? "low" : effort;
   // What Qwen3, SmolLM3 and DeepSeek V3.1 call it.
@@ -303,10 +307,11 @@ Result<std::string> make_template_context(const ContextInput& input, const ChatS
   }
   Writer writer(syntax);
   for (std::size_t i = 0; i < input.messages.size(); ++i) {
-    LOCI_ASSIGN_OR_RETURN(Json message, read_message(input.messages[i], fmt::format("messages[{}]", i)));
+    LOCI_ASSIGN_OR_RETURN(OrderedJson message,
+                          read_message(input.messages[i], fmt::format("messages[{}]", i)));
     writer.add(std::move(message));
   }
-  Json context = Json::object();
+  OrderedJson context = OrderedJson::object();
   if (input.tools.any()) writer.add_tools(input.tools.tools, context);
   context["messages"] = writer.take();
   context["add_generation_prompt"] = input.add_generation_prompt;
@@ -314,7 +319,7 @@ Result<std::string> make_template_context(const ContextInput& input, const ChatS
   for (const auto& [key, value] : input.extra.items()) {
     if (key != "messages") context[key] = value;
   }
-  return context.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return context.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace loci

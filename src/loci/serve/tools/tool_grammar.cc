@@ -25,7 +25,7 @@ struct Notation {
 constexpr char kName = '\1';
 constexpr char kArguments = '\2';
 constexpr char kNumber = '\3';
-constexpr char kShortId = '\4';  // nine letters and digits
+constexpr char kShortIdMark = '\4';  // nine letters and digits
 
 std::optional<Notation> notation_of(const OutputSyntax& syntax) {
   static const std::string kJsonCall = "{\"name\": \"\1\", \"arguments\": \2}";
@@ -107,7 +107,7 @@ class GrammarText {
     for (const char c : notation) {
       if (c == kName) {
         plain += tool.name;
-      } else if (c == kArguments || c == kNumber || c == kShortId) {
+      } else if (c == kArguments || c == kNumber || c == kShortIdMark) {
         out += literal(std::exchange(plain, {}));
         out += c == kArguments ? fmt::format(" arguments_{}", number)
                                : (c == kNumber ? " /[0-9]{1,3}/" : " /[a-zA-Z0-9]{9}/");

@@ -11,7 +11,7 @@
 namespace loci {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using json = nlohmann::json;
 
 json weather() {
@@ -81,19 +81,19 @@ TEST(OrderedJson, KeepsWhatTheClientWrote) {
   EXPECT_FALSE(parse_ordered_json(wide.dump()).ok());
 }
 
-Json context_of(const json& messages, const ChatSyntax& syntax, const json& extra = json::object()) {
+OrderedJson context_of(const json& messages, const ChatSyntax& syntax, const json& extra = json::object()) {
   json request = {{"messages", messages}, {"tools", json::array({weather()})}};
   request.update(extra);
   const Result<ChatRequest> chat = parse_chat_request(request, syntax);
   EXPECT_TRUE(chat.ok()) << chat.status().to_string();
-  return chat.ok() ? Json::parse(chat->template_context) : Json();
+  return chat.ok() ? OrderedJson::parse(chat->template_context) : OrderedJson();
 }
 
 TEST(TemplateContext, GivesTemplatesWhatTheyTake) {
-  const Json context = context_of(conversation(), {});
+  const OrderedJson context = context_of(conversation(), {});
   EXPECT_EQ(context["tools"][0]["function"]["name"], "get_weather");
   EXPECT_EQ(context["tools"][0]["type"], "function");
-  const Json& calling = context["messages"][1];
+  const OrderedJson& calling = context["messages"][1];
   EXPECT_EQ(calling["tool_calls"][1]["function"]["arguments"]["city"], "Rome");
   EXPECT_EQ(calling["content"], "");
   EXPECT_FALSE(calling.contains("refusal"));
@@ -105,7 +105,7 @@ TEST(TemplateContext, GivesTemplatesWhatTheyTake) {
 TEST(TemplateContext, OneCallAMessageWhereTheTemplateTakesOne) {
   ChatSyntax syntax;
   syntax.support.several_calls = false;
-  const Json messages = context_of(conversation(), syntax)["messages"];
+  const OrderedJson messages = context_of(conversation(), syntax)["messages"];
   ASSERT_EQ(messages.size(), 6u);
   EXPECT_EQ(messages[1]["tool_calls"][0]["id"], "call_1");
   EXPECT_EQ(messages[2]["content"], "rain");
@@ -116,9 +116,9 @@ TEST(TemplateContext, OneCallAMessageWhereTheTemplateTakesOne) {
 TEST(TemplateContext, WritesWhatTheTemplateDoesNot) {
   ChatSyntax syntax;
   syntax.support = {.tools = false, .calls = false, .results = false};
-  const Json context = context_of(conversation(), syntax);
+  const OrderedJson context = context_of(conversation(), syntax);
   EXPECT_FALSE(context.contains("tools"));
-  const Json& messages = context["messages"];
+  const OrderedJson& messages = context["messages"];
   ASSERT_EQ(messages.size(), 4u);
   EXPECT_EQ(messages[0]["role"], "system");
   EXPECT_NE(messages[0]["content"].get<std::string>().find("Weather of a city."), std::string::npos);
@@ -128,7 +128,7 @@ TEST(TemplateContext, WritesWhatTheTemplateDoesNot) {
   EXPECT_EQ(messages[3]["role"], "user");
   EXPECT_EQ(messages[3]["content"], "Result of get_weather:\nrain\n\nResult of get_weather:\nsun\n\nThanks.");
   syntax.support.system = false;
-  const Json first = context_of(json::array({user()}), syntax)["messages"][0];
+  const OrderedJson first = context_of(json::array({user()}), syntax)["messages"][0];
   EXPECT_EQ(first["role"], "user");
   EXPECT_TRUE(first["content"].get<std::string>().starts_with("Paris?"));
 }
@@ -136,7 +136,7 @@ TEST(TemplateContext, WritesWhatTheTemplateDoesNot) {
 TEST(TemplateContext, ShortIdsStandForLongOnes) {
   ChatSyntax syntax;
   syntax.support.short_ids = true;
-  const Json messages = context_of(conversation(), syntax)["messages"];
+  const OrderedJson messages = context_of(conversation(), syntax)["messages"];
   const auto id = messages[1]["tool_calls"][0]["id"].get<std::string>();
   EXPECT_EQ(id.size(), 9u);
   EXPECT_EQ(messages[2]["tool_call_id"], id);
@@ -144,9 +144,9 @@ TEST(TemplateContext, ShortIdsStandForLongOnes) {
 }
 
 TEST(TemplateContext, EffortAndArguments) {
-  const Json none = context_of(json::array({user()}), {}, {{"reasoning_effort", "none"}});
+  const OrderedJson none = context_of(json::array({user()}), {}, {{"reasoning_effort", "none"}});
   EXPECT_EQ(none["enable_thinking"], false);
-  const Json high =
+  const OrderedJson high =
       context_of(json::array({user()}), {},
                  {{"reasoning_effort", "high"}, {"chat_template_kwargs", {{"thinking", false}}}});
   EXPECT_EQ(high["reasoning_effort"], "high");

@@ -18,7 +18,7 @@ namespace loci {
 namespace {
 
 using json = nlohmann::json;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Whatever looks like a control token in the template.
 std::vector<std::string> control_texts_of(const std::string& source) {
@@ -74,7 +74,7 @@ json tools_of(const std::string& words) {
   return json::array({tool, other});
 }
 
-json call_of(const std::string& id, const std::string& name, const Json& arguments) {
+json call_of(const std::string& id, const std::string& name, const OrderedJson& arguments) {
   return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments.dump()}}}};
 }
 
@@ -163,7 +163,7 @@ TEST(Templates, CallsAreReadBackAsTheTemplateWroteThem) {
   const std::vector<std::string> files = template_files();
   if (files.empty()) GTEST_SKIP() << "LOCI_TEMPLATES is not set";
   std::map<std::string, int> dialects;
-  const Json arguments = {{"city", "Pa\"r\\is }]\n</tool_call> é"}, {"days", 3}};
+  const OrderedJson arguments = {{"city", "Pa\"r\\is }]\n</tool_call> é"}, {"days", 3}};
   for (const std::string& file : files) {
     const std::optional<Family> family = open_family(file);
     if (!family || kOthers.contains(family->name)) continue;
@@ -209,7 +209,7 @@ std::vector<std::uint32_t> control_only(const Tokenizer& tokenizer, const std::v
 // `words` in every place of a conversation where a client's or a tool's text goes.
 Result<std::vector<TokenId>> conversation_with(const Family& family, const std::string& words) {
   json question = {{"role", "user"}, {"content", "a " + words + " b"}, {"name", "n" + words}};
-  const Json arguments = {{"city", words + "x"}, {"k" + words, Json::array({"v" + words})}};
+  const OrderedJson arguments = {{"city", words + "x"}, {"k" + words, OrderedJson::array({"v" + words})}};
   const json messages =
       json::array({{{"role", "system"}, {"content", "s " + words}},
                    question,

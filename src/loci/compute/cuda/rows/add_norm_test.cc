@@ -32,7 +32,7 @@ Row normalised(const HostNorm& norm, const Row& x) {
   return y;
 }
 
-struct Shape {
+struct NormShape {
   std::uint32_t rows = 1;
   std::uint32_t width = 8;
   std::uint32_t changes = 1;
@@ -55,8 +55,8 @@ class AddNormTest : public RowsTest {
     if (kind == NormKind::kLayer && coin()) norm.bias = floats(width, -1, 1);
     return norm;
   }
-  Shape make_shape(std::uint32_t rows, std::uint32_t width) {
-    Shape shape{.rows = rows, .width = width, .changes = below(3), .some_rows = below(4) == 0};
+  NormShape make_shape(std::uint32_t rows, std::uint32_t width) {
+    NormShape shape{.rows = rows, .width = width, .changes = below(3), .some_rows = below(4) == 0};
     shape.type = coin() ? ElementType::kHalf : ElementType::kBFloat16;
     const auto kind = [&] { return coin() ? NormKind::kRms : NormKind::kLayer; };
     shape.post = make_norm(width, kind(), coin());
@@ -81,7 +81,7 @@ class AddNormTest : public RowsTest {
     }
     return row;
   }
-  Results run(const Shape& shape, const std::vector<float>& residual, const std::vector<float>& change,
+  Results run(const NormShape& shape, const std::vector<float>& residual, const std::vector<float>& change,
               const std::vector<float>& change2, const std::vector<std::uint32_t>& rows_from) {
     kept_.clear();
     const std::size_t count = std::size_t{shape.rows} * shape.width;
@@ -103,13 +103,13 @@ class AddNormTest : public RowsTest {
     add_norm(arguments, stream());
     return {download<float>(x), values.values(), output.values(), output2.values()};
   }
-  void check(const Shape& shape);
+  void check(const NormShape& shape);
 
  private:
   std::vector<Memory> kept_;
 };
 
-void AddNormTest::check(const Shape& shape) {
+void AddNormTest::check(const NormShape& shape) {
   const std::uint32_t width = shape.width, stored = shape.rows + (shape.some_rows ? 3 : 0);
   const std::vector<float> residual = floats(std::size_t{stored} * width, -3, 3);
   const std::vector<float> change = floats(residual.size(), -2, 2), change2 = floats(residual.size(), -2, 2);
@@ -166,7 +166,7 @@ TEST_F(AddNormTest, EveryCombination) {
 
 TEST_F(AddNormTest, ARowsBitsAreItsOwn) {
   for (const std::uint32_t width : {520u, 101u, 8200u}) {
-    Shape shape = make_shape(5, width);
+    NormShape shape = make_shape(5, width);
     shape.changes = 2;
     shape.some_rows = false;
     shape.output = shape.floats = true;
@@ -179,7 +179,7 @@ TEST_F(AddNormTest, ARowsBitsAreItsOwn) {
         const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::size_t{row} * width);
         return std::decay_t<decltype(values)>(at, at + width);
       };
-      Shape one = shape;
+      NormShape one = shape;
       one.rows = 1;
       const Results alone = run(one, cut(residual), cut(change), cut(change2), {0});
       EXPECT_EQ(alone.residual, cut(all.residual));
@@ -190,7 +190,7 @@ TEST_F(AddNormTest, ARowsBitsAreItsOwn) {
 }
 
 TEST_F(AddNormTest, WhatElementsCannotHoldIsTheirLargest) {
-  Shape shape{.rows = 1, .width = 16, .changes = 0};
+  NormShape shape{.rows = 1, .width = 16, .changes = 0};
   shape.type = ElementType::kHalf;
   std::vector<float> residual(16, 1.0f);
   residual[3] = 1e9f;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-struct Shape {
+struct MixtureShape {
   std::uint32_t rows = 1, experts = 8, uses = 2;
   bool normalised = true;
 };
@@ -24,7 +24,7 @@ struct Routes {
 
 class MixtureTest : public RowsTest {
  protected:
-  Routes run(const Shape& shape, const std::vector<float>& scores) {
+  Routes run(const MixtureShape& shape, const std::vector<float>& scores) {
     const std::size_t uses = std::size_t{shape.rows} * shape.uses;
     const Memory given = upload(scores);
     const Output<std::uint32_t> chosen(*this, uses), offsets(*this, shape.experts + 1), sources(*this, uses),
@@ -43,7 +43,7 @@ class MixtureTest : public RowsTest {
           stream());
     return {chosen.values(), offsets.values(), sources.values(), places.values(), weights.values()};
   }
-  std::vector<float> make_scores(const Shape& shape) {
+  std::vector<float> make_scores(const MixtureShape& shape) {
     std::vector<float> scores = floats(std::size_t{shape.rows} * shape.experts, -6, 6);
     for (float& score : scores) {
       if (coin()) score = std::round(score);  // equal ones
@@ -52,11 +52,11 @@ class MixtureTest : public RowsTest {
     }
     return scores;
   }
-  static void check_weights(const Shape& shape, std::vector<float> scores, const Routes& got);
-  static void check_orders(const Shape& shape, const Routes& got);
+  static void check_weights(const MixtureShape& shape, std::vector<float> scores, const Routes& got);
+  static void check_orders(const MixtureShape& shape, const Routes& got);
 };
 
-void MixtureTest::check_weights(const Shape& shape, std::vector<float> scores, const Routes& got) {
+void MixtureTest::check_weights(const MixtureShape& shape, std::vector<float> scores, const Routes& got) {
   for (float& score : scores) score = std::isnan(score) ? kMinusInfinity : score;
   for (std::uint32_t row = 0; row < shape.rows; ++row) {
     const float* of_row = scores.data() + std::size_t{row} * shape.experts;
@@ -77,7 +77,7 @@ void MixtureTest::check_weights(const Shape& shape, std::vector<float> scores, c
   }
 }
 
-void MixtureTest::check_orders(const Shape& shape, const Routes& got) {
+void MixtureTest::check_orders(const MixtureShape& shape, const Routes& got) {
   std::uint32_t at = 0;
   for (std::uint32_t expert = 0; expert < shape.experts; ++expert) {
     ASSERT_EQ(got.offsets[expert], at) << "expert " << expert;
@@ -96,7 +96,7 @@ TEST_F(MixtureTest, Routes) {
   for (const std::uint32_t experts : {1u, 4u, 8u, 32u, 33u, 128u, 256u}) {
     for (const std::uint32_t uses : {1u, 2u, 8u, 40u}) {
       if (uses > experts) continue;
-      Shape shape{.rows = rows[below(static_cast<std::uint32_t>(rows.size()))], .experts = experts};
+      MixtureShape shape{.rows = rows[below(static_cast<std::uint32_t>(rows.size()))], .experts = experts};
       shape.uses = uses;
       shape.normalised = coin();
       std::vector<float> scores = make_scores(shape);
@@ -118,14 +118,14 @@ TEST_F(MixtureTest, WithoutAFiniteScoreTheFirstExpertsShareEqually) {
 }
 
 TEST_F(MixtureTest, ARowsBitsAreItsOwn) {
-  Shape shape{.rows = 9, .experts = 40, .uses = 6};
+  MixtureShape shape{.rows = 9, .experts = 40, .uses = 6};
   for (const bool normalised : {true, false}) {
     shape.normalised = normalised;
     const std::vector<float> scores = make_scores(shape);
     const Routes all = run(shape, scores);
     for (std::uint32_t row = 0; row < shape.rows; ++row) {
       const auto at = scores.begin() + row * shape.experts;
-      Shape one = shape;
+      MixtureShape one = shape;
       one.rows = 1;
       const Routes alone = run(one, {at, at + shape.experts});
       for (std::uint32_t i = 0; i < shape.uses; ++i) {

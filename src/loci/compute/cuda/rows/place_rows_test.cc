@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kTokens = 32;
 
-struct Shape {
+struct PlaceShape {
   std::uint32_t rows = 1, heads = 4, kv_heads = 2, head_dim = 64;
   std::uint32_t rope_dimensions = 0;  // 0: no rotation
   RopeLayout layout = RopeLayout::kHalves;
@@ -29,7 +29,7 @@ class PlaceRowsTest : public RowsTest {
     std::vector<std::uint32_t> positions, places;
     std::vector<float> query_norm, key_norm, rope;
   };
-  Case make_case(const Shape& shape) {
+  Case make_case(const PlaceShape& shape) {
     Case c;
     c.qkv = elements(shape.type, std::size_t{shape.rows} * shape.units() * shape.head_dim, -4, 4);
     std::vector<std::uint32_t> all(kSlots * kTokens);
@@ -52,7 +52,7 @@ class PlaceRowsTest : public RowsTest {
     std::vector<std::uint16_t> queries, pool;
   };
   // The pool's second layer is written; it is poisoned before.
-  Results run(const Shape& shape, const Case& c) {
+  Results run(const PlaceShape& shape, const Case& c) {
     const std::size_t slice = std::size_t{2} * shape.kv_heads * shape.head_dim * kTokens;  // elements
     const Memory qkv = upload(c.qkv), positions = upload(c.positions), places = upload(c.places),
                  query_norm = upload(c.query_norm), key_norm = upload(c.key_norm), rope = upload(c.rope);
@@ -80,7 +80,7 @@ class PlaceRowsTest : public RowsTest {
     return {queries.values(), pool.values()};
   }
   // One head of one row as it should be.
-  std::vector<double> head(const Shape& shape, const Case& c, std::uint32_t row, std::uint32_t unit) {
+  std::vector<double> head(const PlaceShape& shape, const Case& c, std::uint32_t row, std::uint32_t unit) {
     const std::uint32_t n = shape.head_dim, pairs = shape.rope_dimensions / 2;
     std::vector<double> x(n);
     for (std::uint32_t i = 0; i < n; ++i) {
@@ -103,10 +103,10 @@ class PlaceRowsTest : public RowsTest {
     }
     return x;
   }
-  void check(const Shape& shape);
+  void check(const PlaceShape& shape);
 };
 
-void PlaceRowsTest::check(const Shape& shape) {
+void PlaceRowsTest::check(const PlaceShape& shape) {
   const Case c = make_case(shape);
   const Results got = run(shape, c);
   const std::uint32_t n = shape.head_dim;
@@ -143,7 +143,7 @@ TEST_F(PlaceRowsTest, PlacesHeads) {
     // None, all, a part of runs and of no runs.
     for (const std::uint32_t rotated : {0u, head_dim, head_dim / 2, head_dim / 4 / 2 * 2, 6u}) {
       for (const RopeLayout layout : {RopeLayout::kHalves, RopeLayout::kAdjacent}) {
-        Shape shape{.rows = 1 + below(5), .heads = 1 + below(6), .kv_heads = 1 + below(3)};
+        PlaceShape shape{.rows = 1 + below(5), .heads = 1 + below(6), .kv_heads = 1 + below(3)};
         shape.head_dim = head_dim;
         shape.rope_dimensions = rotated;
         shape.layout = layout;
@@ -153,17 +153,17 @@ TEST_F(PlaceRowsTest, PlacesHeads) {
       }
     }
   }
-  Shape many{.rows = simulated() ? 40u : 150u, .heads = simulated() ? 3u : 32u, .kv_heads = 1};
+  PlaceShape many{.rows = simulated() ? 40u : 150u, .heads = simulated() ? 3u : 32u, .kv_heads = 1};
   many.head_dim = many.rope_dimensions = 128;
   check(many);
 }
 
 TEST_F(PlaceRowsTest, ARowsBitsAreItsOwn) {
-  Shape shape{.rows = 7, .heads = 3, .kv_heads = 1, .head_dim = 80, .rope_dimensions = 80};
+  PlaceShape shape{.rows = 7, .heads = 3, .kv_heads = 1, .head_dim = 80, .rope_dimensions = 80};
   shape.norms = true;
   const Case c = make_case(shape);
   const Results all = run(shape, c);
-  Shape one = shape;
+  PlaceShape one = shape;
   one.rows = 1;
   for (std::uint32_t row = 0; row < shape.rows; ++row) {
     Case alone = c;
@@ -184,7 +184,7 @@ TEST_F(PlaceRowsTest, ARowsBitsAreItsOwn) {
 }
 
 TEST_F(PlaceRowsTest, StateIsFinite) {
-  Shape shape{.rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 64};
+  PlaceShape shape{.rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 64};
   shape.type = ElementType::kHalf;
   Case c = make_case(shape);
   c.places = {0};

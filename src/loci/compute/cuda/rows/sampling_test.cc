@@ -15,7 +15,7 @@
 namespace loci::cuda {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kLeastLogit = -std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 std::uint32_t greatest(const std::vector<float>& logits) {
@@ -154,7 +154,7 @@ TEST_F(SamplingTest, GreedyTakesTheGreatestAndTheLowestOfEquals) {
     }
     for (std::uint32_t i = 0; i < vocabulary; i += 2) logits[1][i] = kNaN;
     logits[2].assign(vocabulary, kNaN);
-    logits[3].assign(vocabulary, kMinusInfinity);
+    logits[3].assign(vocabulary, kLeastLogit);
     logits[3][0] = kNaN;
     logits[4].assign(vocabulary, -0.0f);
     logits[4].back() = 0.0f;
@@ -173,7 +173,7 @@ TEST_F(SamplingTest, EveryParameter) {
     logits.push_back(std::vector<float>(vocabulary, 1.5f));
     logits.push_back(logits_of(vocabulary, 2.0f));
     for (std::uint32_t i = 0; i < vocabulary; ++i) {
-      if (below(3) == 0) logits.back()[i] = coin() ? kMinusInfinity : kNaN;
+      if (below(3) == 0) logits.back()[i] = coin() ? kLeastLogit : kNaN;
     }
     std::vector<SampleRow> rows;
     const int count = simulated() ? 40 : 300;
