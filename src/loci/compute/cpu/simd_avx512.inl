@@ -93,7 +93,8 @@ LOCI_LANES Bytes64 take_bits(Bytes64 a) {
 template <int kFrom, int kWidth, int kTo>
 LOCI_LANES Bytes64 merge_bits(Bytes64 low, Bytes64 from) {
   const Bytes64 mask = _mm512_set1_epi8(((1 << kWidth) - 1) << kTo);
-  return _mm512_ternarylogic_epi64(low, move_bits<kFrom, kTo>(from), mask, 0xf8);  // low | (from & mask)
+  const Bytes64 moved = move_bits<kFrom, kTo>(from);
+  return _mm512_ternarylogic_epi64(low, moved, mask, 0xf8);  // low | (moved & mask)
 }
 LOCI_LANES Bytes64 lookup(const u8* table, Bytes64 index) {
   const __m128i once = _mm_load_si128(reinterpret_cast<const __m128i*>(table));

@@ -419,7 +419,7 @@ class World {
     const std::uint32_t g = any_group();
     const auto target = unused_slot(g);
     if (pass_ || !target) return;
-    pass_.emplace();
+    pass_ = Pass{};
     for (int i = 0; i < 3; ++i) {
       Read& span = pass_->spans.emplace_back();
       span.group = any_group();

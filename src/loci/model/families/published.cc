@@ -1,6 +1,7 @@
 #include "loci/model/families/published.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <utility>
 #include <vector>
@@ -171,7 +172,9 @@ Status PublishedConfig::copy_rope() {
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t heads, fields_.get_uint("num_attention_heads"));
     if (heads == 0) return fields_.unexpected("num_attention_heads", "a number above 0");
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t head_dim, fields_.get_uint_or("head_dim", hidden / heads));
-    set_count("rope.dimension_count", static_cast<std::uint64_t>(static_cast<double>(head_dim) * share));
+    // A head_dim beyond 32 bits is refused with the other sizes.
+    const auto counted = static_cast<double>(std::min<std::uint64_t>(head_dim, UINT32_MAX));
+    set_count("rope.dimension_count", static_cast<std::uint64_t>(counted * share));
   }
   LOCI_RETURN_IF_ERROR(copy_scaling(parameters));
   // Phi 3 has it beside the scaling; it is the one that counts where both have it.

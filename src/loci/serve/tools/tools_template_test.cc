@@ -184,7 +184,7 @@ TEST(Templates, CallsAreReadBackAsTheTemplateWroteThem) {
     const std::vector<ToolCall> read = output.tool_calls();
     bool same = read.size() == calls.size();
     for (std::size_t i = 0; same && i < read.size(); ++i) {
-      same = read[i].name == calls[i]["function"]["name"] &&
+      same = calls[i]["function"]["name"] == read[i].name &&
              json::parse(read[i].arguments, nullptr, false) ==
                  json::parse(calls[i]["function"]["arguments"].get<std::string>());
     }

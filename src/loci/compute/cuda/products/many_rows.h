@@ -360,7 +360,8 @@ __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRows
   place_sums<Shape::kWarpRows, Shape::kSumStride>(total, sums);
   const std::uint32_t tile = blockIdx.y * gridDim.x + blockIdx.x;
   if (spread && !leave_partial<Shape, kRows>(p, work, tile, sums)) return;
-  const float* partials = p.partials + std::uint64_t{tile} * p.segments * kRows * kBigTileRows;
+  const float* partials =
+      spread ? p.partials + std::uint64_t{tile} * p.segments * kRows * kBigTileRows : nullptr;
   for (std::uint32_t i = threadIdx.x; i < work.rows.count * kBigTileRows; i += Shape::kThreads) {
     const std::uint32_t row = i / kBigTileRows, o = i % kBigTileRows;
     if (o >= work.outputs) continue;

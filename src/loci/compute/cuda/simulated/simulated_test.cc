@@ -12,6 +12,7 @@
 
 #include "loci/compute/cuda/runtime.h"
 #include "loci/compute/cuda/simulated/faults.h"
+#include "loci/compute/cuda/simulated/sanitizers.h"
 
 namespace loci::cuda {
 namespace {
