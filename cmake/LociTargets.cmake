@@ -29,7 +29,7 @@ if(LOCI_SANITIZE)
 endif()
 
 # Where tests spend their time: optimised under sanitizers too, whose presets compile everything else as it stands,
-# which takes a quarter of the time.
+# which takes a third of the time.
 set(LOCI_BUSY base compute core core_world cuda_simulated gguf memory policy reference text)
 
 # loci_library(NAME SOURCES ... DEPENDS ...): the static library loci_NAME of one floor.
@@ -56,7 +56,7 @@ function(loci_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE loci_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
-  # A third of the time that -O3 takes to compile what runs once.
+  # What runs once: -O3 would take half as long again to compile.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES

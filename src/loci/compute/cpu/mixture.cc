@@ -6,8 +6,6 @@
 
 namespace loci::cpu {
 
-namespace {}
-
 Mixture::Mixture(std::uint32_t experts, std::uint32_t uses, bool normalised)
     : experts_(experts),
       uses_(uses),
