@@ -288,6 +288,7 @@ void Stream::launch(const Graph& graph) {
 
 void Stream::launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, const void* params,
                            std::size_t) {
+  check_launch_shape(name, shape, device_->properties().shared_bytes_max);
   if (!ready(*device_)) return;
   if (shape.shared_bytes > (48u << 10)) {
     KnownKernels& known = known_kernels();

@@ -148,6 +148,10 @@ struct LaunchShape {
   Extent block;
   std::uint32_t shared_bytes = 0;  // dynamic
 };
+// Aborts, naming the kernel, where no GPU takes such a launch: a grid of more than 2^31 - 1 by 65,535 by
+// 65,535 blocks, a block of more than 1,024 threads, more shared memory than a block may have. Both devices
+// ask.
+void check_launch_shape(const char* name, const LaunchShape& shape, std::uint32_t shared_bytes_max);
 
 // One piece of Stream::copy_pieces().
 struct CopyPiece {

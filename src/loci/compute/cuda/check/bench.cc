@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iostream>
 #include <iterator>
 #include <utility>
 
 #include "loci/base/check.h"
 #include "loci/base/random.h"
+#include "loci/compute/cuda/check/read_all.h"
 #include "loci/model/quantize.h"
 #include "loci/model/tensor.h"
 
@@ -22,6 +24,10 @@ constexpr std::uint32_t kWarmUps = 3;
 constexpr std::uint64_t kScratchBytesMin = std::uint64_t{64}
                                            << 20;  // keeps the device busy while the host queues
 constexpr std::uint64_t kScratchBytesSimulated = 4096;
+
+struct NoMemory {  // thrown by Bench::memory(), caught by Bench::attempt()
+  Status status;
+};
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -45,63 +51,41 @@ bool meets_bar(const BenchRow& row) {
 
 void BenchTable::add(BenchRow row) {
   if (bars_ == Bars::kIgnored) row.bar = 0;
-  if (row.bar != 0) ++(meets_bar(row) ? passed_ : failed_);
-  rows_.push_back(std::move(row));
-  errors_.emplace_back();
+  const bool limited = row.limit != 0, judged = row.bar != 0, met = meets_bar(row);
+  if (judged) ++(met ? passed_ : failed_);
+  const char* sign = row.better == BenchRow::Better::kHigher ? ">=" : "<=";
+  tell({row.name, number(row.measured), row.unit, limited ? number(row.limit) : "",
+        limited ? fmt::format("{:.3f}", row.measured / row.limit) : "",
+        judged ? fmt::format("{} {:.2f}", sign, row.bar) : "",
+        !judged ? ""
+        : met   ? "ok"
+                : "MISSED",
+        row.note});
 }
 
 void BenchTable::fail(std::string name, const Status& status) {
   ++failed_;
-  BenchRow row;
-  row.name = std::move(name);
-  rows_.push_back(std::move(row));
-  errors_.push_back(status.message());
+  tell({std::move(name), "", "", "", "", "", "FAILED", status.message()});
 }
 
-void BenchTable::print(std::ostream& out) const {
-  std::vector<std::vector<std::string>> lines{{"", "measured", "", "limit", "share", "bar", ""}};
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const BenchRow& row = rows_[i];
-    if (!errors_[i].empty()) {
-      lines.push_back({row.name, "", "", "", "", "", "FAILED"});
-      continue;
-    }
-    const bool limited = row.limit != 0;
-    const bool judged = row.bar != 0;
-    const char* sign = row.better == BenchRow::Better::kHigher ? ">=" : "<=";
-    lines.push_back({row.name, number(row.measured), row.unit, limited ? number(row.limit) : "",
-                     limited ? fmt::format("{:.3f}", row.measured / row.limit) : "",
-                     judged ? fmt::format("{} {:.2f}", sign, row.bar) : "",
-                     !judged          ? ""
-                     : meets_bar(row) ? "ok"
-                                      : "MISSED"});
-  }
-  std::vector<std::size_t> widths(lines.front().size());
-  for (const std::vector<std::string>& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  }
-  for (std::size_t at = 0; at < lines.size(); ++at) {
-    std::string text = fmt::format("{:<{}}", lines[at][0], widths[0]);
-    for (std::size_t i = 1; i < lines[at].size(); ++i) {
-      const bool left = i == 2 || i + 1 == lines[at].size();  // units and verdicts
-      text += left ? fmt::format("  {:<{}}", lines[at][i], widths[i])
-                   : fmt::format("  {:>{}}", lines[at][i], widths[i]);
-    }
-    if (at > 0) {
-      const std::string& error = errors_[at - 1];
-      text += "  " + (error.empty() ? rows_[at - 1].note : error);
-    }
-    while (!text.empty() && text.back() == ' ') text.pop_back();
-    out << text << '\n';
-  }
-  out << fmt::format("{} passed, {} failed\n", passed_, failed_);
+void BenchTable::begin() { tell({"", "measured", "", "limit", "share", "bar", "", ""}); }
+
+void BenchTable::tell(const Cells& cells) {
+  std::string line = fmt::format("{:<58} {:>9} {:<8} {:>8} {:>6} {:>8}  {:<6}  {}", cells[0], cells[1],
+                                 cells[2], cells[3], cells[4], cells[5], cells[6], cells[7]);
+  line.resize(line.find_last_not_of(' ') + 1);
+  out_ << line << std::endl;
 }
+
+void BenchTable::end() { out_ << fmt::format("{} passed, {} failed", passed_, failed_) << std::endl; }
 
 Bench::Bench(BenchOptions options, std::unique_ptr<Device> device)
     : options_(std::move(options)),
       device_(std::move(device)),
       stream_(*device_),
-      table_(small() ? BenchTable::Bars::kIgnored : BenchTable::Bars::kJudged) {}
+      table_(std::cout, small() ? BenchTable::Bars::kIgnored : BenchTable::Bars::kJudged) {
+  table_.begin();
+}
 
 Result<std::unique_ptr<Bench>> Bench::make(BenchOptions options) {
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::open(options.ordinal));
@@ -111,7 +95,15 @@ Result<std::unique_ptr<Bench>> Bench::make(BenchOptions options) {
       properties.simulated ? kScratchBytesSimulated : std::max(2 * properties.l2_bytes, kScratchBytesMin);
   LOCI_ASSIGN_OR_RETURN(bench->scratch_,
                         Memory::allocate(*bench->device_, MemoryKind::kDevice, scratch, "a scratch"));
-  LOCI_ASSIGN_OR_RETURN(bench->limits_, measure_limits(*bench));
+  Status status;
+  bench->attempt("limits", [&] {
+    Result<BenchLimits> limits = measure_limits(*bench);
+    if (limits.ok()) bench->limits_ = *limits;
+    status = limits.status();
+  });
+  LOCI_RETURN_IF_ERROR(status);
+  if (bench->limits_.matrix_tflops == 0)
+    return resource_exhausted("no memory to measure the device's limits in");
   return bench;
 }
 
@@ -124,8 +116,17 @@ bool Bench::wanted(std::string_view name) const {
 
 Memory Bench::memory(MemoryKind kind, std::uint64_t bytes) const {
   Result<Memory> memory = Memory::allocate(*device_, kind, bytes, "a benchmark");
-  LOCI_CHECK(memory.ok(), memory.status().message().c_str());
+  if (!memory.ok()) throw NoMemory{memory.status()};
   return std::move(memory).value();
+}
+
+void Bench::attempt(const std::string& name, const std::function<void()>& measure) {
+  try {
+    measure();
+    if (device_->lost()) table_.fail(name, device_->status());
+  } catch (const NoMemory& none) {
+    table_.fail(name, none.status);
+  }
 }
 
 Memory Bench::random_values(std::uint64_t count, ElementType type, std::uint64_t seed) const {
@@ -140,8 +141,9 @@ Memory Bench::random_values(std::uint64_t count, ElementType type, std::uint64_t
     host.as<std::uint16_t>()[i] = type == ElementType::kBFloat16 ? f32_to_bf16(sum) : f32_to_f16(sum);
   }
   Stream stream(*device_);
-  for (std::uint64_t at = 0; at < count; at += made) {
-    stream.copy(values.data() + at * 2, host.data(), std::min(made, count - at) * 2);
+  stream.copy(values.data(), host.data(), made * 2);
+  for (std::uint64_t have = made; have < count; have *= 2) {
+    stream.copy(values.data() + have * 2, values.data(), std::min(have, count - have) * 2);
   }
   stream.synchronize();
   return values;
@@ -157,7 +159,9 @@ double Bench::measure_ms(const std::function<void(Stream&)>& work, Caches caches
   Event begin(*device_, Event::Timing::kTimed), end(*device_, Event::Timing::kTimed);
   const std::uint32_t counted = repeats_of(repeats);
   for (std::uint32_t i = 0; i < kWarmUps + counted; ++i) {
-    stream_.fill(scratch_.data(), 0, scratch_.size());  // while it is written the host queues what follows
+    // While the scratch is written and read the host queues what follows.
+    stream_.fill(scratch_.data(), 0, scratch_.size());
+    read_all(scratch_.data(), scratch_.size(), stream_);
     if (caches == Caches::kWarm) work(stream_);
     stream_.record(begin);
     work(stream_);

@@ -1,6 +1,6 @@
 // The benchmark program's frame: figures of the kernels, of movement and of whole models, each beside what
-// the hardware gave in the same run. bench_main.cc runs the benchmarks that are named here and prints one
-// table.
+// the hardware gave in the same run. bench_main.cc runs the benchmarks that are named here and writes one
+// table, a row as it is measured.
 //
 //   void bench_rows(Bench& bench) {
 //     const double ms = bench.measure_ms([&](Stream& stream) { rms_norm(arguments, stream); });
@@ -13,6 +13,7 @@
 // and no bar is judged). GB are 10^9 bytes. One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,10 +42,14 @@ struct BenchRow {
 // True where nothing is asked for.
 bool meets_bar(const BenchRow& row);
 
+// Writes a row as soon as it is measured, in columns, so that a run that is stopped leaves what it has.
 class BenchTable {
  public:
   enum class Bars : std::uint8_t { kJudged, kIgnored };
-  explicit BenchTable(Bars bars = Bars::kJudged) : bars_(bars) {}
+  explicit BenchTable(std::ostream& out, Bars bars = Bars::kJudged) : out_(out), bars_(bars) {}
+
+  // The line of headings.
+  void begin();
 
   void add(BenchRow row);
   // Something could not be measured; counts as failed.
@@ -52,14 +57,16 @@ class BenchTable {
 
   std::uint32_t passed() const { return passed_; }
   std::uint32_t failed() const { return failed_; }
-  // Aligned: name, measured, unit, limit, share of it, bar, "ok" | "MISSED" | "", note. The last line is
   // "N passed, N failed": of the rows that have a bar, and of what could not be measured.
-  void print(std::ostream& out) const;
+  void end();
 
  private:
+  // Name, measured, unit, limit, share of it, bar, "ok" | "MISSED" | "FAILED" | "", note.
+  using Cells = std::array<std::string, 8>;
+  void tell(const Cells& cells);
+
+  std::ostream& out_;
   const Bars bars_;
-  std::vector<BenchRow> rows_;
-  std::vector<std::string> errors_;  // parallel to rows_; empty: measured
   std::uint32_t passed_ = 0;
   std::uint32_t failed_ = 0;
 };
@@ -97,7 +104,10 @@ class Bench {
   // Rows of this name, or some whose names begin so, are asked for.
   bool wanted(std::string_view name) const;
 
-  // Aborts the program where there is none: benchmarks ask for what fits.
+  // Calls `measure`, which makes memory and adds rows; where memory ends or the device is lost `name` is told
+  // as failed instead, and the other rows go on.
+  void attempt(const std::string& name, const std::function<void()>& measure);
+  // Inside attempt() alone: it throws where there is none.
   Memory memory(MemoryKind kind, std::uint64_t bytes) const;
   // Values in device memory, normally distributed in [-1, 1] or so: products of zeros are faster than
   // others.

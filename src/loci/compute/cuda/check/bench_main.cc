@@ -1,9 +1,8 @@
-// gpu-bench [--quick] [--device N] [FILTER ...]: measures this GPU, then Loci on it, and prints one
-// table. A filter is the begin of rows' names. Exit status: 0 where every bar is met, 1 where one is missed,
-// 2 where there is nothing to measure on.
+// gpu-bench [--quick] [--device N] [FILTER ...]: measures this GPU, then Loci on it, and writes one
+// table, a row as it is measured. A filter is the begin of rows' names. Exit status: 0 where every bar is
+// met, 1 where one is missed, 2 where there is nothing to measure on.
 #include <charconv>
 #include <cstdio>
-#include <iostream>
 #include <string_view>
 
 #include "loci/compute/cuda/check/bench.h"
@@ -58,7 +57,7 @@ int run(int count, char** arguments) {
       break;
     }
   }
-  bench.table().print(std::cout);
+  bench.table().end();
   return bench.table().failed() == 0 ? 0 : 1;
 }
 

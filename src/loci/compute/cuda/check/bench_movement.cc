@@ -194,15 +194,19 @@ Status bench_overlap(const Movement& movement) {
   return {};
 }
 
-}  // namespace
-
-void bench_movement(Bench& bench) {
+void measure_movement(Bench& bench) {
   const Result<Movement> movement = make_movement(bench);
   const Status status = !movement.ok() ? movement.status() : [&] {
     bench_links(*movement);
     return bench_overlap(*movement);
   }();
   if (!status.ok()) bench.table().fail("movement/", status);
+}
+
+}  // namespace
+
+void bench_movement(Bench& bench) {
+  bench.attempt("movement/", [&] { measure_movement(bench); });
 }
 
 }  // namespace loci::cuda

@@ -9,7 +9,9 @@ namespace loci::cuda {
 namespace {
 
 TEST(BenchTable, SaysWhichBarsAreMet) {
-  BenchTable table;
+  std::ostringstream out;
+  BenchTable table(out);
+  table.begin();
   table.add({.name = "limits/copy", .measured = 4100, .unit = "GB/s"});
   table.add({.name = "a/fast enough", .measured = 3600, .unit = "GB/s", .limit = 4000, .bar = 0.9});
   table.add({.name = "a/slow", .measured = 3.25, .unit = "GB/s", .limit = 4000, .bar = 0.85, .note = "cold"});
@@ -24,8 +26,7 @@ TEST(BenchTable, SaysWhichBarsAreMet) {
   table.fail("d/broken", Status(StatusCode::kUnavailable, "the device is lost"));
   EXPECT_EQ(table.passed(), 2u);
   EXPECT_EQ(table.failed(), 3u);
-  std::ostringstream out;
-  table.print(out);
+  table.end();
   EXPECT_EQ(out.str(),
             "                 measured         limit  share      bar\n"
             "limits/copy          4100  GB/s\n"

@@ -1,9 +1,10 @@
-// gpu-check [--limit-s N] [--gtest_...]: runs every test of kernels and of the CUDA backend on
+// gpu-check [--limit-s N] [--here] [--gtest_...]: runs every test of kernels and of the CUDA backend on
 // this machine's first GPU, and ends with "N passed, N failed".
 //
 // Each suite of tests runs in a process of its own: a kernel that reads what it may not spoils the GPU for
-// its process alone, and a crash or a hang (--limit-s, 600 for a suite) costs one suite. A test that such an
-// end kept from being run counts as failed.
+// its process alone, and a crash or a hang (--limit-s, 60 for a test) costs one suite. A test that such an
+// end kept from being run counts as failed. With --here all run in this process, as tools that watch one need
+// it. Tests that lose the device on purpose come last.
 //
 // Exit status: 0 all passed, 1 some failed or none ran, 2 there is no GPU to run them on.
 #include <fcntl.h>
@@ -55,7 +56,7 @@ struct Counts {
 };
 
 struct Settings {
-  std::uint32_t limit_s = 600;
+  std::uint32_t limit_s = 60;          // for a test
   std::string filter;                  // --gtest_filter=..., or empty
   std::vector<std::string> passed_on;  // other --gtest_... for the suites
 };
@@ -71,10 +72,10 @@ struct Ended {
   std::string why;  // empty: by itself
 };
 
-// The report up to the pipe's end, or to the limit: then the process is killed.
+// The report up to the pipe's end; where nothing comes for longer than the limit the process is killed.
 Ended wait_for(pid_t process, int pipe, std::uint32_t limit_s) {
   Ended ended;
-  const Clock::time_point until = Clock::now() + std::chrono::seconds(limit_s);
+  Clock::time_point until = Clock::now() + std::chrono::seconds(limit_s);
   for (bool open = true; open;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
     pollfd waiting{.fd = pipe, .events = POLLIN, .revents = 0};
@@ -85,7 +86,10 @@ Ended wait_for(pid_t process, int pipe, std::uint32_t limit_s) {
     }
     char bytes[4096];
     const ssize_t count = read(pipe, bytes, sizeof bytes);
-    if (count > 0) ended.report.append(bytes, static_cast<std::size_t>(count));
+    if (count > 0) {
+      ended.report.append(bytes, static_cast<std::size_t>(count));
+      until = Clock::now() + std::chrono::seconds(limit_s);
+    }
     open = count > 0 || (count < 0 && errno == EINTR);
   }
   int status = 0;
@@ -140,6 +144,9 @@ std::vector<Suite> list_suites(const Settings& settings) {
       suites.push_back({.name = line.substr(0, line.size() - 1), .tests = {}});
     }
   }
+  std::stable_partition(suites.begin(), suites.end(), [](const Suite& suite) {
+    return suite.name.find("LostDevice") == std::string::npos;
+  });
   return suites;
 }
 
@@ -221,15 +228,19 @@ int main_of_check(int count, char** arguments) {
   }
   testing::InitGoogleTest(&count, arguments);
   int report_to = -1;
+  bool here = false;
   for (int i = 1; i < count; ++i) {
     const std::string word = arguments[i];
     if (word.starts_with(kReport)) {
       report_to = std::atoi(word.c_str() + std::strlen(kReport));
+    } else if (word == "--here") {
+      here = true;
     } else if (word == "--limit-s" && i + 1 < count) {
       settings.limit_s = static_cast<std::uint32_t>(std::atoi(arguments[++i]));
     } else {
-      std::fprintf(stderr,
-                   "usage: gpu-check [--limit-s N] [--gtest_filter=SUITE.TEST] [--gtest_list_tests]\n");
+      std::fprintf(
+          stderr,
+          "usage: gpu-check [--limit-s N] [--here] [--gtest_filter=SUITE.TEST] [--gtest_list_tests]\n");
       return 1;
     }
   }
@@ -238,7 +249,7 @@ int main_of_check(int count, char** arguments) {
     testing::UnitTest::GetInstance()->listeners().Append(new Reporter(report_to));
     return RUN_ALL_TESTS();
   }
-  if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
+  if (here || testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
   const int status = look_for_gpu();
   return status == 0 ? run_all(settings) : status;
 }

@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <glob.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <map>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -56,19 +58,42 @@ struct Functions {
   }
 };
 
-// Where the library may be: as the loader finds it (LD_LIBRARY_PATH, ldconfig), beside the program, in
-// Python's packages, in a toolkit.
+// The folders of a list like PATH's.
+std::vector<std::string> folders_of(const char* variable) {
+  std::vector<std::string> folders;
+  const char* text = std::getenv(variable);
+  std::istringstream list(text == nullptr ? "" : text);
+  for (std::string folder; std::getline(list, folder, ':');) {
+    if (!folder.empty()) folders.push_back(folder);
+  }
+  return folders;
+}
+
+// Where the library may be: as the loader finds it (LD_LIBRARY_PATH, ldconfig), beside the program, in the
+// packages of Python's environments (an active one, .venv here, those whose python3 is in PATH, PYTHONPATH,
+// the user's, the system's), in a toolkit.
 std::vector<std::string> places() {
-  std::vector<std::string> patterns = {"/usr/local/cuda/lib64", "/usr/local/cuda-13*/lib64"};
+  std::vector<std::string> patterns;
   const auto add_python = [&patterns](const std::string& root) {
     patterns.push_back(root + "/lib/python3*/site-packages/nvidia/cu13/lib");
     patterns.push_back(root + "/lib/python3*/dist-packages/nvidia/cu13/lib");
   };
-  if (const char* environment = std::getenv("VIRTUAL_ENV")) add_python(environment);
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    if (const char* environment = std::getenv(variable)) add_python(environment);
+  }
+  add_python(".venv");
+  for (const std::string& folder : folders_of("PYTHONPATH")) patterns.push_back(folder + "/nvidia/cu13/lib");
+  for (const std::string& folder : folders_of("PATH")) {
+    if (access((folder + "/python3").c_str(), X_OK) == 0) add_python(folder + "/..");
+  }
   if (const char* home = std::getenv("HOME")) add_python(std::string(home) + "/.local");
   add_python("/usr/local");
   add_python("/usr");
-  patterns.push_back("/opt/*/lib/python3*/site-packages/nvidia/cu13/lib");
+  add_python("/opt/*");
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    if (const char* toolkit = std::getenv(variable)) patterns.push_back(std::string(toolkit) + "/lib64");
+  }
+  patterns.insert(patterns.end(), {"/usr/local/cuda/lib64", "/usr/local/cuda-13*/lib64"});
   std::vector<std::string> found = {kName};
   char* program = realpath("/proc/self/exe", nullptr);
   if (program != nullptr) {
@@ -222,8 +247,8 @@ std::unique_ptr<LibraryProducts> LibraryProducts::open(const Device& device, Ele
   void* const library = load_library();
   if (library == nullptr) {
     about = fmt::format(
-        "own kernels: no {} by the loader, beside the program, in Python's packages (pip install "
-        "nvidia-cublas) or /usr/local/cuda",
+        "own kernels: no {} by the loader, beside the program, in a Python environment of PATH "
+        "(pip install nvidia-cublas), in CUDA_HOME or in /usr/local/cuda",
         kName);
     return nullptr;
   }

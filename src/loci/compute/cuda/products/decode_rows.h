@@ -1,7 +1,7 @@
 // Packed weights to rows of elements, for a library's product of very many rows: decoded once for all of
 // them, by the same instructions as in the other kernels.
 //
-// A warp decodes one unit of a tile. Grid: (units / warps, tiles).
+// A warp decodes one unit of a tile. Grid: (tiles, units / warps).
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ inline constexpr std::uint32_t kDecodeWarps = 4;
 template <MatrixFormat F, class T>
 __global__ void __launch_bounds__(kDecodeWarps * 32) decode_rows(DecodeParams p) {
   constexpr std::uint32_t kColumns = unit_columns(F);
-  const std::uint32_t unit = blockIdx.x * kDecodeWarps + warp_id();
+  const std::uint32_t unit = blockIdx.y * kDecodeWarps + warp_id();
   if (unit * kColumns >= p.columns) return;
   PackedUnit<F> weights;
-  weights.load(p.weights + blockIdx.y * p.tile_bytes + std::uint64_t{unit} * unit_bytes(F), lane_id(),
+  weights.load(p.weights + blockIdx.x * p.tile_bytes + std::uint64_t{unit} * unit_bytes(F), lane_id(),
                read_once);
-  const std::uint32_t row = blockIdx.y * kTileRows + lane_id() / 4;
+  const std::uint32_t row = blockIdx.x * kTileRows + lane_id() / 4;
 #pragma unroll
   for (std::uint32_t block = 0; block < kColumns / kBlockColumns; ++block) {
     BlockFragments of;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kDecodeWarps * 32) decode_rows(DecodeParams p)
 template <MatrixFormat F, class T>
 void launch_decode_rows(const DecodeParams& p, Stream& stream) {
   LaunchShape shape;
-  shape.grid = {ceil_div(p.columns, unit_columns(F) * kDecodeWarps), ceil_div(p.outputs, kTileRows), 1};
+  shape.grid = {ceil_div(p.outputs, kTileRows), ceil_div(p.columns, unit_columns(F) * kDecodeWarps), 1};
   shape.block = {kDecodeWarps * 32, 1, 1};
   launch("decode_rows", decode_rows<F, T>, shape, p, stream);
 }

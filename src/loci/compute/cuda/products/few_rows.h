@@ -4,7 +4,7 @@
 // and found in the first-level cache. Warps of one tile leave their sums in shared memory, where they are
 // added in order.
 //
-// A block is 8 warps: 8 / segments tiles. Grid: (tiles, tiles of rows).
+// A block is 8 warps: 8 / segments tiles. Grid: (tiles of rows, tiles).
 #pragma once
 
 #include <cstdint>
@@ -170,10 +170,10 @@ template <MatrixFormat F, class T>
 __global__ void __launch_bounds__(kFewRowsWarps * 32, 2) few_rows(ProductParams p) {
   constexpr std::uint32_t kTileSums = kTileRows * kFewRows;
   auto* sums_of_warps = shared_memory<float>();  // [warp][row][output]
-  const RowTile rows = find_rows(p, kFewRows, blockIdx.y);
+  const RowTile rows = find_rows(p, kFewRows, blockIdx.x);
   if (rows.count == 0) return;
   const std::uint32_t tiles_each = kFewRowsWarps / p.segments;
-  const std::uint32_t tile = blockIdx.x * tiles_each + warp_id() / p.segments;  // of the expert
+  const std::uint32_t tile = blockIdx.y * tiles_each + warp_id() / p.segments;  // of the expert
   const std::uint32_t segment = warp_id() % p.segments;
   const std::uint32_t output = tile * kTileRows;
   float sums[4] = {0, 0, 0, 0};
@@ -191,19 +191,19 @@ __global__ void __launch_bounds__(kFewRowsWarps * 32, 2) few_rows(ProductParams 
   const std::uint32_t outputs_each = tiles_each * kTileRows;
   for (std::uint32_t i = threadIdx.x; i < outputs_each * rows.count; i += kFewRowsWarps * 32) {
     const std::uint32_t row = i / outputs_each, o = i % outputs_each;
-    if (blockIdx.x * outputs_each + o >= p.outputs) continue;
+    if (blockIdx.y * outputs_each + o >= p.outputs) continue;
     const float* from =
         sums_of_warps + o / kTileRows * p.segments * kTileSums + row * kTileRows + o % kTileRows;
     float sum = 0;
     for (std::uint32_t s = 0; s < p.segments; ++s) sum += from[s * kTileSums];
-    store_sum<T>(p, rows.expert, rows.first + row, blockIdx.x * outputs_each + o, sum);
+    store_sum<T>(p, rows.expert, rows.first + row, blockIdx.y * outputs_each + o, sum);
   }
 }
 
 template <MatrixFormat F, class T>
 void launch_few_rows(const ProductParams& p, Stream& stream) {
   LaunchShape shape;
-  shape.grid = {ceil_div(p.outputs, kTileRows * (kFewRowsWarps / p.segments)), row_tiles(p, kFewRows), 1};
+  shape.grid = {row_tiles(p, kFewRows), ceil_div(p.outputs, kTileRows * (kFewRowsWarps / p.segments)), 1};
   shape.block = {kFewRowsWarps * 32, 1, 1};
   shape.shared_bytes = kFewRowsWarps * kTileRows * kFewRows * sizeof(float);
   launch("few_rows", few_rows<F, T>, shape, p, stream);

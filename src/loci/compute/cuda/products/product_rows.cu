@@ -42,18 +42,18 @@ LOCI_DEVICE float row_value(const RowsSource& from, std::uint32_t row, std::uint
   return packed_value(from.format, unit, row % kTileRows, column % width);
 }
 
-// Grid: (columns / threads, rows).
+// Grid: (rows, columns / threads).
 __global__ void __launch_bounds__(kThreads) embed_rows(EmbedParams p) {
-  const std::uint32_t column = blockIdx.x * kThreads + threadIdx.x;
+  const std::uint32_t column = blockIdx.y * kThreads + threadIdx.x;
   if (column >= p.columns) return;
-  const std::uint32_t token = p.tokens[blockIdx.y];
+  const std::uint32_t token = p.tokens[blockIdx.x];
   // A token beyond the vocabulary cannot come here from a sample; zeros rather than foreign memory.
   float value = token < p.embedding.rows ? row_value(p.embedding, token, column, p.columns) * p.scale : 0.0f;
   if (p.positions.data != nullptr) {
-    const std::uint32_t position = p.row_positions[blockIdx.y];
+    const std::uint32_t position = p.row_positions[blockIdx.x];
     if (position < p.positions.rows) value += row_value(p.positions, position, column, p.columns);
   }
-  p.output[std::uint64_t{blockIdx.y} * p.columns + column] = value;
+  p.output[std::uint64_t{blockIdx.x} * p.columns + column] = value;
 }
 
 struct BiasParams {
@@ -62,12 +62,12 @@ struct BiasParams {
   std::uint32_t stride, outputs;
 };
 
-// Grid: (outputs / threads, rows).
+// Grid: (rows, outputs / threads).
 template <class T, bool kAdd>
 __global__ void __launch_bounds__(kThreads) bias_rows(BiasParams p) {
-  const std::uint32_t output = blockIdx.x * kThreads + threadIdx.x;
+  const std::uint32_t output = blockIdx.y * kThreads + threadIdx.x;
   if (output >= p.outputs) return;
-  T* to = static_cast<T*>(p.output) + std::uint64_t{blockIdx.y} * p.stride + output;
+  T* to = static_cast<T*>(p.output) + std::uint64_t{blockIdx.x} * p.stride + output;
   const float before = kAdd ? to_float(*to) : 0.0f;
   *to = from_float<T>(before + p.bias[output]);
 }
@@ -91,13 +91,13 @@ void embed(const EmbedArguments& arguments, Stream& stream) {
   p.row_positions = arguments.row_positions;
   p.scale = arguments.scale;
   p.output = arguments.output;
-  const LaunchShape shape{{ceil_div(p.columns, kThreads), arguments.rows, 1}, {kThreads, 1, 1}, 0};
+  const LaunchShape shape{{arguments.rows, ceil_div(p.columns, kThreads), 1}, {kThreads, 1, 1}, 0};
   launch("embed_rows", embed_rows, shape, p, stream);
 }
 
 void place_bias(const BiasArguments& arguments, Stream& stream) {
   const BiasParams p{arguments.output, arguments.bias, arguments.stride, arguments.outputs};
-  const LaunchShape shape{{ceil_div(p.outputs, kThreads), arguments.rows, 1}, {kThreads, 1, 1}, 0};
+  const LaunchShape shape{{arguments.rows, ceil_div(p.outputs, kThreads), 1}, {kThreads, 1, 1}, 0};
   if (arguments.mode == ProductOutput::kAdded) {
     launch("bias_rows", bias_rows<float, true>, shape, p, stream);
   } else if (arguments.mode == ProductOutput::kFloats) {

@@ -118,7 +118,7 @@ void bench_matrix(Bench& bench, const WeightKind& kind, const ProductShape& shap
   if (!bench.wanted(begin)) return;
   const DeviceMatrix matrix = random_matrix(bench, kind, shape);
   // Small matrices end before the memory is at its rate; the small shape asks for nothing.
-  const bool large = matrix.size_bytes() >= std::uint64_t{48} << 20;
+  const bool large = matrix.size_bytes() >= std::uint64_t{200'000'000};
   {
     const ProductBench one(bench, plain, matrix, kind.element, 1);
     bench.table().add({.name = begin + ", 1 row",
@@ -164,10 +164,13 @@ void bench_products(Bench& bench) {
     for (const WeightKind& kind : kKinds) {
       if (kind.element != type) continue;
       if (bench.small()) {
-        bench_matrix(bench, kind, kSmallShape, **plain, **own);
+        bench.attempt("products/small", [&] { bench_matrix(bench, kind, kSmallShape, **plain, **own); });
         continue;
       }
-      for (const ProductShape& shape : kShapes) bench_matrix(bench, kind, shape, **plain, **own);
+      for (const ProductShape& shape : kShapes) {
+        bench.attempt(fmt::format("products/{} {}", kind_name(kind), shape.name),
+                      [&] { bench_matrix(bench, kind, shape, **plain, **own); });
+      }
     }
   }
 }

@@ -139,15 +139,24 @@ void bench_rows(Bench& bench) {
   const std::vector<std::uint32_t> rows =
       small ? std::vector<std::uint32_t>{3} : std::vector<std::uint32_t>{1, 64, 512, 8192};
   for (const std::uint32_t count : rows) {
-    if (bench.wanted("rows/add")) bench_add_norm(bench, count, small ? 64 : 4096);
-    if (bench.wanted("rows/activate")) bench_activate(bench, count, small ? 64 : 14336);
-    if (bench.wanted("rows/place"))
-      bench_place_rows(bench, small ? count : 2 * count, small ? 2 : 32, 8, 128);
+    if (bench.wanted("rows/add")) {
+      bench.attempt("rows/add and norm", [&] { bench_add_norm(bench, count, small ? 64 : 4096); });
+    }
+    if (bench.wanted("rows/activate")) {
+      bench.attempt("rows/activate", [&] { bench_activate(bench, count, small ? 64 : 14336); });
+    }
+    if (bench.wanted("rows/place")) {
+      bench.attempt("rows/place",
+                    [&] { bench_place_rows(bench, small ? count : 2 * count, small ? 2 : 32, 8, 128); });
+    }
   }
   if (!bench.wanted("rows/sample")) return;
   for (const std::uint32_t count :
        small ? std::vector<std::uint32_t>{2} : std::vector<std::uint32_t>{1, 64}) {
-    for (const SampleCase& of : kSampleCases) bench_sample(bench, count, small ? 1000 : 128256, of);
+    for (const SampleCase& of : kSampleCases) {
+      bench.attempt(std::string("rows/sample ") + of.name,
+                    [&] { bench_sample(bench, count, small ? 1000 : 128256, of); });
+    }
   }
 }
 

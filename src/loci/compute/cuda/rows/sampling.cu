@@ -40,10 +40,10 @@ LOCI_DEVICE Mass mass_at_share(Mass total, float share) {
 }
 
 __global__ __launch_bounds__(kPartThreadsMax) void find_peaks(SampleArguments p) {
-  if (blockIdx.y >= *p.count) return;
-  const unsigned part = blockIdx.x;
-  const RowPlan plan = plan_of(p, p.rows[blockIdx.y]);
-  const Space space = space_of(p, blockIdx.y);
+  if (blockIdx.x >= *p.count) return;
+  const unsigned part = blockIdx.y;
+  const RowPlan plan = plan_of(p, p.rows[blockIdx.x]);
+  const Space space = space_of(p, blockIdx.x);
   Peak mine{0, UINT32_MAX};
   each_logit(plan.logits, part, p.vocabulary, [&](float logit, unsigned id, bool there) {
     const Peak peak{logit_key(logit), id};
@@ -53,7 +53,7 @@ __global__ __launch_bounds__(kPartThreadsMax) void find_peaks(SampleArguments p)
   if (threadIdx.x == 0) space.peaks[part] = mine;
   if (plan.greedy) return;
   // What the next kernels add to begins at zero.
-  for (unsigned i = part * blockDim.x + threadIdx.x; i < kBins; i += gridDim.x * blockDim.x) {
+  for (unsigned i = part * blockDim.x + threadIdx.x; i < kBins; i += gridDim.y * blockDim.x) {
     space.row->masses[i] = 0;
     space.row->counts[i] = 0;
   }
@@ -61,12 +61,12 @@ __global__ __launch_bounds__(kPartThreadsMax) void find_peaks(SampleArguments p)
 }
 
 __global__ __launch_bounds__(kPartThreadsMax) void weigh(SampleArguments p) {
-  if (blockIdx.y >= *p.count) return;
+  if (blockIdx.x >= *p.count) return;
   Shared* shared = shared_memory<Shared>();
-  const unsigned part = blockIdx.x;
-  RowPlan plan = plan_of(p, p.rows[blockIdx.y]);
+  const unsigned part = blockIdx.y;
+  RowPlan plan = plan_of(p, p.rows[blockIdx.x]);
   if (plan.greedy) return;
-  const Space space = space_of(p, blockIdx.y);
+  const Space space = space_of(p, blockIdx.x);
   settle(plan, row_peak(space, p.vocabulary, shared->peaks));
   if (plan.greedy) return;
   const bool counted = plan.top_k > 0, weighed = !counted && plan.top_p < 1.0f;
@@ -97,11 +97,11 @@ __global__ __launch_bounds__(kPartThreadsMax) void weigh(SampleArguments p) {
 }
 
 __global__ __launch_bounds__(kPartThreadsMax) void gather(SampleArguments p) {
-  if (blockIdx.y >= *p.count) return;
+  if (blockIdx.x >= *p.count) return;
   Shared* shared = shared_memory<Shared>();
-  RowPlan plan = plan_of(p, p.rows[blockIdx.y]);
+  RowPlan plan = plan_of(p, p.rows[blockIdx.x]);
   if (plan.greedy || plan.whole) return;
-  const Space space = space_of(p, blockIdx.y);
+  const Space space = space_of(p, blockIdx.x);
   settle(plan, row_peak(space, p.vocabulary, shared->peaks));
   if (plan.greedy) return;
   unsigned least = 1;  // bits of a weight
@@ -117,7 +117,7 @@ __global__ __launch_bounds__(kPartThreadsMax) void gather(SampleArguments p) {
   if (least == 0) least = 1;
   // Logits that are clearly too low need no exponential.
   const float logit_weight = logf(__uint_as_float(least)) - 1e-3f;
-  each_logit(plan.logits, blockIdx.x, p.vocabulary, [&](float logit, unsigned id, bool there) {
+  each_logit(plan.logits, blockIdx.y, p.vocabulary, [&](float logit, unsigned id, bool there) {
     there = there && !((logit - plan.best) * plan.scale < logit_weight);
     const unsigned weight = there ? weigh_logit(plan, logit) : 0;
     const unsigned takers = __ballot_sync(~0u, weight >= least);
@@ -281,7 +281,7 @@ void sample(const SampleArguments& arguments, Stream& stream) {
   LOCI_CHECK(a.vocabulary > 0 && a.vocabulary <= kSampleVocabularyMax, "a vocabulary that sampling serves");
   constexpr auto kSharedBytes = static_cast<std::uint32_t>(sizeof(Shared));
   const bool small = a.vocabulary <= kSmallVocabulary;
-  const LaunchShape parts{.grid = {parts_of(a.vocabulary), a.count_max},
+  const LaunchShape parts{.grid = {a.count_max, parts_of(a.vocabulary)},
                           .block = {small ? kSmallThreads : kPartThreadsMax},
                           .shared_bytes = kSharedBytes};
   launch("sample_peaks", find_peaks, parts, a, stream);

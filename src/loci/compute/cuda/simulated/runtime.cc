@@ -449,8 +449,7 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
     void (*call)(void (*)(), const void*);
     void (*kernel)();
   };
-  LOCI_CHECK(shape.shared_bytes <= device_->properties().shared_bytes_max,
-             "a kernel asks for more shared memory than a block may have");
+  check_launch_shape(name, shape, device_->properties().shared_bytes_max);
   const Thunk thunk = *static_cast<const Thunk*>(kernel);
   // As aligned as any params struct.
   const std::size_t words = (params_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
