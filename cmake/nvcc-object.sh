@@ -2,6 +2,8 @@
 # nvcc-object.sh OBJECT COMMAND...: runs a compilation by nvcc; what ptxas says of each kernel goes to
 # OBJECT.ptxas, everything else that it says is shown.
 set -uo pipefail
+export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR
+CCACHE_BASEDIR="$(cd "$(dirname "$0")/.." && pwd)"
 object="$1"; shift
 "$@" > "$object.said" 2>&1
 status=$?
