@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -152,14 +153,36 @@ Bytes GgufWriter::header() const {
   return out;
 }
 
+Status GgufWriter::write_rows(const Tensor& tensor, const Sink& sink) {
+  constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20, kThreadBytes = std::uint64_t{1} << 20;
+  if (tensor.rows == 0) return {};
+  const std::uint64_t row_bytes = tensor.size_bytes / tensor.rows;
+  const std::uint64_t each =
+      std::clamp<std::uint64_t>(kPieceBytes / std::max<std::uint64_t>(row_bytes, 1), 1, tensor.rows);
+  Bytes piece(each * row_bytes);
+  for (std::uint64_t first = 0; first < tensor.rows; first += each) {
+    const std::uint64_t count = std::min(each, tensor.rows - first);
+    const std::uint64_t threads = std::clamp<std::uint64_t>(
+        count * row_bytes / kThreadBytes, 1, std::max(1u, std::thread::hardware_concurrency()));
+    const auto fill = [&](std::uint64_t thread) {
+      for (std::uint64_t i = count * thread / threads; i < count * (thread + 1) / threads; ++i) {
+        tensor.fill(first + i, std::span(piece).subspan(i * row_bytes, row_bytes));
+      }
+    };
+    {
+      std::vector<std::jthread> helpers;
+      for (std::uint64_t thread = 1; thread < threads; ++thread) helpers.emplace_back(fill, thread);
+      fill(0);
+    }
+    LOCI_RETURN_IF_ERROR(sink(std::span(piece).first(count * row_bytes)));
+  }
+  return {};
+}
+
 Status GgufWriter::write(const Sink& sink) const {
   LOCI_RETURN_IF_ERROR(sink(header()));
   for (const Tensor& tensor : tensors_) {
-    Bytes row(tensor.rows == 0 ? 0 : tensor.size_bytes / tensor.rows);
-    for (std::uint64_t i = 0; i < tensor.rows; ++i) {
-      tensor.fill(i, row);
-      LOCI_RETURN_IF_ERROR(sink(row));
-    }
+    LOCI_RETURN_IF_ERROR(write_rows(tensor, sink));
     LOCI_RETURN_IF_ERROR(sink(Bytes(padded(tensor.size_bytes, alignment_) - tensor.size_bytes)));
   }
   return {};

@@ -33,7 +33,7 @@ class GgufWriter {
   void add_tensor(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns,
                   std::vector<std::byte> data);
   // A tensor whose bytes are made when they are written (large random models). `fill` is called once
-  // for each row in order, with the row's bytes.
+  // for each row, with the row's bytes, by several threads at a time and in any order.
   using FillRow = std::function<void(std::uint64_t row, std::span<std::byte> bytes)>;
   void add_tensor(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns, FillRow fill);
   // Any shape and type number, GGUF's order of dimensions (the row's length first).
@@ -57,6 +57,7 @@ class GgufWriter {
   };
   using Sink = std::function<Status(std::span<const std::byte>)>;
   std::vector<std::byte> header() const;
+  static Status write_rows(const Tensor& tensor, const Sink& sink);
   Status write(const Sink& sink) const;
 
   std::uint32_t alignment_;

@@ -57,6 +57,19 @@ const Shape kShapes[] = {
       .vocabulary = 128256,
       .rope_base = 500000,
       .rope_factors = true}},
+    {"llama-8b",
+     {.type = TensorType::kQ4_1,
+      .embedding_type = TensorType::kQ8_0,
+      .hidden = 4096,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_dim = 128,
+      .ffn = 14336,
+      .layers = 32,
+      .context_length = 131072,
+      .vocabulary = 128256,
+      .rope_base = 500000,
+      .rope_factors = true}},
 };
 
 // Adds the tensors of one model; each has its own seed, drawn in order.
@@ -69,15 +82,15 @@ class TensorMaker {
            double deviation) {
     const std::uint64_t seed = seeds_.next();
     const double width = deviation * std::sqrt(12.0);
-    writer_->add_tensor(
-        std::move(name), type, rows, columns,
-        [=, values = std::vector<float>(columns)](std::uint64_t row, std::span<std::byte> bytes) mutable {
-          for (std::uint64_t i = 0; i < columns; ++i) {
-            const double unit = unit_interval(random_word(seed, row * columns + i));
-            values[i] = static_cast<float>(mean + width * (unit - 0.5));
-          }
-          encode_row(type, values, bytes);
-        });
+    writer_->add_tensor(std::move(name), type, rows, columns,
+                        [=](std::uint64_t row, std::span<std::byte> bytes) {
+                          std::vector<float> values(columns);
+                          for (std::uint64_t i = 0; i < columns; ++i) {
+                            const double unit = unit_interval(random_word(seed, row * columns + i));
+                            values[i] = static_cast<float>(mean + width * (unit - 0.5));
+                          }
+                          encode_row(type, values, bytes);
+                        });
   }
   // A matrix that keeps the size of what it multiplies.
   void add_matrix(std::string name, TensorType type, std::uint64_t rows, std::uint64_t columns) {
