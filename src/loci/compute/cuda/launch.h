@@ -1,7 +1,7 @@
 // Launching kernels. A kernel takes one params struct, by value; a launcher beside it checks shapes.
 //
 //   struct ScaleParams { float* values; std::uint32_t count; float factor; };
-//   __global__ void scale(ScaleParams p) { ... }
+//   __global__ void scale(ScaleParams p) { follow_previous(); ... }  // simt.h: kernels that begin early
 //   launch("scale", scale, shape, params, stream);
 #pragma once
 

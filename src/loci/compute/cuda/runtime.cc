@@ -207,11 +207,13 @@ Stream::~Stream() {
 }
 
 void Stream::copy(void* to, const void* from, std::uint64_t bytes) {
+  kernel_was_last_ = false;
   if (bytes == 0 || !ready(*device_)) return;
   check(*device_, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(handle_)), "queueing a copy");
 }
 
 void Stream::copy_pieces(std::span<const CopyPiece> pieces) {
+  kernel_was_last_ = false;
   if (pieces.empty() || !ready(*device_)) return;
   std::vector<void*> to;
   std::vector<const void*> from;
@@ -234,6 +236,7 @@ void Stream::copy_pieces(std::span<const CopyPiece> pieces) {
 
 void Stream::copy_rows(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
                        std::uint64_t row_bytes, std::uint64_t rows) {
+  kernel_was_last_ = false;
   if (row_bytes == 0 || rows == 0 || !ready(*device_)) return;
   check(*device_,
         cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault,
@@ -242,16 +245,19 @@ void Stream::copy_rows(void* to, std::uint64_t to_pitch, const void* from, std::
 }
 
 void Stream::fill(void* to, std::uint8_t value, std::uint64_t bytes) {
+  kernel_was_last_ = false;
   if (bytes == 0 || !ready(*device_)) return;
   check(*device_, cudaMemsetAsync(to, value, bytes, stream_of(handle_)), "queueing a fill");
 }
 
 void Stream::record(Event& event) {
+  kernel_was_last_ = false;
   if (ready(*device_))
     check(*device_, cudaEventRecord(event_of(event.handle_), stream_of(handle_)), "an event");
 }
 
 void Stream::wait(const Event& event) {
+  kernel_was_last_ = false;
   if (ready(*device_))
     check(*device_, cudaStreamWaitEvent(stream_of(handle_), event_of(event.handle_), 0),
           "waiting for an event");
@@ -262,6 +268,7 @@ void Stream::synchronize() {
 }
 
 void Stream::begin_capture() {
+  kernel_was_last_ = false;
   if (ready(*device_)) {
     check(*device_, cudaStreamBeginCapture(stream_of(handle_), cudaStreamCaptureModeThreadLocal),
           "beginning a capture");
@@ -269,6 +276,7 @@ void Stream::begin_capture() {
 }
 
 Graph Stream::end_capture() {
+  kernel_was_last_ = false;
   Graph result;
   cudaGraph_t graph = nullptr;
   if (!ready(*device_) || !check(*device_, cudaStreamEndCapture(stream_of(handle_), &graph), "a capture"))
@@ -280,6 +288,7 @@ Graph Stream::end_capture() {
 }
 
 void Stream::launch(const Graph& graph) {
+  kernel_was_last_ = false;
   if (!ready(*device_)) return;
   LOCI_CHECK(graph.present(), "a graph that was captured");
   check(*device_, cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle_), stream_of(handle_)),
@@ -304,11 +313,18 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
     }
   }
   void* arguments[] = {const_cast<void*>(params)};
-  check(*device_,
-        cudaLaunchKernel(kernel, dim3(shape.grid.x, shape.grid.y, shape.grid.z),
-                         dim3(shape.block.x, shape.block.y, shape.block.z), arguments, shape.shared_bytes,
-                         stream_of(handle_)),
-        name);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.grid.x, shape.grid.y, shape.grid.z);
+  config.blockDim = dim3(shape.block.x, shape.block.y, shape.block.z);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream_of(handle_);
+  config.attrs = &early;
+  // Behind a copy, an event or a library's kernel it begins as ever.
+  config.numAttrs = std::exchange(kernel_was_last_, true) && device_->properties().capability >= 90 ? 1 : 0;
+  check(*device_, cudaLaunchKernelExC(&config, kernel, arguments), name);
 }
 
 void Stream::call(void (*)(void*), std::shared_ptr<void>) {

@@ -192,8 +192,11 @@ class Stream {
   Graph end_capture();
   void launch(const Graph& graph);
 
-  // The stream's handle for libraries (cudaStream_t). Simulated: nothing may use it.
-  void* native() const { return handle_; }
+  // The stream's handle for libraries (cudaStream_t), which queue kernels of theirs. Simulated: nothing may use it.
+  void* native() {
+    kernel_was_last_ = false;
+    return handle_;
+  }
 
   // Through launch() of launch.h. `params` is copied.
   void launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, const void* params,
@@ -204,6 +207,7 @@ class Stream {
  private:
   const Device* device_;
   void* handle_ = nullptr;
+  bool kernel_was_last_ = false;  // of what was queued: the next one may begin early
 };
 
 }  // namespace loci::cuda

@@ -6,6 +6,7 @@ namespace loci::cuda {
 namespace {
 
 __global__ void count_up(CountParams p) {
+  follow_previous();
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   unsigned state = i;
@@ -14,7 +15,10 @@ __global__ void count_up(CountParams p) {
   p.values[i] += state == 0xdeadbeefu && p.rounds > 1u << 30 ? 0u : 1u;
 }
 
-__global__ void write_nowhere(CountParams p) { p.values[threadIdx.x + (1ull << 40)] = p.count; }
+__global__ void write_nowhere(CountParams p) {
+  follow_previous();
+  p.values[threadIdx.x + (1ull << 40)] = p.count;
+}
 
 }  // namespace
 

@@ -159,7 +159,37 @@ LOCI_DEVICE uint4 load_once(const uint4* from) {
   return v;
 }
 
+// --- kernels that begin early: on Hopper a kernel's blocks may start while the one before it still runs ---
+
+// The next kernel of the stream may start its blocks from here on, as soon as all of this one's have come
+// here or ended.
+LOCI_DEVICE void release_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Until all kernels before this one have ended and what they wrote is seen. Before it a thread may read what
+// no kernel of the pass writes (weights, descriptors), and write nothing but shared memory. Every block waits
+// in some thread before it ends: else the kernel could end before those before it, and who waits for it alone
+// would be misled.
+LOCI_DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+#else  // the simulated device
+
+LOCI_DEVICE void release_next() {}
+LOCI_DEVICE void await_previous() { simulated::await_previous(); }
+
 #endif  // __CUDACC__
+
+// What a kernel begins with that does nothing ahead.
+LOCI_DEVICE void follow_previous() {
+  release_next();
+  await_previous();
+}
 
 LOCI_DEVICE unsigned lane_id() { return threadIdx.x % 32; }
 LOCI_DEVICE unsigned warp_id() { return threadIdx.x / 32; }

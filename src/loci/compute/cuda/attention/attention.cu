@@ -17,6 +17,7 @@ constexpr std::uint32_t kReservedBytes = 1024;  // of a multiprocessor's shared 
 // A warp merges a pair's partials, in order; a lane has four dimensions of each 128.
 template <class T>
 __global__ void __launch_bounds__(32 * kMergeWarps, 4) merge_partials(AttentionParams p) {
+  follow_previous();
   if (blockIdx.x >= p.a.counts[1]) return;
   const AttentionMerge merge = p.a.merges[blockIdx.x];
   const std::uint32_t pair = blockIdx.y * kMergeWarps + warp_id();

@@ -17,15 +17,21 @@ inline constexpr int kPromptBlocks = kHead <= 128 ? 2 : 1;
 
 template <class T, int kHead>
 __global__ void __launch_bounds__(kAttentionThreads, kDecodeBlocks<kHead>) attend_decode(AttentionParams p) {
-  if (blockIdx.x >= p.a.counts[0]) return;
+  release_next();
+  // Descriptors are there before the pass's first kernel.
+  if (blockIdx.x >= p.a.counts[0]) return await_previous();
   const TaskView view(p, blockIdx.x);
+  await_previous();
   DecodeTile<T, kHead>(p, view).run();
 }
 
 template <class T, int kHead>
 __global__ void __launch_bounds__(kAttentionThreads, kPromptBlocks<kHead>) attend_mixed(AttentionParams p) {
-  if (blockIdx.x >= p.a.counts[0]) return;
+  release_next();
+  // Descriptors are there before the pass's first kernel.
+  if (blockIdx.x >= p.a.counts[0]) return await_previous();
   const TaskView view(p, blockIdx.x);
+  await_previous();
   if ((view.task.flags & AttentionTask::kPromptTile) != 0) {
     PromptTile<T, kHead>(p, view).run();
   } else {

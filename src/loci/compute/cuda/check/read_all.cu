@@ -14,6 +14,7 @@ struct ReadParams {
 };
 
 __global__ void __launch_bounds__(kThreads) read_values(ReadParams p) {
+  follow_previous();
   unsigned sum = 0;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.count;
        i += std::uint64_t{gridDim.x} * kThreads) {

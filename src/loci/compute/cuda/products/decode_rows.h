@@ -15,6 +15,7 @@ inline constexpr std::uint32_t kDecodeWarps = 4;
 
 template <MatrixFormat F, class T>
 __global__ void __launch_bounds__(kDecodeWarps * 32) decode_rows(DecodeParams p) {
+  follow_previous();
   constexpr std::uint32_t kColumns = unit_columns(F);
   const std::uint32_t unit = blockIdx.y * kDecodeWarps + warp_id();
   if (unit * kColumns >= p.columns) return;

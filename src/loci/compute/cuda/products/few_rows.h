@@ -4,7 +4,11 @@
 // and found in the first-level cache. Warps of one tile leave their sums in shared memory, where they are
 // added in order.
 //
-// A block is 8 warps: 8 / segments tiles. Grid: (tiles of rows, tiles).
+// A block is 8 warps, which have 8 / segments tiles at a time: a group. It stays for every gridDim.y-th
+// group, and its loads go on across their borders, so that memory is never idle between two of them. The
+// first loads are on their way before the kernel that makes the activations has ended.
+//
+// Grid: (tiles of rows, groups or as many blocks as run at a time).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +23,8 @@ inline constexpr std::uint32_t kFewRowsWarps = 8;
 // Where a lane reads weights: its place in the segment's first unit, and how it reads unit after unit.
 template <MatrixFormat F, class T>
 struct PackedSource {
-  static constexpr int kDepth = F == MatrixFormat::kQ8_0 ? 4 : 3;
+  // What registers hold.
+  static constexpr int kDepth = F == MatrixFormat::kQ8_0 || F == MatrixFormat::kQ4_0 ? 6 : 4;
   static constexpr std::uint32_t kColumns = unit_columns(F);
   static constexpr std::uint32_t kUnitBytes = unit_bytes(F);
   using Unit = PackedUnit<F>;
@@ -27,12 +32,10 @@ struct PackedSource {
 
   LOCI_DEVICE PackedSource(const ProductParams& p, std::uint32_t first_row, std::uint32_t, std::uint32_t unit)
       : at(p.weights + first_row / kTileRows * p.tile_bytes + std::uint64_t{unit} * kUnitBytes) {}
-  LOCI_DEVICE void load(std::uint32_t ahead, Unit& to) const {
-    to.load(at + ahead * kUnitBytes, lane_id(), read_once);
-  }
+  LOCI_DEVICE void load(Unit& to) const { to.load(at, lane_id(), read_once); }
   // Columns beyond the matrix are zeros in a packed one.
-  LOCI_DEVICE void load_end(std::uint32_t, Unit& to) const { load(0, to); }
-  LOCI_DEVICE void advance(std::int32_t units) { at += units * static_cast<std::int32_t>(kUnitBytes); }
+  LOCI_DEVICE void load_end(std::uint32_t, Unit& to) const { load(to); }
+  LOCI_DEVICE void advance() { at += kUnitBytes; }
   LOCI_DEVICE static void fragments(const Unit& unit, int block, BlockFragments& to) {
     unit.template fragments<T>(block, to);
   }
@@ -54,24 +57,24 @@ struct PlainSource {
     rows[0] = from + std::uint64_t{min(g, rows_left - 1)} * p.columns;
     rows[1] = from + std::uint64_t{min(g + 8, rows_left - 1)} * p.columns;
   }
-  LOCI_DEVICE uint4 read(std::uint32_t ahead, int block, int half) const {
-    return read_once(reinterpret_cast<const std::byte*>(rows[half] + ahead * kColumns + block * 32));
+  LOCI_DEVICE uint4 read(int block, int half) const {
+    return read_once(reinterpret_cast<const std::byte*>(rows[half] + block * 32));
   }
-  LOCI_DEVICE void load(std::uint32_t ahead, Unit& to) const {
+  LOCI_DEVICE void load(Unit& to) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) to.rows[i / 2][i % 2] = read(ahead, i / 2, i % 2);
+    for (int i = 0; i < 4; ++i) to.rows[i / 2][i % 2] = read(i / 2, i % 2);
   }
   // `columns_left`: of the lane's begin in this unit, not more than 0 where nothing is there.
   LOCI_DEVICE void load_end(std::uint32_t columns_left, Unit& to) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool there = static_cast<std::uint32_t>(i / 2) * kBlockColumns < columns_left;
-      to.rows[i / 2][i % 2] = there ? read(0, i / 2, i % 2) : make_uint4(0, 0, 0, 0);
+      to.rows[i / 2][i % 2] = there ? read(i / 2, i % 2) : make_uint4(0, 0, 0, 0);
     }
   }
-  LOCI_DEVICE void advance(std::int32_t units) {
-    rows[0] += units * static_cast<std::int32_t>(kColumns);
-    rows[1] += units * static_cast<std::int32_t>(kColumns);
+  LOCI_DEVICE void advance() {
+    rows[0] += kColumns;
+    rows[1] += kColumns;
   }
   LOCI_DEVICE static void fragments(const Unit& unit, int block, BlockFragments& to) {
     unit.fragments(block, to);
@@ -91,13 +94,14 @@ struct SourceOf<MatrixFormat::kBFloat16, T> {
   using Type = PlainSource<T>;
 };
 
+// Two blocks of a unit: `half` 0 or, of units of four, 1.
 template <class Source, class T>
-LOCI_DEVICE void multiply_unit(const typename Source::Unit& weights,
-                               const uint4 (&input)[Source::kColumns / kBlockColumns], float (&sums)[4]) {
+LOCI_DEVICE void multiply_half(const typename Source::Unit& weights, int half, const uint4 (&input)[2],
+                               float (&sums)[4]) {
 #pragma unroll
-  for (int block = 0; block < static_cast<int>(Source::kColumns / kBlockColumns); ++block) {
+  for (int block = 0; block < 2; ++block) {
     BlockFragments of;
-    Source::fragments(weights, block, of);
+    Source::fragments(weights, 2 * half + block, of);
     const std::uint32_t first[2] = {input[block].x, input[block].y};
     const std::uint32_t second[2] = {input[block].z, input[block].w};
     mma_16x8x16<T>(sums, of.first, first);
@@ -105,107 +109,161 @@ LOCI_DEVICE void multiply_unit(const typename Source::Unit& weights,
   }
 }
 
-// One warp's sums of 16 outputs, from `first_row` of the matrix on, and 8 rows over one segment: lane 4 g + t
-// has outputs g, g + 8 of rows 2 t, 2 t + 1. Units that lie in the matrix are loaded kDepth ahead, without
-// any question; what is left of the columns is looked at one by one.
+// A warp's way through its units: those of its segment in the block's first group, then in the next one. What
+// is loaded is kDepth units ahead of what is multiplied.
 template <MatrixFormat F, class T>
-LOCI_DEVICE void sum_segment(const ProductParams& p, const RowTile& rows, std::uint32_t first_row,
-                             std::uint32_t rows_left, std::uint32_t segment, float (&sums)[4]) {
+class FewRowsWarp {
+ public:
   using Source = typename SourceOf<F, T>::Type;
-  constexpr std::uint32_t kColumns = Source::kColumns, kDepth = Source::kDepth;
-  constexpr std::uint32_t kBlocks = kColumns / kBlockColumns;
-  const std::uint32_t begin = segment_begin(p, segment) / kColumns,
-                      end = segment_begin(p, segment + 1) / kColumns;
-  const std::uint32_t whole = min(end, p.columns / kColumns);
-  Source source(p, first_row, rows_left, begin);
-  // Rows that are not there are the last one: their sums are left out.
-  const std::uint32_t row = rows.first + min(lane_id() / 4, rows.count - 1);
-  const T* input_at = static_cast<const T*>(p.input) + std::uint64_t{row} * p.input_stride +
-                      begin * kColumns + lane_id() % 4 * 8;
-  typename Source::Unit weights[kDepth];
-  uint4 input[kDepth][kBlocks];
-  const auto load = [&](std::uint32_t slot, std::uint32_t ahead) {
-    source.load(ahead, weights[slot]);
+  using Unit = typename Source::Unit;
+  static constexpr std::uint32_t kColumns = Source::kColumns, kDepth = Source::kDepth;
+  static constexpr std::uint32_t kHalfColumns = 2 * kBlockColumns;
+  static constexpr int kHalves = kColumns / kHalfColumns;
+  static constexpr std::uint32_t kWarpSums = kTileRows * kFewRows;
+  static constexpr std::uint32_t kSums = kFewRowsWarps * kWarpSums;
+  static_assert(kDepth * kHalves % 2 == 0, "activations' two places take turns");
+
+  LOCI_DEVICE FewRowsWarp(const ProductParams& p, const RowTile& rows)
+      : p_(p),
+        rows_(rows),
+        tiles_each_(kFewRowsWarps / p.segments),
+        begin_(segment_begin(p, warp_id() % p.segments) / kColumns),
+        end_(segment_begin(p, warp_id() % p.segments + 1) / kColumns),
+        groups_((p.outputs + tiles_each_ * kTileRows - 1) / (tiles_each_ * kTileRows)),
+        loading_(blockIdx.y),
+        loading_unit_(begin_),
+        source_(source_of(blockIdx.y)) {}
+
+  // `await` is called when weights are on their way, before the activations are read.
+  template <class Await>
+  LOCI_DEVICE void run(const Await& await) {
+    Unit weights[kDepth];
+    uint4 input[2][2];  // a half's, and the next one's
 #pragma unroll
-    for (std::uint32_t block = 0; block < kBlocks; ++block) {
-      input[slot][block] =
-          *reinterpret_cast<const uint4*>(input_at + ahead * kColumns + block * kBlockColumns);
+    for (std::uint32_t d = 0; d < kDepth; ++d) load(weights[d]);
+    await();
+    // Rows that are not there are the last one: their sums are left out.
+    const std::uint32_t row = rows_.first + min(lane_id() / 4, rows_.count - 1);
+    const T* const inputs =
+        static_cast<const T*>(p_.input) + std::uint64_t{row} * p_.input_stride + lane_id() % 4 * 8;
+    load_input(inputs, begin_ * kColumns, input[0]);
+    std::uint32_t group = blockIdx.y, unit = begin_, turn = 0;
+    float sums[4] = {0, 0, 0, 0};
+    while (group < groups_) {
+#pragma unroll
+      for (std::uint32_t d = 0; d < kDepth; ++d) {
+        if (group >= groups_) break;
+        const bool ends = unit + 1 == end_;
+        const std::uint32_t next = ends ? begin_ : unit + 1;
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          const int place = (static_cast<int>(d) * kHalves + half) % 2;
+          const std::uint32_t column = half + 1 < kHalves ? unit * kColumns + kHalfColumns : next * kColumns;
+          load_input(inputs, column, input[1 - place]);
+          multiply_half<Source, T>(weights[d], half, input[place], sums);
+        }
+        unit = next;
+        load(weights[d]);
+        if (!ends) continue;
+        leave(sums, turn);
+        __syncthreads();
+        store(group, turn);
+        turn ^= 1;  // who still reads the one leaves it alone until the next barrier
+        group += gridDim.y;
+      }
     }
-  };
-#pragma unroll
-  for (std::uint32_t d = 0; d < kDepth; ++d) {
-    if (begin + d < whole) load(d, d);
   }
-  std::uint32_t unit = begin;
-  for (; unit < whole; unit += kDepth) {
-#pragma unroll
-    for (std::uint32_t d = 0; d < kDepth; ++d) {
-      if (unit + d < whole) multiply_unit<Source, T>(weights[d], input[d], sums);
-      if (unit + d + kDepth < whole) load(d, d + kDepth);
+
+ private:
+  // A tile beyond the outputs is the last one: its sums are left out.
+  LOCI_DEVICE Source source_of(std::uint32_t group) const {
+    const std::uint32_t tile = group * tiles_each_ + warp_id() / p_.segments;
+    const std::uint32_t output = min(tile, (p_.outputs - 1) / kTileRows) * kTileRows;
+    return Source(p_, rows_.expert * p_.outputs + output, p_.outputs - output, begin_);
+  }
+
+  LOCI_DEVICE void load(Unit& to) {
+    if (loading_ >= groups_) return;
+    if (loading_unit_ < p_.columns / kColumns) {
+      source_.load(to);
+    } else {
+      const std::uint32_t lane_begin = loading_unit_ * kColumns + lane_id() % 4 * 8;
+      source_.load_end(lane_begin < p_.columns ? p_.columns - lane_begin : 0, to);
     }
-    source.advance(kDepth);
-    input_at += kDepth * kColumns;
+    if (++loading_unit_ < end_) return source_.advance();
+    loading_unit_ = begin_;
+    loading_ += gridDim.y;
+    source_ = source_of(loading_);
   }
-  // Back, where the last round was not full.
-  const auto beyond = static_cast<std::int32_t>(whole - unit);
-  source.advance(beyond);
-  input_at += beyond * static_cast<std::int32_t>(kColumns);
-  for (unit = whole; unit < end; ++unit) {
-    const std::uint32_t begins = unit * kColumns + lane_id() % 4 * 8;
-    const std::uint32_t left = begins < p.columns ? p.columns - begins : 0;
-    source.load_end(left, weights[0]);
+
+  // The lane's of the half unit at `first`.
+  LOCI_DEVICE void load_input(const T* inputs, std::uint32_t first, uint4 (&to)[2]) const {
+    const bool whole = first + kHalfColumns <= p_.columns;
 #pragma unroll
-    for (std::uint32_t block = 0; block < kBlocks; ++block) {
-      const bool there = block * kBlockColumns < left;
-      input[0][block] =
-          there ? *reinterpret_cast<const uint4*>(input_at + block * kBlockColumns) : make_uint4(0, 0, 0, 0);
+    for (std::uint32_t block = 0; block < 2; ++block) {
+      const std::uint32_t column = first + block * kBlockColumns;
+      const bool there = whole || column + lane_id() % 4 * 8 < p_.columns;
+      to[block] = there ? *reinterpret_cast<const uint4*>(inputs + column) : make_uint4(0, 0, 0, 0);
     }
-    multiply_unit<Source, T>(weights[0], input[0], sums);
-    source.advance(1);
-    input_at += kColumns;
   }
-}
+
+  // Lane 4 g + t has outputs g, g + 8 of rows 2 t, 2 t + 1; [turn][warp][row][output].
+  LOCI_DEVICE void leave(float (&sums)[4], std::uint32_t turn) const {
+    const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
+    float* mine = shared_memory<float>() + turn * kSums + warp_id() * kWarpSums;
+    mine[(2 * t) * kTileRows + g] = sums[0];
+    mine[(2 * t + 1) * kTileRows + g] = sums[1];
+    mine[(2 * t) * kTileRows + g + 8] = sums[2];
+    mine[(2 * t + 1) * kTileRows + g + 8] = sums[3];
+    sums[0] = sums[1] = sums[2] = sums[3] = 0;
+  }
+
+  // Outputs of a group lie side by side: neighbouring threads store neighbours.
+  LOCI_DEVICE void store(std::uint32_t group, std::uint32_t turn) const {
+    const std::uint32_t outputs_each = tiles_each_ * kTileRows;
+    for (std::uint32_t i = threadIdx.x; i < outputs_each * rows_.count; i += kFewRowsWarps * 32) {
+      const std::uint32_t row = i / outputs_each, o = i % outputs_each;
+      const std::uint32_t output = group * outputs_each + o;
+      if (output >= p_.outputs) continue;
+      const float* from = shared_memory<float>() + turn * kSums + o / kTileRows * p_.segments * kWarpSums +
+                          row * kTileRows + o % kTileRows;
+      float sum = 0;
+      for (std::uint32_t s = 0; s < p_.segments; ++s) sum += from[s * kWarpSums];
+      store_sum<T>(p_, rows_.expert, rows_.first + row, output, sum);
+    }
+  }
+
+  const ProductParams& p_;
+  const RowTile& rows_;
+  const std::uint32_t tiles_each_;
+  const std::uint32_t begin_, end_;  // units of the segment
+  const std::uint32_t groups_;
+  std::uint32_t loading_, loading_unit_;  // group and unit that are loaded next
+  Source source_;                         // where they are
+};
 
 template <MatrixFormat F, class T>
 __global__ void __launch_bounds__(kFewRowsWarps * 32, 2) few_rows(ProductParams p) {
-  constexpr std::uint32_t kTileSums = kTileRows * kFewRows;
-  auto* sums_of_warps = shared_memory<float>();  // [warp][row][output]
-  const RowTile rows = find_rows(p, kFewRows, blockIdx.x);
-  if (rows.count == 0) return;
-  const std::uint32_t tiles_each = kFewRowsWarps / p.segments;
-  const std::uint32_t tile = blockIdx.y * tiles_each + warp_id() / p.segments;  // of the expert
-  const std::uint32_t segment = warp_id() % p.segments;
-  const std::uint32_t output = tile * kTileRows;
-  float sums[4] = {0, 0, 0, 0};
-  if (output < p.outputs) {
-    sum_segment<F, T>(p, rows, rows.expert * p.outputs + output, p.outputs - output, segment, sums);
-  }
-  const std::uint32_t g = lane_id() / 4, t = lane_id() % 4;
-  float* mine = sums_of_warps + warp_id() * kTileSums;
-  mine[(2 * t) * kTileRows + g] = sums[0];
-  mine[(2 * t + 1) * kTileRows + g] = sums[1];
-  mine[(2 * t) * kTileRows + g + 8] = sums[2];
-  mine[(2 * t + 1) * kTileRows + g + 8] = sums[3];
-  __syncthreads();
-  // Outputs of a block lie side by side: neighbouring threads store neighbours.
-  const std::uint32_t outputs_each = tiles_each * kTileRows;
-  for (std::uint32_t i = threadIdx.x; i < outputs_each * rows.count; i += kFewRowsWarps * 32) {
-    const std::uint32_t row = i / outputs_each, o = i % outputs_each;
-    if (blockIdx.y * outputs_each + o >= p.outputs) continue;
-    const float* from =
-        sums_of_warps + o / kTileRows * p.segments * kTileSums + row * kTileRows + o % kTileRows;
-    float sum = 0;
-    for (std::uint32_t s = 0; s < p.segments; ++s) sum += from[s * kTileSums];
-    store_sum<T>(p, rows.expert, rows.first + row, blockIdx.y * outputs_each + o, sum);
+  release_next();
+  if (p.offsets != nullptr) {  // which rows are whose, the kernels before this one say
+    await_previous();
+    const RowTile rows = find_rows(p, kFewRows, blockIdx.x);
+    if (rows.count > 0) FewRowsWarp<F, T>(p, rows).run([] {});
+  } else {
+    const RowTile rows = find_rows(p, kFewRows, blockIdx.x);
+    FewRowsWarp<F, T>(p, rows).run([] { await_previous(); });
   }
 }
 
 template <MatrixFormat F, class T>
 void launch_few_rows(const ProductParams& p, Stream& stream) {
+  constexpr std::uint32_t kBlocks = 2;  // of a multiprocessor
+  const std::uint32_t groups = ceil_div(p.outputs, kTileRows * (kFewRowsWarps / p.segments));
+  const std::uint32_t at_a_time = kBlocks * stream.device().properties().multiprocessors;
   LaunchShape shape;
-  shape.grid = {row_tiles(p, kFewRows), ceil_div(p.outputs, kTileRows * (kFewRowsWarps / p.segments)), 1};
+  shape.grid = {row_tiles(p, kFewRows), groups < at_a_time ? groups : at_a_time, 1};
   shape.block = {kFewRowsWarps * 32, 1, 1};
-  shape.shared_bytes = kFewRowsWarps * kTileRows * kFewRows * sizeof(float);
+  shape.shared_bytes = 2 * FewRowsWarp<F, T>::kSums * sizeof(float);
   launch("few_rows", few_rows<F, T>, shape, p, stream);
 }
 

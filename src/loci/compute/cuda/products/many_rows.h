@@ -346,6 +346,7 @@ LOCI_DEVICE bool leave_partial(const ProductParams& p, const BlockWork& work, st
 template <MatrixFormat F, class T, std::uint32_t kRows>
 __global__ void __launch_bounds__((ManyRowsShape<F, kRows>::kThreads), (ManyRowsShape<F, kRows>::kBlocks))
     many_rows(ProductParams p) {
+  follow_previous();
   using Shape = ManyRowsShape<F, kRows>;
   BlockWork work;
   work.rows = find_rows(p, kRows, blockIdx.x);

@@ -50,14 +50,11 @@ LOCI_HOST_DEVICE std::uint32_t segment_begin(const ProductParams& p, std::uint32
   return static_cast<std::uint32_t>(std::uint64_t{steps} * index / p.segments) * kStepColumns;
 }
 
-// How many segments a matrix has: as many as let one row's product keep a large GPU's memory busy (2048 warps
-// of a segment of 16 outputs), of at least one step.
-constexpr std::uint32_t segments_of(std::uint32_t outputs, std::uint32_t columns) {
+// How many segments a matrix has: up to 8, of at least one step. Few rows then have small groups of outputs
+// to share among blocks (few_rows.h), which end together.
+constexpr std::uint32_t segments_of(std::uint32_t columns) {
   std::uint32_t segments = 1;
-  while (segments < kSegmentsMax && (outputs + 15) / 16 * segments < 2048 &&
-         2 * segments <= padded_columns(columns) / kStepColumns) {
-    segments *= 2;
-  }
+  while (segments < kSegmentsMax && 2 * segments <= padded_columns(columns) / kStepColumns) segments *= 2;
   return segments;
 }
 

@@ -44,6 +44,7 @@ LOCI_DEVICE float row_value(const RowsSource& from, std::uint32_t row, std::uint
 
 // Grid: (rows, columns / threads).
 __global__ void __launch_bounds__(kThreads) embed_rows(EmbedParams p) {
+  follow_previous();
   const std::uint32_t column = blockIdx.y * kThreads + threadIdx.x;
   if (column >= p.columns) return;
   const std::uint32_t token = p.tokens[blockIdx.x];
@@ -65,6 +66,7 @@ struct BiasParams {
 // Grid: (rows, outputs / threads).
 template <class T, bool kAdd>
 __global__ void __launch_bounds__(kThreads) bias_rows(BiasParams p) {
+  follow_previous();
   const std::uint32_t output = blockIdx.y * kThreads + threadIdx.x;
   if (output >= p.outputs) return;
   T* to = static_cast<T*>(p.output) + std::uint64_t{blockIdx.x} * p.stride + output;

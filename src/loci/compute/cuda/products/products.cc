@@ -92,7 +92,7 @@ class DeviceProducts : public Products {
     p.tile_bytes = is_packed(part.format) ? tile_bytes(part.format, matrix.columns) : 0;
     p.outputs = part.outputs;
     p.columns = matrix.columns;
-    p.segments = segments_of(part.outputs, matrix.columns);
+    p.segments = segments_of(matrix.columns);
     p.mode = arguments.mode;
     p.input = arguments.input;
     p.input_stride = arguments.input_stride;

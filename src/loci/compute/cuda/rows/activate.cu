@@ -36,6 +36,7 @@ LOCI_DEVICE float gated(float gate, float up) {
 // blockIdx.x: a row; a thread has N neighbouring values of it.
 template <class T, Activation kind, int N>
 __global__ __launch_bounds__(kThreads) void activate_values(ActivateArguments p) {
+  follow_previous();
   const std::size_t row = blockIdx.x;
   const unsigned first = (blockIdx.y * kThreads + threadIdx.x) * N;
   if (first >= p.width) return;
@@ -69,11 +70,13 @@ struct CapParams {
   float softcap;
 };
 __global__ __launch_bounds__(kThreads) void cap_values(CapParams p) {
+  follow_previous();
   const std::uint64_t at = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at < p.count) p.logits[at] = p.softcap * tanhf(p.logits[at] / p.softcap);
 }
 
 __global__ __launch_bounds__(kThreads) void feed_rows(FeedArguments p) {
+  follow_previous();
   const unsigned row = blockIdx.x * kThreads + threadIdx.x;
   if (row >= p.rows) return;
   const std::uint32_t source = p.sources[row];

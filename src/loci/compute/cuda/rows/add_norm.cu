@@ -179,6 +179,7 @@ LOCI_DEVICE void write_row(const Row& residual, const RowNorm& norm, const Momen
 
 template <class T, class Row>
 __global__ __launch_bounds__(Row::kThreadsMax) void add_norm_rows(AddNormArguments p) {
+  follow_previous();
   BlockSum sum(shared_memory<float>());
   const std::size_t from =
       std::size_t{p.rows_from != nullptr ? p.rows_from[blockIdx.x] : blockIdx.x} * p.width;

@@ -42,6 +42,7 @@ LOCI_DEVICE float score_weight(float score, float best) {
 
 // A warp a row. A lane remembers which of its experts (lane, lane + 32, ...) are chosen in a bit each.
 __global__ __launch_bounds__(kRouteThreads) void choose_experts(RouteArguments p) {
+  follow_previous();
   const unsigned row = blockIdx.x * (kRouteThreads / 32) + warp_id(), lane = lane_id();
   if (row >= p.rows) return;
   const float* scores = p.scores + std::size_t{row} * p.experts;
@@ -85,6 +86,7 @@ __global__ __launch_bounds__(kRouteThreads) void choose_experts(RouteArguments p
 
 // A warp an expert; the one beyond the last writes the end.
 __global__ __launch_bounds__(kRouteThreads) void place_experts(RouteArguments p) {
+  follow_previous();
   const unsigned expert = blockIdx.x * (kRouteThreads / 32) + warp_id(), lane = lane_id();
   if (expert > p.experts) return;
   unsigned lower = 0;
@@ -120,6 +122,7 @@ struct GatherParams {
 // blockIdx.x: a row of the output.
 template <class Piece>
 __global__ __launch_bounds__(kThreads) void gather_pieces(GatherParams p) {
+  follow_previous();
   const unsigned of_row = p.width / (sizeof(Piece) / sizeof(std::uint16_t));
   const unsigned at = blockIdx.y * kThreads + threadIdx.x;
   if (at >= of_row) return;
@@ -131,6 +134,7 @@ __global__ __launch_bounds__(kThreads) void gather_pieces(GatherParams p) {
 // blockIdx.x: a row; a thread has N neighbouring values of it, and adds its uses up in order.
 template <int N>
 __global__ __launch_bounds__(kThreads) void combine_values(CombineArguments p) {
+  follow_previous();
   const std::size_t row = blockIdx.x;
   const unsigned first = (blockIdx.y * kThreads + threadIdx.x) * N;
   if (first >= p.width) return;

@@ -52,6 +52,7 @@ LOCI_DEVICE void rotate_run(float (&v)[kRun], unsigned first, const float* head,
 // blockIdx.x: a row; a group of lanes has one of its heads: queries first, then keys, then values.
 template <class T, int kLanes>
 __global__ __launch_bounds__(kPlaceThreads) void place_heads(PlaceArguments p) {
+  follow_previous();
   const unsigned units = p.heads + 2 * p.state.kv_heads, head_dim = p.state.head_dim;
   const unsigned group = threadIdx.x / kLanes, first = threadIdx.x % kLanes * kRun;
   const unsigned row = blockIdx.x, unit = blockIdx.y * (kPlaceThreads / kLanes) + group;
@@ -112,6 +113,7 @@ struct CopyParams {
 };
 // blockIdx.x: a copy; blockIdx.y: a head's keys, then values, whose first tokens are contiguous.
 __global__ __launch_bounds__(kCopyThreads) void copy_block_tokens(CopyParams p) {
+  follow_previous();
   const TokenCopy copy = p.copies[blockIdx.x];
   const std::uint64_t head = blockIdx.y * p.state.head_bytes();
   const auto* from = reinterpret_cast<const uint4*>(p.state.keys(copy.from, 0) + head);

@@ -40,6 +40,7 @@ LOCI_DEVICE Mass mass_at_share(Mass total, float share) {
 }
 
 __global__ __launch_bounds__(kPartThreadsMax) void find_peaks(SampleArguments p) {
+  follow_previous();
   if (blockIdx.x >= *p.count) return;
   const unsigned part = blockIdx.y;
   const RowPlan plan = plan_of(p, p.rows[blockIdx.x]);
@@ -61,6 +62,7 @@ __global__ __launch_bounds__(kPartThreadsMax) void find_peaks(SampleArguments p)
 }
 
 __global__ __launch_bounds__(kPartThreadsMax) void weigh(SampleArguments p) {
+  follow_previous();
   if (blockIdx.x >= *p.count) return;
   Shared* shared = shared_memory<Shared>();
   const unsigned part = blockIdx.y;
@@ -97,6 +99,7 @@ __global__ __launch_bounds__(kPartThreadsMax) void weigh(SampleArguments p) {
 }
 
 __global__ __launch_bounds__(kPartThreadsMax) void gather(SampleArguments p) {
+  follow_previous();
   if (blockIdx.x >= *p.count) return;
   Shared* shared = shared_memory<Shared>();
   RowPlan plan = plan_of(p, p.rows[blockIdx.x]);
@@ -249,6 +252,7 @@ LOCI_DEVICE void choose_whole(const RowPlan& plan, const Space& space, unsigned 
 }
 
 __global__ __launch_bounds__(kChooseThreadsMax) void choose(SampleArguments p) {
+  follow_previous();
   if (blockIdx.x >= *p.count) return;
   Shared* shared = shared_memory<Shared>();
   const SampleRow row = p.rows[blockIdx.x];

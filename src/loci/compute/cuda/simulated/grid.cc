@@ -63,8 +63,14 @@ struct Warp {
 class BlockRunner {
  public:
   BlockRunner(const char* name, const LaunchShape& shape, std::uint64_t seed,
-              const std::function<void()>& thread)
-      : name_(name), shape_(shape), thread_(thread), random_(seed * 2 + 1) {
+              const std::function<void()>& thread, const std::function<void()>& previous, Stacks& stacks)
+      : name_(name),
+        shape_(shape),
+        thread_(thread),
+        previous_(previous),
+        stacks_(stacks),
+        random_(seed * 2 + 1),
+        previous_ended_(previous == nullptr) {
     const std::uint64_t count = std::uint64_t{shape.block.x} * shape.block.y * shape.block.z;
     LOCI_CHECK(count > 0 && count <= kThreadsMax && shape.block.x % 32 == 0,
                "a block is of 1 to 32 whole warps");
@@ -84,8 +90,9 @@ class BlockRunner {
 
   void run(uint3 block) {
     std::memset(shared_, 0xff, shape_.shared_bytes);
-    static thread_local Stacks stacks;
     alive_ = threads_;
+    awaited_ = false;
+    awaiting_.clear();
     at_barrier_.clear();
     ready_.clear();
     eager_ = draw(2) == 0;
@@ -101,11 +108,12 @@ class BlockRunner {
       fiber.lane.copies.clear();
       fiber.lane.copy_groups.clear();
       fiber.ended = false;
-      fiber.stack = stacks.bottom(i);
+      fiber.stack = stacks_.bottom(i);
       fiber.at = context::make_fcontext(fiber.stack + kStackBytes, kStackBytes, &enter);
       ready_.push_back(i);
     }
     while (alive_ > 0) {
+      if (ready_.empty() && !awaiting_.empty()) end_previous();
       LOCI_CHECK(!ready_.empty(),
                  "a kernel hangs: threads wait for others that have ended or wait elsewhere");
       const std::size_t drawn = next();
@@ -113,6 +121,11 @@ class BlockRunner {
       ready_[drawn] = ready_.back();
       ready_.pop_back();
       resume(fibers_[current_]);
+    }
+    if (!awaited_) {
+      check_failed(
+          name_,
+          "a block ends without await_previous(): who follows would take its writes for all there are");
     }
   }
 
@@ -132,6 +145,13 @@ class BlockRunner {
     for (std::uint32_t i = 0; i < 32; ++i) {
       if (i != lane) ready_.push_back(first + i);
     }
+  }
+
+  void await_previous() {
+    awaited_ = true;
+    if (previous_ended_) return;
+    awaiting_.push_back(current_);
+    yield();
   }
 
   void meet_block() {
@@ -175,6 +195,12 @@ class BlockRunner {
     context::jump_fcontext(scheduler_, &fibers_[current_]);
   }
 
+  void end_previous() {
+    previous_();
+    previous_ended_ = true;
+    ready_.swap(awaiting_);
+  }
+
   void release_barrier() {
     ready_.insert(ready_.end(), at_barrier_.begin(), at_barrier_.end());
     at_barrier_.clear();
@@ -197,14 +223,18 @@ class BlockRunner {
   const char* name_;
   const LaunchShape& shape_;
   const std::function<void()>& thread_;
+  const std::function<void()>& previous_;
+  Stacks& stacks_;
   std::uint64_t random_;
   std::uint32_t threads_ = 0;
   std::uint32_t alive_ = 0;
   std::uint32_t current_ = 0;
   bool eager_ = false;
+  bool previous_ended_;
+  bool awaited_ = false;  // by a thread of the block
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
-  std::vector<std::uint32_t> ready_, at_barrier_;
+  std::vector<std::uint32_t> ready_, at_barrier_, awaiting_;
   std::vector<std::byte> around_shared_;
   std::byte* shared_ = nullptr;  // of around_shared_
   context::fcontext_t scheduler_ = nullptr;
@@ -223,6 +253,7 @@ void meet_warp(Meeting kind, void* operand, void (*meet)(void* const (&operands)
 }
 
 void meet_block() { running->meet_block(); }
+void await_previous() { running->await_previous(); }
 
 void check_shared(const void* pointer, std::uint32_t bytes) {
   const Lane& mine = lane();
@@ -252,16 +283,25 @@ void wait_copies(std::size_t groups_left) {
 }
 
 void run_grid(const char* name, const LaunchShape& shape, std::uint64_t seed,
-              const std::function<void()>& thread) {
-  LOCI_CHECK(running == nullptr, "a simulated kernel launches no other");
-  BlockRunner runner(name, shape, seed, thread);
-  running = &runner;
+              const std::function<void()>& thread, const std::function<void()>& previous) {
+  constexpr std::uint32_t kDepth = 2;  // a kernel, and the one before it
+  static thread_local Stacks stacks[kDepth];
+  static thread_local std::uint32_t depth = 0;
+  LOCI_CHECK(depth < kDepth, "a simulated kernel launches no other");
+  BlockRunner* const interrupted = running;
+  BlockRunner runner(name, shape, seed, thread, previous, stacks[depth++]);
+  // The kernel before has one of its own, and leaves this one running.
+  const auto run = [&](uint3 block) {
+    running = &runner;
+    runner.run(block);
+  };
   for (std::uint32_t z = 0; z < shape.grid.z; ++z) {
     for (std::uint32_t y = 0; y < shape.grid.y; ++y) {
-      for (std::uint32_t x = 0; x < shape.grid.x; ++x) runner.run({x, y, z});
+      for (std::uint32_t x = 0; x < shape.grid.x; ++x) run({x, y, z});
     }
   }
-  running = nullptr;
+  running = interrupted;
+  --depth;
 }
 
 }  // namespace loci::cuda::simulated

@@ -36,15 +36,16 @@ struct EventState {
 };
 
 struct Operation {
-  enum class Kind : std::uint8_t { kRun, kRecord, kWait };
+  enum class Kind : std::uint8_t { kRun, kKernel, kRecord, kWait };
   Kind kind = Kind::kRun;
-  std::function<void()> run;
+  std::function<void()> run{};
+  std::function<void(const std::function<void()>& previous)> kernel{};  // of kKernel
   std::shared_ptr<EventState> event;
   std::uint64_t version = 0;
 };
 
 struct GraphState {
-  std::vector<std::function<void()>> operations;  // in the order in which they were captured
+  std::vector<Operation> operations;  // in the order in which they were captured
 };
 
 struct StreamState {
@@ -105,6 +106,16 @@ struct World {
     const Operation next = std::move(stream.queue.front());
     stream.queue.pop_front();
     if (next.kind == Operation::Kind::kRun) next.run();
+    if (next.kind == Operation::Kind::kKernel) {
+      // Of two kernels in a row the second may begin before the first has.
+      if (!stream.queue.empty() && stream.queue.front().kind == Operation::Kind::kKernel && draw() % 2 == 0) {
+        const Operation second = std::move(stream.queue.front());
+        stream.queue.pop_front();
+        second.kernel([&] { next.kernel(nullptr); });
+      } else {
+        next.kernel(nullptr);
+      }
+    }
     if (next.kind == Operation::Kind::kRecord) {
       next.event->done = std::max(next.event->done, next.version);
       next.event->at = std::chrono::steady_clock::now();
@@ -154,25 +165,31 @@ std::shared_ptr<EventState>& event_state(void* handle) {
 }
 StreamState& stream_state(void* handle) { return *static_cast<StreamState*>(handle); }
 
-// Queues an operation of `stream`, or captures it.
-void queue(const Device& device, StreamState& stream, std::function<void()> run) {
-  World& w = world();
-  const auto guarded = [&device, run = std::move(run)] {
-    World& here = world();
-    if (device.lost()) return;
-    if (here.counters.operations >= here.options.lost_after) {
-      device.note(Status(StatusCode::kUnavailable, "the device is lost: a simulated fault"));
-      return;
-    }
-    ++here.counters.operations;
-    run();
-  };
-  std::lock_guard lock(w.mutex);
-  if (stream.capture != nullptr) {
-    stream.capture->operations.push_back(guarded);
-  } else {
-    stream.queue.push_back({.run = guarded});
+// Whether the device is there for one more operation.
+bool counts(const Device& device) {
+  World& here = world();
+  if (device.lost()) return false;
+  if (here.counters.operations >= here.options.lost_after) {
+    device.note(Status(StatusCode::kUnavailable, "the device is lost: a simulated fault"));
+    return false;
   }
+  ++here.counters.operations;
+  return true;
+}
+
+// Queues an operation of `stream`, or captures it.
+void queue(StreamState& stream, Operation operation) {
+  std::lock_guard lock(world().mutex);
+  if (stream.capture != nullptr) {
+    stream.capture->operations.push_back(std::move(operation));
+  } else {
+    stream.queue.push_back(std::move(operation));
+  }
+}
+void queue(const Device& device, StreamState& stream, std::function<void()> run) {
+  queue(stream, Operation{.run = [&device, run = std::move(run)] {
+          if (counts(device)) run();
+        }});
 }
 
 }  // namespace
@@ -436,11 +453,11 @@ void Stream::launch(const Graph& graph) {
   std::lock_guard lock(world().mutex);
   simulated::StreamState& stream = simulated::stream_state(handle_);
   LOCI_CHECK(stream.capture == nullptr, "graphs are not captured");
-  stream.queue.push_back(
-      {.run = [state = *static_cast<std::shared_ptr<simulated::GraphState>*>(graph.handle_)] {
-        ++world().counters.graphs;
-        for (const auto& operation : state->operations) operation();
-      }});
+  // Its operations are run in their order, before what follows the graph, and after what came before it.
+  const auto& state = *static_cast<std::shared_ptr<simulated::GraphState>*>(graph.handle_);
+  stream.queue.push_back({.run = [] { ++world().counters.graphs; }});
+  stream.queue.insert(stream.queue.end(), state->operations.begin(), state->operations.end());
+  stream.queue.push_back({.run = [] {}});
 }
 
 void Stream::launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, const void* params,
@@ -455,11 +472,17 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   const std::size_t words = (params_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
   const std::shared_ptr<std::max_align_t[]> copy(new std::max_align_t[words]);
   std::memcpy(copy.get(), params, params_bytes);
-  simulated::queue(*device_, simulated::stream_state(handle_), [name, thunk, shape, copy] {
+  const auto run = [device = device_, name, thunk, shape, copy](const std::function<void()>& previous) {
     World& w = world();
+    if (!simulated::counts(*device)) {
+      if (previous) previous();
+      return;
+    }
     ++w.counters.kernels;
-    simulated::run_grid(name, shape, w.draw(), [&] { thunk.call(thunk.kernel, copy.get()); });
-  });
+    simulated::run_grid(name, shape, w.draw(), [&] { thunk.call(thunk.kernel, copy.get()); }, previous);
+  };
+  simulated::queue(simulated::stream_state(handle_),
+                   {.kind = simulated::Operation::Kind::kKernel, .kernel = run});
 }
 
 void Stream::call(void (*function)(void*), std::shared_ptr<void> argument) {

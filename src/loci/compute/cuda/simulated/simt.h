@@ -74,6 +74,7 @@ enum class Meeting : std::uint8_t { kShuffle, kVote, kMma, kMatrix, kWarp };
 // All lanes of the warp meet; the last that comes calls meet(operands of lanes 0..31).
 void meet_warp(Meeting kind, void* operand, void (*meet)(void* const (&operands)[32]));
 void meet_block();
+void await_previous();
 // Points into the block's shared memory, `bytes` long.
 void check_shared(const void* pointer, std::uint32_t bytes);
 

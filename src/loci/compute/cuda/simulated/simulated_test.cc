@@ -167,6 +167,53 @@ TEST_F(SimulatedTest, EventsAloneOrderStreams) {
   EXPECT_GT(unordered_early, 0);
 }
 
+// On Hopper a kernel's blocks may start while the one before it runs: who reads what that one writes waits.
+TEST_F(SimulatedTest, AKernelBeginsBeforeTheOneBeforeItHasEnded) {
+  std::uint32_t old = 0;
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    open({.seed = seed});
+    for (const Waits waits : {Waits::kBeforeReading, Waits::kAfterReading}) {
+      for (const bool captured : {false, true}) {
+        const Memory memory = upload(std::vector<int>{1, 2, 3, 4, 0, 0, 0, 0});
+        Stream stream(*device_);
+        if (captured) stream.begin_capture();
+        launch_add_one({memory.as<int>(), 4}, stream);
+        launch_copy({memory.as<int>(), 4}, waits, stream);
+        if (captured) stream.launch(stream.end_capture());
+        stream.synchronize();
+        const std::vector<int> values(memory.as<int>(), memory.as<int>() + 8);
+        if (waits == Waits::kBeforeReading) {
+          EXPECT_EQ(values, (std::vector<int>{2, 3, 4, 5, 2, 3, 4, 5}));
+        } else {
+          old += values == std::vector<int>{2, 3, 4, 5, 1, 2, 3, 4};
+        }
+      }
+    }
+  }
+  EXPECT_GT(old, 4u);
+  EXPECT_LT(old, 28u);
+}
+
+TEST_F(SimulatedTest, ABlockThatNeverWaitsIsFound) {
+  const Memory memory = upload(std::vector<int>(8, 1));
+  const auto run = [&] {
+    Stream stream(*device_);
+    launch_copy({memory.as<int>(), 4}, Waits::kNever, stream);
+    stream.synchronize();
+  };
+  EXPECT_DEATH(run(), "ends without await_previous");
+}
+
+TEST_F(SimulatedTest, LaunchesThatNoDeviceTakesAreFound) {
+  const Memory memory = upload(std::vector<int>(8, 1));
+  Stream stream(*device_);
+  for (const LaunchShape& shape :
+       {LaunchShape{.grid = {1, 65536}, .block = {32}}, LaunchShape{.block = {2048}},
+        LaunchShape{.block = {32}, .shared_bytes = 228u << 10}}) {
+    EXPECT_DEATH(check_launch_shape("wide", shape, 227u << 10), "wide: a grid of");
+  }
+}
+
 TEST_F(SimulatedTest, GraphsAreLaunchedAgain) {
   const Memory values = upload(std::vector<int>(64)),
                host = upload(std::vector<int>(64), MemoryKind::kPinned);

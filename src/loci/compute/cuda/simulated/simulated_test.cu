@@ -5,6 +5,7 @@ namespace loci::cuda {
 namespace {
 
 __global__ void reverse_block(IntegersParams p) {
+  follow_previous();
   auto* shared = shared_memory<int>();
   const unsigned i = threadIdx.x, at = blockIdx.x * blockDim.x;
   shared[i] = p.values[at + i];
@@ -14,6 +15,7 @@ __global__ void reverse_block(IntegersParams p) {
 
 // As above, but nothing orders the two halves.
 __global__ void reverse_block_unordered(IntegersParams p) {
+  follow_previous();
   auto* shared = shared_memory<int>();
   const unsigned i = threadIdx.x;
   shared[i] = p.values[i];
@@ -21,6 +23,7 @@ __global__ void reverse_block_unordered(IntegersParams p) {
 }
 
 __global__ void sum_warp(FloatsParams p) {
+  follow_previous();
   const float sum = warp_sum(p.values[threadIdx.x]);
   const unsigned odd = __ballot_sync(~0u, threadIdx.x % 2 == 1);
   p.values[threadIdx.x] = odd == 0xaaaaaaaau ? sum : -1;
@@ -29,6 +32,7 @@ __global__ void sum_warp(FloatsParams p) {
 // c[16][8] = a[16][16] * b[16][8], by one warp: a, b and c row-major.
 template <class T>
 __global__ void multiply_tile(TileParams p) {
+  follow_previous();
   auto* a = shared_memory<T>();
   T* b = a + 16 * 16;
   const auto* from_a = static_cast<const T*>(p.a);
@@ -54,6 +58,7 @@ __global__ void multiply_tile(TileParams p) {
 }
 
 __global__ void read_before_arrival(FloatsParams p) {
+  follow_previous();
   auto* shared = shared_memory<float>();
   copy_async_16(shared + 4 * threadIdx.x, p.values + 4 * threadIdx.x);
   copy_async_commit();
@@ -64,8 +69,18 @@ __global__ void read_before_arrival(FloatsParams p) {
 }
 
 __global__ void add_one(IntegersParams p) {
+  follow_previous();
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < p.count) p.values[i] += 1;
+}
+
+template <Waits waits>
+__global__ void copy_values(IntegersParams p) {
+  release_next();
+  if (waits == Waits::kBeforeReading) await_previous();
+  const int value = threadIdx.x < p.count ? p.values[threadIdx.x] : 0;
+  if (waits == Waits::kAfterReading) await_previous();
+  if (threadIdx.x < p.count) p.values[p.count + threadIdx.x] = value;
 }
 
 }  // namespace
@@ -87,6 +102,14 @@ void launch_read_before_arrival(const FloatsParams& params, Stream& stream) {
 }
 void launch_add_one(const IntegersParams& params, Stream& stream) {
   launch("add_one", add_one, {.grid = {ceil_div(params.count, 64)}, .block = {64}}, params, stream);
+}
+
+void launch_copy(const IntegersParams& params, Waits waits, Stream& stream) {
+  launch("copy_values",
+         waits == Waits::kBeforeReading  ? copy_values<Waits::kBeforeReading>
+         : waits == Waits::kAfterReading ? copy_values<Waits::kAfterReading>
+                                         : copy_values<Waits::kNever>,
+         {.grid = {1}, .block = {32}}, params, stream);
 }
 
 }  // namespace loci::cuda

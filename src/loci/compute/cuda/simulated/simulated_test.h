@@ -28,5 +28,9 @@ void launch_sum_warp(const FloatsParams& params, Stream& stream);
 void launch_multiply_tile(const TileParams& params, ElementType type, Stream& stream);
 void launch_read_before_arrival(const FloatsParams& params, Stream& stream);
 void launch_add_one(const IntegersParams& params, Stream& stream);
+// values[count + i] = values[i], read when the kernel before has ended or, wrongly, as soon as the block
+// runs; or never waiting at all.
+enum class Waits : std::uint8_t { kBeforeReading, kAfterReading, kNever };
+void launch_copy(const IntegersParams& params, Waits waits, Stream& stream);
 
 }  // namespace loci::cuda
