@@ -158,6 +158,7 @@ Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOp
   runner.element = best_element_type(spec);
   runner.deterministic = options.deterministic;
   runner.graphs = options.graphs;
+  runner.warn = options.warn;
   runner.rows_max = std::max(options.max_batch_tokens, options.max_spans);
   runner.spans_max = options.max_spans;
   runner.context_tokens = options.context_tokens != 0 ? options.context_tokens : spec.context_length;

@@ -163,6 +163,98 @@ TEST_F(CudaBackendFaultsTest, DecodeStepsAreGraphs) {
   EXPECT_EQ(run(23, 24), 0u) << "it waits for layers";
 }
 
+// What the device refuses, and goes on: a bucket's capture costs the graph, a kernel costs the pass.
+TEST_F(CudaBackendFaultsTest, ARefusedCaptureIsSaidOnceAndStepsRunPlainly) {
+  std::vector<std::string> said;
+  CudaBackendOptions options;
+  options.warn = [&](const std::string& what) { said.push_back(what); };
+  const auto backend = make_backend(spec_, options), expected = make_backend(spec_, {});
+  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
+  const auto run = [&](Backend& with, std::uint32_t begin, std::uint32_t end) {
+    const Tables tables = same_slots(with, slots(0, 2));
+    with.run({{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
+             results_);
+    EXPECT_TRUE(results_[0].status.ok()) << results_[0].status.to_string();
+    return std::vector<float>(results_[0].logits.begin(), results_[0].logits.end());
+  };
+  simulated::set_options({.captures_fail = true});
+  for (std::uint32_t at = 0; at < 24; at += at == 0 ? 20 : 1) {
+    const std::uint32_t end = at == 0 ? 20 : at + 1;
+    EXPECT_EQ(run(*backend, at, end), run(*expected, at, end)) << "token " << at;
+  }
+  EXPECT_EQ(simulated::counters().graphs, 0u);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("without a graph: cuda:0 refused a capture"), std::string::npos) << said[0];
+  EXPECT_TRUE(backend->health().ok());
+}
+
+TEST_F(CudaBackendFaultsTest, ARefusedKernelFailsItsPassAlone) {
+  const auto backend = make_backend(spec_, {});
+  const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
+  const auto run = [&](std::uint32_t begin, std::uint32_t end) {
+    const Tables tables = same_slots(*backend, slots(0, 2));
+    backend->run({{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
+                 results_);
+    return results_[0].status;
+  };
+  EXPECT_TRUE(run(0, 20).ok());
+  EXPECT_TRUE(run(20, 21).ok());
+  for (const std::uint32_t end :
+       {40u, 22u}) {  // a prompt; a decode step, whose graph fails and whose kernels do
+    simulated::set_options({.refused_kernel = "activate"});
+    const Status status = run(21, end);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_NE(status.message().find("refused activate"), std::string::npos) << status.to_string();
+    EXPECT_TRUE(backend->health().ok());
+    simulated::set_options({});
+    EXPECT_TRUE(run(21, end).ok());
+  }
+}
+
+// Memory that is taken or freed while serving waits for the device: what passes need is there from the start.
+TEST_F(CudaBackendFaultsTest, PassesOfTheExpectedSizeTakeNoMemory) {
+  const auto backend = make_backend(spec_, {}, 200);
+  const std::uint32_t layers = spec_.layer_count();
+  const std::vector<TokenId> tokens = random_tokens(3, 600, spec_.vocabulary);
+  simulated::set_options({});
+  const auto run = [&](std::uint32_t spans, std::uint32_t begin, std::uint32_t end) {
+    Pass pass;
+    for (std::uint32_t i = 0; i < spans; ++i) {
+      pass.spans.push_back(make_span(tokens, begin, end, same_slots(*backend, slots(20 * i, 19)), layers,
+                                     LogitsWanted::kLast));
+      pass.spans.back().sampling = DeviceSampling{.temperature = 1, .top_p = 0.9f};
+    }
+    backend->run(pass, results_);
+    for (const SpanResult& result : results_) EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+  };
+  for (const std::uint32_t spans : {1u, 8u, 3u}) {
+    run(spans, 0, 20);
+    run(spans, 20, 21);
+    run(spans, 580, 600);  // blocks that nobody wrote hold zeros
+    for (std::uint32_t at = 596; at < 599; ++at) run(spans, at, at + 1);
+  }
+  run(1, 0, 160);
+  EXPECT_EQ(simulated::counters().allocations, 0u);
+}
+
+TEST_F(CudaBackendFaultsTest, ADeviceWithoutCodeIsRefusedByName) {
+  simulated::set_options({.capability = 100});
+  const Status status = make_cuda_backend(spec_, small()).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("cuda:0 (simulated device) has compute capability 10.0, for which"),
+            std::string::npos)
+      << status.to_string();
+}
+
+TEST(CudaDevicesTest, CodeRunsOnLaterDevicesOfItsOwnGeneration) {
+  for (const std::uint32_t capability : {80u, 86u, 87u, 89u, 90u})
+    EXPECT_TRUE(has_code_for("80,89,90a", capability));
+  for (const std::uint32_t capability : {70u, 75u, 100u, 103u, 120u})
+    EXPECT_FALSE(has_code_for("80,89,90a", capability));
+  EXPECT_FALSE(has_code_for("89,90a", 86));
+  EXPECT_FALSE(has_code_for("90a", 80));
+}
+
 TEST(CudaGraphsTest, BucketsHaveRoomAndLittlePadding) {
   for (std::uint32_t rows_max = 1; rows_max <= 300; ++rows_max) {
     const DecodeGraphs graphs(rows_max);

@@ -27,23 +27,27 @@ std::uint32_t DecodeGraphs::bucket_for(std::uint32_t rows) const {
   return found == buckets_.end() ? 0 : *found;
 }
 
-bool DecodeGraphs::launch(std::uint32_t bucket, std::uint32_t generation, Stream& stream,
-                          const std::function<void()>& issue) {
+Status DecodeGraphs::launch(std::uint32_t bucket, std::uint32_t generation, Stream& stream,
+                            const std::function<void()>& issue) {
   const auto found = std::lower_bound(buckets_.begin(), buckets_.end(), bucket);
   Captured& captured = captured_[static_cast<std::size_t>(found - buckets_.begin())];
-  if (!std::exchange(captured.issued, true)) {
+  if (captured.plain || !std::exchange(captured.issued, true)) {
     issue();
-    return true;
+    return {};
   }
   if (!captured.graph.present() || captured.generation != generation) {
     stream.begin_capture();
     issue();
     captured.graph = stream.end_capture();
     captured.generation = generation;
-    if (!captured.graph.present()) return false;
   }
-  stream.launch(captured.graph);
-  return true;
+  if (captured.graph.present()) stream.launch(captured.graph);
+  Status refused = stream.take_failure();
+  if (refused.ok()) return {};
+  captured.plain = true;
+  captured.graph = Graph();
+  issue();
+  return refused;
 }
 
 }  // namespace loci::cuda

@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "loci/base/status.h"
 #include "loci/compute/cuda/runtime.h"
 
 namespace loci::cuda {
@@ -25,16 +26,18 @@ class DecodeGraphs {
   std::uint32_t bucket_for(std::uint32_t rows) const;
 
   // Launches the bucket's graph, or captures it from what `issue` queues; the first time calls `issue` alone.
-  // `generation` is of all that the graph's addresses point to: another one, and it is captured anew. False:
-  // it can't be captured, nothing was queued.
-  bool launch(std::uint32_t bucket, std::uint32_t generation, Stream& stream,
-              const std::function<void()>& issue);
+  // `generation` is of all that the graph's addresses point to: another one, and it is captured anew. Where
+  // the device refuses the capture or the graph, `issue` is called instead, from then on; why is returned
+  // once.
+  Status launch(std::uint32_t bucket, std::uint32_t generation, Stream& stream,
+                const std::function<void()>& issue);
 
  private:
   struct Captured {
     Graph graph;
     std::uint32_t generation = 0;
     bool issued = false;  // plainly
+    bool plain = false;   // for good
   };
   std::vector<std::uint32_t> buckets_;
   std::vector<Captured> captured_;  // by the index of the bucket

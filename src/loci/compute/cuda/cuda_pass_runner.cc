@@ -1,5 +1,7 @@
 #include "loci/compute/cuda/cuda_pass_runner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -9,6 +11,8 @@
 namespace loci::cuda {
 
 namespace {
+
+constexpr const char* kDescriptors = "a pass's descriptors (pinned)";
 
 PassShape pass_shape(const ModelSpec& spec, const Device& device, const BlockPool& blocks,
                      const PassRunnerOptions& options) {
@@ -60,7 +64,13 @@ Result<std::unique_ptr<PassRunner>> PassRunner::make(const ModelSpec& spec, cons
                         Products::make(device, options.element, options.deterministic, product_rows));
   std::unique_ptr<PassRunner> runner(
       new PassRunner(spec, weights, device, blocks, options, std::move(products)));
-  LOCI_RETURN_IF_ERROR(runner->buffers_.reserve(runner->initial_needs()));
+  const PassNeeds needs = runner->initial_needs();
+  LOCI_RETURN_IF_ERROR(runner->buffers_.reserve(needs));
+  for (Flight& flight : runner->flights_) {
+    LOCI_RETURN_IF_ERROR(runner->reserve_pinned(flight.descriptors, needs.descriptor_bytes, kDescriptors));
+    LOCI_RETURN_IF_ERROR(
+        runner->reserve_pinned(flight.samples, needs.spans * sizeof(std::uint32_t), "samples (pinned)"));
+  }
   return runner;
 }
 
@@ -73,7 +83,11 @@ PassNeeds PassRunner::initial_needs() const {
   const std::uint64_t table =
       std::uint64_t{options_.spans_max} * (options_.context_tokens / kBlockTokens + 1);
   constexpr std::uint64_t kTablesMax = 4u << 20;
-  needs.descriptor_bytes = 64 * std::uint64_t{options_.rows_max} + 4 * std::min(table, kTablesMax);
+  const std::uint64_t groups = shape_.groups.size(), spans = options_.spans_max;
+  constexpr std::uint64_t kAlignments = 1024;
+  needs.descriptor_bytes = (16 + 4 * groups) * std::max(options_.rows_max, options_.spans_max) +
+                           (sizeof(SampleRow) + 2 * groups * sizeof(AttentionRun)) * spans +
+                           4 * groups * std::min(table, kTablesMax) + kAlignments;
   // Attention of whole passes and of the last layer's rows.
   const AttentionLimits limits = attention_limits(
       shape_.attention, 2 * std::min(options_.spans_max, options_.rows_max), options_.rows_max);
@@ -137,9 +151,12 @@ Status PassRunner::issue(Flight& flight) {
   stream_.copy(buffers_.descriptors.data(), flight.descriptors.data(), plan_.descriptor_bytes());
   if (bucket > 0) {
     const PassLaunch launch = launch_of(bucket);
-    const bool launched = graphs_.launch(bucket, buffers_.generation(), stream_,
-                                         [&] { layers_.issue(launch, {}, bucket, stream_); });
-    if (!launched) return device_.status();
+    const Status refused = graphs_.launch(bucket, buffers_.generation(), stream_,
+                                          [&] { layers_.issue(launch, {}, bucket, stream_); });
+    if (!refused.ok() && options_.warn) {
+      options_.warn(fmt::format("decode steps of up to {} requests run without a graph: {}", bucket,
+                                refused.message()));
+    }
     copy_logits(flight, 0, plan_.wanted_rows(), buffers_.logits.as<float>());
   } else {
     issue_plainly(flight);
@@ -148,13 +165,17 @@ Status PassRunner::issue(Flight& flight) {
     stream_.copy(flight.samples.data(), buffers_.samples.data(),
                  flight.pass.spans.size() * sizeof(std::uint32_t));
   }
-  return {};
+  return stream_.take_failure();
 }
 
 Status PassRunner::reserve_pinned(Memory& memory, std::uint64_t bytes, const char* what) const {
   if (bytes <= memory.size()) return {};
+  // Freeing and taking pinned memory waits for the device: what grows, grows by doubling.
+  const std::uint64_t wanted = std::max(bytes, 2 * memory.size());
   memory = Memory();
-  LOCI_ASSIGN_OR_RETURN(memory, Memory::allocate(device_, MemoryKind::kPinned, bytes, what));
+  Result<Memory> larger = Memory::allocate(device_, MemoryKind::kPinned, wanted, what);
+  if (!larger.ok() && wanted > bytes) larger = Memory::allocate(device_, MemoryKind::kPinned, bytes, what);
+  LOCI_ASSIGN_OR_RETURN(memory, std::move(larger));
   return {};
 }
 
@@ -175,8 +196,7 @@ Status PassRunner::reserve(Flight& flight, std::uint32_t bucket) {
   needs.partial_values_bytes = plan_.partial_values_bytes();
   needs.partial_statistics_bytes = plan_.partial_statistics_bytes();
   LOCI_RETURN_IF_ERROR(buffers_.reserve(needs));
-  LOCI_RETURN_IF_ERROR(
-      reserve_pinned(flight.descriptors, plan_.descriptor_bytes(), "a pass's descriptors (pinned)"));
+  LOCI_RETURN_IF_ERROR(reserve_pinned(flight.descriptors, plan_.descriptor_bytes(), kDescriptors));
   LOCI_RETURN_IF_ERROR(
       reserve_pinned(flight.samples, needs.spans * sizeof(std::uint32_t), "samples (pinned)"));
   LOCI_RETURN_IF_ERROR(

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,9 +33,10 @@ struct PassRunnerOptions {
   ElementType element = ElementType::kBFloat16;
   bool deterministic = false;
   bool graphs = true;
-  std::uint32_t rows_max = 0;        // of a pass; more are a bug
-  std::uint32_t spans_max = 0;       // of a pass, that there is room for from the begin
-  std::uint32_t context_tokens = 0;  // of a sequence, at most
+  std::uint32_t rows_max = 0;                      // of a pass; more are a bug
+  std::uint32_t spans_max = 0;                     // of a pass, that there is room for from the begin
+  std::uint32_t context_tokens = 0;                // of a sequence, at most
+  std::function<void(const std::string&)> warn{};  // of what is slower than it should be; or null
 };
 
 class PassRunner {

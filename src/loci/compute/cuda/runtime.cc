@@ -13,8 +13,6 @@
 namespace loci::cuda {
 namespace {
 
-constexpr std::uint32_t kCapabilityMin = 80;  // Ampere
-
 // False: an error, which the device keeps.
 bool check(const Device& device, cudaError_t error, const char* what) {
   if (error == cudaSuccess) return true;
@@ -23,6 +21,43 @@ bool check(const Device& device, cudaError_t error, const char* what) {
       StatusCode::kUnavailable,
       fmt::format("the device cuda:{} is lost: {} failed: {} ({}); restart the server",
                   device.properties().ordinal, what, cudaGetErrorString(error), cudaGetErrorName(error))));
+  return false;
+}
+
+// Errors after which the device works on: it refused one call. CUDA calls others sticky, and those that are
+// not known are taken for such.
+bool is_refusal(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInvalidValue:
+    case cudaErrorMemoryAllocation:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorNotPermitted:
+    case cudaErrorNotSupported:
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureMerge:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureIsolation:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorCapturedEvent: return true;
+    default: return false;
+  }
+}
+
+// As check(), but what was refused is `failure`.
+bool check_queued(const Device& device, cudaError_t error, const char* what, Status& failure) {
+  if (!is_refusal(error)) return check(device, error, what);
+  static_cast<void>(cudaGetLastError());
+  if (failure.ok()) {
+    failure =
+        Status(StatusCode::kInternal, fmt::format("cuda:{} refused {}: {} ({})", device.properties().ordinal,
+                                                  what, cudaGetErrorString(error), cudaGetErrorName(error)));
+  }
   return false;
 }
 
@@ -85,10 +120,7 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
                               .memory_bytes = found.totalGlobalMem,
                               .l2_bytes = static_cast<std::uint64_t>(found.l2CacheSize),
                               .shared_bytes_max = static_cast<std::uint32_t>(found.sharedMemPerBlockOptin)};
-  if (properties.capability < kCapabilityMin) {
-    return refuse(fmt::format("cuda:{} ({}) has compute capability {}.{}, expected 8.0 or newer", ordinal,
-                              found.name, found.major, found.minor));
-  }
+  LOCI_RETURN_IF_ERROR(check_capability(properties, LOCI_CUDA_ARCHITECTURES));
   std::unique_ptr<Device> device(new Device(std::move(properties)));
   if (!ready(*device)) return device->status();
   // Waiting threads sleep: the processor has other work.
@@ -269,20 +301,21 @@ void Stream::synchronize() {
 
 void Stream::begin_capture() {
   kernel_was_last_ = false;
-  if (ready(*device_)) {
-    check(*device_, cudaStreamBeginCapture(stream_of(handle_), cudaStreamCaptureModeThreadLocal),
-          "beginning a capture");
-  }
+  if (!ready(*device_)) return;
+  check_queued(*device_, cudaStreamBeginCapture(stream_of(handle_), cudaStreamCaptureModeThreadLocal),
+               "the begin of a capture", failure_);
 }
 
 Graph Stream::end_capture() {
   kernel_was_last_ = false;
   Graph result;
   cudaGraph_t graph = nullptr;
-  if (!ready(*device_) || !check(*device_, cudaStreamEndCapture(stream_of(handle_), &graph), "a capture"))
+  if (!ready(*device_) ||
+      !check_queued(*device_, cudaStreamEndCapture(stream_of(handle_), &graph), "a capture", failure_))
     return result;
   cudaGraphExec_t exec = nullptr;
-  if (check(*device_, cudaGraphInstantiate(&exec, graph, 0), "making a graph")) result.handle_ = exec;
+  if (check_queued(*device_, cudaGraphInstantiate(&exec, graph, 0), "a graph", failure_))
+    result.handle_ = exec;
   static_cast<void>(cudaGraphDestroy(graph));
   return result;
 }
@@ -291,8 +324,8 @@ void Stream::launch(const Graph& graph) {
   kernel_was_last_ = false;
   if (!ready(*device_)) return;
   LOCI_CHECK(graph.present(), "a graph that was captured");
-  check(*device_, cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle_), stream_of(handle_)),
-        "launching a graph");
+  check_queued(*device_, cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle_), stream_of(handle_)),
+               "the launch of a graph", failure_);
 }
 
 void Stream::launch_kernel(const char* name, const void* kernel, const LaunchShape& shape, const void* params,
@@ -304,12 +337,10 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
     std::lock_guard lock(known.mutex);
     std::uint32_t& allowed = known.shared_bytes[{device_->properties().ordinal, kernel}];
     if (allowed < shape.shared_bytes) {
+      const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     static_cast<int>(shape.shared_bytes));
+      if (!check_queued(*device_, error, name, failure_)) return;
       allowed = shape.shared_bytes;
-      if (!check(*device_,
-                 cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(shape.shared_bytes)),
-                 name))
-        return;
     }
   }
   void* arguments[] = {const_cast<void*>(params)};
@@ -324,7 +355,7 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   config.attrs = &early;
   // Behind a copy, an event or a library's kernel it begins as ever.
   config.numAttrs = std::exchange(kernel_was_last_, true) && device_->properties().capability >= 90 ? 1 : 0;
-  check(*device_, cudaLaunchKernelExC(&config, kernel, arguments), name);
+  check_queued(*device_, cudaLaunchKernelExC(&config, kernel, arguments), name, failure_);
 }
 
 void Stream::call(void (*)(void*), std::shared_ptr<void>) {

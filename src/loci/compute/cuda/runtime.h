@@ -3,8 +3,10 @@
 // simulated/runtime.cc (a device that runs the same kernels on this processor, for tests).
 //
 // Errors. What allocates returns a Result (kResourceExhausted naming the bytes). Everything that is queued
-// returns nothing: the first error of the device is kept (Device::status(), kUnavailable: "the device is
-// lost"), and all that is asked of it afterwards does nothing.
+// returns nothing. A kernel, a capture or a graph that the device refuses is told by its stream
+// (Stream::take_failure()), and the device is well. Any other error is for good: the first one is kept
+// (Device::status(), kUnavailable: "the device is lost"), and all that is asked of it afterwards does
+// nothing.
 //
 // Thread-safety: a Device and its memory may be used by any thread; a Stream by one at a time. Operations of
 // a stream run in order; between streams events alone order them. Host memory of a copy must be pinned for
@@ -17,6 +19,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +37,12 @@ struct DeviceProperties {
   std::uint32_t shared_bytes_max = 0;  // that a thread block may have
   bool simulated = false;              // runs on this processor: tests choose small shapes
 };
+
+// Whether machine code for `architectures` ("80,89,90a") runs on a device: that of 80
+// on 8.0 and later 8.x, that of 90a on 9.0 alone.
+bool has_code_for(std::string_view architectures, std::uint32_t capability);
+// Errors: kUnavailable, naming the device, where it does not.
+Status check_capability(const DeviceProperties& properties, std::string_view architectures);
 
 class Stream;
 
@@ -188,11 +197,16 @@ class Stream {
   // What is queued from here on is captured, not run; also what other streams do that wait for an event
   // recorded here, until they are waited for here.
   void begin_capture();
-  // Nothing where the capture failed (Device::status() says why).
+  // Nothing where the capture failed (take_failure() or Device::status() says why).
   Graph end_capture();
   void launch(const Graph& graph);
 
-  // The stream's handle for libraries (cudaStream_t), which queue kernels of theirs. Simulated: nothing may use it.
+  // The first of the kernels, captures and graphs since the last call that the device refused: kInternal,
+  // naming it. They did nothing; what was queued beside them runs.
+  Status take_failure() { return std::exchange(failure_, Status()); }
+
+  // The stream's handle for libraries (cudaStream_t), which queue kernels of theirs. Simulated: nothing may
+  // use it.
   void* native() {
     kernel_was_last_ = false;
     return handle_;
@@ -207,6 +221,7 @@ class Stream {
  private:
   const Device* device_;
   void* handle_ = nullptr;
+  Status failure_;
   bool kernel_was_last_ = false;  // of what was queued: the next one may begin early
 };
 

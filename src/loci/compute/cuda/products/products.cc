@@ -16,8 +16,8 @@ namespace {
 // From here on the library is asked, where it may be: fewer rows are at the memory's rate in own kernels.
 constexpr std::uint32_t kLibraryRows = 33;
 // And from here on for packed matrices, which are decoded for it: writing and reading 16 bits a weight takes
-// as long as own kernels lose against the library's in some 1000 rows (docs/cuda-products.md).
-constexpr std::uint32_t kDecodedRows = 1024;
+// as long as own kernels lose against the library's in some 140 to 190 rows (docs/cuda-products.md).
+constexpr std::uint32_t kDecodedRows = 256;
 constexpr std::uint64_t kDecodedBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kDecodedBytesSimulated = 64 << 10;  // tests see matrices in slices
 

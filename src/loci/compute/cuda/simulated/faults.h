@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace loci::cuda::simulated {
 
@@ -11,6 +12,8 @@ struct Options {
   std::uint64_t pinned_bytes = std::uint64_t{8} << 30;  // of the host
   std::uint64_t lost_after = UINT64_MAX;  // operations: the one after them fails, and all that follow
   std::uint64_t seed = 1;                 // draws the order of what streams leave open, and of threads
+  std::string refused_kernel{};           // launches of this name are refused; the device is well
+  bool captures_fail = false;             // likewise all captures
   std::uint32_t capability = 90;
   std::uint32_t multiprocessors = 4;
 };
@@ -22,6 +25,7 @@ struct Counters {
   std::uint64_t kernels = 0;
   std::uint64_t graphs = 0;  // launches
   std::uint64_t copied_bytes = 0;
+  std::uint64_t allocations = 0;  // of device and pinned memory: each waits for the device
 };
 Counters counters();
 

@@ -45,6 +45,7 @@ struct Operation {
 };
 
 struct GraphState {
+  bool refused = false;               // a kernel of the capture was
   std::vector<Operation> operations;  // in the order in which they were captured
 };
 
@@ -206,14 +207,16 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
   }
   World& w = world();
   std::lock_guard lock(w.mutex);
-  return std::unique_ptr<Device>(new Device(DeviceProperties{.ordinal = 0,
-                                                             .name = "simulated device",
-                                                             .capability = w.options.capability,
-                                                             .multiprocessors = w.options.multiprocessors,
-                                                             .memory_bytes = w.options.memory_bytes,
-                                                             .l2_bytes = std::uint64_t{1} << 20,
-                                                             .shared_bytes_max = 227u << 10,
-                                                             .simulated = true}));
+  DeviceProperties properties{.ordinal = 0,
+                              .name = "simulated device",
+                              .capability = w.options.capability,
+                              .multiprocessors = w.options.multiprocessors,
+                              .memory_bytes = w.options.memory_bytes,
+                              .l2_bytes = std::uint64_t{1} << 20,
+                              .shared_bytes_max = 227u << 10,
+                              .simulated = true};
+  LOCI_RETURN_IF_ERROR(check_capability(properties, "80,89,90a"));
+  return std::unique_ptr<Device>(new Device(std::move(properties)));
 }
 
 Device::~Device() = default;
@@ -273,6 +276,7 @@ Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint
   simulated::forbid(pages, mapped - rounded);
   simulated::forbid(memory.data_ + bytes, rounded - bytes);
   w.pieces[memory.data_] = {bytes, mapped, kind};
+  ++w.counters.allocations;
   w.used[index] += bytes;
   return memory;
 }
@@ -444,6 +448,11 @@ Graph Stream::end_capture() {
   stream.captures_itself = false;
   std::erase_if(w.captured_events, [&](const auto& each) { return each.second == state; });
   Graph graph;
+  if (w.options.captures_fail || state->refused) {
+    if (failure_.ok())
+      failure_ = Status(StatusCode::kInternal, "cuda:0 refused a capture: a simulated fault");
+    return graph;
+  }
   graph.handle_ = new std::shared_ptr<simulated::GraphState>(state);
   return graph;
 }
@@ -467,6 +476,13 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
     void (*kernel)();
   };
   check_launch_shape(name, shape, device_->properties().shared_bytes_max);
+  if (world().options.refused_kernel == name) {
+    if (failure_.ok())
+      failure_ = Status(StatusCode::kInternal, fmt::format("cuda:0 refused {}: a simulated fault", name));
+    if (simulated::stream_state(handle_).capture != nullptr)
+      simulated::stream_state(handle_).capture->refused = true;
+    return;
+  }
   const Thunk thunk = *static_cast<const Thunk*>(kernel);
   // As aligned as any params struct.
   const std::size_t words = (params_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
