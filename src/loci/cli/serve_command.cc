@@ -131,13 +131,21 @@ struct Serving {
   }
 };
 
-Result<MadeBackend> make_backend(const ServeFlags& flags, const ModelSpec& spec, std::uint32_t context) {
+// Of a pass, where --max-batch-tokens does not say: as many rows as let products come near the device's rate.
+constexpr std::uint32_t kPassTokensCpu = 512, kPassTokensGpu = 2048;
+std::uint32_t pass_tokens(const ServeFlags& flags, std::uint32_t of_device) {
+  return flags.max_batch_tokens != 0 ? flags.max_batch_tokens : of_device;
+}
+
+Result<MadeBackend> make_backend(const ServeFlags& flags, const ModelSpec& spec, std::uint32_t context,
+                                 const std::shared_ptr<spdlog::logger>& log) {
   return make_backend(spec, {.device = flags.device,
                              .cpu = {.threads = flags.threads, .instruction_set = flags.instruction_set},
                              .cuda = {.deterministic = flags.deterministic,
-                                      .max_batch_tokens = flags.max_batch_tokens,
+                                      .max_batch_tokens = pass_tokens(flags, kPassTokensGpu),
                                       .context_tokens = context,
-                                      .max_spans = flags.max_running}});
+                                      .max_spans = flags.max_running,
+                                      .warn = [log](const std::string& what) { log->warn(what); }}});
 }
 
 // The host tier: its size, and where that comes from (empty: the flag).
@@ -182,7 +190,6 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
                                      const PoolSize& size, StateTiers& tiers) {
   EngineOptions options;
   options.core = {.layers = spec.layer_count(),
-                  .max_batch_tokens = flags.max_batch_tokens,
                   .max_running = flags.max_running,
                   .max_queued = flags.max_queued,
                   .passes_ahead = info.passes_ahead,
@@ -242,7 +249,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
                     spec.context_length, context),
         "--context");
   }
-  LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(flags, spec, context));
+  LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(flags, spec, context, serving.log));
   serving.log->info("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")");
   LOCI_ASSIGN_OR_RETURN(const HostTier host, size_host_tier(flags, made));
   LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_device(flags, made, host, context));
@@ -262,6 +269,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   for (const std::string& warning : tiers.warnings) serving.log->warn(warning);
   LOCI_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags, spec, info, size, tiers));
   options.core.context_tokens = context;
+  options.core.max_batch_tokens = pass_tokens(flags, made.gpu ? kPassTokensGpu : kPassTokensCpu);
   LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint,
                                                         assumed_costs(info)));
   options.core.costs = std::move(costs.curves);

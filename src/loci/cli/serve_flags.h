@@ -30,7 +30,7 @@ struct ServeFlags {
   std::optional<InstructionSet> instruction_set;
   std::optional<std::uint64_t> device_memory;
   std::uint32_t context_tokens = 0;  // 0: the model's
-  std::uint32_t max_batch_tokens = 512;
+  std::uint32_t max_batch_tokens = 0;  // 0: what suits the device
   std::uint32_t max_running = 64;
   std::uint32_t max_queued = 256;
   std::string context_overflow = "refuse";  // or "truncate"

@@ -20,8 +20,8 @@ std::vector<Option> scheduling_options() {
   const std::string group = "scheduling";
   return {
       integer_option(
-          {group, "--max-batch-tokens", "tokens in one pass through the model"},
-          [](auto& flags) -> auto& { return flags.max_batch_tokens; }, 1, 1 << 20),
+          {group, "--max-batch-tokens", "tokens in one pass through the model; 0: 512, on a GPU 2048"},
+          [](auto& flags) -> auto& { return flags.max_batch_tokens; }, 0, 1 << 20),
       integer_option(
           {group, "--max-running", "requests in the batch"},
           [](auto& flags) -> auto& { return flags.max_running; }, 1, 65536),
