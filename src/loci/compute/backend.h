@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/base/clock.h"
 #include "loci/base/host_memory.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
@@ -107,10 +109,15 @@ struct BlockCopy {
   std::uint32_t group = 0;
 };
 
+inline constexpr Nanos kWaitsForEver = std::numeric_limits<Nanos>::max();
+
 struct Pass {
   OperationId id;
   std::vector<BlockCopy> copies;
   std::vector<Span> spans;
+  // How long the pass waits, all its waits together, for blocks that arrive: spans whose blocks come later
+  // end with kDataLoss, the others go on.
+  Nanos patience = kWaitsForEver;
 };
 
 struct SpanResult {

@@ -131,7 +131,7 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing.
 bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (blocked_head_ == request.id || running_.size() >= running_max_) return false;
-  Tier slowest = has_disk_ ? Tier::kDisk : has_host_ ? Tier::kHost : Tier::kDevice;
+  Tier slowest = slowest_readable();
   CoreProbes probes = choose(request, true, slowest);
   if (const Tier worth = worthwhile(probes, slowest); worth != slowest) {
     slowest = worth;

@@ -97,7 +97,7 @@ void Core::State::preload(Plan& plan) {
 }
 
 void Core::State::preload(CoreRequest& request, Plan& plan) {
-  const Tier slowest = has_disk_ ? Tier::kDisk : Tier::kHost;
+  const Tier slowest = slowest_readable();
   CoreProbes probes = choose(request, true, slowest);
   if (worthwhile(probes, slowest) != slowest) return;
   // What is there of the request is held meanwhile, so that nothing of it makes room.
@@ -128,7 +128,7 @@ void Core::State::preload(CoreRequest& request, Plan& plan) {
 }
 
 void Core::State::prefetch(Plan& plan) {
-  if (!has_host_ || !has_disk_) return;
+  if (!has_host_ || slowest_readable() != Tier::kDisk) return;
   for (; prefetch_at_ < prefetch_end_ && saves_in_flight_ < saves_max_; ++prefetch_at_) {
     const auto& [id, key] = wanted_[prefetch_at_];
     if (index_.block(id).kind != BlockKind::kFull || index_.block(id).key != key) continue;

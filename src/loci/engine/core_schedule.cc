@@ -188,6 +188,7 @@ void Core::State::emit(CorePass pass, Plan& plan) {
   pass.id = OperationId(++passes_);
   Pass& out = plan.pass.emplace();
   out.id = pass.id;
+  out.patience = patience_of(pass);
   const bool ahead = config_.passes_ahead > 0;
   const auto enlist = [&pass, ahead](CoreRequest* request) {
     if (request->last_pass == pass.id) return;

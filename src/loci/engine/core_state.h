@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "loci/engine/core.h"
+#include "loci/engine/link_breaker.h"
 #include "loci/memory/block_index.h"
 #include "loci/memory/chain_key.h"
 #include "loci/memory/slot_pool.h"
@@ -336,6 +337,10 @@ class Core::State {
   void wish_save(BlockId id, Tier from, bool windows);
   void wish_windows(const CoreRequest& request);
   bool may_write(Tier tier) const;
+  // The slowest tier that answers: from where state may be brought back.
+  Tier slowest_readable() const;
+  static void judge(LinkBreaker& link, MoveResult result, Nanos now);
+  Nanos patience_of(const CorePass& pass) const;
   bool start_save(BlockId id, Tier from, bool windows, bool ahead, Plan& plan);
   bool add_save_part(CoreMove& move, std::uint32_t group, bool ahead);
   void save(Plan& plan);
@@ -494,8 +499,7 @@ class Core::State {
   std::array<Nanos, kTiers>
       link_free_at_{};  // when what is being loaded from the tier has come, as predicted
   std::uint64_t moves_started_ = 0;
-  std::uint32_t disk_failures_ = 0;  // writes in a row
-  Nanos disk_paused_until_ = 0;
+  LinkBreaker disk_writes_, disk_reads_;
   bool recovered_ = false;  // all that the disk has from before is known
   std::vector<BlockPin> recovering_;
   std::vector<std::pair<BlockId, ChainKey>> wanted_;  // by the queue, in its order

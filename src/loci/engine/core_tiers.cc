@@ -17,8 +17,9 @@ namespace loci {
 namespace {
 
 constexpr std::size_t kSaveQueueMax = 4096;  // wishes; beyond it the oldest are dropped
-constexpr std::uint32_t kDiskFailuresMax = 8;
-constexpr Nanos kDiskPause = 10 * kNanosPerSecond;
+// What a pass waits for loads at least, whatever is predicted: with decodes in it, and without.
+constexpr Nanos kPatienceOfDecodes = 20 * kNanosPerMilli;
+constexpr Nanos kPatienceAlone = 500 * kNanosPerMilli;
 
 }  // namespace
 
@@ -211,6 +212,31 @@ bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
   return true;
 }
 
+// How long the pass waits for what arrives. Who decodes in it waits no longer than computing takes. Without
+// decodes it is twice what was predicted, as others may come meanwhile. So a load that does not come (a disk
+// that hangs) costs its own request the pass, and nobody else much.
+Nanos Core::State::patience_of(const CorePass& pass) const {
+  bool decodes = false, waits = false;
+  std::uint32_t rows = 0;
+  std::uint64_t context = 0;
+  Nanos arrives = now_;
+  for (const CoreSpan& span : pass.spans) {
+    decodes = decodes || span.request->decoding;
+    rows += span.count;
+    context += std::uint64_t{span.position} * span.count;
+    for (const std::uint32_t i : span.request->loads) {
+      const auto load = loads_.find(span.request->blocks[i].block());
+      if (load == loads_.end()) continue;
+      waits = true;
+      arrives = std::max(arrives, load->second.ends_at);
+    }
+  }
+  if (!waits) return kWaitsForEver;
+  const Nanos lasts = costs_.pass(rows, context);
+  return decodes ? std::max(kPatienceOfDecodes, lasts)
+                 : std::max(kPatienceAlone, lasts + 2 * std::min(arrives - now_, kCostMax));
+}
+
 // --- ends ---
 
 void Core::State::on(const MovesEnded& event, Plan& plan) {
@@ -250,9 +276,20 @@ void Core::State::keep_for_load(BlockId id, std::uint32_t group, std::optional<S
   }
 }
 
+// A disk that fails or does not answer is not counted on for a while.
+void Core::State::judge(LinkBreaker& link, MoveResult result, Nanos now) {
+  if (result == MoveResult::kDone) link.succeeded();
+  if (result == MoveResult::kFailed || result == MoveResult::kTooSlow) link.failed(now);
+}
+
+Tier Core::State::slowest_readable() const {
+  return has_disk_ && !disk_reads_.closed(now_) ? Tier::kDisk : has_host_ ? Tier::kHost : Tier::kDevice;
+}
+
 // A source that did not verify is gone; another reader that is under way will find the same.
 void Core::State::end_read(const CoreMove& move, MoveResult result) {
   if (move.from == Tier::kDevice) return;
+  if (move.from == Tier::kDisk) judge(disk_reads_, result, now_);
   const BlockId id = move.source();
   for (const MovePart& part : move.parts) {
     index_.end_read(id, move.from, part.group);
@@ -321,11 +358,7 @@ void Core::State::end_save(CoreMove move, MoveResult result) {
   if (done && move.to == Tier::kHost && move.from == Tier::kDevice && through_)
     wish_save(id, Tier::kHost, true);
   if (move.to != Tier::kDisk) return;
-  disk_failures_ = done ? 0 : disk_failures_ + 1;
-  if (disk_failures_ >= kDiskFailuresMax) {
-    disk_failures_ = 0;
-    disk_paused_until_ = now_ + kDiskPause;
-  }
+  judge(disk_writes_, result, now_);
 }
 
 // --- saves ---
@@ -354,7 +387,7 @@ void Core::State::wish_windows(const CoreRequest& request) {
 }
 
 bool Core::State::may_write(Tier tier) const {
-  return tier == Tier::kHost ? has_host_ : has_disk_ && recovered_ && now_ >= disk_paused_until_;
+  return tier == Tier::kHost ? has_host_ : has_disk_ && recovered_ && !disk_writes_.closed(now_);
 }
 
 // What `move` is to take along of the group, if the next tier lacks it and has room.

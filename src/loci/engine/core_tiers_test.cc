@@ -11,6 +11,7 @@
 
 #include "loci/engine/core.h"
 #include "loci/engine/core_testing.h"
+#include "loci/engine/link_breaker.h"
 
 namespace loci {
 namespace {
@@ -327,6 +328,54 @@ TEST(CoreTiers, DecodesDoNotWaitForARestore) {
   d.done();
   EXPECT_NE(d.spans().find("4:64+2"), std::string::npos);
   d.finish();
+}
+
+// A load that is predicted in time and does not come: whose request it is loses the pass, who decodes in it
+// waits no longer than computing takes.
+TEST(CoreTiers, DecodesWaitNoLongerThanComputingTakes) {
+  CoreConfig config = tier_config(8, 0, 32);
+  config.costs.disk_read = {kNanosPerMilli, 1u << 30};
+  config.costs.token = 100 * kNanosPerMilli;
+  config.costs.attention = {0};
+  config.costs.pass = kNanosPerMilli;
+  TierDriver d(config);
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(5000, 250));
+  d.arrive(3, run_of(9000, 10), 50);
+  d.done();
+  EXPECT_EQ(d.plan.pass->patience, kWaitsForEver) << "nothing arrives";
+  d.arrive(4, run_of(0, 66));
+  d.done();
+  ASSERT_EQ(d.spans(), "3:11+1 4:64+2");
+  EXPECT_EQ(d.plan.pass->patience, 300 * kNanosPerMilli) << "three rows";
+  d.done(4);
+  for (int i = 0; i < 5; ++i, d.done()) {
+    EXPECT_EQ(d.spans().find("4:"), std::string::npos) << "it waits until all is known";
+    EXPECT_EQ(d.plan.pass->patience, kWaitsForEver);
+  }
+  d.end_moves(MoveResult::kTooSlow);
+  d.done();
+  EXPECT_NE(d.spans().find("4:0+66"), std::string::npos) << d.spans();
+  d.finish();
+}
+
+TEST(CoreTiers, ADiskThatDoesNotAnswerIsNotCountedOn) {
+  CoreConfig config = tier_config(12, 0, 64);
+  config.costs.disk_read = {kNanosPerMilli, 1u << 30};
+  config.costs.token = 100 * kNanosPerMilli;
+  TierDriver d(config);
+  d.run(1, run_of(0, 330));
+  d.run(2, run_of(5000, 330));
+  d.arrive(3, run_of(0, 330));
+  ASSERT_GE(d.count(Tier::kDisk, Tier::kDevice), LinkBreaker::kFailures);
+  d.end_moves(MoveResult::kTooSlow);
+  d.finish();
+  d.run(4, run_of(5000, 330));  // evicts what 3 has computed
+  EXPECT_EQ(d.starts.back().sources.disk, 0u) << "eight loads in a row did not come";
+  EXPECT_GE(d.missed(MissReason::kTooSlow), 256u);
+  d.now += LinkBreaker::kPause;
+  d.run(5, run_of(0, 330));
+  EXPECT_GE(d.starts.back().sources.disk, 256u) << "it is tried again, and what it has was kept";
 }
 
 TEST(CoreTiers, LoadsBeginWhileThePassBeforeStillRuns) {

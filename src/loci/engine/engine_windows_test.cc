@@ -4,6 +4,7 @@
 // two of three requests are sampled on the device, which gives no log-probabilities.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -174,7 +175,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
                       .layer_slice_bytes = group.layer_slice_bytes,
                       .slots = tested.groups[i].disk_blocks});
     }
-    options.core.costs.token = kNanosPerSecond;
+    options.core.costs.token = token_cost_;
     options.core.hole_records = 100;
     options.mover.before_slice = [refuse = faults(tested.fails_one_in, 1, StatusCode::kInternal)](
                                      const Move&, std::uint32_t) { return refuse(); };
@@ -184,7 +185,11 @@ class EngineWindows : public testing::TestWithParam<Case> {
         std::make_shared<std::function<Status()>>(faults(tested.fails_one_in, 2, StatusCode::kDataLoss));
     options.mover.disk = std::make_unique<FakeDiskStore>(
         disk_, disk,
-        FakeDiskStore::Faults{.read = [refuse](const DiskReadItem&, std::uint32_t) { return (*refuse)(); },
+        FakeDiskStore::Faults{.read =
+                                  [this, refuse](const DiskReadItem&, std::uint32_t) {
+                                    hangs_.wait(true);
+                                    return (*refuse)();
+                                  },
                               .write = [refuse](const DiskEntry&) { return (*refuse)(); }});
   }
   Usage check(const Tokens& prompt, std::uint32_t count) {
@@ -218,6 +223,8 @@ class EngineWindows : public testing::TestWithParam<Case> {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<AheadBackend> ahead_;
   std::uint32_t submitted_ = 0;
+  Nanos token_cost_ = kNanosPerSecond;
+  std::atomic<bool> hangs_{false};  // the disk does not answer
   FakeDisk disk_;
   std::unique_ptr<Engine> engine_;
   Reply last_;
@@ -308,6 +315,42 @@ TEST_P(EngineOnDisk, StateOutlivesTheEngine) {
   std::remove(log_.c_str());
 }
 
+class EngineBesideAHang : public EngineWindows {};
+
+// Others' requests are answered while the disk hangs, and who needs what it holds is when it answers again.
+TEST_P(EngineBesideAHang, OthersGoOn) {
+  constexpr Nanos kHangs = 3 * kNanosPerSecond, kGapMax = kNanosPerSecond;
+  engine_.reset();
+  token_cost_ = 20 * kNanosPerMilli;  // a pass is not predicted to take seconds
+  start();
+  const Tokens prompt = text(1, 170);
+  check(prompt, 10);
+  const Tokens again = prompt + last_.tokens + text(2, 20);
+  const Reply expected = reference_.reply(again, 10);
+  for (const bool beside : {true, false}) {  // it comes while others decode, or alone
+    for (std::uint64_t seed = 10; seed < 16; ++seed) check(text(seed, 180), 10);
+    hangs_ = true;
+    Waiter other, waits;
+    if (beside) submit(text(30, 20), 120, other);
+    submit(again, 10, waits);
+    const Nanos begin = clock_.now();
+    Nanos slowest = 0;
+    for (std::uint64_t seed = 40; clock_.now() - begin < kHangs; ++seed) {
+      const Nanos sent = clock_.now();
+      check(text(seed, 20), 5);
+      slowest = std::max(slowest, clock_.now() - sent);
+    }
+    EXPECT_LT(slowest, kGapMax) << (beside ? "beside decodes" : "alone");
+    hangs_ = false;
+    hangs_.notify_all();
+    EXPECT_TRUE(waits.wait().status.ok());
+    waits.expect(expected);
+    if (beside) {
+      EXPECT_TRUE(other.wait().status.ok());
+    }
+  }
+}
+
 const auto kOnDisk = testing::Values(
     Case{"full_disk", {0, 0}, {{0, 26, 0, 100}}}, Case{"full_tiers", {0, 0}, {{0, 26, 20, 100}}, 8},
     Case{"mixed_disk", {48, 0, 48, 48}, {{0, 26, 0, 100}, {48, 24, 0, 60}}},
@@ -317,6 +360,8 @@ const auto kOnDisk = testing::Values(
 std::string name_of(const testing::TestParamInfo<Case>& tested) { return tested.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineOnDisk, kOnDisk, name_of);
+INSTANTIATE_TEST_SUITE_P(Models, EngineBesideAHang,
+                         testing::Values(Case{"full_hang", {0, 0}, {{0, 26, 0, 100}}}), name_of);
 INSTANTIATE_TEST_SUITE_P(ModelsOnDisk, EngineWindows, kOnDisk, name_of);
 INSTANTIATE_TEST_SUITE_P(
     Models, EngineWindows,

@@ -319,6 +319,7 @@ void put_groups(Writer& w, const std::vector<BlockTable>& tables) {
 
 void put(Writer& w, const Pass& pass) {
   w.id(pass.id);
+  w.number(pass.patience);
   w.number(static_cast<std::uint32_t>(pass.copies.size()));
   for (const BlockCopy& copy : pass.copies) {
     w.id(copy.from);

@@ -15,7 +15,7 @@ namespace loci {
 
 // The version of the format, and of the decisions: a core that decides otherwise for the same events has
 // another one. Logs of other versions are refused, as nothing could be learnt from replaying them.
-inline constexpr std::uint32_t kLogVersion = 5;
+inline constexpr std::uint32_t kLogVersion = 6;
 
 // Without chain_secret, which is left zero: no plan depends on it.
 void encode_config(const CoreConfig& config, std::string& out);

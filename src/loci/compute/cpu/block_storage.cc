@@ -109,13 +109,13 @@ void BlockStorage::fill_failed(std::uint32_t group, SlotId slot) {
   state(group, slot).notify_all();
 }
 
-bool BlockStorage::await_layer(SlotId slot, std::uint32_t layer) const {
+bool BlockStorage::await_layer(SlotId slot, std::uint32_t layer, Patience& patience) const {
   const std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
   while (true) {
     const std::uint32_t now = word.load(std::memory_order_acquire);
     if ((now & ~kFailed) > layers_[layer].index) return true;
     if ((now & kFailed) != 0) return false;
-    word.wait(now, std::memory_order_acquire);
+    if (!patience.wait(word, now)) return false;
   }
 }
 

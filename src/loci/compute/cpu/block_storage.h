@@ -21,6 +21,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/compute/cpu/buffer.h"
+#include "loci/compute/patience.h"
 
 namespace loci::cpu {
 
@@ -49,8 +50,12 @@ class BlockStorage {
   void layer_arrived(SlotId slot, std::uint32_t layer);
   void fill_failed(std::uint32_t group, SlotId slot);
 
-  // Sleeps until `layer` of the slot has arrived; false: it will not.
-  bool await_layer(SlotId slot, std::uint32_t layer) const;
+  // Sleeps until `layer` of the slot has arrived; false: it will not, or not in time.
+  bool await_layer(SlotId slot, std::uint32_t layer, Patience& patience) const;
+  bool await_layer(SlotId slot, std::uint32_t layer) const {
+    Patience for_ever;
+    return await_layer(slot, layer, for_ever);
+  }
   bool is_whole(std::uint32_t group, SlotId slot) const;
   // The pass writes the slot from its beginning: an earlier fill and its failure are history.
   void set_whole(std::uint32_t group, SlotId slot);

@@ -370,6 +370,32 @@ TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(0, 64));
 }
 
+// A disk that hangs: who else is in the pass goes on, and the block serves when it has come after all.
+TEST_P(BackendTest, APassThatRunsOutOfPatiencePoisonsOnlyWhoWaits) {
+  const Expected expected(*model_, 64, 8), other(*model_, 20, 9);
+  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, tables(0, 1), layers_, LogitsWanted::kNone)}},
+               results_);
+  begin_fill(*backend, SlotId(3));
+  Pass pass;
+  pass.patience = 20 * kNanosPerMilli;
+  pass.spans.push_back(make_span(expected.tokens, 32, 64, tables(3, 2), layers_, LogitsWanted::kLast));
+  pass.spans.push_back(make_span(other.tokens, 0, 20, tables(6, 1), layers_, LogitsWanted::kAll));
+  backend->run(pass, results_);
+  EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
+  ASSERT_TRUE(results_[1].status.ok());
+  EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
+  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
+  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+    backend->read_layer(SlotId(0), layer, slice);
+    backend->write_layer(SlotId(3), layer, slice);
+    backend->layer_arrived(SlotId(3), layer);
+  }
+  backend->run(pass, results_);
+  ASSERT_TRUE(results_[0].status.ok());
+  EXPECT_EQ(bits_of(results_[0].logits), expected.rows(63, 64));
+}
+
 // K and V of one captured row, as the backend's kernels make them: product, bias, rotation, rounding.
 void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::uint32_t layer,
                     std::uint32_t position, std::span<const std::byte> hidden,

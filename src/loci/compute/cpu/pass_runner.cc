@@ -86,7 +86,7 @@ void PassRunner::make_room() {
 void PassRunner::await_blocks(std::uint32_t layer) {
   for (const PassArrival& arrival : arrivals_) {
     if (!arrival.awaited_by(*pass_, layer, blocks_.group_of(layer))) continue;
-    if (poisoned_[arrival.span] == 0 && !blocks_.await_layer(arrival.slot, layer))
+    if (poisoned_[arrival.span] == 0 && !blocks_.await_layer(arrival.slot, layer, patience_))
       poisoned_[arrival.span] = 1;
   }
 }
@@ -96,9 +96,11 @@ void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
   plan_.make(pass, spec_.layer_count(), blocks_, shape_, pool_.size());
   poisoned_.assign(pass.spans.size(), 0);
   make_room();
+  // (What is copied has arrived, or its fill has failed: it is not waited for in vain.)
   mark_whole_blocks(
       pass, blocks_, [this](SlotId slot, std::uint32_t of) { return blocks_.await_layer(slot, of); },
       arrivals_);
+  patience_ = Patience(pass.patience);
   resize_inputs(0);
   output_input_.resize(plan_.wanted_rows(), kernels_);
   pool_.run([this](std::uint32_t thread) { work(thread); });

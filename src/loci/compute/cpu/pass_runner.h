@@ -26,6 +26,7 @@
 #include "loci/compute/cpu/rope_table.h"
 #include "loci/compute/cpu/thread_pool.h"
 #include "loci/compute/pass_arrivals.h"
+#include "loci/compute/patience.h"
 
 namespace loci::cpu {
 
@@ -146,7 +147,8 @@ class PassRunner {
   const Pass* pass_ = nullptr;
   PassPlan plan_;
   std::vector<std::uint8_t> poisoned_;  // [span]
-  std::vector<PassArrival> arrivals_;   // blocks that were not whole when the pass began
+  Patience patience_;
+  std::vector<PassArrival> arrivals_;  // blocks that were not whole when the pass began
 };
 
 }  // namespace loci::cpu

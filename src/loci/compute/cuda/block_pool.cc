@@ -110,7 +110,8 @@ void BlockPool::set_whole(std::uint32_t group, SlotId slot) {
   state(group, slot).store(layers_of(group) | kSettled, std::memory_order_release);
 }
 
-bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream) {
+bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream,
+                           Patience& patience) {
   const Layer place = layers_[layer];
   CopyTicket last = 0;
   for (const SlotId slot : slots) {
@@ -123,7 +124,7 @@ bool BlockPool::wait_layer(std::uint32_t layer, std::span<const SlotId> slots, S
         break;
       }
       if ((now & kFailed) != 0) return false;
-      word.wait(now, std::memory_order_acquire);
+      if (!patience.wait(word, now)) return false;
     }
   }
   // Once for all blocks that came together. A stream that has ended has done what it waited for.

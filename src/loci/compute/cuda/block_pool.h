@@ -30,6 +30,7 @@
 #include "loci/compute/cuda/copies.h"
 #include "loci/compute/cuda/copies_staging.h"
 #include "loci/compute/cuda/runtime.h"
+#include "loci/compute/patience.h"
 
 namespace loci::cuda {
 
@@ -58,8 +59,12 @@ class BlockPool {
   // A pass writes the slot from its beginning: an earlier fill and its failure are history.
   void set_whole(std::uint32_t group, SlotId slot);
   // What `stream` does from here on waits for the layer's copies into these slots. Sleeps until all are
-  // queued. False: one of them will not come, and nothing is waited for.
-  bool wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream);
+  // queued. False: one of them will not come, or not in time, and nothing is waited for.
+  bool wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream, Patience& patience);
+  bool wait_layer(std::uint32_t layer, std::span<const SlotId> slots, Stream& stream) {
+    Patience for_ever;
+    return wait_layer(layer, slots, stream, for_ever);
+  }
 
   // --- movers, as backend.h says ---
 

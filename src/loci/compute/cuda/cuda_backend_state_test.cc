@@ -98,6 +98,28 @@ TEST_P(CudaBackendTest, AFailedFillPoisonsOnlyItsReaders) {
   EXPECT_EQ(bits_of(results_[0].logits), whole.rows(0, 40));
 }
 
+TEST_P(CudaBackendTest, APassThatRunsOutOfPatiencePoisonsOnlyWhoWaits) {
+  const Expected &whole = expected(69), &other = expected(33);
+  const auto backend = make_backend(spec_, deterministic());
+  backend->run({{}, {}, {make_span(whole.tokens, 0, 32, same_slots(*backend, slots(0, 1)), layers_, {})}},
+               results_);
+  begin_fill(*backend, SlotId(5));
+  Pass pass;
+  pass.patience = 20 * kNanosPerMilli;
+  pass.spans.push_back(
+      make_span(whole.tokens, 32, 40, same_slots(*backend, slots(5, 2)), layers_, LogitsWanted::kAll));
+  pass.spans.push_back(
+      make_span(other.tokens, 0, 20, same_slots(*backend, slots(8, 1)), layers_, LogitsWanted::kAll));
+  backend->run(pass, results_);
+  EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
+  ASSERT_TRUE(results_[1].status.ok());
+  EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
+  move_layers(*backend, 0, 5, 1, 0);
+  backend->run(pass, results_);
+  ASSERT_TRUE(results_[0].status.ok());
+  EXPECT_EQ(bits_of(results_[0].logits), whole.rows(32, 40));
+}
+
 TEST_P(CudaBackendTest, WhatIsThereIsNotWrittenAgain) {
   const Expected& whole = expected(37);
   const auto backend = make_backend(spec_, deterministic());

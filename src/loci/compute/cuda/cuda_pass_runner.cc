@@ -103,7 +103,8 @@ PassNeeds PassRunner::initial_needs() const {
 void PassRunner::await_blocks(Flight& flight, std::uint32_t layer) {
   for (const PassArrival& arrival : arrivals_) {
     if (!arrival.awaited_by(flight.pass, layer, blocks_.group_of(layer))) continue;
-    if (flight.poisoned[arrival.span] == 0 && !blocks_.wait_layer(layer, {&arrival.slot, 1}, stream_)) {
+    if (flight.poisoned[arrival.span] == 0 &&
+        !blocks_.wait_layer(layer, {&arrival.slot, 1}, stream_, patience_)) {
       flight.poisoned[arrival.span] = 1;
     }
   }
@@ -141,10 +142,12 @@ Status PassRunner::issue(Flight& flight) {
   flight.sampled_rows = plan_.sampled_rows();
   if (plan_.rows() == 0 && flight.pass.copies.empty()) return {};
   check_feeds(flight.pass);
+  // (What is copied has arrived, or its fill has failed: it is not waited for in vain.)
   mark_whole_blocks(
       flight.pass, blocks_,
       [this](SlotId slot, std::uint32_t of) { return blocks_.wait_layer(of, {&slot, 1}, stream_); },
       arrivals_);
+  patience_ = Patience(flight.pass.patience);
   std::uint32_t bucket = plan_.is_decode_step() && arrivals_.empty() ? graphs_.bucket_for(plan_.rows()) : 0;
   LOCI_RETURN_IF_ERROR(reserve(flight, bucket));
   plan_.write(layout_, flight.descriptors.data());

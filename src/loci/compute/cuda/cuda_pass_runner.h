@@ -25,6 +25,7 @@
 #include "loci/compute/cuda/products/products.h"
 #include "loci/compute/cuda/runtime.h"
 #include "loci/compute/pass_arrivals.h"
+#include "loci/compute/patience.h"
 #include "loci/model/model_spec.h"
 
 namespace loci::cuda {
@@ -111,6 +112,7 @@ class PassRunner {
   Stream outlet_;  // takes captured inputs away meanwhile
   Event made_, taken_;
   bool taking_ = false;
+  Patience patience_;                  // of the last pass that was issued
   std::vector<PassArrival> arrivals_;  // blocks that were not whole when the last pass was issued
   std::vector<Flight> flights_;
   std::uint64_t begun_ = 0, ended_ = 0;

@@ -18,6 +18,7 @@ constexpr std::size_t kLaneBufferBytes = std::size_t{32} << 20;  // of a directo
 constexpr std::uint32_t kLaneBuffersMin = 6;
 // A read that comes waits for the writes that the disk has begun.
 constexpr std::uint32_t kWritesMost = 4;
+constexpr std::uint32_t kUnansweredMax = 3;
 
 std::byte* aligned_memory(std::size_t bytes, std::size_t alignment) {
   auto* data =
@@ -152,7 +153,18 @@ bool DiskQueue::begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoReq
   return true;
 }
 
+void DiskQueue::refuse_reads_of_closed_lanes() {
+  for (Lane& lane : lanes_) {
+    while (lane.unanswered >= kUnansweredMax && !lane.reads.empty()) {
+      const DiskOperation operation = std::move(lane.reads.front().operation);
+      lane.reads.pop_front();
+      operation.owner->ended(operation.step, -ETIME, DiskBuffer());
+    }
+  }
+}
+
 void DiskQueue::begin_what_may() {
+  refuse_reads_of_closed_lanes();
   std::vector<IoRequest> requests;
   for (Lane& lane : lanes_) {
     while (lane.in_flight < lane_depth_ && !lane.reads.empty()) {
@@ -171,6 +183,7 @@ void DiskQueue::end(const IoEnd& io, std::vector<IoRequest>& again) {
   InFlight& one = found->second;
   Lane& lane = lanes_[one.operation.lane];
   lane.answered = clock_.now();
+  lane.unanswered = 0;
   const bool wanted = one.operation.owner != nullptr;
   const std::size_t left = one.operation.bytes - one.moved;
   // What is left of a short read or write is asked for again, from an aligned place.
@@ -210,6 +223,7 @@ void DiskQueue::expire(Nanos now) {
   for (auto& [id, one] : in_flight_) {
     if (one.operation.owner == nullptr || now - one.since <= answer_limit_) continue;
     given_up.emplace_back(std::exchange(one.operation.owner, nullptr), one.operation.step);
+    lanes_[one.operation.lane].unanswered += one.operation.write ? 0 : 1;
     ++abandoned_;
   }
   for (const auto& [owner, step] : given_up) owner->ended(step, -ETIME, DiskBuffer());

@@ -3,7 +3,8 @@
 //
 // A *lane* is a directory's queue, so that a disk which is slow or dead holds up nothing but itself. An
 // operation that does not answer in time ends with -ETIME; its memory stays untouched until the disk does
-// answer, or for ever.
+// answer, or for ever. A lane that left kUnansweredMax reads in a row without an answer is closed: its reads
+// end so at once, until one of those that were given up is answered after all.
 //
 // Thread-compatible: the store's thread owns it (but for wake()).
 #pragma once
@@ -96,12 +97,14 @@ class DiskQueue {
   struct Lane {
     std::deque<Queued> reads, writes;
     std::uint32_t in_flight = 0, writes_in_flight = 0;
+    std::uint32_t unanswered = 0;  // reads in a row
     Nanos answered = 0;
     std::shared_ptr<DiskBufferPool> buffers;
   };
 
   bool begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoRequest>& requests);
   void begin_what_may();
+  void refuse_reads_of_closed_lanes();
   void end(const IoEnd& io, std::vector<IoRequest>& again);
   void expire(Nanos now);
   void expire_queue(std::deque<Queued>& waiting, const Lane& lane, Nanos now);

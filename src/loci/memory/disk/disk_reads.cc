@@ -78,8 +78,8 @@ class ItemReader final : public DiskOperationOwner, public std::enable_shared_fr
   void fail(int error) {
     counters_.read_errors.fetch_add(1, std::memory_order_relaxed);
     const std::string& path = files_.directories[files_.layout.directory_of(item_.slot)].folder->path();
-    finish({StatusCode::kUnavailable, error == ETIME ? fmt::format("{}: the disk did not answer", path)
-                                                     : fmt::format("{}: {}", path, errno_text(error))});
+    if (error == ETIME) return finish({StatusCode::kDeadlineExceeded, path + ": the disk did not answer"});
+    finish({StatusCode::kUnavailable, fmt::format("{}: {}", path, errno_text(error))});
   }
 
   void damaged(std::string_view what) {

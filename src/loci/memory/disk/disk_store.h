@@ -76,7 +76,7 @@ class DiskReadSink {
   virtual void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
                       std::span<const std::byte> bytes) = 0;
   // The item's last call. kDataLoss: the entry is damaged, another's or not there; kUnavailable: the disk
-  // failed, or did not answer in time.
+  // failed; kDeadlineExceeded: it did not answer in time, or has not for so long that it is not asked.
   virtual void done(std::size_t item, Status status) = 0;
 };
 

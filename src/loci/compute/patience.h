@@ -1,0 +1,44 @@
+// How long a pass still waits for blocks that arrive, all its waits together.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "loci/base/clock.h"
+#include "loci/compute/backend.h"
+
+namespace loci {
+
+// Thread-compatible: of the thread that waits.
+class Patience {
+ public:
+  explicit Patience(Nanos left = kWaitsForEver) : left_(left) {}
+
+  // Until `word` is no longer `value`; false where patience ends first, and from then on at once.
+  bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
+    if (left_ == kWaitsForEver) {
+      word.wait(value, std::memory_order_acquire);
+      return true;
+    }
+    // An atomic has no wait with a limit, and such passes are rare: it is looked at every so often.
+    constexpr std::chrono::microseconds kLook{50};
+    const auto begin = std::chrono::steady_clock::now();
+    Nanos waited = 0;
+    bool changed = word.load(std::memory_order_acquire) != value;
+    while (!changed && waited < left_) {
+      std::this_thread::sleep_for(kLook);
+      waited = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+      changed = word.load(std::memory_order_acquire) != value;
+    }
+    left_ -= std::min(left_, waited);
+    return changed;
+  }
+
+ private:
+  Nanos left_;
+};
+
+}  // namespace loci
