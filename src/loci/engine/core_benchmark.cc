@@ -155,6 +155,47 @@ void recover(benchmark::State& state) {
 }
 BENCHMARK(recover)->Unit(benchmark::kMillisecond)->Arg(100'000)->Arg(1'000'000);
 
+// A prompt whose blocks are all on the disk: each of its loads ends alone, while all the others are in
+// flight.
+void end_moves(benchmark::State& state) {
+  const auto blocks = static_cast<std::uint32_t>(state.range(0));
+  CoreConfig config = config_of(blocks + 64);
+  config.groups.front().disk_blocks = blocks;
+  config.groups.front().block_bytes = 1 << 10;
+  config.costs.token = kNanosPerSecond;  // loading is worth it
+  const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
+  const std::vector<TokenId> prompt = prompt_of(1, blocks * kBlockTokens + 1);
+  Recovered recovered;
+  recovered.last = true;
+  ChainKey parent = hasher.root("g");
+  for (std::uint32_t i = 0; i < blocks; ++i) {
+    RecoveredEntry found{.entry = {}, .group = 0, .hole = false, .slot = SlotId(i)};
+    found.entry.depth = i + 1;
+    found.entry.parent = parent;
+    found.entry.parent_kind = i == 0 ? ParentKind::kRoot : ParentKind::kBlock;
+    const auto begin = prompt.begin() + i * kBlockTokens;
+    std::copy(begin, begin + kBlockTokens, found.entry.tokens.begin());
+    found.entry.key = parent = hasher.child(parent, std::span<const TokenId>(found.entry.tokens));
+    recovered.entries.push_back(found);
+  }
+  for (auto _ : state) {
+    state.PauseTiming();
+    Core core = Core::make(config).value();
+    core.step(0, recovered);
+    const Plan plan = core.step(1, Arrival{RequestId(1), "g", prompt, 1, 0, {}, kNever});
+    if (plan.moves.size() != blocks) state.SkipWithError("not all is loaded");
+    state.ResumeTiming();
+    for (const Move& move : plan.moves) core.step(2, MovesEnded{{{move.id, MoveResult::kDone, 0}}});
+    state.PauseTiming();
+    core = Core::make(config).value();
+    state.ResumeTiming();
+  }
+  state.counters["per_move"] =
+      benchmark::Counter(static_cast<double>(blocks),
+                         benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(end_moves)->Unit(benchmark::kMillisecond)->Arg(500)->Arg(5000);
+
 }  // namespace
 }  // namespace loci
 

@@ -210,7 +210,8 @@ void Core::State::check_rotation(const CoreMove& move) const {
 
 // 3. A transfer has its source and its target; what is loaded nobody else fills.
 void Core::State::check_moves() const {
-  std::map<BlockId, std::uint32_t> loads;
+  std::map<BlockId, std::vector<OperationId>> loads;
+  std::array<std::uint32_t, kTiers> loads_from{};
   GroupCounts moving{};
   std::uint32_t saves = 0;
   for (const auto& [id, move] : moves_) {
@@ -240,7 +241,8 @@ void Core::State::check_moves() const {
       }
     }
     if (move.to == Tier::kDevice) {
-      ++loads[block];
+      loads[block].push_back(id);
+      ++loads_from[static_cast<std::size_t>(move.from)];
     } else {
       ++saves;
     }
@@ -248,11 +250,12 @@ void Core::State::check_moves() const {
   for (const CorePass& pass : in_flight_) {
     for (const CoreDetached& slot : pass.detached) moving[slot.group] += !slot.owner && windowed(slot.group);
   }
-  LOCI_CHECK(saves == saves_in_flight_ && moving == moving_, "what moves is counted");
+  LOCI_CHECK(saves == saves_in_flight_ && moving == moving_ && loads_from == loads_from_,
+             "what moves is counted");
   LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
-  for (const auto& [block, count] : loads) {
+  for (const auto& [block, operations] : loads) {
     const auto load = loads_.find(block);
-    LOCI_CHECK(load != loads_.end() && load->second.moves == count, "a load's moves are counted");
+    LOCI_CHECK(load != loads_.end() && load->second.moves == operations, "a load's moves are known");
     LOCI_CHECK(index_.block(block).appending, "invariant 4: what is loaded has one writer");
   }
 }

@@ -155,7 +155,7 @@ struct CoreCopy {
 struct CoreLoad {
   AppendToken token;
   std::bitset<kLayerGroupsMax> groups;  // still to come
-  std::uint32_t moves = 0;              // that have not ended
+  std::vector<OperationId> moves;       // that have not ended
   Tier slowest = Tier::kHost;           // of the sources
   Nanos ends_at = 0;                    // predicted
   // Slots that loads write to though the parts have others by now (BlockIndex::complete).
@@ -325,14 +325,14 @@ class Core::State {
   void start_loads(CoreRequest& request, const CoreProbes& probes, Plan& plan);
   void book_loads(const std::vector<BlockId>& fresh, const std::array<std::uint64_t, kTiers>& bytes);
   void start_load(const BlockPin& held, std::array<std::uint64_t, kTiers>& bytes, Plan& plan);
-  void start_move(CoreMove move, Plan& plan);
+  OperationId start_move(CoreMove move, Plan& plan);
   bool joins(CoreRequest& request, const CorePass& pass);
   static std::size_t link_of(Tier from, Tier to);
   void keep_for_load(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot);
   void free_replaced(CoreLoad& load);
   void end_read(const CoreMove& move, MoveResult result);
   void miss(BlockId id);
-  void end_load(CoreMove move, MoveResult result);
+  void end_load(OperationId operation, CoreMove move, MoveResult result);
   void end_save(CoreMove move, MoveResult result);
   void wish_save(BlockId id, Tier from, bool windows);
   void wish_windows(const CoreRequest& request);
@@ -491,7 +491,8 @@ class Core::State {
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
   std::deque<CorePass> in_flight_;                   // the first to end first
 
-  std::map<OperationId, CoreMove> moves_;  // in flight
+  std::map<OperationId, CoreMove> moves_;           // in flight
+  std::array<std::uint32_t, kTiers> loads_from_{};  // of them those to the device, by source
   std::map<BlockId, CoreLoad> loads_;
   std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
   std::uint32_t saves_in_flight_ = 0;                     // and prefetches

@@ -161,13 +161,12 @@ void Core::State::start_load(const BlockPin& held, std::array<std::uint64_t, kTi
     }
     if (move.parts.empty()) continue;
     load.slowest = tier;
-    ++load.moves;
-    start_move(std::move(move), plan);
+    load.moves.push_back(start_move(std::move(move), plan));
   }
-  LOCI_CHECK(load.moves > 0, "a load has something to bring");
+  LOCI_CHECK(!load.moves.empty(), "a load has something to bring");
 }
 
-void Core::State::start_move(CoreMove move, Plan& plan) {
+OperationId Core::State::start_move(CoreMove move, Plan& plan) {
   const OperationId id(++moves_started_);
   Move& out = plan.moves.emplace_back();
   out.id = id;
@@ -176,7 +175,9 @@ void Core::State::start_move(CoreMove move, Plan& plan) {
   out.parts = move.parts;
   out.rotate_by = move.rotate_by;
   out.entry = index_.entry(move.source());
+  if (move.to == Tier::kDevice) ++loads_from_[static_cast<std::size_t>(move.from)];
   moves_.emplace(id, std::move(move));
+  return id;
 }
 
 // Its spans may read what is still being loaded: that comes before it is needed, or nobody who decodes waits
@@ -247,17 +248,16 @@ void Core::State::on(const MovesEnded& event, Plan& plan) {
     moves_.erase(found);
     ++totals_.moves[link_of(move.from, move.to)].ended[static_cast<std::size_t>(outcome.result)];
     if (move.to == Tier::kDevice) {
-      end_load(std::move(move), outcome.result);
+      --loads_from_[static_cast<std::size_t>(move.from)];
+      end_load(outcome.move, std::move(move), outcome.result);
     } else {
       end_save(std::move(move), outcome.result);
     }
   }
   blocked_head_.reset();
   for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
-    const bool busy = std::any_of(moves_.begin(), moves_.end(), [&](const auto& move) {
-      return move.second.from == tier && move.second.to == Tier::kDevice;
-    });
-    if (!busy) link_free_at_[static_cast<std::size_t>(tier)] = now_;
+    if (loads_from_[static_cast<std::size_t>(tier)] == 0)
+      link_free_at_[static_cast<std::size_t>(tier)] = now_;
   }
   static_cast<void>(plan);
 }
@@ -269,9 +269,10 @@ void Core::State::keep_for_load(BlockId id, std::uint32_t group, std::optional<S
   load->second.replaced[group] = std::exchange(slot, std::nullopt);
   load->second.groups[group] = false;
   if (!in_flight_.empty()) load->second.replaced_in = in_flight_.back().id;
-  for (auto& [operation, move] : moves_) {
-    if (move.to == Tier::kDevice && move.pin.block() == id && move.pin.holds(group)) {
-      index_.let_go(move.pin, group, Release::kUnused);
+  for (const OperationId operation : load->second.moves) {
+    const auto move = moves_.find(operation);  // not of one that is ending just now
+    if (move != moves_.end() && move->second.pin.holds(group)) {
+      index_.let_go(move->second.pin, group, Release::kUnused);
     }
   }
 }
@@ -322,7 +323,7 @@ void Core::State::miss(BlockId id) {
   }
 }
 
-void Core::State::end_load(CoreMove move, MoveResult result) {
+void Core::State::end_load(OperationId operation, CoreMove move, MoveResult result) {
   const BlockId id = move.pin.block();
   CoreLoad& load = loads_.at(id);
   end_read(move, result);
@@ -336,7 +337,8 @@ void Core::State::end_load(CoreMove move, MoveResult result) {
       index_.let_go(*move.original, part.group, Release::kBehind);
   }
   if (result != MoveResult::kDone) miss(id);
-  if (--load.moves > 0) return;
+  std::erase(load.moves, operation);
+  if (!load.moves.empty()) return;
   free_replaced(load);
   loads_.erase(id);
   if (move.original && through_ && index_.block(id).filled == kBlockTokens)

@@ -193,8 +193,7 @@ void Core::State::start_rotation(const BlockPin& held, const CoreProbe& found,
     }
     if (move.parts.empty()) continue;
     if (tier != Tier::kDevice) load.slowest = tier;
-    ++load.moves;
-    start_move(std::move(move), plan);
+    load.moves.push_back(start_move(std::move(move), plan));
   }
 }
 
