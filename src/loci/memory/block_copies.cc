@@ -128,7 +128,18 @@ void BlockIndex::use_copies(BlockId id, std::uint32_t group) {
   update_facts(id, group, [this](EvictionFacts& facts) { facts.last_used = now_; });
 }
 
+Nanos BlockIndex::last_use(BlockId id, std::uint32_t group) const {
+  const Block& b = block(id);
+  if (b.parts[group]) return b.parts[group]->evictable() ? b.parts[group]->facts.last_used : now_;
+  Nanos last = 0;
+  for (const LowerCopy& copy : b.copies) {
+    if (copy.group == group && copy.whole) last = std::max(last, copy.facts.last_used);
+  }
+  return last;
+}
+
 void BlockIndex::set_wanted(BlockId id, std::uint32_t wanted) {
+  at(id).wanted = wanted;
   for (std::uint32_t group = 0; group < group_count(); ++group) {
     update_facts(id, group, [wanted](EvictionFacts& facts) { facts.wanted = wanted; });
   }
@@ -147,9 +158,25 @@ LowerCopy& BlockIndex::copy_at(BlockId id, Tier tier, std::uint32_t group) {
   return *found;
 }
 
-bool BlockIndex::evict_copy(Tier tier, std::uint32_t group, std::optional<Tier> spare) {
+// What is brought to a faster tier takes no room from what is needed before it. What is saved takes it, but
+// for the last that there is of something.
+bool BlockIndex::may_displace(BlockId by, BlockId victim, Tier tier, std::uint32_t group) const {
+  const Block &b = block(by), &v = block(victim);
+  if (v.wanted == kNotWanted || v.wanted > b.wanted) return true;
+  const LowerCopy* source = b.whole_copy(group);
+  const bool prefetched = source != nullptr && source->tier > tier;
+  const bool last =
+      v.filled_in(group) < kBlockTokens &&
+      std::none_of(
+          v.copies.begin(), v.copies.end(),
+          [&](const LowerCopy& copy) { return copy.group == group && copy.whole && copy.tier != tier; });
+  return !prefetched && !last;
+}
+
+bool BlockIndex::evict_copy(BlockId by, Tier tier, std::uint32_t group, std::optional<Tier> spare) {
   Pool& p = pool(tier, group);
   const BlockId victim = p.eviction->choose(now_);
+  if (!may_displace(by, victim, tier, group)) return false;
   if (spare) {
     const Block& b = block(victim);
     const LowerCopy* copy = b.copy(*spare, group);
@@ -168,11 +195,12 @@ std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint3
   LOCI_CHECK(block(id).copy(tier, group) == nullptr, "a tier has one copy");
   Pool& p = pool(tier, group);
   if (p.slots.free_count() == 0) {
-    if (p.eviction->size() == 0 || !evict_copy(tier, group, spare)) return std::nullopt;
+    if (p.eviction->size() == 0 || !evict_copy(id, tier, group, spare)) return std::nullopt;
   }
   Block& b = at(id);
   b.copies.push_back({.slot = std::move(*p.slots.take()), .tier = tier, .group = group, .facts = {}});
   b.copies.back().facts.depth = b.depth;
+  b.copies.back().facts.wanted = b.wanted;
   return b.copies.back().slot.slot();
 }
 
@@ -183,10 +211,10 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
     erase_copy(id, tier, group, block(id).lost);
     return;
   }
-  Block& b = at(id);
+  const Nanos used = last_use(id, group);
   copy.whole = true;
-  copy.facts.born = copy.facts.last_used = now_;
-  if (b.parts[group] && b.parts[group]->evictable()) copy.facts.last_used = b.parts[group]->facts.last_used;
+  copy.facts.born = now_;
+  copy.facts.last_used = used != 0 ? used : now_;
   enlist(id, tier, group, copy.facts);
   update_facts(id, group, [](EvictionFacts&) {});  // faster tiers' facts name this one
   if (tier == Tier::kDisk) update_disk(id);
@@ -313,6 +341,7 @@ bool BlockIndex::recover_copy(BlockId id, std::uint32_t group, SlotId slot, Nano
   b.copies.push_back({.slot = std::move(*taken), .tier = Tier::kDisk, .group = group, .facts = {}});
   LowerCopy& copy = b.copies.back();
   copy.facts.depth = b.depth;
+  copy.facts.wanted = b.wanted;
   copy.whole = true;
   copy.facts.born = copy.facts.last_used = last_used;
   enlist(id, Tier::kDisk, group, copy.facts);

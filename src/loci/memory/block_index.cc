@@ -207,6 +207,7 @@ void BlockIndex::destroy(BlockId id) {
   if (b.kind != BlockKind::kTail) by_key_.erase(b.key);
   if (b.kind == BlockKind::kFull && b.lost != MissReason::kNeverSeen) lost_.add(b.key, b.lost);
   b.lost = MissReason::kNeverSeen;
+  b.wanted = kNotWanted;
   if (b.parent != kNoBlock) --at(b.parent).children;
   b.kind = BlockKind::kUnused;
   b.parent = kNoBlock;
@@ -293,8 +294,10 @@ void BlockIndex::settle_unused_parts(BlockId id) {
       delist(id, Tier::kDevice, group, b.parts[group]->facts);
     }
     b.kind = BlockKind::kTail;
+    b.wanted = kNotWanted;  // nobody finds it by its key any more
     for (std::uint32_t group = 0; group < group_count(); ++group) {
       b.parts[group]->filled = b.filled;
+      b.parts[group]->facts.wanted = kNotWanted;
       enlist(id, Tier::kDevice, group, b.parts[group]->facts);
     }
   }
@@ -374,10 +377,12 @@ std::optional<SlotReservation> BlockIndex::reserve(std::uint32_t group) {
 void BlockIndex::place(BlockPin& pin, std::uint32_t group, SlotReservation slot) {
   Block& b = at(pin.block_);
   LOCI_CHECK(!b.parts[group], "a slot is for a block without part");
-  b.parts[group].emplace(DevicePart{.slot = std::move(slot),
-                                    .filled = 0,
-                                    .holds = 1,
-                                    .facts = {.last_used = 0, .born = now_, .depth = b.depth}});
+  b.parts[group].emplace(DevicePart{
+      .slot = std::move(slot),
+      .filled = 0,
+      .holds = 1,
+      .facts = {
+          .last_used = last_use(pin.block_, group), .born = now_, .depth = b.depth, .wanted = b.wanted}});
   pin.held_[group] = true;
 }
 
@@ -488,6 +493,7 @@ void BlockIndex::adopt(BlockPin& hole, BlockPin tail) {
   for (std::uint32_t group = 0; group < group_count(); ++group) {
     LOCI_CHECK(tail.held_[group], "the tail's pin holds what moves");
     to.parts[group].emplace(std::move(*from.parts[group]));
+    to.parts[group]->facts.wanted = to.wanted;
     from.parts[group].reset();
   }
   hole.held_ = std::exchange(tail.held_, {});
@@ -514,6 +520,7 @@ Completion BlockIndex::complete(BlockPin tail, AppendToken token, const ChainKey
   for (std::uint32_t group = 0; group < group_count(); ++group) {
     if (!e.parts[group]) {
       e.parts[group].emplace(std::move(*b.parts[group]));
+      e.parts[group]->facts.wanted = e.wanted;
       b.parts[group].reset();
       result.pin.held_[group] = true;
       tail.held_[group] = false;

@@ -152,9 +152,10 @@ struct Block {
   std::array<TokenId, kBlockTokens> tokens{};  // full: all; tail: the first `filled`
   std::uint32_t filled = 0;                    // tokens from the begin whose state is complete
   std::uint32_t pins = 0;
-  std::uint32_t children = 0;   // of any kind
-  std::uint32_t depth = 0;      // 1: the first block of a sequence; of a gate: its parent's
-  std::uint32_t published = 0;  // by so many public prefixes
+  std::uint32_t children = 0;         // of any kind
+  std::uint32_t depth = 0;            // 1: the first block of a sequence; of a gate: its parent's
+  std::uint32_t published = 0;        // by so many public prefixes
+  std::uint32_t wanted = kNotWanted;  // as the facts of all its parts and copies say
   std::set<BlockId, ChildOrder> children_with_state;
   std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
   std::vector<LowerCopy> copies;                                 // at most one a tier and group
@@ -381,7 +382,11 @@ class BlockIndex {
   LowerCopy& copy_at(BlockId id, Tier tier, std::uint32_t group);
   void erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason);
   void drop_copies(BlockId id, MissReason reason);
-  bool evict_copy(Tier tier, std::uint32_t group, std::optional<Tier> spare);
+  bool evict_copy(BlockId by, Tier tier, std::uint32_t group, std::optional<Tier> spare);
+  // Whether a copy of `by` in the tier may take the victim's room.
+  bool may_displace(BlockId by, BlockId victim, Tier tier, std::uint32_t group) const;
+  // When the group's state of the block was last used, by what there is of it; 0: there is none.
+  Nanos last_use(BlockId id, std::uint32_t group) const;
   void update_disk(BlockId id);
   void update_hole(BlockId id);
   void note(DiskNote::Kind kind, std::uint32_t group, SlotId slot, BlockId id);

@@ -61,7 +61,8 @@ void BlockIndex::check_copies(BlockId id) const {
     LOCI_CHECK(b.kind == BlockKind::kFull && copy.group < group_count() && has_tier(copy.tier),
                "a copy is of a whole block");
     LOCI_CHECK(b.copy(copy.tier, copy.group) == &copy, "a tier has one copy");
-    LOCI_CHECK(copy.facts.depth == b.depth, "a copy is as deep as its block");
+    LOCI_CHECK(copy.facts.depth == b.depth && copy.facts.wanted == b.wanted,
+               "a copy is as deep as its block, and as wanted");
     // 3.
     LOCI_CHECK((copy.whole && copy.readers == 0) || b.pins > 0, "invariant 3: a transfer has a pin");
     LOCI_CHECK(copy.whole || copy.readers == 0, "invariant 3: what is being written is not read");
@@ -81,7 +82,8 @@ void BlockIndex::check_parts(BlockId id) const {
     LOCI_CHECK(group < group_count(), "a part is of a group");
     LOCI_CHECK(part.holds <= b.pins, "invariant 2: who holds a part has a pin");
     LOCI_CHECK(part.filled <= kBlockTokens, "invariant 4: a part holds at most a block");
-    LOCI_CHECK(part.facts.depth == b.depth, "a part is as deep as its block");
+    LOCI_CHECK(part.facts.depth == b.depth && part.facts.wanted == b.wanted,
+               "a part is as deep as its block, and as wanted");
     if (b.kind == BlockKind::kTail) {
       LOCI_CHECK(part.filled == b.filled, "invariant 4: a tail's parts are filled alike");
     }
