@@ -211,6 +211,7 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
   options.event_log_path = flags.event_log;
   return options;
 }
+  options.event_log_secret = flags.event_log_secret ? LoggedSecret::kKept : LoggedSecret::kLeftOut;
 
 // Sequences are as long as the context and the memory of groups that keep all tokens allow.
 OverflowRule overflow_rule(const ServeFlags& flags, const CoreConfig& core) {

@@ -46,6 +46,7 @@ struct ServeFlags {
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
   std::string event_log;
   std::string public_prefix;         // file; empty: none
+  bool event_log_secret = false;
   std::string api_keys;              // file; empty: none
   std::optional<std::string> store;  // a file or a URL; absent: the user's own file; empty: none
   std::optional<Nanos> store_age = 30 * 86'400 * kNanosPerSecond;  // absent: no limit, so too below
