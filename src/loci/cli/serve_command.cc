@@ -34,6 +34,7 @@
 #include "loci/serve/api.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/store/open_store.h"
+#include "loci/serve/store/store_claim.h"
 #include "loci/serve/store/store_keeper.h"
 
 namespace loci {
@@ -115,6 +116,7 @@ struct Serving {
   TenantLimiter limiter{clock};
   PublicPrefixes public_prefixes;
   TokenHistory history;
+  StoreClaim store_claim;  // goes after the store
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<WorkerPool> workers;
@@ -354,6 +356,11 @@ Status open_conversations(const ServeFlags& flags, Serving& serving) {
   return serving.store->fail_interrupted().with_context("--store");
 }
 
+  if (!is_store_url(where)) {
+    Result<StoreClaim> claim = StoreClaim::take(where);
+    if (!claim.ok()) return claim.status().with_context("--store");
+    serving.store_claim = std::move(claim).value();
+  }
 void keep_conversations(const ServeFlags& flags, Serving& serving) {
   if (serving.store == nullptr) return;
   StoreKeeping keeping;
