@@ -156,6 +156,30 @@ TEST(BodyBudget, ChargesWhatArrivesBeyondTheFreeBytes) {
   EXPECT_FALSE(first.grow_to(BodyBudget::kFreeBytes + 1001));
 }
 
+TEST_F(ServerTest, EveryConnectionBeyondTheLimitReadsWhy) {
+  start({.connections_max = 2});
+  Client first(server_->port()), second(server_->port());
+  for (Client* client : {&first, &second}) {
+    client->send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+    client->read_until("</a:>");
+  }
+  const std::string request =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 30000\r\n\r\n" + std::string(30'000, 'x');
+  std::atomic<int> told{0};
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 500; ++i) {
+    clients.emplace_back([&, i] {
+      Client client(server_->port());
+      if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(i % 50));
+      client.send(request);
+      const std::string answer = client.read_all();
+      told += answer.starts_with("HTTP/1.1 503") && answer.find("too_many_connections") != answer.npos;
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(told, 500);
+}
+
 TEST_F(ServerTest, BodiesAreBoundedTogether) {
   start({.bodies_bytes_max = 100'000});
   const std::string length = " HTTP/1.1\r\nHost: x\r\nContent-Length: 150000\r\n\r\n";
