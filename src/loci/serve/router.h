@@ -23,6 +23,12 @@ enum class Access : std::uint8_t {
   kTenant,  // whoever has a key, where the server has keys
 };
 
+// What the body of a request to a route is.
+enum class BodyKind : std::uint8_t {
+  kJson,  // another content type is refused
+  kAny,   // not looked at
+};
+
 // One request on its way. Network thread only.
 struct Call {
   Exchange& exchange;
@@ -43,6 +49,7 @@ struct Route {
   std::string pattern;                                              // "/v1/responses/{id}/cancel"
   Access access = Access::kTenant;
   ErrorStyle error_style = ErrorStyle::kOpenAi;
+  BodyKind body = BodyKind::kJson;
   Handler handler;
 };
 
