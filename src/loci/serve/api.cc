@@ -62,6 +62,7 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
   const Router::Match match = router_.match(exchange.request().method(), exchange.path());
   Call call{.exchange = exchange,
             .tenant = {},
+            .ticket = {},
             .parameters = match.parameters,
             .error_style = match.error_style};
   std::string failed;
@@ -125,6 +126,11 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
       co_await call.fail(*std::move(error));
       co_return;
     }
+    std::optional<ApiError> unread = co_await exchange.read_body();
+    if (unread) {
+      co_await call.fail(*std::move(unread));
+      co_return;
+    }
     co_await match.route->handler(call);
   }
 }
@@ -137,7 +143,17 @@ std::optional<ApiError> Api::check_caller(Call& call, const Route& route) const 
     call.tenant = std::get<std::shared_ptr<const Tenant>>(std::move(tenant));
   }
   const bool reads_json = route.method == http::verb::post && route.body == BodyKind::kJson;
-  return reads_json ? check_content_type(call.exchange.request()) : std::nullopt;
+  if (reads_json) {
+    if (std::optional<ApiError> error = check_content_type(call.exchange.request())) return error;
+  }
+  if (route.metering == Metering::kFree) return std::nullopt;
+  TenantLimiter::Admission admission = services_.limiter.begin(*call.tenant);
+  if (auto* error = std::get_if<ApiError>(&admission.result)) {
+    for (auto& [name, value] : admission.headers) call.exchange.add_header(name, value);
+    return std::move(*error);
+  }
+  call.ticket = std::get<TenantTicket>(std::move(admission.result));
+  return std::nullopt;
 }
 
 asio::awaitable<void> Api::answer_options(Exchange& exchange, const Router::Match& match) {

@@ -139,6 +139,37 @@ TEST_F(ApiTest, BodiesAreJson) {
   EXPECT_EQ(status_of(ask("POST /v1/embeddings", kHost + "Content-Type: text/plain\r\n", "{}")), 400);
 }
 
+// A body of megabytes that never comes: who waits for it does not answer.
+TEST_F(ApiTest, TheHeaderDecidesWhoMayAsk) {
+  start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {}});
+  const std::string body = "Content-Length: 5000000\r\n";
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + body)), 401);
+  EXPECT_EQ(status_of(ask("POST /nothing", kHost + kJson + body)), 404);
+  EXPECT_EQ(status_of(ask("PUT /v1/chat/completions", kHost + kJson + body)), 405);
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions",
+                          kHost + "Content-Type: text/plain\r\nx-api-key: secret\r\n" + body)),
+            415);
+}
+
+TEST_F(ApiTest, WhoIsOverALimitIsToldByTheHeader) {
+  const std::string file = testing::TempDir() + "api_test_keys.toml";
+  const KeyEntry key{
+      .name = "a", .tenant = "a", .hash = hash_api_key("secret"), .is_operator = false, .created = ""};
+  ASSERT_TRUE(replace_text_file(file, add_key("[limits]\nrequests_per_minute = 2\n", key).value()).ok());
+  start({}, {.file = file, .keys = {}, .operator_keys = {}});
+  const std::string head = kHost + kJson + "x-api-key: secret\r\n";
+  EXPECT_EQ(status_of(ask("POST /v1/completions", head, "{}")), 503) << "no model; it has been a request";
+  EXPECT_EQ(status_of(ask("POST /tokenize", head, "{}")), 503) << "every endpoint that computes counts";
+  for (const char* line :
+       {"POST /v1/chat/completions", "POST /v1/conversations", "POST /v1/messages/count_tokens"}) {
+    const std::string answer = ask(line, head + "Content-Length: 5000000\r\n");
+    EXPECT_EQ(status_of(answer), 429) << answer;
+    EXPECT_NE(answer.find("Retry-After: "), std::string::npos);
+    EXPECT_NE(answer.find("x-ratelimit-remaining-requests: 0"), std::string::npos);
+  }
+  EXPECT_EQ(status_of(ask("GET /v1/models", head)), 503) << "reading is free";
+}
+
 TEST_F(ApiTest, ReleasesNoPrefixBeforeItsModelIsServed) {
   start();
   ASSERT_TRUE(prefixes_.begin("first"));

@@ -13,6 +13,7 @@
 #include "loci/serve/generation/generation_summary.h"
 #include "loci/serve/http/connection.h"
 #include "loci/serve/request/api_error.h"
+#include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 
 namespace loci {
@@ -21,6 +22,12 @@ namespace loci {
 enum class Access : std::uint8_t {
   kOpen,    // anyone: health, metrics
   kTenant,  // whoever has a key, where the server has keys
+};
+
+// Whether a request counts against its tenant's limits.
+enum class Metering : std::uint8_t {
+  kFree,     // it reads, or ends what runs
+  kRequest,  // it computes or stores
 };
 
 // What the body of a request to a route is.
@@ -33,6 +40,7 @@ enum class BodyKind : std::uint8_t {
 struct Call {
   Exchange& exchange;
   std::shared_ptr<const Tenant> tenant;  // of Access::kOpen: none
+  std::optional<TenantTicket> ticket;    // of Metering::kRequest, until a generation takes it over
   std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   std::optional<GenerationSummary> generation;  // once one has answered: for the access log
@@ -50,6 +58,7 @@ struct Route {
   Access access = Access::kTenant;
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   BodyKind body = BodyKind::kJson;
+  Metering metering = Metering::kFree;
   Handler handler;
 };
 

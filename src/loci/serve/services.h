@@ -36,7 +36,7 @@ struct ApiServices {
   WorkerPool& store_thread;  // calls of `store` are made there
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
-  TenantLimiter& limiter;  // run_generation() holds a ticket of it
+  TenantLimiter& limiter;  // calls and generations hold tickets of it
   PublicPrefixes& public_prefixes;
   TokenHistory& history;
   ServeMetrics& metrics;

@@ -32,6 +32,9 @@ std::vector<Option> network_options() {
                       [](auto& flags) -> auto& { return flags.http.limits.header_timeout; }),
       duration_option({group, "--body-timeout", "time for a request's body to arrive"},
                       [](auto& flags) -> auto& { return flags.http.limits.body_timeout; }),
+      duration_option(
+          {group, "--body-stall-timeout", "how long a body may send nothing before it is given up"},
+          [](auto& flags) -> auto& { return flags.http.limits.body_stall_timeout; }),
       duration_option({group, "--idle-timeout", "how long a connection without requests is kept"},
                       [](auto& flags) -> auto& { return flags.http.limits.idle_timeout; }),
       duration_option({group, "--write-timeout", "how long a client may take nothing before it is cut off"},
