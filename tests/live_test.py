@@ -5,6 +5,7 @@ Starts servers on free ports, talks to them as clients do (also badly), and look
 Needs nothing but Python's standard library. Prints "N passed, N failed".
 """
 import argparse
+import json
 import os
 import pty
 import random
@@ -70,10 +71,40 @@ def test_small_endpoints(server):
     expect_error(server.post("/health", {}), 405)
     options = server.request("OPTIONS", "/v1/chat/completions")
     expect_equal(options.status, 204, "OPTIONS")
-    expect("POST" in options.headers["Access-Control-Allow-Methods"], "CORS")
+    expect("POST" in options.headers["Allow"], "what the path takes")
     head = server.request("HEAD", "/health")
     expect_equal((head.status, head.text), (200, ""), "HEAD")
     expect_equal(server.get("/health", {"X-Request-Id": "abc"}).headers["X-Request-Id"], "abc", "request id")
+
+
+def test_pages_of_strangers_get_nothing(server):
+    chat, body = "/v1/chat/completions", greedy("Hi", max_tokens=1)
+    for headers, code in (({"Origin": "https://stranger.example"}, "origin_not_allowed"), ({"Origin": "null"}, "origin_not_allowed"),
+                          ({"Host": "stranger.example"}, "host_not_allowed")):
+        for method, path in (("POST", chat), ("OPTIONS", chat), ("GET", "/metrics"), ("DELETE", "/v1/loci/warm/x")):
+            reply = server.request(method, path, json.dumps(body) if method == "POST" else None, headers)
+            expect_error(reply, 403, code=code)
+            expect(not [name for name in reply.headers if name.lower().startswith("access-control")], "no permission")
+    for headers in ({"Host": "localhost"}, {"Host": f"127.0.0.1:{server.port}", "Origin": f"http://127.0.0.1:{server.port}"}):
+        expect_equal(server.request("POST", chat, json.dumps(body), headers).status, 200, f"its own: {headers}")
+
+
+def test_bodies_are_json(server):
+    body = json.dumps({"prompt": "x", "max_tokens": 1})
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"):
+        reply = server.request("POST", "/v1/completions", body, {"Content-Type": kind})
+        expect_error(reply, 415, code="unsupported_media_type")
+        expect("-H 'Content-Type: application/json'" in reply.json["error"]["message"], reply.text)
+    for kind in ("application/json", "application/json; charset=utf-8"):
+        expect_equal(server.request("POST", "/v1/completions", body, {"Content-Type": kind}).status, 200, kind)
+    raw = server.raw(f"POST /v1/completions HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n"
+                     f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    expect(raw.startswith("HTTP/1.1 200"), f"no type: {raw[:200]}")
+
+
+def test_completions_are_short_unless_asked(server):
+    reply = server.post("/v1/completions", {"prompt": "One, two, three,", "ignore_eos": True}).json
+    expect_equal(reply["usage"]["completion_tokens"], 16, "completion_tokens")
 
 
 def test_stream_and_whole_agree(server):

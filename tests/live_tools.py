@@ -61,6 +61,25 @@ def test_tools_required_and_named_give_valid_calls(server):
             (c["function"]["name"], c["function"]["arguments"]) for c in calls]
 
 
+def test_tools_a_named_one_is_called_once(server):
+    for _ in range(3):
+        body = tools_body("Add 1 and 2, then 3 and 4, then 5 and 6.", max_tokens=400, temperature=1.0,
+                          tool_choice={"type": "function", "function": {"name": "add"}})
+        message = server.post(CHAT, body).json["choices"][0]["message"]
+        assert len(message["tool_calls"]) == 1, message
+
+
+def test_tools_none_keeps_the_prompt(server):
+    prompts = {}
+    for choice in ("auto", "none"):
+        reply = server.post(CHAT, tools_body("What is the weather in Bern?", tool_choice=choice, max_tokens=8))
+        assert reply.status == 200, reply.text
+        prompts[choice] = reply.json["usage"]
+        assert choice == "auto" or "tool_calls" not in reply.json["choices"][0]["message"]
+    assert prompts["none"]["prompt_tokens"] == prompts["auto"]["prompt_tokens"], prompts
+    assert prompts["none"]["prompt_tokens_details"]["cached_tokens"] >= prompts["auto"]["prompt_tokens"] - 1, prompts
+
+
 def test_tools_parallel_calls_are_each_valid(server):
     reply = server.post(CHAT, tools_body("Weather of Paris, Rome and Bern?", tool_choice="required",
                                          max_tokens=400)).json["choices"][0]
@@ -86,7 +105,8 @@ def test_tools_round_trip(server):
 
 
 def test_tools_are_checked(server):
-    for fields, param in (({"tool_choice": "sometimes"}, "tool_choice"),
+    nameless = [{"role": "user", "content": "x"}, {"role": "tool", "content": "7"}]
+    for fields, param in (({"messages": nameless}, "messages[1].tool_call_id"), ({"tool_choice": "sometimes"}, "tool_choice"),
                           ({"tools": []} | {"tool_choice": "required"}, "tool_choice"),
                           ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
                           ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),

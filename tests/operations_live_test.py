@@ -88,6 +88,19 @@ def test_configuration_faults_name_their_source(binary, _model):
             expect(done.returncode == 2 and wanted in done.stderr, f"{done.returncode} {done.stderr}")
 
 
+# --- one store, one server ---
+
+def test_a_second_server_on_one_store_is_refused(binary, model):
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "conversations.db")
+        with Server(binary, model, *SMALL, "--store", store) as first:
+            second = run(binary, "serve", model, *SMALL, "--disk", "none", "--port", "0", "--store", store)
+            expect_equal(second.returncode, 1, second.stderr)
+            expect(f"--store: {store}: another server (process {first.process.pid})" in second.stderr, second.stderr)
+        with Server(binary, model, *SMALL, "--store", store):
+            pass
+
+
 # --- logs ---
 
 def test_json_log_has_typed_fields(binary, model):

@@ -188,6 +188,8 @@ def test_refused_requests(server):
     refused("background", background=True, store=False)
     refused("input[0].content[0].type", input=[{"role": "user", "content": [{"type": "input_image"}]}])
     refused("input[0].id", 404, input=[{"type": "item_reference", "id": "msg_none"}])
+    refused("input[1].call_id", input=[{"role": "user", "content": "x"},
+                                       {"type": "function_call_output", "call_id": "c9", "output": "7"}])
     expect("2048" in refused("input", input="word " * 3000), "the context's size is named")
     expect_error(server.request("POST", "/v1/responses", "{"), 400)
     expect_error(server.get("/v1/responses/resp_0/input_items?limit=0"), 400, "limit")

@@ -4,25 +4,15 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <limits>
 #include <sstream>
 #include <utility>
 
+#include "loci/base/control_group.h"
 #include "loci/base/units.h"
 
 namespace loci {
 namespace {
-
-constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
-
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -44,26 +34,16 @@ std::optional<std::uint64_t> find_number(const std::string& text, std::string_vi
 // What one control group leaves: its limit less what its processes hold. Files that were read and are
 // not in use count as free: the kernel gives them up first.
 std::optional<std::uint64_t> group_available(const std::string& folder) {
-  const auto limit_text = read_text(folder + "/memory.max");
-  const auto current_text = read_text(folder + "/memory.current");
+  const auto limit_text = read_system_file(folder + "/memory.max");
+  const auto current_text = read_system_file(folder + "/memory.current");
   if (!limit_text || !current_text) return std::nullopt;
   const auto limit = parse_number(*limit_text);  // "max": none
   const auto current = parse_number(*current_text);
   if (!limit || !current) return std::nullopt;
-  const std::string stat = read_text(folder + "/memory.stat").value_or("");
+  const std::string stat = read_system_file(folder + "/memory.stat").value_or("");
   const std::uint64_t reclaimable = find_number(stat, "inactive_file ").value_or(0);
   const std::uint64_t held = *current - std::min(*current, reclaimable);
   return *limit - std::min(*limit, held);
-}
-
-// The group's path: "0::/user.slice/x.scope".
-std::string own_group(const std::string& root) {
-  const std::string text = read_text(root + "/proc/self/cgroup").value_or("");
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("0::")) return line.substr(3);
-  }
-  return "/";
 }
 
 // What the pool gets of the available bytes where nobody gave a size.
@@ -78,36 +58,26 @@ Share default_share(const PoolRequest& request) {
     return {available - available / 10,
             fmt::format("90 % of the {} that the weights leave", format_bytes(available))};
   }
-  const std::uint64_t margin = std::max(kGib, available / 10);
-  if (available > 2 * margin) {
-    return {available - margin,
-            fmt::format("{} available less {}", format_bytes(available), format_bytes(margin))};
-  }
   return {available / 2, fmt::format("half of the {} available", format_bytes(available))};
 }
 
 }  // namespace
 
 Result<HostMemoryReading> read_host_memory(const std::string& root) {
-  const std::string meminfo = read_text(root + "/proc/meminfo").value_or("");
+  const std::string meminfo = read_system_file(root + "/proc/meminfo").value_or("");
   const auto kib = find_number(meminfo, "MemAvailable:");
   if (!kib) {
     return Status(StatusCode::kUnavailable,
                   "this machine does not tell its available memory; give --device-memory", "--device-memory");
   }
   HostMemoryReading memory{.available_bytes = *kib * 1024, .limited_by = "the machine"};
-  // A limit may stand at any level above the process.
-  std::string group = own_group(root);
-  for (;;) {
-    if (group == "/") group.clear();
-    const auto available = group_available(root + "/sys/fs/cgroup" + group);
-    if (available && *available < memory.available_bytes) {
-      memory = {.available_bytes = *available,
-                .limited_by = "control group " + (group.empty() ? "/" : group)};
-    }
-    if (group.empty()) return memory;
-    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+  for (const std::string& folder : control_group_folders(root)) {
+    const auto available = group_available(folder);
+    if (!available || *available >= memory.available_bytes) continue;
+    const std::string group = folder.substr((root + "/sys/fs/cgroup").size());
+    memory = {.available_bytes = *available, .limited_by = "control group " + (group.empty() ? "/" : group)};
   }
+  return memory;
 }
 
 std::uint64_t default_host_tier(PoolMemory pool, std::uint64_t available_bytes) {

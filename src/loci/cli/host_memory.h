@@ -37,10 +37,10 @@ struct PoolSize {
   std::string reason;                 // for people: where the size comes from
 };
 
-// Wanted: as many whole blocks as fit, split over the groups (policy/pool_split.h). Otherwise what is
-// available less a margin of a tenth, at least 1 GiB (where that leaves nothing: half of it), but no more
-// than four times what the most running requests could hold at once: a pool is touched page by page as it
-// fills, so its size costs nothing until then. Of a device's memory: nine tenths of what is available.
+// Wanted: as many whole blocks as fit, split over the groups (policy/pool_split.h). Otherwise half of what is
+// available, as the server is a guest on the machine, but no more than four times what the most running
+// requests could hold at once: a pool is touched page by page as it fills, so its size costs nothing until
+// then. Of a device's memory, which is the server's alone: nine tenths of what is available.
 // Errors: kInvalidArgument where not even two blocks of each group fit.
 Result<PoolSize> size_pool(const PoolRequest& request);
 

@@ -67,9 +67,9 @@ PoolRequest request(std::uint64_t available) {
           .max_running = 64};
 }
 
-TEST(SizePool, LeavesAMargin) {
-  EXPECT_EQ(size_pool(request(16 * kGib)).value().blocks[0], (16 * kGib - 16 * kGib / 10) >> 20);
-  EXPECT_EQ(size_pool(request(4 * kGib)).value().blocks[0], (3 * kGib) >> 20);
+TEST(SizePool, TakesAtMostHalfOfTheMachinesMemory) {
+  EXPECT_EQ(size_pool(request(16 * kGib)).value().blocks[0], (8 * kGib) >> 20);
+  EXPECT_EQ(size_pool(request(4 * kGib)).value().blocks[0], (2 * kGib) >> 20);
   EXPECT_EQ(size_pool(request(1 * kGib)).value().blocks[0], (kGib / 2) >> 20);
   EXPECT_EQ(size_pool(request(1 << 20)).status().field(), "--device-memory");
 }

@@ -34,6 +34,7 @@
 #include "loci/serve/api.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/store/open_store.h"
+#include "loci/serve/store/store_claim.h"
 #include "loci/serve/store/store_keeper.h"
 
 namespace loci {
@@ -115,6 +116,7 @@ struct Serving {
   TenantLimiter limiter{clock};
   PublicPrefixes public_prefixes;
   TokenHistory history;
+  StoreClaim store_claim;  // goes after the store
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<WorkerPool> workers;
@@ -216,6 +218,7 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
   options.mover.host_blocks = tiers.host_blocks;
   options.mover.disk = std::move(tiers.disk);
   options.event_log_path = flags.event_log;
+  options.event_log_secret = flags.event_log_secret ? LoggedSecret::kKept : LoggedSecret::kLeftOut;
   return options;
 }
 
@@ -349,10 +352,23 @@ void warn_of_open_doors(const ServeFlags& flags, Serving& serving) {
                     host);
 }
 
+PageGuard page_guard(const ServeFlags& flags) {
+  PageGuard::Rules rules{.origins = flags.cors_origins, .host_names = flags.allowed_hosts};
+  for (const std::string& name : {flags.http.host, machine_name()}) {
+    if (!name.empty()) rules.host_names.push_back(name);
+  }
+  return PageGuard(std::move(rules));
+}
+
 // The store of conversations, with what an earlier server left unfinished seen to.
 Status open_conversations(const ServeFlags& flags, Serving& serving) {
   const std::string where = flags.store.value_or(default_store_path());
   if (where.empty()) return {};
+  if (!is_store_url(where)) {
+    Result<StoreClaim> claim = StoreClaim::take(where);
+    if (!claim.ok()) return claim.status().with_context("--store");
+    serving.store_claim = std::move(claim).value();
+  }
   StoreOptions options;
   options.committed = [&metrics = serving.metrics](Nanos duration) { metrics.turn_committed(duration); };
   Result<std::unique_ptr<ConversationStore>> store = open_store(where, options);
@@ -388,7 +404,7 @@ int run_serve(const Configuration& configuration) {
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
   serving.store_thread = std::make_unique<WorkerPool>(1);
-  serving.services.reset(new ApiServices{.options = {.cors_origin = flags.cors_origin,
+  serving.services.reset(new ApiServices{.options = {.pages = page_guard(flags),
                                                      .time_limit = flags.request_timeout,
                                                      .access_log = flags.access_log},
                                          .workers = *serving.workers,

@@ -19,7 +19,8 @@ struct ServeFlags {
   bool pull = true;  // a model of a registry that is not here
   LoadOptions load;
   HttpServer::Options http;
-  std::string cors_origin = "*";
+  std::vector<std::string> cors_origins;   // whose web pages may use the server
+  std::vector<std::string> allowed_hosts;  // names of this server that it cannot know itself
   std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;
   Nanos drain_timeout = 30 * kNanosPerSecond;
   unsigned workers = 1;
@@ -45,6 +46,7 @@ struct ServeFlags {
   std::string save = "through";
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
   std::string event_log;
+  bool event_log_secret = false;
   std::string public_prefix;         // file; empty: none
   std::string api_keys;              // file; empty: none
   std::optional<std::string> store;  // a file or a URL; absent: the user's own file; empty: none

@@ -39,6 +39,10 @@ Status check_groups(const std::vector<CoreGroup>& groups) {
   return {};
 }
 
+// How often the disk's record of state that is used all the time is dated again, in the time that it would be
+// kept unused.
+constexpr Nanos kDatesOfALife = 8;
+
 // A policy of its own for each tier and group; what is to be saved is in the same order.
 Result<IndexPools> index_pools(const CoreConfig& config) {
   const auto costs = std::make_shared<const CostModel>(config.costs);
@@ -48,6 +52,7 @@ Result<IndexPools> index_pools(const CoreConfig& config) {
   });
   IndexPools pools;
   pools.hole_records = disk ? config.hole_records : 0;
+  if (config.state_ttl != kNever) pools.date_granularity = config.state_ttl / kDatesOfALife;
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     const CoreGroup& group = config.groups[i];
     const auto order = [&](Tier tier) {

@@ -431,6 +431,31 @@ TEST(CoreTiers, AProcessGoesOnWithWhatTheLastOneLeftOnDisk) {
   d.finish();
 }
 
+// Else what is used every day is as old after a restart as on the day when it was saved.
+TEST(CoreTiers, UsesDateTheDisksRecordsAgain) {
+  CoreConfig config = tier_config(8, 0, 16);
+  config.state_ttl = 80 * kNanosPerSecond;
+  TierDriver d(config);
+  std::uint64_t id = 0;
+  const auto dated_after = [&](Nanos time) {
+    d.now += time;
+    d.notes.clear();
+    d.run(++id, run_of(0, 100));
+    return std::count_if(d.notes.begin(), d.notes.end(),
+                         [](const DiskNote& note) { return note.kind == DiskNote::Kind::kUsed; });
+  };
+  EXPECT_EQ(dated_after(0), 0) << "they are written with their date";
+  EXPECT_EQ(dated_after(9 * kNanosPerSecond), 0) << "an eighth of the time to live has not passed";
+  EXPECT_EQ(dated_after(2 * kNanosPerSecond), 3);
+  EXPECT_EQ(dated_after(9 * kNanosPerSecond), 0);
+  EXPECT_EQ(dated_after(2 * kNanosPerSecond), 3);
+  for (const DiskNote& note : d.notes) {
+    EXPECT_TRUE(std::any_of(d.on_disk.begin(), d.on_disk.end(), [&](const Move& move) {
+      return move.entry.key == note.entry.key && move.parts.front().to == note.slot;
+    }));
+  }
+}
+
 TEST(CoreTiers, StateThatNobodyUsesExpires) {
   CoreConfig config = tier_config(4, 8, 8);
   config.state_ttl = 100 * kNanosPerSecond;

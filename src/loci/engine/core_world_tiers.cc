@@ -29,6 +29,10 @@ void World::see(const DiskNote& note) {
       return;
     case DiskNote::Kind::kForgetHole: holes_.erase(note.slot); return;
     case DiskNote::Kind::kForget: lower(Tier::kDisk, note.group, note.slot) = {}; return;
+    case DiskNote::Kind::kUsed:
+      require(lower(Tier::kDisk, note.group, note.slot).entry.key == note.entry.key,
+              "what is dated is there");
+      return;
   }
 }
 

@@ -472,7 +472,8 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& ba
   }
   std::optional<EventLogWriter> log;
   if (!options.event_log_path.empty()) {
-    LOCI_ASSIGN_OR_RETURN(log, EventLogWriter::create(options.event_log_path, options.core));
+    LOCI_ASSIGN_OR_RETURN(
+        log, EventLogWriter::create(options.event_log_path, options.core, options.event_log_secret));
   }
   auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock);
   LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover)));

@@ -17,6 +17,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/engine/core.h"
+#include "loci/engine/event_log.h"
 #include "loci/engine/mover.h"
 #include "loci/engine/plan.h"
 #include "loci/engine/sampler.h"
@@ -61,6 +62,7 @@ struct EngineOptions {
   CoreConfig core;
   MoverOptions mover;          // its tiers are those of `core`
   std::string event_log_path;  // empty: none
+  LoggedSecret event_log_secret = LoggedSecret::kLeftOut;
 };
 
 // Thread-safe.

@@ -57,7 +57,8 @@ Status io_error(const std::string& path, int error) {
 
 // --- writer ---
 
-Result<EventLogWriter> EventLogWriter::create(const std::string& path, const CoreConfig& config) {
+Result<EventLogWriter> EventLogWriter::create(const std::string& path, const CoreConfig& config,
+                                              LoggedSecret secret) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (descriptor < 0) return io_error(path, errno);
   std::unique_ptr<std::FILE, FileCloser> file(::fdopen(descriptor, "wb"));
@@ -66,7 +67,7 @@ Result<EventLogWriter> EventLogWriter::create(const std::string& path, const Cor
     return io_error(path, errno);
   }
   std::string config_bytes;
-  encode_config(config, config_bytes);
+  encode_config(config, secret, config_bytes);
   std::string head(kMagic);
   put(head, kLogVersion);
   put(head, static_cast<std::uint32_t>(config_bytes.size()));

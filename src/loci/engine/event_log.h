@@ -19,6 +19,17 @@
 
 namespace loci {
 
+// Whether the log of a core with a disk has the secret that keys the disk's entries. Whoever reads it can
+// find the state of any tokens that he guesses, and forge entries; without it a log does not replay past
+// entries that an earlier process left on the disk.
+enum class LoggedSecret : std::uint8_t { kLeftOut, kKept };
+
+// A log's configuration as it is read.
+struct LoggedConfig {
+  CoreConfig core;
+  LoggedSecret secret = LoggedSecret::kKept;  // kept too where the core has no disk, and so needs none
+};
+
 struct FileCloser {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
@@ -28,7 +39,8 @@ struct FileCloser {
 class EventLogWriter {
  public:
   // Replaces what is at `path`. Errors: kUnavailable naming the path and the reason.
-  static Result<EventLogWriter> create(const std::string& path, const CoreConfig& config);
+  static Result<EventLogWriter> create(const std::string& path, const CoreConfig& config,
+                                       LoggedSecret secret);
 
   Status append_event(Nanos now, const Event& event);
   Status append_plan(const Plan& plan);
@@ -57,7 +69,8 @@ class EventLogReader {
   // Errors: kNotFound, kDataLoss (no log, another version, a damaged head).
   static Result<EventLogReader> open(const std::string& path);
 
-  const CoreConfig& config() const { return config_; }
+  const CoreConfig& config() const { return config_.core; }
+  LoggedSecret secret() const { return config_.secret; }
   // Absent: the end. Errors: kDataLoss naming the step and what is wrong there.
   Result<std::optional<LoggedStep>> next();
   // The log ends inside a record, as a crash leaves it; next() gave all that is whole.
@@ -71,7 +84,7 @@ class EventLogReader {
 
   std::unique_ptr<std::FILE, FileCloser> file_;
   std::uint64_t left_ = 0;  // bytes of the file
-  CoreConfig config_;
+  LoggedConfig config_;
   std::uint64_t records_ = 0;
   std::uint64_t steps_ = 0;
   bool truncated_ = false;
@@ -84,7 +97,8 @@ struct ReplayReport {
 };
 
 // Runs a core over the log and compares every plan's digest. Errors: as EventLogReader's; kInternal for
-// the first plan that differs and kDataLoss for an event that cannot have happened, naming the step.
+// the first plan that differs, kDataLoss for an event that cannot have happened and kUnimplemented for one
+// that needs the secret which the log leaves out, naming the step.
 Result<ReplayReport> replay(const std::string& path);
 
 }  // namespace loci

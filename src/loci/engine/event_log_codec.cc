@@ -395,7 +395,7 @@ bool outlives_process(const CoreConfig& config) {
 
 }  // namespace
 
-void encode_config(const CoreConfig& config, std::string& out) {
+void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& out) {
   Writer w(out);
   w.number(static_cast<std::uint32_t>(config.groups.size()));
   for (const CoreGroup& group : config.groups) {
@@ -422,14 +422,15 @@ void encode_config(const CoreConfig& config, std::string& out) {
   w.number(config.hole_records);
   w.number(config.state_ttl);
   put(w, config.costs);
-  const bool keyed = outlives_process(config);
+  const bool keyed = secret == LoggedSecret::kKept && outlives_process(config);
   w.flag(keyed);
   if (keyed) w.bytes(config.chain_secret);
 }
 
-Result<CoreConfig> decode_config(std::string_view bytes) {
+Result<LoggedConfig> decode_config(std::string_view bytes) {
   Reader r(bytes);
-  CoreConfig config;
+  LoggedConfig logged;
+  CoreConfig& config = logged.core;
   const auto count = r.number<std::uint32_t>("groups");
   if (count == 0 || count > kLayerGroupsMax) {
     r.fail("groups", fmt::format("expected 1 to {}, found {}", kLayerGroupsMax, count));
@@ -460,11 +461,11 @@ Result<CoreConfig> decode_config(std::string_view bytes) {
   config.state_ttl = r.number<Nanos>("state_ttl");
   get(r, config.costs);
   const bool has_secret = r.flag("has_secret");
-  if (has_secret != outlives_process(config))
-    r.fail("has_secret", "expected one with a disk, and none without");
+  if (has_secret && !outlives_process(config)) r.fail("has_secret", "expected none without a disk");
   if (has_secret) r.bytes(config.chain_secret, "chain_secret");
+  if (!has_secret && outlives_process(config)) logged.secret = LoggedSecret::kLeftOut;
   LOCI_RETURN_IF_ERROR(r.finish("config"));
-  return config;
+  return logged;
 }
 
 void encode_event(const Event& event, std::string& out) {

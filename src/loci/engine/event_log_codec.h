@@ -9,6 +9,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/engine/core.h"
+#include "loci/engine/event_log.h"
 #include "loci/engine/plan.h"
 
 namespace loci {
@@ -17,10 +18,11 @@ namespace loci {
 // another one. Logs of other versions are refused, as nothing could be learnt from replaying them.
 inline constexpr std::uint32_t kLogVersion = 6;
 
-// Without chain_secret, which is left zero: no plan depends on it.
-void encode_config(const CoreConfig& config, std::string& out);
+// A secret that is left out is zero when it is read: no plan depends on it but those that follow a disk's
+// entries.
+void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& out);
 // Errors: kDataLoss naming the field.
-Result<CoreConfig> decode_config(std::string_view bytes);
+Result<LoggedConfig> decode_config(std::string_view bytes);
 
 void encode_event(const Event& event, std::string& out);
 // Errors: kDataLoss naming the field. All of `bytes` must be the event.

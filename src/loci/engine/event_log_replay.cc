@@ -17,7 +17,7 @@ namespace {
 // Knows what the core asks of its events, so that a log that breaks it is refused, not run.
 class EventGate {
  public:
-  explicit EventGate(const CoreConfig& config) : config_(config) {}
+  EventGate(const CoreConfig& config, LoggedSecret secret) : config_(config), secret_(secret) {}
 
   Status admit(const Event& event) {
     if (const auto* arrival = std::get_if<Arrival>(&event)) {
@@ -65,6 +65,12 @@ class EventGate {
 
   // The disk names each of its slots once, and nothing after the last batch.
   Status check(const Recovered& recovered) {
+    if (secret_ == LoggedSecret::kLeftOut && !recovered.entries.empty()) {
+      return Status(
+          StatusCode::kUnimplemented,
+          "the disk held entries from before, which only the chain secret can check, and the log leaves it "
+          "out; write one with --event-log-secret on");
+    }
     if (recovered_all_) return data_loss("the disk's entries go on behind their end");
     recovered_all_ = recovered.last;
     for (const RecoveredEntry& found : recovered.entries) {
@@ -81,6 +87,7 @@ class EventGate {
   }
 
   const CoreConfig config_;
+  const LoggedSecret secret_;
   std::set<RequestId> live_;
   std::set<OperationId> moves_;  // in flight
   std::set<std::pair<std::uint32_t, SlotId>> recovered_;
@@ -94,7 +101,7 @@ Result<ReplayReport> replay(const std::string& path) {
   LOCI_ASSIGN_OR_RETURN(EventLogReader reader, EventLogReader::open(path));
   auto core = Core::make(reader.config());
   if (!core.ok()) return core.status().with_context(fmt::format("{}: the logged configuration", path));
-  EventGate gate(reader.config());
+  EventGate gate(reader.config(), reader.secret());
   ReplayReport report;
   while (true) {
     LOCI_ASSIGN_OR_RETURN(std::optional<LoggedStep> step, reader.next());

@@ -47,7 +47,7 @@ class EventLog : public testing::Test {
     options.config.chain_secret.fill(0x5a);
     const WorldHistory history = World(options, choose).run();
     Core core = Core::make(options.config).value();
-    EventLogWriter writer = EventLogWriter::create(path_, options.config).value();
+    EventLogWriter writer = EventLogWriter::create(path_, options.config, LoggedSecret::kKept).value();
     for (const auto& [now, event] : history.events) {
       EXPECT_TRUE(writer.append_event(now, event).ok());
       EXPECT_TRUE(writer.append_plan(core.step(now, event)).ok());
@@ -95,6 +95,34 @@ TEST_F(EventLog, IsForItsOwnerAndHoldsNoSecret) {
   EXPECT_EQ(slurp(path_).find(std::string(32, 0x5a)), std::string::npos);
 }
 
+TEST_F(EventLog, LeavesOutTheSecretOfADiskUnlessAsked) {
+  CoreConfig config;
+  config.groups = {{.window = 0, .block_count = 8, .disk_blocks = 2, .block_bytes = 64}};
+  config.layers = 1;
+  config.context_tokens = 100;
+  config.hole_records = 1;
+  config.chain_secret.fill(0x5a);
+  const std::string secret(32, 0x5a);
+  EventLogWriter::create(path_, config, LoggedSecret::kKept).value();
+  EXPECT_NE(slurp(path_).find(secret), std::string::npos);
+  const auto log_recovered = [&](std::vector<RecoveredEntry> entries) {
+    EventLogWriter writer = EventLogWriter::create(path_, config, LoggedSecret::kLeftOut).value();
+    Core core = Core::make(config).value();
+    Recovered event;
+    event.last = true;
+    event.entries = std::move(entries);
+    ASSERT_TRUE(writer.append_event(0, event).ok());
+    ASSERT_TRUE(writer.append_plan(core.step(0, event)).ok());
+    EXPECT_EQ(slurp(path_).find(secret), std::string::npos);
+  };
+  log_recovered({});
+  EXPECT_EQ(replay(path_)->compared, 1u) << "an empty disk needs none";
+  log_recovered({{.entry = {}, .group = 0, .hole = false, .slot = SlotId(1)}});
+  const Status status = replay(path_).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("step 1: the disk held entries"), std::string::npos) << status.message();
+}
+
 TEST_F(EventLog, NamesTheFirstPlanThatDiffers) {
   // A log whose third plan is another one's.
   CoreConfig config;
@@ -102,7 +130,7 @@ TEST_F(EventLog, NamesTheFirstPlanThatDiffers) {
   config.layers = 1;
   config.context_tokens = 100;
   Core core = Core::make(config).value();
-  EventLogWriter writer = EventLogWriter::create(path_, config).value();
+  EventLogWriter writer = EventLogWriter::create(path_, config, LoggedSecret::kKept).value();
   for (std::uint64_t i = 1; i <= 4; ++i) {
     const Arrival arrival{RequestId(i), "g", {TokenId(1)}, 1, 0, {}, kNever};
     ASSERT_TRUE(writer.append_event(0, arrival).ok());
@@ -184,7 +212,7 @@ TEST_F(EventLog, RefusesEventsThatCannotHaveHappened) {
   };
   for (const auto& [story, message] : stories) {
     {
-      EventLogWriter writer = EventLogWriter::create(path_, config).value();
+      EventLogWriter writer = EventLogWriter::create(path_, config, LoggedSecret::kKept).value();
       Core core = Core::make(config).value();
       for (std::size_t i = 0; i < story.size(); ++i) {
         ASSERT_TRUE(writer.append_event(0, story[i]).ok());
@@ -202,7 +230,8 @@ TEST_F(EventLog, NamesAMissingOrForeignFile) {
   EXPECT_EQ(replay(path_ + ".none").status().code(), StatusCode::kNotFound);
   spill(path_, "GGUF and so on, a file of another kind");
   EXPECT_EQ(replay(path_).status().field(), "magic");
-  EXPECT_EQ(EventLogWriter::create("/nonexistent/x.log", {}).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(EventLogWriter::create("/nonexistent/x.log", {}, LoggedSecret::kLeftOut).status().code(),
+            StatusCode::kUnavailable);
 }
 
 TEST(EventLogCodec, EveryEventSurvivesAndNoDamagedOneCrashes) {

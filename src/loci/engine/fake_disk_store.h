@@ -94,6 +94,10 @@ class FakeDiskStore final : public DiskStore {
       if (note.kind == DiskNote::Kind::kHole) disk_.holes[note.slot] = note.entry;
       if (note.kind == DiskNote::Kind::kForgetHole) disk_.holes.erase(note.slot);
       if (note.kind == DiskNote::Kind::kForget) disk_.slots.erase({note.group, note.slot});
+      if (note.kind != DiskNote::Kind::kUsed) return;
+      const auto found = disk_.slots.find({note.group, note.slot});
+      if (found != disk_.slots.end() && found->second.entry.key == note.entry.key)
+        found->second.entry.used_at = note.entry.used_at;
     });
   }
 

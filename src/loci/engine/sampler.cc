@@ -105,7 +105,7 @@ Status validate_sampling(const SamplingParams& p, std::uint32_t vocabulary) {
           fmt::format("token {} is outside the vocabulary of {} tokens", token.value, vocabulary),
           "logit_bias");
     }
-    if (!(std::fabs(bias) <= 100.0f)) return out_of_range("logit_bias", bias, "between -100 and 100");
+    if (!(std::fabs(bias) <= kBiasMax)) return out_of_range("logit_bias", bias, "between -100 and 100");
   }
   return {};
 }

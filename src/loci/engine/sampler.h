@@ -22,6 +22,9 @@
 
 namespace loci {
 
+// As good as never, or as always.
+inline constexpr float kBiasMax = 100.0f;
+
 struct SamplingParams {
   float temperature = 1.0f;                           // >= 0; 0: greedy
   std::uint32_t top_k = 0;                            // 0: all
@@ -30,7 +33,7 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;                    // > 0; over prompt and output, as in vLLM
   float frequency_penalty = 0.0f;                     // [-2, 2]; over the output
   float presence_penalty = 0.0f;                      // [-2, 2]; over the output
-  std::vector<std::pair<TokenId, float>> logit_bias;  // [-100, 100]
+  std::vector<std::pair<TokenId, float>> logit_bias;  // [-kBiasMax, kBiasMax]
   std::uint64_t seed = 0;
   std::uint32_t min_tokens = 0;    // stop tokens are not sampled before
   std::uint32_t top_logprobs = 0;  // alternatives to report for each token, at most 20

@@ -126,6 +126,19 @@ void BlockIndex::update_facts(BlockId id, std::uint32_t group, Change change) {
 
 void BlockIndex::use_copies(BlockId id, std::uint32_t group) {
   update_facts(id, group, [this](EvictionFacts& facts) { facts.last_used = now_; });
+  date_again(id, group);
+}
+
+// Ages survive a restart by the records' dates. A date for each use would be a write for each turn and block.
+void BlockIndex::date_again(BlockId id, std::uint32_t group) {
+  if (!date_granularity_) return;
+  for (LowerCopy& copy : at(id).copies) {
+    if (copy.tier != Tier::kDisk || copy.group != group || !copy.whole) continue;
+    if (now_ - copy.dated < *date_granularity_) continue;
+    copy.dated = now_;
+    note(DiskNote::Kind::kUsed, group, copy.slot.slot(), kNoBlock);
+    notes_.back().entry.key = block(id).key;
+  }
 }
 
 Nanos BlockIndex::last_use(BlockId id, std::uint32_t group) const {
@@ -213,7 +226,7 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
   }
   const Nanos used = last_use(id, group);
   copy.whole = true;
-  copy.facts.born = now_;
+  copy.facts.born = copy.dated = now_;
   copy.facts.last_used = used != 0 ? used : now_;
   enlist(id, tier, group, copy.facts);
   update_facts(id, group, [](EvictionFacts&) {});  // faster tiers' facts name this one
@@ -343,7 +356,7 @@ bool BlockIndex::recover_copy(BlockId id, std::uint32_t group, SlotId slot, Nano
   copy.facts.depth = b.depth;
   copy.facts.wanted = b.wanted;
   copy.whole = true;
-  copy.facts.born = copy.facts.last_used = last_used;
+  copy.facts.born = copy.facts.last_used = copy.dated = last_used;
   enlist(id, Tier::kDisk, group, copy.facts);
   update_facts(id, group, [](EvictionFacts&) {});
   update_disk(id);

@@ -89,7 +89,8 @@ bool Block::has_part() const {
   return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.has_value(); });
 }
 
-BlockIndex::BlockIndex(IndexPools pools) : holes_(pools.hole_records), lost_(kLostBlocksKept) {
+BlockIndex::BlockIndex(IndexPools pools)
+    : holes_(pools.hole_records), lost_(kLostBlocksKept), date_granularity_(pools.date_granularity) {
   LOCI_CHECK(!pools.device.empty() && pools.device.size() <= kLayerGroupsMax, "a pool for every group");
   std::size_t tier = 0;
   for (std::vector<IndexPool>* groups : {&pools.device, &pools.host, &pools.disk}) {

@@ -122,6 +122,7 @@ struct LowerCopy {
   std::uint32_t group = 0;
   bool whole = false;         // else it is being written, and nobody may read it
   std::uint32_t readers = 0;  // transfers
+  Nanos dated = 0;            // what the disk's record says of its last use
   EvictionFacts facts;
 
   bool evictable() const { return whole && readers == 0; }
@@ -209,6 +210,8 @@ struct IndexPools {
   std::vector<IndexPool> host;
   std::vector<IndexPool> disk;
   std::uint32_t hole_records = 0;  // of the disk
+  // A use that is so much later than the date of the disk's record dates it again (DiskNote::kUsed).
+  std::optional<Nanos> date_granularity;  // absent: never
 };
 
 struct TierUse {
@@ -378,6 +381,7 @@ class BlockIndex {
   template <class Change>
   void update_facts(BlockId id, std::uint32_t group, Change change);
   void use_copies(BlockId id, std::uint32_t group);
+  void date_again(BlockId id, std::uint32_t group);
   bool savable(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts) const;
   LowerCopy& copy_at(BlockId id, Tier tier, std::uint32_t group);
   void erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason);
@@ -405,6 +409,7 @@ class BlockIndex {
   std::deque<Block> blocks_;  // by id; deque: addresses are stable
   std::vector<BlockId> unused_;
   std::unordered_map<ChainKey, BlockId, ChainKeyHash> by_key_;  // never iterated
+  std::optional<Nanos> date_granularity_;
   Nanos now_ = 0;
   std::uint32_t live_ = 0;
   std::uint64_t evictions_ = 0;

@@ -14,6 +14,34 @@ namespace loci {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
+namespace {
+
+bool announces_body(const HttpRequest& request) {
+  if (request.chunked()) return true;
+  const auto length = request.find(http::field::content_length);
+  return length != request.end() && length->value() != "0";
+}
+
+// A page can send text/plain, a form or bytes of no type to a stranger's server without asking it; for JSON
+// its browser asks first. Programs that name no type mean JSON.
+std::optional<ApiError> check_content_type(const HttpRequest& request) {
+  if (!announces_body(request)) return std::nullopt;
+  const auto field = request.find(http::field::content_type);
+  const bool is_named = field != request.end() && !field->value().empty();
+  if (!is_named && !is_from_page(request)) return std::nullopt;
+  const std::string_view type =
+      is_named ? std::string_view(field->value().data(), field->value().size()) : "";
+  if (is_json_type(type)) return std::nullopt;
+  return http_error(
+      415,
+      fmt::format("Content-Type: expected application/json, found '{}' (with curl: -H 'Content-Type: "
+                  "application/json')",
+                  utf8_prefix(type, 100)),
+      "unsupported_media_type");
+}
+
+}  // namespace
+
 Api::Api(ApiServices& services) : services_(services) {
   add_operations_endpoints(router_, services_);
   add_models_endpoints(router_, services_);
@@ -32,8 +60,11 @@ Api::Api(ApiServices& services) : services_(services) {
 asio::awaitable<void> Api::handle(Exchange& exchange) {
   add_common_headers(exchange);
   const Router::Match match = router_.match(exchange.request().method(), exchange.path());
-  Call call{
-      .exchange = exchange, .tenant = {}, .parameters = match.parameters, .error_style = match.error_style};
+  Call call{.exchange = exchange,
+            .tenant = {},
+            .ticket = {},
+            .parameters = match.parameters,
+            .error_style = match.error_style};
   std::string failed;
   try {
     co_await dispatch(call, match);
@@ -57,19 +88,26 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
 }
 
 void Api::add_common_headers(Exchange& exchange) const {
-  const std::string& origin = services_.options.cors_origin;
+  const PageGuard& pages = services_.options.pages;
+  if (pages.depends_on_origin()) exchange.add_header("Vary", "Origin");
+  const std::string_view origin = pages.permission(exchange.request());
   if (origin.empty()) return;
-  exchange.add_header("Access-Control-Allow-Origin", origin);
+  exchange.add_header("Access-Control-Allow-Origin", std::string(origin));
   exchange.add_header(
       "Access-Control-Expose-Headers",
       "X-Request-Id, Retry-After, X-RateLimit-Limit-Requests, X-RateLimit-Remaining-Requests, "
       "X-RateLimit-Reset-Requests, X-RateLimit-Limit-Tokens, X-RateLimit-Remaining-Tokens, "
       "X-RateLimit-Reset-Tokens");
-  if (origin != "*") exchange.add_header("Vary", "Origin");
 }
 
 asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
   Exchange& exchange = call.exchange;
+  if (!services_.tenants.has_keys()) {
+    if (std::optional<ApiError> error = services_.options.pages.check(exchange.request())) {
+      co_await call.fail(*std::move(error));
+      co_return;
+    }
+  }
   if (match.allowed.empty()) {
     co_await call.fail(http_error(404,
                                   fmt::format("there is nothing at '{}'; {}",
@@ -84,26 +122,43 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
                                               std::string_view(exchange.request().method_string())),
                                   "method_not_allowed"));
   } else {
-    if (match.route->access == Access::kTenant) {
-      if (services_.draining.load()) {
-        ApiError error = stopping_error();
-        co_await call.fail(std::move(error));
-        co_return;
-      }
-      auto tenant = services_.tenants.authenticate(exchange.request());
-      if (auto* error = std::get_if<ApiError>(&tenant)) {
-        co_await call.fail(std::move(*error));
-        co_return;
-      }
-      call.tenant = std::get<std::shared_ptr<const Tenant>>(std::move(tenant));
+    if (std::optional<ApiError> error = check_caller(call, *match.route)) {
+      co_await call.fail(*std::move(error));
+      co_return;
+    }
+    std::optional<ApiError> unread = co_await exchange.read_body();
+    if (unread) {
+      co_await call.fail(*std::move(unread));
+      co_return;
     }
     co_await match.route->handler(call);
   }
 }
 
+std::optional<ApiError> Api::check_caller(Call& call, const Route& route) const {
+  if (route.access == Access::kTenant) {
+    if (services_.draining.load()) return stopping_error();
+    auto tenant = services_.tenants.authenticate(call.exchange.request());
+    if (auto* error = std::get_if<ApiError>(&tenant)) return std::move(*error);
+    call.tenant = std::get<std::shared_ptr<const Tenant>>(std::move(tenant));
+  }
+  const bool reads_json = route.method == http::verb::post && route.body == BodyKind::kJson;
+  if (reads_json) {
+    if (std::optional<ApiError> error = check_content_type(call.exchange.request())) return error;
+  }
+  if (route.metering == Metering::kFree) return std::nullopt;
+  TenantLimiter::Admission admission = services_.limiter.begin(*call.tenant);
+  if (auto* error = std::get_if<ApiError>(&admission.result)) {
+    for (auto& [name, value] : admission.headers) call.exchange.add_header(name, value);
+    return std::move(*error);
+  }
+  call.ticket = std::get<TenantTicket>(std::move(admission.result));
+  return std::nullopt;
+}
+
 asio::awaitable<void> Api::answer_options(Exchange& exchange, const Router::Match& match) {
   HttpResponse response{.status = 204, .body = {}, .headers = {{"Allow", match.allowed}}};
-  if (!services_.options.cors_origin.empty()) {
+  if (!services_.options.pages.permission(exchange.request()).empty()) {
     response.headers.emplace_back("Access-Control-Allow-Methods", match.allowed);
     response.headers.emplace_back("Access-Control-Allow-Headers",
                                   "Authorization, Content-Type, X-Request-Id, X-Api-Key, Anthropic-Version");

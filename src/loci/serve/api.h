@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
+#include <optional>
 
 #include "loci/serve/http/connection.h"
 #include "loci/serve/router.h"
@@ -24,6 +25,8 @@ class Api {
   boost::asio::awaitable<void> dispatch(Call& call, const Router::Match& match);
   boost::asio::awaitable<void> answer_options(Exchange& exchange, const Router::Match& match);
   void add_common_headers(Exchange& exchange) const;
+  // What the header alone tells of who may not ask this. Errors: 401, 415, 429, 503.
+  std::optional<ApiError> check_caller(Call& call, const Route& route) const;
 
   ApiServices& services_;
   Router router_;

@@ -27,12 +27,13 @@ std::string json_string(std::string_view value) {
   return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Without characters that would end a line or move a terminal's cursor.
+// Visible ASCII and blanks. Other bytes may end a line, move a terminal's cursor, or turn its text around
+// (and they need not be UTF-8).
 std::string printable(std::string_view value) {
   std::string out;
   for (const char c : value) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
+    if (byte < 0x20 || byte >= 0x7f) {
       out += fmt::format("\\x{:02x}", byte);
     } else {
       out += c;

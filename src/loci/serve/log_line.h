@@ -6,8 +6,8 @@
 //   2026-03-01 12:00:00.000 info access request_id=7f status=200
 //   {"time":"2026-03-01T12:00:00.000Z","level":"info","message":"access","request_id":"7f","status":200}
 //
-// Names are snake_case and fixed; values may be any bytes: what is no UTF-8 is replaced in JSON, control
-// characters are escaped in text, so that no value begins a line or a field of its own.
+// Names are snake_case and fixed; values may be any bytes: what is no UTF-8 is replaced in JSON, all that is
+// no visible ASCII is escaped in text, so that no value begins a line or a field of its own.
 #pragma once
 
 #include <spdlog/formatter.h>

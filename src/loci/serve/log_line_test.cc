@@ -39,6 +39,19 @@ TEST_F(LogTest, TextHasOneLineWithTheFields) {
             "info access request_id=7f path=\"/a b\\\"=\\x0a\" status=200 rate=12.2 first=26.9ms\n");
 }
 
+TEST_F(LogTest, TextEscapesWhatATerminalWouldObey) {
+  // A control character of eight bits (CSI), one in UTF-8, a mark that turns the text around.
+  const auto write = [](spdlog::logger& to) {
+    log(to, spdlog::level::info,
+        LogLine("access").text("path",
+                               "/\x9b"
+                               "2J\xc2\x9b"
+                               "2J\u202e"));
+  };
+  EXPECT_EQ(written(LogFormat::kText, write).substr(24),
+            "info access path=/\\x9b2J\\xc2\\x9b2J\\xe2\\x80\\xae\n");
+}
+
 TEST_F(LogTest, JsonHasTypedFields) {
   const std::string line =
       written(LogFormat::kJson, [](spdlog::logger& to) { log(to, spdlog::level::warn, example()); });

@@ -13,6 +13,7 @@
 #include "loci/serve/generation/generation_summary.h"
 #include "loci/serve/http/connection.h"
 #include "loci/serve/request/api_error.h"
+#include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
 
 namespace loci {
@@ -23,10 +24,23 @@ enum class Access : std::uint8_t {
   kTenant,  // whoever has a key, where the server has keys
 };
 
+// Whether a request counts against its tenant's limits.
+enum class Metering : std::uint8_t {
+  kFree,     // it reads, or ends what runs
+  kRequest,  // it computes or stores
+};
+
+// What the body of a request to a route is.
+enum class BodyKind : std::uint8_t {
+  kJson,  // another content type is refused
+  kAny,   // not looked at
+};
+
 // One request on its way. Network thread only.
 struct Call {
   Exchange& exchange;
   std::shared_ptr<const Tenant> tenant;  // of Access::kOpen: none
+  std::optional<TenantTicket> ticket;    // of Metering::kRequest, until a generation takes it over
   std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   std::optional<GenerationSummary> generation;  // once one has answered: for the access log
@@ -43,6 +57,8 @@ struct Route {
   std::string pattern;                                              // "/v1/responses/{id}/cancel"
   Access access = Access::kTenant;
   ErrorStyle error_style = ErrorStyle::kOpenAi;
+  BodyKind body = BodyKind::kJson;
+  Metering metering = Metering::kFree;
   Handler handler;
 };
 

@@ -11,6 +11,7 @@
 #include "loci/base/clock.h"
 #include "loci/serve/history/token_history.h"
 #include "loci/serve/metrics.h"
+#include "loci/serve/page_guard.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/unknown_fields.h"
 #include "loci/serve/served_model.h"
@@ -23,7 +24,7 @@
 namespace loci {
 
 struct ApiOptions {
-  std::string cors_origin = "*";    // Access-Control-Allow-Origin; empty: none is sent
+  PageGuard pages;                  // which web pages may use the server
   std::optional<Nanos> time_limit;  // of a whole generation
   bool access_log = true;
 };
@@ -35,7 +36,7 @@ struct ApiServices {
   WorkerPool& store_thread;  // calls of `store` are made there
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
-  TenantLimiter& limiter;  // run_generation() holds a ticket of it
+  TenantLimiter& limiter;  // calls and generations hold tickets of it
   PublicPrefixes& public_prefixes;
   TokenHistory& history;
   ServeMetrics& metrics;

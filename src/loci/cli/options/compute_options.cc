@@ -75,7 +75,7 @@ std::vector<Option> compute_options() {
   out.push_back(instruction_set_option());
   out.push_back(bytes_option({group, "--device-memory", "memory for conversations' state, e.g. 4GiB"},
                              [](auto& flags) -> auto& { return flags.device_memory; }));
-  out.back().default_note = "most of what is free; on a GPU 90 % of what the weights leave";
+  out.back().default_note = "half of what is free; on a GPU 90 % of what the weights leave";
   out.push_back(integer_option(
       {group, "--context", "most tokens of prompt and reply together; 0: the model's"},
       [](auto& flags) -> auto& { return flags.context_tokens; }, 0, 1u << 30));

@@ -209,7 +209,7 @@ TEST(Configuration, WhatIsPrintedIsReadBack) {
   }
   EXPECT_NE(text.find("idle_timeout = \"1500ms\"  # --idle-timeout"), std::string::npos) << text;
   EXPECT_NE(text.find("port = 8080  # default"), std::string::npos) << text;
-  EXPECT_NE(text.find("# device_memory: most of what is free"), std::string::npos) << text;
+  EXPECT_NE(text.find("# device_memory: half of what is free"), std::string::npos) << text;
 }
 
 TEST(Configuration, SecretsAreNeitherPrintedNorQuoted) {

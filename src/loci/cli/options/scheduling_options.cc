@@ -43,6 +43,9 @@ std::vector<Option> scheduling_options() {
           UINT64_MAX),
       path_option({group, "--event-log", "write every event and decision to FILE, for `loci replay`"},
                   [](auto& flags) -> auto& { return flags.event_log; }),
+      switch_option({group, "--event-log-secret",
+                     "with the secret of the disk's keys, so that a log with entries from before replays"},
+                    [](auto& flags) -> auto& { return flags.event_log_secret; }),
   };
 }
 

@@ -5,11 +5,13 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <string>
 
 #include "loci/base/check.h"
+#include "loci/base/control_group.h"
 #include "loci/compute/cpu/numa.h"
 
 namespace loci::cpu {
@@ -120,7 +122,10 @@ std::uint32_t physical_core_count() {
     if (!std::getline(file, siblings)) siblings = fmt::format("cpu{}", cpu);
     cores.insert(siblings);
   }
-  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(cores.size()));
+  // A thread more than there is time for is stopped in the middle of a phase, and all others wait for it.
+  const double limit = processor_limit("").value_or(static_cast<double>(cores.size()));
+  return static_cast<std::uint32_t>(
+      std::max(1.0, std::min(std::floor(limit), static_cast<double>(cores.size()))));
 }
 
 }  // namespace loci::cpu

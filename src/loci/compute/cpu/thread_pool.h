@@ -69,7 +69,8 @@ class ThreadPool {
   std::vector<std::thread> threads_;
 };
 
-// Cores that this process may use; threads of one core count once.
+// Cores that this process may use, within the time that its control groups give it; threads of one core count
+// once. At least one.
 std::uint32_t physical_core_count();
 
 }  // namespace loci::cpu

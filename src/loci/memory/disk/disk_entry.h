@@ -22,7 +22,8 @@ struct DiskEntry {
   ChainKey above;           // kGate: the public block that the gate hangs from; else zero
   std::uint32_t depth = 0;  // as in the index: the block holds positions [depth - 1, depth) * kBlockTokens
   std::array<TokenId, kBlockTokens> tokens{};
-  std::int64_t used_at = 0;  // milliseconds since 1970, when it was saved: ages survive a restart
+  std::int64_t used_at =
+      0;  // milliseconds since 1970, when it was saved or dated again: ages survive a restart
 
   friend bool operator==(const DiskEntry&, const DiskEntry&) = default;
 };
@@ -41,11 +42,12 @@ struct DiskNote {
     kHole,        // write a hole's record into `slot`
     kForgetHole,  // the hole of `slot` is one no more
     kForget,      // what is in the group's `slot` must not be found again
+    kUsed,        // what is in the group's `slot` under the entry's key was used: its record gets a new date
   };
   Kind kind = Kind::kHole;
   std::uint32_t group = 0;
   SlotId slot;
-  DiskEntry entry;  // kHole
+  DiskEntry entry;  // kHole; of kUsed the key, and the date that the record gets
 
   friend bool operator==(const DiskNote&, const DiskNote&) = default;
 };

@@ -55,11 +55,18 @@ bool possible(const DiskEntry& entry, std::uint8_t parent_kind, std::uint8_t for
          (entry.parent_kind == ParentKind::kGate || entry.above == ChainKey{});
 }
 
+void seal(const RecordPlace& place, std::span<std::byte> record) {
+  put(record, 0,
+      XXH3_64bits_withSeed(record.data() + 8, record.size() - 8, place_seed(place.group, place.slot)));
+}
+
 }  // namespace
 
 std::uint64_t record_bytes(std::uint32_t layers) {
   return (kChecksumsAt + std::uint64_t{layers} * 8 + kDiskSector - 1) / kDiskSector * kDiskSector;
 }
+
+static_assert(kUsedAt + sizeof(std::int64_t) <= kDiskSector);
 
 void encode_record(const RecordPlace& place, const DiskEntry& entry, std::span<const std::uint64_t> checksums,
                    std::span<std::byte> into) {
@@ -81,7 +88,12 @@ void encode_record(const RecordPlace& place, const DiskEntry& entry, std::span<c
   put(into, kUsedAt, entry.used_at);
   std::memcpy(into.data() + kTokensAt, entry.tokens.data(), sizeof entry.tokens);
   if (layers > 0) std::memcpy(into.data() + kChecksumsAt, checksums.data(), checksums.size_bytes());
-  put(into, 0, XXH3_64bits_withSeed(into.data() + 8, into.size() - 8, place_seed(place.group, place.slot)));
+  seal(place, into);
+}
+
+void date_record(const RecordPlace& place, std::int64_t used_at, std::span<std::byte> record) {
+  put(record, kUsedAt, used_at);
+  seal(place, record);
 }
 
 RecordState decode_record(const RecordPlace& place, std::uint32_t layers, std::span<const std::byte> bytes,

@@ -50,6 +50,10 @@ std::uint64_t record_bytes(std::uint32_t layers);
 void encode_record(const RecordPlace& place, const DiskEntry& entry, std::span<const std::uint64_t> checksums,
                    std::span<std::byte> into);
 
+// Gives a valid record another date. All that changes is in its first sector, so a disk writes both or
+// neither.
+void date_record(const RecordPlace& place, std::int64_t used_at, std::span<std::byte> record);
+
 // Reads a record of record_bytes(layers) bytes; `entry` is set where it is valid. Any bytes are allowed.
 RecordState decode_record(const RecordPlace& place, std::uint32_t layers, std::span<const std::byte> bytes,
                           DiskEntry& entry);

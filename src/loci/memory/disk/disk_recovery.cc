@@ -62,6 +62,29 @@ class NewestByKey {
   std::vector<std::uint32_t> places_;
 };
 
+// When each block was last used, by open addressing.
+class YoungestByKey {
+ public:
+  explicit YoungestByKey(std::size_t blocks) : places_(std::bit_ceil(blocks * 2 + 1)) {}
+
+  // Zero of a block that nobody has named.
+  std::int64_t& of(const ChainKey& key) {
+    std::size_t at = mix64(ChainKeyHash()(key)) & (places_.size() - 1);
+    while (places_[at].taken && places_[at].key != key) at = (at + 1) & (places_.size() - 1);
+    places_[at].taken = true;
+    places_[at].key = key;
+    return places_[at].used_at;
+  }
+
+ private:
+  struct Place {
+    ChainKey key;
+    std::int64_t used_at = 0;
+    bool taken = false;
+  };
+  std::vector<Place> places_;
+};
+
 }  // namespace
 
 RecordScan scan_records(DiskFile& file, const DiskLayout& layout, RecordPlace place, std::uint32_t directory,
@@ -128,6 +151,22 @@ std::vector<std::uint32_t> recovery_order(const std::vector<RecoveredEntry>& ent
   order.reserve(entries.size());
   for (const std::uint64_t one : newest.by_depth()) order.push_back(static_cast<std::uint32_t>(one));
   return order;
+}
+
+void date_by_youngest(std::vector<RecoveredEntry>& entries, const std::vector<std::uint32_t>& order) {
+  YoungestByKey youngest(order.size() * 2);  // blocks, and what they hang from
+  for (const std::uint32_t index : order) {
+    std::int64_t& used_at = youngest.of(entries[index].entry.key);
+    used_at = std::max(used_at, entries[index].entry.used_at);
+  }
+  // The deepest first: what is below a block has been seen to before it.
+  for (auto index = order.rbegin(); index != order.rend(); ++index) {
+    DiskEntry& entry = entries[*index].entry;
+    entry.used_at = youngest.of(entry.key);
+    if (entry.parent_kind == ParentKind::kRoot) continue;
+    std::int64_t& above = youngest.of(entry.parent_kind == ParentKind::kGate ? entry.above : entry.parent);
+    above = std::max(above, entry.used_at);
+  }
 }
 
 }  // namespace loci

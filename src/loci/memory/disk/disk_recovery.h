@@ -33,4 +33,8 @@ RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& s
 // among the holes) the one that was used last is kept.
 std::vector<std::uint32_t> recovery_order(const std::vector<RecoveredEntry>& entries);
 
+// Gives each of them the date of the youngest entry of its block and of all blocks below, so that nobody
+// drops a block for its age under one that is kept. `order`: recovery_order()'s. O(entries).
+void date_by_youngest(std::vector<RecoveredEntry>& entries, const std::vector<std::uint32_t>& order);
+
 }  // namespace loci

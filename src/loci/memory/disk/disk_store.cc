@@ -42,9 +42,11 @@ struct Common {
 
 using Found = std::function<void(std::vector<RecoveredEntry>, bool last)>;
 
-void hand_over(Common& common, const RecoveryScan& scan, const Found& found) {
+void hand_over(Common& common, RecoveryScan& scan, const Found& found) {
   std::vector<RecoveredEntry> batch;
-  for (const std::uint32_t index : recovery_order(scan.entries)) {
+  const std::vector<std::uint32_t> order = recovery_order(scan.entries);
+  date_by_youngest(scan.entries, order);
+  for (const std::uint32_t index : order) {
     const RecoveredEntry& one = scan.entries[index];
     {
       const std::lock_guard lock(common.mutex);
@@ -61,7 +63,7 @@ void hand_over(Common& common, const RecoveryScan& scan, const Found& found) {
 void recover_all(const std::shared_ptr<Common> common, const Found found) {
   ::pthread_setname_np(::pthread_self(), "loci-recover");
   {
-    const RecoveryScan scan = scan_files(common->files, [&] { return common->stop.load(); });
+    RecoveryScan scan = scan_files(common->files, [&] { return common->stop.load(); });
     common->counters.damaged += scan.counts.damaged;
     common->counters.foreign += scan.counts.foreign;
     common->counters.read_errors += scan.counts.read_errors;
@@ -137,7 +139,10 @@ class RealDiskStore final : public DiskStore {
   }
 
   void note(const DiskNote& note) override {
-    touch(note.kind == DiskNote::Kind::kForget ? note.group : kHoleGroup, note.slot);
+    if (note.kind == DiskNote::Kind::kUsed)
+      check_slot(note.group, note.slot);
+    else
+      touch(note.kind == DiskNote::Kind::kForget ? note.group : kHoleGroup, note.slot);
     post([this, note] { writer_.note(note); });
   }
 

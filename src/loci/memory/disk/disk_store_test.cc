@@ -185,6 +185,67 @@ TEST_P(DiskStoreContract, HandsOverTheNewerOfTwoWithOneKey) {
   for (const RecoveredEntry& one : found) EXPECT_EQ(one.slot, SlotId(one.group == 0 ? 9 : 0));
 }
 
+TEST_P(DiskStoreContract, AUseDatesARecordAgain) {
+  const auto used = [](std::uint32_t slot, std::uint64_t seed, std::int64_t at) {
+    DiskNote note{.kind = DiskNote::Kind::kUsed, .group = 0, .slot = SlotId(slot), .entry = {}};
+    note.entry.key = test_key(seed);
+    note.entry.used_at = at;
+    return note;
+  };
+  {
+    const auto store = open();
+    for (const std::uint32_t seed : {10u, 20u, 30u}) {
+      ASSERT_TRUE(
+          write_one(*store, 0, SlotId(seed), test_entry(seed), test_bytes(seed, store->groups()[0])).ok());
+    }
+    store->note(used(10, 10, 5'000));
+    expect_entry(*store, 0, SlotId(10), 10);  // it is there all the time
+    store->note(used(20, 21, 5'000));         // another block has the slot by now
+    store->note(used(40, 40, 5'000));         // nothing is there
+    store->note(used(30, 30, 7));             // older than what the record says
+  }
+  const auto store = open();
+  const auto found = recover_all(*store);
+  ASSERT_EQ(found.size(), 3u);
+  for (const RecoveredEntry& one : found) {
+    EXPECT_EQ(one.entry.used_at, one.slot == SlotId(10) ? 5'000 : one.slot.value);
+    expect_entry(*store, 0, one.slot, one.slot.value);
+  }
+  EXPECT_EQ(store->stats().damaged_total, 0u);
+}
+
+TEST_P(DiskStoreContract, ABlockIsAsYoungAsTheYoungestBelowIt) {
+  // A root's block, a hole below it, a gate's block, one more; and beside them one that nobody used for long.
+  const auto entry = [](std::uint64_t seed, std::uint64_t parent, std::uint32_t depth, ParentKind kind,
+                        std::int64_t used_at) {
+    DiskEntry out = test_entry(seed, depth);
+    out.parent = test_key(parent);
+    out.parent_kind = kind;
+    out.above = kind == ParentKind::kGate ? test_key(parent) : ChainKey{};
+    if (kind == ParentKind::kGate) out.parent = test_key(parent + 500);
+    out.used_at = used_at;
+    return out;
+  };
+  {
+    const auto store = open();
+    const auto write = [&](std::uint32_t slot, const DiskEntry& one) {
+      ASSERT_TRUE(write_one(*store, 0, SlotId(slot), one, test_bytes(slot, store->groups()[0])).ok());
+    };
+    write(1, entry(1, 99, 1, ParentKind::kRoot, 10));
+    store->note(
+        {.kind = DiskNote::Kind::kHole, .slot = SlotId(0), .entry = entry(2, 1, 2, ParentKind::kBlock, 20)});
+    write(3, entry(3, 2, 3, ParentKind::kGate, 1'000));
+    write(4, entry(4, 3, 4, ParentKind::kBlock, 30));
+    write(5, entry(5, 1, 2, ParentKind::kBlock, 40));
+  }
+  std::map<ChainKey, std::int64_t> dates;
+  for (const RecoveredEntry& one : recover_all(*open())) dates[one.entry.key] = one.entry.used_at;
+  ASSERT_EQ(dates.size(), 5u);
+  for (const std::uint64_t seed : {1, 2, 3}) EXPECT_EQ(dates[test_key(seed)], 1'000) << seed;
+  EXPECT_EQ(dates[test_key(4)], 30);
+  EXPECT_EQ(dates[test_key(5)], 40);
+}
+
 TEST_P(DiskStoreContract, ASlotIsGoneFromTheCallThatWritesOrForgetsIt) {
   const auto store = open();
   const DiskGroup group = store->groups()[0];

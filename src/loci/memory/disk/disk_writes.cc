@@ -18,6 +18,8 @@ class DiskWriter::Job : public DiskOperationOwner, public std::enable_shared_fro
  public:
   Job(DiskWriter& writer, std::uint32_t group, SlotId slot) : writer_(writer), group_(group), slot_(slot) {}
   virtual void begin() = 0;
+  // What is in the slot is gone from now on.
+  virtual bool replaces() const { return true; }
 
  protected:
   // Empty where all bytes were written.
@@ -62,6 +64,52 @@ class DiskWriter::RecordJob final : public Job {
 
  private:
   const std::optional<DiskEntry> entry_;
+};
+
+// A new date: the record is read, changed and written. One that is not the entry's any more stays as it is.
+class DiskWriter::DateJob final : public Job {
+ public:
+  DateJob(DiskWriter& writer, std::uint32_t group, SlotId slot, const DiskEntry& entry)
+      : Job(writer, group, slot), key_(entry.key), used_at_(entry.used_at) {}
+
+  void begin() override { writer_.push_record_read(shared_from_this(), kRead, group_, slot_); }
+  bool replaces() const override { return false; }
+
+  bool prepare(std::uint32_t step, std::span<std::byte> data) override {
+    if (step == kWrite) std::memcpy(data.data(), record_.data(), record_.size());
+    return true;
+  }
+
+  void ended(std::uint32_t step, std::int64_t result, DiskBuffer data) override {
+    const std::uint64_t bytes = writer_.files_.record_place(group_, slot_).bytes;
+    const bool moved = status_of(result, bytes).ok();
+    if (!moved) {
+      DiskCounters& counters = writer_.counters_;
+      (step == kRead ? counters.read_errors : counters.write_errors).fetch_add(1, std::memory_order_relaxed);
+    }
+    if (step == kRead && moved && take(data.bytes().first(bytes)))
+      writer_.push_record(shared_from_this(), kWrite, group_, slot_);
+    else
+      writer_.finished(name_of(group_, slot_));
+  }
+
+ private:
+  static constexpr std::uint32_t kRead = 0, kWrite = 1;
+
+  bool take(std::span<const std::byte> record) {
+    const RecordPlace place{writer_.files_.model_fingerprint, group_, slot_.value};
+    DiskEntry found;
+    const RecordState state =
+        decode_record(place, writer_.files_.layout.groups[group_].layers, record, found);
+    if (state != RecordState::kValid || found.key != key_ || found.used_at >= used_at_) return false;
+    record_.assign(record.begin(), record.end());
+    date_record(place, used_at_, record_);
+    return true;
+  }
+
+  const ChainKey key_;
+  const std::int64_t used_at_;
+  std::vector<std::byte> record_;
 };
 
 // An entry: its old header, then its slices, then its header.
@@ -181,16 +229,27 @@ void DiskWriter::finished(std::uint64_t name) {
   }
 }
 
+DiskOperation DiskWriter::record_operation(const std::shared_ptr<Job>& job, std::uint32_t step,
+                                           std::uint32_t group, SlotId slot) const {
+  const DiskFileSet::Place place = files_.record_place(group, slot);
+  return {.owner = job,
+          .step = step,
+          .lane = place.directory,
+          .file = place.file,
+          .offset = place.offset,
+          .bytes = place.bytes};
+}
+
+void DiskWriter::push_record_read(const std::shared_ptr<Job>& job, std::uint32_t step, std::uint32_t group,
+                                  SlotId slot) {
+  queue_.push(record_operation(job, step, group, slot));
+}
+
 void DiskWriter::push_record(const std::shared_ptr<Job>& job, std::uint32_t step, std::uint32_t group,
                              SlotId slot) {
-  const DiskFileSet::Place place = files_.record_place(group, slot);
-  queue_.push({.owner = job,
-               .step = step,
-               .lane = place.directory,
-               .write = true,
-               .file = place.file,
-               .offset = place.offset,
-               .bytes = place.bytes});
+  DiskOperation write = record_operation(job, step, group, slot);
+  write.write = true;
+  queue_.push(std::move(write));
 }
 
 void DiskWriter::write(DiskWrite write) {
@@ -200,6 +259,9 @@ void DiskWriter::write(DiskWrite write) {
 }
 
 void DiskWriter::note(const DiskNote& note) {
+  if (note.kind == DiskNote::Kind::kUsed) {
+    return add(note.group, note.slot, std::make_shared<DateJob>(*this, note.group, note.slot, note.entry));
+  }
   const bool hole = note.kind != DiskNote::Kind::kForget;
   const std::uint32_t group = hole ? kHoleGroup : note.group;
   add(group, note.slot,
@@ -208,6 +270,10 @@ void DiskWriter::note(const DiskNote& note) {
           note.kind == DiskNote::Kind::kHole ? std::optional(note.entry) : std::nullopt));
 }
 
-bool DiskWriter::busy(std::uint32_t group, SlotId slot) const { return jobs_.contains(name_of(group, slot)); }
+bool DiskWriter::busy(std::uint32_t group, SlotId slot) const {
+  const auto found = jobs_.find(name_of(group, slot));
+  return found != jobs_.end() && std::any_of(found->second.begin(), found->second.end(),
+                                             [](const std::shared_ptr<Job>& job) { return job->replaces(); });
+}
 
 }  // namespace loci

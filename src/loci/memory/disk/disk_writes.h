@@ -36,21 +36,26 @@ class DiskWriter {
 
   void write(DiskWrite write);
   void note(const DiskNote& note);
-  // Whether a write or note of the slot is under way.
+  // Whether a write or note of the slot is under way that ends what is there.
   bool busy(std::uint32_t group, SlotId slot) const;
 
  private:
   class Job;
   class EntryJob;
   class RecordJob;
+  class DateJob;
 
   static std::uint64_t name_of(std::uint32_t group, SlotId slot) {
     return (std::uint64_t{group} << 32) | slot.value;
   }
   void add(std::uint32_t group, SlotId slot, std::shared_ptr<Job> job);
   void finished(std::uint64_t name);
-  // A record's write; of `step` of the job.
+  // A record's write, or its read; of `step` of the job.
   void push_record(const std::shared_ptr<Job>& job, std::uint32_t step, std::uint32_t group, SlotId slot);
+  void push_record_read(const std::shared_ptr<Job>& job, std::uint32_t step, std::uint32_t group,
+                        SlotId slot);
+  DiskOperation record_operation(const std::shared_ptr<Job>& job, std::uint32_t step, std::uint32_t group,
+                                 SlotId slot) const;
 
   const DiskFileSet& files_;
   DiskCounters& counters_;

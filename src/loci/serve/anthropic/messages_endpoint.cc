@@ -55,10 +55,12 @@ void add_messages_endpoints(Router& router, ApiServices& services) {
   router.add({.method = boost::beast::http::verb::post,
               .pattern = "/v1/messages",
               .error_style = ErrorStyle::kAnthropic,
+              .metering = Metering::kRequest,
               .handler = [&services](Call& call) { return answer_messages(services, call); }});
   router.add({.method = boost::beast::http::verb::post,
               .pattern = "/v1/messages/count_tokens",
               .error_style = ErrorStyle::kAnthropic,
+              .metering = Metering::kRequest,
               .handler = [&services](Call& call) { return answer_count(services, call); }});
 }
 

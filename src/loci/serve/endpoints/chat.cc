@@ -40,6 +40,7 @@ asio::awaitable<void> answer_chat(ApiServices& services, Call& call) {
 void add_chat_endpoints(Router& router, ApiServices& services) {
   router.add({.method = boost::beast::http::verb::post,
               .pattern = "/v1/chat/completions",
+              .metering = Metering::kRequest,
               .handler = [&services](Call& call) { return answer_chat(services, call); }});
 }
 

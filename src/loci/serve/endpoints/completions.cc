@@ -34,6 +34,7 @@ asio::awaitable<void> answer_completions(ApiServices& services, Call& call) {
 void add_completions_endpoints(Router& router, ApiServices& services) {
   router.add({.method = boost::beast::http::verb::post,
               .pattern = "/v1/completions",
+              .metering = Metering::kRequest,
               .handler = [&services](Call& call) { return answer_completions(services, call); }});
 }
 

@@ -30,6 +30,7 @@ void add_tokenize_endpoints(Router& router, ApiServices& services) {
     router.add(
         {.method = boost::beast::http::verb::post,
          .pattern = path,
+         .metering = Metering::kRequest,
          .handler = [&services, transformer](Call& call) { return transform(services, call, transformer); }});
   };
   add("/tokenize", &tokenize);

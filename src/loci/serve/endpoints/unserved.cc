@@ -59,8 +59,10 @@ std::string_view hint_for(std::string_view path) {
 }
 
 void add_unserved_endpoints(Router& router, ApiServices&) {
-  router.add(
-      {.method = boost::beast::http::verb::post, .pattern = "/v1/embeddings", .handler = &refuse_embeddings});
+  router.add({.method = boost::beast::http::verb::post,
+              .pattern = "/v1/embeddings",
+              .body = BodyKind::kAny,
+              .handler = &refuse_embeddings});
 }
 
 }  // namespace loci

@@ -23,15 +23,20 @@ OrderedJson to_json(const NamedPrefix& prefix) {
           {"created", prefix.created}};
 }
 
-// Where there are keys, their operators; else whoever is on this machine.
+// Where there are keys, their operators; else whoever is on this machine, but for pages: a stranger's page
+// that a browser shows here has this machine's address too.
 std::optional<ApiError> check_operator(ApiServices& services, Call& call) {
-  if (services.tenants.has_keys() ? call.tenant->is_operator : call.exchange.is_local()) return std::nullopt;
-  ApiError error = http_error(403,
-                              services.tenants.has_keys()
-                                  ? "an operator's key is needed (operator = true in the file of keys)"
-                                  : "a server without keys takes this from its own machine alone",
-                              "not_operator");
-  return error;
+  if (services.tenants.has_keys()) {
+    if (call.tenant->is_operator) return std::nullopt;
+    return http_error(403, "an operator's key is needed (operator = true in the file of keys)",
+                      "not_operator");
+  }
+  if (is_from_page(call.exchange.request())) {
+    return http_error(403, "a server without keys takes this from programs, not from web pages (Origin)",
+                      "not_operator");
+  }
+  if (call.exchange.is_local()) return std::nullopt;
+  return http_error(403, "a server without keys takes this from its own machine alone", "not_operator");
 }
 
 // The prefix's name: the body's, or one that says what it is.
@@ -130,6 +135,9 @@ asio::awaitable<void> answer_warm_list(ApiServices& services, Call& call) {
 
 asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
   std::optional<ApiError> refused = check_operator(services, call);
+  // A prefix of the start (--public) is there before its model is served.
+  const ServedModel* served = services.served.load();
+  if (!refused && served == nullptr) refused = services.not_ready();
   std::optional<NamedPrefix> prefix;
   if (!refused) {
     prefix = services.public_prefixes.take(call.parameters[0]);
@@ -140,7 +148,7 @@ asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
     co_await call.fail(std::move(error));
     co_return;
   }
-  services.served.load()->engine->withdraw(prefix->id);
+  served->engine->withdraw(prefix->id);
   services.log->info("the prefix '{}' is public no more", prefix->name);
   std::string answer = to_json(*prefix).dump();
   co_await call.answer(std::move(answer));

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <random>
 
+#include "loci/base/check.h"
 #include "loci/serve/access_log.h"
 #include "loci/serve/reply/chat_format.h"
 
@@ -324,8 +325,8 @@ GenerationSummary Generation::summary() const {
 namespace {
 
 // Of what the generation may come to, as its tenant's limits count it.
-TenantLimiter::Admission admit(ApiServices& services, const ReplySink& sink,
-                               const PreparedGeneration& prepared) {
+TenantLimiter::Refusal take_tokens(ApiServices& services, const ReplySink& sink,
+                                   PreparedGeneration& prepared) {
   const std::uint64_t context = services.served.load()->context_tokens;
   std::uint64_t prompt_tokens = 0, tokens = 0;
   for (std::size_t p = 0; p < prepared.prompts.size(); ++p) {
@@ -334,7 +335,7 @@ TenantLimiter::Admission admit(ApiServices& services, const ReplySink& sink,
     prompt_tokens += prompt;
     tokens += prompt + reply * prepared.fields.choices;
   }
-  return services.limiter.admit(*sink.origin().tenant, prompt_tokens, tokens);
+  return services.limiter.take_tokens(*prepared.ticket, *sink.origin().tenant, prompt_tokens, tokens);
 }
 
 }  // namespace
@@ -345,18 +346,19 @@ asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, Pre
       services.log->info("{}: the field '{}' is not known here and was ignored", sink.origin().path, name);
   }
   const OpenWork open(services);
-  TenantLimiter::Admission admission = admit(services, sink, prepared);
-  for (auto& [name, value] : admission.headers) sink.add_header(name, value);
-  if (auto* refused = std::get_if<ApiError>(&admission.result)) {
-    ApiError error = std::move(*refused);
+  LOCI_CHECK(prepared.ticket.has_value(), "a generation has its tenant's ticket");
+  TenantLimiter::Refusal refusal = take_tokens(services, sink, prepared);
+  for (auto& [name, value] : refusal.headers) sink.add_header(name, value);
+  if (refusal.error) {
+    ApiError error = std::move(*refusal.error);
     co_await sink.fail(std::move(error));
     co_return true;
   }
+  TenantTicket ticket = *std::move(prepared.ticket);
   Generation generation(services, sink, std::move(prepared));
   co_await generation.run();
   const GenerationSummary summary = generation.summary();
-  std::get<TenantTicket>(admission.result)
-      .set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
+  ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
   if (!sink.account(summary) && services.options.access_log) {
     const ReplyOrigin& origin = sink.origin();
     log(*services.log, spdlog::level::info,
@@ -368,6 +370,7 @@ asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, Pre
 asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared) {
   // Its values are in `prepared` now, and a generation may run for long.
   call.exchange.drop_body();
+  prepared.ticket = std::move(call.ticket);
   CallSink sink(call);
   const bool there = co_await run_generation(services, sink, std::move(prepared));
   if (!there) services.metrics.client_left();

@@ -146,7 +146,24 @@ void set_parser(const ToolUse& use, const ServedModel& served, PreparedGeneratio
     options.text_parameters = text_parameters(use);
   }
   out.parser = std::move(options);
-  out.one_call = use.any() && !use.parallel;
+  out.one_call = use.any() && use.one_call();
+}
+
+// The tokens by which calls begin are not drawn where the reply may have none. A call that the model spells
+// otherwise comes as text.
+void forbid_calls(const ToolUse& use, const ServedModel& served, PreparedGeneration& out) {
+  if (use.tools.empty() || use.choice != ToolChoice::kNone) return;
+  auto& bias = out.fields.sampling.logit_bias;
+  const OutputSyntax& syntax = served.chat.output;
+  for (const auto* marks : {&syntax.call_open, &syntax.wrappers}) {
+    for (const std::string& mark : *marks) {
+      const bool is_mark = mark.starts_with('<') || mark.starts_with('[');
+      const std::optional<TokenId> token = is_mark ? served.model->tokenizer.find(mark) : std::nullopt;
+      if (!token) continue;
+      std::erase_if(bias, [&](const auto& one) { return one.first == *token; });
+      bias.emplace_back(*token, -kBiasMax);
+    }
+  }
 }
 
 // What a reply that must call is held to. The prompt is there, and the parser's options.
@@ -180,6 +197,7 @@ Prepared prepare_parsed(ChatRequest request, const ServedModel& served, TokenHis
   out.unknown_fields = std::move(request.unknown_fields);
   out.prompts.push_back(std::move(*tokens));
   set_parser(request.tools, served, out);
+  forbid_calls(request.tools, served, out);
   if (Status status = set_grammar(request.tools, served, out); !status.ok()) return api_error(status);
   // What a constraint alone writes begins with its first word, and is text.
   if (out.fields.constraint && !out.grammar) out.parser.reset();

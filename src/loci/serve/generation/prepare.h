@@ -18,6 +18,7 @@
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/generation_fields.h"
 #include "loci/serve/served_model.h"
+#include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tools/output_parser.h"
 
 namespace loci {
@@ -35,6 +36,7 @@ struct PreparedGeneration {
   // How the reply is read (ServedModel::chat says in which syntax). Absent: all of it is text.
   std::optional<OutputParserOptions> parser;
   bool one_call = false;                // the reply ends with its first call
+  std::optional<TenantTicket> ticket;   // of the tenant; set before run_generation()
   std::unique_ptr<ReplyFormat> format;  // set by the endpoint, at the latest
   // Makes the reply durable: called on the store's thread when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.

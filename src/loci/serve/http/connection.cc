@@ -22,6 +22,16 @@ namespace {
 constexpr std::size_t kReadBytes = 16 << 10;
 constexpr Nanos kLingerTimeout = 2 * kNanosPerSecond;
 constexpr std::size_t kLingerBytes = std::size_t{64} << 20;
+constexpr std::uint64_t kSkippedBytesMax = 64 << 10;  // of a body that nobody wants, to keep the connection
+
+ApiError too_many_bodies(const HttpLimits& limits) {
+  ApiError error = http_error(503,
+                              "the bodies of all requests together are larger than " +
+                                  std::to_string(limits.bodies_bytes_max) + " bytes; try again",
+                              "too_many_bodies");
+  error.retry_after_seconds = 1;
+  return error;
+}
 
 }  // namespace
 
@@ -76,25 +86,22 @@ void Connection::close_when_idle() {
 
 asio::awaitable<void> Connection::run() {
   for (bool first = true; keep_alive_; first = false) {
-    std::optional<Parser> parser;
-    if (!co_await read_request(first, parser)) break;
+    if (!co_await read_header(first)) break;
     clear_deadline();
-    HttpRequest request = parser->release();
-    parser.reset();
-    keep_alive_ = request.keep_alive() && !context_.stopping && !closing_;
-    context_.metrics.received(request.body().size());
-    Exchange exchange(*this, std::move(request), context_.clock.now());
+    keep_alive_ = parser_->get().keep_alive() && !context_.stopping && !closing_;
+    Exchange exchange(*this, HttpRequest(parser_->get()), context_.clock.now());
     co_await context_.handler(exchange);
     co_await exchange.unwatch();
     body_charge_.release();
     if (gone_ || timed_out_ || exchange.status() == 0) break;
+    if (!parser_->is_done() && !co_await skip_body()) break;
   }
   error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   close_now();
 }
 
-asio::awaitable<bool> Connection::read_request(bool first, std::optional<Parser>& parser) {
+asio::awaitable<bool> Connection::read_header(bool first) {
   error_code error;
   if (buffer_.size() == 0) {
     idle_ = true;
@@ -105,74 +112,116 @@ asio::awaitable<bool> Connection::read_request(bool first, std::optional<Parser>
     buffer_.commit(bytes);
   }
   idle_ = false;
-  parser.emplace();
-  parser->header_limit(context_.limits.header_bytes_max);
-  parser->body_limit(context_.limits.body_bytes_max);
+  body_ = BodyState::kUnread;
+  parser_.emplace();
+  parser_->header_limit(context_.limits.header_bytes_max);
+  parser_->body_limit(context_.limits.body_bytes_max);
   set_deadline(context_.limits.header_timeout);
-  co_await http::async_read_header(socket_, buffer_, *parser,
+  co_await http::async_read_header(socket_, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
-  if (error) {
-    co_await refuse(error);
-    co_return false;
-  }
-  co_return co_await read_body(*parser);
-}
-
-asio::awaitable<bool> Connection::read_body(Parser& parser) {
-  error_code error;
-  set_deadline(context_.limits.body_timeout);
-  if (!parser.is_done() && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    co_await asio::async_write(socket_, asio::buffer(kContinue),
-                               asio::redirect_error(asio::use_awaitable, error));
-  }
-  parser.eager(true);
-  while (!error && !over_budget_ && !parser.is_done()) {
-    co_await http::async_read_some(socket_, buffer_, parser,
-                                   asio::redirect_error(asio::use_awaitable, error));
-    over_budget_ = !body_charge_.grow_to(parser.get().body().size());
-  }
-  if (!error && !over_budget_) co_return true;
-  // What was refused makes room at once.
-  parser.get().body() = std::string();
-  body_charge_.release();
+  if (!error) co_return true;
   co_await refuse(error);
   co_return false;
 }
 
-// Answers a request that could not be read, where there is still somebody to answer, and ends.
-asio::awaitable<void> Connection::refuse(error_code error) {
-  const HttpLimits& limits = context_.limits;
-  ApiError answer;
-  if (over_budget_) {
-    answer = http_error(503,
-                        "the bodies of all requests together are larger than " +
-                            std::to_string(limits.bodies_bytes_max) + " bytes; try again",
-                        "too_many_bodies");
-    answer.retry_after_seconds = 1;
-  } else if (timed_out_) {
-    answer = http_error(408, "the request did not arrive in time", "request_timeout");
-  } else if (error == http::error::body_limit) {
-    answer = http_error(413, "the body is larger than " + std::to_string(limits.body_bytes_max) + " bytes",
-                        "body_too_large");
-  } else if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    answer =
-        http_error(431, "the header is larger than " + std::to_string(limits.header_bytes_max) + " bytes",
-                   "header_too_large");
-  } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
-             error != http::error::end_of_stream && error != http::error::partial_message) {
-    answer = http_error(400, "this is not a valid HTTP request: " + error.message(), "bad_http");
-  } else {
-    co_return;
+asio::awaitable<std::optional<ApiError>> Connection::read_body(HttpRequest& request) {
+  if (body_ != BodyState::kUnread) co_return std::nullopt;
+  error_code error;
+  const steady_clock::time_point end =
+      steady_clock::now() + std::chrono::nanoseconds(context_.limits.body_timeout);
+  if (!parser_->is_done() && beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    set_deadline(context_.limits.write_timeout);
+    co_await asio::async_write(socket_, asio::buffer(kContinue),
+                               asio::redirect_error(asio::use_awaitable, error));
   }
-  timed_out_ = false;
+  parser_->eager(true);
+  bool over_budget = false;
+  while (!error && !over_budget && !parser_->is_done()) {
+    const Nanos left = std::chrono::nanoseconds(end - steady_clock::now()).count();
+    set_deadline(std::min(left, context_.limits.body_stall_timeout));
+    co_await http::async_read_some(socket_, buffer_, *parser_,
+                                   asio::redirect_error(asio::use_awaitable, error));
+    over_budget = !body_charge_.grow_to(parser_->get().body().size());
+  }
+  clear_deadline();
+  if (!error && !over_budget) {
+    body_ = BodyState::kRead;
+    request.body() = std::move(parser_->get().body());
+    context_.metrics.received(request.body().size());
+    co_return std::nullopt;
+  }
+  body_ = BodyState::kFailed;
   keep_alive_ = false;
+  // What was refused makes room at once.
+  parser_->get().body() = std::string();
+  body_charge_.release();
+  if (over_budget) co_return too_many_bodies(context_.limits);
+  std::optional<ApiError> answer = reason(error);
+  if (answer) co_return answer;
+  gone_ = true;
+  co_return http_error(400, "the client left before the end of the body");
+}
+
+// --- what could not be read, and what nobody wanted ---
+
+std::optional<ApiError> Connection::reason(error_code error) {
+  const HttpLimits& limits = context_.limits;
+  if (timed_out_) {
+    timed_out_ = false;
+    return http_error(408, "the request did not arrive in time", "request_timeout");
+  }
+  if (error == http::error::body_limit) {
+    return http_error(413, "the body is larger than " + std::to_string(limits.body_bytes_max) + " bytes",
+                      "body_too_large");
+  }
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return http_error(431, "the header is larger than " + std::to_string(limits.header_bytes_max) + " bytes",
+                      "header_too_large");
+  }
+  if (error.category() == http::make_error_code(http::error::bad_method).category() &&
+      error != http::error::end_of_stream && error != http::error::partial_message) {
+    return http_error(400, "this is not a valid HTTP request: " + error.message(), "bad_http");
+  }
+  return std::nullopt;
+}
+
+// Answers a request whose header could not be read, where there is still somebody to answer, and ends.
+asio::awaitable<void> Connection::refuse(error_code error) {
+  keep_alive_ = false;
+  const std::optional<ApiError> answer = reason(error);
+  if (!answer) co_return;
   Exchange exchange(*this, HttpRequest{}, context_.clock.now());
-  HttpResponse response{.status = answer.http_status, .body = to_json(answer), .headers = {}};
-  if (answer.retry_after_seconds)
-    response.headers.emplace_back("Retry-After", std::to_string(*answer.retry_after_seconds));
-  context_.metrics.request_done("unread", answer.http_status, 0);
+  HttpResponse response{.status = answer->http_status, .body = to_json(*answer), .headers = {}};
+  context_.metrics.request_done("unread", answer->http_status, 0);
   if (co_await exchange.respond(std::move(response))) co_await linger();
+}
+
+bool Connection::may_skip_body() {
+  if (body_ == BodyState::kFailed || beast::iequals(parser_->get()[http::field::expect], "100-continue"))
+    return false;
+  const auto left = parser_->content_length_remaining();
+  return left && *left <= kSkippedBytesMax;
+}
+
+void Connection::before_answer() {
+  if (keep_alive_ && !parser_->is_done() && !may_skip_body()) keep_alive_ = false;
+}
+
+asio::awaitable<bool> Connection::skip_body() {
+  if (!keep_alive_) {
+    co_await linger();
+    co_return false;
+  }
+  error_code error;
+  set_deadline(context_.limits.body_stall_timeout);
+  parser_->eager(true);
+  while (!error && !parser_->is_done()) {
+    co_await http::async_read_some(socket_, buffer_, *parser_,
+                                   asio::redirect_error(asio::use_awaitable, error));
+  }
+  clear_deadline();
+  co_return !error;
 }
 
 // Closing a socket that has unread input resets the connection, and the client may lose the answer. So
@@ -247,6 +296,12 @@ asio::awaitable<void> Exchange::unwatch() {
     error_code ignored;
     co_await connection_.watch_ended_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
+}
+
+asio::awaitable<std::optional<ApiError>> Exchange::read_body() {
+  std::optional<ApiError> error = co_await connection_.read_body(request_);
+  received_at_ = connection_.context_.clock.now();
+  co_return error;
 }
 
 void Exchange::drop_body() {

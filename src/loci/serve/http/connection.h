@@ -21,6 +21,7 @@
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/metrics.h"
+#include "loci/serve/request/api_error.h"
 
 namespace loci {
 
@@ -28,9 +29,17 @@ class Connection;
 
 // One request and its response. Lives until the handler returns; a handler answers exactly once, by
 // respond() or by begin_stream(), stream() ..., end_stream(). Network thread only.
+//
+// The handler begins when the header is there. It decides by the header who may ask, and asks for the body
+// only then. A connection whose body nobody wanted is closed after the answer, unless little is left to skip.
 class Exchange {
  public:
-  Exchange(Connection& connection, HttpRequest request, Nanos received_at);
+  // `header`: a request without its body.
+  Exchange(Connection& connection, HttpRequest header, Nanos received_at);
+
+  // Waits for the body, which is request().body() then. Errors (400, 408, 413, 503), which the handler
+  // answers: it did not arrive whole, in time or within the limits.
+  boost::asio::awaitable<std::optional<ApiError>> read_body();
 
   const HttpRequest& request() const { return request_; }
   HttpRequest& request() { return request_; }
@@ -39,8 +48,8 @@ class Exchange {
   std::string_view path() const { return path_; }  // the target without its query
   // The client's X-Request-Id where it is acceptable, else one of our own.
   const std::string& request_id() const { return request_id_; }
-  Nanos received_at() const { return received_at_; }
-  int status() const { return status_; }  // of the answer; 0 before
+  Nanos received_at() const { return received_at_; }  // the last byte of what was read of it
+  int status() const { return status_; }              // of the answer; 0 before
   boost::asio::io_context& io();
   // The client is a program on this machine (as far as its address says).
   bool is_local() const;
@@ -103,8 +112,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   friend class Exchange;
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
-  boost::asio::awaitable<bool> read_request(bool first, std::optional<Parser>& parser);
-  boost::asio::awaitable<bool> read_body(Parser& parser);
+  // What has become of the request's body.
+  enum class BodyState : std::uint8_t { kUnread, kRead, kFailed };
+
+  boost::asio::awaitable<bool> read_header(bool first);
+  boost::asio::awaitable<std::optional<ApiError>> read_body(HttpRequest& request);
+  // Reads past a body that nobody wants. False: the connection is to end.
+  boost::asio::awaitable<bool> skip_body();
+  bool may_skip_body();
+  // Before an answer: it says so where the connection does not go on after it.
+  void before_answer();
+  // What a request is answered that cannot be read; nothing where nobody is there to be answered.
+  std::optional<ApiError> reason(boost::system::error_code error);
   boost::asio::awaitable<void> refuse(boost::system::error_code error);
   boost::asio::awaitable<void> linger();
   boost::asio::awaitable<bool> write(std::array<boost::asio::const_buffer, 3> buffers);
@@ -122,8 +141,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::steady_timer watchdog_;
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   std::chrono::steady_clock::time_point armed_for_ = std::chrono::steady_clock::time_point::max();
-  BodyBudget::Charge body_charge_;  // of the request that is read or answered
-  bool over_budget_ = false;
+  std::optional<Parser> parser_;  // of the request that is read or answered
+  BodyState body_ = BodyState::kUnread;
+  BodyBudget::Charge body_charge_;  // of the same
   bool timed_out_ = false;
   bool keep_alive_ = true;
   bool idle_ = true;

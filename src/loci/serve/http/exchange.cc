@@ -31,8 +31,8 @@ std::string random_id() {
 
 }  // namespace
 
-Exchange::Exchange(Connection& connection, HttpRequest request, Nanos received_at)
-    : connection_(connection), request_(std::move(request)), received_at_(received_at) {
+Exchange::Exchange(Connection& connection, HttpRequest header, Nanos received_at)
+    : connection_(connection), request_(std::move(header)), received_at_(received_at) {
   const std::string_view target(request_.target().data(), request_.target().size());
   path_ = target.substr(0, target.find('?'));
   const auto id = request_["X-Request-Id"];
@@ -69,6 +69,7 @@ std::string Exchange::head(int status, std::string_view content_type, const Http
 
 asio::awaitable<bool> Exchange::respond(HttpResponse response) {
   status_ = response.status;
+  connection_.before_answer();
   // 204 has no body and no length.
   const std::optional<std::size_t> length =
       response.status == 204 ? std::nullopt : std::optional<std::size_t>(response.body.size());
@@ -83,6 +84,7 @@ asio::awaitable<bool> Exchange::respond(HttpResponse response) {
 
 asio::awaitable<bool> Exchange::begin_stream(std::string_view content_type) {
   status_ = 200;
+  connection_.before_answer();
   chunked_ = request_.version() >= 11;
   // A client of HTTP/1.0 learns the end from the connection's.
   if (!chunked_) connection_.keep_alive_ = false;

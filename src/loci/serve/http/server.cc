@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 
+#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -20,7 +21,8 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr std::size_t kTurnedAwayMax = 64;
+constexpr std::size_t kTurnedAwayMax = 256;
+constexpr std::chrono::milliseconds kTurnedAwayTime{1'000};
 
 Status bind_error(const std::string& host, std::uint16_t port, const error_code& error) {
   if (error == asio::error::address_in_use) {
@@ -91,7 +93,12 @@ asio::awaitable<void> HttpServer::accept_loop() {
     }
     socket.set_option(tcp::no_delay(true), error);
     if (connections_.size() >= options_.limits.connections_max) {
-      if (turned_away_ < kTurnedAwayMax) asio::co_spawn(io_, turn_away(std::move(socket)), asio::detached);
+      asio::co_spawn(io_, turn_away(std::make_shared<tcp::socket>(std::move(socket))), asio::detached);
+      // Whoever comes next waits in the system's queue until one of those has read its answer.
+      while (turned_away_ >= kTurnedAwayMax && acceptor_.is_open()) {
+        pause.expires_after(std::chrono::milliseconds(2));
+        co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+      }
       continue;
     }
     asio::co_spawn(io_, serve(std::make_shared<Connection>(std::move(socket), context_)), asio::detached);
@@ -111,7 +118,7 @@ asio::awaitable<void> HttpServer::serve(std::shared_ptr<Connection> connection) 
   metrics_.connections(connections_.size());
 }
 
-asio::awaitable<void> HttpServer::turn_away(tcp::socket socket) {
+asio::awaitable<void> HttpServer::turn_away(std::shared_ptr<tcp::socket> socket) {
   ++turned_away_;
   const std::string body =
       to_json(http_error(503, fmt::format("all {} connections are in use", options_.limits.connections_max),
@@ -122,13 +129,20 @@ asio::awaitable<void> HttpServer::turn_away(tcp::socket socket) {
       body.size(), body);
   error_code error;
   // The send buffer of a new connection holds it: one write, no waiting for the client.
-  socket.non_blocking(true, error);
-  if (!error) socket.write_some(asio::buffer(answer), error);
-  if (!error) socket.shutdown(tcp::socket::shutdown_send, error);
-  if (!error) {
-    // Time for the client to read it before unread input resets the connection.
-    asio::steady_timer pause(io_, std::chrono::milliseconds(500));
-    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  socket->non_blocking(true, error);
+  if (!error) socket->write_some(asio::buffer(answer), error);
+  if (!error) socket->shutdown(tcp::socket::shutdown_send, error);
+  // Closing on unread input would reset the connection, and the client could lose the answer. So the request
+  // is read and dropped until the client closes.
+  asio::steady_timer limit(io_, kTurnedAwayTime);
+  limit.async_wait([socket](error_code fired) {
+    if (fired) return;
+    error_code ignored;
+    socket->cancel(ignored);
+  });
+  std::array<char, 4096> dropped{};
+  while (!error) {
+    co_await socket->async_read_some(asio::buffer(dropped), asio::redirect_error(asio::use_awaitable, error));
   }
   --turned_away_;
 }

@@ -44,7 +44,7 @@ class HttpServer {
  private:
   boost::asio::awaitable<void> accept_loop();
   boost::asio::awaitable<void> serve(std::shared_ptr<Connection> connection);
-  boost::asio::awaitable<void> turn_away(boost::asio::ip::tcp::socket socket);
+  boost::asio::awaitable<void> turn_away(std::shared_ptr<boost::asio::ip::tcp::socket> socket);
   boost::asio::awaitable<void> close_all(Nanos grace);
 
   Options options_;

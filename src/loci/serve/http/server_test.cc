@@ -78,6 +78,23 @@ class ServerTest : public testing::Test {
   }
 
   asio::awaitable<void> handle(Exchange& exchange) {
+    if (exchange.path() == "/header") {
+      HttpResponse response{.status = 401, .body = "no", .headers = {}};
+      co_await exchange.respond(std::move(response));
+      co_return;
+    }
+    const std::optional<ApiError> error = co_await exchange.read_body();
+    if (error) {
+      HttpResponse response{.status = error->http_status, .body = to_json(*error), .headers = {}};
+      if (error->retry_after_seconds)
+        response.headers.emplace_back("Retry-After", std::to_string(*error->retry_after_seconds));
+      co_await exchange.respond(std::move(response));
+    } else {
+      co_await handle_whole(exchange);
+    }
+  }
+
+  asio::awaitable<void> handle_whole(Exchange& exchange) {
     if (exchange.path() == "/stream") {
       co_await exchange.begin_stream("text/plain");
       co_await exchange.stream("one ");
@@ -154,6 +171,64 @@ TEST(BodyBudget, ChargesWhatArrivesBeyondTheFreeBytes) {
   first.release();
   EXPECT_EQ(budget.bytes_used(), 0u);
   EXPECT_FALSE(first.grow_to(BodyBudget::kFreeBytes + 1001));
+}
+
+TEST_F(ServerTest, AnswersByTheHeaderBeforeTheBody) {
+  start();
+  Client client(server_->port());
+  // The body never comes.
+  client.send("POST /header HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n");
+  const std::string answer = client.read_until("no");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 401")) << answer;
+  EXPECT_NE(answer.find("Connection: close"), std::string::npos) << "there is too much to skip";
+  // A small one is skipped, and the connection goes on.
+  Client small(server_->port());
+  small.send("POST /header HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhel");
+  EXPECT_TRUE(small.read_until("no").starts_with("HTTP/1.1 401"));
+  small.send("loGET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(small.read_until("</next:>").find("</next:>"), std::string::npos);
+}
+
+TEST_F(ServerTest, ABodyThatStallsFreesItsPlace) {
+  start({.bodies_bytes_max = 100'000,
+         .body_timeout = 60 * kNanosPerSecond,
+         .body_stall_timeout = kNanosPerSecond / 5});
+  Client stalled(server_->port());
+  stalled.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 150000\r\n\r\n" +
+               std::string(149'999, 'a'));
+  EXPECT_TRUE(stalled.read_until("}").starts_with("HTTP/1.1 408"));
+  // One that goes on, however slowly, is waited for; and there is room for it.
+  Client slow(server_->port());
+  slow.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 150000\r\n\r\n");
+  for (int i = 0; i < 5; ++i) {
+    slow.send(std::string(30'000, 'b'));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_TRUE(slow.read_until(">").starts_with("HTTP/1.1 200"));
+}
+
+TEST_F(ServerTest, EveryConnectionBeyondTheLimitReadsWhy) {
+  start({.connections_max = 2});
+  Client first(server_->port()), second(server_->port());
+  for (Client* client : {&first, &second}) {
+    client->send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+    client->read_until("</a:>");
+  }
+  const std::string request =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 30000\r\n\r\n" + std::string(30'000, 'x');
+  std::atomic<int> told{0};
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 500; ++i) {
+    clients.emplace_back([&, i] {
+      Client client(server_->port());
+      if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(i % 50));
+      client.send(request);
+      const std::string answer = client.read_all();
+      told += answer.starts_with("HTTP/1.1 503") && answer.find("too_many_connections") != answer.npos;
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(told, 500);
 }
 
 TEST_F(ServerTest, BodiesAreBoundedTogether) {

@@ -99,8 +99,8 @@ void complete(OrderedJson& operation, const Route& route) {
                                                                   : "#/components/responses/Error";
   const bool tenant = route.access == Access::kTenant;
   const std::vector<const char*> statuses =
-      tenant ? std::vector<const char*>{"400", "401", "404", "408", "413", "429", "503"}
-             : std::vector<const char*>{"400", "408", "413", "503"};
+      tenant ? std::vector<const char*>{"400", "401", "403", "404", "408", "413", "415", "429", "503"}
+             : std::vector<const char*>{"400", "403", "408", "413", "503"};
   for (const char* status : statuses) {
     if (!operation["responses"].contains(status)) operation["responses"][status] = {{"$ref", error}};
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "loci/serve/request/json_parse.h"
@@ -86,6 +87,8 @@ Result<CompletionRequest> parse_completion_request(const nlohmann::json& request
   CompletionRequest out;
   FieldReader reader(request);
   read_generation_fields(reader, out.fields);
+  if (!out.fields.max_tokens)
+    out.fields.max_tokens = std::max(kCompletionTokensDefault, out.fields.sampling.min_tokens);
   // An integer in OpenAI's API: how many alternatives to report. Some clients send false for none.
   if (const nlohmann::json* logprobs = reader.find("logprobs"); logprobs != nullptr && *logprobs != false) {
     reader.unsigned_integer("logprobs", 0, kTopLogprobsMax, out.fields.sampling.top_logprobs);

@@ -15,6 +15,9 @@ namespace loci {
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
+// As OpenAI's API has it: clients of its older endpoint count on short replies.
+inline constexpr std::uint32_t kCompletionTokensDefault = 16;
+
 struct CompletionRequest {
   GenerationFields fields;
   std::vector<Prompt> prompts;  // at least one; fields.choices (best_of) are generated for each

@@ -56,6 +56,14 @@ std::string readable(std::string_view what) {
 
 }  // namespace
 
+bool is_json_type(std::string_view content_type) {
+  std::string type;
+  for (const char c : content_type.substr(0, content_type.find(';'))) {
+    if (c != ' ' && c != '\t') type += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return type == "application/json" || (type.starts_with("application/") && type.ends_with("+json"));
+}
+
 std::string visible_ascii(std::string_view text) {
   std::string out;
   for (const char c : text) {

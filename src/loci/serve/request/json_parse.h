@@ -26,6 +26,9 @@ std::string json_excerpt(const nlohmann::json& value, std::size_t bytes_max = 64
 // The longest prefix of `text` of at most `bytes_max` bytes that does not part a UTF-8 character.
 std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max);
 
+// "application/json", "application/json; charset=utf-8", "application/geo+json".
+bool is_json_type(std::string_view content_type);
+
 // `text` with every byte that is no visible ASCII character or blank written as \\xNN: for logs.
 std::string visible_ascii(std::string_view text);
 

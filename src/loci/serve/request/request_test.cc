@@ -41,7 +41,7 @@ TEST(GenerationFields, DefaultsAreOpenAis) {
   EXPECT_EQ(fields.choices, 1u);
   EXPECT_FALSE(fields.stream);
   EXPECT_FALSE(fields.has_seed);
-  EXPECT_FALSE(fields.max_tokens.has_value());
+  EXPECT_EQ(fields.max_tokens, 16u);
   EXPECT_FALSE(fields.sampling.logprobs);
 }
 
@@ -203,6 +203,14 @@ TEST(CompletionRequest, BestOfIsAtLeastNAndNotStreamed) {
   refused({{"n", 3}, {"best_of", 2}}, "best_of", "at least n (3); got 2");
   refused({{"best_of", kChoicesMax + 1}}, "best_of", "from 1 to 16");
   refused({{"prompt", std::vector<std::string>(200, "x")}, {"best_of", 2}}, "best_of", "got 400");
+}
+
+TEST(CompletionRequest, RepliesAreShortUnlessAsked) {
+  EXPECT_EQ(accepted(json::object()).max_tokens, 16u);
+  EXPECT_EQ(accepted({{"max_tokens", nullptr}}).max_tokens, 16u);
+  EXPECT_EQ(accepted({{"min_tokens", 40}}).max_tokens, 40u);
+  const json chat = {{"messages", json::array({{{"role", "user"}, {"content", "x"}}})}};
+  EXPECT_FALSE(parse_chat_request(chat)->fields.max_tokens.has_value());
 }
 
 TEST(CompletionRequest, EchoHasNoLogprobs) {

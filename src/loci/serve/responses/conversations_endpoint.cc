@@ -107,9 +107,11 @@ void add_conversations_endpoints(Router& router, ApiServices& services) {
   const auto add = [&](http::verb method, const char* pattern, Result<StoreJob> (*read)(const Call&)) {
     // The route owns what the coroutine refers to.
     const auto shared = std::make_shared<const ReadRequest>(read);
-    router.add({.method = method, .pattern = pattern, .handler = [&services, shared](Call& call) {
-                  return answer(services, call, *shared);
-                }});
+    const Metering metering = method == http::verb::post ? Metering::kRequest : Metering::kFree;
+    router.add({.method = method,
+                .pattern = pattern,
+                .metering = metering,
+                .handler = [&services, shared](Call& call) { return answer(services, call, *shared); }});
   };
   add(http::verb::post, "/v1/conversations", read_create);
   add(http::verb::get, "/v1/conversations/{id}", read_show);

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "loci/serve/request/field_reader.h"
 #include "loci/serve/request/json_parse.h"
@@ -360,6 +361,26 @@ Status resolve_references(std::vector<Item>& items, const std::vector<Item>& kno
               fmt::format("{}[{}].id", field, i)};
     }
     items[i] = *at;
+  }
+  return {};
+}
+
+Status check_call_outputs(const std::vector<Item>& items, const std::vector<Item>& known,
+                          std::string_view field) {
+  std::set<std::string> calls;
+  const auto see = [&calls](const Item& item) {
+    if (item.at("type") == "function_call") calls.insert(item.at("call_id").get<std::string>());
+  };
+  for (const Item& item : known) see(item);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    see(items[i]);
+    if (items[i].at("type") != "function_call_output") continue;
+    const std::string& id = items[i].at("call_id").get_ref<const std::string&>();
+    if (calls.contains(id)) continue;
+    return invalid_argument(
+        fmt::format("expected the call_id of a function_call that stands before; got '{}'",
+                    utf8_prefix(id, 100)),
+        fmt::format("{}[{}].call_id", field, i));
   }
   return {};
 }

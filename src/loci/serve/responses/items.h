@@ -38,6 +38,11 @@ Result<std::vector<Item>> from_stored(const std::vector<StoredItem>& items);
 // Errors: kNotFound naming the reference.
 Status resolve_references(std::vector<Item>& items, const std::vector<Item>& known, std::string_view field);
 
+// Every function_call_output of `items` belongs to a function_call before it, there or in `known`.
+// Errors: kInvalidArgument naming the call_id.
+Status check_call_outputs(const std::vector<Item>& items, const std::vector<Item>& known,
+                          std::string_view field);
+
 // The items as messages of the chat API. What belongs to one turn of the assistant (reasoning, text, calls)
 // becomes one message; a call that was cut off is left out.
 nlohmann::json to_messages(const std::vector<Item>& items);

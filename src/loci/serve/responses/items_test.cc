@@ -167,6 +167,18 @@ TEST(Items, AnOutputsIdTellsItsResponse) {
   EXPECT_EQ(response_of_item(random_id("msg_")), "");
 }
 
+TEST(Items, ResultsBelongToCallsBeforeThem) {
+  const auto items = [](const json& list) { return parse_items(list, "input").value(); };
+  const json call = {{"type", "function_call"}, {"call_id", "c1"}, {"name", "f"}, {"arguments", "{}"}};
+  const json result = {{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "5"}};
+  EXPECT_TRUE(check_call_outputs(items(json::array({call, result})), {}, "input").ok());
+  EXPECT_TRUE(check_call_outputs(items(json::array({result})), items(json::array({call})), "input").ok());
+  EXPECT_EQ(check_call_outputs(items(json::array({result})), {}, "input").field(), "input[0].call_id");
+  const Status early = check_call_outputs(items(json::array({user("x"), result, call})), {}, "input");
+  EXPECT_EQ(early.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(early.field(), "input[1].call_id");
+}
+
 TEST(Items, ReferencesAreResolvedOrNamed) {
   Result<std::vector<Item>> known =
       parse_items({{{"role", "user"}, {"content", "a"}, {"id", "msg_a"}}}, "input");

@@ -180,6 +180,8 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
                                                           std::string_view tenant, ConversationStore* store) {
   if (Status status = resolve_references(request.input, history.items, "input"); !status.ok())
     return api_error(status);
+  if (Status status = check_call_outputs(request.input, history.items, "input"); !status.ok())
+    return api_error(status);
   if (!request.conversation.empty()) {
     if (Status status = check_ids(request.input, history.items); !status.ok()) return api_error(status);
   }

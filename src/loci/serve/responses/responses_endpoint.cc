@@ -120,6 +120,7 @@ asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedRes
   const std::string id = prepared.turn->record->head().id;
   const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
   call.exchange.drop_body();
+  prepared.generation.ticket = std::move(call.ticket);
   ReplyOrigin origin = CallSink(call).origin();
   std::optional<ApiError> error =
       co_await background_->start(std::move(origin), std::move(prepared), std::move(lock));
@@ -224,12 +225,14 @@ asio::awaitable<void> ResponsesApi::input_items(Call& call) {
 void add_responses_endpoints(Router& router, ApiServices& services) {
   const auto api = std::make_shared<ResponsesApi>(services);
   const auto add = [&](http::verb method, const char* pattern,
-                       asio::awaitable<void> (ResponsesApi::*answer)(Call&)) {
-    router.add({.method = method, .pattern = pattern, .handler = [api, answer](Call& call) {
-                  return ((*api).*answer)(call);
-                }});
+                       asio::awaitable<void> (ResponsesApi::*answer)(Call&),
+                       Metering metering = Metering::kFree) {
+    router.add(
+        {.method = method, .pattern = pattern, .metering = metering, .handler = [api, answer](Call& call) {
+           return ((*api).*answer)(call);
+         }});
   };
-  add(http::verb::post, "/v1/responses", &ResponsesApi::create);
+  add(http::verb::post, "/v1/responses", &ResponsesApi::create, Metering::kRequest);
   add(http::verb::get, "/v1/responses/{id}", &ResponsesApi::show);
   add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove);
   add(http::verb::post, "/v1/responses/{id}/cancel", &ResponsesApi::cancel);

@@ -39,6 +39,13 @@ void add_rate(const std::optional<RateState::Rate>& rate, std::string_view what,
   headers.emplace_back(fmt::format("x-ratelimit-reset-{}", what), ratelimit_duration(rate->reset));
 }
 
+HttpHeaders headers_of(const RateState& state) {
+  HttpHeaders headers;
+  add_rate(state.requests, "requests", headers);
+  add_rate(state.tokens, "tokens", headers);
+  return headers;
+}
+
 }  // namespace
 
 TenantTicket::TenantTicket(TenantTicket&& other) noexcept
@@ -51,23 +58,42 @@ TenantTicket::~TenantTicket() {
   if (limiter_ != nullptr) limiter_->end(*this);
 }
 
-TenantLimiter::Admission TenantLimiter::admit(const Tenant& tenant, std::uint64_t prompt_tokens,
-                                              std::uint64_t tokens) {
+TenantTicket& TenantTicket::operator=(TenantTicket&& other) noexcept {
+  std::swap(limiter_, other.limiter_);
+  std::swap(tenant_, other.tenant_);
+  std::swap(taken_, other.taken_);
+  std::swap(used_, other.used_);
+  return *this;
+}
+
+TenantLimiter::Admission TenantLimiter::begin(const Tenant& tenant) {
   const Nanos now = clock_.now();
   std::optional<LimitReached> reached;
   RateState state;
   {
     std::lock_guard lock(mutex_);
     TenantMeter& meter = meters_[tenant.id];
-    reached = meter.begin(tenant.limits, prompt_tokens, tokens, now);
+    reached = meter.begin(tenant.limits, now);
     state = meter.state(tenant.limits, now);
   }
-  HttpHeaders headers;
-  add_rate(state.requests, "requests", headers);
-  add_rate(state.tokens, "tokens", headers);
-  if (reached) return {.result = error_of(*reached), .headers = std::move(headers)};
-  return {.result = TenantTicket(this, tenant.id, TenantMeter::tokens_taken(tenant.limits, tokens)),
-          .headers = std::move(headers)};
+  if (reached) return {.result = error_of(*reached), .headers = headers_of(state)};
+  return {.result = TenantTicket(this, tenant.id), .headers = headers_of(state)};
+}
+
+TenantLimiter::Refusal TenantLimiter::take_tokens(TenantTicket& ticket, const Tenant& tenant,
+                                                  std::uint64_t prompt_tokens, std::uint64_t tokens) {
+  const Nanos now = clock_.now();
+  std::optional<LimitReached> reached;
+  RateState state;
+  {
+    std::lock_guard lock(mutex_);
+    TenantMeter& meter = meters_[tenant.id];
+    reached = meter.take_tokens(tenant.limits, prompt_tokens, tokens, now);
+    state = meter.state(tenant.limits, now);
+  }
+  if (reached) return {.error = error_of(*reached), .headers = headers_of(state)};
+  ticket.taken_ = TenantMeter::tokens_taken(tenant.limits, tokens);
+  return {.error = std::nullopt, .headers = headers_of(state)};
 }
 
 void TenantLimiter::end(const TenantTicket& ticket) {

@@ -1,10 +1,12 @@
-// Limits of all tenants: each generation holds a ticket of its tenant from its admission to its end.
+// Limits of all tenants: each request that computes or stores holds a ticket of its tenant, from its header
+// to its end.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -17,11 +19,11 @@ namespace loci {
 
 class TenantLimiter;
 
-// A generation that was admitted. Move-only; dropping it ends it.
+// A request that was admitted. Move-only; dropping it ends it.
 class TenantTicket {
  public:
   TenantTicket(TenantTicket&& other) noexcept;
-  TenantTicket& operator=(TenantTicket&&) = delete;
+  TenantTicket& operator=(TenantTicket&& other) noexcept;
   TenantTicket(const TenantTicket&) = delete;
   TenantTicket& operator=(const TenantTicket&) = delete;
   ~TenantTicket();
@@ -30,11 +32,10 @@ class TenantTicket {
 
  private:
   friend class TenantLimiter;
-  TenantTicket(TenantLimiter* limiter, std::string tenant, std::uint64_t taken)
-      : limiter_(limiter), tenant_(std::move(tenant)), taken_(taken) {}
+  TenantTicket(TenantLimiter* limiter, std::string tenant) : limiter_(limiter), tenant_(std::move(tenant)) {}
   TenantLimiter* limiter_;  // null: moved from
   std::string tenant_;
-  std::uint64_t taken_;
+  std::uint64_t taken_ = 0;
   std::uint64_t used_ = 0;
 };
 
@@ -48,8 +49,16 @@ class TenantLimiter {
     std::variant<TenantTicket, ApiError> result;  // the error: 429
     HttpHeaders headers;                          // x-ratelimit-..., of the limits that there are
   };
+  // Takes a request: by its header, before anything is spent on it.
+  Admission begin(const Tenant& tenant);
+
+  struct Refusal {
+    std::optional<ApiError> error;  // 429; none: the tokens were taken
+    HttpHeaders headers;            // as Admission's
+  };
   // `tokens`: that prompts and replies may come to; `prompt_tokens`: those of the prompts.
-  Admission admit(const Tenant& tenant, std::uint64_t prompt_tokens, std::uint64_t tokens);
+  Refusal take_tokens(TenantTicket& ticket, const Tenant& tenant, std::uint64_t prompt_tokens,
+                      std::uint64_t tokens);
 
  private:
   friend class TenantTicket;

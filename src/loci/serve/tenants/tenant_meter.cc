@@ -68,26 +68,35 @@ std::uint64_t TenantMeter::tokens_taken(const TenantLimits& limits, std::uint64_
   return limits.tokens_per_minute ? std::min<std::uint64_t>(tokens, *limits.tokens_per_minute) : tokens;
 }
 
-std::optional<LimitReached> TenantMeter::begin(const TenantLimits& limits, std::uint64_t prompt_tokens,
-                                               std::uint64_t tokens, Nanos now) {
+std::optional<LimitReached> TenantMeter::begin(const TenantLimits& limits, Nanos now) {
   using Kind = LimitReached::Kind;
   apply(limits, now);
   if (limits.concurrent_requests && running_ >= *limits.concurrent_requests) {
     return LimitReached{Kind::kConcurrent, *limits.concurrent_requests, running_, kWaitForAnEnd};
   }
-  const std::uint64_t taken = tokens_taken(limits, tokens);
-  if (tokens_ && prompt_tokens >= tokens_->limit()) {
-    return LimitReached{Kind::kTooLarge, tokens_->limit(), prompt_tokens, 0};
-  }
-  const Nanos for_tokens = tokens_ ? tokens_->wait_for(taken, now) : 0;
+  // Every request takes a token at least.
+  const Nanos for_tokens = tokens_ ? tokens_->wait_for(1, now) : 0;
   const Nanos for_requests = requests_ ? requests_->wait_for(1, now) : 0;
   if (for_requests > 0) {
     return LimitReached{Kind::kRequests, requests_->limit(), 1, std::max(for_requests, for_tokens)};
   }
-  if (for_tokens > 0) return LimitReached{Kind::kTokens, tokens_->limit(), taken, for_tokens};
+  if (for_tokens > 0) return LimitReached{Kind::kTokens, tokens_->limit(), 1, for_tokens};
   if (requests_) requests_->take(1, now);
-  if (tokens_) tokens_->take(taken, now);
   ++running_;
+  return std::nullopt;
+}
+
+std::optional<LimitReached> TenantMeter::take_tokens(const TenantLimits& limits, std::uint64_t prompt_tokens,
+                                                     std::uint64_t tokens, Nanos now) {
+  using Kind = LimitReached::Kind;
+  apply(limits, now);
+  if (!tokens_) return std::nullopt;
+  const std::uint64_t taken = tokens_taken(limits, tokens);
+  if (prompt_tokens >= tokens_->limit())
+    return LimitReached{Kind::kTooLarge, tokens_->limit(), prompt_tokens, 0};
+  const Nanos wait = tokens_->wait_for(taken, now);
+  if (wait > 0) return LimitReached{Kind::kTokens, tokens_->limit(), taken, wait};
+  tokens_->take(taken, now);
   return std::nullopt;
 }
 

@@ -1,7 +1,7 @@
 // What one tenant has used of its limits. Pure: the time is an argument.
 //
 // Rates are token buckets: a bucket holds one minute's worth and fills evenly, so over any time of t
-// minutes at most (t + 1) · limit goes through. Tokens are taken on admission for all that the request may
+// minutes at most (t + 1) · limit goes through. Tokens are taken for all that the request may
 // become (prompt and max_tokens); at its end what it did not use is given back.
 #pragma once
 
@@ -60,12 +60,15 @@ struct RateState {
 // Thread-compatible.
 class TenantMeter {
  public:
-  // Takes a request of so many tokens, of which the prompt has `prompt_tokens`: then tokens_taken() of it
-  // are given back or added by end(). `limits` may differ from call to call (the file is read again).
-  std::optional<LimitReached> begin(const TenantLimits& limits, std::uint64_t prompt_tokens,
-                                    std::uint64_t tokens, Nanos now);
-  // What begin() takes for so many tokens: never more than a minute's worth, so that long replies can be
-  // asked for at all.
+  // Takes a request, before anybody knows what it asks for. `limits` may differ from call to call (the file
+  // is read again).
+  std::optional<LimitReached> begin(const TenantLimits& limits, Nanos now);
+  // Takes the tokens of a request that has begun, of which the prompt has `prompt_tokens`: tokens_taken() of
+  // them, some of which end() gives back or adds to.
+  std::optional<LimitReached> take_tokens(const TenantLimits& limits, std::uint64_t prompt_tokens,
+                                          std::uint64_t tokens, Nanos now);
+  // What take_tokens() takes for so many tokens: never more than a minute's worth, so that long replies can
+  // be asked for at all.
   static std::uint64_t tokens_taken(const TenantLimits& limits, std::uint64_t tokens);
   void end(std::uint64_t taken, std::uint64_t used, Nanos now);
   RateState state(const TenantLimits& limits, Nanos now);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -27,6 +28,16 @@ bool write_all(int file, std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
+}
+
+// A file's new name outlives a loss of power once its folder is on the disk.
+bool sync_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const int directory = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return false;
+  const bool synced = ::fsync(directory) == 0;
+  ::close(directory);
+  return synced;
 }
 
 }  // namespace
@@ -57,6 +68,7 @@ Status replace_text_file(const std::string& path, std::string_view text) {
     ::unlink(fresh.c_str());
     return status;
   }
+  if (!sync_folder_of(path)) return unavailable(path, "its folder can't be written to the disk");
   return {};
 }
 

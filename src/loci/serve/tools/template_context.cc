@@ -86,6 +86,16 @@ Result<OrderedJson> read_call(const nlohmann::json& call, const std::string& fie
        {{"name", name}, {"arguments", arguments ? arguments_value(*arguments) : OrderedJson::object()}}}};
 }
 
+// A result says which call it is of.
+Status check_call_id(const nlohmann::json& message, const std::string& field) {
+  FieldReader reader(message, field);
+  std::string id;
+  reader.text("tool_call_id", id);
+  LOCI_RETURN_IF_ERROR(reader.status());
+  if (!id.empty()) return {};
+  return invalid_argument("is required: the id of the call whose result this is", field + ".tool_call_id");
+}
+
 Result<OrderedJson> read_message(const nlohmann::json& message, const std::string& field) {
   FieldReader reader(message, field);
   std::string role;
@@ -107,6 +117,7 @@ Result<OrderedJson> read_message(const nlohmann::json& message, const std::strin
     LOCI_ASSIGN_OR_RETURN(std::string text, read_content(*content, field + ".content"));
     out["content"] = std::move(text);
   }
+  if (role == "tool") LOCI_RETURN_IF_ERROR(check_call_id(message, field));
   for (const auto& [key, value] : message.items()) {
     if (key != "role" && key != "content" && key != "tool_calls" && !value.is_null()) out[key] = value;
   }
@@ -312,7 +323,7 @@ Result<std::string> make_template_context(const ContextInput& input, const ChatS
     writer.add(std::move(message));
   }
   OrderedJson context = OrderedJson::object();
-  if (input.tools.any()) writer.add_tools(input.tools.tools, context);
+  if (!input.tools.tools.empty()) writer.add_tools(input.tools.tools, context);
   context["messages"] = writer.take();
   context["add_generation_prompt"] = input.add_generation_prompt;
   add_reasoning_effort(input.reasoning_effort, context);

@@ -132,6 +132,9 @@ class GrammarText {
 std::string arguments_schema(const Tool& tool) {
   nlohmann::ordered_json schema = tool.parameters();
   if (!schema.contains("type")) schema["type"] = "object";
+  // As response_format has it: else a small model can fill the rest of its reply with line ends.
+  if (!schema.contains("x-guidance"))
+    schema["x-guidance"] = {{"whitespace_pattern", "[\\x20\\x0A\\x0D\\x09]{1,20}"}};
   return schema.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -170,7 +173,7 @@ Result<std::optional<std::string>> tool_grammar(const ToolUse& use, const Output
     rules += text.up_to("thought", syntax.reasoning_close);
   }
   start += text.literal(notation->open) + " call";
-  if (use.parallel && notation->several)
+  if (!use.one_call() && notation->several)
     start += fmt::format(" ({} call){{0,{}}}", text.literal(notation->separator), kForcedCallsMax - 1);
   start += text.literal(notation->close) + "\n";
   return std::optional<std::string>(start + "call: " + calls + "\n" + rules);

@@ -107,6 +107,25 @@ class Walk {
     return output;
   }
 
+  // How many line ends the grammar allows after what the dialect begins with; at most 100 are tried.
+  std::size_t blanks_allowed() {
+    GrammarMatcher matcher = grammar_->matcher().value();
+    std::vector<std::uint32_t> mask(grammar_->mask_words());
+    const auto begin = tokenizer_.encode(dialect_.begin, ControlText::kAsControl);
+    for (const TokenId token : *begin) {
+      EXPECT_TRUE(matcher.mask(mask).ok());
+      EXPECT_TRUE(matcher.accept(token).ok()) << tokenizer_.token_bytes(token);
+    }
+    const TokenId line_end = tokenizer_.encode("\n", ControlText::kAsText)->front();
+    std::size_t count = 0;
+    for (; count < 100; ++count) {
+      EXPECT_TRUE(matcher.mask(mask).ok());
+      if (!mask_allows(mask, line_end)) break;
+      EXPECT_TRUE(matcher.accept(line_end).ok());
+    }
+    return count;
+  }
+
   std::string written() { return std::exchange(written_, {}); }
 
  private:
@@ -168,6 +187,23 @@ TEST(ToolGrammar, OneCallAndTheNamedOne) {
     ASSERT_EQ(output.tool_calls().size(), 1u);
     EXPECT_EQ(output.tool_calls()[0].name, "stop");
   }
+}
+
+TEST(ToolGrammar, ANamedToolIsCalledOnce) {
+  for (const Dialect& dialect : kDialects) {
+    SCOPED_TRACE(dialect.source);
+    Walk walk(dialect, {{"type", "function"}, {"function", {{"name", "set"}}}}, true);
+    ASSERT_TRUE(walk.ready());
+    for (std::uint64_t seed = 0; seed < 4; ++seed) EXPECT_EQ(walk.take(seed).tool_calls().size(), 1u);
+  }
+}
+
+// Else a model that likes line ends fills the rest of its reply with them.
+TEST(ToolGrammar, BoundsTheBlanksInArguments) {
+  const Dialect begun{kDialects[2].source, {}, "<tool_call>\n{\"name\": \"stop\", \"arguments\": {"};
+  Walk walk(begun, "required", true);
+  ASSERT_TRUE(walk.ready());
+  EXPECT_LE(walk.blanks_allowed(), 20u);
 }
 
 TEST(ToolGrammar, RefusesWhatItCannotWrite) {

@@ -22,9 +22,9 @@ struct Tool {
 
 enum class ToolChoice : std::uint8_t {
   kAuto,      // the model decides
-  kNone,      // no calls; the model is not told of the tools
+  kNone,      // no calls; the model is told of the tools all the same, so that its prompt stays what it was
   kRequired,  // at least one call
-  kNamed,     // a call of ToolUse::named
+  kNamed,     // one call, of ToolUse::named
 };
 
 struct ToolUse {
@@ -33,7 +33,9 @@ struct ToolUse {
   std::string named;
   bool parallel = true;  // several calls in one reply
 
+  // The reply may have calls.
   bool any() const { return !tools.empty() && choice != ToolChoice::kNone; }
+  bool one_call() const { return !parallel || choice == ToolChoice::kNamed; }
 };
 
 // Reads tools, tool_choice and parallel_tool_calls of a chat request. `ordered_tools`: the tools as the

@@ -70,6 +70,8 @@ TEST(ToolUse, ReadsAndRefusesByPlace) {
   EXPECT_EQ(field({{"tools", json::array({weather(), weather()})}}), "tools[1].function.name");
   EXPECT_EQ(field({{"tools", json(std::vector<json>(129, weather()))}}), "tools");
   EXPECT_EQ(field(with({{"parallel_tool_calls", "no"}})), "parallel_tool_calls");
+  EXPECT_FALSE(read_tool_use(with({{"tool_choice", "required"}}))->one_call());
+  EXPECT_TRUE(read_tool_use(with({{"tool_choice", named}}))->one_call());
 }
 
 TEST(OrderedJson, KeepsWhatTheClientWrote) {
@@ -99,7 +101,8 @@ TEST(TemplateContext, GivesTemplatesWhatTheyTake) {
   EXPECT_FALSE(calling.contains("refusal"));
   EXPECT_EQ(context["messages"][3]["content"], "sun");
   EXPECT_EQ(context["messages"][3]["name"], "get_weather");
-  EXPECT_FALSE(context_of(conversation(), {}, {{"tool_choice", "none"}}).contains("tools"));
+  EXPECT_EQ(context_of(conversation(), {}, {{"tool_choice", "none"}}), context)
+      << "the prompt, and with it the state, is the same";
 }
 
 TEST(TemplateContext, OneCallAMessageWhereTheTemplateTakesOne) {
@@ -170,6 +173,9 @@ TEST(TemplateContext, RefusesByPlace) {
   EXPECT_EQ(place(R"({"role": "assistant", "tool_calls": [{"function": {"name": "x", "arguments": 5}}]})"),
             "messages[1].tool_calls[0].function.arguments");
   EXPECT_EQ(place(R"({"role": "tool"})"), "messages[1].content");
+  EXPECT_EQ(place(R"({"role": "tool", "content": "5"})"), "messages[1].tool_call_id");
+  EXPECT_EQ(place(R"({"role": "tool", "content": "5", "tool_call_id": ""})"), "messages[1].tool_call_id");
+  EXPECT_EQ(place(R"({"role": "tool", "content": "5", "tool_call_id": 5})"), "messages[1].tool_call_id");
 }
 
 }  // namespace
