@@ -42,13 +42,32 @@ function(loci_library name)
   endif()
 endfunction()
 
-# Everything that starts threads of its own: what the thread sanitizer is for.
-add_custom_target(threaded_tests)
 # All test programs, and what they start.
 add_custom_target(all_tests)
+# Those that start threads of their own: what the thread sanitizer is for.
+add_custom_target(threaded_tests)
+# Under sanitizers those on the simulated GPU are a target of their own: they take as long as all others together, and
+# `make test-changed` runs them where their sources changed.
+add_custom_target(gpu_tests)
+
+# loci_test_program(PROGRAM [THREADS] [GPU]): makes the program a part of the targets above.
+function(loci_test_program program)
+  cmake_parse_arguments(ARG "THREADS;GPU" "" "" ${ARGN})
+  if(ARG_GPU AND LOCI_SANITIZE)
+    if(ARG_THREADS OR NOT "thread" IN_LIST LOCI_SANITIZE)
+      add_dependencies(gpu_tests ${program})
+    endif()
+    return()
+  endif()
+  add_dependencies(all_tests ${program})
+  if(ARG_THREADS)
+    add_dependencies(threaded_tests ${program})
+  endif()
+endfunction()
 
 # loci_test(NAME [SLOW] [THREADS] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the
-# label "fast" (all of them together take about a minute) or "slow", and "threads" where it has several.
+# label "fast" (all of them together take about a minute) or "slow", "threads" where it has several, and "gpu" where it
+# runs on the simulated one.
 function(loci_test name)
   cmake_parse_arguments(ARG "SLOW;THREADS" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT LOCI_TESTS)
@@ -59,20 +78,31 @@ function(loci_test name)
   # What runs once: -O3 would take half as long again to compile.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set(kinds)
+  set(labels fast)
+  if(ARG_SLOW)
+    set(labels slow)
+  endif()
+  if(ARG_THREADS)
+    list(APPEND kinds THREADS)
+    list(APPEND labels threads)
+  endif()
+  if("loci_cuda_simulated" IN_LIST ARG_DEPENDS)
+    list(APPEND kinds GPU)
+    list(APPEND labels gpu)
+  endif()
+  loci_test_program(${name} ${kinds})
   set_tests_properties(${name} PROPERTIES
-    LABELS "$<IF:$<BOOL:${ARG_SLOW}>,slow,fast>$<$<BOOL:${ARG_THREADS}>:;threads>"
+    LABELS "${labels}"
     TIMEOUT 900
     # (Of where memory came from, a few callers tell enough: noting thirty takes most of some tests' time. And stacks
     # that outlive their calls would be made anew for each of the simulated device's fibers.)
     ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};ASAN_OPTIONS=malloc_context_size=6:detect_stack_use_after_return=0")
-  add_dependencies(all_tests ${name})
-  if(ARG_THREADS)
-    add_dependencies(threaded_tests ${name})
-  endif()
 endfunction()
 
 add_custom_target(all_fuzzers)
-# loci_fuzzer(NAME SOURCES ... DEPENDS ...): a libFuzzer program.
+# loci_fuzzer(NAME SOURCES ... DEPENDS ...): a libFuzzer program. The fuzz preset lets it see which code an input reaches;
+# elsewhere it runs the inputs that it is given.
 function(loci_fuzzer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT LOCI_FUZZERS)
