@@ -100,6 +100,19 @@ function(loci_test name)
     ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};ASAN_OPTIONS=malloc_context_size=6:detect_stack_use_after_return=0")
 endfunction()
 
+# loci_strip(PROGRAM): in a release build the program's debug information goes to PROGRAM.debug beside it, where
+# debuggers look for it.
+function(loci_strip program)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+    return()
+  endif()
+  set(file $<TARGET_FILE:${program}>)
+  add_custom_command(TARGET ${program} POST_BUILD
+    COMMAND ${CMAKE_OBJCOPY} --only-keep-debug ${file} ${file}.debug
+    COMMAND ${CMAKE_OBJCOPY} --strip-debug --add-gnu-debuglink=${file}.debug ${file}
+    VERBATIM)
+endfunction()
+
 add_custom_target(all_fuzzers)
 # loci_fuzzer(NAME SOURCES ... DEPENDS ...): a libFuzzer program. The fuzz preset lets it see which code an input reaches;
 # elsewhere it runs the inputs that it is given.
