@@ -46,7 +46,7 @@ endfunction()
 add_custom_target(all_tests)
 # Those that start threads of their own: what the thread sanitizer is for.
 add_custom_target(threaded_tests)
-# Under sanitizers those on the simulated GPU are a target of their own: they take as long as all others together, and
+# Under sanitizers those on the simulated GPU are a target of their own: with the kernels they are a quarter of it, and
 # `make test-changed` runs them where their sources changed.
 add_custom_target(gpu_tests)
 
