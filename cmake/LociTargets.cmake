@@ -30,7 +30,7 @@ endif()
 
 # Where tests spend their time: optimised under sanitizers too, whose presets compile everything else as it stands,
 # which takes a third of the time.
-set(LOCI_BUSY base compute core core_world cuda_simulated gguf memory policy reference text)
+set(LOCI_BUSY base compute core core_world cuda_simulated gguf history memory policy reference text)
 
 # loci_library(NAME SOURCES ... DEPENDS ...): the static library loci_NAME of one floor.
 function(loci_library name)
@@ -42,6 +42,7 @@ function(loci_library name)
   endif()
 endfunction()
 
+find_program(LOCI_ADDR2LINE addr2line)  # the linker's, not what came with another clang
 # All test programs, and what they start.
 add_custom_target(all_tests)
 # Those that start threads of their own: what the thread sanitizer is for.
@@ -78,6 +79,9 @@ function(loci_test name)
   # What runs once: -O3 would take half as long again to compile.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set(symbolizer external_symbolizer_path=${LOCI_ADDR2LINE})
+  set(folder ${CMAKE_BINARY_DIR}/test-tmp/${name})
+  file(MAKE_DIRECTORY ${folder})
   set(kinds)
   set(labels fast)
   if(ARG_SLOW)
@@ -95,9 +99,10 @@ function(loci_test name)
   set_tests_properties(${name} PROPERTIES
     LABELS "${labels}"
     TIMEOUT 900
-    # (Of where memory came from, a few callers tell enough: noting thirty takes most of some tests' time. And stacks
-    # that outlive their calls would be made anew for each of the simulated device's fibers.)
-    ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};ASAN_OPTIONS=malloc_context_size=6:detect_stack_use_after_return=0")
+    # Of where memory came from, a few callers tell enough: noting thirty takes most of some tests' time. And stacks
+    # that outlive their calls would be made anew for each of the simulated device's fibers. Clang alone brings nothing
+    # that names functions and lines: addr2line does. Two trees may run the same test: each has files of its own.
+    ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};TEST_TMPDIR=${folder};ASAN_OPTIONS=${symbolizer}:malloc_context_size=6:detect_stack_use_after_return=0;TSAN_OPTIONS=${symbolizer};UBSAN_OPTIONS=${symbolizer}")
 endfunction()
 
 # loci_strip(PROGRAM): in a release build the program's debug information goes to PROGRAM.debug beside it, where
