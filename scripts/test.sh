@@ -73,7 +73,6 @@ live_programs() {
 live_suites() {
   if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
   beside 150 "live server" python3 tests/live_test.py "$loci"
-  beside 150 "tiers: every path, restart, damage" python3 tests/tiers_test.py "$loci"
   beside 60 "kill -9 under load" python3 tests/store_crash_test.py build/release
   beside 120 "live server: responses and conversations" responses_and_types
   beside 120 "official clients for Python" python_clients
@@ -88,6 +87,7 @@ live_suites() {
   beside 30 "Grafana's dashboard asks for what there is" python3 tests/dashboard_test.py "$loci" "$tiny"
   beside_done
   # Alone, as they measure, or have to be as fast as the server.
+  part 100 "tiers: every path, restart, damage" python3 tests/tiers_test.py "$loci"
   part 60 "hostile clients" python3 tests/http_abuse_test.py "$loci"
   part 80 "measuring a server: loci bench" measuring
 }
