@@ -2,9 +2,10 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ARGS ?=
+PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check test quick neon crash bench bench-tiers peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check test test-changed ci quick neon crash bench bench-tiers peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -29,13 +30,19 @@ gpu-check: ## build build/gpu-check: all tests and benchmarks of the GPU backend
 	@scripts/setup.sh build test
 	@scripts/gpu-check.sh
 
-test: ## everything that CI runs
-	@scripts/test.sh all
+test: ## build and test everything; PARTS=live chooses (docs/testing.md lists the parts)
+	@LOCI_PARTS='$(PARTS)' scripts/test.sh all
+
+test-changed: ## tests that take longer, where what they test changed since they passed
+	@LOCI_PARTS='$(PARTS)' scripts/test.sh changed
+
+ci: test test-changed ## everything that CI runs
 
 quick: ## build and run the fast tests alone
 	@scripts/test.sh quick
 
 neon: ## test the kernels for 64-bit Arm by emulation
+	@scripts/setup.sh build arm
 	@scripts/test-neon.sh
 
 crash: ## kill a server under load KILLS (200) times: no turn that a client saw end is lost
@@ -59,13 +66,13 @@ peers: ## build llama.cpp once, for comparison
 	@scripts/setup.sh build test
 	@scripts/make-peers.sh
 
-fuzz: ## fuzz every target for SECONDS (60) each
+fuzz: ## fuzz every target for SECONDS_EACH (60) seconds
 	@scripts/setup.sh build fuzz
 	@scripts/fuzz.sh $${SECONDS_EACH:-60}
 
 format: ## format the C++ sources
 	@scripts/setup.sh lint
-	@git ls-files '*.h' '*.cc' '*.inl' '*.cu' | xargs clang-format-19 -i
+	@git ls-files '*.h' '*.cc' '*.inl' '*.cu' '*.cuh' | xargs clang-format-19 -i
 
 tidy: ## the house's rules and clang-tidy
 	@scripts/setup.sh build test lint
@@ -77,7 +84,7 @@ model: ## fetch the default model into the user's cache folder
 	@scripts/fetch-model.sh
 
 setup: ## install every system package that any target needs
-	@scripts/setup.sh build test fuzz lint model
+	@scripts/setup.sh build test fuzz lint model arm node
 
 clean: ## remove what was built
 	@rm -rf build deps/target

@@ -30,7 +30,7 @@ endif()
 
 # Where tests spend their time: optimised under sanitizers too, whose presets compile everything else as it stands,
 # which takes a third of the time.
-set(LOCI_BUSY base compute core core_world cuda_simulated gguf memory policy reference text)
+set(LOCI_BUSY base compute core core_world cuda_simulated gguf history memory policy reference text)
 
 # loci_library(NAME SOURCES ... DEPENDS ...): the static library loci_NAME of one floor.
 function(loci_library name)
@@ -42,13 +42,33 @@ function(loci_library name)
   endif()
 endfunction()
 
-# Everything that starts threads of its own: what the thread sanitizer is for.
-add_custom_target(threaded_tests)
+find_program(LOCI_ADDR2LINE addr2line)  # the linker's, not what came with another clang
 # All test programs, and what they start.
 add_custom_target(all_tests)
+# Those that start threads of their own: what the thread sanitizer is for.
+add_custom_target(threaded_tests)
+# Under sanitizers those on the simulated GPU are a target of their own: with the kernels they are a quarter of it, and
+# `make test-changed` runs them where their sources changed.
+add_custom_target(gpu_tests)
+
+# loci_test_program(PROGRAM [THREADS] [GPU]): makes the program a part of the targets above.
+function(loci_test_program program)
+  cmake_parse_arguments(ARG "THREADS;GPU" "" "" ${ARGN})
+  if(ARG_GPU AND LOCI_SANITIZE)
+    if(ARG_THREADS OR NOT "thread" IN_LIST LOCI_SANITIZE)
+      add_dependencies(gpu_tests ${program})
+    endif()
+    return()
+  endif()
+  add_dependencies(all_tests ${program})
+  if(ARG_THREADS)
+    add_dependencies(threaded_tests ${program})
+  endif()
+endfunction()
 
 # loci_test(NAME [SLOW] [THREADS] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the
-# label "fast" (all of them together take about a minute) or "slow", and "threads" where it has several.
+# label "fast" (all of them together take about a minute) or "slow", "threads" where it has several, and "gpu" where it
+# runs on the simulated one.
 function(loci_test name)
   cmake_parse_arguments(ARG "SLOW;THREADS" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT LOCI_TESTS)
@@ -59,20 +79,48 @@ function(loci_test name)
   # What runs once: -O3 would take half as long again to compile.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES
-    LABELS "$<IF:$<BOOL:${ARG_SLOW}>,slow,fast>$<$<BOOL:${ARG_THREADS}>:;threads>"
-    TIMEOUT 900
-    # (Of where memory came from, a few callers tell enough: noting thirty takes most of some tests' time. And stacks
-    # that outlive their calls would be made anew for each of the simulated device's fibers.)
-    ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};ASAN_OPTIONS=malloc_context_size=6:detect_stack_use_after_return=0")
-  add_dependencies(all_tests ${name})
-  if(ARG_THREADS)
-    add_dependencies(threaded_tests ${name})
+  set(symbolizer external_symbolizer_path=${LOCI_ADDR2LINE})
+  set(folder ${CMAKE_BINARY_DIR}/test-tmp/${name})
+  file(MAKE_DIRECTORY ${folder})
+  set(kinds)
+  set(labels fast)
+  if(ARG_SLOW)
+    set(labels slow)
   endif()
+  if(ARG_THREADS)
+    list(APPEND kinds THREADS)
+    list(APPEND labels threads)
+  endif()
+  if("loci_cuda_simulated" IN_LIST ARG_DEPENDS)
+    list(APPEND kinds GPU)
+    list(APPEND labels gpu)
+  endif()
+  loci_test_program(${name} ${kinds})
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${labels}"
+    TIMEOUT 900
+    # Of where memory came from, a few callers tell enough: noting thirty takes most of some tests' time. And stacks
+    # that outlive their calls would be made anew for each of the simulated device's fibers. Clang alone brings nothing
+    # that names functions and lines: addr2line does. Two trees may run the same test: each has files of its own.
+    ENVIRONMENT "LOCI_SOURCE_DIR=${CMAKE_SOURCE_DIR};LOCI_BINARY_DIR=${CMAKE_BINARY_DIR};TEST_TMPDIR=${folder};ASAN_OPTIONS=${symbolizer}:malloc_context_size=6:detect_stack_use_after_return=0;TSAN_OPTIONS=${symbolizer};UBSAN_OPTIONS=${symbolizer}")
+endfunction()
+
+# loci_strip(PROGRAM): in a release build the program's debug information goes to PROGRAM.debug beside it, where
+# debuggers look for it.
+function(loci_strip program)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+    return()
+  endif()
+  set(file $<TARGET_FILE:${program}>)
+  add_custom_command(TARGET ${program} POST_BUILD
+    COMMAND ${CMAKE_OBJCOPY} --only-keep-debug ${file} ${file}.debug
+    COMMAND ${CMAKE_OBJCOPY} --strip-debug --add-gnu-debuglink=${file}.debug ${file}
+    VERBATIM)
 endfunction()
 
 add_custom_target(all_fuzzers)
-# loci_fuzzer(NAME SOURCES ... DEPENDS ...): a libFuzzer program.
+# loci_fuzzer(NAME SOURCES ... DEPENDS ...): a libFuzzer program. The fuzz preset lets it see which code an input reaches;
+# elsewhere it runs the inputs that it is given.
 function(loci_fuzzer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT LOCI_FUZZERS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
 # Fails where clang-format would change a line.
 source "$(dirname "$0")/common.sh"
-git ls-files '*.h' '*.cc' '*.inl' '*.cu' | xargs clang-format-19 --dry-run --Werror 2>&1 | head -20
+git ls-files '*.h' '*.cc' '*.inl' '*.cu' '*.cuh' | xargs clang-format-19 --dry-run --Werror 2>&1 | head -20
 [[ "${PIPESTATUS[1]}" == 0 ]] || fail "formatting differs: run make format"

@@ -1,35 +1,66 @@
 #!/usr/bin/env bash
-# fuzz.sh SECONDS [TARGET...]: runs every fuzz target, or those named, for so long, each from its kept corpus
+# fuzz.sh SECONDS [TARGET...]: runs every fuzz target, or those named, for so long, each from its inputs
 # (build/corpus/TARGET). LOCI_FUZZ_RUNS=10000000 ends each after so many executions where that is sooner.
+# fuzz.sh kept [TARGET...]: each on the inputs that are kept with the sources, and on 2,000 mutations of them that are
+# the same each time; built with the sanitizers' tests.
+# fuzz.sh keep [TARGET...]: keeps with the sources those inputs of build/corpus that reach different code
+# (tests/data/fuzz/TARGET.tar.gz).
 source "$(dirname "$0")/common.sh"
-seconds="${1:-60}"
+mode="${1:-60}"
 shift || true
 runs="${LOCI_FUZZ_RUNS:--1}"
-scripts/build.sh fuzz all_fuzzers
+preset=fuzz
+[[ "$mode" != kept ]] || preset=asan
+scripts/build.sh "$preset" all_fuzzers
 mkdir -p build/crashes
+limits=(-rss_limit_mb=4096 -timeout=20 -print_final_stats=0 -verbosity=0)
 
-fuzz_one() {
-  local target="$1" name corpus seeds maker
-  name="$(basename "$target")"
-  corpus="build/corpus/$name"
-  mkdir -p "$corpus"
-  seeds="$(find src -type d -path "*/corpus/$name")"
-  # Seeds that a program of the target's own writes.
-  maker="build/fuzz/${name%_fuzz}_corpus"
-  if [[ -x "$maker" && -z "$(ls "$corpus")" ]]; then "$maker" "$corpus" $seeds > /dev/null; fi
-  note "$name for $seconds s"
-  "$target" -max_total_time="$seconds" -runs="$runs" -rss_limit_mb=4096 -timeout=20 -print_final_stats=0 -verbosity=0 \
-    -artifact_prefix="build/crashes/$name-" "$corpus" $seeds > "build/fuzz/$name.log" 2>&1 ||
-    { tail -40 "build/fuzz/$name.log" >&2; fail "$name found a failure: reproduce it with $target build/crashes/$name-..."; }
-  note "$name: $(ls "$corpus" | wc -l) inputs kept"
+# begin_inputs TARGET FOLDER: what is kept with the sources, and seeds that a program of the target's own writes.
+begin_inputs() {
+  local name="$1" folder="$2" maker="build/$preset/${1%_fuzz}_corpus"
+  mkdir -p "$folder"
+  if [[ -f "tests/data/fuzz/$name.tar.gz" ]]; then tar -xzf "tests/data/fuzz/$name.tar.gz" -C "$folder"; fi
+  find src -path "*/corpus/$name/*" -type f -exec cp {} "$folder" \;
+  if [[ -x "$maker" ]]; then "$maker" "$folder" > /dev/null; fi
+}
+run_target() {
+  local name="$1"; shift
+  "build/$preset/$name" "${limits[@]}" -artifact_prefix="build/crashes/$name-" "$@" > "build/$preset/$name.log" 2>&1 ||
+    { tail -40 "build/$preset/$name.log" >&2; fail "$name found a failure: reproduce it with build/$preset/$name INPUT; the input is named above or in build/crashes"; }
 }
 
-step "Fuzzing, $(nproc) targets at a time"
+fuzz_one() {
+  local name="$1" corpus="build/corpus/$1"
+  [[ -n "$(ls "$corpus" 2>/dev/null)" ]] || begin_inputs "$name" "$corpus"
+  note "$name for $mode s"
+  run_target "$name" -max_total_time="$mode" -runs="$runs" "$corpus"
+  note "$name: $(ls "$corpus" | wc -l) inputs kept"
+}
+kept_one() {
+  local name="$1" folder="build/$preset/inputs/$1"
+  rm -rf "$folder" && begin_inputs "$name" "$folder"
+  [[ -n "$(ls "$folder")" ]] || fail "$name has no kept inputs: run make fuzz, then scripts/fuzz.sh keep $name"
+  find "$folder" -type f -print0 | sort -z | xargs -0 "build/$preset/$name" "${limits[@]}" > "build/$preset/$name.log" 2>&1 ||
+    { tail -40 "build/$preset/$name.log" >&2; fail "$name fails on a kept input: its name is the last one of build/$preset/$name.log"; }
+  note "$name: $(ls "$folder" | wc -l) inputs"
+  run_target "$name" -runs=2000 -seed=1 -max_len=4096 "$folder"
+}
+keep_one() {
+  local name="$1" folder="build/kept/$1"
+  rm -rf "$folder" && mkdir -p "$folder" tests/data/fuzz
+  run_target "$name" -set_cover_merge=1 -max_len=4096 "$folder" "build/corpus/$name"
+  tar -C "$folder" --sort=name --owner=0 --group=0 --mtime=@0 -cf - . | gzip -9n > "tests/data/fuzz/$name.tar.gz"
+  note "$name: $(ls "$folder" | wc -l) of $(ls "build/corpus/$name" | wc -l) inputs in tests/data/fuzz/$name.tar.gz"
+}
+case "$mode" in kept | keep) one="${mode}_one" ;; *) one=fuzz_one ;; esac
+
+step "Fuzzing ($mode), $(nproc) targets at a time"
 running=0 count=0 failed=0
-for target in $(find build/fuzz -maxdepth 1 -name '*_fuzz' -type f -perm -u+x | sort); do
-  if [[ $# -gt 0 && " $* " != *" $(basename "$target") "* ]]; then continue; fi
+for target in $(find "build/$preset" -maxdepth 1 -name '*_fuzz' -type f -perm -u+x | sort); do
+  name="$(basename "$target")"
+  if [[ $# -gt 0 && " $* " != *" $name "* ]]; then continue; fi
   if [[ "$running" -ge "$(nproc)" ]]; then wait -n || failed=$((failed + 1)); running=$((running - 1)); fi
-  fuzz_one "$target" &
+  "$one" "$name" &
   running=$((running + 1)) count=$((count + 1))
 done
 while [[ "$running" -gt 0 ]]; do wait -n || failed=$((failed + 1)); running=$((running - 1)); done

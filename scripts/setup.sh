@@ -11,6 +11,9 @@ for group in "$@"; do
     test) packages+=(python3 python3-pip python3-venv librapidcheck-dev libbenchmark-dev zlib1g-dev postgresql) ;;
     model) packages+=(python3 python3-pip) ;;
     fuzz) packages+=(clang-19 libclang-rt-19-dev) ;;
+    arm) [[ "$(uname -m)" == aarch64 ]] || packages+=(g++-aarch64-linux-gnu qemu-user-static googletest libfmt-dev) ;;
+    # Whoever has a newer one keeps it.
+    node) command -v npm >/dev/null || packages+=(nodejs npm) ;;
     lint) packages+=(clang-format-19 clang-tidy-19) ;;
     *) fail "setup.sh: no group of packages is named \"$group\"" ;;
   esac
@@ -47,7 +50,10 @@ step "Installing ${#missing[@]} system packages"
 note "${missing[*]}"
 log="$(mktemp)"
 apt_get() { "${as_root[@]+"${as_root[@]}"}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 "$@"; }
-# On a terminal one line that counts; elsewhere nothing but the end.
-show() { if [[ ! -t 1 ]]; then cat > /dev/null; return; fi; awk '/^(Get:|Unpacking|Setting up)/ {n++; printf "\r    %d steps ", n; fflush()} END {if (n) print ""}'; }
+# One line that counts on a terminal; elsewhere a line for each hundred steps.
+show() {
+  if [[ -t 1 ]]; then awk '/^(Get:|Unpacking|Setting up)/ {n++; printf "\r    %d steps ", n; fflush()} END {if (n) print ""}'
+  else awk '/^(Get:|Unpacking|Setting up)/ {if (++n % 100 == 0) {printf "    %d steps\n", n; fflush()}}'; fi
+}
 { apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; } 2>&1 | tee "$log" | show ||
   { tail -5 "$log" >&2; fail "apt-get failed (log: $log): mend it, then run make again"; }

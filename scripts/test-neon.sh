@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds the kernel tests for 64-bit Arm and runs them by emulation: NEON's kernels against plain code's bits.
-# Skips with one line where the tools are missing. Emulated speed says nothing about a real machine's.
+# Says so and ends with status 75 where the tools are missing. Emulated speed says nothing about a real machine's.
 source "$(dirname "$0")/common.sh"
 
 compiler="$(command -v aarch64-linux-gnu-g++ || command -v aarch64-linux-gnu-g++-12 || true)"
 emulator="$(command -v qemu-aarch64-static || command -v qemu-aarch64 || true)"
 if [[ -z "$compiler" || -z "$emulator" || ! -d /usr/src/googletest/googletest ]]; then
-  echo "NEON tests skipped: they need an Arm compiler, its emulator and GoogleTest's source; on Debian: apt-get install -y g++-aarch64-linux-gnu qemu-user-static googletest libfmt-dev"
-  exit 0
+  echo "The NEON tests need an Arm compiler, its emulator and GoogleTest's source; on Debian: scripts/setup.sh arm"
+  exit 75
 fi
 
 folder=build/neon

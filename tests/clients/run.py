@@ -30,7 +30,7 @@ def programs():
     if shutil.which("node") and os.path.isdir(os.path.join(NODE, "node_modules", "openai")):
         yield "openai_client.mjs", ["node", os.path.join(HERE, "openai_client.mjs")], NODE
     else:
-        print("SKIPPED openai_client.mjs: node or its package is missing (scripts/clients.sh node)")
+        print("openai_client.mjs is left out: node or its package is missing (scripts/clients.sh node)")
 
 
 def main():

@@ -1,0 +1,125 @@
+# Sourced by test.sh: runs parts, each with a budget of time, one after another or side by side, and prints a table.
+#
+#   part SECONDS NAME COMMAND...     runs COMMAND. Status 75: it cannot be done here, as it has said.
+#   beside SECONDS NAME COMMAND...   the same among others, LOCI_BESIDE (3) at a time; what it says is in a file, and
+#                                    shown when it fails
+#   beside_done                      waits for those
+#   on_ground NAME PATH...           whether files below PATH differ from those with which NAME last passed
+#   parts_done                       the table; fails where a part failed
+#
+# A part fails, too, when it takes more than one and a half times its budget, which is what it takes on two cores with
+# nothing compiled before. Time that other programs had the processors for is not counted, so that a busy machine fails
+# no part. LOCI_BUDGETS=2 doubles all budgets, LOCI_BUDGETS=off ignores them.
+# LOCI_PARTS chooses parts by a regular expression of their names; others are left out and listed nowhere.
+part_names=() part_budgets=() part_folder="$PWD/build/parts/$$"  # a run's own: two may go on at the same time
+rm -rf "$part_folder"
+mkdir -p "$part_folder"
+cores="$(nproc)"
+clock_ticks="$(getconf CLK_TCK)"
+
+# Hundredths of a second that the processors were busy since the machine started, idle and waiting left out.
+busy_centiseconds() {
+  local _ user nice system idle wait irq softirq steal rest
+  read -r _ user nice system idle wait irq softirq steal rest < /proc/stat
+  echo $(((user + nice + system + irq + softirq + steal) * 100 / clock_ticks))
+}
+# What `times` says of a shell's children, in a file, as hundredths of a second.
+own_centiseconds() {
+  tail -1 "$1" | sed -E 's/([0-9]+)m([0-9]+)[.,]([0-9]{2})[0-9]*s/\1 \2 \3/g' |
+    { read -r m1 s1 c1 m2 s2 c2; echo $(((m1 + m2) * 6000 + (10#$s1 + 10#$s2) * 100 + 10#$c1 + 10#$c2)); }
+}
+
+# run_part INDEX COMMAND...: in a subshell; leaves "STATUS SECONDS FAIR OWN": seconds as the clock says, less those that
+# others took, and those of its own processors.
+run_part() {
+  local index="$1" begin="$SECONDS" busy status=0 own=0 others=0 seconds; shift
+  busy="$(busy_centiseconds)"
+  ("$@") || status=$?
+  seconds=$((SECONDS - begin))
+  times > "$part_folder/$index.times"  # no command in a subshell: that would have times of its own
+  own="$(own_centiseconds "$part_folder/$index.times")"
+  # Where /proc/stat tells of other processors than ours, nothing is known of others.
+  if [[ "$(grep -c '^cpu[0-9]' /proc/stat)" == "$cores" ]]; then
+    others=$((($(busy_centiseconds) - busy - own) / 100 / cores))
+    [[ "$others" -ge 0 ]] || others=0
+    [[ "$others" -le "$seconds" ]] || others="$seconds"
+  fi
+  echo "$status $seconds $((seconds - others)) $((own / 100))" > "$part_folder/$index"
+}
+
+# over_budget FAIR BUDGET: by more than half.
+over_budget() {
+  [[ "${LOCI_BUDGETS:-1}" != off ]] && awk -v fair="$1" -v budget="$2" -v scale="${LOCI_BUDGETS:-1}" 'BEGIN { exit !(fair > 1.5 * budget * scale) }'
+}
+
+# Sets `index` to the part's, or fails where it was not chosen.
+new_part() {
+  [[ "$2" =~ ${LOCI_PARTS:-} ]] || return 1
+  index="${#part_names[@]}"
+  part_names+=("$2") part_budgets+=("$1")
+}
+
+tell_part() {
+  local index="$1" status seconds fair own
+  read -r status seconds fair own < "$part_folder/$index"
+  case "$status" in
+    0) note "${part_names[index]}: passed in $seconds s" ;;
+    75) note "${part_names[index]}: SKIPPED" ;;
+    *) note "${part_names[index]}: FAILED after $seconds s" ;;
+  esac
+}
+
+part() {
+  local index
+  new_part "$1" "$2" || return 0
+  step "$2"
+  (run_part "$index" "${@:3}") || true
+  tell_part "$index"
+}
+
+beside_running=0
+beside() {
+  local index
+  new_part "$1" "$2" || return 0
+  if [[ "$beside_running" -ge "${LOCI_BESIDE:-3}" ]]; then wait -n || true; beside_running=$((beside_running - 1)); fi
+  step "$2 (beside others)"
+  {
+    run_part "$index" "${@:3}" > "$part_folder/$index.log" 2>&1
+    if [[ "$(cut -d' ' -f1 "$part_folder/$index")" == 0 ]]; then tail -1 "$part_folder/$index.log"
+    else step "What \"$2\" said"; cat "$part_folder/$index.log"; fi
+    tell_part "$index"
+  } &
+  beside_running=$((beside_running + 1))
+}
+beside_done() { wait; beside_running=0; }
+
+# Where a ground's stamp is: a hash of its files as they stand here.
+ground_stamp() {
+  local name="$1" hash; shift
+  hash="$(git ls-files -co --exclude-standard -z -- "$@" | sort -z | xargs -0 sha256sum -- | sha256sum | cut -c1-32)"
+  echo "${XDG_CACHE_HOME:-$HOME/.cache}/loci/passed/$name-$hash"
+}
+on_ground() { [[ ! -e "$(ground_stamp "$@")" ]]; }
+# mark_ground NAME PATH...: it has passed.
+mark_ground() { local stamp; stamp="$(ground_stamp "$@")"; mkdir -p "$(dirname "$stamp")"; touch "$stamp"; }
+
+parts_done() {
+  local index status seconds fair own passed=0 failed=0 skipped=0 result
+  echo
+  printf '%-66s %7s %7s %7s\n' part seconds budget result
+  for index in "${!part_names[@]}"; do
+    status=1 seconds=0 fair=0 own=0
+    [[ ! -f "$part_folder/$index" ]] || read -r status seconds fair own < "$part_folder/$index"
+    if [[ "$status" == 75 ]]; then result="skipped: it could not run here" skipped=$((skipped + 1))
+    elif [[ "$status" != 0 ]]; then result="FAILED" failed=$((failed + 1))
+    elif over_budget "$fair" "${part_budgets[index]}"; then
+      result="FAILED: $fair s without what others took, more than 1.5 times the budget" failed=$((failed + 1))
+    else result="passed" passed=$((passed + 1)); fi
+    printf '%-66s %7s %7s  %s\n' "${part_names[index]}" "$seconds" "${part_budgets[index]}" "$result"
+  done
+  printf '%-66s %7s\n' "all" "$SECONDS"
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [[ "$failed" == 0 ]] || { note "what each said: $part_folder"; return 1; }
+  rm -rf "$part_folder"
+  [[ "$((passed + skipped))" -gt 0 ]] || fail "no part was run: look for the name that LOCI_PARTS=\"${LOCI_PARTS:-}\" means in docs/testing.md"
+}
