@@ -134,7 +134,19 @@ def files_size(folder):
 def read_process(pid):
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         status = dict(line.split(":", 1) for line in file)
-    return int(status["VmRSS"].split()[0]) * 1024, int(status["Threads"]), len(os.listdir(f"/proc/{pid}/fd"))
+    return int(status["VmRSS"].split()[0]) * 1024, len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def own_threads(pid):
+    """How many threads it has; the kernel's own for io_uring come and go."""
+    count = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/comm", encoding="utf-8") as file:
+                count += not file.read().startswith("iou-wrk")
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return count
 
 
 def at_rest(metrics):
@@ -144,8 +156,8 @@ def at_rest(metrics):
 
 def sample(server, folder):
     wait_for(lambda: at_rest(server.metrics()), "the server is at rest", 30)
-    memory, threads, descriptors = read_process(server.process.pid)
-    return {"memory": memory, "descriptors": descriptors, "threads": threads,
+    memory, descriptors = read_process(server.process.pid)
+    return {"memory": memory, "descriptors": descriptors, "threads": own_threads(server.process.pid),
             "pinned blocks": server.metrics()['loci_blocks{state="pinned"}'], "disk": files_size(folder)}
 
 
@@ -236,16 +248,23 @@ class World:
                   f"; {self.counts['turns']} turns, {self.counts['kills']} kills", flush=True)
         return samples
 
+    def servers(self):
+        return self.steady.server, self.mortal.server, self.reference_server
+
     def end(self):
+        """Stops clients and servers, and tells of what the steady server did."""
         self.gate.reopen()
         self.traffic.end()
-        expect(not self.traffic.failure, f"a client or the disturber failed:\n{self.traffic.failure}")
+        if self.traffic.failure:
+            for server in self.servers():
+                server.process.kill()
+            raise AssertionError(f"a client or the disturber failed:\n{self.traffic.failure}")
         metrics = self.steady.server.metrics()
         for name in ('loci_tier_bytes_total{link="host_load"}', 'loci_tier_bytes_total{link="disk_load"}',
                      "loci_evicted_blocks_total", "loci_disk_damaged_total", "loci_prompt_tokens_cached_total"):
             print(f"steady server: {name} {metrics.get(name, 0):.0f}")
             expect(metrics.get(name, 0) > 0, f"{name} is 0: this soak shows nothing of it")
-        for server in (self.steady.server, self.mortal.server, self.reference_server):
+        for server in self.servers():
             with server:  # stops it, and looks for what sanitizers say
                 pass
 
