@@ -21,7 +21,8 @@ fuzz_one() {
   if [[ -x "$maker" && -z "$(ls "$corpus")" ]]; then "$maker" "$corpus" $seeds > /dev/null; fi
   note "$name for $seconds s"
   # Leaks are looked for once, at the end. libFuzzer looks after each execution that has allocated more than it freed
-  # (1,000 times, then no more), and a tokenizer leaves words in its crate's cache of the thread: those looks took nearly all of the time.
+  # (1,000 times, then no more), and a tokenizer leaves words in its crate's cache of the thread: those looks took nearly
+  # all of the time.
   "$target" -max_total_time="$seconds" -runs="$runs" -rss_limit_mb=4096 -timeout=20 -print_final_stats=1 -verbosity=0 \
     -detect_leaks=0 -artifact_prefix="build/crashes/$name-" "$corpus" $seeds > "build/fuzz/$name.log" 2>&1 ||
     { tail -40 "build/fuzz/$name.log" >&2; fail "$name found a failure: reproduce it with $target build/crashes/$name-..."; }

@@ -53,7 +53,7 @@ class Host:
 
     def now(self):
         """The server and its number, once it is up."""
-        expect(self.up.wait(60), "the server is up again")
+        expect(self.up.wait(600), "the server is up again")
         return self.current
 
     def was_killed_since(self, life):
@@ -213,9 +213,9 @@ class Client:
     def background(self, server, body):
         while True:
             begun = self.call(server, "POST", "/v1/responses", body | {"background": True}).json
-            end = time.monotonic() + 60
+            end = time.monotonic() + 600
             while begun["status"] not in ENDED:
-                expect(time.monotonic() < end, f"in the background for a minute: {begun}")
+                expect(time.monotonic() < end, f"in the background for ten minutes: {begun}")
                 time.sleep(0.02)
                 begun = self.call(server, "GET", f"/v1/responses/{begun['id']}?include=message.output_text.logprobs").json
             if begun["status"] != "failed" or begun["error"]["code"] != "rate_limit_exceeded":
@@ -264,7 +264,7 @@ class Client:
             server.request("DELETE", f"/v1/conversations/{talk.conversation}", None, self.headers)
 
     def remove_response(self, server, identity):
-        for _ in range(200):
+        for _ in range(2000):
             status = server.request("DELETE", f"/v1/responses/{identity}", None, self.headers).status
             if status in (200, 404):
                 return
