@@ -5,7 +5,7 @@ ARGS ?=
 PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check test test-changed ci quick neon crash bench bench-tiers peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check test test-changed ci quick neon crash soak bench bench-tiers peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -49,6 +49,11 @@ crash: ## kill a server under load KILLS (200) times: no turn that a client saw 
 	@scripts/setup.sh build test
 	@scripts/build.sh release loci loci-random-model
 	@python3 tests/store_crash_test.py build/release --kills $${KILLS:-200}
+
+soak: ## mixed traffic, kills and damaged disks for MINUTES (60), every reply checked, memory and files flat
+	@scripts/setup.sh build test
+	@scripts/build.sh release loci loci-random-model
+	@python3 tests/soak.py build/release --minutes $${MINUTES:-60}
 
 bench: model ## measure against llama.cpp; writes docs/performance.md
 	@scripts/setup.sh build test

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # fuzz.sh SECONDS [TARGET...]: runs every fuzz target, or those named, for so long, each from its inputs
-# (build/corpus/TARGET). LOCI_FUZZ_RUNS=10000000 ends each after so many executions where that is sooner.
+# (build/corpus/TARGET). LOCI_FUZZ_RUNS=10000000 ends each after so many executions where that is sooner;
+# LOCI_FUZZ_AT_ONCE=1 runs one after the other. Says how often each was executed.
 # fuzz.sh kept [TARGET...]: each on the inputs that are kept with the sources, and on 2,000 mutations of them that are
 # the same each time; built with the sanitizers' tests.
 # fuzz.sh keep [TARGET...]: keeps with the sources those inputs of build/corpus that reach different code
@@ -9,11 +10,15 @@ source "$(dirname "$0")/common.sh"
 mode="${1:-60}"
 shift || true
 runs="${LOCI_FUZZ_RUNS:--1}"
+at_once="${LOCI_FUZZ_AT_ONCE:-$(nproc)}"
 preset=fuzz
 [[ "$mode" != kept ]] || preset=asan
 scripts/build.sh "$preset" all_fuzzers
 mkdir -p build/crashes
-limits=(-rss_limit_mb=4096 -timeout=20 -print_final_stats=0 -verbosity=0)
+# Leaks are looked for once, at the end. libFuzzer looks after each execution that has allocated more than it freed
+# (1,000 times, then no more), and a tokenizer leaves words in its crate's cache of the thread: those looks took nearly
+# all of the time.
+limits=(-rss_limit_mb=4096 -timeout=20 -print_final_stats=1 -verbosity=0 -detect_leaks=0)
 
 # begin_inputs TARGET FOLDER: what is kept with the sources, and seeds that a program of the target's own writes.
 begin_inputs() {
@@ -30,11 +35,12 @@ run_target() {
 }
 
 fuzz_one() {
-  local name="$1" corpus="build/corpus/$1"
+  local name="$1" corpus="build/corpus/$1" begin="$SECONDS" executions
   [[ -n "$(ls "$corpus" 2>/dev/null)" ]] || begin_inputs "$name" "$corpus"
   note "$name for $mode s"
   run_target "$name" -max_total_time="$mode" -runs="$runs" "$corpus"
-  note "$name: $(ls "$corpus" | wc -l) inputs kept"
+  executions="$(sed -nE 's/^stat::number_of_executed_units: *//p' "build/$preset/$name.log")"
+  note "$name: $executions executions, $((executions / (SECONDS - begin + 1))) a second, $(ls "$corpus" | wc -l) inputs"
 }
 kept_one() {
   local name="$1" folder="build/$preset/inputs/$1"
@@ -54,12 +60,12 @@ keep_one() {
 }
 case "$mode" in kept | keep) one="${mode}_one" ;; *) one=fuzz_one ;; esac
 
-step "Fuzzing ($mode), $(nproc) targets at a time"
+step "Fuzzing ($mode), $at_once targets at a time"
 running=0 count=0 failed=0
 for target in $(find "build/$preset" -maxdepth 1 -name '*_fuzz' -type f -perm -u+x | sort); do
   name="$(basename "$target")"
   if [[ $# -gt 0 && " $* " != *" $name "* ]]; then continue; fi
-  if [[ "$running" -ge "$(nproc)" ]]; then wait -n || failed=$((failed + 1)); running=$((running - 1)); fi
+  if [[ "$running" -ge "$at_once" ]]; then wait -n || failed=$((failed + 1)); running=$((running - 1)); fi
   "$one" "$name" &
   running=$((running + 1)) count=$((count + 1))
 done

@@ -55,10 +55,13 @@ def greedy(text, **fields):
     return chat_body(text, temperature=0, **fields)
 
 
-def read_all(connection):
+def read_all(connection, piece_bytes=65536, pause_seconds=0):
+    """All that comes. With a pause between pieces it is a client that reads slowly."""
     data = b""
-    while piece := connection.recv(65536):
+    while piece := connection.recv(piece_bytes):
         data += piece
+        if pause_seconds:
+            time.sleep(pause_seconds)
     return data
 
 
@@ -146,7 +149,7 @@ class Server:
     def post(self, path, body):
         return self.request("POST", path, json.dumps(body))
 
-    def send(self, path, body, receive_buffer=None):
+    def send(self, path, body, receive_buffer=None, headers=None):
         """A raw connection on which a request was sent and nothing was read."""
         data = json.dumps(body).encode()
         connection = socket.socket()
@@ -154,8 +157,9 @@ class Server:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         connection.settimeout(120)
         connection.connect(("127.0.0.1", self.port))
+        more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
-                           f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+                           f"{more}Content-Length: {len(data)}\r\n\r\n".encode() + data)
         return connection
 
     def stream(self, path, body):

@@ -50,6 +50,21 @@ def run(binary, *arguments, environment=None):
                           env={**os.environ, "LOCI_CONFIG": "", **(environment or {})})
 
 
+# --- version ---
+
+def test_every_place_tells_the_version_of_cmakelists(binary, model):
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with open(os.path.join(root, "CMakeLists.txt"), encoding="utf-8") as file:
+        version = re.search(r"^project\(loci VERSION (\S+)", file.read(), re.M).group(1)
+    expect_equal(run(binary, "--version").stdout, version + "\n", "loci --version")
+    with Server(binary, model, *SMALL) as server:
+        expect(server.banner.startswith(f"Loci {version}\n"), server.banner)
+        expect_equal(server.get("/openapi.json").json["info"]["version"], version, "/openapi.json")
+        expect(f'version="{version}"' in server.get("/metrics").text, "/metrics: build_info")
+        reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json
+        expect(reply["system_fingerprint"].startswith(f"loci-{version}-"), reply)
+
+
 # --- configuration ---
 
 def test_configuration_prints_and_reads_back(binary, _model):

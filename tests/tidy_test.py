@@ -4,8 +4,11 @@
   - a folder under src/loci includes only from floors below it
   - a file has at most 600 lines, a function 70, a kernel (compute/*/*.inl, *.cu) 150
   - headers begin with a comment that says what they are for, and with #pragma once
+  - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
+  - NOTICE names every crate of Cargo.lock; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
   - no paths of one machine
 """
+import argparse
 import pathlib
 import re
 import subprocess
@@ -15,6 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = ["base", "model", "compute", "memory", "policy", "engine", "cluster", "serve", "sim", "cli"]
 FILE_LINES, FUNCTION_LINES, KERNEL_LINES = 600, 70, 150
 SOURCE = (".h", ".cc", ".inl", ".cu", ".cuh", ".rs", ".py", ".sh")
+SCRIPT = (".py", ".sh", ".cmake")
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|farm|root)/")
 
 
@@ -22,6 +27,27 @@ def tracked():
     out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True,
                          capture_output=True, check=True).stdout
     return [ROOT / name for name in out.splitlines() if (ROOT / name).is_file()]
+
+
+def is_source(path):
+    return path.suffix in (*SOURCE, ".cmake", ".mjs") or path.name in ("Makefile", "CMakeLists.txt", "run")
+
+
+def licensed(path, text):
+    """The text with the licence's line: the first one, or the second behind `#!`."""
+    mark = "#" if path.suffix in SCRIPT or path.name in ("Makefile", "CMakeLists.txt", "run") else "//"
+    line = f"{mark} {LICENCE}\n"
+    first, rest = ("", text)
+    if text.startswith("#!"):
+        first, _, rest = text.partition("\n")
+        first += "\n"
+    return text if rest.startswith(line) else first + line + rest
+
+
+def without_licence(text):
+    """What follows the licence's line."""
+    first, _, rest = text.partition("\n")
+    return rest if first.endswith(LICENCE) else text
 
 
 def without_comments(text):
@@ -69,6 +95,8 @@ def check(path, problems):
         for number, line in enumerate(text.splitlines(), 1):
             if MACHINE_PATH.search(line):
                 problems.append(f"{name}:{number}: a path of one machine")
+    if licensed(path, text) != text:
+        problems.append(f"{name}: begin with a comment \"{LICENCE}\": tests/tidy_test.py --fix writes it")
     if path.suffix not in (".h", ".cc", ".inl", ".cu", ".cuh"):
         return
     limit = KERNEL_LINES if re.match(r"src/loci/compute/.*\.(inl|cu|cuh)$", name) else FUNCTION_LINES
@@ -76,7 +104,7 @@ def check(path, problems):
         if length > limit:
             problems.append(f"{name}:{line}: a function of {length} lines, at most {limit}")
     if path.suffix == ".h":
-        if not text.startswith("//") or "#pragma once" not in text:
+        if not without_licence(text).startswith("//") or "#pragma once" not in text:
             problems.append(f"{name}: begin with a comment that says what it is for, then #pragma once")
     match = re.match(r"src/loci/(\w+)/", name)
     if match and not path.stem.endswith("_test"):
@@ -87,25 +115,66 @@ def check(path, problems):
                 problems.append(f"{name}:{number}: includes from a higher floor ({included.group(1)})")
 
 
+def check_notice(problems):
+    """Every crate that Cargo.lock names has its line, and no other has one."""
+    lock = (ROOT / "deps/loci_text/Cargo.lock").read_text()
+    crates = set(re.findall(r'name = "(.+)"\nversion = "(.+)"', lock)) - {("loci_text", "0.0.0")}
+    named = set(re.findall(r"^  ([\w-]+) (\d+\.\d+\.\d[\w.+-]*): ", (ROOT / "NOTICE").read_text(), re.M))
+    for crate, version in sorted(crates ^ named):
+        problems.append(f"NOTICE: {crate} {version} is " + ("not named" if (crate, version) in crates else "not in Cargo.lock"))
+
+
+def check_version(sources, problems):
+    """The project's version is written once; what prints it has it from CMake."""
+    version = re.search(r"^project\(loci VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.M).group(1)
+    written = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.]*\d)")
+    for path in sources:
+        name = path.relative_to(ROOT).as_posix()
+        if name != "CMakeLists.txt" and written.search(path.read_text(errors="replace")):
+            problems.append(f"{name}: writes the version {version}: take it from CMake's PROJECT_VERSION")
+    if f"\n## {version}" not in (ROOT / "CHANGELOG.md").read_text():
+        problems.append(f"CHANGELOG.md: has no section for version {version}")
+
+
 def self_test():
     """The checks see what they are for."""
     text = "namespace a {\nclass B {\n int f(int x) {\n  if (x) {\n  }\n  return 1;\n }\n};\nvoid g() {\n}\n}\n"
     assert functions(text) == [(3, 5), (9, 2)], functions(text)
     assert MACHINE_PATH.search('"/' + 'work/x"') and not MACHINE_PATH.search("bench/" + "work/x")
+    once = licensed(pathlib.Path("a.sh"), "#!/bin/sh\ntrue\n")
+    assert once == f"#!/bin/sh\n# {LICENCE}\ntrue\n" == licensed(pathlib.Path("a.sh"), once), once
+    assert without_licence(licensed(pathlib.Path("a.h"), "// What.\n")) == "// What.\n"
     assert functions('void f() { // }\n "}";\n}\n') == [(1, 3)]
 
 
-def main():
-    self_test()
-    problems, count = [], 0
-    for path in tracked():
-        if path.suffix in SOURCE or path.name in ("Makefile", "CMakeLists.txt"):
-            check(path, problems)
+def fix(sources):
+    """Writes the licence's line into every source that lacks it."""
+    count = 0
+    for path in sources:
+        text = path.read_text()
+        if (fixed := licensed(path, text)) != text:
+            path.write_text(fixed)
             count += 1
+    print(f"{count} of {len(sources)} sources had no line of the licence, and have it now")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fix", action="store_true", help="write the licence's line into sources that lack it")
+    arguments = parser.parse_args()
+    self_test()
+    sources = [path for path in tracked() if is_source(path)]
+    if arguments.fix:
+        fix(sources)
+    problems = []
+    for path in sources:
+        check(path, problems)
+    check_notice(problems)
+    check_version(sources, problems)
     for problem in problems:
         print(problem)
-    print(f"tidy: {count - len({p.split(':')[0] for p in problems})} passed, "
-          f"{len({p.split(':')[0] for p in problems})} failed")
+    failed = len({p.split(":")[0] for p in problems})
+    print(f"tidy: {len(sources) - failed} passed, {failed} failed")
     return 1 if problems else 0
 
 
