@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The front door. `make help` lists what there is.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `make bench` compares: model files, instruction sets, tests, and the ratios to llama.cpp that must
 be reached."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`make bench`: Loci beside llama.cpp on the same files, threads, instruction set and machine, in
 interleaved rounds, each figure with its physical limit. Raw results go to build/bench-results.json case by
 case; the tables and plots of docs/performance.md are made from them (report.py).

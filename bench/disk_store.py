@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The disk store's loading beside fio on the same file system, in interleaved rounds.
 
     cmake --preset bench && ninja -C build/bench disk_store_benchmark   (and: apt-get install fio)

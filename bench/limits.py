@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The physical limit of each figure: what this machine could do if nothing but the model's bytes and
 operations cost time. Sizes come from the GGUF file, rates from machine_rates.cc."""
 

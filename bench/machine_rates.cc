@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this machine can do at most, for the limits beside each figure of docs/performance.md: how fast
 // all threads together read memory, and the peak rates of the int8 dot product and of the float32
 // multiply-add. One JSON line. `compare.py` compiles and runs it; it needs no other file.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A line plot as SVG: x by its logarithm to base 2, y from zero. Readable on light and dark pages."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/performance.md's tables and plots from the raw results; nothing in them is typed by hand."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One measurement of one program: Loci's bench_compute, llama.cpp's llama-bench and
 llama-batched-bench. Each returns tokens per second."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The second turn of a long conversation, through the HTTP server: how long until its first token, and how
 many of its tokens had to be computed. The same requests go to `loci serve` and to llama-server."""
 

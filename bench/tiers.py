@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`make bench-tiers`: conversations whose state outgrows the device's memory, through the HTTP servers, driven by
 `loci bench`. Conversations of mt-bench-101, each behind a private document of its own, go round by turn, so that
 between two turns of one stand those of all others. Compared are

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What remembered tokens save against tokenising histories again: token_history.py --data FOLDER MODEL...
 
 MODEL is a GGUF file, or NAME=FILE, or NAME=FILE@TEMPLATE (one of those below, in place of the file's own). FOLDER holds the public conversations (mt-bench-101, oasst-trees, mt-eval,

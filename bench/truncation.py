@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Perplexity of texts that outgrow the context, by what becomes of the kept tokens' state: truncation.py MODEL TEXT...
 
 TEXT is a file of plain text, or one compressed by gzip. Prints the rows of the table in docs/decisions/truncation.md;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # CUDA code: where its compiler is, and what is made of kernels (*.cu). Each kernel's source is compiled twice:
 # by nvcc for GPUs (loci_cuda), and by the C++ compiler for the simulated device, which tests run on
 # (loci_cuda_simulated).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # One way to declare each kind of target, so that flags and conventions live here alone.
 
 add_library(loci_options INTERFACE)

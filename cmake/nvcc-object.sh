@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # nvcc-object.sh OBJECT COMMAND...: runs a compilation by nvcc; what ptxas says of each kernel goes to
 # OBJECT.ptxas, everything else that it says is shown.
 set -uo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # build.sh PRESET [TARGET ...]: configures where it must and builds.
 source "$(dirname "$0")/common.sh"
 preset="$1"; shift

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fails where clang-format would change a line.
 source "$(dirname "$0")/common.sh"
 git ls-files '*.h' '*.cc' '*.inl' '*.cu' '*.cuh' | xargs clang-format-19 --dry-run --Werror 2>&1 | head -20

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # clang-tidy over the sources (configuration: .clang-tidy).
 source "$(dirname "$0")/common.sh"
 scripts/build.sh release

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # clients.sh python|node|openapi...: the official clients, and the generator of tests from /openapi.json, each of a
 # pinned version, in folders of build/. Does nothing where they are there.
 source "$(dirname "$0")/common.sh"

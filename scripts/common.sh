@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by the scripts beside it: where things are, and how they speak.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

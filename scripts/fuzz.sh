@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # fuzz.sh SECONDS [TARGET...]: runs every fuzz target, or those named, for so long, each from its inputs
 # (build/corpus/TARGET). LOCI_FUZZ_RUNS=10000000 ends each after so many executions where that is sooner;
 # LOCI_FUZZ_AT_ONCE=1 runs one after the other. Says how often each was executed.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # run.sh [--out FOLDER] [--quick] [BEGIN-OF-NAME ...]: runs all tests of the CUDA backend on this machine's first
 # GPU, a few of them under compute-sanitizer where it is there, then the benchmarks, each group in a process of its
 # own with a limit of time. All of it ends within 580 s, and everything that is printed is also in FOLDER, as it is

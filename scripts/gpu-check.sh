@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds build/gpu-check/, to be carried to a machine with an NVIDIA GPU: `gpu-check` (all tests), `gpu-bench` (all
 # benchmarks) and `run.sh`, which runs both. They need a driver of CUDA 13, libc as of Debian 12 and, for large
 # products, cuBLASLt's library. Checks that this is so, and that the folder holds at most 64 MiB.

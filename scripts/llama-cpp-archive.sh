@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced: where llama.cpp's sources come from, the archive of llama-cpp-python, whose vendor/llama.cpp is
 # whole, so that no other host is needed than the package index that pip is configured for.
 llama_cpp_version=0.3.36

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds llama.cpp, the peer that `make bench` and the golden files compare with, once, into build/peers/:
 #   avx512/bin, avx2/bin   llama-bench, llama-batched-bench, llama-server and the libraries they load
 #   python/llama_cpp       the bindings of the same archive (LLAMA_CPP_LIB_PATH names the libraries)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by test.sh: runs parts, each with a budget of time, one after another or side by side, and prints a table.
 #
 #   part SECONDS NAME COMMAND...     runs COMMAND. Status 75: it cannot be done here, as it has said.

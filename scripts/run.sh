@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Serves the default model and opens a chat on it; without a terminal it serves in the foreground.
 # Arguments go to the server.
 source "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the system packages of the groups named as arguments, where they are missing.
 source "$(dirname "$0")/common.sh"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the kernel tests for 64-bit Arm and runs them by emulation: NEON's kernels against plain code's bits.
 # Says so and ends with status 75 where the tools are missing. Emulated speed says nothing about a real machine's.
 source "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # test.sh all|quick|changed: what CI runs, in the order in which a mistake shows soonest.
 #   all      everything but what takes long and has a ground of its own
 #   quick    the fast tests

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`loci bench` against live servers: bench_test.py BINARY MODEL [--only NAME].
 
 Against Loci with MODEL, and against stand-ins that refuse, break off and speak as llama.cpp does. Needs nothing but

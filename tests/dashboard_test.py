@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """docs/grafana/loci.json is a dashboard that Grafana can load and that shows what there is: dashboard_test.py BINARY MODEL.
 
 Every metric, and every value of a label, that a panel asks for exists at /metrics of a live server. Needs nothing but

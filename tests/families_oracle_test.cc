@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every family, through both loaders, against Hugging Face transformers in float64: a GGUF file by
 // llama.cpp's converter and the directory it was made from are the same model, whose logits are those that
 // transformers computes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of every family, damaged in each key, field and tensor: an error that names what is at fault, or a
 // model, never a crash; and what is published but not computed is refused by name.
 #include <fmt/format.h>

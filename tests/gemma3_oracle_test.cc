@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loci against llama.cpp on Gemma 3 270M (Q4_K_M): a real file with K-quants, a SentencePiece vocabulary, two
 // rotations and windows of 512 tokens, of which one text fills more. tests/golden/fetch_gemma3.sh fetches the
 // model, tests/golden/make_gemma3_golden.py says how the golden file was made.

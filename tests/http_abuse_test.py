@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Clients that mean harm, or are broken: http_abuse_test.py BINARY [--only NAME].
 
 Each attack runs while another client asks for replies; those must come within ANSWER_SECONDS_MAX. Afterwards the

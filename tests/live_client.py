@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server process and the clients that live_test.py needs; Python's standard library alone."""
 import http.client
 import json

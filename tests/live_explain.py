@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a prompt's state came from, as a reply, the metrics and the log tell: a part of live_test.py."""
 import json
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations go on with the tokens that the server has seen: live_test.py runs these with its server.
 
 Replies at temperature 1 are seldom tokenised as they were sampled, so these would fail on most turns if the

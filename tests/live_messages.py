@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Anthropic's /v1/messages against the live server: a part of live_test.py."""
 import json
 

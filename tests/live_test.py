@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The real binary, a real model, real clients: live_test.py BINARY [--model MODEL] [--only NAME].
 
 Starts servers on free ports, talks to them as clients do (also badly), and looks at /metrics afterwards.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tools and reasoning of /v1/chat/completions against the live server: a part of live_test.py."""
 import json
 

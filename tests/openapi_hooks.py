@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What openapi_test.py's requests have in common, for schemathesis (SCHEMATHESIS_HOOKS).
 
 A valid request is seldom one that is served: its model is any string, and stream_options are only allowed with

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Requests generated from /openapi.json against the live server: openapi_test.py BINARY [--model FILE]
 [--examples N] [--seed N].
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How a server is run: operations_live_test.py BINARY [--model MODEL] [--only NAME].
 
 Configuration from flags, environment and file; logs; levels at run time; graceful stops. Needs nothing but Python's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loci against llama.cpp on the default model: greedy answers with log-probabilities, and perplexity. The
 // golden files say how they were made (tests/golden/make_llama_cpp_golden.py).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The default model's tokenizer and chat template against llama.cpp: the prompts of its golden answers.
 #include <gtest/gtest.h>
 

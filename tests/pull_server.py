@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A registry of Hugging Face's layout on this machine, with faults that are asked for; the standard library alone."""
 import hashlib
 import http.server

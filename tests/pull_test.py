@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`loci pull`, `list` and `rm` against a registry on this machine: pull_test.py BINARY [--only NAME].
 
 Broken connections, wrong hashes, redirects to another host, names that lead out of the folder. Needs nothing but

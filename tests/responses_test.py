@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """/v1/responses and /v1/conversations against the real binary: responses_test.py BINARY [--model MODEL] [--only NAME].
 
 Needs nothing but Python's standard library. Where the package `openai` is there (scripts/clients.sh python), every

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The server on a GPU that the processor simulates: simulated_gpu_test.py BINARY MODEL.
 
 BINARY is loci-simulated-gpu: the server with the CUDA backend over the simulated device (src/loci/compute/cuda/simulated). With

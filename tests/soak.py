@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Mixed traffic for an hour: soak.py BUILD [--minutes N] [--seed N].
 
 Three servers of one small random model. The *reference* has no tiers and runs one request at a time. The *steady* one

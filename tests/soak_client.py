@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """soak.py's clients and the server that they speak to: what is said comes from soak_talks.py.
 
 A Host is a server that may be killed and started again on the same files. The Reference plays each script once, one

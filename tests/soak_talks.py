@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What soak.py's clients say: scripts for every API, each a few turns of one talk.
 
 A script is decided by its kind and number alone, seeds of sampling included, so two servers of one model give it the

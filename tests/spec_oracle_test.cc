@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU backend against the plain float64 model, on random specs: every part of ModelSpec, alone and in
 // company, with every instruction set of this machine.
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """kill -9 under load: store_crash_test.py BUILD [--kills N] [--seed N].
 
 A live server with a small random model; clients hold chains (previous_response_id) and conversations, whole and

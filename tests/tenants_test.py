@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Keys, limits, fairness and isolation of a live server: tenants_test.py BINARY MODEL [--pairs N] [--only NAME].
 
 MODEL may be any; a tiny random one makes 1,000 pairs a matter of seconds. Python's standard library alone.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The rules of the house that a program can check; the first broken one of a kind is never excused.
 
   - a folder under src/loci includes only from floors below it

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """State that leaves the device and comes back, by a live server: tiers_test.py BINARY [--model MODEL] [--only NAME].
 
 Whatever way a conversation's state has gone (host memory, disk, both, through kill -9, past damaged files), every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU backend against Hugging Face transformers in float64, on random tiny models of every weight
 // type, with every instruction set of this machine.
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Conversations that outgrow the context, against the real binary: truncation_test.py BINARY [--model MODEL] [--only NAME].
 
 Needs nothing but Python's standard library. Prints "N passed, N failed".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizers (Hugging Face `tokenizers`), chat templates (`minijinja`) and grammars that constrain output
 // (`llguidance`) behind a C ABI.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Anthropic's Python client against the server: anthropic_client.py URL KEY."""
 import asyncio
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the programs of the official clients share: named checks, a count at the end."""
 import sys
 import traceback

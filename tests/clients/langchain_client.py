@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LangChain's ChatOpenAI against the server: langchain_client.py URL KEY."""
 import os
 import sys

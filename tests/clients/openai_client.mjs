@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenAI's JavaScript client against the server: openai_client.mjs URL KEY, run where node finds the package.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";

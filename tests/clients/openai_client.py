@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenAI's Python client against the server: openai_client.py URL KEY. Responses: openai_responses.py."""
 import asyncio
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenAI's Python client against /v1/responses and /v1/conversations: openai_responses.py URL KEY."""
 import os
 import sys

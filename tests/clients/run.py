@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The official clients against the live server: run.py BINARY [--model MODEL] [--only NAME].
 
 Each program beside this file is one client's (their versions: scripts/clients.sh). The model is small, so what is

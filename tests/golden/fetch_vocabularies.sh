@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fetches llama.cpp's vocabularies with their test cases into FOLDER, for the test
 # Tokenizer.ConformsOnLlamaCppVocabularies:
 #   tests/golden/fetch_vocabularies.sh build/vocabularies

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes families/NAME/: a random tiny model of each family as a Hugging Face directory and as GGUF, and its
 logits by Hugging Face transformers in float64.
 

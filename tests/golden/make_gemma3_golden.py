@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes llama_cpp/gemma3.jsonl: how llama.cpp continues texts with Gemma 3 270M (Q4_K_M), greedily.
 
     make peers

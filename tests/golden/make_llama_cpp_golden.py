@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes llama_cpp/: what llama.cpp answers on the default model, as the oracle of `oracle_test`.
 
     make peers

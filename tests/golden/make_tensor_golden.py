@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/data/tensor/blocks.bin: blocks of every quantised GGUF type and what gguf-py decodes them to.
 
     python3 -m venv VENV

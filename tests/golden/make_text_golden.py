@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the golden files of the tokenizer and chat-template tests with Hugging Face's libraries.
 
     python3 -m venv VENV

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes tiny/: random Llama models as GGUF files, and their logits by Hugging Face transformers in float64.
 
     python3 -m venv build/golden-venv

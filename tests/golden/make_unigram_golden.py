@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/data/text/nomic-bert-moe.jsonl: the ids that llama.cpp gives the texts of its vocabulary tests on
 ggml-vocab-nomic-bert-moe.gguf, the one unigram vocabulary that it carries, which has no test cases.
 

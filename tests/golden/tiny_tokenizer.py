@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vocabulary of the tiny models: byte-level BPE with a few merges and ChatML's control tokens, so that
 they can be served, chatted with and tokenised like a real model."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading the golden files of tests/golden/ (its scripts say how they were made).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a model's greedy answers agree with those of a golden file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forward pass of a ModelSpec in float64, as plainly as it can be written: no cache, no batch, no
 // kernels, no rounding but float64's own. It is the oracle of the backends' tests, and is itself
 // compared with Hugging Face transformers (tests/golden/).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one sequence after another through a backend, for tests that compare its logits with an oracle's.
 #pragma once
 

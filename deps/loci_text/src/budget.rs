@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What one rendering may build. minijinja's fuel counts instructions, but one instruction can double a
 //! string or nest a list; these bounds cover bytes, elements and depth. They belong to the thread that
 //! renders, from `start` to the end of the rendering.

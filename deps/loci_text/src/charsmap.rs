@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! SentencePiece's own normalisation, as a GGUF vocabulary of unigram pieces carries it: a map from
 //! sequences of bytes to what replaces them ("precompiled_charsmap"), then rules for blanks.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Constrained output: grammars over one vocabulary, compiled with llguidance, and matchers that say which
 //! tokens may come next.
 //!

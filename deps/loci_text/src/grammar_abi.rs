@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The C ABI of grammars; see loci_text.h.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rewrites a parsed template so that everything which can build more than it was given passes the budget.
 //!
 //! minijinja bounds instructions and recursion, but `s ~ s` forty times over is a terabyte, and a list put

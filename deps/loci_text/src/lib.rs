@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The C ABI of loci_text.h: every pointer is checked, every input is length-delimited, errors come
 //! back as text, and no panic leaves an entry.
 

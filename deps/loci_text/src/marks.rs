@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keeps what a conversation's people wrote apart from what the template wrote.
 //!
 //! A control token in rendered text may only come from the template. Before rendering, the first

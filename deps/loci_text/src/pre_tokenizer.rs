@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What tokenizer.ggml.pre names: how text is cut into words before byte-level BPE. Each entry gives
 //! the normaliser and pre-tokeniser that the model's own tokenizer.json has.
 

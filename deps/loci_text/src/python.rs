@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values as Python writes them: str(), repr() and json.dumps(), because chat templates are written for
 //! Jinja in Python.
 

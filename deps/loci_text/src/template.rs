@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A model's chat template: parsed once, rendered for each conversation.
 
 use std::collections::BTreeMap;

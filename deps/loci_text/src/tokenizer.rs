@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Text to token ids. One `tokenizers` object encodes plain text; control tokens are found by a
 //! separate matcher, so plain text can never become one.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A tokenizer.json as `tokenizers` defines it. Its parts are taken as they are; only the control tokens are
 //! taken out of what plain text can become.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The unigram language model: of all ways to write a text as pieces, the one whose scores (logarithms of
 //! probabilities) add up to the most. Found from left to right: the best way to reach each character's end
 //! is the best of its last piece's beginning plus that piece (Viterbi). Pieces are matched by one automaton,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A vocabulary as model files carry it, and the BPE model that it stands for.
 
 use std::collections::{HashMap, HashSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assertions of the program's own invariants. They stay on in release builds and must never depend
 // on what a user, a file or a peer supplied: that is what Status is for.
 #pragma once

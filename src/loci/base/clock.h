@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one place where time is read. Decisions never read it: they are given the time.
 #pragma once
 

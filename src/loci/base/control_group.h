@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the system's control groups (version 2) allow this process: a container's limits are made of them. A
 // limit may stand at any level above the process, and the narrowest counts.
 //

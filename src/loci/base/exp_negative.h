@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exponential that samplers weigh tokens with. Straight-line code, so that compilers turn loops over it
 // into vectors; the same bits on every machine and device, as it is compiled without fused operations
 // everywhere.

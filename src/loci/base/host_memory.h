@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A piece of host memory that blocks of state are kept in: the system's, or what a device's driver pinned.
 // Move-only; thread-safe as memory is.
 #pragma once

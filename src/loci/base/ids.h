@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strong identifiers: an index of one kind of thing can't be taken for another's, nor for a count.
 #pragma once
 

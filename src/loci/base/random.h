@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seeded randomness: the same seed gives the same numbers on every machine. Not for secrets.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Status and Result: how everything that can go wrong in operation is reported. No exception crosses
 // a module's border. A message says what was expected, what was found and what to do.
 #pragma once

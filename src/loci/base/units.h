@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes and durations for people: parsing what flags say, printing what logs and tables say.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci bench URL`: multi-turn conversations with any OpenAI-compatible server, and what its client sees.
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loci_device_flags: --device.
 loci_library(device_flags SOURCES device_flags.cc DEPENDS loci_backends CLI11::CLI11)
 # loci_bench_compute: what `loci bench-compute` does, and a program that does nothing else.

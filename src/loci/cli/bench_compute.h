@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `loci bench-compute` measures: the backend alone, without server, scheduler or sampler.
 //
 //   decode   after a prompt, tokens one at a time, each the one with the largest logit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci bench-compute`: its own parser reads what follows the command's name.
 #include <CLI/CLI.hpp>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci bench-compute` as a program of its own.
 #include "loci/cli/bench_compute.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # bench_truncation: perplexity of texts that outgrow the context.
 loci_library(bench_truncation
   SOURCES bench_truncation.cc

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What truncation costs in quality: perplexity of texts that are longer than the context, by what becomes of
 // the kept tokens' state each time the context is full and its oldest part is dropped (AttentionStore
 // §4.3.7).

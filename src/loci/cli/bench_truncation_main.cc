@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What truncation costs in perplexity; bench/truncation.py runs it and prints the table.
 #include "loci/cli/bench_truncation.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client's side of the API, for `loci chat`: waits for a server and streams replies.
 #pragma once
 

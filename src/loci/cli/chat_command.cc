@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci chat [URL]`: a conversation with a server, in a terminal or from a pipe.
 #include <fmt/format.h>
 #include <unistd.h>

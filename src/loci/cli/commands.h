@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The subcommands of the binary. Each function adds one to `app`; when the command line names it, its
 // callback runs it and sets `exit_code`.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --device and --deterministic, of the commands that make a backend without a server.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci inspect MODEL`: what is in a model's file or directory, for people. Reads only metadata, never the
 // weights, so it is instant for a file of any size, and lists files that Loci cannot serve, with the reason.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci inspect MODEL|STORE|STATE`.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci inspect DIR`: what is in a directory of a disk store (kept state), for people. Only reads, and takes
 // no lock; a server may be using it.
 #pragma once

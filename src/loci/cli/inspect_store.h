@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci inspect STORE.db`: what is in a conversation store of SQLite's, for people. Only reads; a server may
 // be using the file.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci keys add|list|remove`: the file of API keys (docs/tenants.md). A key is shown once, when it is made.
 #include <fmt/chrono.h>
 #include <fmt/format.h>

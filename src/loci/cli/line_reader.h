@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads lines for `loci chat`: with editing and a history that lasts on a terminal, plainly elsewhere.
 #pragma once
 

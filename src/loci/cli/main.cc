@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one binary: `loci COMMAND ...`.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of options on the command line: `loci serve`'s flags, and `loci options`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where files of the user are (XDG base directories).
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loci_profile: what `loci profile` measures and writes.
 loci_library(profile
   SOURCES profile_disk.cc profile_file.cc profile_measure.cc

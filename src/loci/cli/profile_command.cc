@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci profile MODEL`.
 #include <fmt/chrono.h>
 #include <fmt/format.h>

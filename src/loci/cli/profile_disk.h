@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast a directory's disk reads and writes blocks of state: plain file I/O past the page cache, several
 // requests at once, as the disk store does.
 #pragma once

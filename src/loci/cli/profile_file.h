@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file that `loci profile` writes and `loci serve` reads: measured costs, with the machine and the model
 // that they are of. JSON; docs/policies.md describes it.
 #pragma once

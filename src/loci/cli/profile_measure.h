@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `loci profile` measures: the curves of the cost model (policy/cost_model.h) on this machine with one
 // model. Each figure is the best of a few tries: what else the machine does only adds.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of `loci profile`: fitting, the file, the disk; and a measurement of a tiny model.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci pull`, `loci list` and `loci rm`: models from a registry, and what is here.
 #include <fmt/format.h>
 

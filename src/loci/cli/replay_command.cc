@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci replay LOG`: shows that the core's decisions are a function of its events.
 #include <fmt/format.h>
 

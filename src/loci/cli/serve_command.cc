@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci serve MODEL`. The network answers (503) before the model is loaded; a first SIGINT or SIGTERM
 // drains, a second one stops at once.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `loci serve` can be told: where the values of the options are (options/option_table.h).
 #pragma once
 

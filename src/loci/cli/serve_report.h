@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `loci serve` prints at start: the configuration in effect, for people.
 #pragma once
 

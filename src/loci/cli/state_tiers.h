@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tiers below the device: how much of each the server gets, and the disk's files opened.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `loci warm FILE --public`, `--list`, `--release NAME`: public prefixes of a running server.
 #include <fmt/format.h>
 #include <unistd.h>

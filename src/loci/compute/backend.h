@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam between the engine and a processor. A backend owns the memory of its blocks and computes
 // passes over them; it decides nothing. CPU: cpu/cpu_backend.h.
 //

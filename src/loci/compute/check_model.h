@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every backend asks of a model before it takes its weights: sizes that fit together, and tensors of the
 // shapes that model_spec.h gives them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/check_pass.h"
 
 #include "loci/base/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules of backend.h that every pass keeps, whatever processor computes it.
 #pragma once
 

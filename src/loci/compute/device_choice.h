@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which processor computes: what --device says, and which of the machine's GPUs that means. Pure: the
 // machine's devices are arguments.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/layer_groups.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which layers of a model share block tables: those whose attention spans the same tokens.
 #pragma once
 

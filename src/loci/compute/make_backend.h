@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backend of whatever --device chooses: the one place where a program decides between CPU and GPU.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which blocks that a pass reads have yet to arrive, and what that means for blocks it writes: the same on
 // every processor, over its own pools of blocks (cpu/block_storage.h, cuda/block_pool.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a pass still waits for blocks that arrive, all its waits together.
 #pragma once
 

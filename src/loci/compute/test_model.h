@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random tiny models in memory, for the tests of backends and of what runs on them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that samples and takes a pass ahead, over one that does neither: for tests without a device. It
 // computes what has begun when its end is asked for, and knows the token of a span that goes on from a sample
 // no sooner than the device would.

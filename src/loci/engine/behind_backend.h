@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend whose copies go on behind the calls that begin them, as a GPU's do, for tests: those of another
 // one, carried out in order by a thread for loads and one for saves. They can be held up, and the device be
 // lost.

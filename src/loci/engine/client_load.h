@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clients of unequal load on the production core, in virtual time: what each request waits for its first
 // token, when a pass takes a fixed time and a time for each of its tokens. For the test and the benchmark
 // of fairness. Deterministic.

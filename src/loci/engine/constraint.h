@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a grammar lets one reply say next. The set of allowed tokens is computed ahead, while the pass runs
 // whose logits it is for; whoever needs it earlier computes it himself.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grammars in the sampler and the engine. The backend's vocabulary is the first 97 tokens of a byte-level
 // one: three control tokens, then token 3 + b for each byte b below 94.
 #include "loci/engine/constraint.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 loci_library(core
   SOURCES core.cc core_admission.cc core_ahead.cc core_check.cc core_commit.cc core_fair.cc core_lookahead.cc
           core_public.cc core_recover.cc core_schedule.cc core_tiers.cc core_truncate.cc core_window.cc

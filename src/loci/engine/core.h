@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The core: one deterministic state machine that admits, schedules, places and evicts. It owns no
 // thread, reads no clock, touches no byte of state and does no I/O. step(now, event) → plan.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a request's tokens find in the index, and taking the request into the batch.
 //
 // All blocks of a request's tokens are placed and held when it is admitted, in groups without window; in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pass that is planned while another is in flight (docs/decisions/passes-ahead.md).
 //
 // It begins when the one before it has ended, without waiting for the host to see what that one sampled. So

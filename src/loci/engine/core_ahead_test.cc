@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pass that is planned while another is in flight.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a step costs: decodes alone, and admission of a prompt that the index knows.
 #include <benchmark/benchmark.h>
 

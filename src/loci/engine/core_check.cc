@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The invariants of the design that concern requests; block_index_check.cc has those of the index.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pass has brought, and how requests end.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every small world: all sequences of a few arrivals, ends of passes and cancels, with prompts over two
 // letters whose lengths straddle blocks, in pools of a few blocks. LOCI_WORLD_DEPTH=N lets N events
 // happen before the world only finishes what is there (the default takes seconds, each more about ten

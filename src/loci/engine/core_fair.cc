@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shares between tenants (policy/admission.h): whose prompts a pass takes, and who gives way when the batch
 // or the memory is full. With one tenant all of it is first come, first served.
 //

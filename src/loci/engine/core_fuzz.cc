@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: the bytes are the choices of a world (core_world.h).
 #include <cstddef>
 #include <cstdint>

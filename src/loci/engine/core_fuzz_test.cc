@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random worlds: thousands of seeds of core_world.h. LOCI_WORLD_SEEDS=N runs more of them,
 // LOCI_WORLD_FIRST_SEED=S begins elsewhere (to repeat one: S and N = 1).
 #include <gtest/gtest.h>

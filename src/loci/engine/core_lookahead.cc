@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looking ahead into the queue (AttentionStore §3.3): what waiting requests need is evicted last, and what of
 // it is on the disk alone is brought into host memory before their turn comes.
 #include <algorithm>

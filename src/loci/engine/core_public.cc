@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Public prefixes (core.h): looking them up, keeping and releasing them.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Public prefixes: what tenants share, and what they never do.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What outlives a process and what outlives its use: putting the disk's entries back into the index, and
 // dropping state that nobody used for long (AttentionStore §3.3.2's TTL).
 #include <algorithm>

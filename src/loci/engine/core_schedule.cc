@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Growth, and forming a pass.
 //
 // A pass takes one token of each running decode, and as many waiting requests join as there is budget for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The core's state and its transitions, for the core's own source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  what a request's tokens find in the index; taking it into the batch

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/core.h"
 #include "loci/engine/core_testing.h"
 

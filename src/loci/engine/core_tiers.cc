@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State that moves between tiers (design: "Bringing state back", "Ahead of time"): loads for requests that
 // are admitted, saves of what fills or is about to be evicted, and how both end.
 //

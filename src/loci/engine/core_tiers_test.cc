@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State in slower tiers, case by case; the defects that servers with such tiers are known for are here by
 // name.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences that have dropped a part of their history (docs/decisions/truncation.md).
 //
 // What is left after a cut is a lineage of its own: its blocks hang from a gate below the last block of the

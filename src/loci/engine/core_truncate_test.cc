@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences that have dropped a part of their history, as the core sees them.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What groups with a window need: where a request may go on from what is there, the slots that it is
 // promised, and letting go of what no later token of it sees (docs/decisions/layer-groups.md).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A world for the core's tests: clients that come, leave and continue conversations, and a modelled
 // device that stores for each token of each slot of each group of layers which prefix its state is of. So
 // a span that would read another prefix's state, or state that is not there, or a slot that is written

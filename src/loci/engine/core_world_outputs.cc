@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the world expects of the core's outputs, and of the end.
 #include <algorithm>
 

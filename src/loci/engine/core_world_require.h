@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For the world's own files: what must hold, or the process ends with a message.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The world's host memory and disk: moves that end in any order, fail or are decided only when a pass reads
 // what they bring; and processes that end while the disk stays.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads: callers put events into one inbox; the core's thread takes them in order and steps the core.
 // The end of a pass alone is stepped by the compute thread: the next pass then begins without a change of
 // threads, while the core's thread, which alone calls listeners, delivers what the step has said. So the

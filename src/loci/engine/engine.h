@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine: one model on one backend, serving many requests at once. It carries out the core's plans
 // (core.h) with two threads of its own: "core" takes events and calls listeners, "compute" drives
 // the backend, samples, and steps the state machine at the end of a pass. Moves between tiers are a mover's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine with passes ahead and sampling on the device, over the backend of engine_testing.h: every reply
 // is the one that a request gets alone, sampled on the host.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gap between two passes, in which the compute threads have nothing to do but sample: the time from
 // the return of Backend::run() to its next call, while 1 and 8 streams decode, with a grammar and without, on
 // a tiny model with a large vocabulary. Medians, in microseconds, with the pass beside them.

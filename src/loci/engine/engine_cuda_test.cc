@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine over the CUDA backend on the simulated device, with passes ahead, device sampling, a host tier
 // and movers that copy by themselves: in pools too small for what comes, every reply has the tokens of a
 // backend that holds all state and computes each prompt in one pass. When the device is lost every request

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine with both its threads, on a backend whose "state" is the hash of the prefix at each token:
 // a token sampled from wrong or missing state is a wrong token. What its tests share.
 #pragma once

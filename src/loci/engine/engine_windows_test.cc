@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine on the CPU backend with models whose layers see windows, and with tiers below the device on
 // which transfers fail now and then: in pools too small for what comes, every reply has the tokens and the
 // very log-probabilities of a backend that holds all state and computes one token a pass. With passes ahead

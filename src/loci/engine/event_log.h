@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log of a core's life: its configuration, then every event with its time and the digest of the plan
 // that it gave. Replayed, it shows that every decision is reproduced (invariant 8), or the first that
 // is not; after a crash it leads to the crash. The format is in docs/event-log.md.

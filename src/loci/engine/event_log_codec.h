@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of events, configurations and plans, as docs/event-log.md describes them. Little-endian,
 // without padding. Every decoder checks every bound: its input is a file that may be damaged.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: any bytes decode to an event that encodes to the same bytes, or are refused; the same for
 // configurations.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a core over a log.
 #include <fmt/format.h>
 

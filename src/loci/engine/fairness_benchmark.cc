@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What heavy clients cost others on the arena's trace, fair and first come, first served. Times are
 // virtual, the counters are the result: the others' p50, p90 and p99 time to the first token in ms (-1:
 // refused).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a heavy client costs the others, in the production core and virtual time (client_load.h).
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A disk store in memory, for tests: it keeps the contract of disk_store.h and can be told to be slow and to
 // fail. What it holds is the FakeDisk's, which outlives it as a disk does a server.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host tier's memory: for each group of layers a pool of slots of one block's part each, laid out as the
 // device's (a layer's slice is contiguous, and so is the whole). It knows nothing of what lies where.
 //

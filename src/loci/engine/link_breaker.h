@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a link that failed again and again is asked for anything: after kFailures in a row it is left alone
 // for kPause, then tried again.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One thread carries out copies in memory, or has the backend carry them out, and gives the disk store its
 // work; the store's threads bring what they read, and the backend's say when its copies are done. In each
 // round: loads, then one step of a save.

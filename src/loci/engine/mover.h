@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The movers: they carry out the moves of the core's plans between the device's slots, the host tier's
 // memory and the disk store, and say how each ended. They decide nothing.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Movers over a backend whose copies go on behind the calls that begin them: when ends are told, what waits
 // for what, and what a lost device leaves.
 #include "loci/engine/mover_testing.h"

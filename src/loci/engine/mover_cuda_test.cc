@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All that holds of movers, on the CUDA backend and its streams (here the simulated device's).
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/engine/mover_testing.h"

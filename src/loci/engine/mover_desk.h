@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where those who carry out moves report how each ended, and what a mover's thread waits at.
 #pragma once
 

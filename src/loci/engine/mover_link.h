@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all moves need: the device, the host tier's memory, where ends are reported.
 #pragma once
 

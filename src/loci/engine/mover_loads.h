@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads from host memory, and copies inside the device: one batch after another, each layer by layer, the
 // first layer of all its blocks before the second one's (Pensieve §4.3.3, AttentionStore §3.2.1). Where the
 // backend copies by itself several layers make a step, so that a copy is long enough for the link, and

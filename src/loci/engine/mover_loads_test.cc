@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads: whatever way a block's state has gone, a pass that waits for it gives the very bits of one that
 // found it on the device.
 #include "loci/engine/mover_testing.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads from the disk: loads to the device and prefetches to host memory. The store reads, verifies and calls
 // back on its threads; each slice then goes straight to its target.
 //

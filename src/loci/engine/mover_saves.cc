@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/mover_saves.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves to host memory and to the disk. They go on in small steps, between which loads are seen to, and with
 // bounded buffers: what is on its way to the disk is a copy (AttentionStore §3.2.2's write buffer). Where the
 // backend copies by itself a block goes to host memory in one piece, and few are on their way, so that a load

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves, tiers and all links at once: what comes back is what was there.
 #include "loci/engine/mover_testing.h"
 

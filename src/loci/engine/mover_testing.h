@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of movers share: a random tiny model on the CPU backend, whose copies may go on behind their
 // calls as a GPU's do; state in some of its slots; and how a pass behind that state ends.
 #pragma once

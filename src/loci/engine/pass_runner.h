@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The compute thread's half of a pass: begins passes on the backend, ends them in order, and samples on the
 // host what the device does not.
 #pragma once

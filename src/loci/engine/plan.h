@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes into the core and what comes out of it: events and plans, as plain values. Both can be
 // written to a log and read back (event_log.h); the same events give the same plans.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which policies are best: eviction orders and admission orders over traces, with too little memory in every
 // tier, in virtual time. Prints the tables of docs/decisions/eviction.md.
 //

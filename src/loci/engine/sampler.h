@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From logits to a token. Deterministic: the token depends on the logits, the parameters, the tokens so
 // far and the seed alone, never on the batch or on a suspension.
 //

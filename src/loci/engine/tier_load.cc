@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/tier_load.h"
 
 #include <algorithm>

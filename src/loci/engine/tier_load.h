@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversations on the production core with modelled hardware, in virtual time: what policies of eviction and
 // admission make of a trace when memory is short. A pass takes what the cost model says, and waits for the
 // layers of what is still being loaded; transfers take their turns on four links (host and disk, each way).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The production core with modelled hardware: what tiers, eviction and admission do to the time to the first
 // token.
 #include "loci/engine/tier_load.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Traces for run_tier_load(), from $LOCI_SHARED_DATA or ../shared/data beside the sources (the READMEs there
 // say where each is from). Long ones are scaled: one token of the trace that is made stands for `scale` of
 // the original, so that what is long stays long beside what is short while a run takes seconds.

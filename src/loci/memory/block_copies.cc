@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index's copies in slower tiers: reserving, reading and losing them, and what the disk's records are to
 // say so that a restart finds the way to what is there.
 #include <algorithm>

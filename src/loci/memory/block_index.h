@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index: a trie of blocks that finds what any request shares with anything seen before.
 //
 // A block's state has a *part* in each group of layers (compute/backend.h), each in a slot of its group's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a lookup costs: the keys of a prompt's blocks, and their probes.
 #include <benchmark/benchmark.h>
 

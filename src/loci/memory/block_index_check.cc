@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index's invariants, as block_index.h lists them.
 #include <algorithm>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/memory/chain_key.h"
 
 #include <sodium.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chain keys: the name of a block is a keyed hash of all tokens up to its end, so equal keys mean equal
 // prefixes and nobody without the secret can forge one (a forged key would show one tenant another's
 // state). The root key holds what makes state incompatible: the model, the sharing group, the size of a

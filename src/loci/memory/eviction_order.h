@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam between the index, which knows what may be evicted, and the policies (policy/eviction.h),
 // which know what should be.
 #pragma once

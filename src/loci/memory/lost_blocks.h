@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is remembered of blocks that are gone: why they went, so that a miss can be explained. Bounded: the
 // oldest are forgotten. Nothing is decided by it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why a token's state had to be computed again.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The slots of one tier's pool: which are free. Metadata only; the bytes are the tier's own. The same
 // calls give the same slots: the slot that was freed last is taken first (its memory is warm), and fresh
 // slots are taken in ascending order.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/model/chat_template.h"
 
 #include "loci/model/tokenizer_state.h"

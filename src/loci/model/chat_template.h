@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's chat template (Jinja, as models ship it), rendered by minijinja behind the C ABI in deps/.
 #pragma once
 

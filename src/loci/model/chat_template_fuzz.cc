@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes chat templates: the input, up to its first NUL byte, is the template, the rest the text of a
 // message. An input that begins with 0xff names fragments of templates byte by byte instead, which gets
 // past the parser more often. Anything may be refused, nothing may crash, hang or grow without bound, and a

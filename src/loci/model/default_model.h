@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the default model's file is.
 #pragma once
 

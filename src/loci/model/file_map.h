@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files as model formats read them: mapped whole, or small ones read into memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The identity of a model's computation: 128 bits of XXH3 over the family, sizes, numbers, rotary table
 // and every tensor's role, type, shape and bytes. Names, for tensors or for people, are left out: they
 // change no state. It guards against mix-ups, not against forgery: whoever chooses the weights chooses

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // llama.cpp's grammars (GBNF) in the Lark that deps/ compiles.
 //
 // Rules that refer to no recursive rule become one regular expression each, so a grammar without recursion is

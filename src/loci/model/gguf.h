@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading GGUF files (versions 2 and 3) by memory map. Every length and offset is checked against the
 // file before it is used: a damaged file is refused by naming the field, the value and what was
 // expected; it is never a crash.

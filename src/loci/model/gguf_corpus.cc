@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gguf_corpus FOLDER: writes the seeds of gguf_fuzz: a small model of each tensor type and option, and
 // a file with every metadata type.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a test or fuzzer does with bytes that may be a GGUF file: everything that a server would do
 // before it computes. Returns what became of them; it must never crash or hang.
 #pragma once

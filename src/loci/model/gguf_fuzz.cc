@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes reading of GGUF files: parsing, typed look-ups, decoding of rows, the specification with its
 // fingerprint. Seeds come from gguf_corpus:
 //   cmake --preset fuzz && ninja -C build/fuzz gguf_fuzz gguf_corpus

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parser behind GgufFile: from bytes to metadata and tensor views. Nothing is kept but what it
 // returns; memory is at most a small multiple of the bytes given.
 #pragma once

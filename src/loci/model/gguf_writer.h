@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writing GGUF files (version 3): for tests, fuzz corpora and random models.
 #pragma once
 

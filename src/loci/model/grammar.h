@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Constrained output: a grammar says which texts a reply may be, a matcher which tokens may come next. The
 // work is done by the Rust crate llguidance behind the C ABI in deps/; docs/decisions/structured-output.md.
 //

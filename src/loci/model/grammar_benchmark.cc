@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What constrained output costs, for one vocabulary: grammar_benchmark [FILE.gguf]. Microseconds of processor
 // time (so other programs do not count); of masks the median, the 99th percentile and the greatest, over
 // random walks.

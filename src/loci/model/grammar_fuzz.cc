@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grammars of every kind from any bytes, followed for some tokens: must never crash, and every token of a
 // mask must be accepted.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grammars and matchers: the basics, on a small byte-level vocabulary with control tokens.
 #include "loci/model/grammar.h"
 

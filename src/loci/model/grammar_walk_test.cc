@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random walks over masks: whatever is sampled is a text of the grammar; and masks against brute force over
 // every token of a vocabulary.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON as model directories hold it (config.json, safetensors headers): parsed with bounds, keys that
 // appear twice refused, and fields read with errors that name them.
 #pragma once

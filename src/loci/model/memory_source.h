@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ModelSource made of what a test or fuzz target has in memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model that is ready to be served: its specification, tokenizer and chat template, and the file
 // they point into.
 #pragma once

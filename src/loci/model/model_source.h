@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a model comes from, whatever its format on disk: metadata under GGUF's keys, tensors under GGUF's
 // names. GGUF files (gguf.h) are one; a Hugging Face directory presents itself in the same terms, so that
 // a family's reader is written once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model is, as data: sizes, tensors, and how a layer is put together. A family (families/)
 // turns a source's metadata into a ModelSpec; a backend needs nothing else to compute.
 #pragma once

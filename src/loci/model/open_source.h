@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One way to open whatever a user names as a model.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encoding float32 rows as GGUF tensor types: for weights that are quantised at load (Q8_0, Q4_0, Q4_K: the
 // scales are searched for the least squared error), for tests and random models (the other types: plain).
 //

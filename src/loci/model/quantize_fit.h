@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search for the steps of a group of 16 or 32 elements that quantise.cc is built on. Internal.
 #pragma once
 

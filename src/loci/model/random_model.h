@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random models of the family llama, complete with a small byte-level BPE vocabulary and a chat
 // template, so that they can be served end to end: tiny ones for tests, ones of a real model's shape
 // for benchmarks where only sizes and types matter.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // loci-random-model: writes a random model of a given shape and type, for benchmarks and tests.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random tiny models of any family's layer, in memory, for tests: a seed draws sizes, tensor types and
 // which parts of ModelSpec a model has. (random_model.h makes files, of one family.)
 #pragma once

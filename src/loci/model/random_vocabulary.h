@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small byte-level BPE vocabulary in GGUF's "gpt2" form, for random models.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Does a JSON value satisfy a schema? For tests: written plainly, of the keywords that they use.
 #pragma once
 

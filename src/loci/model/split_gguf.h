@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model whose GGUF file was split (llama.cpp's gguf-split): NAME-00001-of-00003.gguf holds the metadata
 // and some tensors, the other parts the rest.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors as they lie in a model's file: a type, a shape, a view of bytes. Nothing is copied.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The blocks of GGUF's quantised tensor types, taken apart. Every type says the same thing in another
 // packing: with the group g that element i falls into,
 //   x[i] = (scale * scales[g]) * values[i] + offset * offsets[g]

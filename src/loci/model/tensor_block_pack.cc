@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inverse of tensor_block.cc, where the layouts are described.
 #include <algorithm>
 #include <cstring>

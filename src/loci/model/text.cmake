@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loci_text: tokenizer, chat template and grammars.
 loci_library(text
   SOURCES chat_template.cc gbnf.cc grammar.cc tokenizer.cc tokenizer_json.cc utf8.cc vocabulary.cc

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a fuzz target does with a tokenizer that some file made: text goes in and comes out, plain text holds
 // no control token, and it ends. Must never crash.
 #pragma once

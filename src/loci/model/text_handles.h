@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners for what deps/loci_text hands out. Internal to the tokenizer and the chat template.
 #pragma once
 

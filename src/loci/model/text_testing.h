@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests, fuzz targets and benchmarks of tokenizer and chat template share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text to tokens and back. Made from a GGUF vocabulary or a tokenizer.json; the work is done by
 // Hugging Face's `tokenizers` behind the C ABI in deps/.
 #pragma once

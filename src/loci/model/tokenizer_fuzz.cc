@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes encoding and decoding on a small vocabulary: what goes in comes out, plain text holds no control
 // token, a stream decodes as the whole does.
 #include <cstdint>

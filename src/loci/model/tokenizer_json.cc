@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizers of Hugging Face directories: tokenizer.json says how text is cut, tokenizer_config.json and
 // generation_config.json which tokens begin and end it.
 #include <fmt/format.h>

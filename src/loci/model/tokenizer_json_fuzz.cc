@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes tokenizer.json: the file's bytes up to the first byte 0x01, then a text. Seeds lie in
 // corpus/tokenizer_json_fuzz.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Tokenizer holds. Internal to the tokenizer and the chat template.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes to UTF-8 text, with U+FFFD for what is none: one for each maximal part of a character that
 // can't be completed, as Unicode recommends and as Python and Rust do.
 #pragma once

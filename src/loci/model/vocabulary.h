@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's vocabulary as its GGUF file (tokenizer.ggml.*) or its tokenizer.json has it, checked, with what
 // follows from it: which tokens control, which end a generation, which bytes each stands for.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vocabulary_corpus FOLDER: writes the seeds of vocabulary_fuzz: a small vocabulary of each kind.
 #include <fmt/format.h>
 

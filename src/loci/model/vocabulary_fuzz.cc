@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes the vocabularies of GGUF files of every kind, and their pre-tokenizers. Seeds come from
 // vocabulary_corpus.
 #include <cstdint>

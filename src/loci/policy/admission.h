@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which order requests that wait are admitted: fair among tenants, by an AdmissionOrder inside one.
 //
 // Start-time fair queuing (Goyal, Vin, Cheng, 1996) over what tenants were given, as in the virtual token

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which order one tenant's waiting requests are admitted (Berkeley's prefix caching, §IV.F), by how far
 // from the device the state of their prompts is:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What computing and moving state costs on this machine: the curves that `loci profile` measures, and the
 // model over them that every policy asks (Pensieve §4.3.3: attention's cost is profiled at powers of two and
 // interpolated; the rest is a constant a token).

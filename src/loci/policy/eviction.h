@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of the blocks that nobody needs to give up first: the policies, by name. All but random give up
 // before all else what lies behind every window, as it is needed only by who parts from the sequence there.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far ahead into the queue to look, and how much capacity that takes: the formulas of AttentionStore.
 // Pure functions; nothing overflows.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How memory for state is split over the pools of layer groups.
 //
 // A conversation of n tokens that is kept needs, to be gone on with, ceil(n / 32) blocks in groups without

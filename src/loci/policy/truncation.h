@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a history that outgrows its context is cut (AttentionStore §3.4; the paper drops the oldest half).
 //
 // The beginning stays: the first block (attention sinks: without it a small model is lost) and the system

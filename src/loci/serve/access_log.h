@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The access log: one line for each request, with what a generation cost.
 #pragma once
 

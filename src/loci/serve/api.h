@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The HTTP API: every endpoint, and what all of them have in common (keys, errors, CORS, metrics). See
 // docs/http-api.md.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The API as a whole, over real connections, without a model: what is refused before one is needed.
 #include "loci/serve/api.h"
 

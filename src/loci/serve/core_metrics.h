@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What /metrics tells of the core's decisions: where prompts' state came from, why the rest was computed, how
 // moves between tiers ended, what was saved and what was dropped. Pure; thread-safe.
 #pragma once

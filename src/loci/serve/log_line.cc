@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/log_line.h"
 
 #include <fmt/chrono.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines of the log that have fields, and the two forms in which the log is written: text for people, JSON
 // (one object a line) for programs.
 //

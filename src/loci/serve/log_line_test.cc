@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines of the log in both forms, with values that are made to break them.
 #include "loci/serve/log_line.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What /metrics tells, in Prometheus' text format. Names start with loci_; units come last.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which web pages may use the server. A browser runs pages of strangers, and each of them can send requests
 // to every address that the browser's machine reaches, this server's too. Two things give such a page away:
 //

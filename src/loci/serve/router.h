@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which request is answered by whom: routes with parameters, who may call them, and how their errors look.
 #pragma once
 

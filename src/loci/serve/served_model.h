@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model and engine that a server answers for.
 #pragma once
 

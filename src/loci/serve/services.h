@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every endpoint may use.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What /metrics tells of the tiers: their size, what moved between them, what the disk did.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A few threads for what is too long for the network thread and is no model computation: parsing large
 // bodies, templates, tokenising, large replies. Few, because they share the cores with the compute
 // threads. Bounded by the connections: each waits for one job at a time.

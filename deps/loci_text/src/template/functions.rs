@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What chat templates find in Hugging Face's environment, and the bounded forms of what minijinja has.
 
 use minijinja::formatting::FormatStyle;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run's records mean: figures, a table, JSON. Pure.
 #pragma once
 

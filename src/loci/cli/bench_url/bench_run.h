@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run of `loci bench`: the conversations of a workload spoken with one server, or with two in turns.
 //
 // Two servers: rounds of as many turns as `concurrency` lets be open go to the one, and when all have ended

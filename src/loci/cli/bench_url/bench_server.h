@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One server under test, and its side of every conversation: what was said and what it replied.
 // Thread-compatible: used by the thread that runs the io_context.
 #pragma once

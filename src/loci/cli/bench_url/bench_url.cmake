@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loci_bench_url: what `loci bench` does.
 loci_library(bench_url
   SOURCES bench_url/bench_figures.cc bench_url/bench_report.cc bench_url/bench_run.cc bench_url/bench_server.cc

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `loci bench` says to a server: dialogues from a file or made from words, each behind a private
 // document. Pure: the same input and seed give the same text. Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One HTTP request on a connection of its own, as a coroutine. The thread that runs the io_context does
 // everything; nothing is shared.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One streamed reply of an OpenAI-compatible server, with the time at which each piece of its text came.
 // No networking, no clock. Thread-compatible.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/bench_url/reply_stream.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics of a run. Pure; thread-safe.
 #pragma once
 

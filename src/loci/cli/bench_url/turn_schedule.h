@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When each turn of each conversation is sent. Pure: it is given the time, reads no clock and does no I/O.
 //
 // Closed loop: at most `concurrency` are open at once; when one ends the next one is sent.

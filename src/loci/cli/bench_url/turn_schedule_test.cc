@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/bench_url/turn_schedule.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model, and what computes it.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The effective configuration of a server: flags go before the environment, the environment before the
 // file, the file before the defaults. Whatever was given is checked, also where something else prevails.
 #pragma once

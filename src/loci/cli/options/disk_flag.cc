@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/options/disk_flag.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What --disk can be told: `none`, or directories, each with the size of its files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is written about the server's work.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the server listens, and the limits of connections and requests.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"

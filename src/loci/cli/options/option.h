@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One option of `loci serve`: the row of the table from which come its flag, its environment variable, its
 // key in the TOML file, --help, --print-config and docs/options.md.
 //

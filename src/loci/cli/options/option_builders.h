@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One function for each kind of option: what a group's file writes its rows with.
 //
 // `at` says where the value is: [](auto& flags) -> auto& { return flags.http.port; }. A place that is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loci_serve_options: the table of `loci serve`'s options, and the layers that they come from.
 loci_library(serve_options
   SOURCES options/compute_options.cc options/configuration.cc options/logging_options.cc options/network_options.cc

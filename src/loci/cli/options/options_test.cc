@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of options, the layers that values come from, and what is printed of them.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which requests run, and whose state is kept.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the model's state is kept beside the device, and for how long.
 #include "loci/cli/options/disk_flag.h"
 #include "loci/cli/options/option_builders.h"

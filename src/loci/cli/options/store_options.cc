@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversations that the server keeps.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who may use the server, and how much of it.
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"

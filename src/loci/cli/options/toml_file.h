@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TOML file of options: groups are tables, options their keys.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One file of a repo on its way to the disk.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hashes by which a registry names its files' contents.
 #pragma once
 

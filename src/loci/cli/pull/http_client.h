@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GET over HTTP(S), by libcurl: what a registry's API and its files need.
 //
 // Redirects are followed here and not by the library: the token goes to the registry's own origin (scheme,

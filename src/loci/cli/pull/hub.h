@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A registry of Hugging Face's layout: what its API answers, and what its refusals mean for people.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where pulled models lie: $XDG_CACHE_HOME/loci/models (or ~/.cache/loci/models), beside the default model.
 //
 //   OWNER/NAME/REVISION/      the repo's files under their own names ('/' in a revision is "%2F")

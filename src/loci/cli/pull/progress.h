@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is seen of a pull: on a terminal one line that is drawn anew, elsewhere a line now and then.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loci_pull: models from a registry of Hugging Face's layout, and where they lie.
 pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 loci_library(pull

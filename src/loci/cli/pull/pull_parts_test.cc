@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names, lists, hashes and folders of pulled models; tests/pull_test.py pulls from a server.
 #include <gtest/gtest.h>
 #include <unistd.h>

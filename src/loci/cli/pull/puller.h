@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pulling a repo's files: what is missing is fetched by several connections at once, each file goes on where
 // it was broken off, is checked against the registry's hash, and appears under its name only when it is
 // whole.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of a repo: as the registry lists them, and which of them make the model that was asked for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/pull/repo_reference.h"
 
 #include <fmt/format.h>

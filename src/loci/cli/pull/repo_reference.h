@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The name of a model on a registry of Hugging Face's layout: OWNER/NAME[@REVISION][:FILE].
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows that a product multiplies, laid out in tiles of up to KernelTable::tile_rows rows
 // (kernel_table.h): quantised to int8 blocks, as floats, or both where the weights that read them differ.
 // Different rows may be set by different threads at once.

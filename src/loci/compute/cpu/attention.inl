@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of a few queries over one partial (256 tokens of the context, eight blocks). The queries
 // are (token, head) pairs that share a key/value head, so each key and value is loaded and widened once
 // for all of them. Per element, whatever the number of queries:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cpu/attention_phase.h"
 
 #include <algorithm>

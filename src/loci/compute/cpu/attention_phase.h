@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of one layer over scattered blocks, shared out to the threads of a pass: whole tasks, or,
 // where few contexts are long, partials of 256 tokens that are merged afterwards in the same order.
 //

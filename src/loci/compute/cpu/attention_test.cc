@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over one partial and the merging of partials: against float64, bit for bit on every
 // instruction set and with any number of queries, untouched by what unseen slots hold.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pools of blocks in memory, one a group of layers, and what has arrived of each block. A block's part
 // in a group is
 //   [layer of the group][K: kv head, dim, token | V: kv head, token, dim], f16:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cpu/buffer.h"
 
 #include <fmt/format.h>

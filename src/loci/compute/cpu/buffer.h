@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of the CPU backend: zeroed, aligned to 64 bytes or better, on huge pages where the system
 // grants them, spread over the memory nodes of a big machine. Move-only; not thread-safe.
 #pragma once

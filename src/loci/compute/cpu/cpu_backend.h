@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU backend: packed quantised weights, attention over scattered blocks, one pool of compute
 // threads. Same bits on every path (docs/numerics.md).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Properties of the whole backend on random tiny models: the bits of a token's logits and state depend
 // on the model and the tokens before it alone. The definition is one token a pass, alone, one thread,
 // plain code.

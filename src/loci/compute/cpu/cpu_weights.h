@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's weights as the CPU backend holds them: matrices packed (each expert's apart), norms and biases
 // as floats padded with zeros to whole vectors, all in one piece of memory in the order of use. Immutable
 // once made.

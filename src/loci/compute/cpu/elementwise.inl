@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, activations, rotation and rounding: what happens between the products.
 
 // 2^x for x in [-125, 125], to which x is clamped; relative error below 2e-7. With n = x rounded to an

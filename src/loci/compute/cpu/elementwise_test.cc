@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels between the products: against float64, and bit for bit on every instruction set.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gives pages of mapped model files back to the system: what was read of a file need not count as this
 // process's memory. They are read again (from the system's cache, if it still has them) when touched.
 #pragma once

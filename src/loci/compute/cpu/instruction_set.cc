@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cpu/instruction_set.h"
 
 #if defined(__x86_64__)

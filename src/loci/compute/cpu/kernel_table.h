@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of one instruction set as a table of functions, and the layouts of what they read.
 // Kernels are pure: they touch what their arguments point to, take no lock and check nothing; the
 // launchers (linear.h, pass_runner.h) have checked the shapes. All sets give the same bits

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All kernels of one instruction set; see simd.h for what the including file defines.
 #include "loci/compute/cpu/kernel_table.h"
 #include "loci/compute/cpu/simd.h"

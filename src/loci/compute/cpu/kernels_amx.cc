@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AVX-512's kernels, with products of wide tiles by AMX; called only where the machine has both and the
 // system lets this process use them.
 #define LOCI_KERNELS amx_set

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels for AVX-512 with VNNI; compiled with those flags and called only where the machine has them.
 #define LOCI_KERNELS avx512_set
 #define LOCI_SIMD_FILE "loci/compute/cpu/simd_avx512.inl"

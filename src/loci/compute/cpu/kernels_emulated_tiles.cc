@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plain code's kernels, with products of wide tiles by an emulated AMX. Test code only: everywhere, tests run
 // the logic that kernels_amx.cc runs on the machine.
 #define LOCI_KERNELS emulated_tiles_set

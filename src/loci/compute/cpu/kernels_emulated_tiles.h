@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See kernels_emulated_tiles.cc. Test code only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels for 64-bit Arm with dot products; compiled with those flags and called only where the machine
 // has them.
 #define LOCI_KERNELS neon_set

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels for portable code, the definition that the other sets match.
 #define LOCI_KERNELS plain_set
 #define LOCI_SIMD_PLAIN

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of wide tiles over one instruction set's vectors; see simd.h for what the including file
 // defines. It adds the tile unit itself.
 #include "loci/compute/cpu/kernel_table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes stored keys to other positions (truncation keeps state: AttentionStore §3.4). A key at position p is
 // its unrotated self turned by p * frequency in every pair of dimensions, times the magnitude; turning it
 // by delta * frequency more gives the key at p + delta. What a layer's rotation leaves alone (the dimensions

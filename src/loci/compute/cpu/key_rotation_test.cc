@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys that were rotated to another position against float64, for every kind of rotation that the families
 // read from files, and against what the backend itself computes there.
 #include "loci/compute/cpu/key_rotation.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which experts compute which rows of a pass: the best `uses` of each row by the router's scores, as tiles
 // of rows for each expert, so that an expert's weights are read once and experts that nobody uses cost
 // nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which experts are chosen, and how their rows are gathered.
 #include "loci/compute/cpu/mixture.h"
 

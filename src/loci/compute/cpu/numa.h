@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory nodes of a big machine. Where there is one node, nothing here has an effect.
 //
 // Weights and blocks are read by all threads alike, so their pages are spread over the nodes in turn: each

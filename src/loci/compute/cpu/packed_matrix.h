@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights in the layout that the kernels multiply (kernel_table.h), made from a tensor of a model's file.
 // Packing keeps every bit of a weight: it only moves them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A layer's mixture of experts. Phases (| is a barrier):
 //   router product | choose | gather | quantise each expert's rows | gate and up products of all used
 //   experts | down products, added up in the order of experts

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pass as rows: which token of which span each row is, in an order that makes the rows of every layer
 // a prefix. Rows whose logits are wanted come first, then the spans that reach the last layer, then
 // those that end below it, the deepest first; so a layer's rows are [0, rows_in_layer()), and what the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The products of a pass: what the threads share out, and what becomes of each result while it is in the
 // first-level cache.
 #include <algorithm>

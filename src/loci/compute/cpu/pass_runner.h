@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes passes on the pool's threads: every thread walks through the layers, shares each phase's work
 // with the others and meets them at barriers. One pass at a time.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of packed float weights (F32, F16, BF16, widened exactly) with float activations. For each
 // output element two chains of fused multiply-adds, over even and over odd columns, and their sum.
 

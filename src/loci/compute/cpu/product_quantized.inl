@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of packed quantised weights with quantised activations. For each output element and each 32
 // columns, in order, and where a scale serves 16 columns for each half of them, in order: the integer dot
 // product I of the weights' signed values, exact; then

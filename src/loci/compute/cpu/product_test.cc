@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of packed weights: against float64, with a bound from the norms, and bit for bit on every
 // instruction set and with any number of rows.
 #include <gtest/gtest.h>

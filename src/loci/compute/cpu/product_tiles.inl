@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of wide tiles by a matrix unit (AMX) that multiplies 16 rows of bytes at once. The same bits as
 // product_quantized.inl: the unit computes the exact integer dot products, and the float operations follow in
 // the same order.

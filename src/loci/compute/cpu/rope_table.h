@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cosines and sines of rotary embedding by position, times the magnitude, computed in double and rounded
 // once. Grows between passes, is read during them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The 16 virtual lanes over which every float sum of the CPU backend is defined, in four makes with
 // the same bits: plain loops, AVX2, AVX-512, NEON. docs/numerics.md has the definitions.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The 16 lanes on AVX-512 (F, BW, DQ, VL, VNNI). Included inside the namespace of one instruction set;
 // simd.h says what each function must compute.
 

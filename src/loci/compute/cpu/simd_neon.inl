@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The 16 lanes on 64-bit Arm with the dot product instructions (ASIMDDP): four registers. Included inside the
 // namespace of one instruction set; simd.h says what each function must compute.
 

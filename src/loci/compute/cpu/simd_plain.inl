@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The 16 lanes as plain loops: the definition that the other instruction sets match. Included inside
 // the namespace of one instruction set; simd.h says what each function must compute.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random values, rows and tensors for the tests of the kernels. Test code only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The compute threads: one job at a time runs on all of them, in phases that a barrier separates.
 //
 // Waiting spins briefly, then sleeps: a thread whose core another process has taken would otherwise

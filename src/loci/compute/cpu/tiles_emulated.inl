@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tile operations of AMX in plain code, after the definition in Intel's manual (TILELOADD, TDPBSUD,
 // TILESTORED): what tests run in the place of tiles_machine.inl. It refuses what the machine would fault on.
 

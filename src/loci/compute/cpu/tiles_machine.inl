@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tile operations of AMX (AMX-TILE, AMX-INT8) in machine code. THIS CODE HAS NOT RUN ON REAL HARDWARE
 // YET: it was compiled and read; what it drives is tested with tiles_emulated.inl.
 //

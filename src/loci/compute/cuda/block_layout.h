@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where in device memory a token's keys and values are. A group's pool is [slot][layer of the group][K: kv
 // head, token, dim | V: kv head, token, dim], 16-bit values: a block's part is contiguous, one layer of it is
 // contiguous, and so are the 32 keys of one head, which attention reads as a tile.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state's memory on the device: for each group of layers a pool of slots (block_layout.h), what has
 // arrived of each slot, and the copies that bring and take state, on streams of their own.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between host and device, on a stream of their own: in order, with a ticket each, on which another
 // stream can be made to wait, the host can wait, and about which a thread tells when it is done.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pinned buffers through which bytes go that lie in memory which the device cannot copy from or to by itself:
 // a slice that was read from the disk, or whose keys were rotated. Bounded: who finds none free waits for the
 // copies of the oldest one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA backend: one NVIDIA GPU (Ampere, Ada, Hopper). Weights and the pools of blocks are in its memory;
 // a pass is queued on a stream and runs while the host plans the next (Backend::begin, finish). docs/cuda.md.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole models on the GPU: a Llama-8B-shaped one with random bf16 weights, through Backend as the engine uses
 // it. Decode steps beside the roofline (weights and state over copying's bandwidth, or products over the
 // matrix rate, whichever takes longer), prompts beside the matrix rate; what passes ahead and graphs are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the CUDA backend makes of faults that a simulated device can have: memory that ends, a device that is
 // lost; and whether decode steps are graphs.
 #include <gtest/gtest.h>

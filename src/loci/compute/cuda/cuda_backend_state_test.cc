@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // However a sequence's state came to be where it is, with --deterministic the bits are the same: copied,
 // brought by movers while its readers run, partly recomputed, partly there; captured inputs project to it;
 // passes ahead feed their own samples. On random tiny models of several families.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the CUDA backend share: random tiny models, sequences, spans over them, and the state
 // that a backend holds of a sequence.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decode steps as graphs: one for each bucket of batch sizes, captured at its first use and launched again
 // with new descriptors. All that differs between steps is in device memory, at addresses that stay; rows
 // between the batch and the bucket do nothing and write nowhere.

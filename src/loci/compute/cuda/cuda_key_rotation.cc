@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cuda/cuda_key_rotation.h"
 
 #include <cmath>

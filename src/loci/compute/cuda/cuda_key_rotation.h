@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes a layer's stored keys to other positions, on the host: cpu/key_rotation.h for this backend's layout
 // and element types. Cosine and sine in float64, rounded once; fused operations in float32; rounded once to
 // the element type; what it cannot hold becomes its largest value, as where a pass stores keys. In f16 the

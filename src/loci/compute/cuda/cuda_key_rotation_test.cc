@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys taken to other positions: in f16 bit for bit what the CPU backend makes of them
 // (cpu/key_rotation_test.cc has that against float64), in bf16 against float64.
 #include "loci/compute/cuda/cuda_key_rotation.h"

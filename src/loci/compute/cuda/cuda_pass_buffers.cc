@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cuda/cuda_pass_buffers.h"
 
 #include <algorithm>

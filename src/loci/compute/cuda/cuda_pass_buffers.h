@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What passes work in, in device memory: allocated when the backend is made, for as many rows as it was told;
 // a pass that needs more makes it grow (which waits for the device, and drops what was captured with the old
 // addresses).

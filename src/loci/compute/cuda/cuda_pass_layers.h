@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queues the kernels of a pass: tokens' embeddings, layers, logits, samples. What the pass is, they read from
 // the descriptors in device memory; here are only the sizes of launches. So the same calls issue a pass
 // plainly and are captured as a graph.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pass as the device runs it: rows, where each row's keys and values go, block tables, the tasks of
 // attention, samples. All of it is one piece of memory, the *descriptors*, which is uploaded in one copy;
 // kernels find their parts at the offsets of DescriptorLayout.

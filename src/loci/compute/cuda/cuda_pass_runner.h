@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes on their way through the device: begin() plans a pass, uploads its descriptors and queues all that
 // it does; finish() waits for the oldest one and hands out what it left in pinned memory. Between the two the
 // host is free: the next pass can be planned and queued meanwhile.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's weights in device memory: matrices as products/matrix.h holds them, the projections that read one
 // input stacked into one matrix (query, key and value; gate and up); norms, biases and sinks as f32; tables
 // of rotations, computed in float64. Immutable once made.

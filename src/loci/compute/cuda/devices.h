@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs of this machine, without a backend: for --device auto and for people. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What activations, weights that are not quantised and the state are held in.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launching kernels. A kernel takes one params struct, by value; a launcher beside it checks shapes.
 //
 //   struct ScaleParams { float* values; std::uint32_t count; float factor; };

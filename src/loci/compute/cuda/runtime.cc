@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real device, on CUDA's runtime library (linked statically; it loads the driver at the first call, so a
 // program starts on machines without one).
 #include "loci/compute/cuda/runtime.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What Loci uses of CUDA's runtime, as values that free themselves: a device, its memory, pinned host memory,
 // streams, events, graphs. Two implementations, chosen at link time: runtime.cc (the real one), and
 // simulated/runtime.cc (a device that runs the same kernels on this processor, for tests).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What both devices refuse.
 #include "loci/compute/cuda/runtime.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runtime's values: what they promise of order, captures and memory, on both implementations.
 #include "loci/compute/cuda/runtime_test.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launchers of runtime_test.cu. Pointers are of the device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The language that kernels are written in: CUDA's own names where the simulated device knows them too, and
 // one name each for what needs inline assembly. A kernel uses nothing beyond this header, so that the same
 // source runs on a GPU (nvcc) and on the simulated device (g++, simulated/simt.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA backend of a program that was built without a CUDA toolkit.
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/cuda/devices.h"

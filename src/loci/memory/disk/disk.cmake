@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loci_disk: the disk tier's bytes.
 set(disk ${CMAKE_CURRENT_LIST_DIR})
 loci_library(disk

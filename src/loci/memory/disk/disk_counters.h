@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a disk store counts; written by its threads, read by anyone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a disk slot's header says of the state in it, and so all that is needed to put it back into the
 // index after a restart. Plain values; docs/disk-store.md has the bytes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The disk store on disks that lie, lose, fail and hang.
 #include <gtest/gtest.h>
 

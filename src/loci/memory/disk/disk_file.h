@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files under a disk store, as a seam: the real ones (open_disk_folder), and ones that a test breaks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/memory/disk/disk_files.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The open files of a disk store: made, found again, or replaced.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a disk store's records: entries' headers, holes, the superblock (docs/disk-store.md).
 //
 // Every record verifies itself: its checksum covers all of it and is seeded with its place, so a record

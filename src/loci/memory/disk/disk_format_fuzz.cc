@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzes the decoders of records and superblocks: any bytes are allowed, and what verifies is read back as it
 // was after it is written again. The first byte is the number of layers; the checksum is mended, so that
 // what lies behind it is reached.

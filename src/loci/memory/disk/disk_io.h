@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How reads and writes are given to the machine: io_uring, or a pool of threads that call the file.
 #pragma once
 

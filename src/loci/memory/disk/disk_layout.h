@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where in a disk store's files each slot and record is, and how the space is divided. Pure.
 //
 // Slot s is in directory s % n, at row s / n of the directory's files; so all directories have the same

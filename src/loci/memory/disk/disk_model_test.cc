@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The disk store beside a map that says what it should hold.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The queue in front of the disks: reads before writes, bounded depth and buffers for each directory, a
 // time limit for each answer.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading entries: each item's header first, verified, then its slices in chunks of adjacent layers, each
 // verified against the header before the sink sees it. Belongs to the store's thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading all records back after a start: headers and holes, in big sequential reads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The disk tier's bytes: fixed-size slots in preallocated files, striped round-robin over directories
 // (AttentionStore §3.3; HCache §4.2.2 for the striping). docs/disk-store.md has the format.
 //

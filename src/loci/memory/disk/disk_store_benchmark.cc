@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast a disk store is found again after a restart, and how fast it loads and saves whole entries;
 // bench/disk_store.py puts it beside fio. The store is made in LOCI_BENCH_DIR, or the temporary folder (which
 // must not be in memory).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is in a directory of a disk store, without opening the store: read only, no lock is taken, and a
 // server may be using it.
 #pragma once

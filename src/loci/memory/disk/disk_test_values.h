@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of the disk store share: entries and state made from a seed, a sink that collects, a store's
 // calls made to wait.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writing entries, forgetting them, and holes. What concerns one slot is carried out in the order of the
 // calls. Belongs to the store's thread.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A disk in memory that loses power, answers late, never, short or with errors: the file layer under tests
 // of the disk store.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a disk store over a file layer of the caller's: DiskStore::open() with the machine's, tests with
 // one that breaks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Falcon: feed-forward and attention side by side. The old decoder (7B) has one key and value head and one
 // norm for both parts; the new one (40B, 180B) has groups of heads and a norm for each, Falcon 2 (11B) groups
 // and one norm. Falcon-RW's ALiBi is refused by name.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The families of models that Loci knows. A family is one file that reads a source's metadata and tensors
 // into a ModelSpec out of shared parts (parts.h, rope.h) and says how it is published on Hugging Face
 // (published.h); adding one is that file, its line here and its lines in published.h and registry.cc.

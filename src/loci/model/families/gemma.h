@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What Gemma 2 and 3 share: norms before and after each part, published less 1; the embedding's scale; how
 // attention is scaled.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gemma 2: scores and logits are capped softly; every second layer sees everything, the others a window.
 #include "loci/model/families/family.h"
 #include "loci/model/families/gemma.h"

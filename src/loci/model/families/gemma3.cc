@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gemma 3 (its text part): norms of heads; five layers with a window to one that sees everything. The
 // windowed ones rotate by another base, and their positions are never stretched.
 #include "loci/model/families/family.h"

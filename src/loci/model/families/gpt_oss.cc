@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPT-OSS: a mixture of experts in every layer, attention with sinks, every second layer with a window,
 // YaRN over the whole context.
 #include "loci/model/families/family.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a family is published on Hugging Face, in terms of GGUF: under which key each field of config.json
 // is read and under which name each tensor is found. A directory of safetensors (hugging_face/) uses it to
 // present itself as a ModelSource, so that a family's reader is one for both formats.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Llama 1, 2, 3 and what shares their layer: SmolLM2, TinyLlama, Mistral 7B (whose window, where it has
 // one, GGUF's converter drops and Hugging Face's config.json tells).
 #include "loci/model/families/family.h"

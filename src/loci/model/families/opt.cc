@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OPT (and Galactica, with GELU): GPT's layer with learned positions, LayerNorm and ReLU. llama.cpp has no
 // such family; the keys are Loci's, in its style: opt.block_count, opt.attention.layer_norm_epsilon,
 // position_embd.weight.

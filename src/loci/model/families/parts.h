@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts that families are put together from: sizes, heads, windows, and the tensors of a layer under
 // GGUF's names. A family's file names its parts and says what is its own.
 #pragma once

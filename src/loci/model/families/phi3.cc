@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Phi 3, 3.5 and 4: Llama's layer with fused matrices; long contexts by LongRoPE; Phi 4 mini rotates three
 // quarters of a head.
 #include "loci/model/families/family.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/model/families/published.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading config.json, for the `configure` functions of families (hugging_face.h): fields become GGUF's
 // keys, and what a family does not compute is refused by its field's name.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen 2 and 2.5: Llama's layer with biases on query, key and value.
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen 3: Llama's layer with a norm of each query and key head before rotation.
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen 3's mixtures of experts: Qwen 3's attention, and in every layer experts for the feed-forward part.
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary position embedding as files describe it: a base, and perhaps a scaling of its frequencies that
 // stretches a model's context.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SmolLM3: Llama's layer, of which every fourth doesn't rotate at all (NoPE).
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"

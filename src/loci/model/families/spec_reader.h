@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every family's reader needs: numbers within limits, tensors of the expected shape, and at the
 // end the certainty that no tensor of the file was left out of the computation.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StarCoder and the other GPT-BigCode models: GPT-2's layer with one key and value head for all queries.
 #include "loci/model/families/family.h"
 #include "loci/model/families/parts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the JSON files of a Hugging Face directory say, under GGUF's keys.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Hugging Face directory as a ModelSource: config.json and generation_config.json, tokenizer.json and
 // tokenizer_config.json, and safetensors, whole or in shards.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/model/hugging_face/hugging_face_source.h"
 
 #include <gtest/gtest.h>

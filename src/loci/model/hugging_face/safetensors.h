@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The safetensors format: an unsigned 64-bit length, a JSON header of that many bytes, then the tensors'
 // bytes one after the other. Every length and offset is checked against the file before it is used; a
 // damaged file is refused by naming tensor or field and the byte offset.

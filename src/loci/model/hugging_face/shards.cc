@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/model/hugging_face/shards.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors of a Hugging Face directory: of model.safetensors, or of the shards that
 // model.safetensors.index.json lists.
 #pragma once

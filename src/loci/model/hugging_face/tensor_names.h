@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Published names of tensors and GGUF's: matching a family's table (families/hugging_face.h).
 #pragma once
 

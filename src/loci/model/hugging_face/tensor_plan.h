@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How one tensor under GGUF's name is made of published ones, row by row.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hugging Face directories written for tests: safetensors files, and a random model of the family llama as
 // both formats hold it.
 #pragma once

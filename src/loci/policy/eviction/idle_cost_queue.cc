@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/policy/eviction/idle_cost_queue.h"
 
 #include <algorithm>

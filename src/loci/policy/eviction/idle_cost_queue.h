@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks by cost / idle time, the least first: the retention value V = Cost / T (Pensieve §4.3.1).
 //
 // As time goes by the order changes: a cheap block that was used a moment ago overtakes a dear one that has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // lookahead (AttentionStore §3.3.2): first what no waiting request of the window needs, least recently used
 // first; then the window from its tail to its head.
 //

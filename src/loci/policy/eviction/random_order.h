@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // random: any block, from a seed. A baseline; it leaves holes anywhere.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policies that weigh cost against idle time: retention and value.
 #include <gtest/gtest.h>
 

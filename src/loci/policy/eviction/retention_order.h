@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // retention (Pensieve §4.3.1): in ascending order of V = Cost(l) / T, with Cost(l) what the block costs to
 // compute again behind the l tokens before it, and T the time since anybody last used it. So of one
 // conversation the leading blocks go first, and of many the one that has been idle longest.

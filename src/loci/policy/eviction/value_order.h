@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // value: the one that weighs all of it. A copy is worth the time that it saves whoever comes for it: the
 // restore time from where the block would remain (the fastest other tier that holds it, or computing it
 // again at its depth, whichever is faster) less the restore time from here; divided by the time since

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anthropic's messages and their blocks of content as messages of OpenAI's chat. No networking here.
 #pragma once
 

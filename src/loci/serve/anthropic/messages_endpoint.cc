@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // POST /v1/messages, /v1/messages/count_tokens.
 #include "loci/serve/anthropic/messages_format.h"
 #include "loci/serve/anthropic/prepare_messages.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replies of Anthropic's /v1/messages: one message of content blocks, whole or as named events.
 //
 // A stream is message_start, ping, then for each block content_block_start, content_block_delta ...,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anthropic's replies: the events of a stream in their order, and that together they are the whole.
 #include "loci/serve/anthropic/messages_format.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's requests, as the requests of OpenAI's chat
 // completions that mean the same. So both APIs share one way through templates, tools and grammars. No
 // networking here.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as the body of /v1/messages: no crash, a refusal can be sent, and what is accepted becomes a
 // chat request whose messages the chat's own parser takes.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every field of Anthropic's requests: what it becomes, what is refused, both sides of each limit.
 #include "loci/serve/anthropic/messages_request.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the body of /v1/messages to tokens: done on a worker. No networking.
 #pragma once
 

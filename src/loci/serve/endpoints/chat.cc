@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // POST /v1/chat/completions.
 #include "loci/base/clock.h"
 #include "loci/serve/endpoints/endpoints.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The endpoints of one file each; the larger APIs have rooms of their own (../responses, ../anthropic).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GET /v1/models, /v1/models/{id}.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GET /health, /metrics.
 #include "loci/serve/endpoints/endpoints.h"
 

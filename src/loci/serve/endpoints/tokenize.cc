@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // POST /tokenize, /detokenize.
 #include "loci/serve/endpoints/endpoints.h"
 #include "loci/serve/generation/prepare.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What clients ask for and this server does not have: /v1/embeddings, refused by an endpoint of its own, and
 // paths of other or older APIs, whose 404 names what to use.
 #include <array>

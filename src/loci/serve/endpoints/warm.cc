@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // POST, GET /v1/loci/warm and DELETE /v1/loci/warm/{name}: public prefixes, for operators.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From tokens to what a client sees, and from bodies to tokens, with a tiny random model's tokenizer.
 #include "loci/serve/generation/choice.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the engine's events reach the network thread: the core's thread puts them in, the network thread
 // is woken once for all that wait and takes them out. Bounded by the tokens that its requests may
 // generate.

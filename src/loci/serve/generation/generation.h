@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One generation: submits its choices to the engine, turns their events into a stream or one reply, and
 // cancels what nobody waits for any more (the client left, a stop string was found).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is told of a generation after its end: by the access log.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of a prompt that its context cannot hold: it is refused, or its oldest part is dropped after
 // the system prompt (policy/truncation.h says where it is cut).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a request's body to tokens: the part of a generation that is done on a worker. No networking.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the answer of a generation goes: to a connection, or nowhere (a background response, whose outcome is
 // read from the store). One object for one generation.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds stop strings in a text that arrives in pieces. Text that might be the beginning of a stop string
 // is held back until it is clear, so a client never sees any of it.
 #pragma once

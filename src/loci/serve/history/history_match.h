@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the remembered tokens that spell the beginning of a rendered conversation.
 //
 // A sequence spells symbols: a control token itself, another token the bytes that it stands for. A rendering

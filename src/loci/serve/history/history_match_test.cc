@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random conversations with random tokenisations, against a model that tries every remembered sequence.
 #include "loci/serve/history/history_match.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the history share: small vocabularies, chats, and tokenisations that no tokenizer makes.
 #pragma once
 

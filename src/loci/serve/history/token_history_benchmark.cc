@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What remembered tokens save against tokenising a conversation's text again: token_history_benchmark MODEL
 // [--replies sampled|data] [--temperature T] [--reply-tokens N] [--turns N] [--threads N] [--template FILE]
 // < CONVERSATIONS

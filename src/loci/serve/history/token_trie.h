@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Token sequences that share their beginnings: a compressed trie. It forgets by edges, the least recently
 // remembered first, and a leaf before what leads to it.
 #pragma once

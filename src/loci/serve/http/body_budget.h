@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bound on the bytes of all requests' bodies together, so that many connections can't fill the memory with
 // what is small enough for each. Bodies are charged as they arrive, not as they are announced: who sends
 // nothing holds nothing. A body's first kFreeBytes are not charged (connections bound them), so that small

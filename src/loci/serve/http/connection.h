@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One client's connection: reads requests within the limits, hands each to the handler as an Exchange,
 // writes what it answers. All of it on the network thread, as one coroutine; nothing here blocks.
 #pragma once

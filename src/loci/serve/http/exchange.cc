@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchange's answers (connection.h): status lines, headers, chunks.
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A request and a response of HTTP as the handlers see them, and the limits of a connection.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The HTTP server: accepts connections on one network thread and hands their requests to a handler.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The HTTP server against raw sockets: limits, timeouts, keep-alive, streams, clients that leave.
 #include "loci/serve/http/server.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Embeds parts/*.json, each as one string, in parts.cc (declared in parts.h).
 file(GLOB openapi_parts CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/parts/*.json)
 set(openapi_strings "")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The OpenAPI 3.1 document of what is served, at /openapi.json.
 //
 // It is made of parts/*.json, which the build embeds: what each operation takes and answers. What the code

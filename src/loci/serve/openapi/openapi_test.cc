@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The document and the server agree: on the operations, and on the limits of every numeric field.
 #include "loci/serve/openapi/openapi.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The texts of parts/*.json, which the build embeds.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/reply/chat_format.h"
 
 #include "loci/serve/reply/sse.h"

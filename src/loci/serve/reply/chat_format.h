@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replies of /v1/chat/completions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the state of a reply's prompts came from, what of it had to be computed and why, and how long that
 // took: what `"loci": {"explain": true}` asks for, and what the access log tells. Pure; thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model said, by meaning: text, reasoning, calls of tools. The formats of the APIs (reply_format.h)
 // turn it into JSON; the parser of a template's family (../tools) makes it from the model's text.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How one API writes a reply: chat completions, text completions, responses, Anthropic's messages. One
 // object for one reply.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Error objects and the replies' JSON.
 #include <gtest/gtest.h>
 

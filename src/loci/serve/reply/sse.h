@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Server-sent events: framing for the server, parsing for the client.
 #pragma once
 

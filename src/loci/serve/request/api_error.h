@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors as clients of OpenAI's API know them, an HTTP status and
 // {"error": {"message", "type", "param", "code"}}, or as those of Anthropic's.
 #pragma once

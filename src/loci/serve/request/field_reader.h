@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the typed fields of one JSON object. The first error sticks and later reads do nothing, so a
 // parser reads all its fields in a row and asks once. Every error names the field, what was expected
 // with its limits, and the value that was found. A field that is null counts as absent.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fields that chat and text completions share, as plain values. No networking here.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parsing JSON that a stranger sent: bounded in depth and in the number of values, so that a small body
 // can't become a large tree. Where a key appears twice the last one counts.
 #pragma once

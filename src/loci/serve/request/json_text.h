@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A member of a JSON text as it is written there: a parsed object has lost the order of its members, and to
 // a schema or a tool's parameters the order matters.
 #pragma once

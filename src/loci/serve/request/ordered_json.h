@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON whose members' order matters (tools and schemas are shown to the model as the client wrote them).
 #pragma once
 

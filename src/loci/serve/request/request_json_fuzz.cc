@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as the body of any request: no crash, no endless work, and what is accepted keeps its limits.
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every field of every request: accepted forms, refused types, both sides of each limit.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a client says that a reply must be: OpenAI's `response_format` (and `text.format` of its responses),
 // vLLM's `guided_*` and `structured_outputs`, llama.cpp's `json_schema` and `grammar`. No networking here.
 #pragma once

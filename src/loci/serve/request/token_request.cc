@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/request/token_request.h"
 
 #include "loci/serve/request/chat_request.h"

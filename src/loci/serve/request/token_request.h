@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // POST /tokenize and /detokenize: the requests' JSON as plain values. Both llama.cpp's shape ("content")
 // and vLLM's ("prompt", "messages") are taken. No networking here.
 #pragma once

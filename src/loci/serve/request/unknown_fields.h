@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fields of requests that the server does not know: accepted, and each listed once in the log, so that a
 // misspelt one can be found.
 #pragma once

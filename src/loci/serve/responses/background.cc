@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/responses/background.h"
 
 #include <boost/asio/co_spawn.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Responses that are made without a connection: they run, can be cancelled and watched, and their outcome is
 // in the store.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One turn at a time: which conversations have a response on its way. Network thread only.
 #pragma once
 

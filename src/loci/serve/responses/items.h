@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Items of the Responses API, what a conversation is made of: messages, calls of functions, their results,
 // reasoning. Read from a request, kept by the store, and turned into the messages of a chat template.
 // Thread-safe; no networking here.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Items: what is taken, what is refused, and the messages that they become.
 #include "loci/serve/responses/items.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The query of a request's target: "?limit=5&order=asc&include[]=x". Thread-compatible.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The response object: what POST answers, GET returns and most events of a stream carry.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as the body of a response's request: no crash, and what is accepted has the shape that later
 // steps rely on.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every field of a response's request: accepted forms, refused types, both sides of each limit.
 #include "loci/serve/responses/response_request.h"
 #include "loci/serve/request/generation_fields.h"

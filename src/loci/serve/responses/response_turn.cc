@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/responses/response_turn.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One turn of the Responses API, from a request's body to a generation that makes itself durable. What is
 // done where: parsing and preparing on a worker, the store's calls on its thread.
 #pragma once

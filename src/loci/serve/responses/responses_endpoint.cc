@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // POST /v1/responses; GET and DELETE of one, its input items, and its cancellation.
 #include "loci/serve/endpoints/endpoints.h"
 #include "loci/serve/generation/generation.h"

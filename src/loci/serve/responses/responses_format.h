@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replies of /v1/responses: the response object, and the events of its stream, each with its name and number.
 #pragma once
 

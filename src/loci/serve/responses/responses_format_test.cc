@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The response object and its stream: what the events add up to is the object that is sent whole.
 #include "loci/serve/responses/responses_format.h"
 

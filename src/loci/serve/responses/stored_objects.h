@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the endpoints of stored responses and conversations answer: the store's calls, as JSON. No networking
 // here; what takes a store runs on the store's thread.
 #pragma once

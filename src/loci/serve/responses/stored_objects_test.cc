@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries, and what stored responses and conversations answer, on a real store.
 #include "loci/serve/responses/stored_objects.h"
 

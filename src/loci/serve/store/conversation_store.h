@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The durable store of conversations and responses: text, tokens, tenants, times. State is a cache; this
 // is what must not be lost. Two implementations: SQLite (embedded) and PostgreSQL (many routers).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A disk for tests, in memory, under SQLite (a VFS): it keeps what was not yet synchronised apart from what
 // was, and can lose its power. What a machine then finds is what was synchronised, and of the rest any part:
 // writes are lost, torn within a sector, and reordered, by a seed. It can also be full, or fail.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's contract, as plainly as it can be written: what tests compare the real ones with. Keeps
 // everything in memory, in the order in which it came.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store that a user names: a file (SQLite) or a URL (PostgreSQL).
 #pragma once
 

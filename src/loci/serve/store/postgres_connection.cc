@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/postgres_connection.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection to PostgreSQL, and one transaction on it. libpqxx's exceptions end here.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PostgreSQL as the store's database: many servers may share it. A few connections, made when they are
 // needed and again when they are lost.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conversation store in a database of PostgreSQL's, for many servers and routers together.
 #pragma once
 

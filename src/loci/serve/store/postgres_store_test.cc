@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only the store in PostgreSQL has: many servers, a server that goes away.
 #include "loci/serve/store/postgres_store.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random operations on a store, for tests that compare a real one with the naive one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of the store, and how those of an older version become those of a newer one. See
 // docs/conversation-store.md.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A database that speaks SQL: what the store needs of SQLite and PostgreSQL, so that one body of
 // statements (sql_store.h) serves both. Parameters are written $1, $2, ...
 #pragma once

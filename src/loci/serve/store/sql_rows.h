@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the statements of the store share: rows of conversations, items, threads and sequences, inside a
 // transaction that is open. Not for callers of the store.
 #pragma once

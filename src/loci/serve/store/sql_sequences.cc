@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences of tokens. Each turn's sequence begins with the one before it, mostly; so a row holds what
 // follows after the first `base_tokens` of another row, its base. Chains of bases are cut at a depth, so
 // that reading one touches a bounded number of rows.

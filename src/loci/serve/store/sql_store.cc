@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversations and their items. Turns and responses are in sql_turns.cc, what is done to everything in
 // sql_upkeep.cc.
 #include "loci/serve/store/sql_store.h"

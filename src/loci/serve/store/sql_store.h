@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conversation store over a database that speaks SQL; what SqliteStore and PostgresStore have in
 // common. The tables are in schema.cc.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns: a response with its items and tokens.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is done to everything: at start, from time to time, and for people.
 #include <fmt/format.h>
 

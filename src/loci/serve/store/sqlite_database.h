@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SQLite as the store's database: one file and one connection, journalled ahead (WAL). A transaction that
 // wrote is on the disk when it returns: about one fsync, of the log.
 #pragma once

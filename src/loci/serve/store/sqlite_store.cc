@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/sqlite_store.h"
 
 #include "loci/serve/store/schema.h"

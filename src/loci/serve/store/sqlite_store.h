@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conversation store in one file of SQLite's: what a server uses when it is told nothing else.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only the store in a file has: the file itself, other processes, versions.
 #include "loci/serve/store/sqlite_store.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loci_store: the durable store of conversations (docs/conversation-store.md).
 loci_library(store
   SOURCES store/open_store.cc store/postgres_connection.cc store/postgres_database.cc

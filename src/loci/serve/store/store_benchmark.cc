@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a turn costs to make durable and to read back, on a file in the folder for temporary files.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One server for one SQLite file. Two servers on one file would each take the other's unfinished replies for
 // what a crash left, and fail them; SQLite's own locks keep only its pages whole.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every kind of store promises (conversation_store.h).
 #include <fmt/format.h>
 #include <gtest/gtest.h>

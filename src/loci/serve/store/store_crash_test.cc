@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A machine that loses its power, on a disk that loses, tears and reorders what was not synchronised
 // (fault_vfs.h): what was acknowledged is there, nothing half is, at every point where it may happen. And
 // a disk that is full or fails.

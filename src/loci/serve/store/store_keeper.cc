@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/store_keeper.h"
 
 #include <boost/asio/post.hpp>

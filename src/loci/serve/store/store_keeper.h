@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is done to the store while a server runs: what is over the limits is deleted, at start and every
 // few minutes, and /metrics is told its size.
 #pragma once

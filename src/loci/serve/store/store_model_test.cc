@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random operations on a real store and on the naive one: both must say the same, always.
 #include <gtest/gtest.h>
 

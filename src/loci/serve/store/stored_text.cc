@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/stored_text.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the store accepts as text, and its limits. PostgreSQL takes neither NUL nor what is no UTF-8, so
 // neither store does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A PostgreSQL server of the tests' own: in a temporary folder, behind a Unix socket, ended with the tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stores for tests: an empty place for each kind, opened as often as a test likes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sequence of tokens as bytes: one byte that says how many bytes a token takes (1 to 4, what the largest
 // needs), then the tokens, little-endian.
 #pragma once

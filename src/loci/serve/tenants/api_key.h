@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // API keys and what is kept of them. A key is 256 random bits, so one fast hash suffices: there is nothing
 // to guess. Keys that people choose (in the environment) are hashed the same way, in memory alone.
 #pragma once

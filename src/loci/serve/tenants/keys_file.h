@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of keys and limits (docs/tenants.md): TOML that people edit and `loci keys` adds to. Text in,
 // values out; no I/O but for the two functions that say so.
 #pragma once

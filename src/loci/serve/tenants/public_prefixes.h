@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The prefixes that an operator has declared public, by name (docs/tenants.md).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tenant: whoever uses the server under one name, by any number of keys.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits of all tenants: each request that computes or stores holds a ticket of its tenant, from its header
 // to its end.
 #pragma once

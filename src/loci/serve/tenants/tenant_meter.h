@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one tenant has used of its limits. Pure: the time is an argument.
 //
 // Rates are token buckets: a bucket holds one minute's worth and fills evenly, so over any time of t

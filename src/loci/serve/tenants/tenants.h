@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who asks. A key belongs to a tenant: it names the sharing group of the index, owns conversations, and
 // carries limits. A server without keys has one tenant, "default", without limits.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files whole, for keys_file.h.
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the calls of one section: JSON calls, or arguments alone whose name stood before them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How tools and calls are told to a model whose template does not write them itself.
 #pragma once
 

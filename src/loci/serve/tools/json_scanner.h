@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads one JSON value byte by byte: says where it ends, and where it stops being JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the text of a reply, as it comes, to what the model said by meaning: text, reasoning, calls of tools
 // with their arguments streamed.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any text in any pieces, with any control tokens, in every syntax: no crash, nothing that a client must not
 // see, and the same output however the text is cut.
 #include <algorithm>

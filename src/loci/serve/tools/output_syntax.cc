@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/tools/output_syntax.h"
 
 #include <algorithm>

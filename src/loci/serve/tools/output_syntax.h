@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a model writes reasoning and calls of tools: found once, from its chat template and vocabulary.
 #pragma once
 

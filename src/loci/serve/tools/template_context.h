@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a conversation in the form of OpenAI's chat completions to the context that a model's chat template
 // is rendered with. Other APIs (responses, messages) write their conversations in that form and call this.
 #pragma once

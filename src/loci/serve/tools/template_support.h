@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a chat template does with tools, found by rendering small conversations through it when the model
 // is loaded; and with it everything that turns a chat request into the template's terms.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a reply that must call tools may be, as a grammar in the notation of the model's family.
 #pragma once
 

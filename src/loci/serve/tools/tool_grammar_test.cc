@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever the grammar of a forced call lets a model write is read back as calls that match their schemas.
 #include "loci/serve/tools/tool_grammar.h"
 

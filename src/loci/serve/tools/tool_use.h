@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tools of a request, and which of them the reply may or must call.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a request's tools and messages to a template's context.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Published chat templates (LOCI_TEMPLATES, tests/golden/fetch_templates.sh) and vocabularies
 // (LOCI_VOCABULARIES): calls that a template renders are read back; no text of a message, tool or result
 // becomes a control token.

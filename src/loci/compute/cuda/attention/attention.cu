@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attend(): which kernel, with how many stages; and the kernel that merges partial results.
 #include "loci/compute/cuda/attention/attention.h"
 

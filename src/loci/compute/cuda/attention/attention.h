@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of many tokens over scattered blocks (Pensieve §4.4): one family of kernels for decode steps,
 // prompt chunks and batches of both. A *run* is neighbouring rows of one span; its queries are at
 // consecutive positions and see the context through one block table.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decode tile: up to 16 pairs of one key/value head over a range of the context. The four warps share each
 // step: a warp computes the scores of 16 keys, all warps see them through shared memory and make the same
 // probabilities, and a warp sums the values of its own dimensions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention's kernels for Half.
 #include "loci/compute/cuda/attention/attention_kernels.cuh"
 

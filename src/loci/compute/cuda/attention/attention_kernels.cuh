@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels themselves, for the files that instantiate them: one thread block a task.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of one element type, for attend(). A head size's kernels are compiled in files of their own
 // kinds, so that no file takes a minute.
 #pragma once

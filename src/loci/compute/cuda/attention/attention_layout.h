@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where queries, keys, values and scores lie in a thread block's shared memory: index arithmetic that kernels
 // and the test of bank conflicts share. Units are bytes; a *chunk* is 16 of them, 8 values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which thread block computes what of a pass's attention: tiles of (row, head) pairs, and how their contexts
 // are split so that all multiprocessors have work and end together. Pure: the same runs, the same plan; no
 // device is touched. A plan serves all layers of a group, which share tables and window.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans of attention: every row's context is read once, partials meet their merges, bounds hold, and work is
 // even. Exhaustively on small worlds, and at random.
 #include "loci/compute/cuda/attention/attention_plan.h"

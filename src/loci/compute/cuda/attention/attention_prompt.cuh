@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A prompt tile: up to 128 pairs of one key/value head over a range of the context, by four warps of 32 pairs
 // each (64 and 16 where heads are above 128). Sums of values, scores and probabilities stay in registers;
 // queries, keys and values are fragments from shared memory, each of keys and values used for both of a

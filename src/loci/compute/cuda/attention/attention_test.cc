@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention's kernels against a plain float64 one, and their determinism.
 #include "loci/compute/cuda/attention/attention.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cuda/attention/attention_testing.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What attention's tests share: spans whose state lies in permuted slots among garbage, passes over them, and
 // a plain float64 attention to compare with.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of attention's kernels: reading a step's keys and values (64 positions: two blocks) into shared
 // memory, the products of a step by fragments, online softmax, and what becomes of the results. Fragments are
 // mma's (simt.h): a lane holds columns 8j + 2t, 8j + 2t + 1 of rows g and g + 8, where g = lane / 4, t = lane

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The benchmark program's frame: figures of the kernels, of movement and of whole models, each beside what
 // the hardware gave in the same run. bench_main.cc runs the benchmarks that are named here and writes one
 // table, a row as it is measured.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gpu-bench [--quick] [--device N] [FILTER ...]: measures this GPU, then Loci on it, and writes one
 // table, a row as it is measured. A filter is the begin of rows' names. Exit status: 0 where every bar is
 // met, 1 where one is missed, 2 where there is nothing to measure on.

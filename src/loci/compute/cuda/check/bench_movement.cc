@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Movement of Llama-8B-shaped state against the link: blocks as saves move them, layers as loads do, slices
 // that are staged, both directions at once; and what a pass feels of the loads that it waits for, layer by
 // layer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The frame of the benchmarks: what a table says, and how the program ends.
 #include "loci/compute/cuda/check/bench.h"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """FlashInfer's and PyTorch's attention on the shapes of loci-gpu-bench's rows `attention/...`, in the same units.
 
 usage: compare_attention.py [--loci TABLE]    TABLE: what `gpu-bench attention/` printed

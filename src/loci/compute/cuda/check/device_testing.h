@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of kernels share: a device (the simulated one, or in gpu-check the machine's first), and vectors
 // that go there and back. Tests never touch device memory themselves.
 #pragma once

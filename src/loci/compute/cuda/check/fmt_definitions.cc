@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of fmt, which Debian has as a shared library alone: gpu-check carries them, so that it starts
 // on machines without it.
 #include <fmt/format-inl.h>

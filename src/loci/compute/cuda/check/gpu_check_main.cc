@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gpu-check [--limit-s N] [--here] [--gtest_...]: runs every test of kernels and of the CUDA backend on
 // this machine's first GPU, and ends with "N passed, N failed".
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gpu-check's main() over tests that end in every way (gpu_check_sample.cc), on the simulated device.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device that a kernel has spoiled, on hardware alone (on the simulated device such a kernel ends the
 // program). gpu-check runs each suite in a process of its own: what is lost here is nobody else's.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cuda/check/read_all.h"
 
 #include "loci/compute/cuda/launch.h"

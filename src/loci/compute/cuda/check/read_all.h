@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads memory of the device and keeps nothing of it: what the second-level cache held before is gone then,
 // and nothing waits to be written back, as after a fill.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuBLASLt, loaded at run time: the program starts, and computes with its own kernels, where it is not there.
 #include <cublasLt.h>
 #include <dlfcn.h>

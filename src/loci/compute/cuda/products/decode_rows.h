@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed weights to rows of elements, for a library's product of very many rows: decoded once for all of
 // them, by the same instructions as in the other kernels.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of up to 8 rows: at the memory's rate. A warp multiplies 16 outputs with one segment of the
 // columns; weights come from memory to registers 16 bytes a lane, kDepth units ahead of their use, each used
 // once. The activations' 8 rows are the second operand (absent ones are the last one again): they are small

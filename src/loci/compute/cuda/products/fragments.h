@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights as the tensor cores take them: of a tile of 16 rows and a block of 32 columns a lane 4 g + t has
 // columns 8 t .. 8 t + 7 of rows g and g + 8, which are the first operands of two products of 16 columns
 // each: columns 8 t .. 8 t + 3 of all t, then 8 t + 4 .. 8 t + 7. Activations are dealt alike. All kernels

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic of two f16 values in a register, and the shuffling of bytes, that decoding weights needs beyond
 // simt.h. Each result is rounded once, to nearest even.
 #pragma once

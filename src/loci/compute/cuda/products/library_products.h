@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of 16-bit matrices by a library, cuBLASLt, where the machine has one. Two implementations, chosen
 // at link time as the runtime's are: cublas_lt.cc, and simulated_library.cc, a plain product of the host's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of many rows on tensor cores. A block multiplies 128 outputs with kRows rows: weights and
 // activations of a unit of columns (64 or 128) are copied to shared memory, kStages units in flight; four
 // warps share the outputs (32 each), and with 128 rows two share the rows. Packed weights stay packed in

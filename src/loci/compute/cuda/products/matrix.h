@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's matrix in device memory, and how it gets there from a model's file.
 //
 // Formats. F16 and BF16 tensors of the element type are held as they are, row-major. Quantised tensors whose

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a matrix in device memory may be made of (matrix.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrices on their way to the device: bits that stay, errors that name the tensor, layouts without
 // conflicts.
 #include "loci/compute/cuda/products/matrix.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How quantised matrices lie in device memory. A tile is 16 rows; along the columns it is cut into units of
 // 128 (Q8_0: 64), [tile][unit], so that a warp that multiplies a tile reads one stream. Rows and columns are
 // filled up with zeros.

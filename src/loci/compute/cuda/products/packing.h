@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantised rows of a model's file into tiles (packed_layout.h). Bits are moved, none is changed.
 #pragma once
 

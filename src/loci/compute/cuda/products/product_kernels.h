@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The own kernels of products: what a launch is told, and the table of launchers by format.
 //
 // Order of sums, the same in all kernels. The columns are cut into steps of 128 and the steps into `segments`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels of products share: which rows a block has, and what becomes of a sum.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embeddings, and biases of a library's products: a thread a value. Embedding reads single rows of a packed
 // matrix, 4 bytes at a time: a pass's tokens are few beside its products.
 #include "loci/base/check.h"

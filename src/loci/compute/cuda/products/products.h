@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of activations with a model's matrices: out[row][o] = sum over i of in[row][i] * matrix[o][i].
 //
 // Inputs are elements, sums are float32; packed weights are decoded to elements on their way (matrix.h,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of matrices of elements.
 #include "loci/compute/cuda/products/many_rows.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of a Llama-8B's shapes beside what the device gives: one row beside copying memory, many rows
 // beside the roofline of both; own kernels beside cuBLASLt.
 #include <fmt/format.h>

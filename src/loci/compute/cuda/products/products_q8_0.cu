@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of Q8_0 matrices.
 #include "loci/compute/cuda/products/many_rows.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products against float64, and against themselves: a row's bits are its own.
 #include "loci/compute/cuda/products/products.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of products share: random tensors of every type, their values, and activations.
 #pragma once
 

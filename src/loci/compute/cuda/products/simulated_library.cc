@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The simulated device's stand-in for cuBLASLt, so that tests see who gets which product.
 #include <cstring>
 

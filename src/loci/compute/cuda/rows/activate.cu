@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of single values, and the feed of tokens.
 #include "loci/base/check.h"
 #include "loci/compute/cuda/launch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The residual stream: a row a thread block, whose threads keep the row in registers between the sums
 // (RegisterRow, runs of 8 values), so that it is read and written once. Rows that are too wide or not made of
 // runs are read again from memory each time (MemoryRow).

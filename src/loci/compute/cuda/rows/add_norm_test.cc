@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The residual stream against a plain float64 one.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and writing runs of 8 elements (16 bytes), for the kernels between products.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixtures of experts: which experts compute which rows, the inputs of each, and the sum of what they say.
 //
 // Routing is two kernels. A warp chooses a row's experts. Then a warp an expert looks at all choices twice:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Routing against a plain model of it: choices and orders exactly, weights within rounding.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heads of new tokens, and tokens of blocks. A head is a group of lanes' work, a run of 8 values a lane;
 // rotation takes its partners from the other lanes through shared memory, so that any layout and number of
 // rotated dimensions goes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heads of new tokens and tokens of blocks against a plain float64 model of them.
 #include <fmt/format.h>
 

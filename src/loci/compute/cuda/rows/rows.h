@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens between the products of a pass, a row at a time. All pointers are of the device; a stream's
 // operations. `Elements` are of the element type. Each row's bits depend on that row alone.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What lies between products, beside a plain copy: each kernel reads and writes its rows once. Sampling reads
 // the logits, and again where something is cut; its figures are told.
 #include <fmt/format.h>

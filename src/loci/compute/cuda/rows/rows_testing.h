@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of rows share: elements on the host, random values, and outputs with guards around them.
 #pragma once
 

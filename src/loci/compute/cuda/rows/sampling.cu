@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sampling without a copy of the logits and without sorting them.
 //
 // A token's weight is e^((logit - greatest) / temperature), at most 1, the very bits that engine/sampler.cc

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the threads of a block find together, for the kernels of sampling (sampling.cu): the best logit, sums,
 // and where a sum over bins reaches what is sought. Sums are of integers: their order does not matter.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels of sampling (sampling.cu) know of a row: its part of the workspace, its parameters, its
 // tokens' weights and masses.
 #pragma once

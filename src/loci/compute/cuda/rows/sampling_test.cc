@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sampling against a plain float64 model of what engine/sampler.h says: sorted candidates, cumulative sums.
 // The weights are the engine's own (exp_negative); sums are of another rounding, so at a boundary, and only
 // within `slack` of it, either side is right.

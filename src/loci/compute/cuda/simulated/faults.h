@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests may ask of the simulated device. Of a whole program: LOCI_SIMULATED_LOST_AFTER, _MEMORY and
 // _SEED.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The simulated device: streams are queues of operations, and nothing runs before somebody waits. Then
 // operations run one by one, from streams drawn at random among those that may go on, until what is waited
 // for is done. So an event that nobody waits for shows as bytes that are not there yet.

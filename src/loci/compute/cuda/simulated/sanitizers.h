@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the address sanitizer is told of the simulated device: which stack runs, and which memory nobody may
 // touch. Nothing in other builds.
 #pragma once

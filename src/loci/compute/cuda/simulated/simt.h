@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a kernel sees on the simulated device: CUDA's names for plain C++ (simt.h lists them). Each thread of
 // a block is a fiber; blocks run one after the other. A thread runs until it meets others (a barrier, a
 // warp's operation) or ends; who runs next is drawn at random, so what lacks a barrier shows. Shared memory

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launchers of simulated_test.cu. Pointers are of the device.
 #pragma once
 

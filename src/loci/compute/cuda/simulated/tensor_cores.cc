@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a warp's tensor core and matrix loads do, by the PTX manual's tables ("Matrix Fragments for
 // mma.m16n8k16", "mma.m16n8k32", "ldmatrix").
 #include <cstdint>
