@@ -24,13 +24,18 @@ class Patience {
       word.wait(value, std::memory_order_acquire);
       return true;
     }
-    // An atomic has no wait with a limit, and such passes are rare: it is looked at every so often.
+    // An atomic has no wait with a limit: it is looked at every so often, at first all the time.
     constexpr std::chrono::microseconds kLook{50};
+    constexpr Nanos kBusy = 200'000;
     const auto begin = std::chrono::steady_clock::now();
     Nanos waited = 0;
     bool changed = word.load(std::memory_order_acquire) != value;
     while (!changed && waited < left_) {
-      std::this_thread::sleep_for(kLook);
+      if (waited < kBusy) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kLook);
+      }
       waited = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
       changed = word.load(std::memory_order_acquire) != value;
     }

@@ -133,6 +133,7 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
 bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (blocked_head_ == request.id || running_.size() >= running_max_) return false;
   Tier slowest = slowest_readable();
+  if (request.without_disk && slowest == Tier::kDisk) slowest = has_host_ ? Tier::kHost : Tier::kDevice;
   CoreProbes probes = choose(request, true, slowest);
   if (const Tier worth = worthwhile(probes, slowest); worth != slowest) {
     slowest = worth;

@@ -39,6 +39,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     }
     if (span.request == poisoned) continue;
     span.request->poisoned_passes = 0;
+    span.request->without_disk = false;
     for (std::size_t p = 0; p < span.piece_count; ++p) {
       commit_piece(*span.request, pass.pieces[span.first_piece + p], pass);
     }

@@ -124,6 +124,9 @@ void Core::State::preload(CoreRequest& request, Plan& plan) {
     request.preloads.emplace(index_.block(id).key, load_tier(id));
     place_admitted(pin, true);
     start_load(pin, bytes, plan);
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (pin.holds(group)) index_.let_go(pin, group, Release::kUnused);  // its load holds it
+    }
   }
   book_loads(lacking, bytes);
 }

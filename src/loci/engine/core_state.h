@@ -108,8 +108,9 @@ struct CoreRequest {
   bool awaits_loads = false;         // a pass found that something will not come: no more before all is known
   bool misses = false;               // its passes in flight read what did not come: they bring nothing
   bool restart = false;              // what it went on from will not come (groups with a window)
-  std::vector<ChainKey> keys;        // of its whole blocks, while it waits
-  bool preloaded = false;            // its loads have begun before it was admitted
+  bool without_disk = false;   // the disk did not bring what it needed: until it gets on, it is not asked
+  std::vector<ChainKey> keys;  // of its whole blocks, while it waits
+  bool preloaded = false;      // its loads have begun before it was admitted
   std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
 
   // Passes ahead:
@@ -331,16 +332,22 @@ class Core::State {
   static std::size_t link_of(Tier from, Tier to);
   void keep_for_load(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot);
   void free_replaced(CoreLoad& load);
-  void end_read(const CoreMove& move, MoveResult result);
-  void miss(BlockId id);
-  void end_load(OperationId operation, CoreMove move, MoveResult result);
-  void end_save(CoreMove move, MoveResult result);
+  void end_read(const CoreMove& move, const MoveOutcome& outcome);
+  void miss(BlockId id, Tier from);
+  void end_load(CoreMove move, const MoveOutcome& outcome);
+  void end_save(CoreMove move, const MoveOutcome& outcome);
   void wish_save(BlockId id, Tier from, bool windows);
   void wish_windows(const CoreRequest& request);
   bool may_write(Tier tier) const;
   // The slowest tier that answers: from where state may be brought back.
   Tier slowest_readable() const;
-  static void judge(LinkBreaker& link, MoveResult result, Nanos now);
+  bool overdue(Tier tier) const;
+  struct PassLoad {
+    bool decodes = false;  // somebody waits for its next token
+    std::uint32_t rows = 0;
+    std::uint64_t context = 0;
+  };
+  PassLoad load_of(const CorePass& pass) const;
   Nanos patience_of(const CorePass& pass) const;
   bool start_save(BlockId id, Tier from, bool windows, bool ahead, Plan& plan);
   bool add_save_part(CoreMove& move, std::uint32_t group, bool ahead);
@@ -501,7 +508,7 @@ class Core::State {
   std::array<Nanos, kTiers>
       link_free_at_{};  // when what is being loaded from the tier has come, as predicted
   std::uint64_t moves_started_ = 0;
-  LinkBreaker disk_writes_, disk_reads_;
+  LinkBreaker disk_write_link_, disk_read_link_;
   bool recovered_ = false;  // all that the disk has from before is known
   std::vector<BlockPin> recovering_;
   std::vector<std::pair<BlockId, ChainKey>> wanted_;  // by the queue, in its order

@@ -21,6 +21,7 @@ constexpr std::size_t kSaveQueueMax = 4096;  // wishes; beyond it the oldest are
 // What a pass waits for loads at least, whatever is predicted: with decodes in it, and without.
 constexpr Nanos kPatienceOfDecodes = 20 * kNanosPerMilli;
 constexpr Nanos kPatienceAlone = 500 * kNanosPerMilli;
+constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
 
 }  // namespace
 
@@ -79,7 +80,9 @@ Tier Core::State::worthwhile(const CoreProbes& probes, Tier slowest) const {
   for (auto tier = static_cast<std::size_t>(slowest); tier > 0; --tier) {
     if (bytes[tier] == 0) continue;  // nothing is asked of it
     const Nanos waits = std::max<Nanos>(0, link_free_at_[tier] - now_);
-    if (waits + costs_.load(static_cast<Tier>(tier), bytes[tier]) < compute[tier]) break;
+    if (!overdue(static_cast<Tier>(tier)) &&
+        waits + costs_.load(static_cast<Tier>(tier), bytes[tier]) < compute[tier])
+      break;
     worth = static_cast<Tier>(tier - 1);
   }
   return worth;
@@ -189,54 +192,48 @@ bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
   if (request.loads.empty() || request.joined) return true;
   // What becomes public is there when it does.
   if (request.awaits_loads || request.is_public) return false;
-  bool decodes = false;
-  std::uint32_t rows = 0;
-  std::uint64_t context = 0;
-  for (const CoreSpan& span : pass.spans) {
-    decodes = decodes || span.request->decoding;
-    rows += span.count;
-    context += std::uint64_t{span.position} * span.count;
+  const PassLoad load = load_of(pass);
+  Nanos arrives = 0;
+  for (const std::uint32_t i : request.loads) {
+    arrives = std::max(arrives, loads_.at(request.blocks[i].block()).ends_at);
   }
-  if (decodes) {
-    Nanos arrives = 0;
-    for (const std::uint32_t i : request.loads) {
-      arrives = std::max(arrives, loads_.at(request.blocks[i].block()).ends_at);
-    }
+  const auto own = static_cast<std::uint32_t>(std::min<std::uint64_t>(pass.budget, missing_tokens(request)));
+  const Nanos lasts = costs_.pass(load.rows + own, load.context + std::uint64_t{request.length()} * own);
+  if (load.decodes) {
     // What is late is not waited for: nobody knows for how long. Else layer k of n arrives by
     // arrives * (k + 1) / n and is used at pass * k / n.
-    if (arrives < now_) return false;
-    const auto own =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(pass.budget, missing_tokens(request)));
-    const Nanos lasts = costs_.pass(rows + own, context + std::uint64_t{request.length()} * own);
-    if ((arrives - now_) * 2 > lasts) return false;
+    if (arrives < now_ || (arrives - now_) * 2 > lasts) return false;
+  } else if (arrives - now_ > std::max(lasts, kPatienceAlone)) {
+    return false;  // others may come meanwhile
   }
   request.joined = true;
   return true;
 }
 
-// How long the pass waits for what arrives. Who decodes in it waits no longer than computing takes. Without
-// decodes it is twice what was predicted, as others may come meanwhile. So a load that does not come (a disk
-// that hangs) costs its own request the pass, and nobody else much.
-Nanos Core::State::patience_of(const CorePass& pass) const {
-  bool decodes = false, waits = false;
-  std::uint32_t rows = 0;
-  std::uint64_t context = 0;
-  Nanos arrives = now_;
+// What the pass computes. A pass behind one in flight keeps those waiting who decode in that one.
+Core::State::PassLoad Core::State::load_of(const CorePass& pass) const {
+  PassLoad load{.decodes = !in_flight_.empty()};
   for (const CoreSpan& span : pass.spans) {
-    decodes = decodes || span.request->decoding;
-    rows += span.count;
-    context += std::uint64_t{span.position} * span.count;
-    for (const std::uint32_t i : span.request->loads) {
-      const auto load = loads_.find(span.request->blocks[i].block());
-      if (load == loads_.end()) continue;
-      waits = true;
-      arrives = std::max(arrives, load->second.ends_at);
-    }
+    load.decodes = load.decodes || span.request->decoding;
+    load.rows += span.count;
+    load.context += std::uint64_t{span.position} * span.count;
   }
+  return load;
+}
+
+// How long the pass waits for what arrives. Who decodes in it waits no longer than computing takes, others
+// half a second more, as somebody may come meanwhile. So a load that does not come (a disk that hangs) costs
+// its own request the pass, and nobody else much.
+Nanos Core::State::patience_of(const CorePass& pass) const {
+  const bool waits = std::any_of(pass.spans.begin(), pass.spans.end(), [&](const CoreSpan& span) {
+    const CoreRequest& request = *span.request;
+    return std::any_of(request.loads.begin(), request.loads.end(),
+                       [&](std::uint32_t i) { return loads_.contains(request.blocks[i].block()); });
+  });
   if (!waits) return kWaitsForEver;
-  const Nanos lasts = costs_.pass(rows, context);
-  return decodes ? std::max(kPatienceOfDecodes, lasts)
-                 : std::max(kPatienceAlone, lasts + 2 * std::min(arrives - now_, kCostMax));
+  const PassLoad load = load_of(pass);
+  const Nanos lasts = costs_.pass(load.rows, load.context);
+  return load.decodes ? std::max(kPatienceOfDecodes, lasts) : lasts + kPatienceAlone;
 }
 
 // --- ends ---
@@ -250,9 +247,9 @@ void Core::State::on(const MovesEnded& event, Plan& plan) {
     ++totals_.moves[link_of(move.from, move.to)].ended[static_cast<std::size_t>(outcome.result)];
     if (move.to == Tier::kDevice) {
       --loads_from_[static_cast<std::size_t>(move.from)];
-      end_load(outcome.move, std::move(move), outcome.result);
+      end_load(std::move(move), outcome);
     } else {
-      end_save(std::move(move), outcome.result);
+      end_save(std::move(move), outcome);
     }
   }
   blocked_head_.reset();
@@ -278,20 +275,21 @@ void Core::State::keep_for_load(BlockId id, std::uint32_t group, std::optional<S
   }
 }
 
-// A disk that fails or does not answer is not counted on for a while.
-void Core::State::judge(LinkBreaker& link, MoveResult result, Nanos now) {
-  if (result == MoveResult::kDone) link.succeeded();
-  if (result == MoveResult::kFailed || result == MoveResult::kTooSlow) link.failed(now);
+Tier Core::State::slowest_readable() const {
+  return has_disk_ && !disk_read_link_.paused(now_) ? Tier::kDisk : has_host_ ? Tier::kHost : Tier::kDevice;
 }
 
-Tier Core::State::slowest_readable() const {
-  return has_disk_ && !disk_reads_.closed(now_) ? Tier::kDisk : has_host_ ? Tier::kHost : Tier::kDevice;
+// What the tier is bringing should have come long ago.
+bool Core::State::overdue(Tier tier) const {
+  const auto index = static_cast<std::size_t>(tier);
+  return loads_from_[index] > 0 && now_ - link_free_at_[index] > kOverdue;
 }
 
 // A source that did not verify is gone; another reader that is under way will find the same.
-void Core::State::end_read(const CoreMove& move, MoveResult result) {
+void Core::State::end_read(const CoreMove& move, const MoveOutcome& outcome) {
+  const MoveResult result = outcome.result;
   if (move.from == Tier::kDevice) return;
-  if (move.from == Tier::kDisk) judge(disk_reads_, result, now_);
+  if (move.from == Tier::kDisk) disk_read_link_.ended(result, now_, outcome.took);
   const BlockId id = move.source();
   for (const MovePart& part : move.parts) {
     index_.end_read(id, move.from, part.group);
@@ -313,21 +311,25 @@ void Core::State::free_replaced(CoreLoad& load) {
 }
 
 // Something of the block will not come.
-void Core::State::miss(BlockId id) {
+void Core::State::miss(BlockId id, Tier from) {
   for (CoreRequest* request : running_) {
+    const bool reads = request->in_passes > 0 && request->joined;
+    if (!reads && !windows_) continue;
     const bool needs = std::any_of(request->loads.begin(), request->loads.end(),
                                    [&](std::uint32_t i) { return request->blocks[i].block() == id; });
     if (!needs) continue;
-    request->misses |= request->in_passes > 0 && request->joined;
+    request->misses |= reads;
     // In groups with a window it looks again for a place to go on from.
     request->restart |= windows_;
+    request->without_disk |= from == Tier::kDisk;
   }
 }
 
-void Core::State::end_load(OperationId operation, CoreMove move, MoveResult result) {
+void Core::State::end_load(CoreMove move, const MoveOutcome& outcome) {
+  const MoveResult result = outcome.result;
   const BlockId id = move.pin.block();
   CoreLoad& load = loads_.at(id);
-  end_read(move, result);
+  end_read(move, outcome);
   for (const MovePart& part : move.parts) {
     if (windowed(part.group)) --moving_[part.group];
     // (What has got its state otherwise may be gone again, and the load's slot is another.)
@@ -337,8 +339,12 @@ void Core::State::end_load(OperationId operation, CoreMove move, MoveResult resu
     if (move.original && move.from == Tier::kDevice)
       index_.let_go(*move.original, part.group, Release::kBehind);
   }
-  if (result != MoveResult::kDone) miss(id);
-  std::erase(load.moves, operation);
+  // Bringing it was no use of it: who has it holds it by a pin of its own.
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (move.pin.holds(group)) index_.let_go(move.pin, group, Release::kUnused);
+  }
+  if (result != MoveResult::kDone) miss(id, move.from);
+  std::erase(load.moves, outcome.move);
   if (!load.moves.empty()) return;
   free_replaced(load);
   loads_.erase(id);
@@ -346,9 +352,10 @@ void Core::State::end_load(OperationId operation, CoreMove move, MoveResult resu
     wish_save(id, Tier::kDevice, false);
 }
 
-void Core::State::end_save(CoreMove move, MoveResult result) {
+void Core::State::end_save(CoreMove move, const MoveOutcome& outcome) {
+  const MoveResult result = outcome.result;
   const BlockId id = move.pin.block();
-  end_read(move, result);
+  end_read(move, outcome);
   const bool done = result == MoveResult::kDone;
   for (const MovePart& part : move.parts) {
     if (move.from == Tier::kDevice) {
@@ -361,7 +368,7 @@ void Core::State::end_save(CoreMove move, MoveResult result) {
   if (done && move.to == Tier::kHost && move.from == Tier::kDevice && through_)
     wish_save(id, Tier::kHost, true);
   if (move.to != Tier::kDisk) return;
-  judge(disk_writes_, result, now_);
+  disk_write_link_.ended(result, now_, outcome.took);
 }
 
 // --- saves ---
@@ -390,7 +397,7 @@ void Core::State::wish_windows(const CoreRequest& request) {
 }
 
 bool Core::State::may_write(Tier tier) const {
-  return tier == Tier::kHost ? has_host_ : has_disk_ && recovered_ && !disk_writes_.closed(now_);
+  return tier == Tier::kHost ? has_host_ : has_disk_ && recovered_ && !disk_write_link_.paused(now_);
 }
 
 // What `move` is to take along of the group, if the next tier lacks it and has room.

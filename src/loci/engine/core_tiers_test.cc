@@ -66,12 +66,12 @@ class TierDriver {
     return step(event);
   }
   // All moves that have begun have ended.
-  void end_moves(MoveResult result = MoveResult::kDone) {
+  void end_moves(MoveResult result = MoveResult::kDone, Nanos took = 0) {
     while (!moves.empty()) {
       MovesEnded ended;
       for (const Move& move : std::exchange(moves, {})) {
         if (move.to == Tier::kDisk && result == MoveResult::kDone) on_disk.push_back(move);
-        ended.moves.push_back({move.id, result, 0});
+        ended.moves.push_back({move.id, result, took});
       }
       step(ended);
     }
@@ -368,8 +368,9 @@ TEST(CoreTiers, ADiskThatDoesNotAnswerIsNotCountedOn) {
   d.run(1, run_of(0, 330));
   d.run(2, run_of(5000, 330));
   d.arrive(3, run_of(0, 330));
-  ASSERT_GE(d.count(Tier::kDisk, Tier::kDevice), LinkBreaker::kFailures);
-  d.end_moves(MoveResult::kTooSlow);
+  ASSERT_GE(d.count(Tier::kDisk, Tier::kDevice), LinkBreaker::kFailuresMax);
+  d.now += 20 * kNanosPerSecond;
+  d.end_moves(MoveResult::kTooSlow, 10 * kNanosPerSecond);
   d.finish();
   d.run(4, run_of(5000, 330));  // evicts what 3 has computed
   EXPECT_EQ(d.starts.back().sources.disk, 0u) << "eight loads in a row did not come";

@@ -160,6 +160,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
     options.core.max_running = 6;
     options.core.passes_ahead = GetParam().passes_ahead;
     options.event_log_path = log_;
+    options.event_log_secret = LoggedSecret::kKept;  // the disk outlives the engine
     add_tiers(options);
     Backend& device = GetParam().passes_ahead > 0 ? *ahead_ : *backend_;
     engine_ = std::move(Engine::start(std::move(options), device, clock_)).value();

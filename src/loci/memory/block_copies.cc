@@ -179,12 +179,15 @@ bool BlockIndex::may_displace(BlockId by, BlockId victim, Tier tier, std::uint32
   if (v.wanted == kNotWanted || v.wanted > b.wanted) return true;
   const LowerCopy* source = b.whole_copy(group);
   const bool prefetched = source != nullptr && source->tier > tier;
+  if (prefetched) return false;
+  // An order that does not look at the queue would choose it again and again, and nothing would be saved.
+  if (!tiers_[static_cast<std::size_t>(tier)][group].eviction->spares_wanted()) return true;
   const bool last =
       v.filled_in(group) < kBlockTokens &&
       std::none_of(
           v.copies.begin(), v.copies.end(),
           [&](const LowerCopy& copy) { return copy.group == group && copy.whole && copy.tier != tier; });
-  return !prefetched && !last;
+  return !last;
 }
 
 bool BlockIndex::evict_copy(BlockId by, Tier tier, std::uint32_t group, std::optional<Tier> spare) {

@@ -42,6 +42,8 @@ class EvictionOrder {
   // The next victim, which stays until it is erased; kNoBlock where there is none.
   virtual BlockId choose(Nanos now) = 0;
   virtual std::size_t size() const = 0;
+  // What a waiting request needs goes last: where it is chosen, nothing else is there.
+  virtual bool spares_wanted() const = 0;
 };
 
 }  // namespace loci

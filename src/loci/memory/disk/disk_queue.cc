@@ -155,12 +155,16 @@ bool DiskQueue::begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoReq
 }
 
 void DiskQueue::refuse_reads_of_closed_lanes() {
+  const Nanos now = clock_.now();
   for (Lane& lane : lanes_) {
-    while (lane.unanswered >= kUnansweredMax && !lane.reads.empty()) {
-      const DiskOperation operation = std::move(lane.reads.front().operation);
-      lane.reads.pop_front();
-      operation.owner->ended(operation.step, -ETIME, DiskBuffer());
+    if (lane.unanswered < kUnansweredMax || lane.reads.empty()) continue;
+    std::deque<Queued> refused = std::exchange(lane.reads, {});
+    if (now - lane.tried > answer_limit_) {
+      lane.tried = now;
+      lane.reads.push_back(std::move(refused.front()));
+      refused.pop_front();
     }
+    for (const Queued& one : refused) one.operation.owner->ended(one.operation.step, -ETIME, DiskBuffer());
   }
 }
 
@@ -224,7 +228,8 @@ void DiskQueue::expire(Nanos now) {
   for (auto& [id, one] : in_flight_) {
     if (one.operation.owner == nullptr || now - one.since <= answer_limit_) continue;
     given_up.emplace_back(std::exchange(one.operation.owner, nullptr), one.operation.step);
-    lanes_[one.operation.lane].unanswered += one.operation.write ? 0 : 1;
+    Lane& lane = lanes_[one.operation.lane];
+    if (!one.operation.write && ++lane.unanswered == kUnansweredMax) lane.tried = now;
     ++abandoned_;
   }
   for (const auto& [owner, step] : given_up) owner->ended(step, -ETIME, DiskBuffer());

@@ -4,8 +4,9 @@
 //
 // A *lane* is a directory's queue, so that a disk which is slow or dead holds up nothing but itself. An
 // operation that does not answer in time ends with -ETIME; its memory stays untouched until the disk does
-// answer, or for ever. A lane that left kUnansweredMax reads in a row without an answer is closed: its reads
-// end so at once, until one of those that were given up is answered after all.
+// answer, or for ever. A lane that left kUnansweredMax reads in a row without an
+// answer is closed: its reads end so at once, but for one in each answer_limit, until any of its operations
+// is answered.
 //
 // Thread-compatible: the store's thread owns it (but for wake()).
 #pragma once
@@ -99,6 +100,7 @@ class DiskQueue {
     std::deque<Queued> reads, writes;
     std::uint32_t in_flight = 0, writes_in_flight = 0;
     std::uint32_t unanswered = 0;  // reads in a row
+    Nanos tried = 0;               // when a read was last let through though it is closed
     Nanos answered = 0;
     std::shared_ptr<DiskBufferPool> buffers;
   };

@@ -24,6 +24,7 @@ class LookaheadOrder final : public EvictionOrder {
   }
   BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(*ranks_.begin()); }
   std::size_t size() const override { return ranks_.size(); }
+  bool spares_wanted() const override { return true; }
 
  private:
   // Not behind; place in the queue, none or the last first; last use; depth, the deepest first; block.

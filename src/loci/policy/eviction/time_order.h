@@ -23,6 +23,7 @@ class TimeOrder final : public EvictionOrder {
   }
   BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(*ranks_.begin()); }
   std::size_t size() const override { return ranks_.size(); }
+  bool spares_wanted() const override { return false; }
 
  private:
   // Not behind; time; depth, the deepest first; block.

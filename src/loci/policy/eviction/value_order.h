@@ -34,6 +34,7 @@ class ValueOrder final : public EvictionOrder {
   void erase(BlockId block, const EvictionFacts& facts) override;
   BlockId choose(Nanos now) override;
   std::size_t size() const override { return behind_.size() + unwanted_.size() + wanted_.size(); }
+  bool spares_wanted() const override { return true; }
 
   // What its loss adds to the time to restore the block.
   Nanos lost(const EvictionFacts& facts) const;
