@@ -37,13 +37,20 @@ Status DecodeGraphs::launch(std::uint32_t bucket, std::uint32_t generation, Stre
     return {};
   }
   if (!captured.graph.present() || captured.generation != generation) {
-    stream.begin_capture();
-    issue();
-    captured.graph = stream.end_capture();
+    captured.graph = Graph();
     captured.generation = generation;
+    if (stream.begin_capture()) {
+      issue();
+      captured.graph = stream.end_capture();
+    }
   }
-  if (captured.graph.present()) stream.launch(captured.graph);
+  // A graph that lacks a kernel is never launched: what ran before `issue` is called again would have run
+  // twice.
   Status refused = stream.take_failure();
+  if (refused.ok() && captured.graph.present()) {
+    stream.launch(captured.graph);
+    refused = stream.take_failure();
+  }
   if (refused.ok()) return {};
   captured.plain = true;
   captured.graph = Graph();

@@ -35,6 +35,7 @@ bool is_refusal(cudaError_t error) {
     case cudaErrorInvalidDeviceFunction:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidResourceHandle:
+    case cudaErrorIllegalState:
     case cudaErrorLaunchOutOfResources:
     case cudaErrorNotPermitted:
     case cudaErrorNotSupported:
@@ -300,11 +301,11 @@ void Stream::synchronize() {
   if (ready(*device_)) check(*device_, cudaStreamSynchronize(stream_of(handle_)), "a kernel or copy");
 }
 
-void Stream::begin_capture() {
+bool Stream::begin_capture() {
   kernel_was_last_ = false;
-  if (!ready(*device_)) return;
-  check_queued(*device_, cudaStreamBeginCapture(stream_of(handle_), cudaStreamCaptureModeThreadLocal),
-               "the begin of a capture", failure_);
+  return ready(*device_) &&
+         check_queued(*device_, cudaStreamBeginCapture(stream_of(handle_), cudaStreamCaptureModeThreadLocal),
+                      "the begin of a capture", failure_);
 }
 
 Graph Stream::end_capture() {

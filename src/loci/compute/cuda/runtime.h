@@ -197,7 +197,8 @@ class Stream {
 
   // What is queued from here on is captured, not run; also what other streams do that wait for an event
   // recorded here, until they are waited for here.
-  void begin_capture();
+  // False: the device refused; nothing is captured, and what follows runs.
+  [[nodiscard]] bool begin_capture();
   // Nothing where the capture failed (take_failure() or Device::status() says why).
   Graph end_capture();
   void launch(const Graph& graph);
@@ -205,6 +206,10 @@ class Stream {
   // The first of the kernels, captures and graphs since the last call that the device refused: kInternal,
   // naming it. They did nothing; what was queued beside them runs.
   Status take_failure() { return std::exchange(failure_, Status()); }
+  // Likewise of a library's kernels, which it queues by itself.
+  void note_failure(Status failure) {
+    if (failure_.ok()) std::swap(failure_, failure);
+  }
 
   // The stream's handle for libraries (cudaStream_t), which queue kernels of theirs. Simulated: nothing may
   // use it.

@@ -75,7 +75,7 @@ TEST_F(RuntimeTest, CopiesPiecesAndRows) {
 
 TEST_F(RuntimeTest, GraphsAreLaunchedAgain) {
   const Memory values = upload(std::vector<std::uint32_t>(100, 0)), host = pinned(400);
-  stream().begin_capture();
+  ASSERT_TRUE(stream().begin_capture());
   launch_count({values.as<std::uint32_t>(), 100, 1}, stream());
   launch_count({values.as<std::uint32_t>(), 100, 1}, stream());
   stream().copy(host.data(), values.data(), 400);

@@ -223,7 +223,7 @@ TEST_F(CudaAttentionTest, AGraphServesOtherBatches) {
   c.runs = {{0, 1, 39}, {1, 1, 49}, {2, 1, 70}};
   World world(*this, c, 9);
   auto pass = world.prepare(c, 4);
-  stream().begin_capture();
+  ASSERT_TRUE(stream().begin_capture());
   attend(pass.arguments, stream());
   const Graph graph = stream().end_capture();
   ASSERT_TRUE(graph.present());

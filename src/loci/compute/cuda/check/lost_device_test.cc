@@ -28,7 +28,7 @@ TEST_F(LostDeviceTest, IsToldOfAndDoesNothingMore) {
   stream().record(event);
   event.synchronize();
   EXPECT_TRUE(event.done());
-  stream().begin_capture();
+  EXPECT_FALSE(stream().begin_capture());
   EXPECT_FALSE(stream().end_capture().present());
   const Result<Memory> more = Memory::allocate(device(), MemoryKind::kDevice, 64, "more");
   ASSERT_FALSE(more.ok());

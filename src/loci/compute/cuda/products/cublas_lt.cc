@@ -162,9 +162,13 @@ class CublasLt : public LibraryProducts {
         handle_, plan.operation, &one, product.weights, plan.weights, product.input, plan.input, &beta,
         product.output, plan.output, product.output, plan.output, &plan.algorithm, workspace_.data(),
         workspace_.size(), static_cast<cudaStream_t>(stream.native()));
-    if (status != CUBLAS_STATUS_SUCCESS) {
-      device_.note(
-          {StatusCode::kUnavailable, fmt::format("cuBLASLt failed a product: status {}", int{status})});
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    Status failure(StatusCode::kInternal, fmt::format("cuBLASLt failed a product: status {}", int{status}));
+    // Of the others the device knows nothing: the library did not begin.
+    if (status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_INTERNAL_ERROR) {
+      device_.note({StatusCode::kUnavailable, failure.message()});
+    } else {
+      stream.note_failure(std::move(failure));
     }
   }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of up to 8 rows: at the memory's rate. A warp multiplies 16 outputs with one segment of the
-// columns; weights come from memory to registers 16 bytes a lane, kDepth units ahead of their use, each used
-// once. The activations' 8 rows are the second operand (absent ones are the last one again): they are small
-// and found in the first-level cache. Warps of one tile leave their sums in shared memory, where they are
-// added in order.
+// columns; weights go by asynchronous copies into a ring of the warp's own in shared memory, kDepth units,
+// and from there to registers, each used once. (A ring in registers is none: the machine tells loads apart by
+// six counters, and a wait for one of them is a wait for all that count there.) The activations' 8 rows are
+// the second operand (absent ones are the last one again): they are small and found in the first-level cache.
+// Warps of one tile leave their sums in shared memory, where they are added in order.
 //
 // A block is 8 warps, which have 8 / segments tiles at a time: a group. It stays for every gridDim.y-th
-// group, and its loads go on across their borders, so that memory is never idle between two of them. The
-// first loads are on their way before the kernel that makes the activations has ended.
+// group, and its copies go on across their borders, so that memory is never idle between two of them. The
+// first copies are on their way before the kernel that makes the activations has ended.
 //
 // Grid: (tiles of rows, groups or as many blocks as run at a time).
 #pragma once
@@ -21,22 +22,32 @@ namespace loci::cuda {
 
 inline constexpr std::uint32_t kFewRowsWarps = 8;
 
-// Where a lane reads weights: its place in the segment's first unit, and how it reads unit after unit.
+inline constexpr std::uint32_t kFewRowsRingBytes = 8192;  // of a warp, at most
+
+// Where a warp copies weights from: its place in the segment, and how it goes unit after unit. What is copied
+// a lane reads back as load() says.
 template <MatrixFormat F, class T>
 struct PackedSource {
-  // What registers hold.
-  static constexpr int kDepth = F == MatrixFormat::kQ8_0 || F == MatrixFormat::kQ4_0 ? 6 : 4;
   static constexpr std::uint32_t kColumns = unit_columns(F);
   static constexpr std::uint32_t kUnitBytes = unit_bytes(F);
+  static constexpr std::uint32_t kChunks = kUnitBytes / 16;
   using Unit = PackedUnit<F>;
-  const std::byte* at;
+  const std::byte* at;  // the lane's first chunk
 
   LOCI_DEVICE PackedSource(const ProductParams& p, std::uint32_t first_row, std::uint32_t, std::uint32_t unit)
-      : at(p.weights + first_row / kTileRows * p.tile_bytes + std::uint64_t{unit} * kUnitBytes) {}
-  LOCI_DEVICE void load(Unit& to) const { to.load(at, lane_id(), read_once); }
+      : at(p.weights + first_row / kTileRows * p.tile_bytes + std::uint64_t{unit} * kUnitBytes +
+           lane_id() * 16) {}
   // Columns beyond the matrix are zeros in a packed one.
-  LOCI_DEVICE void load_end(std::uint32_t, Unit& to) const { load(to); }
+  LOCI_DEVICE void copy(std::byte* stage, std::uint32_t) const {
+    std::byte* to = stage + lane_id() * 16;
+#pragma unroll
+    for (std::uint32_t chunk = 0; chunk < kChunks; chunk += 32) {
+      if (chunk + 32 > kChunks && chunk + lane_id() >= kChunks) continue;
+      copy_async_16(to + chunk * 16, at + chunk * 16);
+    }
+  }
   LOCI_DEVICE void advance() { at += kUnitBytes; }
+  LOCI_DEVICE static void load(const std::byte* stage, Unit& to) { to.load(stage, lane_id(), read_shared); }
   LOCI_DEVICE static void fragments(const Unit& unit, int block, BlockFragments& to) {
     unit.template fragments<T>(block, to);
   }
@@ -44,8 +55,8 @@ struct PackedSource {
 
 template <class T>
 struct PlainSource {
-  static constexpr int kDepth = 4;
   static constexpr std::uint32_t kColumns = 64;
+  static constexpr std::uint32_t kUnitBytes = kTileRows * kColumns * 2;
   using Unit = PlainUnit;
   const T*
       rows[2];  // g and g + 8, or the last one where the matrix ends before: what is multiplied is left out
@@ -58,24 +69,24 @@ struct PlainSource {
     rows[0] = from + std::uint64_t{min(g, rows_left - 1)} * p.columns;
     rows[1] = from + std::uint64_t{min(g + 8, rows_left - 1)} * p.columns;
   }
-  LOCI_DEVICE uint4 read(int block, int half) const {
-    return read_once(reinterpret_cast<const std::byte*>(rows[half] + block * 32));
-  }
-  LOCI_DEVICE void load(Unit& to) const {
+  // `columns_left`: of the lane's begin in this unit. Zeros beyond them.
+  LOCI_DEVICE void copy(std::byte* stage, std::uint32_t columns_left) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) to.rows[i / 2][i % 2] = read(i / 2, i % 2);
-  }
-  // `columns_left`: of the lane's begin in this unit, not more than 0 where nothing is there.
-  LOCI_DEVICE void load_end(std::uint32_t columns_left, Unit& to) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const bool there = static_cast<std::uint32_t>(i / 2) * kBlockColumns < columns_left;
-      to.rows[i / 2][i % 2] = there ? read(i / 2, i % 2) : make_uint4(0, 0, 0, 0);
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      const bool there = i / 2 * kBlockColumns < columns_left;
+      copy_async_16(stage + (i * 32 + lane_id()) * 16,
+                    there ? rows[i % 2] + i / 2 * kBlockColumns : rows[i % 2], there);
     }
   }
   LOCI_DEVICE void advance() {
     rows[0] += kColumns;
     rows[1] += kColumns;
+  }
+  LOCI_DEVICE static void load(const std::byte* stage, Unit& to) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      to.rows[i / 2][i % 2] = read_shared(stage + (static_cast<std::uint32_t>(i) * 32 + lane_id()) * 16);
+    }
   }
   LOCI_DEVICE static void fragments(const Unit& unit, int block, BlockFragments& to) {
     unit.fragments(block, to);
@@ -110,19 +121,22 @@ LOCI_DEVICE void multiply_half(const typename Source::Unit& weights, int half, c
   }
 }
 
-// A warp's way through its units: those of its segment in the block's first group, then in the next one. What
-// is loaded is kDepth units ahead of what is multiplied.
+// A warp's way through its units: those of its segment in the block's first group, then in the next one.
 template <MatrixFormat F, class T>
 class FewRowsWarp {
  public:
   using Source = typename SourceOf<F, T>::Type;
   using Unit = typename Source::Unit;
-  static constexpr std::uint32_t kColumns = Source::kColumns, kDepth = Source::kDepth;
+  static constexpr std::uint32_t kColumns = Source::kColumns;
   static constexpr std::uint32_t kHalfColumns = 2 * kBlockColumns;
   static constexpr int kHalves = kColumns / kHalfColumns;
+  static constexpr std::uint32_t kDepth = kFewRowsRingBytes / Source::kUnitBytes;
   static constexpr std::uint32_t kWarpSums = kTileRows * kFewRows;
   static constexpr std::uint32_t kSums = kFewRowsWarps * kWarpSums;
-  static_assert(kDepth * kHalves % 2 == 0, "activations' two places take turns");
+  // [turn] of sums, then [warp][unit] of the rings.
+  static constexpr std::uint32_t kSumBytes = 2 * kSums * sizeof(float);
+  static constexpr std::uint32_t kSharedBytes = kSumBytes + kFewRowsWarps * kDepth * Source::kUnitBytes;
+  static_assert(kDepth >= 3 && Source::kUnitBytes % 16 == 0);
 
   LOCI_DEVICE FewRowsWarp(const ProductParams& p, const RowTile& rows)
       : p_(p),
@@ -131,48 +145,51 @@ class FewRowsWarp {
         begin_(segment_begin(p, warp_id() % p.segments) / kColumns),
         end_(segment_begin(p, warp_id() % p.segments + 1) / kColumns),
         groups_((p.outputs + tiles_each_ * kTileRows - 1) / (tiles_each_ * kTileRows)),
-        loading_(blockIdx.y),
-        loading_unit_(begin_),
+        ring_(shared_memory<std::byte>() + kSumBytes + warp_id() * kDepth * Source::kUnitBytes),
+        copying_(blockIdx.y),
+        copying_unit_(begin_),
         source_(source_of(blockIdx.y)) {}
 
   // `await` is called when weights are on their way, before the activations are read.
   template <class Await>
   LOCI_DEVICE void run(const Await& await) {
-    Unit weights[kDepth];
-    uint4 input[2][2];  // a half's, and the next one's
-#pragma unroll
-    for (std::uint32_t d = 0; d < kDepth; ++d) load(weights[d]);
+    for (std::uint32_t d = 0; d + 1 < kDepth; ++d) copy(d);
     await();
     // Rows that are not there are the last one: their sums are left out.
     const std::uint32_t row = rows_.first + min(lane_id() / 4, rows_.count - 1);
     const T* const inputs =
         static_cast<const T*>(p_.input) + std::uint64_t{row} * p_.input_stride + lane_id() % 4 * 8;
-    load_input(inputs, begin_ * kColumns, input[0]);
-    std::uint32_t group = blockIdx.y, unit = begin_, turn = 0;
+    uint4 input[2], next_input[2];  // of a half unit, and of the next one
+    load_input(inputs, begin_ * kColumns, input);
+    std::uint32_t group = blockIdx.y, unit = begin_, turn = 0, reading = 0, writing = kDepth - 1;
     float sums[4] = {0, 0, 0, 0};
     while (group < groups_) {
+      copy_async_wait<kDepth - 2>();
+      __syncwarp();  // the unit is there for all lanes; and all have read the one that is written next
+      Unit weights;
+      Source::load(ring_ + reading * Source::kUnitBytes, weights);
+      copy(writing);
+      reading = reading + 1 == kDepth ? 0 : reading + 1;
+      writing = writing + 1 == kDepth ? 0 : writing + 1;
+      const bool ends = unit + 1 == end_;
+      const std::uint32_t next = ends ? begin_ : unit + 1;
 #pragma unroll
-      for (std::uint32_t d = 0; d < kDepth; ++d) {
-        if (group >= groups_) break;
-        const bool ends = unit + 1 == end_;
-        const std::uint32_t next = ends ? begin_ : unit + 1;
-#pragma unroll
-        for (int half = 0; half < kHalves; ++half) {
-          const int place = (static_cast<int>(d) * kHalves + half) % 2;
-          const std::uint32_t column = half + 1 < kHalves ? unit * kColumns + kHalfColumns : next * kColumns;
-          load_input(inputs, column, input[1 - place]);
-          multiply_half<Source, T>(weights[d], half, input[place], sums);
-        }
-        unit = next;
-        load(weights[d]);
-        if (!ends) continue;
-        leave(sums, turn);
-        __syncthreads();
-        store(group, turn);
-        turn ^= 1;  // who still reads the one leaves it alone until the next barrier
-        group += gridDim.y;
+      for (int half = 0; half < kHalves; ++half) {
+        const std::uint32_t column = half + 1 < kHalves ? unit * kColumns + kHalfColumns : next * kColumns;
+        load_input(inputs, column, next_input);
+        multiply_half<Source, T>(weights, half, input, sums);
+        input[0] = next_input[0];
+        input[1] = next_input[1];
       }
+      unit = next;
+      if (!ends) continue;
+      leave(sums, turn);
+      __syncthreads();
+      store(group, turn);
+      turn ^= 1;  // who still reads the one leaves it alone until the next barrier
+      group += gridDim.y;
     }
+    copy_async_wait<0>();
   }
 
  private:
@@ -183,18 +200,21 @@ class FewRowsWarp {
     return Source(p_, rows_.expert * p_.outputs + output, p_.outputs - output, begin_);
   }
 
-  LOCI_DEVICE void load(Unit& to) {
-    if (loading_ >= groups_) return;
-    if (loading_unit_ < p_.columns / kColumns) {
-      source_.load(to);
-    } else {
-      const std::uint32_t lane_begin = loading_unit_ * kColumns + lane_id() % 4 * 8;
-      source_.load_end(lane_begin < p_.columns ? p_.columns - lane_begin : 0, to);
+  // The next unit, if there is one, to its place in the ring. A group of copies in any case: they are
+  // counted.
+  LOCI_DEVICE void copy(std::uint32_t place) {
+    if (copying_ < groups_) {
+      const std::uint32_t lane_begin = copying_unit_ * kColumns + lane_id() % 4 * 8;
+      source_.copy(ring_ + place * Source::kUnitBytes, lane_begin < p_.columns ? p_.columns - lane_begin : 0);
+      if (++copying_unit_ < end_) {
+        source_.advance();
+      } else {
+        copying_unit_ = begin_;
+        copying_ += gridDim.y;
+        source_ = source_of(copying_);
+      }
     }
-    if (++loading_unit_ < end_) return source_.advance();
-    loading_unit_ = begin_;
-    loading_ += gridDim.y;
-    source_ = source_of(loading_);
+    copy_async_commit();
   }
 
   // The lane's of the half unit at `first`.
@@ -239,7 +259,8 @@ class FewRowsWarp {
   const std::uint32_t tiles_each_;
   const std::uint32_t begin_, end_;  // units of the segment
   const std::uint32_t groups_;
-  std::uint32_t loading_, loading_unit_;  // group and unit that are loaded next
+  std::byte* const ring_;
+  std::uint32_t copying_, copying_unit_;  // group and unit that are copied next
   Source source_;                         // where they are
 };
 
@@ -264,7 +285,7 @@ void launch_few_rows(const ProductParams& p, Stream& stream) {
   LaunchShape shape;
   shape.grid = {row_tiles(p, kFewRows), groups < at_a_time ? groups : at_a_time, 1};
   shape.block = {kFewRowsWarps * 32, 1, 1};
-  shape.shared_bytes = 2 * FewRowsWarp<F, T>::kSums * sizeof(float);
+  shape.shared_bytes = FewRowsWarp<F, T>::kSharedBytes;
   launch("few_rows", few_rows<F, T>, shape, p, stream);
 }
 

@@ -331,7 +331,7 @@ TEST_P(GraphsOfProductsTest, RepeatThem) {
   const ProductArguments arguments{&matrix, input.data(),           columns, rows, output.data(),
                                    outputs, ProductOutput::kFloats, nullptr};
   with->multiply(arguments, stream());  // as the backend: what a first call loads has no place in a capture
-  stream().begin_capture();
+  ASSERT_TRUE(stream().begin_capture());
   with->multiply(arguments, stream());
   const Graph graph = stream().end_capture();
   ASSERT_TRUE(graph.present()) << stream().take_failure().to_string();

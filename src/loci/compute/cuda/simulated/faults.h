@@ -14,7 +14,8 @@ struct Options {
   std::uint64_t lost_after = UINT64_MAX;  // operations: the one after them fails, and all that follow
   std::uint64_t seed = 1;                 // draws the order of what streams leave open, and of threads
   std::string refused_kernel{};           // launches of this name are refused; the device is well
-  bool captures_fail = false;             // likewise all captures
+  bool captures_fail = false;             // likewise all captures, at their end
+  bool capture_begins_fail = false;
   std::uint32_t capability = 90;
   std::uint32_t multiprocessors = 4;
 };

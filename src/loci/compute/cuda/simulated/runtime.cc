@@ -429,12 +429,18 @@ void Stream::synchronize() {
   w.run_until([&] { return stream.queue.empty(); });
 }
 
-void Stream::begin_capture() {
+bool Stream::begin_capture() {
   std::lock_guard lock(world().mutex);
+  if (device_->lost()) return false;
+  if (world().options.capture_begins_fail) {
+    note_failure(Status(StatusCode::kInternal, "cuda:0 refused the begin of a capture: a simulated fault"));
+    return false;
+  }
   simulated::StreamState& stream = simulated::stream_state(handle_);
   LOCI_CHECK(stream.capture == nullptr, "one capture at a time");
   stream.capture = std::make_shared<simulated::GraphState>();
   stream.captures_itself = true;
+  return true;
 }
 
 Graph Stream::end_capture() {
@@ -449,7 +455,7 @@ Graph Stream::end_capture() {
   stream.captures_itself = false;
   std::erase_if(w.captured_events, [&](const auto& each) { return each.second == state; });
   Graph graph;
-  if (w.options.captures_fail || state->refused) {
+  if (w.options.captures_fail) {
     if (failure_.ok())
       failure_ = Status(StatusCode::kInternal, "cuda:0 refused a capture: a simulated fault");
     return graph;
@@ -480,8 +486,6 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   if (world().options.refused_kernel == name) {
     if (failure_.ok())
       failure_ = Status(StatusCode::kInternal, fmt::format("cuda:0 refused {}: a simulated fault", name));
-    if (simulated::stream_state(handle_).capture != nullptr)
-      simulated::stream_state(handle_).capture->refused = true;
     return;
   }
   const Thunk thunk = *static_cast<const Thunk*>(kernel);

@@ -177,7 +177,9 @@ TEST_F(SimulatedTest, AKernelBeginsBeforeTheOneBeforeItHasEnded) {
       for (const bool captured : {false, true}) {
         const Memory memory = upload(std::vector<int>{1, 2, 3, 4, 0, 0, 0, 0});
         Stream stream(*device_);
-        if (captured) stream.begin_capture();
+        if (captured) {
+          ASSERT_TRUE(stream.begin_capture());
+        }
         launch_add_one({memory.as<int>(), 4}, stream);
         launch_copy({memory.as<int>(), 4}, waits, stream);
         if (captured) stream.launch(stream.end_capture());
@@ -220,7 +222,7 @@ TEST_F(SimulatedTest, GraphsAreLaunchedAgain) {
                host = upload(std::vector<int>(64), MemoryKind::kPinned);
   Stream stream(*device_), beside(*device_);
   Event fork(*device_), join(*device_);
-  stream.begin_capture();
+  ASSERT_TRUE(stream.begin_capture());
   launch_add_one({values.as<int>(), 64}, stream);
   stream.record(fork);
   beside.wait(fork);
