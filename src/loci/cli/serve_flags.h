@@ -31,7 +31,7 @@ struct ServeFlags {
   std::uint32_t threads = 0;   // 0: one for each physical core
   std::optional<InstructionSet> instruction_set;
   std::optional<std::uint64_t> device_memory;
-  std::uint32_t context_tokens = 0;  // 0: the model's
+  std::uint32_t context_tokens = 0;    // 0: the model's
   std::uint32_t max_batch_tokens = 0;  // 0: what suits the device
   std::uint32_t max_running = 64;
   std::uint32_t max_queued = 256;

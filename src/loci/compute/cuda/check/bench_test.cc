@@ -29,14 +29,21 @@ TEST(BenchTable, SaysWhichBarsAreMet) {
   EXPECT_EQ(table.failed(), 3u);
   table.end();
   EXPECT_EQ(out.str(),
-            "                 measured         limit  share      bar\n"
-            "limits/copy          4100  GB/s\n"
-            "a/fast enough        3600  GB/s    4000  0.900  >= 0.90  ok\n"
-            "a/slow               3.25  GB/s    4000  0.001  >= 0.85  MISSED  cold\n"
-            "b/told             0.5000  ms    0.2500  2.000\n"
-            "b/overlap           10.40  ms     10.00  1.040  <= 1.05  ok\n"
-            "c/without limit      1.00  ms                   >= 1.00  MISSED\n"
-            "d/broken                                                 FAILED  the device is lost\n"
+            "                                                            measured  "
+            "           limit  share      bar\n"
+            "limits/copy                                                     4100 GB/s\n"
+            "a/fast enough                                                   3600 G"
+            "B/s         4000  0.900  >= 0.90  ok\n"
+            "a/slow                                                          3.25 G"
+            "B/s         4000  0.001  >= 0.85  MISSED  cold\n"
+            "b/told                                                        0.5000 m"
+            "s         0.2500  2.000\n"
+            "b/overlap                                                      10.40 m"
+            "s          10.00  1.040  <= 1.05  ok\n"
+            "c/without limit                                                 1.00 m"
+            "s                        >= 1.00  MISSED\n"
+            "d/broken                                                              "
+            "                                  FAILED  the device is lost\n"
             "2 passed, 3 failed\n");
 }
 

@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(kThreads) read_values(ReadParams p) {
 void read_all(const void* from, std::uint64_t bytes, Stream& stream) {
   const ReadParams params{static_cast<uint4*>(const_cast<void*>(from)), bytes / 16};
   const std::uint32_t blocks = ceil_div(params.count, kThreads);
-  launch("read_all", read_values, {.grid = {blocks < 1024 ? blocks : 1024}, .block = {kThreads}}, params, stream);
+  launch("read_all", read_values, {.grid = {blocks < 1024 ? blocks : 1024}, .block = {kThreads}}, params,
+         stream);
 }
 
 }  // namespace loci::cuda
