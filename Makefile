@@ -6,7 +6,7 @@ ARGS ?=
 PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check test test-changed ci quick neon crash soak bench bench-tiers peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed ci quick neon crash soak bench bench-tiers peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -30,6 +30,10 @@ cuda-toolkit: ## fetch what compiles the GPU's code, where the machine has no CU
 gpu-check: ## build build/gpu-check: all tests and benchmarks of the GPU backend, to be run where a GPU is
 	@scripts/setup.sh build test
 	@scripts/gpu-check.sh
+
+gpu-server: ## pack build/gpu-server.tar.xz: the whole server and its suites, to be run where a GPU is
+	@scripts/setup.sh build test
+	@scripts/gpu-server.sh
 
 test: ## build and test everything; PARTS=live chooses (docs/testing.md lists the parts)
 	@LOCI_PARTS='$(PARTS)' scripts/test.sh all

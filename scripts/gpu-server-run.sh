@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh [--out FOLDER] [--model FILE] [--device NAME] [--quick]: the whole server on this machine's GPU: a start without
+# a flag, the live suites, every path of state with --deterministic, and conversations that outgrow the device's
+# memory. FILE is the default model (make model); without it a random one of its shape starts, and the suites but
+# one, which are written for the default model's words, are left out. Everything is also in FOLDER: summary.txt, suites.txt, load.txt. --quick leaves out the load.
+# Needs python3. All of it ends within 580 s. Exit status: 0 all passed, 1 something failed.
+set -u
+out="" model="" device="cuda:0" quick=""
+while [[ $# -gt 0 ]]; do
+  case "$1" in
+    --out) mkdir -p "$2"; out="$(cd "$2" && pwd)"; shift ;;
+    --model) model="$(realpath "$2")"; shift ;;
+    --device) device="$2"; shift ;;
+    --quick) quick=yes ;;
+    *) echo "usage: run.sh [--out FOLDER] [--model FILE] [--device NAME] [--quick]" >&2; exit 1 ;;
+  esac
+  shift
+done
+cd "$(dirname "$0")" || exit 1
+here="$PWD" work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+[[ -n "$out" ]] || out="$work"
+export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" LOCI_DEVICE="$device"
+loci="$here/loci" talks=yes
+./loci-random-model --shape tiny "$work/tiny.gguf"
+if [[ -z "$model" ]]; then talks=""; model="$work/model.gguf"; ./loci-random-model --shape smollm2-135m "$model"; fi
+say() { echo "$*" | tee -a "$out/summary.txt"; }
+
+# wait_ready LOG SECONDS
+wait_ready() { for _ in $(seq $(($2 * 10))); do grep -q '^ready' "$1" && return 0; sleep 0.1; done; return 1; }
+ask() { curl -s -m 60 "http://127.0.0.1:$1/v1/chat/completions" -H 'Content-Type: application/json' \
+  -d '{"messages": [{"role": "user", "content": "Name three colours."}], "max_tokens": 40, "temperature": 0}'; }
+failed=0
+begin="$(date +%s%N)"
+XDG_STATE_HOME="$work/state" timeout 60 "$loci" serve "$model" --port 9931 > "$work/start.txt" 2>&1 &
+server=$!
+if wait_ready "$work/start.txt" 60; then
+  say "a start without a flag: ready after $((($(date +%s%N) - begin) / 1000000)) ms"
+  ask 9931 | tee -a "$out/summary.txt"; echo
+else
+  say "a start without a flag: FAILED"; failed=1
+fi
+cat "$work/start.txt" >> "$out/summary.txt"
+kill "$server" 2>/dev/null; wait "$server" 2>/dev/null
+
+# The suites side by side, with little memory each.
+export LOCI_HOST_MEMORY=0 LOCI_DEVICE_MEMORY=2GiB
+mkdir "$work/ends"
+suite() {  # NAME COMMAND...
+  local name="$1" start="$SECONDS" status; shift
+  timeout 200 "$@" > "$work/$name.txt" 2>&1; status=$?
+  echo "$name: exit $status in $((SECONDS - start)) s: $(tail -1 "$work/$name.txt")" > "$work/ends/$name"
+}
+jobs=()
+if [[ -n "$talks" ]]; then
+  suite live python3 tests/live_test.py "$loci" --model "$model" & jobs+=($!)
+  LOCI_DETERMINISTIC=on suite live_deterministic python3 tests/live_test.py "$loci" --model "$model" & jobs+=($!)
+  suite responses python3 tests/responses_test.py "$loci" --model "$model" & jobs+=($!)
+  LOCI_DETERMINISTIC=on suite tiers python3 tests/tiers_test.py "$loci" --model "$model" & jobs+=($!)
+  LOCI_DETERMINISTIC=on suite truncation python3 tests/truncation_test.py "$loci" --model "$model" & jobs+=($!)
+fi
+[[ "$device" == cpu ]] || { suite paths_of_state python3 tests/simulated_gpu_test.py "$loci" "$work/tiny.gguf" & jobs+=($!); }
+for job in "${jobs[@]}"; do wait "$job"; done
+for end in "$work"/ends/*; do
+  say "$(cat "$end")"
+  grep -q ': exit 0 ' "$end" || failed=1
+done
+for each in "$work"/ends/*; do echo "=== $(basename "$each")"; cat "$work/$(basename "$each").txt"; done > "$out/suites.txt"
+grep -h '^failed:' "$out/suites.txt" | tee -a "$out/summary.txt"
+unset LOCI_HOST_MEMORY LOCI_DEVICE_MEMORY
+
+# An 8B's shape, quantised: device memory for all 32 conversations, and for a quarter of them; twice, in turn.
+load() {  # NAME FLAG...
+  local name="$1" server; shift
+  "$loci" serve "$work/8b.gguf" --port 9932 --store '' --disk none --context 16384 "$@" > "$work/load.txt" 2>&1 &
+  server=$!
+  wait_ready "$work/load.txt" 90 && timeout 100 "$loci" bench http://127.0.0.1:9932 --conversations 32 --turns 4 --private-prefix-tokens 2000 \
+    --concurrency 8 --max-tokens 64 --ignore-eos --seed 1 > "$work/bench.txt" 2>&1
+  say "$name: $(grep -iE 'throughput|output' "$work/bench.txt" | head -2 | tr '\n' ' ')"
+  { echo "=== $name"; tail -15 "$work/load.txt"; cat "$work/bench.txt"; } >> "$out/load.txt"
+  kill "$server" 2>/dev/null; wait "$server" 2>/dev/null
+}
+if [[ -z "$quick" ]]; then
+  ./loci-random-model --shape llama-8b "$work/8b.gguf"
+  for round in 1 2; do
+    load "all resident, round $round" --device-memory 20GiB --host-memory 0
+    load "a quarter resident, round $round" --device-memory 2600MiB --host-memory 16GiB
+  done
+fi
+exit "$failed"
