@@ -112,6 +112,8 @@ class Waiter {
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_.has_value(); }));
     return ended_.value_or(GenerationEnded{});
   }
+  // While it is held the engine's core waits at this request's next event.
+  std::unique_lock<std::mutex> hold_engine() { return std::unique_lock(mutex_); }
   const Reply& reply() const { return reply_; }
   // Against the reference's, which has log-probabilities.
   void expect(Reply reply) {
@@ -255,7 +257,11 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   for (std::uint64_t i = 0; i < 6; ++i) {
     prompts.push_back(Tokens(third.begin(), third.begin() + 60 * (i % 3)) + text(20 + i, 90));
     waiters.push_back(std::make_unique<Waiter>());
-    submit(prompts.back(), 120, *waiters.back());
+  }
+  {
+    // None ends before all are there, however slow this thread is.
+    const std::unique_lock held = waiters[0]->hold_engine();
+    for (std::size_t i = 0; i < prompts.size(); ++i) submit(prompts[i], 120, *waiters[i]);
   }
   std::uint32_t suspensions = 0;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
