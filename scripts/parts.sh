@@ -12,6 +12,7 @@
 # nothing compiled before. Time that other programs had the processors for is not counted, so that a busy machine fails
 # no part. LOCI_BUDGETS=2 doubles all budgets, LOCI_BUDGETS=off ignores them.
 # LOCI_PARTS chooses parts by a regular expression of their names; others are left out and listed nowhere.
+export -n LOCI_PARTS LOCI_BUDGETS LOCI_BESIDE  # servers that parts start would warn of options that they do not know
 part_names=() part_budgets=() part_folder="$PWD/build/parts/$$"  # a run's own: two may go on at the same time
 rm -rf "$part_folder"
 mkdir -p "$part_folder"

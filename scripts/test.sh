@@ -73,6 +73,7 @@ live_programs() {
 # On the default model or a tiny random one; those that take longest begin first.
 live_suites() {
   if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
+  local +x LOCI_CUDA_ARCHITECTURES  # the build's, and no option of the servers
   beside 150 "live server" python3 tests/live_test.py "$loci"
   beside 60 "kill -9 under load" python3 tests/store_crash_test.py build/release
   beside 120 "live server: responses and conversations" responses_and_types

@@ -407,7 +407,8 @@ int run_serve(const Configuration& configuration) {
   serving.store_thread = std::make_unique<WorkerPool>(1);
   serving.services.reset(new ApiServices{.options = {.pages = page_guard(flags),
                                                      .time_limit = flags.request_timeout,
-                                                     .access_log = flags.access_log},
+                                                     .access_log = flags.access_log,
+                                                     .metrics_access = flags.metrics_access},
                                          .workers = *serving.workers,
                                          .store_thread = *serving.store_thread,
                                          .store = serving.store.get(),

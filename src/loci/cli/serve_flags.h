@@ -12,6 +12,7 @@
 #include "loci/model/open_source.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/log_line.h"
+#include "loci/serve/router.h"
 
 namespace loci {
 
@@ -56,6 +57,7 @@ struct ServeFlags {
   std::string log_level = "info";
   LogFormat log_format = LogFormat::kText;
   bool access_log = true;
+  Access metrics_access = Access::kOpen;
 };
 
 }  // namespace loci

@@ -137,11 +137,14 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
 }
 
 std::optional<ApiError> Api::check_caller(Call& call, const Route& route) const {
-  if (route.access == Access::kTenant) {
-    if (services_.draining.load()) return stopping_error();
+  if (route.access == Access::kTenant && services_.draining.load()) return stopping_error();
+  if (route.access != Access::kOpen) {
     auto tenant = services_.tenants.authenticate(call.exchange.request());
     if (auto* error = std::get_if<ApiError>(&tenant)) return std::move(*error);
     call.tenant = std::get<std::shared_ptr<const Tenant>>(std::move(tenant));
+  }
+  if (route.access == Access::kOperator) {
+    if (std::optional<ApiError> error = check_operator(call)) return error;
   }
   const bool reads_json = route.method == http::verb::post && route.body == BodyKind::kJson;
   if (reads_json) {
@@ -155,6 +158,22 @@ std::optional<ApiError> Api::check_caller(Call& call, const Route& route) const 
   }
   call.ticket = std::get<TenantTicket>(std::move(admission.result));
   return std::nullopt;
+}
+
+// Without keys: whoever is on this machine, but for pages; a stranger's page that a browser shows here has
+// this machine's address too.
+std::optional<ApiError> Api::check_operator(const Call& call) const {
+  if (services_.tenants.has_keys()) {
+    if (call.tenant->is_operator) return std::nullopt;
+    return http_error(403, "an operator's key is needed (operator = true in the file of keys)",
+                      "not_operator");
+  }
+  if (is_from_page(call.exchange.request())) {
+    return http_error(403, "a server without keys takes this from programs, not from web pages (Origin)",
+                      "not_operator");
+  }
+  if (call.exchange.is_local()) return std::nullopt;
+  return http_error(403, "a server without keys takes this from its own machine alone", "not_operator");
 }
 
 asio::awaitable<void> Api::answer_options(Exchange& exchange, const Router::Match& match) {

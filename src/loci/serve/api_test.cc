@@ -121,6 +121,37 @@ TEST_F(ApiTest, PagesAreNoOperators) {
   EXPECT_EQ(status_of(ask("GET /v1/loci/warm", kHost + "Origin: null\r\n")), 403);
 }
 
+TEST_F(ApiTest, MetricsAreOpenUnlessTheyAreTheOperators) {
+  const std::string path = "GET /metrics";
+  start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {"root"}});
+  EXPECT_EQ(status_of(ask(path, kHost)), 200);
+  services_->options.metrics_access = Access::kOperator;
+  api_.emplace(*services_);
+  EXPECT_EQ(status_of(ask(path, kHost)), 401);
+  const std::string refused = ask(path, kHost + "x-api-key: secret\r\n");
+  EXPECT_EQ(status_of(refused), 403);
+  EXPECT_EQ(refused.find("loci_"), std::string::npos) << "it tells nothing of the others";
+  const std::string root = kHost + "Authorization: Bearer root\r\n";
+  EXPECT_EQ(status_of(ask(path, root)), 200);
+  services_->draining = true;
+  EXPECT_EQ(status_of(ask(path, root)), 200) << "who looks after the server sees how it stops";
+}
+
+TEST_F(ApiTest, WithoutKeysMetricsMayBeThisMachines) {
+  ApiOptions options;
+  options.metrics_access = Access::kOperator;
+  start(std::move(options));
+  EXPECT_EQ(status_of(ask("GET /metrics", kHost)), 200);
+  EXPECT_EQ(status_of(ask("GET /metrics", kHost + "Origin: http://localhost\r\n")), 403);
+}
+
+// Megabytes that never come: who is no operator is told before them.
+TEST_F(ApiTest, TheHeaderDecidesWhoIsAnOperator) {
+  start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {"root"}});
+  const std::string body = "x-api-key: secret\r\nContent-Length: 5000000\r\n";
+  EXPECT_EQ(status_of(ask("POST /v1/loci/warm", kHost + kJson + body)), 403);
+}
+
 TEST_F(ApiTest, BodiesAreJson) {
   start();
   const auto status = [&](const std::string& head, const std::string& body) {

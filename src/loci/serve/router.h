@@ -21,8 +21,9 @@ namespace loci {
 
 // Who may call a route.
 enum class Access : std::uint8_t {
-  kOpen,    // anyone: health, metrics
-  kTenant,  // whoever has a key, where the server has keys
+  kOpen,      // anyone: health
+  kTenant,    // whoever has a key, where the server has keys
+  kOperator,  // whoever has an operator's key; without keys, programs on the server's own machine
 };
 
 // Whether a request counts against its tenant's limits.

@@ -15,6 +15,7 @@
 #include "loci/serve/page_guard.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/unknown_fields.h"
+#include "loci/serve/router.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/tenants/public_prefixes.h"
@@ -28,6 +29,7 @@ struct ApiOptions {
   PageGuard pages;                  // which web pages may use the server
   std::optional<Nanos> time_limit;  // of a whole generation
   bool access_log = true;
+  Access metrics_access = Access::kOpen;  // of /metrics, which tells of all tenants together
 };
 
 // All of it outlives the server. set_...(): any thread.

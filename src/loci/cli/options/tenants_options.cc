@@ -6,6 +6,12 @@
 namespace loci {
 
 std::vector<Option> tenants_options() {
+  const auto parse_access = [](const std::string& name) {
+    return Result<Access>(name == "operators" ? Access::kOperator : Access::kOpen);
+  };
+  const auto access_name = [](Access access) {
+    return std::string(access == Access::kOperator ? "operators" : "anyone");
+  };
   return {
       path_option(
           {"tenants", "--api-keys",
@@ -15,6 +21,10 @@ std::vector<Option> tenants_options() {
           {"tenants", "--public",
            "a prefix that all tenants share: text or chat messages, computed ahead (docs/tenants.md)"},
           [](auto& flags) -> auto& { return flags.public_prefix; }),
+      choice_option(
+          {"tenants", "--metrics-access", "who may read /metrics, which tells of all tenants together"},
+          "WHO", {"anyone", "operators"}, [](auto& flags) -> auto& { return flags.metrics_access; },
+          parse_access, access_name),
   };
 }
 

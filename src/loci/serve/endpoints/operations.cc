@@ -42,7 +42,7 @@ void add_operations_endpoints(Router& router, ApiServices& services) {
   const auto metrics = [&services](Call& call) { return answer_metrics(services, call); };
   router.add({.pattern = "/health", .access = Access::kOpen, .handler = health});
   router.add({.pattern = "/v1/health", .access = Access::kOpen, .handler = health});
-  router.add({.pattern = "/metrics", .access = Access::kOpen, .handler = metrics});
+  router.add({.pattern = "/metrics", .access = services.options.metrics_access, .handler = metrics});
 }
 
 }  // namespace loci

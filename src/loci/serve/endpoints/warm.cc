@@ -24,22 +24,6 @@ OrderedJson to_json(const NamedPrefix& prefix) {
           {"created", prefix.created}};
 }
 
-// Where there are keys, their operators; else whoever is on this machine, but for pages: a stranger's page
-// that a browser shows here has this machine's address too.
-std::optional<ApiError> check_operator(ApiServices& services, Call& call) {
-  if (services.tenants.has_keys()) {
-    if (call.tenant->is_operator) return std::nullopt;
-    return http_error(403, "an operator's key is needed (operator = true in the file of keys)",
-                      "not_operator");
-  }
-  if (is_from_page(call.exchange.request())) {
-    return http_error(403, "a server without keys takes this from programs, not from web pages (Origin)",
-                      "not_operator");
-  }
-  if (call.exchange.is_local()) return std::nullopt;
-  return http_error(403, "a server without keys takes this from its own machine alone", "not_operator");
-}
-
 // The prefix's name: the body's, or one that says what it is.
 Result<std::string> name_of(std::string_view body) {
   const Result<nlohmann::json> json = parse_json(body);
@@ -96,9 +80,7 @@ asio::awaitable<void> compute(ApiServices& services, Call& call, std::string nam
 }
 
 asio::awaitable<void> answer_warm(ApiServices& services, Call& call) {
-  std::optional<ApiError> refused = check_operator(services, call);
-  if (!refused) refused = services.not_ready();
-  if (refused) {
+  if (std::optional<ApiError> refused = services.not_ready()) {
     ApiError error = std::move(*refused);
     co_await call.fail(std::move(error));
     co_return;
@@ -123,11 +105,6 @@ asio::awaitable<void> answer_warm(ApiServices& services, Call& call) {
 }
 
 asio::awaitable<void> answer_warm_list(ApiServices& services, Call& call) {
-  if (std::optional<ApiError> refused = check_operator(services, call)) {
-    ApiError error = std::move(*refused);
-    co_await call.fail(std::move(error));
-    co_return;
-  }
   OrderedJson list = {{"object", "list"}, {"data", OrderedJson::array()}};
   for (const NamedPrefix& prefix : services.public_prefixes.list()) list["data"].push_back(to_json(prefix));
   std::string answer = list.dump();
@@ -135,10 +112,10 @@ asio::awaitable<void> answer_warm_list(ApiServices& services, Call& call) {
 }
 
 asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
-  std::optional<ApiError> refused = check_operator(services, call);
   // A prefix of the start (--public) is there before its model is served.
   const ServedModel* served = services.served.load();
-  if (!refused && served == nullptr) refused = services.not_ready();
+  std::optional<ApiError> refused;
+  if (served == nullptr) refused = services.not_ready();
   std::optional<NamedPrefix> prefix;
   if (!refused) {
     prefix = services.public_prefixes.take(call.parameters[0]);
@@ -159,14 +136,14 @@ asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
 
 void add_warm_endpoints(Router& router, ApiServices& services) {
   using boost::beast::http::verb;
-  router.add({.method = verb::post, .pattern = "/v1/loci/warm", .handler = [&services](Call& call) {
-                return answer_warm(services, call);
-              }});
-  router.add({.pattern = "/v1/loci/warm",
-              .handler = [&services](Call& call) { return answer_warm_list(services, call); }});
-  router.add({.method = verb::delete_, .pattern = "/v1/loci/warm/{name}", .handler = [&services](Call& call) {
-                return answer_release(services, call);
-              }});
+  const auto add = [&](verb method, const char* pattern, Handler handler) {
+    router.add(
+        {.method = method, .pattern = pattern, .access = Access::kOperator, .handler = std::move(handler)});
+  };
+  add(verb::post, "/v1/loci/warm", [&services](Call& call) { return answer_warm(services, call); });
+  add(verb::get, "/v1/loci/warm", [&services](Call& call) { return answer_warm_list(services, call); });
+  add(verb::delete_, "/v1/loci/warm/{name}",
+      [&services](Call& call) { return answer_release(services, call); });
 }
 
 }  // namespace loci

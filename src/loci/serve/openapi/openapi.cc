@@ -98,7 +98,7 @@ Result<OrderedJson> merged_parts() {
 void complete(OrderedJson& operation, const Route& route) {
   const char* error = route.error_style == ErrorStyle::kAnthropic ? "#/components/responses/MessagesError"
                                                                   : "#/components/responses/Error";
-  const bool tenant = route.access == Access::kTenant;
+  const bool tenant = route.access != Access::kOpen;
   const std::vector<const char*> statuses =
       tenant ? std::vector<const char*>{"400", "401", "403", "404", "408", "413", "415", "429", "503"}
              : std::vector<const char*>{"400", "403", "408", "413", "503"};
