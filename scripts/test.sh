@@ -73,7 +73,7 @@ live_programs() {
 # On the default model or a tiny random one; those that take longest begin first.
 live_suites() {
   if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
-  local +x LOCI_CUDA_ARCHITECTURES  # the build's, and no option of the servers
+  export -n LOCI_CUDA_ARCHITECTURES  # the build's: servers would warn that they have no such option
   beside 150 "live server" python3 tests/live_test.py "$loci"
   beside 60 "kill -9 under load" python3 tests/store_crash_test.py build/release
   beside 120 "live server: responses and conversations" responses_and_types
@@ -92,6 +92,7 @@ live_suites() {
   part 100 "tiers: every path, restart, damage" python3 tests/tiers_test.py "$loci"
   part 60 "hostile clients" python3 tests/http_abuse_test.py "$loci"
   part 80 "measuring a server: loci bench" measuring
+  export LOCI_CUDA_ARCHITECTURES
 }
 
 # One kind of GPU shows that kernels compile; a machine with a GPU needs its own.

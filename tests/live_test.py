@@ -465,7 +465,7 @@ def test_command_line_faults(binary, model, server):
                       ["serve", model, "--eviction", "best"], ["serve", model, "--nothing"], ["nothing"]):
         code, line = run(*arguments)
         expect(code == 2 and "--help" in line, f"{arguments}: {code} {line}")
-    for arguments in (["serve", "/nowhere.gguf"], ["inspect", "/nowhere.gguf"], ["replay", "/nowhere"],
+    for arguments in (["serve", "/nowhere.gguf"], ["serve", "--port", "1", "/nowhere.gguf"], ["inspect", "/nowhere.gguf"], ["replay", "/nowhere"],
                       ["serve", model, "--port", "0", "--context", "99999999"], ["serve", model, "--host", "192.0.2.1"]):
         code, line = run(*arguments)
         expect(code == 1 and line.startswith("loci "), f"{arguments}: {code} {line}")
