@@ -142,32 +142,49 @@ def test_json_log_has_typed_fields(binary, model):
 def test_access_log_off(binary, model):
     with Server(binary, model, *SMALL, "--access-log", "off") as server:
         server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
-        server.get("/health")
+        server.get("/v1/models")
         server.process.terminate()
         server.process.wait(10)
         text = log_text(server)
         expect("stopped" in text and "access" not in text, text)
     with Server(binary, model, *SMALL) as server:
-        server.get("/health", {"X-Request-Id": "seen"})
-        wait_until(lambda: "access request_id=seen method=GET path=/health status=200" in log_text(server), 5,
+        server.get("/v1/models", {"X-Request-Id": "seen"})
+        wait_until(lambda: "access request_id=seen tenant=default method=GET path=/v1/models status=200" in log_text(server), 5,
                    "a line of text")
 
 
 def test_log_level_at_run_time(binary, model):
     with Server(binary, model, *SMALL, "--log-level", "warn", "--log-format", "json") as server:
-        server.get("/health", {"X-Request-Id": "before"})
+        server.get("/v1/models", {"X-Request-Id": "before"})
         time.sleep(0.1)  # an access line follows its answer
         server.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: any(line["message"] == "log level" and line["level"] == "info"
                                for line in log_lines(server)), 5, "the level is info")
-        server.get("/health", {"X-Request-Id": "now"})
+        server.get("/v1/models", {"X-Request-Id": "now"})
         wait_until(lambda: access_lines(server, request_id="now"), 5, "what is info is logged")
         expect_equal(len(access_lines(server)), 1, "lines of access")
         server.process.send_signal(signal.SIGUSR2)
         wait_until(lambda: log_lines(server)[-1].get("level") == "warning", 5, "the level is warn")
-        server.get("/health")
+        server.get("/v1/models")
         time.sleep(0.1)
         expect_equal(len(access_lines(server)), 1, "lines of access")
+
+
+def test_refused_requests_say_why_and_polls_are_quiet(binary, model):
+    with Server(binary, model, *SMALL, "--log-format", "json") as server:
+        wrong = server.request("POST", "/v1/completions", '{"prompt": "x", "max_tokens": -1}', {"X-Request-Id": "wrong"})
+        for path in ("/health", "/v1/health", "/metrics"):
+            expect_equal(server.get(path).status, 200, path)
+        server.get("/v1/models", {"X-Request-Id": "last"})
+        wait_until(lambda: access_lines(server, request_id="last"), 5, "the last line of access")
+        (line,) = access_lines(server, request_id="wrong")
+        error = wrong.json["error"]
+        expect_equal([line["status"], line["field"], line["reason"]], [400, error["param"], error["message"]], "the refusal")
+        expect("reason" not in access_lines(server, request_id="last")[0], "what went well has no reason")
+        # The harness asks for debug lines.
+        for path in ("/health", "/v1/health", "/metrics"):
+            levels = {line["level"] for line in access_lines(server, path=path, status=200)}
+            expect_equal(levels, {"debug"}, f"levels of polls of {path} that went well")
 
 
 # --- stopping ---

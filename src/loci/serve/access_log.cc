@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "loci/serve/request/json_parse.h"
+
 namespace loci {
 namespace {
 
@@ -41,6 +43,13 @@ void add_generation(LogLine& line, const GenerationSummary& summary) {
     line.text("finish", summary.finish_reason);
 }
 
+// Why the request got no answer that it asked for, as its client was told.
+void add_refusal(LogLine& line, const ApiError& error) {
+  line.text("error", error.code.empty() ? error.type : error.code);
+  if (!error.param.empty()) line.text("field", utf8_prefix(error.param, 200));
+  line.text("reason", utf8_prefix(error.message, 500));
+}
+
 }  // namespace
 
 LogLine access_line(const Call& call, Nanos duration) {
@@ -50,6 +59,7 @@ LogLine access_line(const Call& call, Nanos duration) {
   line.text("request_id", call.exchange.request_id());
   if (call.tenant) line.text("tenant", call.tenant->id);
   line.text("method", method).text("path", call.exchange.path()).count("status", call.exchange.status());
+  if (call.refusal) add_refusal(line, *call.refusal);
   if (call.generation) add_generation(line, *call.generation);
   line.duration("duration", duration);
   return line;

@@ -85,7 +85,10 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
   const Nanos duration = services_.clock.now() - exchange.received_at();
   services_.metrics.request_done(match.pattern.empty() ? "other" : match.pattern, exchange.status(),
                                  duration);
-  if (services_.options.access_log) log(*services_.log, spdlog::level::info, access_line(call, duration));
+  if (services_.options.access_log) {
+    const bool poll = match.route != nullptr && match.route->polled && exchange.status() < 400;
+    log(*services_.log, poll ? spdlog::level::debug : spdlog::level::info, access_line(call, duration));
+  }
 }
 
 void Api::add_common_headers(Exchange& exchange) const {

@@ -78,6 +78,7 @@ asio::awaitable<void> Call::fail(ApiError error) {
   if (error.retry_after_seconds) {
     response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_seconds));
   }
+  refusal = std::move(error);
   co_await exchange.respond(std::move(response));
 }
 

@@ -45,7 +45,9 @@ struct Call {
   std::optional<TenantTicket> ticket;    // of Metering::kRequest, until a generation takes it over
   std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
   ErrorStyle error_style = ErrorStyle::kOpenAi;
-  std::optional<GenerationSummary> generation;  // once one has answered: for the access log
+  // For the access log:
+  std::optional<GenerationSummary> generation;  // once one has answered
+  std::optional<ApiError> refusal;              // once fail() has
 
   // Each answers the exchange.
   boost::asio::awaitable<void> fail(ApiError error);
@@ -61,6 +63,7 @@ struct Route {
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   BodyKind body = BodyKind::kJson;
   Metering metering = Metering::kFree;
+  bool polled = false;  // programs ask it again and again: what went well is logged for debugging only
   Handler handler;
 };
 

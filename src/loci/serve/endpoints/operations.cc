@@ -40,9 +40,12 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
 void add_operations_endpoints(Router& router, ApiServices& services) {
   const auto health = [&services](Call& call) { return answer_health(services, call); };
   const auto metrics = [&services](Call& call) { return answer_metrics(services, call); };
-  router.add({.pattern = "/health", .access = Access::kOpen, .handler = health});
-  router.add({.pattern = "/v1/health", .access = Access::kOpen, .handler = health});
-  router.add({.pattern = "/metrics", .access = services.options.metrics_access, .handler = metrics});
+  const auto add = [&](const char* pattern, Access access, Handler handler) {
+    router.add({.pattern = pattern, .access = access, .polled = true, .handler = std::move(handler)});
+  };
+  add("/health", Access::kOpen, health);
+  add("/v1/health", Access::kOpen, health);
+  add("/metrics", services.options.metrics_access, metrics);
 }
 
 }  // namespace loci
