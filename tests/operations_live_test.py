@@ -104,6 +104,18 @@ def test_configuration_faults_name_their_source(binary, _model):
             expect(done.returncode == 2 and wanted in done.stderr, f"{done.returncode} {done.stderr}")
 
 
+def test_mistyped_words_get_the_nearest(binary, model):
+    for arguments, wanted in (
+            (["sevre"], "loci: there is no command sevre; is serve meant?"),
+            (["keys", "ad"], "loci keys: there is no command ad; is add meant?"),
+            (["serve", "default", "--prot=1"], "loci serve: --prot: there is no option of that name; is --port meant?"),
+            (["keys", "add", "--tennant", "a"], "loci keys add: --tennant: there is no option of that name; is --tenant meant?")):
+        done = run(binary, *arguments)
+        expect(done.returncode == 2 and done.stderr.startswith(wanted), f"{arguments}: {done.returncode} {done.stderr}")
+    done = run(binary, "keys", "add", "--help")
+    expect("loci keys add alice" in done.stdout, f"examples of its own: {done.stdout}")
+
+
 # --- one store, one server ---
 
 def test_a_second_server_on_one_store_is_refused(binary, model):

@@ -105,6 +105,9 @@ void add_file_flag(CLI::App& command, KeysFlags& flags) {
 void add_keys_command(CLI::App& app, int& exit_code) {
   CLI::App* keys = app.add_subcommand("keys", "make, list and remove API keys");
   keys->require_subcommand(1);
+  keys->footer(
+      "Examples:\n  loci keys add alice\n  loci keys add alice-laptop --tenant alice\n  loci serve default "
+      "--api-keys ~/.config/loci/keys.toml");
   auto flags = std::make_shared<KeysFlags>();
   flags->file = default_keys_path();
   CLI::App* adding = keys->add_subcommand("add", "make a key, print it once and write its hash to the file");
@@ -120,9 +123,6 @@ void add_keys_command(CLI::App& app, int& exit_code) {
   removing->add_option("NAME", flags->name, "the key's name")->required();
   add_file_flag(*removing, *flags);
   removing->callback([flags, &exit_code] { exit_code = report_keys(remove(*flags)); });
-  keys->footer(
-      "Examples:\n  loci keys add alice\n  loci keys add alice-laptop --tenant alice\n  loci serve default "
-      "--api-keys ~/.config/loci/keys.toml");
 }
 
 }  // namespace loci

@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "loci/cli/commands.h"
+#include "loci/cli/options/option_table.h"
 
 namespace {
 
@@ -17,6 +19,41 @@ std::string one_line(std::string text) {
     if (c == '\n') c = ' ';
   }
   return text;
+}
+
+// The command that was chosen last: of `loci keys add`, add.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.front());
+}
+
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent == nullptr ? command.get_name() : full_name(*parent) + " " + command.get_name();
+}
+
+std::string meant(const std::string& name, const std::vector<std::string>& names) {
+  const std::string near = loci::nearest_name(name, names);
+  return near.empty() ? "" : fmt::format("; is {} meant?", near);
+}
+
+// What is wrong with the arguments, and the nearest name where one is unknown.
+std::string fault(const CLI::App& command, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = command.remaining();
+  if (unknown.empty()) return one_line(error.what());
+  const std::string& word = unknown.front();
+  std::vector<std::string> names;
+  if (word.starts_with('-')) {
+    const std::string flag = word.substr(0, word.find('='));
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    return fmt::format("{}: there is no option of that name{}", flag, meant(flag, names));
+  }
+  const auto commands = command.get_subcommands([](const CLI::App*) { return true; });
+  if (commands.empty()) return one_line(error.what());
+  for (const CLI::App* one : commands) names.push_back(one->get_name());
+  return fmt::format("there is no command {}{}", word, meant(word, names));
 }
 
 int run(int argc, char** argv) {
@@ -42,9 +79,9 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    const auto chosen = app.get_subcommands();
-    const std::string command = chosen.empty() ? "loci" : "loci " + chosen.front()->get_name();
-    fmt::print(stderr, "{}: {} (see {} --help)\n", command, one_line(error.what()), command);
+    const CLI::App& command = innermost(app);
+    const std::string name = full_name(command);
+    fmt::print(stderr, "{}: {} (see {} --help)\n", name, fault(command, error), name);
     return 2;
   }
   return exit_code;

@@ -108,7 +108,7 @@ void add_warm_command(CLI::App& app, int& exit_code) {
   command->add_flag("--public", flags->is_public, "share it with all tenants, until it is released");
   command->add_option("--name", flags->name, "the prefix's name")->default_str("the file's");
   command->add_flag("--list", flags->list, "show what is public");
-  command->add_option("--release", flags->release, "a prefix that is public no more")->type_name("NAME");
+  command->add_option("--release", flags->release, "stop sharing this prefix")->type_name("NAME");
   command->add_option("--url", flags->url, "the server")->capture_default_str();
   command->footer(
       "The environment's LOCI_OPERATOR_KEY is sent, where the server has keys.\n\nExamples:\n  loci warm "

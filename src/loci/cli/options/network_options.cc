@@ -21,7 +21,7 @@ std::vector<Option> network_options() {
                   "NAME", [](auto& flags) -> auto& { return flags.allowed_hosts; }),
       bytes_option({group, "--max-body", "largest body of a request"},
                    [](auto& flags) -> auto& { return flags.http.limits.body_bytes_max; }),
-      bytes_option({group, "--max-bodies", "bodies of all requests together; beyond: 503"},
+      bytes_option({group, "--max-bodies", "memory for all requests' bodies together; more gets a 503"},
                    [](auto& flags) -> auto& { return flags.http.limits.bodies_bytes_max; }),
       bytes_option(
           {group, "--max-header", "largest header of a request"},

@@ -38,7 +38,7 @@ std::vector<Option> state_options() {
            "prompt is dropped"},
           "RULE", {"refuse", "truncate"}, [](auto& flags) -> auto& { return flags.context_overflow; }),
       integer_option(
-          {group, "--truncation-percent", "of the context that is dropped at once"},
+          {group, "--truncation-percent", "share of the context that one cut drops"},
           [](auto& flags) -> auto& { return flags.truncation_percent; }, 1, 90),
       limit_duration_option({group, "--state-ttl", "state that nobody used for longer is dropped; 0: never"},
                             [](auto& flags) -> auto& { return flags.state_ttl; }),

@@ -31,7 +31,7 @@ std::vector<Option> store_options() {
   };
   return {
       std::move(store),
-      limit_duration_option({group, "--store-age", "conversations at rest for longer are deleted; 0: never"},
+      limit_duration_option({group, "--store-age", "delete conversations unused for this long; 0: never"},
                             [](auto& flags) -> auto& { return flags.store_age; }),
       std::move(size),
   };

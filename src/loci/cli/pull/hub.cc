@@ -44,7 +44,7 @@ Result<HttpReply> get_with_retries(HttpClient& client, const HubAccess& access, 
     Status status = reply.status();
     if (reply.ok()) {
       if (reply->status == 200) return reply;
-      status = refusal(*reply, access, repo, "its list of files");
+      status = refusal(*reply, access, repo, "");
     }
     if (status.code() != StatusCode::kUnavailable || failures == kAttempts) return status;
     wait_before_retry(failures, reply.ok() ? reply->retry_after : "");
@@ -74,7 +74,7 @@ std::string file_url(const HubAccess& access, const RepoReference& repo, const s
 }
 
 Status refusal(const HttpReply& reply, const HubAccess& access, const RepoReference& repo,
-               const std::string& what) {
+               const std::string& path) {
   const bool has_token = !access.token.empty();
   if (reply.error_code == "GatedRepo" || reply.status == 403) {
     return invalid_argument(fmt::format(
@@ -92,9 +92,12 @@ Status refusal(const HttpReply& reply, const HubAccess& access, const RepoRefere
   if (reply.error_code == "RevisionNotFound") {
     return not_found(fmt::format("{} has no revision {}", repo.repo, repo.revision));
   }
+  const std::string what = path.empty() ? "the list of files of " + repo.repo : path;
   if (reply.status == 404) {
-    return not_found(fmt::format("{} at {} has no {} (revision {}): is the name right?", repo.repo,
-                                 access.endpoint, what, repo.revision));
+    const std::string missing = path.empty() ? "there is no repository " + repo.repo
+                                             : fmt::format("{} has no file {}", repo.repo, path);
+    return not_found(
+        fmt::format("{} at {}, revision {}: is the name right?", missing, access.endpoint, repo.revision));
   }
   if (reply.status == 429 || reply.status == 408 || reply.status >= 500) {
     return Status(StatusCode::kUnavailable,

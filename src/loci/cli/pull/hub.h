@@ -22,9 +22,10 @@ Result<std::vector<RepoFile>> list_repo(HttpClient& client, const HubAccess& acc
 
 std::string file_url(const HubAccess& access, const RepoReference& repo, const std::string& path);
 
-// What an answer that is no success means. kUnavailable: it is worth trying again.
+// What an answer that is no success means, about the file at `path`; empty: about the repository's list of
+// files. kUnavailable: it is worth trying again.
 Status refusal(const HttpReply& reply, const HubAccess& access, const RepoReference& repo,
-               const std::string& what);
+               const std::string& path);
 
 // In a row, without a byte gained.
 inline constexpr int kAttempts = 5;

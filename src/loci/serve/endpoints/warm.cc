@@ -127,7 +127,7 @@ asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
     co_return;
   }
   served->engine->withdraw(prefix->id);
-  services.log->info("the prefix '{}' is public no more", prefix->name);
+  services.log->info("the prefix '{}' is shared no longer", prefix->name);
   std::string answer = to_json(*prefix).dump();
   co_await call.answer(std::move(answer));
 }

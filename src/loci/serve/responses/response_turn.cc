@@ -42,9 +42,9 @@ std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, 
   if (!response.ok())
     return at_field(store_error(response.status(), "response", id), field, "previous_response_not_found");
   if (response->status != "completed" && response->status != "incomplete") {
-    return api_error(invalid_argument(fmt::format("expected a response that has ended well; '{}' is {}",
-                                                  utf8_prefix(id, 100), response->status),
-                                      field));
+    return api_error(invalid_argument(
+        fmt::format("expected a completed response; '{}' is {}", utf8_prefix(id, 100), response->status),
+        field));
   }
   if (!response->conversation.empty()) {
     return api_error(
