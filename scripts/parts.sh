@@ -75,7 +75,7 @@ part() {
   local index
   new_part "$1" "$2" || return 0
   step "$2"
-  (run_part "$index" "${@:3}") || true
+  (run_part "$index" "${@:3}")  # the command's failure is in the file; one of our own ends the run
   tell_part "$index"
 }
 

@@ -38,11 +38,11 @@ struct PoolSize {
   std::string reason;                 // for people: where the size comes from
 };
 
-// Wanted: as many whole blocks as fit, split over the groups (policy/pool_split.h). Otherwise half of what is
-// available, as the server is a guest on the machine, but no more than four times what the most running
-// requests could hold at once: a pool is touched page by page as it fills, so its size costs nothing until
-// then. Of a device's memory, which is the server's alone: nine tenths of what is available.
-// Errors: kInvalidArgument where not even two blocks of each group fit.
+// How many blocks the pool gets, split over the groups (policy/pool_split.h). Where the operator gave a size:
+// as many whole blocks as it holds. Where nobody did, on a GPU: nine tenths of the memory available, since
+// the server has the GPU to itself. On a CPU: half of the memory available, since others use the machine too,
+// and at most four times what all running requests can hold. Memory of the pool is taken page by page as it
+// fills. Errors: kInvalidArgument where not even two blocks of each group fit.
 Result<PoolSize> size_pool(const PoolRequest& request);
 
 // The host tier's size where nobody gave one: none where the pool is of the same memory, else half of what is

@@ -25,7 +25,7 @@ struct CudaBackendOptions {
   std::uint32_t context_tokens = 0;      // of a sequence, at most; 0: the model's
   std::uint32_t max_spans = 256;         // of a pass, as a rule; for more, buffers grow
   bool graphs = true;                    // decode steps as graphs
-  std::function<void(const std::string&)> warn{};  // of what works, but slower than it should; or null
+  std::function<void(const std::string&)> warn{};  // told what runs slower than it could; null: nobody
 };
 
 // Errors: kUnavailable (no driver, no such device), kInvalidArgument (a shape that no kernel serves, by

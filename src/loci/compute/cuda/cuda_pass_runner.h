@@ -38,7 +38,7 @@ struct PassRunnerOptions {
   std::uint32_t rows_max = 0;                      // of a pass; more are a bug
   std::uint32_t spans_max = 0;                     // of a pass, that there is room for from the begin
   std::uint32_t context_tokens = 0;                // of a sequence, at most
-  std::function<void(const std::string&)> warn{};  // of what is slower than it should be; or null
+  std::function<void(const std::string&)> warn{};  // told what runs slower than it could; null: nobody
 };
 
 class PassRunner {
