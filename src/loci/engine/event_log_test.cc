@@ -30,6 +30,16 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
+// One group, with a disk.
+CoreConfig small_config() {
+  CoreConfig config;
+  config.groups = {{.window = 0, .block_count = 8, .disk_blocks = 2, .block_bytes = 64}};
+  config.layers = 1;
+  config.context_tokens = 100;
+  config.hole_records = 1;
+  return config;
+}
+
 class EventLog : public testing::Test {
  protected:
   EventLog() {
@@ -97,11 +107,7 @@ TEST_F(EventLog, IsForItsOwnerAndHoldsNoSecret) {
 }
 
 TEST_F(EventLog, LeavesOutTheSecretOfADiskUnlessAsked) {
-  CoreConfig config;
-  config.groups = {{.window = 0, .block_count = 8, .disk_blocks = 2, .block_bytes = 64}};
-  config.layers = 1;
-  config.context_tokens = 100;
-  config.hole_records = 1;
+  CoreConfig config = small_config();
   config.chain_secret.fill(0x5a);
   const std::string secret(32, 0x5a);
   EventLogWriter::create(path_, config, LoggedSecret::kKept).value();
@@ -182,11 +188,7 @@ TEST_F(EventLog, RefusesDamage) {
 }
 
 TEST_F(EventLog, RefusesEventsThatCannotHaveHappened) {
-  CoreConfig config;
-  config.groups = {{.window = 0, .block_count = 8, .disk_blocks = 2, .block_bytes = 64}};
-  config.layers = 1;
-  config.context_tokens = 100;
-  config.hole_records = 1;
+  CoreConfig config = small_config();
   const Arrival arrival{RequestId(1), "g", {TokenId(1)}, 5, 0, {}, kNever};
   const auto found = [](std::uint32_t group, bool hole, std::vector<std::uint32_t> slots) {
     Recovered event;
