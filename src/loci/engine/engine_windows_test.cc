@@ -138,11 +138,13 @@ struct Case {
   std::uint32_t passes_ahead = 0;
 };
 
-// Slices that are refused, at random; each caller has one thread.
+// Slices that are refused: at random, and the `one_in`th after each at the latest, so that however few there
+// are of them a run has one. Each caller has one thread.
 std::function<Status()> faults(std::uint32_t one_in, std::uint64_t seed, StatusCode code) {
   if (one_in == 0) return [] { return Status(); };
-  return [one_in, code, random = Random(seed)]() mutable {
-    return random.below(one_in) == 0 ? Status(code, "an error that the test wants") : Status();
+  return [one_in, code, random = Random(seed), left = std::uint64_t{0}]() mutable {
+    if (left == 0) left = 1 + random.below(one_in);
+    return --left == 0 ? Status(code, "an error that the test wants") : Status();
   };
 }
 

@@ -121,12 +121,16 @@ TEST_F(ApiTest, PagesAreNoOperators) {
   EXPECT_EQ(status_of(ask("GET /v1/loci/warm", kHost + "Origin: null\r\n")), 403);
 }
 
-TEST_F(ApiTest, MetricsAreOpenUnlessTheyAreTheOperators) {
-  const std::string path = "GET /metrics";
+TEST_F(ApiTest, MetricsAreOpenByDefault) {
   start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {"root"}});
-  EXPECT_EQ(status_of(ask(path, kHost)), 200);
-  services_->options.metrics_access = Access::kOperator;
-  api_.emplace(*services_);
+  EXPECT_EQ(status_of(ask("GET /metrics", kHost)), 200);
+}
+
+TEST_F(ApiTest, MetricsMayBeTheOperators) {
+  const std::string path = "GET /metrics";
+  ApiOptions options;
+  options.metrics_access = Access::kOperator;
+  start(std::move(options), {.file = {}, .keys = {"secret"}, .operator_keys = {"root"}});
   EXPECT_EQ(status_of(ask(path, kHost)), 401);
   const std::string refused = ask(path, kHost + "x-api-key: secret\r\n");
   EXPECT_EQ(status_of(refused), 403);
