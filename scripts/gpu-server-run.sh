@@ -60,7 +60,7 @@ if [[ -n "$talks" ]]; then
   LOCI_DETERMINISTIC=on suite tiers python3 tests/tiers_test.py "$loci" --model "$model" & jobs+=($!)
   LOCI_DETERMINISTIC=on suite truncation python3 tests/truncation_test.py "$loci" --model "$model" & jobs+=($!)
 fi
-[[ "$device" == cpu ]] || { suite paths_of_state python3 tests/simulated_gpu_test.py "$loci" "$work/tiny.gguf" & jobs+=($!); }
+[[ "$device" == cpu ]] || { suite paths_of_state python3 tests/gpu_test.py "$loci" "$work/tiny.gguf" & jobs+=($!); }
 for job in "${jobs[@]}"; do wait "$job"; done
 for end in "$work"/ends/*; do
   say "$(cat "$end")"
