@@ -4,7 +4,8 @@
 
 BINARY is loci on a machine with a GPU, or loci-simulated-gpu: the server with the CUDA backend over a device that the
 processor simulates (src/loci/compute/cuda/simulated), which alone can be lost on demand. With --deterministic a reply
-is the same in every way that its context came to be there, in any batch. MODEL is a tiny one. Needs nothing but Python's standard library. Prints "N passed, N failed".
+is the same in every way that its context came to be there, in any batch. MODEL is a tiny one. Needs
+nothing but Python's standard library. Prints "N passed, N failed".
 """
 import argparse
 import json
