@@ -5,10 +5,12 @@
 // times as long).
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 #include <vector>
 
+#include "loci/base/random.h"
 #include "loci/sim/core_world.h"
 
 namespace loci {
@@ -43,11 +45,12 @@ std::vector<TokenId> letters(std::size_t a, std::size_t b) {
   return tokens;
 }
 
-std::uint64_t run_all(WorldOptions options) {
+// How many worlds there were; `digest` becomes that of all their plans.
+std::uint64_t run_all(WorldOptions options, std::uint64_t& digest) {
   Enumeration enumeration;
   std::uint64_t worlds = 0;
   do {
-    World(options, enumeration.chooser()).run();
+    digest = mix64(digest ^ World(options, enumeration.chooser()).run().digest);
     ++worlds;
   } while (enumeration.advance());
   return worlds;
@@ -61,7 +64,7 @@ TEST(CoreExhaustive, EverySmallWorldKeepsItsPromises) {
   options.live_max = 4;
   options.new_tokens_max = 3;
   options.prompts = {letters(1, 0), letters(31, 1), letters(33, 0), letters(40, 24), letters(32, 31)};
-  std::uint64_t worlds = 0;
+  std::uint64_t worlds = 0, digest = 0;
   for (const std::uint32_t blocks : {1u, 2u, 3u, 5u}) {
     for (const char* eviction : {"lru", "fifo", "random"}) {
       for (const std::uint32_t batch : {5u, 100u}) {
@@ -71,12 +74,13 @@ TEST(CoreExhaustive, EverySmallWorldKeepsItsPromises) {
         options.config.max_batch_tokens = batch;
         options.config.max_queued = 4;
         options.config.eviction = eviction;
-        worlds += run_all(options);
+        worlds += run_all(options, digest);
       }
     }
   }
   EXPECT_GT(worlds, 10'000u);
-  RecordProperty("worlds", std::to_string(worlds));
+  std::printf("%llu worlds, digest of all plans: %016llx\n", (unsigned long long)worlds,
+              (unsigned long long)digest);
 }
 
 TEST(CoreExhaustive, EverySmallWorldWithWindowsKeepsItsPromises) {
@@ -92,17 +96,18 @@ TEST(CoreExhaustive, EverySmallWorldWithWindowsKeepsItsPromises) {
   options.config.max_queued = 4;
   const std::vector<std::vector<CoreGroup>> models = {
       {{0, 4}, {32, 2}}, {{0, 6}, {33, 4}}, {{32, 2}}, {{40, 3}}, {{0, 5}, {64, 3}, {20, 2}}};
-  std::uint64_t worlds = 0;
+  std::uint64_t worlds = 0, digest = 0;
   for (const std::vector<CoreGroup>& groups : models) {
     for (const std::uint32_t batch : {7u, 100u}) {
       options.config.groups = groups;
       options.config.max_batch_tokens = batch;
       options.config.eviction = batch == 7 ? "lru" : "random";
-      worlds += run_all(options);
+      worlds += run_all(options, digest);
     }
   }
   EXPECT_GT(worlds, 10'000u);
-  RecordProperty("worlds", std::to_string(worlds));
+  std::printf("%llu worlds, digest of all plans: %016llx\n", (unsigned long long)worlds,
+              (unsigned long long)digest);
 }
 
 // The same with passes ahead, which the device computes as late as it may.
@@ -117,7 +122,7 @@ TEST(CoreExhaustive, EverySmallWorldWithPassesAheadKeepsItsPromises) {
   options.config.layers = 1;
   options.config.max_queued = 4;
   options.config.passes_ahead = 1;
-  std::uint64_t worlds = 0;
+  std::uint64_t worlds = 0, digest = 0;
   const std::vector<std::vector<CoreGroup>> models = {{{0, 1}}, {{0, 3}}, {{0, 4}, {32, 2}}, {{32, 3}}};
   for (const std::vector<CoreGroup>& groups : models) {
     for (const std::uint32_t batch : {5u, 100u}) {
@@ -125,11 +130,12 @@ TEST(CoreExhaustive, EverySmallWorldWithPassesAheadKeepsItsPromises) {
       options.config.context_tokens = groups.front().block_count * kBlockTokens;
       options.config.max_batch_tokens = batch;
       options.config.eviction = batch == 5 ? "lru" : "random";
-      worlds += run_all(options);
+      worlds += run_all(options, digest);
     }
   }
   EXPECT_GT(worlds, 10'000u);
-  RecordProperty("worlds", std::to_string(worlds));
+  std::printf("%llu worlds, digest of all plans: %016llx\n", (unsigned long long)worlds,
+              (unsigned long long)digest);
 }
 
 // Two tenants and a public prefix whose last block is partial.
@@ -144,7 +150,7 @@ TEST(CoreExhaustive, EverySmallWorldWithAPublicPrefixKeepsItsPromises) {
   options.prompts = {letters(40, 9), letters(33, 0), letters(31, 2), letters(40, 30)};
   options.config.layers = 1;
   options.config.max_queued = 4;
-  std::uint64_t worlds = 0;
+  std::uint64_t worlds = 0, digest = 0;
   const std::vector<std::vector<CoreGroup>> models = {{{0, 4}}, {{0, 7}}, {{0, 8}, {40, 7}}};
   for (const std::vector<CoreGroup>& groups : models) {
     for (const std::uint32_t batch : {9u, 100u}) {
@@ -152,10 +158,12 @@ TEST(CoreExhaustive, EverySmallWorldWithAPublicPrefixKeepsItsPromises) {
       options.config.context_tokens = groups.front().block_count * kBlockTokens;
       options.config.max_batch_tokens = batch;
       options.config.eviction = batch == 9 ? "lru" : "random";
-      worlds += run_all(options);
+      worlds += run_all(options, digest);
     }
   }
   EXPECT_GT(worlds, 5'000u);
+  std::printf("%llu worlds, digest of all plans: %016llx\n", (unsigned long long)worlds,
+              (unsigned long long)digest);
 }
 
 }  // namespace

@@ -51,8 +51,10 @@ struct Totals {
   std::uint64_t evictions = 0, suspensions = 0, public_rows = 0;
   std::uint64_t loads = 0, early_reads = 0, saves = 0, restarts = 0, after_restart = 0;
   std::uint64_t followed = 0, gone_on = 0, wasted = 0;
+  std::uint64_t digest = 0;  // the same before and after a change that is to change no plan
 
   void add(const WorldHistory& history) {
+    digest = mix64(digest ^ history.digest);
     events += history.events.size();
     generated += history.stats.tokens_generated_total;
     cached += history.stats.tokens_cached_total;
@@ -86,6 +88,7 @@ struct Totals {
     std::printf(
         "%llu spans went on from samples on the device, %llu behind prompts, %llu of all for nothing\n",
         (unsigned long long)followed, (unsigned long long)gone_on, (unsigned long long)wasted);
+    std::printf("digest of all plans: %016llx\n", (unsigned long long)digest);
   }
 };
 

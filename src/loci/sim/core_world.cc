@@ -147,10 +147,29 @@ void World::run_random() {
   }
 }
 
+void World::digest_stats() {
+  const CoreStats stats = core_.stats();
+  const auto add = [this](std::uint64_t value) { history_.digest = mix64(history_.digest ^ value); };
+  for (const std::uint64_t value :
+       {stats.tokens_cached_total, stats.tokens_prompt_total, stats.tokens_generated_total,
+        stats.tokens_computed_total, stats.evictions_total, stats.suspensions_total, stats.rejections_total,
+        stats.passes_total, stats.passes_ahead_total, stats.spans_wasted_total, stats.saves_dropped_total,
+        stats.recovered_total, stats.orphans_total}) {
+    add(value);
+  }
+  for (const TierStats& tier : stats.tiers) add(tier.evictions_total ^ (std::uint64_t{tier.free} << 32));
+  for (const LinkStats& link : stats.moves) {
+    for (const std::uint64_t ended : link.ended) add(ended);
+  }
+  for (const std::uint64_t tokens : stats.tokens_from_total) add(tokens);
+  for (const std::uint64_t tokens : stats.tokens_missed_total) add(tokens);
+}
+
 void World::step(const Event& event) {
   history_.events.emplace_back(now_, event);
   const Plan plan = core_.step(now_, event);
   history_.plan_digests.push_back(plan_digest(plan));
+  history_.digest = mix64(history_.digest ^ history_.plan_digests.back());
   core_.check_invariants();
   for (const DiskNote& note : plan.notes) see(note);
   for (const Move& move : plan.moves) see(move);

@@ -58,6 +58,7 @@ struct WorldOptions {
 struct WorldHistory {
   std::vector<std::pair<Nanos, Event>> events;
   std::vector<std::uint64_t> plan_digests;
+  std::uint64_t digest = 0;  // of all plans, those before a restart too, and of each process's last counters
   CoreStats stats;
   std::uint64_t holes = 0;  // spans that were not the last of their request
   std::uint64_t copies = 0;
@@ -118,6 +119,7 @@ class World {
   void run_random();
   void run_small();
   void step(const Event& event);
+  void digest_stats();
   void arrive();
   void arrive(Arrival arrival);
   std::vector<TokenId> make_prompt(const std::string& group);

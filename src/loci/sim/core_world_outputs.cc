@@ -157,6 +157,7 @@ void World::check_end() {
   require(live_.empty(), "every request has ended");
   for (const auto& [id, client] : clients_) require(client.ended, "every request has one end");
   history_.stats = core_.stats();
+  digest_stats();
   require(history_.stats.blocks_pinned == 0, "nothing is pinned at the end");
   require(history_.stats.running == 0 && history_.stats.queued == 0, "nothing runs at the end");
 }

@@ -157,6 +157,7 @@ void World::restart() {
   drain_deadline_ = kNever;
   for (auto& group : device_) group.assign(group.size(), {});
   for (auto& group : lower_[1]) group.assign(group.size(), {});
+  digest_stats();
   history_.events.clear();
   history_.plan_digests.clear();
   core_ = Core::make(options_.config).value();
