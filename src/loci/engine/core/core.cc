@@ -141,15 +141,14 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
       hasher_(config.chain_secret, config.model_fingerprint),
       costs_(config.costs),
-      has_host_(!pools.host.empty()),
-      has_disk_(!pools.disk.empty()),
       through_(config.save == "through"),
       index_(std::move(pools)),
       queue_(running_max_, make_admission_order(config.admission).value(),
-             [this](RequestId id) { return distance(*requests_.at(id)); }) {
+             [this](RequestId id) { return distance(*requests_.at(id)); }),
+      transfers_(config_, costs_, index_),
+      recovery_(config_, hasher_, index_),
+      state_age_(config.state_ttl) {
   limit_windows();
-  // Saves hold blocks: few enough that admission hardly feels it.
-  saves_max_ = std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
     if (windowed(group)) continue;
@@ -162,17 +161,18 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
 Plan Core::State::step(Nanos now, const Event& event) {
   now_ = std::max(now_, now);
   index_.advance(now_);
+  transfers_.advance(now_);
   Plan plan;
   std::visit([&](const auto& e) { on(e, plan); }, event);
   expire(plan);
   if (in_flight_.size() <= config_.passes_ahead) schedule(plan);
-  look_ahead(plan);
-  save(plan);
-  sweep();
+  look_ahead();
+  save();
+  state_age_.sweep(index_, now_);
+  plan.moves = transfers_.take_begun();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
-  plan.wake_at = next_deadline();
-  if (config_.state_ttl != kNever) plan.wake_at = std::min(plan.wake_at, next_sweep_);
-  drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && moves_.empty());
+  plan.wake_at = std::min(next_deadline(), state_age_.next_sweep());
+  drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
   plan.drained = drained_;
   return plan;
 }
@@ -291,6 +291,11 @@ void Core::State::on(const PassDone& event, Plan& plan) { commit(event, plan); }
 
 void Core::State::on(const Tick&, Plan&) {}
 
+void Core::State::on(const Recovered& event, Plan& plan) {
+  plan.notes = recovery_.take_over(event, now_);
+  if (event.last) transfers_.open_disk();
+}
+
 void Core::State::on(const Drain& event, Plan&) {
   drain_deadline_ = std::min(event.deadline, drain_deadline_.value_or(kNever));
 }
@@ -338,8 +343,8 @@ CoreStats Core::State::stats() const {
     }
   }
   stats.tiers[0].evictions_total = index_.evictions();
-  stats.moves_in_flight = static_cast<std::uint32_t>(moves_.size());
-  for (const auto& wishes : save_wishes_) stats.saves_waiting += static_cast<std::uint32_t>(wishes.size());
+  transfers_.add_stats(stats);
+  recovery_.add_stats(stats);
   return stats;
 }
 

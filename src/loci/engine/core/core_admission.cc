@@ -46,8 +46,8 @@ CoreProbes Core::State::probe(const CoreRequest& request, Tier slowest) const {
     found.key = key;
     if (parent != kNoBlock) found.node = index_.find(key);
     const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
-    found.load = found.node != kNoBlock && comes(found.node, slowest);
-    found.too_slow = found.node != kNoBlock && !found.load && comes(found.node, Tier::kDisk);
+    found.load = found.node != kNoBlock && transfers_.comes(found.node, slowest);
+    found.too_slow = found.node != kNoBlock && !found.load && transfers_.comes(found.node, Tier::kDisk);
     if (!has_part && !found.load && probes.lineage != nullptr && i >= probes.lineage->front_blocks)
       find_original(*probes.lineage, i, slowest, found);
     if (!has_part && !found.load) {
@@ -100,8 +100,8 @@ void Core::State::count_needs(CoreProbes& probes) const {
 bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed =
-          promised_[group] + public_held_ + moving_[group] + probes.promised[group] + pass.copies.size();
+      const std::size_t needed = promised_[group] + public_held_ + transfers_.moving()[group] +
+                                 lingering_[group] + probes.promised[group] + pass.copies.size();
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -118,8 +118,8 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
                     [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + public_held_ + moving_[group] + probes.promised[group] +
-                                 pass.copies.size() + copies;
+      const std::size_t needed = promised_[group] + public_held_ + transfers_.moving()[group] +
+                                 lingering_[group] + probes.promised[group] + pass.copies.size() + copies;
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -132,10 +132,11 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing.
 bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (blocked_head_ == request.id || running_.size() >= running_max_) return false;
-  Tier slowest = slowest_readable();
-  if (request.without_disk && slowest == Tier::kDisk) slowest = has_host_ ? Tier::kHost : Tier::kDevice;
+  Tier slowest = transfers_.slowest_readable();
+  if (request.without_disk && slowest == Tier::kDisk)
+    slowest = index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
   CoreProbes probes = choose(request, true, slowest);
-  if (const Tier worth = worthwhile(probes, slowest); worth != slowest) {
+  if (const Tier worth = transfers_.worthwhile(probes.blocks, slowest); worth != slowest) {
     slowest = worth;
     probes = choose(request, true, slowest);
   }
@@ -145,7 +146,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (!admissible(probes, pass)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
-    if (running_.empty() && moves_.empty() && in_flight_.empty())
+    if (running_.empty() && transfers_.idle() && in_flight_.empty())
       end_without_memory(request, plan);
     else
       blocked_head_ = request.id;
@@ -157,7 +158,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   queue_changed_ = true;
   const std::vector<BlockPin> originals = hold_originals(probes);
   admit(request, probes, with_copies, pass);
-  start_loads(request, probes, plan);
+  start_loads(request, probes);
   if (!request.started) start(request, from, plan);
   return true;
 }
@@ -166,7 +167,7 @@ void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
   request.started = true;
   request.cached_tokens = from.cached();
   for (const std::uint32_t i : request.loads) {
-    const Nanos ends = loads_.at(request.blocks[i].block()).ends_at;
+    const Nanos ends = transfers_.arrives_at(request.blocks[i].block());
     from.predicted_load = std::max(from.predicted_load, ends - now_);
   }
   totals_.tokens_cached_total += request.cached_tokens;
@@ -314,8 +315,9 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
     if (found.source == CoreProbe::Source::kCopy && with_copies) there = found.run;
     if (windows_) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
     if (found.load) {
-      const Tier tier = found.original == kNoBlock ? load_tier(found.node)
-                                                   : original_tier(found.original, Tier::kDisk).value();
+      const Tier tier = found.original == kNoBlock
+                            ? transfers_.load_tier(found.node)
+                            : transfers_.original_tier(found.original, Tier::kDisk).value();
       (tier == Tier::kDisk ? from.disk : tier == Tier::kHost ? from.host : from.device) += kBlockTokens;
       continue;
     }

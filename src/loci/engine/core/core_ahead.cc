@@ -119,8 +119,7 @@ bool Core::State::may_follow(CoreRequest& request) const {
   if (request.new_tokens() + 1 >= request.max_new_tokens || request.length() + 1 >= sequence_tokens_max_)
     return false;
   // What is still being loaded may fail to come after the pass in flight has ended well.
-  return std::none_of(request.loads.begin(), request.loads.end(),
-                      [&](std::uint32_t i) { return loads_.contains(request.blocks[i].block()); });
+  return !any_loading(request);
 }
 
 bool Core::State::reserve_ahead(CoreRequest& request) {
@@ -229,7 +228,7 @@ void Core::State::release_kept(CorePass& pass) {
   for (const CoreDetached& detached : pass.detached) {
     if (!windowed(detached.group)) continue;
     if (!detached.owner) {
-      --moving_[detached.group];
+      --lingering_[detached.group];
     } else if (const auto owner = requests_.find(*detached.owner); owner != requests_.end()) {
       --owner->second->lent[detached.group];
     }

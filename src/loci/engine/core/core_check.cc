@@ -11,17 +11,16 @@
 namespace loci {
 
 void Core::State::check_invariants() const {
-  GroupCounts detached{};  // slots that only a load has
-  for (const auto& [block, load] : loads_) {
-    for (std::uint32_t group = 0; group < group_count_; ++group)
-      detached[group] += load.replaced[group].has_value();
-  }
+  GroupCounts detached = transfers_.detached(), lingering{};  // slots that are no block's
   for (const auto& [id, request] : requests_) {
     for (std::uint32_t group = 0; group < group_count_; ++group)
       detached[group] += request->grown[group].has_value();
   }
   for (const CorePass& pass : in_flight_) {
-    for (const CoreDetached& slot : pass.detached) ++detached[slot.group];
+    for (const CoreDetached& slot : pass.detached) {
+      ++detached[slot.group];
+      lingering[slot.group] += !slot.owner && windowed(slot.group);
+    }
     for (const CoreKept& kept : pass.kept) {
       for (std::uint32_t group = 0; group < group_count_; ++group)
         detached[group] += kept.grown[group].has_value();
@@ -41,10 +40,11 @@ void Core::State::check_invariants() const {
   check_pins();
   check_promises();
   check_public();
-  check_moves();
+  transfers_.check_invariants();  // 3, 4
+  LOCI_CHECK(lingering == lingering_, "what passes still read of ended loads is counted");
   check_passes();
   // 7.
-  LOCI_CHECK(requests_.empty() || !in_flight_.empty() || !moves_.empty(),
+  LOCI_CHECK(requests_.empty() || !in_flight_.empty() || !transfers_.idle(),
              "invariant 7: while there are requests, a pass or a move is in flight");
   queue_.check_invariants();
   std::map<std::string, std::uint32_t> running_by_tenant;
@@ -126,8 +126,7 @@ void Core::State::check_tables(const CoreRequest& request) const {
       }
       const bool seen = !windowed(group) || i >= request.first_held[group];
       if (i < request.whole_blocks && seen) {
-        const auto load = loads_.find(request.blocks[i].block());
-        const bool comes = load != loads_.end() && load->second.groups[group];
+        const bool comes = transfers_.loading(request.blocks[i].block(), group);
         LOCI_CHECK(holds && (part->filled == kBlockTokens || comes || request.restart),
                    "whole blocks lack nothing that is seen");
       }
@@ -176,11 +175,8 @@ void Core::State::check_pins() const {
       for (const BlockPin& pin : kept.blocks) count(pin);
     }
   }
-  for (const auto& [id, move] : moves_) {
-    count(move.pin);
-    if (move.original) count(*move.original);
-  }
-  for (const BlockPin& pin : recovering_) count(pin);
+  transfers_.visit_pins(count);
+  recovery_.visit_pins(count);
   for (std::uint32_t i = 0; i < pins.size(); ++i) {
     const Block& b = index_.block(BlockId(i));
     LOCI_CHECK(b.pins == pins[i], "invariant 2: every pin has its holder");
@@ -189,75 +185,6 @@ void Core::State::check_pins() const {
         LOCI_CHECK(b.parts[group]->holds == holds[i][group], "invariant 2: every hold has its holder");
       }
     }
-  }
-}
-
-// 3. What is rotated are the same tokens, at positions that differ by as much.
-void Core::State::check_rotation(const CoreMove& move) const {
-  const Block& from = index_.block(move.source());
-  const Block& to = index_.block(move.pin.block());
-  LOCI_CHECK(move.to == Tier::kDevice && from.tokens == to.tokens,
-             "invariant 3: a rotation keeps its tokens");
-  const auto difference = (static_cast<std::int64_t>(to.depth) - from.depth) * kBlockTokens;
-  LOCI_CHECK(difference == move.rotate_by && difference != 0,
-             "invariant 3: keys turn by what positions differ");
-  for (const MovePart& part : move.parts) {
-    if (move.from != Tier::kDevice) continue;
-    LOCI_CHECK(move.original->holds(part.group) && from.filled_in(part.group) == kBlockTokens &&
-                   from.parts[part.group]->slot.slot() == part.from,
-               "invariant 3: a rotation holds its source");
-  }
-}
-
-// 3. A transfer has its source and its target; what is loaded nobody else fills.
-void Core::State::check_moves() const {
-  std::map<BlockId, std::vector<OperationId>> loads;
-  std::array<std::uint32_t, kTiers> loads_from{};
-  GroupCounts moving{};
-  std::uint32_t saves = 0;
-  for (const auto& [id, move] : moves_) {
-    const BlockId block = move.pin.block();
-    LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.original),
-               "invariant 3: a move moves something");
-    if (move.original) check_rotation(move);
-    for (const MovePart& part : move.parts) {
-      const Block& b = index_.block(block);
-      const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
-      const auto load = loads_.find(block);
-      const bool detached =
-          move.to == Tier::kDevice && load != loads_.end() && load->second.replaced[part.group];
-      LOCI_CHECK(!device || detached || move.pin.holds(part.group),
-                 "invariant 3: a move holds its device part");
-      if (device && windowed(part.group)) ++moving[part.group];
-      if (move.from != Tier::kDevice) {
-        const LowerCopy* source = index_.block(move.source()).copy(move.from, part.group);
-        LOCI_CHECK(
-            source != nullptr && source->whole && source->readers > 0 && source->slot.slot() == part.from,
-            "invariant 3: a move's source stays");
-      }
-      if (move.to != Tier::kDevice) {
-        const LowerCopy* target = b.copy(move.to, part.group);
-        LOCI_CHECK(target != nullptr && !target->whole && target->slot.slot() == part.to,
-                   "invariant 3: a move's target is reserved and unseen");
-      }
-    }
-    if (move.to == Tier::kDevice) {
-      loads[block].push_back(id);
-      ++loads_from[static_cast<std::size_t>(move.from)];
-    } else {
-      ++saves;
-    }
-  }
-  for (const CorePass& pass : in_flight_) {
-    for (const CoreDetached& slot : pass.detached) moving[slot.group] += !slot.owner && windowed(slot.group);
-  }
-  LOCI_CHECK(saves == saves_in_flight_ && moving == moving_ && loads_from == loads_from_,
-             "what moves is counted");
-  LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
-  for (const auto& [block, operations] : loads) {
-    const auto load = loads_.find(block);
-    LOCI_CHECK(load != loads_.end() && load->second.moves == operations, "a load's moves are known");
-    LOCI_CHECK(index_.block(block).appending, "invariant 4: what is loaded has one writer");
   }
 }
 
@@ -329,8 +256,7 @@ void Core::State::check_spans(const CoreRequest& request) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::vector<std::uint32_t> filled;
     for (const BlockPin& pin : request.blocks) {
-      const auto load = loads_.find(pin.block());
-      const bool comes = load != loads_.end() && load->second.groups[group] && request.joined;
+      const bool comes = request.joined && transfers_.loading(pin.block(), group);
       filled.push_back(comes              ? kBlockTokens
                        : pin.holds(group) ? index_.block(pin.block()).filled_in(group)
                                           : 0);

@@ -68,7 +68,8 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass) {
   if (piece.claim) {
     index_.fill(*pass.claims[*piece.claim], piece.filled);
-    if (through_ && piece.filled == kBlockTokens) wish_save(piece.block, Tier::kDevice, false);
+    if (through_ && piece.filled == kBlockTokens)
+      transfers_.wish_save(piece.block, Tier::kDevice, Transfers::SaveScope::kWithoutWindows);
     return;
   }
   const std::uint32_t had = index_.block(piece.block).filled;
@@ -87,13 +88,15 @@ void Core::State::complete_tail(CoreRequest& request) {
   request.tail.reset();
   request.blocks[number] = std::move(completion.pin);
   const BlockId block = request.blocks[number].block();
+  std::optional<OperationId> last_pass;
+  if (!in_flight_.empty()) last_pass = in_flight_.back().id;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const SlotId slot = index_.block(block).parts[group]->slot.slot();
     request.tables[group][number] = slot;
     // A pass in flight goes on with the slots that were there when it was planned.
     detach(request, group, std::move(completion.dropped[group]));
     if (!completion.replaced[group]) continue;
-    keep_for_load(block, group, completion.replaced[group]);
+    transfers_.keep_slot(block, group, completion.replaced[group], last_pass);
     detach(request, group, std::move(completion.replaced[group]));
     for (CoreRequest* other : running_) {
       if (number < other->blocks.size() && other->blocks[number].block() == block &&
@@ -102,7 +105,7 @@ void Core::State::complete_tail(CoreRequest& request) {
       }
     }
   }
-  if (through_) wish_save(block, Tier::kDevice, false);
+  if (through_) transfers_.wish_save(block, Tier::kDevice, Transfers::SaveScope::kWithoutWindows);
 }
 
 void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan) {

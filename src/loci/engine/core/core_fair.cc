@@ -25,7 +25,7 @@ std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
   if (request.in_passes > 0) return request.length() - request.computes_to;
   std::uint64_t missing = 0;
   for (std::uint32_t i = request.whole_blocks; i < request.blocks.size(); ++i) {
-    if (loads_.contains(request.blocks[i].block())) continue;
+    if (transfers_.loading(request.blocks[i].block())) continue;
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - i * kBlockTokens);
     missing += wanted - std::min(wanted, index_.block(request.blocks[i].block()).filled);
   }

@@ -55,8 +55,8 @@ void Core::State::size_windows() {
 }
 
 // The blocks that the queue needs, in the order of need.
-void Core::State::look_ahead(Plan& plan) {
-  if (!has_host_ && !has_disk_) return;
+void Core::State::look_ahead() {
+  if (!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk)) return;
   if (queue_changed_) {
     queue_changed_ = false;
     for (const auto& [id, key] : wanted_) {
@@ -81,32 +81,32 @@ void Core::State::look_ahead(Plan& plan) {
     }
     prefetch_at_ = 0;
   }
-  preload(plan);
-  prefetch(plan);
+  preload();
+  prefetch();
 }
 
 // While a pass runs, the loads of who comes next begin (the read buffer of AttentionStore §3.2.1: device
 // memory that nobody needs now). In groups with a window the place to go on from is chosen at admission.
-void Core::State::preload(Plan& plan) {
+void Core::State::preload() {
   if (in_flight_.empty() || windows_ || drain_deadline_ || queue_.empty()) return;
   for (const FairQueue::Head& head : queue_.heads()) {
     CoreRequest& request = *requests_.at(head.request);
     if (request.preloaded || request.is_public || request.lineage != nullptr) continue;
     request.preloaded = true;
-    preload(request, plan);
+    preload(request);
   }
 }
 
-void Core::State::preload(CoreRequest& request, Plan& plan) {
-  const Tier slowest = slowest_readable();
+void Core::State::preload(CoreRequest& request) {
+  const Tier slowest = transfers_.slowest_readable();
   CoreProbes probes = choose(request, true, slowest);
-  if (worthwhile(probes, slowest) != slowest) return;
+  if (transfers_.worthwhile(probes.blocks, slowest) != slowest) return;
   // What is there of the request is held meanwhile, so that nothing of it makes room.
   std::vector<BlockPin> there;
   std::vector<BlockId> lacking;
   for (const CoreProbe& found : probes.blocks) {
     if (found.node == kNoBlock) continue;
-    if (found.load && !loads_.contains(found.node)) {
+    if (found.load && !transfers_.loading(found.node)) {
       lacking.push_back(found.node);
       continue;
     }
@@ -118,47 +118,18 @@ void Core::State::preload(CoreRequest& request, Plan& plan) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (index_.available(group) < lacking.size() + reserve_blocks_[group]) return;
   }
-  std::array<std::uint64_t, kTiers> bytes{};
-  for (const BlockId id : lacking) {
-    BlockPin pin = index_.pin(id);
-    request.preloads.emplace(index_.block(id).key, load_tier(id));
-    place_admitted(pin, true);
-    start_load(pin, bytes, plan);
-    for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (pin.holds(group)) index_.let_go(pin, group, Release::kUnused);  // its load holds it
-    }
-  }
-  book_loads(lacking, bytes);
+  const std::vector<Tier> from = transfers_.load_ahead(lacking);
+  for (std::size_t i = 0; i < lacking.size(); ++i)
+    request.preloads.emplace(index_.block(lacking[i]).key, from[i]);
 }
 
-void Core::State::prefetch(Plan& plan) {
-  if (!has_host_ || slowest_readable() != Tier::kDisk) return;
-  for (; prefetch_at_ < prefetch_end_ && saves_in_flight_ < saves_max_; ++prefetch_at_) {
+void Core::State::prefetch() {
+  if (!index_.has_tier(Tier::kHost) || transfers_.slowest_readable() != Tier::kDisk) return;
+  for (; prefetch_at_ < prefetch_end_ && transfers_.may_begin(); ++prefetch_at_) {
     const auto& [id, key] = wanted_[prefetch_at_];
     if (index_.block(id).kind != BlockKind::kFull || index_.block(id).key != key) continue;
-    start_prefetch(id, plan);
+    transfers_.prefetch(id);
   }
-}
-
-void Core::State::start_prefetch(BlockId id, Plan& plan) {
-  CoreMove move{.from = Tier::kDisk, .to = Tier::kHost, .pin = index_.pin(id), .parts = {}};
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    const Block& block = index_.block(id);
-    const LowerCopy* disk = block.copy(Tier::kDisk, group);
-    if (disk == nullptr || !disk->whole || block.parts[group] || block.copy(Tier::kHost, group) != nullptr)
-      continue;
-    const SlotId from = disk->slot.slot();
-    index_.begin_read(id, Tier::kDisk, group);
-    const std::optional<SlotId> slot = index_.reserve_copy(id, Tier::kHost, group);
-    if (!slot) {
-      index_.end_read(id, Tier::kDisk, group);
-      continue;
-    }
-    move.parts.push_back({group, from, *slot});
-  }
-  if (move.parts.empty()) return;
-  ++saves_in_flight_;
-  start_move(std::move(move), plan);
 }
 
 }  // namespace loci

@@ -31,11 +31,11 @@ void Core::State::schedule(Plan& plan) {
   }
   take_prompts(pass, plan);
   // (A request that is alone waits where moves hold the block that it needs.)
-  LOCI_CHECK(!pass.spans.empty() || running_.empty() || !moves_.empty(),
+  LOCI_CHECK(!pass.spans.empty() || running_.empty() || !transfers_.idle(),
              "the first that runs has something to compute");
   if (!pass.spans.empty()) {
     emit(std::move(pass), plan);
-  } else if (!queue_.empty() && moves_.empty()) {
+  } else if (!queue_.empty() && transfers_.idle()) {
     schedule(plan);  // the first that waited did not fit, and has ended
   }
 }
@@ -61,7 +61,7 @@ void Core::State::grow(Plan& plan) {
     if (request.length() <= request.blocks.size() * kBlockTokens) {
       ++i;
     } else if (!grow(request)) {
-      if (running_.size() == 1 && !moves_.empty()) return;
+      if (running_.size() == 1 && !transfers_.idle()) return;
       if (running_.size() == 1)
         end_without_memory(request, plan);
       else
@@ -170,7 +170,7 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
       adjacent = false;
       continue;
     }
-    if (loads_.contains(request.blocks[i].block())) {
+    if (transfers_.loading(request.blocks[i].block())) {
       // In groups with a window all that the request waits for is before what it computes.
       if (windows_ || !joined) break;
       adjacent = false;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core's state and its transitions, for the core's own source files:
+// The core's state machine. It routes events between the owners of what it is about:
+//   transfers.h        moves between tiers: loads, saves, prefetches
+//   recovery.h         what the disk has from before; time to live
+// and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  what a request's tokens find in the index; taking it into the batch
 //   core_schedule.cc   growth, forming a pass
 //   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
-//   core_tiers.cc      loads and saves
+//   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  what the queue needs
-//   core_recover.cc    what the disk has from before; time to live
 //   core_truncate.cc   sequences that have dropped a part: lineages
 //   core_public.cc     public prefixes: looking them up, keeping and releasing them
 //   core_commit.cc     what a pass has brought; how requests end
@@ -28,7 +30,9 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
-#include "loci/engine/core/link_breaker.h"
+#include "loci/engine/core/probes.h"
+#include "loci/engine/core/recovery.h"
+#include "loci/engine/core/transfers.h"
 #include "loci/memory/block_index.h"
 #include "loci/memory/chain_key.h"
 #include "loci/memory/slot_pool.h"
@@ -36,32 +40,10 @@
 
 namespace loci {
 
-// A number for each group of layers.
-using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
-// A slot, or none, for each of them.
-using CoreSlots = std::array<std::optional<SlotReservation>, kLayerGroupsMax>;
-
-// A sequence that has dropped tokens after its front (docs/decisions/truncation.md): its blocks from
-// `front_blocks` on are below a gate of their own, the lineage's.
-struct CoreLineage {
-  // The same tokens' block in a lineage before, where it is so many blocks further from the begin.
-  struct Original {
-    ChainKey key;
-    std::uint32_t shift_blocks = 0;
-  };
-  std::uint32_t front_blocks = 0;  // at least 1
-  ChainKey gate;
-  std::vector<std::vector<Original>> originals;  // of block front_blocks + i; the oldest lineage's first
-};
-
 // Of the prompt's tokens those that are computed.
 inline std::size_t kept_tokens(const Arrival& event) {
   if (event.dropped.empty()) return event.prompt.size();
   return event.prompt.size() - (event.dropped.back().end - event.dropped.front().begin);
-}
-
-inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
-  return lineage != nullptr && block == lineage->front_blocks;
 }
 
 // A request from its arrival to its end. It waits, or it runs: then it has pinned one block for every
@@ -153,40 +135,6 @@ struct CoreCopy {
   CorePiece target;
 };
 
-// A block whose parts are being loaded, by one move for each tier that they come from.
-struct CoreLoad {
-  AppendToken token;
-  std::bitset<kLayerGroupsMax> groups;  // still to come
-  std::vector<OperationId> moves;       // that have not ended
-  Tier slowest = Tier::kHost;           // of the sources
-  Nanos ends_at = 0;                    // predicted
-  // Slots that loads write to though the parts have others by now (BlockIndex::complete).
-  CoreSlots replaced;
-  OperationId replaced_in;  // the last pass that was in flight then; it may read those slots. 0: none
-};
-
-// In flight. The pin holds the device's parts, as source or as target.
-struct CoreMove {
-  Tier from = Tier::kDevice;
-  Tier to = Tier::kDevice;
-  BlockPin pin;
-  std::vector<MovePart> parts;
-  // Truncation: the state comes from another block than the pin's, whose keys are rotated by so many
-  // positions.
-  std::optional<BlockPin> original = std::nullopt;
-  std::int32_t rotate_by = 0;
-
-  // The block that the parts come from.
-  BlockId source() const { return original ? original->block() : pin.block(); }
-};
-
-// A block to be saved, if it is still there when its turn comes.
-struct SaveWish {
-  BlockId block;
-  ChainKey key;
-  bool windows = false;  // groups with a window too
-};
-
 // What a request held that ended while a pass had spans of it.
 struct CoreKept {
   std::vector<BlockPin> blocks;
@@ -196,7 +144,7 @@ struct CoreKept {
 
 // A slot that a pass in flight may read or write, and which is no block's any more.
 struct CoreDetached {
-  std::optional<RequestId> owner;  // whose CoreRequest::lent counts it; none: State::moving_ does
+  std::optional<RequestId> owner;  // whose CoreRequest::lent counts it; none: State::lingering_ does
   std::uint32_t group = 0;
   SlotReservation slot;
 };
@@ -232,35 +180,6 @@ struct CorePrompts {
 struct CorePublicPrefix {
   std::uint32_t tokens = 0;
   std::vector<BlockPin> blocks;
-};
-
-// What the index has for one block of a request that waits.
-struct CoreProbe {
-  enum class Source : std::uint8_t { kNone, kCopy, kTakeOver };
-  ChainKey key;                   // not of the tail
-  BlockId node = kNoBlock;        // not of the tail
-  Source source = Source::kNone;  // a sibling whose first `run` tokens are the block's
-  BlockId sibling = kNoBlock;
-  std::uint32_t run = 0;
-  bool load = false;               // what it lacks comes from a slower tier, or from its original
-  BlockId original = kNoBlock;     // of a lineage before, which has all that this one lacks
-  std::uint32_t shift_blocks = 0;  // CoreLineage::Original
-  bool too_slow = false;           // it would, but computing it is faster
-};
-
-struct CoreProbes {
-  ChainKey root;                    // of the request's own blocks: a root, or a gate below the public ones
-  std::uint32_t public_blocks = 0;  // the first ones, all of them there
-  const CoreLineage* lineage = nullptr;
-  std::vector<CoreProbe> blocks;  // the last one: the tail
-  // What is there is used before this token; from it on the request computes what is not complete.
-  std::uint32_t start = 0;
-  std::uint32_t parting = 0;  // CoreRequest::parting
-  GroupCounts promised{};     // groups with a window
-  // Groups without window:
-  GroupCounts slots{};      // to be taken
-  GroupCounts pins{};       // evictable parts that will no longer be
-  GroupCounts copy_pins{};  // the same for one pass
 };
 
 class Core::State {
@@ -319,29 +238,11 @@ class Core::State {
   void check_public() const;
 
   // core_tiers.cc
-  bool comes(BlockId id, std::uint32_t group, Tier slowest) const;
-  bool comes(BlockId id, Tier slowest) const;
-  Tier load_tier(BlockId id) const;
-  Tier worthwhile(const CoreProbes& probes, Tier slowest) const;
-  std::uint64_t block_bytes(BlockId id) const;
-  void start_loads(CoreRequest& request, const CoreProbes& probes, Plan& plan);
-  void book_loads(const std::vector<BlockId>& fresh, const std::array<std::uint64_t, kTiers>& bytes);
-  void start_load(const BlockPin& held, std::array<std::uint64_t, kTiers>& bytes, Plan& plan);
-  OperationId start_move(CoreMove move, Plan& plan);
+  void start_loads(CoreRequest& request, const CoreProbes& probes);
+  bool any_loading(const CoreRequest& request) const;
   bool joins(CoreRequest& request, const CorePass& pass);
-  static std::size_t link_of(Tier from, Tier to);
-  void keep_for_load(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot);
-  void free_replaced(CoreLoad& load);
-  void end_read(const CoreMove& move, const MoveOutcome& outcome);
-  void miss(BlockId id, Tier from);
-  void end_load(CoreMove move, const MoveOutcome& outcome);
-  void end_save(CoreMove move, const MoveOutcome& outcome);
-  void wish_save(BlockId id, Tier from, bool windows);
+  void miss(const Transfers::Missed& missed);
   void wish_windows(const CoreRequest& request);
-  bool may_write(Tier tier) const;
-  // The slowest tier that answers: from where state may be brought back.
-  Tier slowest_readable() const;
-  bool overdue(Tier tier) const;
   struct PassLoad {
     bool decodes = false;  // somebody waits for its next token
     std::uint32_t rows = 0;
@@ -349,36 +250,24 @@ class Core::State {
   };
   PassLoad load_of(const CorePass& pass) const;
   Nanos patience_of(const CorePass& pass) const;
-  bool start_save(BlockId id, Tier from, bool windows, bool ahead, Plan& plan);
-  bool add_save_part(CoreMove& move, std::uint32_t group, bool ahead);
-  void save(Plan& plan);
-  void save_ahead(Tier tier, Plan& plan);
+  void save();
 
   // core_lookahead.cc
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
   void size_windows();
-  void look_ahead(Plan& plan);
-  void prefetch(Plan& plan);
-  void preload(Plan& plan);
-  void preload(CoreRequest& request, Plan& plan);
-  void start_prefetch(BlockId id, Plan& plan);
-
-  // core_recover.cc
-  std::optional<BlockPin> open_recovered_parent(const DiskEntry& entry);
-  void recover(const RecoveredEntry& found, std::int64_t now, Plan& plan);
-  void sweep();
+  void look_ahead();
+  void prefetch();
+  void preload();
+  void preload(CoreRequest& request);
 
   // core_truncate.cc
   Status truncation_refusal(const Arrival& event) const;
   std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event) const;
   ChainKey original_root(const Arrival& event, std::uint32_t& public_blocks) const;
   BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
-  std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
   void find_original(const CoreLineage& lineage, std::uint32_t block, Tier slowest, CoreProbe& found) const;
   void fit_originals(CoreProbes& probes, const CorePass& pass) const;
   std::vector<BlockPin> hold_originals(const CoreProbes& probes);
-  void start_rotation(const BlockPin& held, const CoreProbe& found, std::array<std::uint64_t, kTiers>& bytes,
-                      Plan& plan);
 
   // core_window.cc
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
@@ -471,9 +360,7 @@ class Core::State {
   void check_following(const CorePass& before, const CorePass& pass) const;
   void check_passes() const;
   void check_pins() const;
-  void check_rotation(const CoreMove& move) const;
   void check_pass(const CorePass& pass) const;
-  void check_moves() const;
 
   CoreConfig config_;
   std::uint32_t sequence_tokens_max_;  // of prompt and output, by context and pool
@@ -485,10 +372,7 @@ class Core::State {
   GroupCounts promised_{};        // to all that run
   ChainKeyHasher hasher_;
   CostModel costs_;
-  bool has_host_ = false;
-  bool has_disk_ = false;
   bool through_ = true;  // save blocks as they fill
-  std::uint32_t saves_max_ = 1;
   BlockIndex index_;
 
   // The pins and tokens inside are dropped before the index: members end in reverse order.
@@ -499,26 +383,17 @@ class Core::State {
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
   std::deque<CorePass> in_flight_;                   // the first to end first
 
-  std::map<OperationId, CoreMove> moves_;           // in flight
-  std::array<std::uint32_t, kTiers> loads_from_{};  // of them those to the device, by source
-  std::map<BlockId, CoreLoad> loads_;
-  std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
-  std::uint32_t saves_in_flight_ = 0;                     // and prefetches
-  GroupCounts moving_{};  // groups with a window: device parts that moves hold
-  std::array<Nanos, kTiers>
-      link_free_at_{};  // when what is being loaded from the tier has come, as predicted
-  std::uint64_t moves_started_ = 0;
-  LinkBreaker disk_write_link_, disk_read_link_;
-  bool recovered_ = false;  // all that the disk has from before is known
-  std::vector<BlockPin> recovering_;
+  Transfers transfers_;
+  // Groups with a window: slots of loads that have ended, which a pass in flight may still read.
+  GroupCounts lingering_{};
+  Recovery recovery_;
+  StateAge state_age_;
   std::vector<std::pair<BlockId, ChainKey>> wanted_;  // by the queue, in its order
   std::size_t prefetch_at_ = 0;                       // of wanted_
   std::size_t prefetch_end_ = 0;
   std::uint32_t prefetch_window_ = 0;  // requests
   std::uint32_t eviction_window_ = 0;
   bool queue_changed_ = false;
-  std::uint32_t sweep_at_ = 0;
-  Nanos next_sweep_ = 0;
   std::map<RequestId, CorePublicPrefix> public_;
   std::uint32_t public_held_ = 0;  // blocks of public prefixes, each once
 

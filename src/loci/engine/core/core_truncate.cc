@@ -106,19 +106,6 @@ BlockId Core::State::find_parent(const CoreProbes& probes, std::size_t block) co
 
 // --- the kept part's state ---
 
-// The slowest tier that brings all of the block; absent: some of it is nowhere, or too slow to come.
-std::optional<Tier> Core::State::original_tier(BlockId original, Tier slowest) const {
-  const Block& block = index_.block(original);
-  Tier tier = Tier::kDevice;
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    if (block.filled_in(group) == kBlockTokens) continue;
-    const LowerCopy* copy = block.whole_copy(group);
-    if (copy == nullptr || copy->tier > slowest) return std::nullopt;
-    tier = std::max(tier, copy->tier);
-  }
-  return tier;
-}
-
 // The oldest lineage that has it: what was computed is rotated once. In groups with a window state is
 // computed anew: a request goes on from what it holds of a whole window.
 void Core::State::find_original(const CoreLineage& lineage, std::uint32_t block, Tier slowest,
@@ -128,8 +115,8 @@ void Core::State::find_original(const CoreLineage& lineage, std::uint32_t block,
   for (const CoreLineage::Original& original : lineage.originals[index]) {
     const BlockId id = index_.find(original.key);
     if (id == kNoBlock) continue;
-    const std::optional<Tier> tier = original_tier(id, slowest);
-    found.too_slow = found.too_slow || (!tier && original_tier(id, Tier::kDisk));
+    const std::optional<Tier> tier = transfers_.original_tier(id, slowest);
+    found.too_slow = found.too_slow || (!tier && transfers_.original_tier(id, Tier::kDisk));
     if (!tier) continue;
     found.load = true;
     found.original = id;
@@ -162,40 +149,6 @@ std::vector<BlockPin> Core::State::hold_originals(const CoreProbes& probes) {
     }
   }
   return held;
-}
-
-// Like start_load(), from the block of the same tokens at other positions.
-void Core::State::start_rotation(const BlockPin& held, const CoreProbe& found,
-                                 std::array<std::uint64_t, kTiers>& bytes, Plan& plan) {
-  const BlockId id = held.block();
-  std::optional<AppendToken> token = index_.claim(id);
-  LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
-  CoreLoad& load = loads_.emplace(id, CoreLoad{.token = std::move(*token)}).first->second;
-  load.ends_at = std::max(now_, link_free_at_[static_cast<std::size_t>(Tier::kHost)]);
-  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
-    CoreMove move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
-    move.original = index_.pin(found.original);
-    move.rotate_by = -static_cast<std::int32_t>(found.shift_blocks * kBlockTokens);
-    for (std::uint32_t group = 0; group < group_count_; ++group) {
-      const Block& from = index_.block(found.original);
-      const bool on_device = from.filled_in(group) == kBlockTokens;
-      const LowerCopy* copy = on_device ? nullptr : from.whole_copy(group);
-      if (on_device ? tier != Tier::kDevice : copy->tier != tier) continue;
-      index_.hold(move.pin, group);
-      if (on_device) {
-        index_.hold(*move.original, group);
-      } else {
-        index_.begin_read(found.original, tier, group);
-      }
-      const SlotId source = on_device ? from.parts[group]->slot.slot() : copy->slot.slot();
-      move.parts.push_back({group, source, index_.block(id).parts[group]->slot.slot()});
-      load.groups[group] = true;
-      bytes[static_cast<std::size_t>(tier)] += config_.groups[group].block_bytes;
-    }
-    if (move.parts.empty()) continue;
-    if (tier != Tier::kDevice) load.slowest = tier;
-    load.moves.push_back(start_move(std::move(move), plan));
-  }
 }
 
 }  // namespace loci

@@ -82,8 +82,8 @@ void Core::State::choose_start(CoreProbes& probes, bool with_copies, Tier slowes
       probes.start = i * kBlockTokens + tokens;
     }
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      const bool there =
-          node != nullptr && (node->filled_in(group) == kBlockTokens || comes(found.node, group, slowest));
+      const bool there = node != nullptr && (node->filled_in(group) == kBlockTokens ||
+                                             transfers_.comes(found.node, group, slowest));
       if (!windowed(group)) whole = whole && there;
       runs[group] = there ? runs[group] + 1 : 0;
     }
@@ -214,7 +214,7 @@ void Core::State::let_go_behind(CoreRequest& request) {
     for (std::uint32_t& i = request.first_held[group]; i < first; ++i) {
       if (!request.blocks[i].holds(group)) continue;
       // Its slot is in use until the load has ended, and so is of the promise.
-      if (loads_.contains(request.blocks[i].block())) break;
+      if (transfers_.loading(request.blocks[i].block())) break;
       const bool at_parting = i * kBlockTokens < request.parting &&
                               (i + 1) * kBlockTokens > first_visible(window, request.parting);
       index_.let_go(request.blocks[i], group, at_parting ? Release::kWanted : Release::kBehind);
