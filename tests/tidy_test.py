@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of the house that a program can check; the first broken one of a kind is never excused.
 
-  - a folder under src/loci includes only from floors below it
+  - a folder under src/loci includes only from floors below it, tests included; a room of the engine only from those
+    before it, and from testing/ in tests alone
   - a file has at most 600 lines, a function 70, a kernel (compute/*/*.inl, *.cu) 150
   - headers begin with a comment that says what they are for, and with #pragma once
   - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
@@ -17,6 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = ["base", "model", "compute", "memory", "policy", "engine", "cluster", "serve", "sim", "cli"]
+ROOMS = ["core", "log", "mover", "run", "testing"]  # of the engine
 FILE_LINES, FUNCTION_LINES, KERNEL_LINES = 600, 70, 150
 SOURCE = (".h", ".cc", ".inl", ".cu", ".cuh", ".rs", ".py", ".sh")
 SCRIPT = (".py", ".sh", ".cmake")
@@ -107,13 +109,28 @@ def check(path, problems):
     if path.suffix == ".h":
         if not without_licence(text).startswith("//") or "#pragma once" not in text:
             problems.append(f"{name}: begin with a comment that says what it is for, then #pragma once")
-    match = re.match(r"src/loci/(\w+)/", name)
-    if match and not path.stem.endswith("_test"):
-        floor = FLOORS.index(match.group(1))
-        for number, line in enumerate(text.splitlines(), 1):
-            included = re.match(r'\s*#include "loci/(\w+)/', line)
-            if included and FLOORS.index(included.group(1)) > floor:
-                problems.append(f"{name}:{number}: includes from a higher floor ({included.group(1)})")
+    check_includes(path, name, text, problems)
+
+
+def check_includes(path, name, text, problems):
+    match = re.match(r"src/loci/(\w+)/(?:(\w+)/)?", name)
+    if not match:
+        return
+    floor, room = FLOORS.index(match.group(1)), match.group(2)
+    for number, line in enumerate(text.splitlines(), 1):
+        included = re.match(r'\s*#include "loci/(\w+)/(\w+)', line)
+        if not included:
+            continue
+        if FLOORS.index(included.group(1)) > floor:
+            problems.append(f"{name}:{number}: includes from a higher floor ({included.group(1)})")
+        elif included.group(1) == "engine":
+            other = included.group(2)
+            if other not in ROOMS:
+                problems.append(f"{name}:{number}: {other} is none of the engine's rooms: {', '.join(ROOMS)}")
+            elif other == "testing" and room != "testing" and not re.search("_test$|_benchmark$", path.stem):
+                problems.append(f"{name}:{number}: includes what is for tests alone")
+            elif match.group(1) == "engine" and other != "testing" and ROOMS.index(other) > (ROOMS.index(room) if room in ROOMS else -1):
+                problems.append(f"{name}:{number}: includes from a later room ({other})")
 
 
 def check_notice(problems):

@@ -9,7 +9,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
-#include "loci/engine/event_log.h"
+#include "loci/engine/log/event_log.h"
 
 namespace loci {
 namespace {

@@ -30,7 +30,7 @@
 #include "loci/cli/serve_report.h"
 #include "loci/cli/state_tiers.h"
 #include "loci/compute/make_backend.h"
-#include "loci/engine/engine.h"
+#include "loci/engine/run/engine.h"
 #include "loci/model/model.h"
 #include "loci/serve/api.h"
 #include "loci/serve/http/server.h"

@@ -63,7 +63,7 @@ struct LayerRange {
 enum class LogitsWanted : std::uint8_t { kNone, kLast, kAll };
 
 // What a backend that samples (BackendInfo::samples) does with a span's last logits, which then stay where
-// they are: temperature, top-k, top-p, min-p, draw, as engine/sampler.h orders and means them.
+// they are: temperature, top-k, top-p, min-p, draw, as engine/run/sampler.h orders and means them.
 struct DeviceSampling {
   float temperature = 0;    // 0: the greatest logit, the lowest id among equals
   std::uint32_t top_k = 0;  // 0: all

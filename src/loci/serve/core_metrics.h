@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "loci/engine/core.h"
+#include "loci/engine/core/core.h"
 
 namespace loci {
 

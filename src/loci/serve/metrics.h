@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "loci/base/clock.h"
-#include "loci/engine/core.h"
+#include "loci/engine/core/core.h"
 #include "loci/serve/tier_metrics.h"
 
 namespace loci {

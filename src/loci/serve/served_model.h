@@ -6,7 +6,7 @@
 #include <string>
 
 #include "loci/compute/backend.h"
-#include "loci/engine/engine.h"
+#include "loci/engine/run/engine.h"
 #include "loci/model/model.h"
 #include "loci/serve/generation/overflow.h"
 #include "loci/serve/tools/template_support.h"

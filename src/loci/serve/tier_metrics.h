@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "loci/engine/core.h"
-#include "loci/engine/mover.h"
+#include "loci/engine/core/core.h"
+#include "loci/engine/mover/mover.h"
 #include "loci/memory/disk/disk_store.h"
 
 namespace loci {

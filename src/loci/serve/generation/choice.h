@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "loci/engine/sampler.h"
+#include "loci/engine/run/sampler.h"
 #include "loci/model/tokenizer.h"
 #include "loci/serve/generation/stop_matcher.h"
 #include "loci/serve/reply/output.h"

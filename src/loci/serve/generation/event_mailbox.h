@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "loci/base/clock.h"
-#include "loci/engine/engine.h"
+#include "loci/engine/run/engine.h"
 
 namespace loci {
 

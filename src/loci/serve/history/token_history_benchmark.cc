@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loci/compute/cpu/cpu_backend.h"
-#include "loci/engine/engine.h"
+#include "loci/engine/run/engine.h"
 #include "loci/model/gguf.h"
 #include "loci/model/random_vocabulary.h"
 #include "loci/serve/history/token_history.h"

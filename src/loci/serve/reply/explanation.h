@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "loci/base/clock.h"
-#include "loci/engine/plan.h"
+#include "loci/engine/core/plan.h"
 
 namespace loci {
 

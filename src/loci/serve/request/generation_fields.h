@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "loci/base/ids.h"
-#include "loci/engine/sampler.h"
+#include "loci/engine/run/sampler.h"
 #include "loci/serve/request/field_reader.h"
 #include "loci/serve/request/response_format.h"
 

@@ -13,7 +13,7 @@
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
-#include "loci/engine/engine.h"
+#include "loci/engine/run/engine.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/served_model.h"
 

@@ -152,7 +152,7 @@ struct SampleArguments {
 };
 inline constexpr std::uint32_t kSampleVocabularyMax = 1u << 20;
 std::uint64_t sample_workspace_bytes(std::uint32_t rows_max, std::uint32_t vocabulary);
-// As engine/sampler.h orders and means it: temperature, top-k, top-p, min-p, draw. NaN counts as -inf. A
+// As engine/run/sampler.h orders and means it: temperature, top-k, top-p, min-p, draw. NaN counts as -inf. A
 // row's sample depends on its logits and its SampleRow alone. sampling.cu says how.
 void sample(const SampleArguments& arguments, Stream& stream);
 

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/core_state.h"
+#include "loci/policy/eviction.h"
+
+namespace loci {
+
+Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Core::Core(Core&&) noexcept = default;
+Core& Core::operator=(Core&&) noexcept = default;
+Core::~Core() = default;
+
+namespace {
+
+Status check_groups(const std::vector<CoreGroup>& groups) {
+  if (groups.empty() || groups.size() > kLayerGroupsMax) {
+    return invalid_argument(fmt::format("expected 1 to {}, found {}", kLayerGroupsMax, groups.size()),
+                            "groups");
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].block_count == 0) return invalid_argument("expected at least 1, found 0", "block_count");
+    if (groups[i].block_count > (1u << 30)) {
+      return invalid_argument(fmt::format("expected at most 2^30, found {}", groups[i].block_count),
+                              "block_count");
+    }
+    const auto width = [](std::uint32_t window) { return window == 0 ? UINT32_MAX : window; };
+    if (i > 0 && width(groups[i].window) >= width(groups[i - 1].window)) {
+      return invalid_argument(
+          fmt::format("expected the widest first, found {} after {}", groups[i].window, groups[i - 1].window),
+          "window");
+    }
+  }
+  return {};
+}
+
+// How often the disk's record of state that is used all the time is dated again, in the time that it would be
+// kept unused.
+constexpr Nanos kDatesOfALife = 8;
+
+// A policy of its own for each tier and group; what is to be saved is in the same order.
+Result<IndexPools> index_pools(const CoreConfig& config) {
+  const auto costs = std::make_shared<const CostModel>(config.costs);
+  const bool host = config.groups.front().host_blocks > 0, disk = config.groups.front().disk_blocks > 0;
+  const bool windows = std::any_of(config.groups.begin(), config.groups.end(), [&](const CoreGroup& group) {
+    return group.window != 0 && group.window < config.context_tokens;
+  });
+  IndexPools pools;
+  pools.hole_records = disk ? config.hole_records : 0;
+  if (config.state_ttl != kNever) pools.date_granularity = config.state_ttl / kDatesOfALife;
+  for (std::size_t i = 0; i < config.groups.size(); ++i) {
+    const CoreGroup& group = config.groups[i];
+    const auto order = [&](Tier tier) {
+      const EvictionPlace place{
+          .tier = tier, .block_bytes = group.block_bytes, .seed = config.seed + i, .holes = !windows};
+      return make_eviction_order(config.eviction, place, costs);
+    };
+    const auto add = [&](std::vector<IndexPool>& to, Tier tier, std::uint32_t slots, bool saved) -> Status {
+      IndexPool& pool = to.emplace_back();
+      pool.slots = slots;
+      LOCI_ASSIGN_OR_RETURN(pool.eviction, order(tier));
+      // What is behind a window is not worth saving, and the rest of it is saved when its request ends.
+      if (saved && group.window == 0) {
+        LOCI_ASSIGN_OR_RETURN(pool.unsaved, order(tier));
+      }
+      return {};
+    };
+    LOCI_RETURN_IF_ERROR(add(pools.device, Tier::kDevice, group.block_count, host || disk));
+    if (host) LOCI_RETURN_IF_ERROR(add(pools.host, Tier::kHost, group.host_blocks, disk));
+    if (disk) LOCI_RETURN_IF_ERROR(add(pools.disk, Tier::kDisk, group.disk_blocks, false));
+  }
+  return pools;
+}
+
+Status check_tiers(const CoreConfig& config) {
+  const CoreGroup& first = config.groups.front();
+  for (const CoreGroup& group : config.groups) {
+    if ((group.host_blocks > 0) != (first.host_blocks > 0)) {
+      return invalid_argument("expected slots for every group or for none", "host_blocks");
+    }
+    if ((group.disk_blocks > 0) != (first.disk_blocks > 0)) {
+      return invalid_argument("expected slots for every group or for none", "disk_blocks");
+    }
+  }
+  if (config.save != "through" && config.save != "ahead") {
+    return invalid_argument(fmt::format("expected through or ahead, found '{}'", config.save), "save");
+  }
+  if (config.swap_out_percent > 100) {
+    return invalid_argument(fmt::format("expected at most 100, found {}", config.swap_out_percent),
+                            "swap_out_percent");
+  }
+  if (config.state_ttl <= 0) return invalid_argument("expected more than 0", "state_ttl");
+  if (config.costs.attention.empty()) return invalid_argument("expected at least one cost", "costs");
+  return {};
+}
+
+}  // namespace
+
+Result<Core> Core::make(const CoreConfig& config) {
+  const auto at_least_one = [](std::uint32_t value, const char* field) {
+    return value > 0 ? Status() : invalid_argument("expected at least 1, found 0", field);
+  };
+  LOCI_RETURN_IF_ERROR(check_groups(config.groups));
+  LOCI_RETURN_IF_ERROR(make_admission_order(config.admission).status());
+  LOCI_RETURN_IF_ERROR(at_least_one(config.layers, "layers"));
+  LOCI_RETURN_IF_ERROR(at_least_one(config.max_batch_tokens, "max_batch_tokens"));
+  LOCI_RETURN_IF_ERROR(at_least_one(config.max_running, "max_running"));
+  LOCI_RETURN_IF_ERROR(at_least_one(config.max_queued, "max_queued"));
+  if (config.context_tokens < 2) {
+    return invalid_argument(fmt::format("expected at least 2, found {}", config.context_tokens),
+                            "context_tokens");
+  }
+  if (config.decode_reserve_percent > 90) {
+    return invalid_argument(fmt::format("expected at most 90, found {}", config.decode_reserve_percent),
+                            "decode_reserve_percent");
+  }
+  if (config.passes_ahead > 1) {
+    return invalid_argument(fmt::format("expected at most 1, found {}", config.passes_ahead), "passes_ahead");
+  }
+  LOCI_RETURN_IF_ERROR(check_tiers(config));
+  LOCI_ASSIGN_OR_RETURN(IndexPools pools, index_pools(config));
+  return Core(std::make_unique<State>(config, std::move(pools)));
+}
+
+Plan Core::step(Nanos now, const Event& event) { return state_->step(now, event); }
+CoreStats Core::stats() const { return state_->stats(); }
+std::vector<PublicPrefix> Core::public_prefixes() const { return state_->public_prefixes(); }
+void Core::check_invariants() const { state_->check_invariants(); }
+
+Core::State::State(const CoreConfig& config, IndexPools pools)
+    : config_(config),
+      sequence_tokens_max_(config.context_tokens),
+      // Each running request gets a token of each pass, so none starves.
+      running_max_(std::min(config.max_running, config.max_batch_tokens)),
+      group_count_(static_cast<std::uint32_t>(config.groups.size())),
+      hasher_(config.chain_secret, config.model_fingerprint),
+      costs_(config.costs),
+      through_(config.save == "through"),
+      index_(std::move(pools)),
+      queue_(running_max_, make_admission_order(config.admission).value(),
+             [this](RequestId id) { return distance(*requests_.at(id)); }),
+      transfers_(config_, costs_, index_),
+      recovery_(config_, hasher_, index_),
+      state_age_(config.state_ttl) {
+  limit_windows();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint64_t count = config_.groups[group].block_count;
+    if (windowed(group)) continue;
+    sequence_tokens_max_ =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(sequence_tokens_max_, count * kBlockTokens));
+    reserve_blocks_[group] = static_cast<std::uint32_t>((count * config.decode_reserve_percent + 99) / 100);
+  }
+}
+
+Plan Core::State::step(Nanos now, const Event& event) {
+  now_ = std::max(now_, now);
+  index_.advance(now_);
+  transfers_.advance(now_);
+  Plan plan;
+  std::visit([&](const auto& e) { on(e, plan); }, event);
+  expire(plan);
+  if (in_flight_.size() <= config_.passes_ahead) schedule(plan);
+  look_ahead();
+  save();
+  state_age_.sweep(index_, now_);
+  plan.moves = transfers_.take_begun();
+  for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
+  plan.wake_at = std::min(next_deadline(), state_age_.next_sweep());
+  drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
+  plan.drained = drained_;
+  return plan;
+}
+
+// Not ok: the request cannot be taken.
+Status Core::State::refusal(const Arrival& event) const {
+  if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
+  if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
+  if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
+  LOCI_RETURN_IF_ERROR(truncation_refusal(event));
+  const std::size_t prompt_tokens = kept_tokens(event);
+  if (prompt_tokens >= config_.context_tokens) {
+    return invalid_argument(
+        fmt::format(
+            "the prompt has {} tokens, but the context of {} holds at most {} of a prompt; shorten it",
+            prompt_tokens, config_.context_tokens, config_.context_tokens - 1),
+        "prompt");
+  }
+  if (prompt_tokens >= sequence_tokens_max_) {
+    return invalid_argument(
+        fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
+                    "at most {} of a prompt; shorten it or start the server with more device memory",
+                    prompt_tokens, sequence_tokens_max_ / kBlockTokens, kBlockTokens,
+                    sequence_tokens_max_ - 1),
+        "prompt");
+  }
+  if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event));
+  if (drain_deadline_) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
+  if (event.queued_max > 0 && queue_.waiting(event.group) >= event.queued_max) {
+    return resource_exhausted(
+        fmt::format("{} of your requests are waiting, which is your limit; try again later",
+                    queue_.waiting(event.group)));
+  }
+  return {};
+}
+
+// Where the queue is full, whoever has most in it for its weight gives up its newest place to one that
+// would have less.
+bool Core::State::find_place(const Arrival& event, Plan& plan) {
+  if (queue_.size() < config_.max_queued) return true;
+  const std::string& most = queue_.most_waiting();
+  const std::uint64_t own = (queue_.waiting(event.group) + 1) * queue_.weight(most);
+  if (most == event.group || own >= queue_.waiting(most) * event.weight) return false;
+  CoreRequest& last = *requests_.at(queue_.newest(most));
+  if (last.started) return false;
+  reject_waiting(last,
+                 resource_exhausted("the queue is full, and others have fewer places in it; try again later"),
+                 plan);
+  return true;
+}
+
+void Core::State::reject_waiting(CoreRequest& request, Status status, Plan& plan) {
+  deadlines_.erase({request.deadline, request.id});
+  if (blocked_head_ == request.id) blocked_head_.reset();
+  queue_.erase(request.group, request.arrival);
+  reject(request.id, std::move(status), plan);
+  requests_.erase(request.id);
+}
+
+void Core::State::reject(RequestId request, Status status, Plan& plan) {
+  Rejected rejected{request, std::move(status), 0};
+  if (rejected.status.code() == StatusCode::kResourceExhausted) {
+    rejected.retry_after = retry_after();
+    ++refused_since_end_;
+  }
+  plan.outputs.emplace_back(std::move(rejected));
+  ++totals_.rejections_total;
+}
+
+void Core::State::on(const Arrival& event, Plan& plan) {
+  LOCI_CHECK(!requests_.contains(event.request), "a request's id is new");
+  if (Status status = refusal(event); !status.ok()) {
+    reject(event.request, std::move(status), plan);
+    return;
+  }
+  if (!find_place(event, plan)) {
+    reject(event.request,
+           resource_exhausted(
+               fmt::format("{} requests are waiting, which is the limit; try again later", queue_.size())),
+           plan);
+    return;
+  }
+  auto request = std::make_unique<CoreRequest>();
+  request->id = event.request;
+  request->arrival = arrivals_++;
+  request->arrived_at = now_;
+  request->group = event.group;
+  request->weight = event.weight;
+  request->is_public = event.scope == SharingScope::kPublic;
+  request->lineage = lineage_of(event);
+  request->tokens = event.prompt;
+  if (!event.dropped.empty()) {
+    const auto begin = request->tokens.begin();
+    request->tokens.erase(begin + event.dropped.front().begin, begin + event.dropped.back().end);
+  }
+  request->prompt_tokens = request->length();
+  request->max_new_tokens = event.max_new_tokens;
+  request->min_new_tokens = event.min_new_tokens;
+  request->stop_tokens = event.stop_tokens;
+  std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
+  request->deadline = event.deadline;
+  request->follows = event.follows;
+  if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
+  queue_.push(request->group, request->weight, request->arrival, request->id, request->arrived_at);
+  queue_changed_ = true;
+  requests_.emplace(event.request, std::move(request));
+}
+
+void Core::State::on(const Cancel& event, Plan& plan) {
+  if (const auto found = requests_.find(event.request); found != requests_.end()) {
+    end_when_free(*found->second, FinishReason::kCancelled, plan);
+  }
+}
+
+void Core::State::on(const PassDone& event, Plan& plan) { commit(event, plan); }
+
+void Core::State::on(const Tick&, Plan&) {}
+
+void Core::State::on(const Recovered& event, Plan& plan) {
+  plan.notes = recovery_.take_over(event, now_);
+  if (event.last) transfers_.open_disk();
+}
+
+void Core::State::on(const Drain& event, Plan&) {
+  drain_deadline_ = std::min(event.deadline, drain_deadline_.value_or(kNever));
+}
+
+void Core::State::expire(Plan& plan) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
+    end_when_free(*requests_.at(deadlines_.begin()->second), FinishReason::kDeadline, plan);
+  }
+  if (!drain_deadline_ || *drain_deadline_ > now_) return;
+  for (auto next = requests_.begin(); next != requests_.end();) {
+    CoreRequest& request = *next->second;
+    ++next;  // end_when_free() may erase it
+    if (!request.ending) end_when_free(request, FinishReason::kDeadline, plan);
+  }
+}
+
+Nanos Core::State::next_deadline() const {
+  Nanos next = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  if (drain_deadline_ && *drain_deadline_ > now_ && !requests_.empty())
+    next = std::min(next, *drain_deadline_);
+  return next;
+}
+
+CoreStats Core::State::stats() const {
+  CoreStats stats = totals_;
+  stats.running = static_cast<std::uint32_t>(running_.size());
+  stats.queued = static_cast<std::uint32_t>(queue_.size());
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint32_t count = index_.slot_count(group);
+    stats.pools[group] = {count, index_.free_count(group), count - index_.available(group)};
+    stats.blocks_total += count;
+    stats.blocks_free += stats.pools[group].blocks_free;
+    stats.blocks_pinned += stats.pools[group].blocks_pinned;
+  }
+  stats.blocks_public = public_held_;
+  stats.evictions_total = index_.evictions();
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    TierStats& of_tier = stats.tiers[static_cast<std::size_t>(tier)];
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      const TierUse use = index_.use(tier, group);
+      of_tier.slots += use.slots;
+      of_tier.free += use.free;
+      of_tier.evictable += use.evictable;
+      of_tier.evictions_total += use.evictions;
+    }
+  }
+  stats.tiers[0].evictions_total = index_.evictions();
+  transfers_.add_stats(stats);
+  recovery_.add_stats(stats);
+  return stats;
+}
+
+}  // namespace loci

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The core: one deterministic state machine that admits, schedules, places and evicts. It owns no
+// thread, reads no clock, touches no byte of state and does no I/O. step(now, event) → plan.
+//
+// Scheduling. One batch for prompts and decodes (Pensieve §4.2). Each pass takes, within a budget of
+// tokens, one token of every running decode and then chunks of prompts: fair among tenants by weight, first
+// come first served inside one (docs/decisions/fairness.md). A request's missing ranges (holes of its prefix,
+// then its new tokens) are taken from the left, one span a range. Admission keeps a share of the blocks free
+// for running decodes; when they run out all the same, the latest arrival is suspended: its blocks go back to
+// the index (where they may be evicted), itself to the head of the queue (Pensieve §4.3.5; what was lost is
+// recomputed on its return).
+//
+// Public prefixes. The blocks of a prompt that arrived as public are shared by all tenants and stay, up to
+// half of each pool, until they are released. A lookup goes along public blocks first; what follows them is
+// behind a gate of the tenant's own (block_index.h). Nobody but the prefix's own request writes to public
+// blocks, and only whole prefixes that stay are looked at, so nothing that tenants do shows in them.
+//
+// Passes ahead (docs/decisions/passes-ahead.md). With CoreConfig::passes_ahead a second pass may be planned
+// while one is in flight: it goes on from what that one samples, on the device. Who asks for it steps a Tick.
+//
+// State of finished and suspended requests stays in the index until its memory is needed.
+//
+// Layer groups (docs/decisions/layer-groups.md). A group without window needs the state of all tokens, a
+// group with one that of the window before the next token alone. What a request finds is used up to the
+// last place where every group has what the next token sees; from there on all is computed, so a token's
+// state never comes of anything but all of its context. A request lets go of blocks that no later token
+// of it sees. At admission it is promised the slots that its window and a chunk need, never more than
+// the pool has, so windows never run out.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/engine/core/plan.h"
+#include "loci/policy/cost_model.h"
+
+namespace loci {
+
+// Layers that share block tables, as the core sees them.
+struct CoreGroup {
+  std::uint32_t window = 0;       // a token sees itself and the window - 1 before it; 0: all before it
+  std::uint32_t block_count = 0;  // slots of its device pool
+  std::uint32_t host_blocks = 0;  // slots of its host pool; 0: none
+  std::uint32_t disk_blocks = 0;  // slots on disk; 0: none
+  std::uint64_t block_bytes = 0;  // a block's part; 0 where there are no lower tiers
+  friend bool operator==(const CoreGroup&, const CoreGroup&) = default;
+};
+
+struct CoreConfig {
+  std::vector<CoreGroup> groups;  // 1 to kLayerGroupsMax, the widest window first, as the backend's
+  std::uint32_t layers = 0;
+  std::uint32_t context_tokens = 0;           // the most that one sequence may hold
+  std::uint32_t max_batch_tokens = 512;       // budget of a pass
+  std::uint32_t max_running = 64;             // requests in a batch
+  std::uint32_t max_queued = 256;             // requests that wait; beyond: Rejected
+  std::uint32_t decode_reserve_percent = 10;  // of the blocks, free of admission
+  std::uint32_t passes_ahead = 0;             // in flight beside the one that runs: 0 or 1
+  std::array<std::uint8_t, 16> model_fingerprint{};
+  std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
+  std::string eviction = "value";               // policy/eviction.h; of every tier
+  std::string admission = "fcfs";               // policy/admission.h
+  // Lower tiers. "through": whole blocks as they fill (AttentionStore §3.2.2); "ahead": what is next to be
+  // evicted, while less than swap_out_percent of the pool is free (Pensieve §4.3.2).
+  std::string save = "through";
+  std::uint32_t swap_out_percent = 25;
+  std::uint32_t saves_max = 32;    // in flight; what they cannot take is dropped, never waited for
+  std::uint32_t hole_records = 0;  // of the disk
+  Nanos state_ttl = kNever;        // state that nobody used for so long is dropped
+  CostCurves costs;
+  std::uint64_t seed = 0;
+};
+
+// One group's pool.
+struct PoolStats {
+  std::uint32_t blocks_total = 0;
+  std::uint32_t blocks_free = 0;    // hold nothing
+  std::uint32_t blocks_pinned = 0;  // needed by running requests
+};
+
+// A tier's slots, of all groups.
+struct TierStats {
+  std::uint32_t slots = 0;
+  std::uint32_t free = 0;       // hold nothing
+  std::uint32_t evictable = 0;  // hold what nobody uses now
+  std::uint64_t evictions_total = 0;
+};
+
+// The ways on which state moves.
+enum class CoreLink : std::uint8_t { kHostLoad, kDiskLoad, kHostSave, kDiskSave, kPrefetch };
+inline constexpr std::size_t kCoreLinks = 5;
+constexpr std::string_view core_link_name(CoreLink link) {
+  constexpr std::string_view kNames[kCoreLinks] = {"host_load", "disk_load", "host_save", "disk_save",
+                                                   "prefetch"};
+  return kNames[static_cast<std::size_t>(link)];
+}
+struct LinkStats {
+  std::array<std::uint64_t, 4> ended{};  // by MoveResult
+};
+
+// A prefix that all tenants share.
+struct PublicPrefix {
+  RequestId id;  // of its arrival
+  std::uint32_t tokens = 0;
+  std::uint32_t blocks = 0;
+};
+
+struct CoreStats {
+  std::uint32_t running = 0;
+  std::uint32_t queued = 0;
+  std::uint32_t blocks_total = 0;                  // of all groups, as the next two
+  std::uint32_t blocks_free = 0;                   // hold nothing
+  std::uint32_t blocks_pinned = 0;                 // needed by running requests
+  std::array<PoolStats, kLayerGroupsMax> pools{};  // by group
+  std::uint32_t blocks_public = 0;                 // of each group: that public prefixes hold
+  std::uint64_t tokens_cached_total = 0;           // prompt tokens whose state was reused, ever
+  std::uint64_t tokens_prompt_total = 0;
+  std::uint64_t tokens_generated_total = 0;
+  std::uint64_t tokens_computed_total = 0;  // rows of all passes
+  std::uint64_t evictions_total = 0;        // blocks
+  std::uint64_t suspensions_total = 0;
+  std::uint64_t rejections_total = 0;
+  std::uint64_t passes_total = 0;
+  std::uint64_t passes_ahead_total = 0;  // of them, that were planned while another was in flight
+  std::uint64_t spans_wasted_total = 0;  // that went on from a sample after which nothing was to follow
+  std::array<TierStats, kTiers> tiers{};
+  std::array<LinkStats, kCoreLinks> moves{};
+  std::uint32_t moves_in_flight = 0;
+  std::uint32_t saves_waiting = 0;
+  std::uint64_t saves_dropped_total = 0;  // too many waited
+  std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
+  std::uint64_t orphans_total = 0;        // that were not: what they follow is not there, or they are too old
+  // Prompts' tokens by where their state came from, and what was computed by reason.
+  std::array<std::uint64_t, kTiers> tokens_from_total{};
+  std::array<std::uint64_t, kMissReasons> tokens_missed_total{};
+};
+
+// Thread-compatible: one thread owns it.
+class Core {
+ public:
+  // Errors: kInvalidArgument naming the field of the configuration.
+  static Result<Core> make(const CoreConfig& config);
+  Core(Core&&) noexcept;
+  Core& operator=(Core&&) noexcept;
+  ~Core();
+
+  // Events that name a request that has ended (a Cancel that came late) are ignored.
+  Plan step(Nanos now, const Event& event);
+
+  CoreStats stats() const;
+  std::vector<PublicPrefix> public_prefixes() const;
+  // Tests every invariant of the design's list; aborts on a broken one.
+  void check_invariants() const;
+
+ private:
+  class State;
+  explicit Core(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace loci

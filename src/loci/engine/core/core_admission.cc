@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request's tokens find in the index, and taking the request into the batch.
+//
+// All blocks of a request's tokens are placed and held when it is admitted, in groups without window; in
+// the others it is promised slots. So a prompt that has begun never lacks memory. The block of the last token
+// is the request's own tail even when the index has it whole: the last token is computed again for its
+// logits, and nobody writes where others read.
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/core_state.h"
+
+namespace loci {
+
+// A block that lacks state may begin with that of a sibling that has the same first tokens.
+void Core::State::probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found) const {
+  const ChildMatch match = parent == kNoBlock ? ChildMatch{} : index_.match_children(parent, tokens);
+  if (match.run == 0) return;
+  // A tail that a pass in flight appends to may be complete, and its slots another's, before a pass ahead
+  // copies.
+  const Block& child = index_.block(match.child);
+  if (config_.passes_ahead > 0 && !in_flight_.empty() && child.kind == BlockKind::kTail && child.appending)
+    return;
+  found.sibling = match.child;
+  found.run = match.run;
+  const bool all = index_.can_take_over(match.child) && index_.block(match.child).filled == match.run;
+  found.source = all ? CoreProbe::Source::kTakeOver : CoreProbe::Source::kCopy;
+}
+
+// `slowest`: the tier beyond which nothing is loaded.
+CoreProbes Core::State::probe(const CoreRequest& request, Tier slowest) const {
+  CoreProbes probes;
+  const std::span<const TokenId> tokens(request.tokens);
+  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
+  probes.blocks.reserve(shared + 1);
+  probes.lineage = request.lineage.get();
+  probe_public(request, probes);
+  ChainKey key = probes.root;
+  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
+    const BlockId parent = find_parent(probes, i);
+    if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
+    CoreProbe& found = probes.blocks.emplace_back();
+    const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
+    key = hasher_.child(key, block_tokens);
+    found.key = key;
+    if (parent != kNoBlock) found.node = index_.find(key);
+    const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
+    found.load = found.node != kNoBlock && transfers_.comes(found.node, slowest);
+    found.too_slow = found.node != kNoBlock && !found.load && transfers_.comes(found.node, Tier::kDisk);
+    if (!has_part && !found.load && probes.lineage != nullptr && i >= probes.lineage->front_blocks)
+      find_original(*probes.lineage, i, slowest, found);
+    if (!has_part && !found.load) {
+      probe_siblings(parent, block_tokens, found);
+      if (i == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, i)) {
+        probe_public_siblings(probes, block_tokens, found);
+      }
+    }
+  }
+  CoreProbe tail;
+  const auto tail_tokens = tokens.subspan(shared * kBlockTokens);
+  probe_siblings(find_parent(probes, shared), tail_tokens, tail);
+  if (shared == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, shared))
+    probe_public_siblings(probes, tail_tokens, tail);
+  probes.blocks.push_back(tail);
+  CoreProbe& last = probes.blocks.back();
+  // The last token is computed in any case. (A run of that token alone may be taken over, for its slot.)
+  const auto run_max = static_cast<std::uint32_t>(tail_tokens.size() - 1);
+  last.run = std::min(last.run, run_max);
+  if (last.run == 0 && last.source == CoreProbe::Source::kCopy) last.source = CoreProbe::Source::kNone;
+  return probes;
+}
+
+// What groups without window need.
+void Core::State::count_needs(CoreProbes& probes) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) continue;
+    for (const CoreProbe& found : probes.blocks) {
+      const Block* node = found.node == kNoBlock ? nullptr : &index_.block(found.node);
+      const Block* sibling =
+          found.source == CoreProbe::Source::kNone ? nullptr : &index_.block(found.sibling);
+      if (node != nullptr && node->parts[group]) {
+        if (node->parts[group]->evictable()) ++probes.pins[group];
+      } else if (found.source == CoreProbe::Source::kTakeOver) {
+        ++probes.pins[group];
+      } else {
+        ++probes.slots[group];
+      }
+      if (found.source == CoreProbe::Source::kCopy && sibling->parts[group]->evictable()) {
+        ++probes.copy_pins[group];
+      }
+      if (found.original != kNoBlock) {
+        const auto& part = index_.block(found.original).parts[group];
+        if (part && part->evictable()) ++probes.pins[group];
+      }
+    }
+  }
+}
+
+bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) {
+      const std::size_t needed = promised_[group] + public_held_ + transfers_.moving()[group] +
+                                 lingering_[group] + probes.promised[group] + pass.copies.size();
+      if (needed > config_.groups[group].block_count) return false;
+      continue;
+    }
+    const std::uint32_t reserve = running_.empty() ? 0 : reserve_blocks_[group];
+    if (probes.slots[group] + probes.pins[group] + reserve > index_.available(group)) return false;
+  }
+  return true;
+}
+
+// Whether the sources of copies can be held for one pass.
+bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) const {
+  const std::size_t copies = static_cast<std::size_t>(
+      std::count_if(probes.blocks.begin(), probes.blocks.end(),
+                    [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) {
+      const std::size_t needed = promised_[group] + public_held_ + transfers_.moving()[group] +
+                                 lingering_[group] + probes.promised[group] + pass.copies.size() + copies;
+      if (needed > config_.groups[group].block_count) return false;
+      continue;
+    }
+    const std::uint32_t needed = probes.slots[group] + probes.pins[group] + probes.copy_pins[group];
+    if (needed > index_.available(group)) return false;
+  }
+  return true;
+}
+
+// Takes a request that waits into the batch. False: the batch is full or blocks are missing.
+bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
+  if (blocked_head_ == request.id || running_.size() >= running_max_) return false;
+  Tier slowest = transfers_.slowest_readable();
+  if (request.without_disk && slowest == Tier::kDisk)
+    slowest = index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
+  CoreProbes probes = choose(request, true, slowest);
+  if (const Tier worth = transfers_.worthwhile(probes.blocks, slowest); worth != slowest) {
+    slowest = worth;
+    probes = choose(request, true, slowest);
+  }
+  if (request.lineage) fit_originals(probes, pass);
+  const bool with_copies = copies_fit(probes, pass);
+  if (windows_ && !with_copies) probes = choose(request, false, slowest);
+  if (!admissible(probes, pass)) {
+    // A request that is alone has all but what is public and, for a while, what moves or what a pass in
+    // flight keeps: arrivals that need more than a pool were refused.
+    if (running_.empty() && transfers_.idle() && in_flight_.empty())
+      end_without_memory(request, plan);
+    else
+      blocked_head_ = request.id;
+    return false;
+  }
+  const ContextSources from = sources(request, probes, with_copies);
+  queue_.begin_running(request.group);
+  queue_.erase(request.group, request.arrival);
+  queue_changed_ = true;
+  const std::vector<BlockPin> originals = hold_originals(probes);
+  admit(request, probes, with_copies, pass);
+  start_loads(request, probes);
+  if (!request.started) start(request, from, plan);
+  return true;
+}
+
+void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
+  request.started = true;
+  request.cached_tokens = from.cached();
+  for (const std::uint32_t i : request.loads) {
+    const Nanos ends = transfers_.arrives_at(request.blocks[i].block());
+    from.predicted_load = std::max(from.predicted_load, ends - now_);
+  }
+  totals_.tokens_cached_total += request.cached_tokens;
+  totals_.tokens_prompt_total += request.prompt_tokens;
+  const std::uint32_t tokens[] = {from.device, from.host, from.disk};
+  for (std::size_t tier = 0; tier < kTiers; ++tier) totals_.tokens_from_total[tier] += tokens[tier];
+  for (std::size_t i = 0; i < kMissReasons; ++i) totals_.tokens_missed_total[i] += from.computed[i];
+  queue_.charge(request.group, request.prompt_tokens - request.cached_tokens);
+  plan.outputs.emplace_back(Started{request.id, request.cached_tokens, from});
+}
+
+CoreProbes Core::State::choose(const CoreRequest& request, bool copies, Tier slowest) const {
+  CoreProbes probes = probe(request, slowest);
+  if (windows_) {
+    find_parting(probes);
+    choose_start(probes, copies, slowest);
+    if (request.is_public) compute_all(probes);
+    promise(request, probes);
+  }
+  count_needs(probes);
+  return probes;
+}
+
+void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass) {
+  // First everything that is there is held, so that making room for the rest takes none of it.
+  BlockPin root = open_parent(probes);
+  std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
+  for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    if (found.node != kNoBlock) {
+      BlockPin& pin = request.blocks.emplace_back(index_.pin(found.node));
+      for (std::uint32_t group = 0; group < group_count_; ++group) {
+        if (!windowed(group) && index_.block(found.node).parts[group]) index_.hold(pin, group);
+      }
+    }
+    if (found.source == CoreProbe::Source::kTakeOver ||
+        (found.source == CoreProbe::Source::kCopy && with_copies)) {
+      siblings[i] = index_.pin(found.sibling);
+      index_.hold_all(*siblings[i]);
+    }
+  }
+  if (windows_) hold_window(request, probes);
+  admit_blocks(request, probes, std::move(root), std::move(siblings), pass);
+  request.promised = probes.promised;
+  request.parting = probes.parting;
+  request.public_blocks = probes.public_blocks;
+  fill_tables(request);
+  request.running = true;
+  request.decoding = false;
+  request.whole_blocks = probes.start / kBlockTokens;
+  for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] += request.promised[group];
+  const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
+                                      [](auto* a, auto* b) { return a->arrival < b->arrival; });
+  running_.insert(place, &request);
+}
+
+void Core::State::fill_tables(CoreRequest& request) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.tables[group].clear();
+    request.held[group] = 0;
+    for (const BlockPin& pin : request.blocks) {
+      const bool holds = pin.holds(group);
+      request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
+      if (windowed(group) && holds) ++request.held[group];
+    }
+  }
+}
+
+// What admission has counted; groups with a window are placed when a pass gets there, but for what a copy
+// fills now.
+void Core::State::place_admitted(BlockPin& pin, bool all_groups) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if ((windowed(group) && !all_groups) || index_.block(pin.block()).parts[group]) continue;
+    const bool placed = index_.place(pin, group);
+    LOCI_CHECK(placed, "the blocks that admission has counted are there");
+  }
+}
+
+void Core::State::admit_blocks(CoreRequest& request, const CoreProbes& probes, BlockPin root,
+                               std::vector<std::optional<BlockPin>> siblings, CorePass& pass) {
+  const std::size_t shared = probes.blocks.size() - 1;
+  BlockId parent = root.block();
+  std::optional<BlockPin> gate;
+  const auto pass_gate = [&](std::size_t block) {
+    if (!begins_lineage(probes.lineage, block)) return;
+    gate = index_.open_gate(request.blocks[block - 1].block(), probes.lineage->gate);
+    parent = gate->block();
+  };
+  for (std::size_t i = 0; i < shared; ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    pass_gate(i);
+    const auto tokens = std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens);
+    const bool take_over = found.source == CoreProbe::Source::kTakeOver;
+    const bool copy = found.source == CoreProbe::Source::kCopy && siblings[i];
+    if (i == request.blocks.size()) {
+      request.blocks.push_back(take_over ? index_.promote(std::move(*siblings[i]), found.key, tokens)
+                                         : index_.open_full(parent, found.key, tokens));
+    } else if (take_over) {
+      index_.adopt(request.blocks[i], std::move(*siblings[i]));
+    }
+    const BlockId block = request.blocks[i].block();
+    if (i >= probes.public_blocks) parent = block;
+    place_admitted(request.blocks[i], copy);
+    if (copy) add_copy(request, std::move(*siblings[i]), block, found.run, false, pass);
+  }
+  pass_gate(shared);
+  const CoreProbe& found = probes.blocks.back();
+  if (found.source == CoreProbe::Source::kTakeOver) {
+    request.blocks.push_back(std::move(*siblings.back()));
+    request.tail = index_.claim(request.blocks.back().block());
+    index_.truncate(*request.tail, found.run);
+    return;
+  }
+  BlockPin& tail = request.blocks.emplace_back(index_.open_tail(parent));
+  place_admitted(tail, siblings.back().has_value());
+  request.tail = index_.claim(tail.block());
+  if (siblings.back()) {
+    add_copy(request, std::move(*siblings.back()), tail.block(), found.run, true, pass);
+  }
+}
+
+void Core::State::add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens,
+                           bool to_tail, CorePass& pass) {
+  CorePiece piece{target, tokens, std::nullopt};
+  if (!to_tail) {
+    std::optional<AppendToken> claim = index_.claim(target);
+    LOCI_CHECK(claim.has_value(), "a block that was just placed has no writer");
+    piece.claim = pass.claims.size();
+    pass.claims.push_back(std::move(*claim));
+  }
+  pass.copies.push_back({&request, std::move(source), piece});
+}
+
+// Where the state of the request's tokens comes from, and why the rest does not. Before it is admitted.
+ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes& probes,
+                                    bool with_copies) const {
+  ContextSources from;
+  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
+    const CoreProbe& found = probes.blocks[i];
+    const bool last = i + 1 == probes.blocks.size();
+    const std::uint32_t begin = i * kBlockTokens;
+    const std::uint32_t count = last ? request.length() - begin : kBlockTokens;
+    std::uint32_t there = found.node == kNoBlock ? 0 : index_.block(found.node).filled;
+    if (found.source == CoreProbe::Source::kTakeOver) there = found.run;
+    if (found.source == CoreProbe::Source::kCopy && with_copies) there = found.run;
+    if (windows_) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
+    if (found.load) {
+      const Tier tier = found.original == kNoBlock
+                            ? transfers_.load_tier(found.node)
+                            : transfers_.original_tier(found.original, Tier::kDisk).value();
+      (tier == Tier::kDisk ? from.disk : tier == Tier::kHost ? from.host : from.device) += kBlockTokens;
+      continue;
+    }
+    const auto preload = last ? request.preloads.end() : request.preloads.find(found.key);
+    if (preload != request.preloads.end() && there == count) {
+      (preload->second == Tier::kDisk ? from.disk : from.host) += count;
+      continue;
+    }
+    from.device += there;
+    if (there == count) continue;
+    MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.key);
+    if (found.too_slow) reason = MissReason::kTooSlow;
+    from.computed[static_cast<std::size_t>(reason)] += count - there;
+    from.predicted_compute += costs_.compute(begin + there, count - there);
+  }
+  return from;
+}
+
+}  // namespace loci

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pass that is planned while another is in flight (docs/decisions/passes-ahead.md).
+//
+// It begins when the one before it has ended, without waiting for the host to see what that one sampled. So
+// it takes along, from one request each,
+//   - the token that the pass before samples, at the next position, which is then on the device: if nobody
+//     has to see it first, and it cannot be the last for its number;
+//   - what prompts lack behind what the pass before computes of them;
+//   - what requests lack that are not in the pass before, by the rules of any pass.
+// What is committed is what passes that ended have brought: a request's state is let go, saved, found and
+// evicted by that alone, so nothing that a pass in flight reads or writes is anybody else's.
+//
+// When the pass before has ended, the spans that go on from it are like any others, or *wasted*: it was
+// poisoned, or its sample ended the request. A request that has ended leaves what it held to the last pass in
+// flight, which still reads it and writes behind what is committed.
+//
+// Nobody is suspended while a pass is in flight. Where somebody would have to give way no second pass is
+// planned, and the next one is formed when nothing is in flight.
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/core_state.h"
+
+namespace loci {
+
+void Core::State::schedule_ahead(Plan& plan) {
+  queue_.begin_step(now_);
+  if (someone_gives_way()) return;
+  CorePass pass;
+  pass.budget = config_.max_batch_tokens;
+  const bool formed = form_ahead(pass, plan);
+  if (formed && !pass.spans.empty()) return emit(std::move(pass), plan);
+  for (const CoreSpan& span : pass.spans) {
+    if (span.token_of) release_ahead(*span.request);
+  }
+}
+
+// False: a block is missing that somebody must give up.
+bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
+  const CorePass& before = in_flight_.back();
+  for (CoreRequest* request : running_) {
+    const bool full = request->length() > request->blocks.size() * kBlockTokens;
+    if (request->in_passes == 0 && full && !grow(*request)) return false;
+  }
+  for (std::uint32_t i = 0; i < before.spans.size(); ++i) {
+    const CoreSpan& span = before.spans[i];
+    if (!span.sample || span.request == nullptr || span.wasted || !may_follow(*span.request)) continue;
+    CoreRequest& request = *span.request;
+    advance(request);
+    if (request.length() % kBlockTokens == 0) {
+      bool promised = true;
+      for (std::uint32_t group = 0; group < group_count_; ++group) {
+        promised = promised && (!windowed(group) || has_place(request, group));
+      }
+      if (!promised) continue;
+      if (!reserve_ahead(request)) return false;
+    }
+    add_following(request, i, pass);
+  }
+  for (CoreRequest* request : running_) {
+    if (request->decoding && request->in_passes == 0) add_spans(*request, pass);
+  }
+  // First come, first served: no prompt overtakes one that cannot go on before the pass in flight has ended.
+  if (!prompt_waits(before)) take_prompts(pass, plan);
+  return true;
+}
+
+// The rest of a prompt may be computed behind what the pass in flight does of it. (With windows a request is
+// promised the slots of one chunk.)
+bool Core::State::goes_on(const CoreRequest& request) const {
+  return !windows_ && request.in_passes == 1 && !request.decoding && !request.ending && !request.misses &&
+         !request.wasted && request.computes_to > 0 && request.computes_to < request.length();
+}
+
+bool Core::State::prompt_waits(const CorePass& before) const {
+  return std::any_of(before.requests.begin(), before.requests.end(), [&](const CoreRequest* request) {
+    return !request->decoding && !request->ending && request->computes_to < request->length() &&
+           !goes_on(*request);
+  });
+}
+
+// What the pass in flight leaves of a block that it begins for the request, by its spans or copies.
+std::optional<CorePiece> Core::State::left_begun(const CoreRequest& request,
+                                                 std::uint32_t block_number) const {
+  const BlockId block = request.blocks[block_number].block();
+  const CorePass& before = in_flight_.back();
+  if (request.computes_to > block_number * kBlockTokens) {
+    const auto piece = std::find_if(before.pieces.rbegin(), before.pieces.rend(),
+                                    [&](const CorePiece& p) { return p.block == block; });
+    LOCI_CHECK(piece != before.pieces.rend(), "what a pass computes is in its pieces");
+    return *piece;
+  }
+  for (const CoreCopy& copy : before.copies) {
+    if (copy.request == &request && copy.target.block == block) return copy.target;
+  }
+  return std::nullopt;
+}
+
+// `begun`: by the pass in flight, which has its claim.
+CorePiece Core::State::go_on_with(CorePiece begun, CorePass& pass) {
+  if (!begun.claim) return begun;  // the request's own tail
+  pass.inherits.emplace_back(pass.claims.size(), *begun.claim);
+  begun.claim = pass.claims.size();
+  pass.claims.emplace_back();
+  return begun;
+}
+
+void Core::State::inherit_claims(CorePass& ended) {
+  if (in_flight_.empty()) return;
+  CorePass& next = in_flight_.front();
+  for (const auto& [to, from] : next.inherits) next.claims[to] = std::move(ended.claims[from]);
+  next.inherits.clear();
+}
+
+// What the pass in flight samples for the request has a token after it, unless it stops.
+bool Core::State::may_follow(CoreRequest& request) const {
+  if (!request.follows || request.is_public || request.ending || request.misses) return false;
+  if (request.new_tokens() + 1 >= request.max_new_tokens || request.length() + 1 >= sequence_tokens_max_)
+    return false;
+  // What is still being loaded may fail to come after the pass in flight has ended well.
+  return !any_loading(request);
+}
+
+bool Core::State::reserve_ahead(CoreRequest& request) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.grown[group] = index_.reserve(group);
+    if (!request.grown[group]) {
+      LOCI_CHECK(!windowed(group), "the slots that admission has promised are there");
+      for (CoreSlots::value_type& slot : request.grown) slot.reset();
+      return false;
+    }
+  }
+  for (std::uint32_t group = 0; group < group_count_; ++group) request.held[group] += windowed(group);
+  return true;
+}
+
+// No pass goes on to that block.
+void Core::State::release_ahead(CoreRequest& request) {
+  if (!request.has_grown()) return;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.grown[group].reset();
+    request.held[group] -= windowed(group);
+  }
+  blocked_head_.reset();
+}
+
+// `span`: of the pass in flight, that samples the token.
+void Core::State::add_following(CoreRequest& request, std::uint32_t span, CorePass& pass) {
+  CoreSpan& next = pass.spans.emplace_back();
+  next.request = &request;
+  next.position = request.length();
+  next.count = 1;
+  next.sample = true;
+  next.first_piece = pass.pieces.size();
+  next.piece_count = 1;
+  next.write_from.fill(next.position);
+  next.token_of = span;
+  const BlockId block = request.has_grown() ? kNoBlock : request.blocks.back().block();
+  pass.pieces.push_back({block, next.position % kBlockTokens + 1, std::nullopt});
+  --pass.budget;
+}
+
+// The token is there, and the request goes on: its next block is as if it had grown.
+void Core::State::open_ahead(CoreRequest& request) {
+  LOCI_CHECK(request.length() == request.blocks.size() * kBlockTokens + 1, "a new block's first token");
+  BlockPin pin = index_.open_tail(request.blocks.back().block());
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.tables[group].push_back(request.grown[group]->slot());
+    index_.place(pin, group, std::move(*request.grown[group]));
+    request.grown[group].reset();
+  }
+  request.tail = index_.claim(pin.block());
+  for (CorePass& pass : in_flight_) {
+    for (const CoreSpan& span : pass.spans) {
+      if (span.request == &request) pass.pieces[span.first_piece].block = pin.block();
+    }
+  }
+  request.blocks.push_back(std::move(pin));
+}
+
+// --- what does not go on ---
+
+// Its spans in the pass that just ended were poisoned.
+void Core::State::waste_ahead(CoreRequest& request) {
+  for (CorePass& pass : in_flight_) {
+    for (CoreSpan& span : pass.spans) {
+      if (span.request != &request || span.wasted) continue;
+      span.wasted = request.wasted = true;
+      ++totals_.spans_wasted_total;
+    }
+  }
+}
+
+// The request ends; what it held stays until the passes in flight have ended, and so does what it was
+// promised.
+void Core::State::keep_for_passes(CoreRequest& request) {
+  waste_ahead(request);
+  for (CorePass& pass : in_flight_) {
+    std::erase(pass.requests, &request);
+    for (CoreSpan& span : pass.spans) {
+      if (span.request == &request) span.request = nullptr;
+    }
+  }
+  in_flight_.back().kept.push_back({std::exchange(request.blocks, {}), std::exchange(request.grown, {}),
+                                    std::exchange(request.promised, {})});
+  request.lent = {};
+}
+
+// The slot is no block's any more, but a pass in flight has it in a table.
+void Core::State::detach(CoreRequest& request, std::uint32_t group, std::optional<SlotReservation> slot) {
+  if (!slot || in_flight_.empty()) return;
+  request.lent[group] += windowed(group);
+  in_flight_.back().detached.push_back({request.id, group, std::move(*slot)});
+}
+
+// The first pass that has spans of it has ended.
+void Core::State::leave_pass(CoreRequest& request) {
+  request.computes_from[0] = request.computes_from[1];
+  if (request.in_passes > 0) return;
+  release_ahead(request);
+  request.wasted = false;
+}
+
+// The pass has ended.
+void Core::State::release_kept(CorePass& pass) {
+  if (pass.kept.empty() && pass.detached.empty()) return;
+  for (const CoreDetached& detached : pass.detached) {
+    if (!windowed(detached.group)) continue;
+    if (!detached.owner) {
+      --lingering_[detached.group];
+    } else if (const auto owner = requests_.find(*detached.owner); owner != requests_.end()) {
+      --owner->second->lent[detached.group];
+    }
+  }
+  pass.detached.clear();
+  for (CoreKept& kept : pass.kept) {
+    while (!kept.blocks.empty()) kept.blocks.pop_back();  // the deepest first
+    for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] -= kept.promised[group];
+  }
+  pass.kept.clear();
+  blocked_head_.reset();
+}
+
+}  // namespace loci

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pass has brought, and how requests end.
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/core_state.h"
+
+namespace loci {
+namespace {
+
+constexpr Nanos kRetryAfterUnknown = kNanosPerSecond;  // no end was seen yet
+constexpr Nanos kRetryAfterMax = 60 * kNanosPerSecond;
+constexpr Nanos kEndIntervalWeight = 8;  // of the past in the moving mean
+
+}  // namespace
+
+void Core::State::commit(const PassDone& done, Plan& plan) {
+  LOCI_CHECK(!in_flight_.empty() && in_flight_.front().id == done.pass,
+             "the first pass in flight is the one that ends");
+  LOCI_CHECK(in_flight_.front().spans.size() == done.spans.size(), "each span of a pass has an outcome");
+  CorePass pass = std::move(in_flight_.front());
+  in_flight_.pop_front();
+
+  for (const CoreCopy& copy : pass.copies) commit_piece(*copy.request, copy.target, pass);
+  pass.copies.clear();  // and with it the pins on the sources
+  const CoreRequest* poisoned = nullptr;
+  std::vector<std::pair<CoreRequest*, const SpanOutcome*>> samples;
+  for (std::size_t i = 0; i < pass.spans.size(); ++i) {
+    const CoreSpan& span = pass.spans[i];
+    if (span.request == nullptr || span.wasted) continue;
+    // A request's spans stand together, and later ones read what earlier ones have written.
+    if ((!done.spans[i].ok || span.request->misses) && span.request != poisoned) {
+      poisoned = span.request;
+      ++span.request->poisoned_passes;
+      span.request->joined = false;
+      span.request->awaits_loads = true;
+      waste_ahead(*span.request);
+    }
+    if (span.request == poisoned) continue;
+    span.request->poisoned_passes = 0;
+    span.request->without_disk = false;
+    for (std::size_t p = 0; p < span.piece_count; ++p) {
+      commit_piece(*span.request, pass.pieces[span.first_piece + p], pass);
+    }
+    if (!span.sample) continue;
+    const SpanOutcome& outcome = done.spans[i];
+    LOCI_CHECK(outcome.sample.has_value() || outcome.end != GrammarEnd::kGoesOn, "a sample was asked for");
+    if (!span.request->ending) samples.emplace_back(span.request, &outcome);
+  }
+  inherit_claims(pass);
+  pass.claims.clear();
+  release_kept(pass);
+
+  for (CoreRequest* request : pass.requests) {
+    --request->in_passes;
+    request->misses = false;
+    if (config_.passes_ahead > 0) leave_pass(*request);
+    if (request->ending) {
+      end(*request, *request->ending, plan);
+    } else if (request->poisoned_passes >= kPoisonedPassesMax) {
+      end(*request, FinishReason::kFailed, plan);
+    }
+  }
+  for (const auto& [request, outcome] : samples) take_sample(*request, *outcome, plan);
+}
+
+void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass) {
+  if (piece.claim) {
+    index_.fill(*pass.claims[*piece.claim], piece.filled);
+    if (through_ && piece.filled == kBlockTokens)
+      transfers_.wish_save(piece.block, Tier::kDevice, Transfers::SaveScope::kWithoutWindows);
+    return;
+  }
+  const std::uint32_t had = index_.block(piece.block).filled;
+  const std::size_t begin = (request.blocks.size() - 1) * kBlockTokens;
+  index_.append(*request.tail,
+                std::span<const TokenId>(request.tokens).subspan(begin + had, piece.filled - had));
+  if (piece.filled == kBlockTokens) complete_tail(request);
+}
+
+// The tail is whole: it becomes a block that others find by its key, or gives way to one that is there.
+void Core::State::complete_tail(CoreRequest& request) {
+  const std::size_t number = request.blocks.size() - 1;
+  const Block& tail = index_.block(request.blocks[number].block());
+  const ChainKey key = hasher_.child(index_.block(tail.parent).key, tail.tokens);
+  Completion completion = index_.complete(std::move(request.blocks[number]), std::move(*request.tail), key);
+  request.tail.reset();
+  request.blocks[number] = std::move(completion.pin);
+  const BlockId block = request.blocks[number].block();
+  std::optional<OperationId> last_pass;
+  if (!in_flight_.empty()) last_pass = in_flight_.back().id;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const SlotId slot = index_.block(block).parts[group]->slot.slot();
+    request.tables[group][number] = slot;
+    // A pass in flight goes on with the slots that were there when it was planned.
+    detach(request, group, std::move(completion.dropped[group]));
+    if (!completion.replaced[group]) continue;
+    transfers_.keep_slot(block, group, completion.replaced[group], last_pass);
+    detach(request, group, std::move(completion.replaced[group]));
+    for (CoreRequest* other : running_) {
+      if (number < other->blocks.size() && other->blocks[number].block() == block &&
+          other->blocks[number].holds(group)) {
+        other->tables[group][number] = slot;
+      }
+    }
+  }
+  if (through_) transfers_.wish_save(block, Tier::kDevice, Transfers::SaveScope::kWithoutWindows);
+}
+
+void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan) {
+  if (request.is_public) {  // the prompt's state is there, and that is all
+    keep_public(request);
+    return end(request, FinishReason::kStop, plan);
+  }
+  if (outcome.end == GrammarEnd::kFailed) return end(request, FinishReason::kGrammar, plan);
+  if (!outcome.sample) return end(request, FinishReason::kStop, plan);
+  const TokenId token = *outcome.sample;
+  request.tokens.push_back(token);
+  request.decoding = true;
+  ++totals_.tokens_generated_total;
+  queue_.charge(request.group, 1);
+  plan.outputs.emplace_back(TokenSampled{request.id, token});
+  const bool stops = request.new_tokens() >= request.min_new_tokens &&
+                     std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), token);
+  if (stops || outcome.end == GrammarEnd::kComplete) {
+    end(request, FinishReason::kStop, plan);
+  } else if (request.new_tokens() >= request.max_new_tokens || request.length() >= sequence_tokens_max_) {
+    end(request, FinishReason::kLength, plan);
+  } else if (config_.passes_ahead > 0 && request.has_grown()) {
+    open_ahead(request);
+  }
+}
+
+void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan& plan) {
+  if (request.ending) return;
+  if (request.in_passes == 0) {
+    end(request, reason, plan);
+    return;
+  }
+  request.ending = reason;
+  deadlines_.erase({request.deadline, request.id});
+}
+
+void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
+  if (request.running) {
+    stop_running(request);
+  } else {
+    queue_.erase(request.group, request.arrival);
+    queue_changed_ = true;
+    blocked_head_.reset();
+  }
+  deadlines_.erase({request.deadline, request.id});
+  plan.outputs.emplace_back(Finished{
+      request.id, reason,
+      Usage{request.prompt_tokens, request.cached_tokens, request.new_tokens(), request.suspensions}});
+  // The rate at which places in the queue become free is seen while requests wait.
+  if (last_end_) {
+    const Nanos interval = now_ - *last_end_;
+    end_interval_ = end_interval_ == 0
+                        ? interval
+                        : (end_interval_ * (kEndIntervalWeight - 1) + interval) / kEndIntervalWeight;
+  }
+  last_end_ = queue_.empty() ? std::nullopt : std::optional<Nanos>(now_);
+  if (refused_since_end_ > 0) --refused_since_end_;
+  requests_.erase(request.id);
+}
+
+// When a place in the queue should be free for one more: as many ends from now as were refused before.
+Nanos Core::State::retry_after() const {
+  const Nanos interval = end_interval_ == 0 ? kRetryAfterUnknown : end_interval_;
+  if (interval >= kRetryAfterMax / (refused_since_end_ + Nanos{1})) return kRetryAfterMax;
+  return std::max(interval * (refused_since_end_ + Nanos{1}), kNanosPerMilli);
+}
+
+}  // namespace loci

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Growth, and forming a pass.
+//
+// A pass takes one token of each running decode, and as many waiting requests join as there is budget for
+// (Pensieve §4.2); the rest of it are tokens that prompts lack, divided among tenants (core_fair.cc), first
+// come first served inside one.
+//
+// Two requests that lack the same block: the first in order claims it for this pass; the other stops
+// before it and looks again when the pass is done. So nothing is computed twice, and when the first ends
+// the other goes on from where the block was left. The first in order never waits, so nothing deadlocks.
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/core_state.h"
+
+namespace loci {
+
+void Core::State::schedule(Plan& plan) {
+  if (!in_flight_.empty()) return schedule_ahead(plan);
+  queue_.begin_step(now_);
+  for (std::size_t i = running_.size(); i > 0; --i) {
+    if (running_[i - 1]->restart) suspend(*running_[i - 1]);
+  }
+  grow(plan);
+  make_room();
+  CorePass pass;
+  pass.budget = config_.max_batch_tokens;
+  for (CoreRequest* request : running_) {
+    if (request->decoding) add_spans(*request, pass);
+  }
+  take_prompts(pass, plan);
+  // (A request that is alone waits where moves hold the block that it needs.)
+  LOCI_CHECK(!pass.spans.empty() || running_.empty() || !transfers_.idle(),
+             "the first that runs has something to compute");
+  if (!pass.spans.empty()) {
+    emit(std::move(pass), plan);
+  } else if (!queue_.empty() && transfers_.idle()) {
+    schedule(plan);  // the first that waited did not fit, and has ended
+  }
+}
+
+// What is left of the budget.
+void Core::State::take_prompts(CorePass& pass, Plan& plan) {
+  CorePrompts wanted = prompts();
+  admit_waiting(wanted, pass, plan);
+  add_prompts(wanted, pass);
+  // Requests that wait for others' blocks leave some of it.
+  while (pass.budget > 0 && !queue_.empty()) {
+    CoreRequest& next = *requests_.at(queue_.heads().front().request);
+    if (!try_admit(next, pass, plan)) break;
+    add_spans(next, pass);
+  }
+}
+
+// Gives every request whose next token opens a new block that block, the earliest arrivals first; where
+// there is none, someone gives up theirs.
+void Core::State::grow(Plan& plan) {
+  for (std::size_t i = 0; i < running_.size();) {
+    CoreRequest& request = *running_[i];
+    if (request.length() <= request.blocks.size() * kBlockTokens) {
+      ++i;
+    } else if (!grow(request)) {
+      if (running_.size() == 1 && !transfers_.idle()) return;
+      if (running_.size() == 1)
+        end_without_memory(request, plan);
+      else
+        suspend_for_growth();
+      i = 0;  // the batch has one fewer
+    }
+  }
+}
+
+bool Core::State::grow(CoreRequest& request) {
+  BlockPin pin = index_.open_tail(request.blocks.back().block());
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group) && !index_.place(pin, group)) return false;
+  }
+  request.tail = index_.claim(pin.block());
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const bool holds = pin.holds(group);
+    request.tables[group].push_back(holds ? index_.block(pin.block()).parts[group]->slot.slot() : kNoSlot);
+  }
+  request.blocks.push_back(std::move(pin));
+  return true;
+}
+
+// Lets go of all blocks, the deepest first. What they hold stays in the index.
+void Core::State::stop_running(CoreRequest& request) {
+  wish_windows(request);
+  request.loads.clear();
+  request.joined = request.awaits_loads = request.restart = false;
+  request.tail.reset();
+  if (request.in_passes > 0 || request.lent != GroupCounts{}) keep_for_passes(request);
+  while (!request.blocks.empty()) request.blocks.pop_back();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    request.tables[group].clear();
+    promised_[group] -= std::exchange(request.promised[group], 0);
+    request.held[group] = request.first_held[group] = 0;
+  }
+  request.running = false;
+  request.decoding = false;
+  queue_.end_running(request.group);
+  running_.erase(std::find(running_.begin(), running_.end(), &request));
+  blocked_head_.reset();
+}
+
+// What this pass may add to a block that lacks state: `filled` is what it has before, with the pass's
+// copies. Absent: another request fills it in this pass, or the request has no slot for more.
+std::optional<CorePiece> Core::State::open_piece(CoreRequest& request, std::uint32_t block_number,
+                                                 CorePass& pass) {
+  const BlockId block = request.blocks[block_number].block();
+  for (const CoreCopy& copy : pass.copies) {
+    if (copy.request == &request && copy.target.block == block) return copy.target;
+  }
+  CorePiece piece{block, index_.block(block).filled, std::nullopt};
+  const bool own = request.tail && request.tail->block() == block;
+  std::optional<AppendToken> claim = own ? std::nullopt : index_.claim(block);
+  if ((!own && !claim) || !take_parts(request, block_number)) return std::nullopt;
+  if (own) return piece;
+  piece.claim = pass.claims.size();
+  pass.claims.push_back(std::move(*claim));
+  return piece;
+}
+
+// Whether a span that ends where `block` begins may go on into it: in each group it writes from one
+// position on.
+bool Core::State::continues(const CoreSpan& span, const Block& block) const {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (block.filled_in(group) > 0 && span.write_from[group] < span.position + span.count) return false;
+  }
+  return true;
+}
+
+// `piece`: before these tokens are computed.
+void Core::State::add_piece(CoreRequest& request, std::uint32_t position, std::uint32_t count,
+                            CorePiece piece, bool adjacent, CorePass& pass) const {
+  const Block& block = index_.block(piece.block);
+  const std::uint32_t begin = position - piece.filled;
+  const bool open = adjacent && piece.filled == 0 && continues(pass.spans.back(), block);
+  if (!open) pass.spans.push_back({&request, position, 0, false, pass.pieces.size(), 0});
+  CoreSpan& span = pass.spans.back();
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint32_t there = std::max(block.filled_in(group), piece.filled);
+    if (!open || there > 0) span.write_from[group] = begin + there;
+  }
+  span.count += count;
+  ++span.piece_count;
+  span.sample = span.position + span.count == request.length();
+  piece.filled += count;
+  pass.pieces.push_back(piece);
+  pass.budget -= count;
+}
+
+// Adds what the request lacks, from the left: a span for every range.
+void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
+  advance(request);
+  const bool joined = joins(request, pass);
+  if (windows_ && !joined) return;
+  const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
+  bool adjacent = false;                      // to the last span's end
+  const bool behind = request.in_passes > 0;  // what the pass in flight computes of it
+  const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
+  for (std::uint32_t i = first; i < block_count && pass.budget > 0; ++i) {
+    const std::uint32_t begin = i * kBlockTokens;
+    const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
+    const std::optional<CorePiece> begun = behind ? left_begun(request, i) : std::nullopt;
+    if (index_.block(request.blocks[i].block()).filled >= wanted) {
+      if (windows_ && !take_parts(request, i)) break;
+      adjacent = false;
+      continue;
+    }
+    if (transfers_.loading(request.blocks[i].block())) {
+      // In groups with a window all that the request waits for is before what it computes.
+      if (windows_ || !joined) break;
+      adjacent = false;
+      continue;
+    }
+    const std::optional<CorePiece> piece = begun ? go_on_with(*begun, pass) : open_piece(request, i, pass);
+    if (!piece) break;
+    const std::uint32_t count = std::min(wanted - piece->filled, pass.budget);
+    add_piece(request, begin + piece->filled, count, *piece, adjacent, pass);
+    adjacent = true;
+    if (piece->filled + count < wanted) break;
+  }
+}
+
+void Core::State::emit(CorePass pass, Plan& plan) {
+  pass.id = OperationId(++passes_);
+  Pass& out = plan.pass.emplace();
+  out.id = pass.id;
+  out.patience = patience_of(pass);
+  const bool ahead = config_.passes_ahead > 0;
+  const auto enlist = [&pass, ahead](CoreRequest* request) {
+    if (request->last_pass == pass.id) return;
+    request->last_pass = pass.id;
+    pass.requests.push_back(request);
+    ++request->in_passes;
+    if (!ahead) return;
+    request->computes_from[request->in_passes - 1] = request->length();
+    request->computes_to = 0;
+  };
+  const auto slot = [this](BlockId block, std::uint32_t group) {
+    return index_.block(block).parts[group]->slot.slot();
+  };
+  for (const CoreCopy& copy : pass.copies) {
+    enlist(copy.request);
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      out.copies.push_back(
+          {slot(copy.source.block(), group), slot(copy.target.block, group), copy.target.filled, group});
+    }
+  }
+  out.spans.reserve(pass.spans.size());
+  plan.spans.reserve(pass.spans.size());
+  for (const CoreSpan& span : pass.spans) {
+    enlist(span.request);
+    if (ahead) {
+      std::uint32_t& from = span.request->computes_from[span.request->in_passes - 1];
+      from = std::min(from, span.position);
+      span.request->computes_to = span.position + span.count;
+    }
+    const CoreRequest& request = *span.request;
+    Span& s = out.spans.emplace_back();
+    s.token_of = span.token_of;
+    if (span.token_of) {
+      s.tokens.assign(1, TokenId(0));
+    } else {
+      const auto first = request.tokens.begin() + span.position;
+      s.tokens.assign(first, first + span.count);
+    }
+    s.position = span.position;
+    s.layers = {0, config_.layers};
+    const std::uint32_t blocks = (span.position + span.count + kBlockTokens - 1) / kBlockTokens;
+    s.tables.resize(group_count_);
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      const std::vector<SlotId>& table = request.tables[group];
+      s.tables[group].blocks.assign(table.begin(),
+                                    table.begin() + std::min<std::ptrdiff_t>(blocks, std::ssize(table)));
+      if (table.size() < blocks) s.tables[group].blocks.push_back(request.grown[group]->slot());
+      const std::uint32_t write_from = span.write_from[group];
+      s.tables[group].write_from = write_from > span.position ? write_from : 0;
+    }
+    s.logits = span.sample ? LogitsWanted::kLast : LogitsWanted::kNone;
+    plan.spans.push_back({request.id, span.sample});
+    totals_.tokens_computed_total += span.count;
+  }
+  ++totals_.passes_total;
+  totals_.passes_ahead_total += !in_flight_.empty();
+  in_flight_.push_back(std::move(pass));
+}
+
+}  // namespace loci

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+// State in slower tiers, case by case; the defects that servers with such tiers are known for are here by
+// name.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/link_breaker.h"
+#include "loci/engine/testing/core_testing.h"
+
+namespace loci {
+namespace {
+
+CoreConfig tier_config(std::uint32_t device, std::uint32_t host, std::uint32_t disk) {
+  CoreConfig config;
+  config.groups = {
+      {.window = 0, .block_count = device, .host_blocks = host, .disk_blocks = disk, .block_bytes = 1000}};
+  config.layers = 2;
+  config.context_tokens = device * kBlockTokens;
+  config.decode_reserve_percent = 0;
+  config.eviction = "lru";
+  config.hole_records = disk;
+  return config;
+}
+
+class TierDriver {
+ public:
+  explicit TierDriver(const CoreConfig& config, bool recovered = true) : core(Core::make(config).value()) {
+    if (recovered) step(Recovered{{}, 0, true});
+  }
+
+  const Plan& step(const Event& event) {
+    plan = core.step(now, event);
+    core.check_invariants();
+    moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
+    notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
+    if (plan.pass) {
+      in_flight = plan;
+      for (const Span& span : plan.pass->spans) rows += span.tokens.size();
+    }
+    for (const Output& output : plan.outputs) {
+      if (const auto* started = std::get_if<Started>(&output)) starts.push_back(*started);
+      if (const auto* finished = std::get_if<Finished>(&output)) ends.push_back(*finished);
+    }
+    return plan;
+  }
+  const Plan& arrive(std::uint64_t id, const Tokens& prompt, std::uint32_t max_new = 1,
+                     const std::string& group = "group") {
+    return step(Arrival{RequestId(id), group, prompt, max_new, 0, {}, kNever});
+  }
+  // The pass in flight has ended; spans of `poisoned` have failed.
+  const Plan& done(std::uint64_t poisoned = 0) {
+    PassDone event{in_flight->pass->id, {}};
+    for (const SpanPlan& span : in_flight->spans) {
+      SpanOutcome outcome{span.request.value != poisoned, std::nullopt};
+      if (outcome.ok && span.sample) outcome.sample = TokenId(7);
+      event.spans.push_back(outcome);
+    }
+    in_flight.reset();
+    return step(event);
+  }
+  // All moves that have begun have ended.
+  void end_moves(MoveResult result = MoveResult::kDone, Nanos took = 0) {
+    while (!moves.empty()) {
+      MovesEnded ended;
+      for (const Move& move : std::exchange(moves, {})) {
+        if (move.to == Tier::kDisk && result == MoveResult::kDone) on_disk.push_back(move);
+        ended.moves.push_back({move.id, result, took});
+      }
+      step(ended);
+    }
+  }
+  void finish() {
+    while (in_flight || !moves.empty()) {
+      end_moves();
+      if (in_flight) done();
+    }
+  }
+  // A conversation from its prompt to its end, with everything that follows from it.
+  void run(std::uint64_t id, const Tokens& prompt, const std::string& group = "group") {
+    arrive(id, prompt, 1, group);
+    finish();
+  }
+  std::string spans() const {
+    std::string text;
+    for (std::size_t i = 0; plan.pass && i < plan.pass->spans.size(); ++i) {
+      const Span& span = plan.pass->spans[i];
+      if (!text.empty()) text += ' ';
+      text += std::to_string(plan.spans[i].request.value) + ":" + std::to_string(span.position) + "+" +
+              std::to_string(span.tokens.size());
+    }
+    return text;
+  }
+  std::size_t count(Tier from, Tier to) const {
+    return static_cast<std::size_t>(std::count_if(
+        moves.begin(), moves.end(), [&](const Move& m) { return m.from == from && m.to == to; }));
+  }
+  std::uint32_t missed(MissReason reason) const {
+    return starts.back().sources.computed[static_cast<std::size_t>(reason)];
+  }
+
+  Core core;
+  Nanos now = 0;
+  Plan plan;
+  std::optional<Plan> in_flight;
+  std::vector<Move> moves;  // that have not ended
+  std::vector<DiskNote> notes;
+  std::vector<Move> on_disk;
+  std::vector<Started> starts;
+  std::vector<Finished> ends;
+  std::size_t rows = 0;  // that all passes have computed
+};
+
+TEST(CoreTiers, WhatTheDeviceGaveUpComesBackFromHostMemory) {
+  TierDriver d(tier_config(4, 16, 0));
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(1000, 120));  // takes the whole device
+  d.rows = 0;
+  d.arrive(3, run_of(0, 75));
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 2u);
+  EXPECT_EQ(d.starts.back().sources.host, 64u);
+  EXPECT_EQ(d.starts.back().cached_tokens, 64u);
+  EXPECT_EQ(d.spans(), "3:64+11") << "nobody decodes, so the pass begins and waits layer by layer";
+  d.finish();
+  EXPECT_EQ(d.rows, 11u);
+}
+
+// A peer's defect: a store that is under way while its block is evicted or loaded again.
+TEST(CoreTiers, StoreAndLoadDoNotRaceForABlock) {
+  TierDriver d(tier_config(4, 16, 0));
+  d.arrive(1, run_of(0, 65));
+  d.done();  // two blocks fill; their saves are under way
+  ASSERT_EQ(d.count(Tier::kDevice, Tier::kHost), 1u) << "an eighth of the device, at least one";
+  const SlotId source = d.moves.front().parts.front().from;
+  d.arrive(2, run_of(1000, 120));
+  EXPECT_FALSE(d.in_flight) << "the fourth block is the save's";
+  d.end_moves();
+  ASSERT_TRUE(d.in_flight);
+  const auto& slots = d.in_flight->pass->spans.front().tables.front().blocks;
+  EXPECT_TRUE(std::count(slots.begin(), slots.end(), source) == 1) << "now it may be taken";
+  d.finish();
+  // While a block is loaded, its copy is read and neither evicted nor written.
+  d.arrive(3, run_of(0, 70));
+  ASSERT_EQ(d.count(Tier::kHost, Tier::kDevice), 1u) << "the other was given up before its turn to be saved";
+  const Move load = d.moves.front();
+  d.done();
+  for (std::uint64_t id = 4; id < 12; ++id) {
+    d.arrive(id, run_of(2000 + 100 * static_cast<std::uint32_t>(id), 20));
+    while (d.in_flight) d.done();
+    for (const Move& move : d.moves) {
+      EXPECT_TRUE(move.to != Tier::kHost || move.parts.front().to != load.parts.front().from);
+    }
+  }
+  d.finish();
+}
+
+// A peer's defect: stores that failed and are found all the same.
+TEST(CoreTiers, AFailedStoreIsNotVisible) {
+  TierDriver d(tier_config(4, 16, 0));
+  d.arrive(1, run_of(0, 65));
+  d.done();
+  d.end_moves(MoveResult::kFailed);
+  d.run(2, run_of(1000, 120));
+  d.rows = 0;
+  d.arrive(3, run_of(0, 65));
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 0u);
+  EXPECT_EQ(d.starts.back().cached_tokens, 0u);
+  EXPECT_EQ(d.missed(MissReason::kEvicted), 64u);
+  d.finish();
+  EXPECT_EQ(d.rows, 65u);
+}
+
+// A peer's defect: slots and bytes that are counted as used for ever after failures.
+TEST(CoreTiers, NothingLeaksWhenEveryTransferFails) {
+  for (const MoveResult result : {MoveResult::kFailed, MoveResult::kDamaged, MoveResult::kTooSlow}) {
+    TierDriver d(tier_config(6, 8, 8));
+    for (std::uint64_t id = 1; id < 40; ++id) {
+      d.arrive(id, run_of(static_cast<std::uint32_t>(id % 7) * 1000, 100), 40);
+      while (d.in_flight) {
+        d.end_moves(id % 3 == 0 ? result : MoveResult::kDone);
+        d.now += 3 * kNanosPerSecond;
+        if (d.in_flight) d.done();
+      }
+    }
+    d.end_moves(result);
+    const CoreStats stats = d.core.stats();
+    EXPECT_EQ(d.ends.size(), 39u);
+    EXPECT_EQ(stats.moves_in_flight, 0u);
+    for (const TierStats& tier : stats.tiers) EXPECT_LE(tier.free + tier.evictable, tier.slots);
+    EXPECT_EQ(stats.tiers[0].free + stats.tiers[0].evictable, 6u);
+    EXPECT_EQ(stats.tiers[1].free + stats.tiers[1].evictable, 8u);
+    EXPECT_EQ(stats.tiers[2].free + stats.tiers[2].evictable, 8u);
+  }
+}
+
+// A peer's defect: one bad file that blocks whoever needs it, again and again.
+TEST(CoreTiers, ADamagedEntryIsComputedAgainOnce) {
+  TierDriver d(tier_config(4, 0, 16));
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(1000, 120));
+  d.rows = 0;
+  d.arrive(3, run_of(0, 75));
+  ASSERT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u);
+  MovesEnded ended{{{d.moves[0].id, MoveResult::kDamaged, 0}, {d.moves[1].id, MoveResult::kDone, 0}}};
+  d.moves.clear();
+  d.step(ended);
+  d.done(3);  // what it read did not come
+  EXPECT_EQ(d.spans(), "3:0+32 3:64+11") << "the hole and the new tokens, in one pass";
+  d.finish();
+  ASSERT_EQ(d.ends.back().request, RequestId(3));
+  // The good one and the repaired one are both there afterwards.
+  d.run(4, run_of(3000, 120));
+  d.arrive(5, run_of(0, 75));
+  EXPECT_EQ(d.starts.back().sources.disk, 64u);
+  d.finish();
+}
+
+// A peer's defect: a restore that reports success while everything is computed again.
+TEST(CoreTiers, ARestoreReusesWhatItReports) {
+  TierDriver d(tier_config(8, 0, 64));
+  for (std::uint64_t id = 1; id < 60; ++id) {
+    const std::uint32_t conversation = static_cast<std::uint32_t>(id % 5);
+    const Tokens prompt = run_of(conversation * 1000, 40 + 7 * (id / 5));
+    d.rows = 0;
+    d.run(id, prompt);
+    ASSERT_EQ(d.starts.size(), id);
+    EXPECT_EQ(d.rows, prompt.size() - d.starts.back().cached_tokens);
+    const ContextSources& from = d.starts.back().sources;
+    std::uint32_t computed = 0;
+    for (const std::uint32_t tokens : from.computed) computed += tokens;
+    EXPECT_EQ(from.cached() + computed, prompt.size());
+  }
+  EXPECT_GT(d.core.stats().tokens_from_total[2], 1000u);
+}
+
+// A peer's defect: a prefix that is there hides the longer one that another tier has.
+TEST(CoreTiers, AResidentPrefixDoesNotHideALongerOneOnDisk) {
+  TierDriver d(tier_config(6, 0, 32));
+  d.run(1, run_of(0, 140));     // four blocks
+  d.run(2, run_of(5000, 160));  // all of them are given up
+  d.run(3, run_of(0, 40));      // the first is brought back
+  d.arrive(4, run_of(0, 140));
+  EXPECT_EQ(d.starts.back().cached_tokens, 128u);
+  EXPECT_EQ(d.starts.back().sources.device, 32u);
+  EXPECT_EQ(d.starts.back().sources.disk, 96u);
+  d.finish();
+}
+
+// A peer's defect: state of one conversation that is restored into another.
+TEST(CoreTiers, ConversationsThatAreRestoredTogetherKeepTheirOwnState) {
+  TierDriver d(tier_config(8, 0, 32));
+  d.run(1, run_of(0, 70), "a");
+  d.run(2, run_of(0, 70), "b");  // the same text, another tenant
+  std::map<SlotId, ChainKey> stored;
+  for (const Move& move : d.on_disk) stored[move.parts.front().to] = move.entry.key;
+  d.run(3, run_of(5000, 250), "c");
+  d.arrive(4, run_of(0, 75), 1, "a");
+  d.arrive(5, run_of(0, 75), 1, "b");
+  while (d.count(Tier::kDisk, Tier::kDevice) < 4 && d.in_flight) d.done();
+  std::set<SlotId> sources, targets;
+  std::set<ChainKey> keys;
+  for (const Move& move : d.moves) {
+    if (move.to != Tier::kDevice) continue;
+    EXPECT_EQ(stored.at(move.parts.front().from), move.entry.key) << "the slot holds the block that is meant";
+    sources.insert(move.parts.front().from);
+    targets.insert(move.parts.front().to);
+    keys.insert(move.entry.key);
+  }
+  EXPECT_EQ(sources.size(), 4u);
+  EXPECT_EQ(targets.size(), 4u);
+  EXPECT_EQ(keys.size(), 4u);
+  d.finish();
+}
+
+// A peer's defect: a disk that is asked for what is computed sooner.
+TEST(CoreTiers, ASlowDiskIsNotAskedForWhatIsComputedSooner) {
+  CoreConfig config = tier_config(4, 0, 16);
+  config.costs.disk_read = {3600 * kNanosPerSecond, 1};
+  TierDriver d(config);
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(1000, 120));
+  d.rows = 0;
+  d.arrive(3, run_of(0, 75));
+  EXPECT_TRUE(d.moves.empty());
+  EXPECT_EQ(d.missed(MissReason::kTooSlow), 64u);
+  d.finish();
+  EXPECT_EQ(d.rows, 75u);
+}
+
+// Also where there is a disk, which has nothing to do with it.
+TEST(CoreTiers, ASlowHostIsNotAskedForWhatIsComputedSooner) {
+  CoreConfig config = tier_config(4, 16, 16);
+  config.costs.host_load = {3600 * kNanosPerSecond, 1};
+  TierDriver d(config);
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(1000, 120));
+  d.rows = 0;
+  d.arrive(3, run_of(0, 75));
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 0u);
+  EXPECT_EQ(d.missed(MissReason::kTooSlow), 64u);
+  d.finish();
+  EXPECT_EQ(d.rows, 75u);
+}
+
+TEST(CoreTiers, DecodesDoNotWaitForARestore) {
+  CoreConfig config = tier_config(8, 0, 32);
+  config.costs.disk_read = {kNanosPerSecond, 1u << 30};
+  config.costs.token = 100 * kNanosPerMilli;
+  config.costs.pass = kNanosPerMilli;
+  TierDriver d(config);
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(5000, 250));
+  d.arrive(3, run_of(9000, 10), 50);  // decodes
+  d.done();
+  d.arrive(4, run_of(0, 66));
+  d.done();
+  ASSERT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u) << "its loads begin at once";
+  for (int i = 0; i < 5; ++i) {
+    d.done();
+    EXPECT_EQ(d.spans().find("4:"), std::string::npos) << "a second is too long to wait";
+  }
+  d.end_moves();
+  d.done();
+  EXPECT_NE(d.spans().find("4:64+2"), std::string::npos);
+  d.finish();
+}
+
+// A load that is predicted in time and does not come: whose request it is loses the pass, who decodes in it
+// waits no longer than computing takes.
+TEST(CoreTiers, DecodesWaitNoLongerThanComputingTakes) {
+  CoreConfig config = tier_config(8, 0, 32);
+  config.costs.disk_read = {kNanosPerMilli, 1u << 30};
+  config.costs.token = 100 * kNanosPerMilli;
+  config.costs.attention = {0};
+  config.costs.pass = kNanosPerMilli;
+  TierDriver d(config);
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(5000, 250));
+  d.arrive(3, run_of(9000, 10), 50);
+  d.done();
+  EXPECT_EQ(d.plan.pass->patience, kWaitsForEver) << "nothing arrives";
+  d.arrive(4, run_of(0, 66));
+  d.done();
+  ASSERT_EQ(d.spans(), "3:11+1 4:64+2");
+  EXPECT_EQ(d.plan.pass->patience, 300 * kNanosPerMilli) << "three rows";
+  d.done(4);
+  for (int i = 0; i < 5; ++i, d.done()) {
+    EXPECT_EQ(d.spans().find("4:"), std::string::npos) << "it waits until all is known";
+    EXPECT_EQ(d.plan.pass->patience, kWaitsForEver);
+  }
+  d.end_moves(MoveResult::kTooSlow);
+  d.done();
+  EXPECT_NE(d.spans().find("4:0+66"), std::string::npos) << d.spans();
+  d.finish();
+}
+
+TEST(CoreTiers, ADiskThatDoesNotAnswerIsNotCountedOn) {
+  CoreConfig config = tier_config(12, 0, 64);
+  config.costs.disk_read = {kNanosPerMilli, 1u << 30};
+  config.costs.token = 100 * kNanosPerMilli;
+  TierDriver d(config);
+  d.run(1, run_of(0, 330));
+  d.run(2, run_of(5000, 330));
+  d.arrive(3, run_of(0, 330));
+  ASSERT_GE(d.count(Tier::kDisk, Tier::kDevice), LinkBreaker::kFailuresMax);
+  d.now += 20 * kNanosPerSecond;
+  d.end_moves(MoveResult::kTooSlow, 10 * kNanosPerSecond);
+  d.finish();
+  d.run(4, run_of(5000, 330));  // evicts what 3 has computed
+  EXPECT_EQ(d.starts.back().sources.disk, 0u) << "eight loads in a row did not come";
+  EXPECT_GE(d.missed(MissReason::kTooSlow), 256u);
+  d.now += LinkBreaker::kPause;
+  d.run(5, run_of(0, 330));
+  EXPECT_GE(d.starts.back().sources.disk, 256u) << "it is tried again, and what it has was kept";
+}
+
+TEST(CoreTiers, LoadsBeginWhileThePassBeforeStillRuns) {
+  TierDriver d(tier_config(8, 16, 0));
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(5000, 250));
+  d.arrive(3, run_of(9000, 40), 5);
+  ASSERT_TRUE(d.in_flight);
+  d.arrive(4, run_of(0, 75));
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 2u) << "the pass in flight is not waited for";
+  EXPECT_EQ(d.starts.size(), 3u);
+  d.end_moves();
+  d.done();
+  EXPECT_EQ(d.starts.back().sources.host, 64u) << "and that is where the state came from";
+  EXPECT_NE(d.spans().find("4:64+11"), std::string::npos);
+  d.finish();
+}
+
+TEST(CoreTiers, TwoRequestsShareOneLoad) {
+  TierDriver d(tier_config(8, 16, 0));
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(5000, 250));
+  d.arrive(3, run_of(0, 75));
+  d.arrive(4, run_of(0, 80));
+  d.done();
+  EXPECT_EQ(d.count(Tier::kHost, Tier::kDevice), 2u) << "once for both";
+  EXPECT_EQ(d.starts.back().sources.host, 64u);
+  d.finish();
+  EXPECT_EQ(d.ends.size(), 4u);
+}
+
+TEST(CoreTiers, AProcessGoesOnWithWhatTheLastOneLeftOnDisk) {
+  const CoreConfig config = tier_config(4, 0, 16);
+  std::vector<RecoveredEntry> entries;
+  {
+    TierDriver d(config);
+    d.run(1, run_of(0, 100));
+    for (const Move& move : d.on_disk) entries.push_back({move.entry, 0, false, move.parts.front().to});
+  }
+  ASSERT_EQ(entries.size(), 3u);
+  TierDriver d(config, false);
+  d.arrive(1, run_of(500, 40));
+  while (d.in_flight) d.done();
+  EXPECT_TRUE(d.moves.empty()) << "nothing is written before all is known";
+  Recovered found{entries, 1000, true};
+  found.entries[1].entry.tokens[3] = TokenId(99);  // forged: the key is not the tokens'
+  d.step(found);
+  EXPECT_EQ(d.core.stats().recovered_total, 1u);
+  EXPECT_EQ(d.core.stats().orphans_total, 2u) << "and what follows it has no way to it";
+  d.end_moves();
+  d.arrive(2, run_of(0, 100));
+  EXPECT_EQ(d.starts.back().sources.disk, 32u);
+  d.finish();
+}
+
+// Else what is used every day is as old after a restart as on the day when it was saved.
+TEST(CoreTiers, UsesDateTheDisksRecordsAgain) {
+  CoreConfig config = tier_config(8, 0, 16);
+  config.state_ttl = 80 * kNanosPerSecond;
+  TierDriver d(config);
+  std::uint64_t id = 0;
+  const auto dated_after = [&](Nanos time) {
+    d.now += time;
+    d.notes.clear();
+    d.run(++id, run_of(0, 100));
+    return std::count_if(d.notes.begin(), d.notes.end(),
+                         [](const DiskNote& note) { return note.kind == DiskNote::Kind::kUsed; });
+  };
+  EXPECT_EQ(dated_after(0), 0) << "they are written with their date";
+  EXPECT_EQ(dated_after(9 * kNanosPerSecond), 0) << "an eighth of the time to live has not passed";
+  EXPECT_EQ(dated_after(2 * kNanosPerSecond), 3);
+  EXPECT_EQ(dated_after(9 * kNanosPerSecond), 0);
+  EXPECT_EQ(dated_after(2 * kNanosPerSecond), 3);
+  for (const DiskNote& note : d.notes) {
+    EXPECT_TRUE(std::any_of(d.on_disk.begin(), d.on_disk.end(), [&](const Move& move) {
+      return move.entry.key == note.entry.key && move.parts.front().to == note.slot;
+    }));
+  }
+}
+
+TEST(CoreTiers, StateThatNobodyUsesExpires) {
+  CoreConfig config = tier_config(4, 8, 8);
+  config.state_ttl = 100 * kNanosPerSecond;
+  TierDriver d(config);
+  d.run(1, run_of(0, 100));
+  for (int i = 0; i < 40; ++i) {
+    d.now += 20 * kNanosPerSecond;
+    d.step(Tick{});
+  }
+  const CoreStats stats = d.core.stats();
+  EXPECT_EQ(stats.tiers[0].free, 4u);
+  EXPECT_EQ(stats.tiers[1].free, 8u);
+  EXPECT_EQ(stats.tiers[2].free, 8u);
+  d.arrive(2, run_of(0, 100));
+  EXPECT_EQ(d.missed(MissReason::kExpired), 96u);
+  d.finish();
+}
+
+TEST(CoreTiers, SaveAheadWaitsUntilMemoryIsShort) {
+  CoreConfig config = tier_config(40, 64, 0);
+  config.save = "ahead";
+  TierDriver d(config);
+  d.run(1, run_of(0, 320));
+  EXPECT_EQ(d.core.stats().tiers[1].free, 64u) << "three quarters are free";
+  d.run(2, run_of(5000, 800));
+  EXPECT_LT(d.core.stats().tiers[1].free, 64u);
+  d.run(3, run_of(9000, 900));
+  d.arrive(4, run_of(0, 330));
+  EXPECT_GT(d.starts.back().cached_tokens, 0u) << "what was evicted had been saved";
+  d.finish();
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sequences that have dropped a part of their history (docs/decisions/truncation.md).
+//
+// What is left after a cut is a lineage of its own: its blocks hang from a gate below the last block of the
+// front, whose key stands for everything that was dropped. So the state of what is kept, which has seen what
+// was dropped, is found by those alone whose history is the same, cut at the same place. A history that was
+// cut several times has a lineage after each cut; the same tokens' blocks in the lineages before are the
+// *originals*, whose state serves at other positions.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/core_state.h"
+
+namespace loci {
+
+Status Core::State::truncation_refusal(const Arrival& event) const {
+  if (event.dropped.empty()) return {};
+  const auto refuse = [](std::string message) { return invalid_argument(std::move(message), "dropped"); };
+  if (event.scope == SharingScope::kPublic) return refuse("public prefixes are not cut");
+  std::uint32_t end = event.dropped.front().begin;
+  if (end == 0) return refuse("expected cuts after the first block, found one at 0");
+  for (const TokenRange& range : event.dropped) {
+    if (range.begin != end || range.end <= range.begin) {
+      return refuse(
+          fmt::format("expected a cut that begins at {}, found [{}, {})", end, range.begin, range.end));
+    }
+    if (range.begin % kBlockTokens != 0 || range.end % kBlockTokens != 0) {
+      return refuse(fmt::format("expected whole blocks of {} tokens, found [{}, {})", kBlockTokens,
+                                range.begin, range.end));
+    }
+    end = range.end;
+  }
+  if (end >= event.prompt.size()) {
+    return refuse(
+        fmt::format("expected cuts that leave a token of {}, found one up to {}", event.prompt.size(), end));
+  }
+  return {};
+}
+
+// The parent key of the history's blocks in its first lineage, as the index has it now: the history may begin
+// with public blocks, whose number is told.
+ChainKey Core::State::original_root(const Arrival& event, std::uint32_t& public_blocks) const {
+  public_blocks = 0;
+  ChainKey key = hasher_.public_root(), last = key;
+  const std::span<const TokenId> tokens(event.prompt);
+  while (!public_.empty() && (public_blocks + 1) * kBlockTokens < tokens.size()) {
+    key = hasher_.child(key, tokens.subspan(public_blocks * kBlockTokens, kBlockTokens));
+    const BlockId node = index_.find(key);
+    if (node == kNoBlock || index_.block(node).published == 0) break;
+    last = key;
+    ++public_blocks;
+  }
+  return public_blocks == 0 ? hasher_.root(event.group) : hasher_.gate(last, event.group);
+}
+
+std::unique_ptr<const CoreLineage> Core::State::lineage_of(const Arrival& event) const {
+  if (event.dropped.empty()) return nullptr;
+  const std::span<const TokenId> tokens(event.prompt);
+  const auto block_tokens = [&](std::uint32_t block) {
+    return tokens.subspan(std::size_t{block} * kBlockTokens, kBlockTokens);
+  };
+  auto lineage = std::make_unique<CoreLineage>();
+  const std::uint32_t front = event.dropped.front().begin / kBlockTokens;
+  const std::uint32_t kept = event.dropped.back().end / kBlockTokens;  // the first block after all cuts
+  const auto whole = static_cast<std::uint32_t>(tokens.size() / kBlockTokens);
+  lineage->front_blocks = front;
+  lineage->originals.resize(whole - kept);
+  const std::uint32_t context = config_.context_tokens / kBlockTokens;
+  // Blocks of the history that the lineage before the cut may have: up to its context.
+  const auto add_originals = [&](ChainKey key, std::uint32_t begin, std::uint32_t dropped) {
+    for (std::uint32_t block = begin; block < whole && block - dropped < context; ++block) {
+      key = hasher_.child(key, block_tokens(block));
+      if (block >= kept) lineage->originals[block - kept].push_back({key, (kept - front) - dropped});
+    }
+  };
+
+  // The first lineage's own names of what it has depend on what is public at the time; the names of the
+  // lineages after it do not.
+  std::uint32_t public_blocks = 0;
+  const ChainKey first = original_root(event, public_blocks);
+  if (kept < context) add_originals(first, public_blocks, 0);
+  ChainKey parent = hasher_.root(event.group);
+  std::uint32_t begin = 0, dropped = 0;
+  for (const TokenRange& cut : event.dropped) {
+    const std::uint32_t end = cut.end / kBlockTokens;
+    if (dropped > 0 && kept - dropped < context) add_originals(parent, begin, dropped);
+    ChainKey key = parent;
+    for (std::uint32_t block = begin; block < end; ++block) key = hasher_.child(key, block_tokens(block));
+    // Where the cut is in the lineage that it shortens.
+    parent = hasher_.lineage(key, front * kBlockTokens, (end - dropped) * kBlockTokens, event.group);
+    begin = end;
+    dropped = end - front;
+  }
+  lineage->gate = parent;
+  return lineage;
+}
+
+// What the block hangs from, if that is there.
+BlockId Core::State::find_parent(const CoreProbes& probes, std::size_t block) const {
+  if (begins_lineage(probes.lineage, block)) return index_.find(probes.lineage->gate);
+  if (block == probes.public_blocks) return index_.find(probes.root);
+  return probes.blocks[block - 1].node;
+}
+
+// --- the kept part's state ---
+
+// The oldest lineage that has it: what was computed is rotated once. In groups with a window state is
+// computed anew: a request goes on from what it holds of a whole window.
+void Core::State::find_original(const CoreLineage& lineage, std::uint32_t block, Tier slowest,
+                                CoreProbe& found) const {
+  const std::uint32_t index = block - lineage.front_blocks;
+  if (windows_ || index >= lineage.originals.size()) return;
+  for (const CoreLineage::Original& original : lineage.originals[index]) {
+    const BlockId id = index_.find(original.key);
+    if (id == kNoBlock) continue;
+    const std::optional<Tier> tier = transfers_.original_tier(id, slowest);
+    found.too_slow = found.too_slow || (!tier && transfers_.original_tier(id, Tier::kDisk));
+    if (!tier) continue;
+    found.load = true;
+    found.original = id;
+    found.shift_blocks = original.shift_blocks;
+    return;
+  }
+}
+
+// Originals on the device are held beside their new blocks for a while. Where there is no room for both the
+// first of them are computed instead.
+void Core::State::fit_originals(CoreProbes& probes, const CorePass& pass) const {
+  for (CoreProbe& found : probes.blocks) {
+    if (admissible(probes, pass)) return;
+    if (found.original == kNoBlock) continue;
+    found.original = kNoBlock;
+    found.load = false;
+    probes.slots = probes.pins = probes.copy_pins = {};
+    count_needs(probes);
+  }
+}
+
+// So that making room for the request takes none of them before their moves hold them.
+std::vector<BlockPin> Core::State::hold_originals(const CoreProbes& probes) {
+  std::vector<BlockPin> held;
+  for (const CoreProbe& found : probes.blocks) {
+    if (found.original == kNoBlock) continue;
+    BlockPin& pin = held.emplace_back(index_.pin(found.original));
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (index_.block(found.original).filled_in(group) == kBlockTokens) index_.hold(pin, group);
+    }
+  }
+  return held;
+}
+
+}  // namespace loci

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// What groups with a window need: where a request may go on from what is there, the slots that it is
+// promised, and letting go of what no later token of it sees (docs/decisions/layer-groups.md).
+//
+// A token at n reads [first_visible(n), n) in every group. A request goes on at the last n where all of
+// that is there, and computes everything behind it that is not complete, from the left. So what it reads
+// is always what it held at n or passed over since, and it holds that until its window has moved past.
+// Windows count as at least a block, so that a block that is begun is seen from its first token.
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/core_state.h"
+
+namespace loci {
+
+namespace {
+
+std::uint32_t blocks_for(std::uint32_t tokens) {
+  return tokens / kBlockTokens + (tokens % kBlockTokens != 0);
+}
+
+}  // namespace
+
+void Core::State::limit_windows() {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    std::uint32_t& window = config_.groups[group].window;
+    if (window >= config_.context_tokens) window = 0;  // nothing is ever behind it
+    if (window == 0) continue;
+    windows_ = true;
+    window = std::max(window, kBlockTokens);
+    // A pool without room for a window has room for all of a shorter sequence.
+    const std::uint32_t count = config_.groups[group].block_count;
+    if (count < ring_blocks(group, 1)) {
+      sequence_tokens_max_ = std::min(sequence_tokens_max_, count * kBlockTokens);
+    }
+  }
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group)) continue;
+    // One prompt's chunk takes at most a quarter of the pool, so that others run beside it.
+    const std::uint32_t most =
+        std::max(config_.groups[group].block_count / 4, ring_blocks(group, kBlockTokens));
+    std::uint32_t& chunk = chunk_tokens_[group];
+    chunk = config_.max_batch_tokens;
+    while (chunk > kBlockTokens && ring_blocks(group, chunk) > most) chunk -= kBlockTokens;
+  }
+}
+
+// The most blocks that `tokens` tokens in a row, to be computed, and what the first of them sees touch.
+std::uint32_t Core::State::ring_blocks(std::uint32_t group, std::uint32_t tokens) const {
+  const std::uint64_t seen = std::uint64_t{config_.groups[group].window} - 1 + tokens;
+  const std::uint64_t touched = (seen + kBlockTokens - 2) / kBlockTokens + 1;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(touched, blocks_for(sequence_tokens_max_)));
+}
+
+// --- admission ---
+
+// Whether a request may go on after `tokens` tokens of `block`. `runs`: whole parts right before it.
+bool Core::State::usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens,
+                         const GroupCounts& runs, bool full_groups_whole) const {
+  if (!full_groups_whole || block >= probes.blocks.size()) return false;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group)) continue;
+    const std::uint32_t seen = first_visible(config_.groups[group].window, block * kBlockTokens + tokens);
+    if (block - seen / kBlockTokens > runs[group]) return false;
+  }
+  return true;
+}
+
+// The last place to go on from; siblings' state is of use at that place alone.
+void Core::State::choose_start(CoreProbes& probes, bool with_copies, Tier slowest) const {
+  GroupCounts runs{};
+  bool whole = true;
+  probes.start = 0;
+  for (std::uint32_t i = 0; i < probes.blocks.size() && whole; ++i) {
+    CoreProbe& found = probes.blocks[i];
+    if (found.source == CoreProbe::Source::kCopy && !with_copies) found.source = CoreProbe::Source::kNone;
+    const Block* node = found.node == kNoBlock ? nullptr : &index_.block(found.node);
+    std::uint32_t tokens = found.source == CoreProbe::Source::kNone ? 0 : found.run;
+    if (node != nullptr && node->has_part()) tokens = node->filled;
+    if (tokens < kBlockTokens && usable(probes, i, tokens, runs, whole)) {
+      probes.start = i * kBlockTokens + tokens;
+    }
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      const bool there = node != nullptr && (node->filled_in(group) == kBlockTokens ||
+                                             transfers_.comes(found.node, group, slowest));
+      if (!windowed(group)) whole = whole && there;
+      runs[group] = there ? runs[group] + 1 : 0;
+    }
+  }
+  for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
+    if (i != probes.start / kBlockTokens) probes.blocks[i].source = CoreProbe::Source::kNone;
+    probes.blocks[i].load = lacks_before_start(probes, i);
+  }
+}
+
+// The request reads of the block what is not on the device.
+bool Core::State::lacks_before_start(const CoreProbes& probes, std::uint32_t block) const {
+  if (block >= probes.start / kBlockTokens) return false;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint32_t first = first_visible(config_.groups[group].window, probes.start) / kBlockTokens;
+    if (windowed(group) && block < first) continue;
+    if (index_.block(probes.blocks[block].node).filled_in(group) < kBlockTokens) return true;
+  }
+  return false;
+}
+
+// A public prefix holds all of its state in every group, so none of it is passed over.
+void Core::State::compute_all(CoreProbes& probes) const {
+  probes.start = 0;
+  for (CoreProbe& found : probes.blocks) {
+    found.source = CoreProbe::Source::kNone;
+    found.load = false;
+  }
+}
+
+// Where the request leaves what others have computed, and they have gone on: who came this way once may
+// come again, so what is seen from there is worth keeping.
+void Core::State::find_parting(CoreProbes& probes) const {
+  std::uint32_t i = probes.public_blocks;
+  while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) ++i;
+  const BlockId parent = find_parent(probes, i);
+  const CoreProbe& first = probes.blocks[i];
+  if (parent == kNoBlock || first.source == CoreProbe::Source::kTakeOver) return;
+  if (index_.block(parent).children > 0) probes.parting = i * kBlockTokens + first.run;
+}
+
+void Core::State::promise(const CoreRequest& request, CoreProbes& probes) const {
+  const std::uint64_t most = std::uint64_t{request.length()} + request.max_new_tokens - request.new_tokens();
+  const std::uint32_t blocks =
+      blocks_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, sequence_tokens_max_)));
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group)) continue;
+    if (request.is_public) {
+      probes.promised[group] = blocks_for(request.length());
+      continue;
+    }
+    // A pass ahead needs another token's place, and a slot that a block no longer has while it is read.
+    const std::uint32_t ahead = config_.passes_ahead;
+    const std::uint32_t chunk = std::min(chunk_tokens_[group], request.length() - probes.start);
+    probes.promised[group] = std::min({ring_blocks(group, chunk + ahead) + ahead, blocks + ahead,
+                                       config_.groups[group].block_count - public_held_});
+  }
+}
+
+// Holds what is there of what the first token to be computed sees, and has room made for what comes.
+void Core::State::hold_window(CoreRequest& request, const CoreProbes& probes) {
+  const std::uint32_t start = probes.start / kBlockTokens;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group)) continue;
+    const std::uint32_t first = first_visible(config_.groups[group].window, probes.start) / kBlockTokens;
+    request.first_held[group] = first;
+    for (std::uint32_t i = first; i < start; ++i) {
+      if (index_.block(request.blocks[i].block()).parts[group]) index_.hold(request.blocks[i], group);
+    }
+    for (std::uint32_t i = first; i < start; ++i) {
+      if (request.blocks[i].holds(group)) continue;
+      const bool placed = index_.place(request.blocks[i], group);
+      LOCI_CHECK(placed, "the slots that admission has promised are there");
+    }
+    if (start >= request.blocks.size()) continue;
+    const Block& begun = index_.block(request.blocks[start].block());
+    if (probes.blocks[start].node != kNoBlock && begun.filled > 0) index_.hold(request.blocks[start], group);
+  }
+}
+
+// --- as it goes on ---
+
+// Holds or places what the block has in groups with a window; false: the promise is used up, and what is
+// behind must be let go first.
+bool Core::State::take_parts(CoreRequest& request, std::uint32_t block_number) {
+  BlockPin& pin = request.blocks[block_number];
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group) || pin.holds(group)) continue;
+    if (!has_place(request, group)) return false;
+    if (index_.block(pin.block()).parts[group]) {
+      index_.hold(pin, group);
+    } else {
+      const bool placed = index_.place(pin, group);
+      LOCI_CHECK(placed, "the slots that admission has promised are there");
+    }
+    request.tables[group][block_number] = index_.block(pin.block()).parts[group]->slot.slot();
+    ++request.held[group];
+  }
+  return true;
+}
+
+// Passes over the blocks that lack nothing.
+void Core::State::advance(CoreRequest& request) {
+  if (windows_) let_go_behind(request);
+  while (request.whole_blocks < request.blocks.size() &&
+         index_.block(request.blocks[request.whole_blocks].block()).filled == kBlockTokens) {
+    if (windows_ && !take_parts(request, request.whole_blocks)) break;
+    ++request.whole_blocks;
+    if (windows_) let_go_behind(request);
+  }
+}
+
+void Core::State::let_go_behind(CoreRequest& request) {
+  if (request.is_public) return;
+  const std::uint32_t block = request.whole_blocks;
+  std::uint32_t next = block * kBlockTokens;  // the first token to be computed
+  if (block < request.blocks.size()) {
+    const BlockPin& pin = request.blocks[block];
+    bool holds_all = true;  // what others hold may be gone before the request gets there
+    for (std::uint32_t group = 0; group < group_count_; ++group) holds_all = holds_all && pin.holds(group);
+    if (holds_all) next += index_.block(pin.block()).filled;
+  }
+  if (request.in_passes > 0) next = std::min(next, request.computes_from[0]);
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (!windowed(group)) continue;
+    const std::uint32_t window = config_.groups[group].window;
+    const std::uint32_t first = first_visible(window, next) / kBlockTokens;
+    for (std::uint32_t& i = request.first_held[group]; i < first; ++i) {
+      if (!request.blocks[i].holds(group)) continue;
+      // Its slot is in use until the load has ended, and so is of the promise.
+      if (transfers_.loading(request.blocks[i].block())) break;
+      const bool at_parting = i * kBlockTokens < request.parting &&
+                              (i + 1) * kBlockTokens > first_visible(window, request.parting);
+      index_.let_go(request.blocks[i], group, at_parting ? Release::kWanted : Release::kBehind);
+      request.tables[group][i] = kNoSlot;
+      --request.held[group];
+    }
+    const std::uint32_t ahead = config_.passes_ahead;
+    const std::uint32_t enough = ring_blocks(group, 1 + ahead) + ahead;
+    const std::uint32_t used = request.held[group] + request.lent[group];
+    if (!request.decoding || request.promised[group] <= enough || used > enough) continue;
+    promised_[group] -= request.promised[group] - enough;
+    request.promised[group] = enough;
+    blocked_head_.reset();
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request that waits finds of its blocks: plain values that the lookup makes, and that admission and
+// the transfers read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/compute/backend.h"
+#include "loci/memory/chain_key.h"
+#include "loci/memory/eviction_order.h"
+#include "loci/memory/slot_pool.h"
+
+namespace loci {
+
+// A number for each group of layers.
+using GroupCounts = std::array<std::uint32_t, kLayerGroupsMax>;
+// A slot, or none, for each of them.
+using CoreSlots = std::array<std::optional<SlotReservation>, kLayerGroupsMax>;
+
+// A sequence that has dropped tokens after its front (docs/decisions/truncation.md): its blocks from
+// `front_blocks` on are below a gate of their own, the lineage's.
+struct CoreLineage {
+  // The same tokens' block in a lineage before, where it is so many blocks further from the begin.
+  struct Original {
+    ChainKey key;
+    std::uint32_t shift_blocks = 0;
+  };
+  std::uint32_t front_blocks = 0;  // at least 1
+  ChainKey gate;
+  std::vector<std::vector<Original>> originals;  // of block front_blocks + i; the oldest lineage's first
+};
+
+inline bool begins_lineage(const CoreLineage* lineage, std::size_t block) {
+  return lineage != nullptr && block == lineage->front_blocks;
+}
+
+// What the index has for one block of a request that waits.
+struct CoreProbe {
+  enum class Source : std::uint8_t { kNone, kCopy, kTakeOver };
+  ChainKey key;                   // not of the tail
+  BlockId node = kNoBlock;        // not of the tail
+  Source source = Source::kNone;  // a sibling whose first `run` tokens are the block's
+  BlockId sibling = kNoBlock;
+  std::uint32_t run = 0;
+  bool load = false;               // what it lacks comes from a slower tier, or from its original
+  BlockId original = kNoBlock;     // of a lineage before, which has all that this one lacks
+  std::uint32_t shift_blocks = 0;  // CoreLineage::Original
+  bool too_slow = false;           // it would, but computing it is faster
+};
+
+struct CoreProbes {
+  ChainKey root;                    // of the request's own blocks: a root, or a gate below the public ones
+  std::uint32_t public_blocks = 0;  // the first ones, all of them there
+  const CoreLineage* lineage = nullptr;
+  std::vector<CoreProbe> blocks;  // the last one: the tail
+  // What is there is used before this token; from it on the request computes what is not complete.
+  std::uint32_t start = 0;
+  std::uint32_t parting = 0;  // CoreRequest::parting
+  GroupCounts promised{};     // groups with a window
+  // Groups without window:
+  GroupCounts slots{};      // to be taken
+  GroupCounts pins{};       // evictable parts that will no longer be
+  GroupCounts copy_pins{};  // the same for one pass
+};
+
+}  // namespace loci

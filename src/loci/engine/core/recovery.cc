@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/recovery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/policy/lookahead.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kSweepNodes = 4096;         // looked at in one step
+constexpr Nanos kSweepPause = 10 * kNanosPerMilli;  // between the steps of a sweep
+constexpr Nanos kNanosPerMillisecondOfAge = kNanosPerMilli;
+
+}  // namespace
+
+Recovery::Recovery(const CoreConfig& config, const ChainKeyHasher& hasher, BlockIndex& index)
+    : config_(config), hasher_(hasher), index_(index) {}
+
+std::vector<DiskNote> Recovery::take_over(const Recovered& event, Nanos now) {
+  std::vector<DiskNote> forgets;
+  for (const RecoveredEntry& found : event.entries) {
+    const std::int64_t age =
+        std::clamp<std::int64_t>(event.now - found.entry.used_at, 0, kNever / kNanosPerMillisecondOfAge / 4);
+    const Nanos used = now - age * kNanosPerMillisecondOfAge;
+    const bool too_old = config_.state_ttl != kNever && expired(used, now, config_.state_ttl);
+    if (!too_old && take_over(found, used)) continue;
+    ++orphans_;
+    forgets.push_back({.kind = found.hole ? DiskNote::Kind::kForgetHole : DiskNote::Kind::kForget,
+                       .group = found.group,
+                       .slot = found.slot,
+                       .entry = {}});
+  }
+  if (!event.last) return forgets;
+  // The deepest first: so a hole that leads nowhere is seen to.
+  for (const BlockPin& pin : taken_) index_.settle_hole(pin.block());
+  while (!taken_.empty()) taken_.pop_back();
+  return forgets;
+}
+
+// The node above, where the way to it is known.
+std::optional<BlockPin> Recovery::open_parent(const DiskEntry& entry) {
+  switch (entry.parent_kind) {
+    case ParentKind::kRoot:
+      if (entry.depth != 1) return std::nullopt;
+      return index_.open_root(entry.parent);
+    case ParentKind::kGate: {
+      const BlockId above = index_.find(entry.above);
+      if (above == kNoBlock || index_.block(above).kind != BlockKind::kFull) return std::nullopt;
+      return index_.open_gate(above, entry.parent);
+    }
+    case ParentKind::kBlock: {
+      const BlockId parent = index_.find(entry.parent);
+      if (parent == kNoBlock || index_.block(parent).kind != BlockKind::kFull) return std::nullopt;
+      return index_.pin(parent);
+    }
+  }
+  return std::nullopt;
+}
+
+bool Recovery::take_over(const RecoveredEntry& found, Nanos used) {
+  const DiskEntry& entry = found.entry;
+  const bool known = (found.hole || found.group < index_.group_count()) && index_.has_tier(Tier::kDisk);
+  if (!known || hasher_.child(entry.parent, entry.tokens) != entry.key) return false;
+  std::optional<BlockPin> parent = open_parent(entry);
+  if (!parent || index_.block(parent->block()).depth + 1 != entry.depth) return false;
+  BlockPin pin = index_.open_full(parent->block(), entry.key, entry.tokens);
+  if (index_.block(pin.block()).parent != parent->block()) return false;
+  const bool kept = found.hole ? index_.recover_hole(pin.block(), found.slot)
+                               : index_.recover_copy(pin.block(), found.group, found.slot, used);
+  if (!kept) return false;
+  if (!found.hole) ++recovered_;
+  taken_.push_back(std::move(pin));
+  return true;
+}
+
+void Recovery::visit_pins(const std::function<void(const BlockPin&)>& visit) const {
+  for (const BlockPin& pin : taken_) visit(pin);
+}
+
+void Recovery::add_stats(CoreStats& stats) const {
+  stats.recovered_total = recovered_;
+  stats.orphans_total = orphans_;
+}
+
+void StateAge::sweep(BlockIndex& index, Nanos now) {
+  if (state_ttl_ == kNever || now < next_sweep_) return;
+  const std::uint32_t end = std::min(index.id_bound(), sweep_at_ + kSweepNodes);
+  for (; sweep_at_ < end; ++sweep_at_) index.expire(BlockId(sweep_at_), now - state_ttl_);
+  const bool whole = sweep_at_ >= index.id_bound();
+  if (whole) sweep_at_ = 0;
+  next_sweep_ = now + (whole ? std::max(state_ttl_ / 8, kSweepPause) : kSweepPause);
+}
+
+}  // namespace loci

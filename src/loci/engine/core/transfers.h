@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// State on its way between tiers: loads for requests, saves of what fills or is next to be evicted,
+// prefetches from the disk into host memory, and how each of them ends.
+//
+// An example: a conversation of three whole blocks comes back. K: the state is there; k: it is being written.
+//
+//     block     0   1   2
+//     device    .   K   .        load() begins two moves: block 0 from host memory, block 2 from the disk.
+//     host      K   K   .        It claims both blocks as a pass would, so nobody else fills them meanwhile,
+//     disk      K   .   K        and a second request that needs them waits for the same two moves.
+//
+//     device    k   K   k        loading() is true of 0 and 2. Whoever computes behind them waits, or joins:
+//     the
+//                                backend waits for each layer when it gets there (AttentionStore §3.2.1).
+//     device    K   K   .        end() of both: host memory brought 0, and the disk's 2 did not verify. Its
+//     copy is disk      K   .   .        dropped, and end() says that block 2 missed: who needs it computes
+//     it. disk      K   k   .        save(): 1 is not on the disk yet, and nobody waits for it to get there.
+//
+// The rules:
+//   - A load holds its block's parts and its claim until its last move has ended. Its source stays as it is.
+//   - A save holds its source and reserves its target, which nobody sees before it is whole. What cannot be
+//   saved at
+//     once is dropped sooner than it holds anybody up: it will be computed again.
+//   - A link that fails again and again is left alone for a while (link_breaker.h).
+//
+// The corner cases:
+//   - A block that is being loaded may get its state otherwise, in another slot (a request's tail completes
+//   it). The
+//     load goes on writing to its own slot, which keep_slot() hands over, and brings nothing.
+//   - A pass in flight may still read such a slot when the load has ended: end() returns it then.
+//   - A block may be brought from another one that holds the same tokens at other positions (its *original*,
+//   see
+//     CoreLineage); its keys are rotated on the way. Groups with a window have no originals.
+//
+// It owns the moves in flight with their pins, the claims of what is loaded, the wishes to save, and what is
+// known of the links. It requires that nobody else reads or writes copies in slower tiers, and that pins and
+// slots which it returned or was lent are dropped before the index. It calls nobody but the index.
+//
+// Invariants, which check_invariants() tests:
+//   3. A move's source stays and its target is reserved and unseen until it has ended; what it has on the
+//   device it
+//      holds. A rotation is of the same tokens, and turns them by what their positions differ.
+//   4. What is loaded has one writer: the load.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/link_breaker.h"
+#include "loci/engine/core/plan.h"
+#include "loci/engine/core/probes.h"
+#include "loci/memory/block_index.h"
+#include "loci/policy/cost_model.h"
+
+namespace loci {
+
+// Thread-compatible: the core's thread has it. A call costs O(groups · log(moves)) a block, but where it says
+// more.
+class Transfers {
+ public:
+  // All three outlive it.
+  Transfers(const CoreConfig& config, const CostModel& costs, BlockIndex& index);
+
+  // Calls from now on are at this time.
+  void advance(Nanos now) { now_ = now; }
+
+  // --- what can be brought back ---
+
+  // The device lacks the group's part, and it comes: it is being loaded, or a tier not slower than `slowest`
+  // has it.
+  bool comes(BlockId id, std::uint32_t group, Tier slowest) const;
+  // The device lacks something of the block, and all of that comes.
+  bool comes(BlockId id, Tier slowest) const;
+  // The slowest tier that a load of the block reads from.
+  Tier load_tier(BlockId id) const;
+  // The slowest tier that brings all of an original; absent: some of it is nowhere, or in a tier beyond
+  // `slowest`.
+  std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
+  // The slowest tier up to `slowest` that brings what these blocks of a request ask of it sooner than it is
+  // computed (MemServe §6, "cost model", over the whole of a tier).
+  Tier worthwhile(std::span<const CoreProbe> blocks, Tier slowest) const;
+  // The slowest tier that answers: from where state may be brought back.
+  Tier slowest_readable() const;
+
+  // --- loads ---
+
+  bool loading(BlockId id) const { return loads_.contains(id); }
+  // The group's part of it is still to come.
+  bool loading(BlockId id, std::uint32_t group) const;
+  // When a load in progress has brought all of the block, as predicted.
+  Nanos arrives_at(BlockId id) const { return loads_.at(id).ends_at; }
+  // Begins what `wanted` says of the blocks that `held` pins, which are as many and all placed. Returns the
+  // places of those that are now being loaded, for others too.
+  std::vector<std::uint32_t> load(std::span<const CoreProbe> wanted, std::span<const BlockPin> held);
+  // Begins to load blocks before anybody is admitted who needs them. They are placed here, for which there is
+  // room, and held by their loads alone. Returns the slowest tier that each comes from.
+  std::vector<Tier> load_ahead(std::span<const BlockId> blocks);
+  // The block got its state in another slot. If it is being loaded, `slot`, where the load goes on writing,
+  // is kept here until that has ended, and longer if `last_pass`, the last one in flight, has not (end()).
+  void keep_slot(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot,
+                 std::optional<OperationId> last_pass);
+
+  // --- saves ---
+
+  enum class SaveScope : std::uint8_t {
+    kWithoutWindows,  // of a block that fills: what is behind a window soon is not worth saving
+    kAllGroups,
+  };
+  // What `from` has of the block is to be saved to the next tier when its turn comes, if it is still there
+  // then. Of too many wishes the oldest are dropped.
+  void wish_save(BlockId id, Tier from, SaveScope scope);
+  struct SaveRules {
+    // Device slots of groups with a window that saves may not use: they are promised, public or read by a
+    // pass.
+    GroupCounts taken{};
+    // Saves what is next to be evicted, while less than this part of a pool could be had at once (Pensieve
+    // §4.3.2).
+    std::uint32_t free_percent = 0;
+  };
+  // Begins what was wished, then what is next to be evicted, as far as saves may be in flight.
+  void save(const SaveRules& rules);
+  // One more save or prefetch may be in flight.
+  bool may_begin() const { return saves_in_flight_ < saves_max_; }
+  // Brings to host memory what the disk alone has of the block, where there is room.
+  void prefetch(BlockId id);
+  // All that the disk has from before is known: from now on it is written.
+  void open_disk() { disk_open_ = true; }
+
+  // --- ends ---
+
+  // Something of the block will not come.
+  struct Missed {
+    BlockId block;
+    Tier from = Tier::kHost;
+  };
+  // A slot that was a load's alone, and that a pass in flight may still read.
+  struct ReadSlot {
+    std::uint32_t group = 0;
+    SlotReservation slot;
+  };
+  struct Ended {
+    std::optional<Missed> missed;
+    std::vector<ReadSlot> still_read;
+  };
+  // A move has ended; `first_pass`: the first one in flight.
+  Ended end(const MoveOutcome& outcome, std::optional<OperationId> first_pass);
+  // After the last end of an event: predictions of links on which nothing moves begin anew.
+  void settle_links();
+
+  // --- what the machine above asks ---
+
+  // The moves that began since the last call, in order.
+  std::vector<Move> take_begun() { return std::exchange(begun_, {}); }
+  bool idle() const { return moves_.empty(); }
+  // Of groups with a window: device parts that moves hold.
+  const GroupCounts& moving() const { return moving_; }
+  // Slots that are no block's, and that loads have.
+  GroupCounts detached() const;
+  void visit_pins(const std::function<void(const BlockPin&)>& visit) const;
+  void add_stats(CoreStats& stats) const;
+  // Aborts on a broken invariant. O(moves · groups).
+  void check_invariants() const;
+
+ private:
+  // In flight. The pin holds the device's parts, as source or as target.
+  struct InFlight {
+    Tier from = Tier::kDevice;
+    Tier to = Tier::kDevice;
+    BlockPin pin;
+    std::vector<MovePart> parts;
+    std::optional<BlockPin> original = std::nullopt;  // the state comes from there
+    std::int32_t rotate_by = 0;                       // positions, from the original's to the block's
+
+    // The block that the parts come from.
+    BlockId source() const { return original ? original->block() : pin.block(); }
+  };
+  // A block whose parts are being loaded, by one move for each tier that they come from.
+  struct Load {
+    AppendToken token;
+    std::bitset<kLayerGroupsMax> groups;  // still to come
+    std::vector<OperationId> moves;       // that have not ended
+    Tier slowest = Tier::kHost;           // of the sources
+    Nanos ends_at = 0;                    // predicted
+    CoreSlots replaced;                   // keep_slot()
+    OperationId replaced_in;              // the last pass that was in flight then; 0: none
+  };
+  // A block to be saved, if it is still there when its turn comes.
+  struct SaveWish {
+    BlockId block;
+    ChainKey key;
+    SaveScope scope = SaveScope::kWithoutWindows;
+  };
+  using TierBytes = std::array<std::uint64_t, kTiers>;
+
+  bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
+  bool has(Tier tier) const { return index_.has_tier(tier); }
+  std::uint64_t block_bytes(BlockId id) const;
+  bool overdue(Tier tier) const;
+  bool may_write(Tier tier) const;
+  static CoreLink link_of(Tier from, Tier to);
+
+  void begin_load(const BlockPin& held, TierBytes& bytes);
+  void begin_rotation(const BlockPin& held, const CoreProbe& found, TierBytes& bytes);
+  void book(std::span<const BlockId> fresh, const TierBytes& bytes);
+  OperationId begin_move(InFlight move);
+  void end_read(const InFlight& move, const MoveOutcome& outcome);
+  void end_load(InFlight move, const MoveOutcome& outcome, std::optional<OperationId> first_pass,
+                Ended& ended);
+  void end_save(InFlight move, const MoveOutcome& outcome);
+
+  enum class SaveReason : std::uint8_t { kWished, kNextToBeEvicted };
+  bool add_save_part(InFlight& move, std::uint32_t group, SaveReason reason, const SaveRules& rules);
+  bool begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason, const SaveRules& rules);
+  void save_ahead(Tier tier, const SaveRules& rules);
+
+  void check_rotation(const InFlight& move) const;
+  void check_move(const InFlight& move) const;
+
+  const CoreConfig& config_;
+  const CostModel& costs_;
+  BlockIndex& index_;
+  Nanos now_ = 0;
+  bool through_;             // save blocks as they fill
+  bool disk_open_ = false;   // open_disk()
+  std::uint32_t saves_max_;  // in flight
+
+  std::map<OperationId, InFlight> moves_;
+  std::uint64_t moves_begun_ = 0;
+  std::vector<Move> begun_;  // take_begun()
+  GroupCounts moving_{};     // moving()
+  std::map<BlockId, Load> loads_;
+  std::array<std::uint32_t, kTiers> loads_from_{};  // moves to the device, by source
+  std::array<Nanos, kTiers> link_free_at_{};  // what is being loaded from the tier has come, as predicted
+  std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
+  std::uint32_t saves_in_flight_ = 0;                     // and prefetches
+  LinkBreaker disk_write_link_, disk_read_link_;
+  std::array<LinkStats, kCoreLinks> ended_{};
+  std::uint64_t saves_dropped_ = 0;
+};
+
+}  // namespace loci

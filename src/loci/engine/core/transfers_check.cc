@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the core asks of transfers as a whole: sums, and their invariants.
+#include "loci/base/check.h"
+#include "loci/engine/core/transfers.h"
+
+namespace loci {
+
+GroupCounts Transfers::detached() const {
+  GroupCounts slots{};
+  for (const auto& [block, load] : loads_) {
+    for (std::uint32_t group = 0; group < index_.group_count(); ++group)
+      slots[group] += load.replaced[group].has_value();
+  }
+  return slots;
+}
+
+void Transfers::visit_pins(const std::function<void(const BlockPin&)>& visit) const {
+  for (const auto& [id, move] : moves_) {
+    visit(move.pin);
+    if (move.original) visit(*move.original);
+  }
+}
+
+void Transfers::add_stats(CoreStats& stats) const {
+  stats.moves = ended_;
+  stats.moves_in_flight = static_cast<std::uint32_t>(moves_.size());
+  for (const auto& wishes : save_wishes_) stats.saves_waiting += static_cast<std::uint32_t>(wishes.size());
+  stats.saves_dropped_total = saves_dropped_;
+}
+
+// 3. What is rotated are the same tokens, at positions that differ by as much.
+void Transfers::check_rotation(const InFlight& move) const {
+  const Block& from = index_.block(move.source());
+  const Block& to = index_.block(move.pin.block());
+  LOCI_CHECK(move.to == Tier::kDevice && from.tokens == to.tokens,
+             "invariant 3: a rotation keeps its tokens");
+  const auto difference = (static_cast<std::int64_t>(to.depth) - from.depth) * kBlockTokens;
+  LOCI_CHECK(difference == move.rotate_by && difference != 0,
+             "invariant 3: keys turn by what positions differ");
+  for (const MovePart& part : move.parts) {
+    if (move.from != Tier::kDevice) continue;
+    LOCI_CHECK(move.original->holds(part.group) && from.filled_in(part.group) == kBlockTokens &&
+                   from.parts[part.group]->slot.slot() == part.from,
+               "invariant 3: a rotation holds its source");
+  }
+}
+
+// 3. A move has its source and its target.
+void Transfers::check_move(const InFlight& move) const {
+  const BlockId block = move.pin.block();
+  LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.original),
+             "invariant 3: a move moves something");
+  if (move.original) check_rotation(move);
+  for (const MovePart& part : move.parts) {
+    const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
+    const auto load = loads_.find(block);
+    const bool detached =
+        move.to == Tier::kDevice && load != loads_.end() && load->second.replaced[part.group];
+    LOCI_CHECK(!device || detached || move.pin.holds(part.group),
+               "invariant 3: a move holds its device part");
+    if (move.from != Tier::kDevice) {
+      const LowerCopy* source = index_.block(move.source()).copy(move.from, part.group);
+      LOCI_CHECK(
+          source != nullptr && source->whole && source->readers > 0 && source->slot.slot() == part.from,
+          "invariant 3: a move's source stays");
+    }
+    if (move.to != Tier::kDevice) {
+      const LowerCopy* target = index_.block(block).copy(move.to, part.group);
+      LOCI_CHECK(target != nullptr && !target->whole && target->slot.slot() == part.to,
+                 "invariant 3: a move's target is reserved and unseen");
+    }
+  }
+}
+
+void Transfers::check_invariants() const {
+  std::map<BlockId, std::vector<OperationId>> loads;
+  std::array<std::uint32_t, kTiers> loads_from{};
+  GroupCounts moving{};
+  std::uint32_t saves = 0;
+  for (const auto& [id, move] : moves_) {
+    check_move(move);
+    const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
+    for (const MovePart& part : move.parts) moving[part.group] += device && windowed(part.group);
+    if (move.to == Tier::kDevice) {
+      loads[move.pin.block()].push_back(id);
+      ++loads_from[static_cast<std::size_t>(move.from)];
+    } else {
+      ++saves;
+    }
+  }
+  LOCI_CHECK(saves == saves_in_flight_ && moving == moving_ && loads_from == loads_from_,
+             "what moves is counted");
+  LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
+  for (const auto& [block, operations] : loads) {
+    const auto load = loads_.find(block);
+    LOCI_CHECK(load != loads_.end() && load->second.moves == operations, "a load's moves are known");
+    LOCI_CHECK(index_.block(block).appending, "invariant 4: what is loaded has one writer");
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers to the device, and how every transfer ends.
+#include <algorithm>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/transfers.h"
+
+namespace loci {
+namespace {
+
+constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
+
+constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
+
+}  // namespace
+
+Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockIndex& index)
+    : config_(config),
+      costs_(costs),
+      index_(index),
+      through_(config.save == "through"),
+      // Saves hold blocks: few enough that admission hardly feels it.
+      saves_max_(std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8))) {}
+
+// --- what can be brought back ---
+
+bool Transfers::loading(BlockId id, std::uint32_t group) const {
+  const auto load = loads_.find(id);
+  return load != loads_.end() && load->second.groups[group];
+}
+
+bool Transfers::comes(BlockId id, std::uint32_t group, Tier slowest) const {
+  const Block& block = index_.block(id);
+  if (block.filled_in(group) == kBlockTokens) return false;
+  if (const auto load = loads_.find(id); load != loads_.end()) return load->second.groups[group];
+  if (block.parts[group]) return false;
+  const LowerCopy* copy = block.whole_copy(group);
+  return copy != nullptr && copy->tier <= slowest;
+}
+
+bool Transfers::comes(BlockId id, Tier slowest) const {
+  bool lacks = false;
+  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    if (index_.block(id).filled_in(group) == kBlockTokens) continue;
+    if (!comes(id, group, slowest)) return false;
+    lacks = true;
+  }
+  return lacks;
+}
+
+Tier Transfers::load_tier(BlockId id) const {
+  Tier slowest = Tier::kDevice;
+  const auto load = loads_.find(id);
+  if (load != loads_.end()) return load->second.slowest;
+  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    const Block& block = index_.block(id);
+    if (block.parts[group]) continue;
+    if (const LowerCopy* copy = block.whole_copy(group)) slowest = std::max(slowest, copy->tier);
+  }
+  return slowest;
+}
+
+std::optional<Tier> Transfers::original_tier(BlockId original, Tier slowest) const {
+  const Block& block = index_.block(original);
+  Tier tier = Tier::kDevice;
+  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    if (block.filled_in(group) == kBlockTokens) continue;
+    const LowerCopy* copy = block.whole_copy(group);
+    if (copy == nullptr || copy->tier > slowest) return std::nullopt;
+    tier = std::max(tier, copy->tier);
+  }
+  return tier;
+}
+
+Tier Transfers::worthwhile(std::span<const CoreProbe> blocks, Tier slowest) const {
+  TierBytes bytes{};
+  std::array<Nanos, kTiers> compute{};
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const CoreProbe& found = blocks[i];
+    if (!found.load || loading(found.node)) continue;
+    const bool here = found.original == kNoBlock;
+    const std::size_t tier =
+        index_of(here ? load_tier(found.node) : original_tier(found.original, Tier::kDisk).value());
+    bytes[tier] += block_bytes(here ? found.node : found.original);
+    compute[tier] += costs_.compute(static_cast<std::uint32_t>(i) * kBlockTokens, kBlockTokens);
+  }
+  Tier worth = slowest;
+  for (std::size_t tier = index_of(slowest); tier > 0; --tier) {
+    if (bytes[tier] == 0) continue;  // nothing is asked of it
+    const Nanos waits = std::max<Nanos>(0, link_free_at_[tier] - now_);
+    if (!overdue(static_cast<Tier>(tier)) &&
+        waits + costs_.load(static_cast<Tier>(tier), bytes[tier]) < compute[tier])
+      break;
+    worth = static_cast<Tier>(tier - 1);
+  }
+  return worth;
+}
+
+Tier Transfers::slowest_readable() const {
+  if (has(Tier::kDisk) && !disk_read_link_.paused(now_)) return Tier::kDisk;
+  return has(Tier::kHost) ? Tier::kHost : Tier::kDevice;
+}
+
+// What the tier is bringing should have come long ago.
+bool Transfers::overdue(Tier tier) const {
+  return loads_from_[index_of(tier)] > 0 && now_ - link_free_at_[index_of(tier)] > kOverdue;
+}
+
+CoreLink Transfers::link_of(Tier from, Tier to) {
+  if (to == Tier::kDevice) return from == Tier::kDisk ? CoreLink::kDiskLoad : CoreLink::kHostLoad;
+  if (to == Tier::kDisk) return CoreLink::kDiskSave;
+  return from == Tier::kDisk ? CoreLink::kPrefetch : CoreLink::kHostSave;
+}
+
+std::uint64_t Transfers::block_bytes(BlockId id) const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    if (!index_.block(id).parts[group]) bytes += config_.groups[group].block_bytes;
+  }
+  return bytes;
+}
+
+// --- loads ---
+
+std::vector<std::uint32_t> Transfers::load(std::span<const CoreProbe> wanted,
+                                           std::span<const BlockPin> held) {
+  std::vector<std::uint32_t> places;
+  std::vector<BlockId> fresh;
+  TierBytes bytes{};
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (!wanted[i].load) continue;
+    places.push_back(static_cast<std::uint32_t>(i));
+    if (loading(held[i].block())) continue;
+    if (wanted[i].original == kNoBlock) {
+      begin_load(held[i], bytes);
+    } else {
+      begin_rotation(held[i], wanted[i], bytes);
+    }
+    fresh.push_back(held[i].block());
+  }
+  book(fresh, bytes);
+  return places;
+}
+
+std::vector<Tier> Transfers::load_ahead(std::span<const BlockId> blocks) {
+  std::vector<Tier> from;
+  TierBytes bytes{};
+  for (const BlockId id : blocks) {
+    BlockPin pin = index_.pin(id);
+    from.push_back(load_tier(id));
+    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+      if (index_.block(id).parts[group]) continue;
+      const bool placed = index_.place(pin, group);
+      LOCI_CHECK(placed, "there is room for what is loaded ahead");
+    }
+    begin_load(pin, bytes);
+    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+      if (pin.holds(group)) index_.let_go(pin, group, Release::kUnused);  // its load holds it
+    }
+  }
+  book(blocks, bytes);
+  return from;
+}
+
+// When they end, as predicted: those over one link together, as their layers take turns.
+void Transfers::book(std::span<const BlockId> fresh, const TierBytes& bytes) {
+  for (std::size_t tier = 1; tier < kTiers; ++tier) {
+    if (bytes[tier] == 0) continue;
+    link_free_at_[tier] =
+        std::max(now_, link_free_at_[tier]) + costs_.load(static_cast<Tier>(tier), bytes[tier]);
+    for (const BlockId id : fresh) {
+      Load& load = loads_.at(id);
+      if (index_of(load.slowest) == tier) load.ends_at = link_free_at_[tier];
+    }
+  }
+}
+
+void Transfers::begin_load(const BlockPin& held, TierBytes& bytes) {
+  const BlockId id = held.block();
+  std::optional<AppendToken> token = index_.claim(id);
+  LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
+  Load& load = loads_.emplace(id, Load{.token = std::move(*token)}).first->second;
+  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+    InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
+    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+      const Block& block = index_.block(id);
+      const LowerCopy* copy = block.whole_copy(group);
+      if (!held.holds(group) || block.filled_in(group) == kBlockTokens || copy == nullptr ||
+          copy->tier != tier)
+        continue;
+      index_.hold(move.pin, group);
+      index_.begin_read(id, tier, group);
+      move.parts.push_back({group, copy->slot.slot(), block.parts[group]->slot.slot()});
+      load.groups[group] = true;
+      bytes[index_of(tier)] += config_.groups[group].block_bytes;
+      if (windowed(group)) ++moving_[group];
+    }
+    if (move.parts.empty()) continue;
+    load.slowest = tier;
+    load.moves.push_back(begin_move(std::move(move)));
+  }
+  LOCI_CHECK(!load.moves.empty(), "a load has something to bring");
+}
+
+// The same from the block of the same tokens at other positions.
+void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, TierBytes& bytes) {
+  const BlockId id = held.block();
+  std::optional<AppendToken> token = index_.claim(id);
+  LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
+  Load& load = loads_.emplace(id, Load{.token = std::move(*token)}).first->second;
+  load.ends_at = std::max(now_, link_free_at_[index_of(Tier::kHost)]);
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
+    move.original = index_.pin(found.original);
+    move.rotate_by = -static_cast<std::int32_t>(found.shift_blocks * kBlockTokens);
+    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+      const Block& from = index_.block(found.original);
+      const bool on_device = from.filled_in(group) == kBlockTokens;
+      const LowerCopy* copy = on_device ? nullptr : from.whole_copy(group);
+      if (on_device ? tier != Tier::kDevice : copy->tier != tier) continue;
+      index_.hold(move.pin, group);
+      if (on_device) {
+        index_.hold(*move.original, group);
+      } else {
+        index_.begin_read(found.original, tier, group);
+      }
+      const SlotId source = on_device ? from.parts[group]->slot.slot() : copy->slot.slot();
+      move.parts.push_back({group, source, index_.block(id).parts[group]->slot.slot()});
+      load.groups[group] = true;
+      bytes[index_of(tier)] += config_.groups[group].block_bytes;
+    }
+    if (move.parts.empty()) continue;
+    if (tier != Tier::kDevice) load.slowest = tier;
+    load.moves.push_back(begin_move(std::move(move)));
+  }
+}
+
+OperationId Transfers::begin_move(InFlight move) {
+  const OperationId id(++moves_begun_);
+  Move& out = begun_.emplace_back();
+  out.id = id;
+  out.from = move.from;
+  out.to = move.to;
+  out.parts = move.parts;
+  out.rotate_by = move.rotate_by;
+  out.entry = index_.entry(move.source());
+  if (move.to == Tier::kDevice) ++loads_from_[index_of(move.from)];
+  moves_.emplace(id, std::move(move));
+  return id;
+}
+
+void Transfers::keep_slot(BlockId id, std::uint32_t group, std::optional<SlotReservation>& slot,
+                          std::optional<OperationId> last_pass) {
+  const auto load = loads_.find(id);
+  if (load == loads_.end()) return;
+  load->second.replaced[group] = std::exchange(slot, std::nullopt);
+  load->second.groups[group] = false;
+  if (last_pass) load->second.replaced_in = *last_pass;
+  for (const OperationId operation : load->second.moves) {
+    const auto move = moves_.find(operation);  // not of one that is ending just now
+    if (move != moves_.end() && move->second.pin.holds(group)) {
+      index_.let_go(move->second.pin, group, Release::kUnused);
+    }
+  }
+}
+
+// --- ends ---
+
+Transfers::Ended Transfers::end(const MoveOutcome& outcome, std::optional<OperationId> first_pass) {
+  const auto found = moves_.find(outcome.move);
+  LOCI_CHECK(found != moves_.end(), "a move ends once");
+  InFlight move = std::move(found->second);
+  moves_.erase(found);
+  LinkStats& link = ended_[static_cast<std::size_t>(link_of(move.from, move.to))];
+  ++link.ended[static_cast<std::size_t>(outcome.result)];
+  Ended ended;
+  if (move.to == Tier::kDevice) {
+    --loads_from_[index_of(move.from)];
+    end_load(std::move(move), outcome, first_pass, ended);
+  } else {
+    end_save(std::move(move), outcome);
+  }
+  return ended;
+}
+
+void Transfers::settle_links() {
+  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+    if (loads_from_[index_of(tier)] == 0) link_free_at_[index_of(tier)] = now_;
+  }
+}
+
+// A source that did not verify is gone; another reader that is under way will find the same.
+void Transfers::end_read(const InFlight& move, const MoveOutcome& outcome) {
+  const MoveResult result = outcome.result;
+  if (move.from == Tier::kDevice) return;
+  if (move.from == Tier::kDisk) disk_read_link_.ended(result, now_, outcome.took);
+  const BlockId id = move.source();
+  for (const MovePart& part : move.parts) {
+    index_.end_read(id, move.from, part.group);
+    if (result != MoveResult::kDamaged && (result != MoveResult::kFailed || move.from != Tier::kDisk))
+      continue;
+    if (index_.block(id).copy(move.from, part.group)->readers > 0) continue;
+    index_.drop_copy(id, move.from, part.group, MissReason::kDamaged);
+  }
+}
+
+void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optional<OperationId> first_pass,
+                         Ended& ended) {
+  const MoveResult result = outcome.result;
+  const BlockId id = move.pin.block();
+  Load& load = loads_.at(id);
+  end_read(move, outcome);
+  for (const MovePart& part : move.parts) {
+    if (windowed(part.group)) --moving_[part.group];
+    // (What has got its state otherwise may be gone again, and the load's slot is another.)
+    if (result == MoveResult::kDone && !load.replaced[part.group]) index_.fill_part(load.token, part.group);
+    load.groups[part.group] = false;
+    // Its conversation goes on behind the cut: only who parts from it before would need the original again.
+    if (move.original && move.from == Tier::kDevice)
+      index_.let_go(*move.original, part.group, Release::kBehind);
+  }
+  // Bringing it was no use of it: who has it holds it by a pin of its own.
+  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    if (move.pin.holds(group)) index_.let_go(move.pin, group, Release::kUnused);
+  }
+  if (result != MoveResult::kDone) ended.missed = Missed{id, move.from};
+  std::erase(load.moves, outcome.move);
+  if (!load.moves.empty()) return;
+  // The slots that the load alone had: a pass in flight may still read them.
+  if (first_pass && load.replaced_in.value >= first_pass->value) {
+    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+      if (load.replaced[group]) ended.still_read.push_back({group, std::move(*load.replaced[group])});
+    }
+  }
+  loads_.erase(id);
+  if (move.original && through_ && index_.block(id).filled == kBlockTokens)
+    wish_save(id, Tier::kDevice, SaveScope::kWithoutWindows);
+}
+
+void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
+  const MoveResult result = outcome.result;
+  const BlockId id = move.pin.block();
+  end_read(move, outcome);
+  const bool done = result == MoveResult::kDone;
+  for (const MovePart& part : move.parts) {
+    if (move.from == Tier::kDevice) {
+      if (windowed(part.group)) --moving_[part.group];
+      index_.let_go(move.pin, part.group, Release::kUnused);
+    }
+    index_.finish_copy(id, move.to, part.group, done);
+  }
+  --saves_in_flight_;
+  if (done && move.to == Tier::kHost && move.from == Tier::kDevice && through_)
+    wish_save(id, Tier::kHost, SaveScope::kAllGroups);
+  if (move.to != Tier::kDisk) return;
+  disk_write_link_.ended(result, now_, outcome.took);
+}
+
+}  // namespace loci

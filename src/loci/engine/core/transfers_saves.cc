@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers to slower tiers, and from the disk into host memory.
+#include "loci/base/check.h"
+#include "loci/engine/core/transfers.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kSaveQueueMax = 4096;  // wishes; beyond it the oldest are dropped
+
+}  // namespace
+
+void Transfers::wish_save(BlockId id, Tier from, SaveScope scope) {
+  if (!has(Tier::kDisk) && (from == Tier::kHost || !has(Tier::kHost))) return;
+  std::deque<SaveWish>& wishes = save_wishes_[static_cast<std::size_t>(from)];
+  if (wishes.size() >= kSaveQueueMax) {
+    wishes.pop_front();
+    ++saves_dropped_;
+  }
+  wishes.push_back({id, index_.block(id).key, scope});
+}
+
+bool Transfers::may_write(Tier tier) const {
+  return tier == Tier::kHost ? has(Tier::kHost)
+                             : has(Tier::kDisk) && disk_open_ && !disk_write_link_.paused(now_);
+}
+
+// What `move` is to take along of the group, if the next tier lacks it and has room.
+bool Transfers::add_save_part(InFlight& move, std::uint32_t group, SaveReason reason,
+                              const SaveRules& rules) {
+  const BlockId id = move.pin.block();
+  const bool on_device = move.from == Tier::kDevice;
+  const Block& block = index_.block(id);
+  const LowerCopy* source = on_device ? nullptr : block.copy(move.from, group);
+  const bool there = on_device ? block.filled_in(group) == kBlockTokens : source != nullptr && source->whole;
+  if (!there || block.copied_below(move.to, group)) return false;
+  if (on_device && windowed(group)) {
+    const std::uint64_t held = std::uint64_t{rules.taken[group]} + moving_[group];
+    if (held >= config_.groups[group].block_count) return false;
+  }
+  const SlotId from = on_device ? block.parts[group]->slot.slot() : source->slot.slot();
+  if (on_device) {
+    index_.hold(move.pin, group);
+  } else {
+    index_.begin_read(id, move.from, group);
+  }
+  const bool ahead = reason == SaveReason::kNextToBeEvicted;
+  const std::optional<SlotId> to =
+      index_.reserve_copy(id, move.to, group, ahead ? std::optional(move.from) : std::nullopt);
+  if (to) {
+    if (on_device && windowed(group)) ++moving_[group];
+    move.parts.push_back({group, from, *to});
+    return true;
+  }
+  if (on_device) {
+    index_.let_go(move.pin, group, Release::kUnused);
+  } else {
+    index_.end_read(id, move.from, group);
+  }
+  return false;
+}
+
+// Saves what `from` has of the block and the next tier lacks. False: nothing was begun.
+bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason,
+                           const SaveRules& rules) {
+  const Tier to = from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
+  if (!may_write(to)) return false;
+  InFlight move{.from = from, .to = to, .pin = index_.pin(id), .parts = {}};
+  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    if (!windowed(group) || scope == SaveScope::kAllGroups) add_save_part(move, group, reason, rules);
+  }
+  if (move.parts.empty()) return false;
+  ++saves_in_flight_;
+  begin_move(std::move(move));
+  return true;
+}
+
+void Transfers::save(const SaveRules& rules) {
+  for (const Tier from : {Tier::kDevice, Tier::kHost}) {
+    std::deque<SaveWish>& wishes = save_wishes_[static_cast<std::size_t>(from)];
+    if (!may_write(from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) continue;
+    while (!wishes.empty() && may_begin()) {
+      const SaveWish wish = wishes.front();
+      wishes.pop_front();
+      const Block& block = index_.block(wish.block);
+      if (block.kind != BlockKind::kFull || block.key != wish.key) continue;
+      begin_save(wish.block, from, wish.scope, SaveReason::kWished, rules);
+    }
+    save_ahead(from, rules);
+  }
+}
+
+void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
+  if (!has(tier)) return;
+  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    while (may_begin()) {
+      const TierUse use = index_.use(tier, group);
+      const std::uint64_t wanted = use.slots * std::uint64_t{rules.free_percent};
+      if (std::uint64_t{index_.reclaimable(tier, group)} * 100 >= wanted) break;
+      const BlockId next = index_.next_unsaved(tier, group);
+      if (next == kNoBlock ||
+          !begin_save(next, tier, SaveScope::kAllGroups, SaveReason::kNextToBeEvicted, rules))
+        break;
+    }
+  }
+}
+
+void Transfers::prefetch(BlockId id) {
+  InFlight move{.from = Tier::kDisk, .to = Tier::kHost, .pin = index_.pin(id), .parts = {}};
+  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    const Block& block = index_.block(id);
+    const LowerCopy* disk = block.copy(Tier::kDisk, group);
+    if (disk == nullptr || !disk->whole || block.parts[group] || block.copy(Tier::kHost, group) != nullptr)
+      continue;
+    const SlotId from = disk->slot.slot();
+    index_.begin_read(id, Tier::kDisk, group);
+    const std::optional<SlotId> slot = index_.reserve_copy(id, Tier::kHost, group);
+    if (!slot) {
+      index_.end_read(id, Tier::kDisk, group);
+      continue;
+    }
+    move.parts.push_back({group, from, *slot});
+  }
+  if (move.parts.empty()) return;
+  ++saves_in_flight_;
+  begin_move(std::move(move));
+}
+
+}  // namespace loci

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/log/event_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "loci/engine/log/event_log_codec.h"
+
+namespace loci {
+namespace {
+
+constexpr std::string_view kMagic = "LOCILOG\n";
+constexpr std::uint32_t kConfigBytesMax = 64 * 1024;
+constexpr std::uint32_t kRecordBytesMax = 256u * 1024 * 1024;
+constexpr std::size_t kRecordHeadBytes = 16;  // u32 size, u32 check of the size, u64 check of the payload
+
+enum class RecordKind : std::uint8_t { kEvent = 1, kPlan = 2 };
+
+template <class T>
+void put(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    out.push_back(static_cast<char>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xff));
+  }
+}
+
+template <class T>
+T get(const char* at) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(at[i])) << (8 * i);
+  }
+  return static_cast<T>(value);
+}
+
+// The record's number is in its checks, so records that were lost or moved show.
+std::uint32_t size_check(std::uint32_t size, std::uint64_t number) {
+  std::string bytes;
+  put(bytes, size);
+  return static_cast<std::uint32_t>(XXH3_64bits_withSeed(bytes.data(), bytes.size(), ~number));
+}
+
+std::uint64_t payload_check(std::string_view payload, std::uint64_t number) {
+  return XXH3_64bits_withSeed(payload.data(), payload.size(), number);
+}
+
+Status io_error(const std::string& path, int error) {
+  return {StatusCode::kUnavailable, fmt::format("{}: {}", path, std::strerror(error)), "event log"};
+}
+
+}  // namespace
+
+// --- writer ---
+
+Result<EventLogWriter> EventLogWriter::create(const std::string& path, const CoreConfig& config,
+                                              LoggedSecret secret) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (descriptor < 0) return io_error(path, errno);
+  std::unique_ptr<std::FILE, FileCloser> file(::fdopen(descriptor, "wb"));
+  if (!file) {
+    ::close(descriptor);
+    return io_error(path, errno);
+  }
+  std::string config_bytes;
+  encode_config(config, secret, config_bytes);
+  std::string head(kMagic);
+  put(head, kLogVersion);
+  put(head, static_cast<std::uint32_t>(config_bytes.size()));
+  head += config_bytes;
+  put(head, XXH3_64bits(head.data(), head.size()));
+  if (std::fwrite(head.data(), 1, head.size(), file.get()) != head.size() || std::fflush(file.get()) != 0) {
+    return io_error(path, errno);
+  }
+  return EventLogWriter(std::move(file), path);
+}
+
+Status EventLogWriter::append(std::string_view payload) {
+  if (!status_.ok()) return status_;
+  std::string head;
+  const auto size = static_cast<std::uint32_t>(payload.size());
+  put(head, size);
+  put(head, size_check(size, records_));
+  put(head, payload_check(payload, records_));
+  ++records_;
+  if (std::fwrite(head.data(), 1, head.size(), file_.get()) != head.size() ||
+      std::fwrite(payload.data(), 1, payload.size(), file_.get()) != payload.size() ||
+      std::fflush(file_.get()) != 0) {
+    status_ = io_error(path_, errno);
+  }
+  return status_;
+}
+
+Status EventLogWriter::append_event(Nanos now, const Event& event) {
+  buffer_.clear();
+  put(buffer_, static_cast<std::uint8_t>(RecordKind::kEvent));
+  put(buffer_, now);
+  encode_event(event, buffer_);
+  return append(buffer_);
+}
+
+Status EventLogWriter::append_plan(const Plan& plan) {
+  buffer_.clear();
+  put(buffer_, static_cast<std::uint8_t>(RecordKind::kPlan));
+  put(buffer_, plan_digest(plan));
+  return append(buffer_);
+}
+
+// --- reader ---
+
+bool EventLogReader::read(void* bytes, std::size_t size) {
+  if (size > left_ || std::fread(bytes, 1, size, file_.get()) != size) return false;
+  left_ -= size;
+  return true;
+}
+
+Status EventLogReader::read_head(const std::string& path) {
+  std::string head(kMagic.size() + 8, '\0');
+  if (!read(head.data(), head.size()) || head.substr(0, kMagic.size()) != kMagic) {
+    return data_loss(fmt::format("{}: expected an event log, which begins with LOCILOG", path), "magic");
+  }
+  const auto version = get<std::uint32_t>(&head[kMagic.size()]);
+  if (version != kLogVersion) {
+    return data_loss(fmt::format("{}: expected version {}, found {}; the Loci that wrote the log replays it",
+                                 path, kLogVersion, version),
+                     "version");
+  }
+  const auto config_size = get<std::uint32_t>(&head[kMagic.size() + 4]);
+  if (config_size > kConfigBytesMax || config_size + std::uint64_t{8} > left_) {
+    return data_loss(fmt::format("{}: a configuration of {} bytes is announced, {} bytes are left", path,
+                                 config_size, left_),
+                     "config");
+  }
+  const std::size_t fixed = head.size();
+  head.resize(fixed + config_size);
+  std::string check(8, '\0');
+  if (!read(&head[fixed], config_size) || !read(check.data(), 8) ||
+      get<std::uint64_t>(check.data()) != XXH3_64bits(head.data(), head.size())) {
+    return data_loss(fmt::format("{}: the head is damaged (its checksum differs)", path), "head");
+  }
+  auto config = decode_config(std::string_view(head).substr(fixed));
+  if (!config.ok()) return config.status().with_context(path);
+  config_ = std::move(config).value();
+  return {};
+}
+
+Result<EventLogReader> EventLogReader::open(const std::string& path) {
+  EventLogReader reader;
+  reader.file_.reset(std::fopen(path.c_str(), "rbe"));
+  struct stat facts{};
+  if (!reader.file_ || ::fstat(::fileno(reader.file_.get()), &facts) != 0) {
+    return not_found(fmt::format("{}: {}", path, std::strerror(errno)));
+  }
+  reader.left_ = static_cast<std::uint64_t>(facts.st_size);
+  LOCI_RETURN_IF_ERROR(reader.read_head(path));
+  return reader;
+}
+
+Result<std::optional<std::string>> EventLogReader::next_payload() {
+  using Payload = std::optional<std::string>;
+  if (left_ == 0 || truncated_) return Payload();
+  char head[kRecordHeadBytes];
+  if (!read(head, sizeof head)) {
+    truncated_ = true;
+    return Payload();
+  }
+  const auto size = get<std::uint32_t>(head);
+  if (get<std::uint32_t>(head + 4) != size_check(size, records_) || size > kRecordBytesMax) {
+    return data_loss(
+        fmt::format("after step {}: record {} is damaged (its size's checksum differs)", steps_, records_));
+  }
+  if (size > left_) {
+    truncated_ = true;
+    return Payload();
+  }
+  std::string payload(size, '\0');
+  if (!read(payload.data(), size)) {
+    truncated_ = true;
+    return Payload();
+  }
+  if (get<std::uint64_t>(head + 8) != payload_check(payload, records_) || payload.empty()) {
+    return data_loss(
+        fmt::format("after step {}: record {} is damaged (its checksum differs)", steps_, records_));
+  }
+  ++records_;
+  return Payload(std::move(payload));
+}
+
+Result<std::optional<LoggedStep>> EventLogReader::next() {
+  LOCI_ASSIGN_OR_RETURN(std::optional<std::string> event, next_payload());
+  if (!event) return std::optional<LoggedStep>();
+  ++steps_;
+  const auto unexpected = [this](const char* what) {
+    return data_loss(fmt::format("step {}: expected {}", steps_, what));
+  };
+  if (event->front() != static_cast<char>(RecordKind::kEvent) || event->size() < 9) {
+    return unexpected("the record of an event");
+  }
+  LoggedStep step;
+  step.now = get<Nanos>(event->data() + 1);
+  auto decoded = decode_event(std::string_view(*event).substr(9));
+  if (!decoded.ok()) return decoded.status().with_context(fmt::format("step {}", steps_));
+  step.event = std::move(decoded).value();
+  LOCI_ASSIGN_OR_RETURN(std::optional<std::string> plan, next_payload());
+  if (plan) {
+    if (plan->front() != static_cast<char>(RecordKind::kPlan) || plan->size() != 9) {
+      return unexpected("the record of a plan");
+    }
+    step.plan_digest = get<std::uint64_t>(plan->data() + 1);
+  }
+  return std::optional<LoggedStep>(std::move(step));
+}
+
+}  // namespace loci

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread carries out copies in memory, or has the backend carry them out, and gives the disk store its
+// work; the store's threads bring what they read, and the backend's say when its copies are done. In each
+// round: loads, then one step of a save.
+//
+// No two mutexes are held at once.
+#include "loci/engine/mover/mover.h"
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <latch>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "loci/engine/mover/host_tier.h"
+#include "loci/engine/mover/mover_desk.h"
+#include "loci/engine/mover/mover_link.h"
+#include "loci/engine/mover/mover_loads.h"
+#include "loci/engine/mover/mover_reads.h"
+#include "loci/engine/mover/mover_saves.h"
+
+namespace loci {
+namespace {
+
+constexpr Nanos kWarningPause = 60 * kNanosPerSecond;
+
+// What one start() gave, sorted.
+struct Order {
+  Nanos taken = 0;
+  std::vector<Move> loads;  // from memory
+  std::vector<Move> reads;
+  std::vector<Move> prefetches;
+  std::vector<Move> saves;
+  std::vector<DiskNote> notes;
+};
+
+std::vector<Move>& place_of(const Move& move, Order& order) {
+  LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.to == Tier::kDevice),
+             "a move goes from one tier to another, or to another place on the device");
+  if (move.to == Tier::kDevice) return move.from == Tier::kDisk ? order.reads : order.loads;
+  return move.from == Tier::kDisk ? order.prefetches : order.saves;
+}
+
+class MoverThread final : public Mover {
+ public:
+  MoverThread(MoverOptions options, HostTier host, Backend& backend, const Clock& clock, Ended ended)
+      : options_(std::move(options)),
+        host_(std::move(host)),
+        backend_(backend),
+        ended_(std::move(ended)),
+        desk_(backend.info(), clock),
+        link_{backend, host_, desk_, options_},
+        loads_(link_),
+        reads_(link_, options_.disk.get()),
+        saves_(link_, options_.disk.get()),
+        thread_([this] { run(); }) {}
+
+  ~MoverThread() override {
+    stopping_.store(true, std::memory_order_release);
+    desk_.wake();
+    thread_.join();
+    for (const Order& order : orders_) {
+      for (const std::vector<Move>* moves : {&order.loads, &order.reads}) {
+        for (const Move& move : *moves) fail_targets(move);
+      }
+    }
+    loads_.abandon();
+    reads_.abandon();
+    options_.disk.reset();  // waits for what is in flight
+    await_copies();
+  }
+
+  void start(std::vector<Move> moves, std::vector<DiskNote> notes) override {
+    if (moves.empty() && notes.empty()) return;
+    Order order{.taken = desk_.now()};
+    desk_.taken(moves.size());
+    for (Move& move : moves) {
+      if (move.to == Tier::kDevice) {
+        for (const MovePart& part : move.parts) backend_.begin_fill(part.group, part.to);
+      }
+      std::vector<Move>& place = place_of(move, order);
+      place.push_back(std::move(move));
+    }
+    order.notes = std::move(notes);
+    {
+      std::lock_guard lock(mutex_);
+      orders_.push_back(std::move(order));
+    }
+    desk_.wake();
+  }
+
+  void recover(std::function<void(Recovered)> found) override {
+    if (options_.disk == nullptr) {
+      found({.entries = {}, .now = seconds_since_1970() * 1000, .last = true});
+      return;
+    }
+    options_.disk->recover([found = std::move(found)](std::vector<RecoveredEntry> entries, bool last) {
+      found({.entries = std::move(entries), .now = seconds_since_1970() * 1000, .last = last});
+    });
+  }
+
+  MoverStats stats() const override { return desk_.stats(); }
+  DiskStoreStats disk_stats() const override {
+    return options_.disk == nullptr ? DiskStoreStats{} : options_.disk->stats();
+  }
+
+ private:
+  void run() {
+    pthread_setname_np(pthread_self(), "loci-mover");
+    while (!stopping_.load(std::memory_order_acquire)) {
+      take_orders();
+      const Nanos wanted_at = reads_.step();
+      tell_ended();
+      if (loads_.step()) continue;
+      note();
+      // The link's directions disturb one another (Pensieve §5): saves wait for loads.
+      if (!loads_.copying() && saves_.step()) continue;
+      desk_.wait(wanted_at);
+    }
+  }
+
+  void take_orders() {
+    std::vector<Order> orders;
+    {
+      std::lock_guard lock(mutex_);
+      std::swap(orders, orders_);
+    }
+    for (Order& order : orders) {
+      reads_.load(std::move(order.reads), order.taken);
+      loads_.add(std::move(order.loads), order.taken);
+      reads_.prefetch(std::move(order.prefetches), order.taken);
+      saves_.add(std::move(order.saves));
+      notes_.insert(notes_.end(), std::make_move_iterator(order.notes.begin()),
+                    std::make_move_iterator(order.notes.end()));
+    }
+  }
+
+  // Before any save of the same order: what it says of a slot is older than what is saved there.
+  void note() {
+    if (notes_.empty()) return;
+    LOCI_CHECK(options_.disk != nullptr, "notes need a disk");
+    for (const DiskNote& note : notes_) options_.disk->note(note);
+    notes_.clear();
+  }
+
+  void tell_ended() {
+    std::vector<MoveOutcome> moves = desk_.take_ended();
+    if (moves.empty()) return;
+    ended_({.moves = std::move(moves)});
+    warn_of_failures();
+  }
+
+  // One line for many failures: a disk that is broken fails often.
+  void warn_of_failures() {
+    const MoverStats stats = desk_.stats();
+    const std::uint64_t loads = stats.disk_load.failures_total + stats.prefetch.failures_total;
+    const std::uint64_t saves = stats.disk_save.failures_total;
+    if (loads + saves == warned_of_ || desk_.now() < warn_at_) return;
+    warned_of_ = loads + saves;
+    warn_at_ = desk_.now() + kWarningPause;
+    spdlog::warn(
+        "the disk tier has failed {} reads and {} writes since the start; what they held is computed again",
+        loads, saves);
+  }
+
+  // Until nothing is copied from or to host memory.
+  void await_copies() const {
+    std::latch left(2);
+    backend_.after_loads([&](const Status&) { left.count_down(); });
+    backend_.after_saves([&](const Status&) { left.count_down(); });
+    left.wait();
+  }
+
+  void fail_targets(const Move& move) const {
+    for (const MovePart& part : move.parts) backend_.fill_failed(part.group, part.to);
+  }
+
+  MoverOptions options_;
+  const HostTier host_;
+  Backend& backend_;
+  const Ended ended_;
+  MoverDesk desk_;
+  const MoverLink link_;
+
+  std::mutex mutex_;
+  std::vector<Order> orders_;  // guarded by mutex_; what follows is the thread's
+  MoverLoads loads_;
+  MoverReads reads_;
+  MoverSaves saves_;
+  std::vector<DiskNote> notes_;
+  std::uint64_t warned_of_ = 0;  // failures
+  Nanos warn_at_ = 0;
+
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Mover>> Mover::make(MoverOptions options, Backend& backend, const Clock& clock,
+                                           Ended ended) {
+  LOCI_ASSIGN_OR_RETURN(HostTier host, HostTier::make(backend, options.host_blocks));
+  std::unique_ptr<Mover> mover =
+      std::make_unique<MoverThread>(std::move(options), std::move(host), backend, clock, std::move(ended));
+  return mover;
+}
+
+}  // namespace loci

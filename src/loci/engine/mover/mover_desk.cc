@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/mover/mover_desk.h"
+
+#include <chrono>
+#include <utility>
+
+namespace loci {
+namespace {
+
+MoverStats::Link& link_of(MoverStats& stats, const Move& move) {
+  if (move.to == Tier::kDevice) return move.from == Tier::kDisk ? stats.disk_load : stats.host_load;
+  if (move.to == Tier::kHost) return move.from == Tier::kDisk ? stats.prefetch : stats.host_save;
+  return stats.disk_save;
+}
+
+}  // namespace
+
+std::uint64_t MoverDesk::bytes_of(const Move& move) const {
+  std::uint64_t bytes = 0;
+  for (const MovePart& part : move.parts) bytes += info_.groups[part.group].block_bytes;
+  return bytes;
+}
+
+void MoverDesk::taken(std::size_t moves) {
+  std::lock_guard lock(mutex_);
+  stats_.queued += moves;
+}
+
+void MoverDesk::end(const Move& move, MoveResult result, Nanos begun) {
+  const Nanos took = now() - begun;
+  {
+    std::lock_guard lock(mutex_);
+    MoverStats::Link& link = link_of(stats_, move);
+    ++link.moves_total;
+    if (result == MoveResult::kDone) {
+      link.bytes_total += bytes_of(move);
+    } else {
+      ++link.failures_total;
+    }
+    link.busy += took;
+    --stats_.queued;
+    ended_.push_back({.move = move.id, .result = result, .took = took});
+    awake_ = true;
+  }
+  woken_.notify_one();
+}
+
+std::vector<MoveOutcome> MoverDesk::take_ended() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(ended_, {});
+}
+
+void MoverDesk::wait(Nanos until) {
+  std::unique_lock lock(mutex_);
+  if (until == kNever) {
+    woken_.wait(lock, [&] { return awake_; });
+  } else {
+    woken_.wait_for(lock, std::chrono::nanoseconds(until - now()), [&] { return awake_; });
+  }
+  awake_ = false;
+}
+
+void MoverDesk::wake() {
+  {
+    std::lock_guard lock(mutex_);
+    awake_ = true;
+  }
+  woken_.notify_one();
+}
+
+MoverStats MoverDesk::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+MoveResult result_of(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk: return MoveResult::kDone;
+    case StatusCode::kDataLoss: return MoveResult::kDamaged;
+    case StatusCode::kDeadlineExceeded: return MoveResult::kTooSlow;
+    default: return MoveResult::kFailed;
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/mover/mover_saves.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kStepBytes = 256u << 10;  // a load waits for no more
+
+}  // namespace
+
+// A move whose parts the store writes; it ends with the last of them.
+struct MoverWrite {
+  MoverWrite(const Move& m, Nanos b) : move(m), begun(b), left(m.parts.size()) {}
+  const Move move;
+  const Nanos begun;
+  std::atomic<std::size_t> left;
+  std::atomic<bool> failed{false};
+};
+
+MoverSaves::MoverSaves(const MoverLink& link, DiskStore* store)
+    : link_(link),
+      store_(store),
+      step_bytes_(link.backend.info().copy_bytes > 0 ? std::numeric_limits<std::uint64_t>::max()
+                                                     : kStepBytes) {}
+
+void MoverSaves::add(std::vector<Move> moves) {
+  for (Move& move : moves) {
+    LOCI_CHECK(move.to == Tier::kHost || store_ != nullptr, "a move to a disk needs one");
+    (move.to == Tier::kHost ? to_host_ : to_disk_).push_back({.move = std::move(move)});
+  }
+}
+
+bool MoverSaves::step() { return step_host() || step_disk(); }
+
+bool MoverSaves::step_host() {
+  if (to_host_.empty()) return false;
+  Save& save = to_host_.front();
+  if (save.begun == kNever) {
+    const std::uint64_t bytes = link_.desk.bytes_of(save.move);
+    const std::uint64_t copying = copying_.load(std::memory_order_acquire);
+    if (copying > 0 && copying + bytes > link_.options.save_copy_bytes) return false;
+    copying_.fetch_add(bytes, std::memory_order_relaxed);
+    save.begun = link_.desk.now();
+  }
+  const Result<bool> copied = copy(save);
+  if (copied.ok() && *copied) {
+    save.index = 0;
+    ++save.part;
+  }
+  if (!copied.ok() || save.part == save.move.parts.size()) {
+    end_host(save, result_of(copied.status()));
+    to_host_.pop_front();
+  }
+  return true;
+}
+
+// Both ends are others' when its end is told: not before what was begun is over. A save has the link from
+// when the one before it ended.
+void MoverSaves::end_host(const Save& save, MoveResult result) {
+  link_.backend.after_saves([this, move = save.move, begun = save.begun, result](const Status& status) {
+    copying_.fetch_sub(link_.desk.bytes_of(move), std::memory_order_release);
+    const Nanos free_at = std::exchange(link_free_at_, link_.desk.now());
+    link_.desk.end(move, result == MoveResult::kDone ? result_of(status) : result, std::max(begun, free_at));
+  });
+}
+
+bool MoverSaves::step_disk() {
+  if (to_disk_.empty()) return false;
+  Save& save = to_disk_.front();
+  if (save.begun == kNever) {
+    const std::uint64_t bytes = link_.desk.bytes_of(save.move);
+    const std::uint64_t buffered = buffered_.load(std::memory_order_acquire);
+    if (buffered > 0 && buffered + bytes > link_.options.save_buffer_bytes) return false;
+    buffered_.fetch_add(bytes, std::memory_order_relaxed);
+    save.begun = link_.desk.now();
+    save.write = std::make_shared<MoverWrite>(save.move, save.begun);
+  }
+  const MovePart& part = save.move.parts[save.part];
+  if (save.buffer.empty()) save.buffer.resize(link_.group(part.group).block_bytes);
+  const Result<bool> copied = copy(save);
+  if (!copied.ok()) {
+    // The parts that are not written have ended, badly.
+    save.write->failed = true;
+    const std::size_t unwritten = save.move.parts.size() - save.part;
+    if (save.write->left.fetch_sub(unwritten) == unwritten) finish(*save.write);
+    to_disk_.pop_front();
+  } else if (*copied) {
+    write(save);
+    if (++save.part == save.move.parts.size()) to_disk_.pop_front();
+  }
+  return true;
+}
+
+void MoverSaves::write(Save& save) {
+  const MovePart& part = save.move.parts[save.part];
+  store_->write(part.group, part.to, save.move.entry, std::exchange(save.buffer, {}),
+                [this, write = save.write](const Status& status) {
+                  if (!status.ok()) write->failed = true;
+                  if (write->left.fetch_sub(1) == 1) finish(*write);
+                });
+  save.index = 0;
+}
+
+void MoverSaves::finish(const MoverWrite& write) {
+  buffered_.fetch_sub(link_.desk.bytes_of(write.move), std::memory_order_release);
+  link_.desk.end(write.move, write.failed ? MoveResult::kFailed : MoveResult::kDone, write.begun);
+}
+
+Result<bool> MoverSaves::copy(Save& save) {
+  const MovePart& part = save.move.parts[save.part];
+  const LayerGroup& group = link_.group(part.group);
+  const auto all = static_cast<std::uint32_t>(group.layers.size());
+  const std::uint64_t steps = (step_bytes_ - 1) / std::max<std::uint64_t>(1, group.layer_slice_bytes) + 1;
+  const LayerRange layers{save.index,
+                          static_cast<std::uint32_t>(std::min<std::uint64_t>(all, save.index + steps))};
+  for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+    LOCI_RETURN_IF_ERROR(link_.before_slice(save.move, group.layers[i]));
+  }
+  const std::span<std::byte> target = target_of(save, part, layers);
+  if (save.move.from == Tier::kHost) {
+    const std::span<const std::byte> source = link_.host.slices(part.group, part.from, layers);
+    std::memcpy(target.data(), source.data(), source.size());
+  } else if (save.move.to == Tier::kHost) {
+    const SavePiece piece{part.from, target};
+    link_.backend.save_layers(part.group, layers, {&piece, 1});
+  } else {
+    for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+      link_.backend.read_layer(
+          part.from, group.layers[i],
+          target.subspan((i - layers.begin) * group.layer_slice_bytes, group.layer_slice_bytes));
+    }
+  }
+  save.index = layers.end;
+  return layers.end == all;
+}
+
+std::span<std::byte> MoverSaves::target_of(Save& save, const MovePart& part, LayerRange layers) const {
+  if (save.move.to == Tier::kHost) return link_.host.slices(part.group, part.to, layers);
+  const std::uint64_t slice_bytes = link_.group(part.group).layer_slice_bytes;
+  return std::span(save.buffer)
+      .subspan(layers.begin * slice_bytes, (layers.end - layers.begin) * slice_bytes);
+}
+
+}  // namespace loci

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saves to host memory and to the disk. They go on in small steps, between which loads are seen to, and with
+// bounded buffers: what is on its way to the disk is a copy (AttentionStore §3.2.2's write buffer). Where the
+// backend copies by itself a block goes to host memory in one piece, and few are on their way, so that a load
+// that comes soon has the link (Pensieve §5, "Prioritize data retrieval over eviction").
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "loci/engine/mover/mover_link.h"
+
+namespace loci {
+
+struct MoverWrite;
+
+// One thread's, but for the ends of its writes and copies. It must outlive them (Backend::after_saves()).
+class MoverSaves {
+ public:
+  // `store` may be null where no move writes to a disk.
+  MoverSaves(const MoverLink& link, DiskStore* store);
+
+  void add(std::vector<Move> moves);
+  // Copies some layers of the first save to host memory, or else to the disk; false: there is nothing that
+  // it could do before something ended.
+  bool step();
+
+ private:
+  struct Save {
+    Move move;
+    Nanos begun = kNever;
+    std::uint32_t part = 0;
+    std::uint32_t index = 0;  // of the layer in the part's group
+    std::vector<std::byte> buffer;
+    std::shared_ptr<MoverWrite> write;  // to the disk
+  };
+
+  bool step_host();
+  bool step_disk();
+  void end_host(const Save& save, MoveResult result);
+  // Copies some layers of the save's part, or begins to; true: those were the last.
+  Result<bool> copy(Save& save);
+  std::span<std::byte> target_of(Save& save, const MovePart& part, LayerRange layers) const;
+  void write(Save& save);
+  void finish(const MoverWrite& write);
+
+  const MoverLink link_;
+  DiskStore* const store_;
+  const std::uint64_t step_bytes_;
+  std::deque<Save> to_host_;
+  std::deque<Save> to_disk_;
+  std::atomic<std::uint64_t> copying_{0};   // bytes of saves to host memory that have begun
+  std::atomic<std::uint64_t> buffered_{0};  // bytes of saves to the disk that have begun
+  Nanos link_free_at_ = 0;  // when the last save to host memory ended; of the thread that tells
+};
+
+}  // namespace loci

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/run/constraint.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "loci/engine/run/sampler.h"
+
+namespace loci {
+
+Constraint::Constraint(std::shared_ptr<const Grammar> grammar)
+    : grammar_(std::move(grammar)), mask_(grammar_->mask_words()) {}
+
+void Constraint::prepare() {
+  const std::lock_guard lock(mutex_);
+  prepare_locked();
+}
+
+void Constraint::prepare_locked() {
+  if (ready_) return;
+  ready_ = true;
+  if (!status_.ok() || state_ == MatchState::kComplete) {
+    std::fill(mask_.begin(), mask_.end(), 0u);
+    return;
+  }
+  if (!matcher_) {
+    Result<GrammarMatcher> matcher = grammar_->matcher();
+    if (!matcher.ok()) {
+      state_ = fail(matcher.status());
+      return;
+    }
+    matcher_ = std::move(matcher).value();
+  }
+  const Result<MatchState> state = matcher_->mask(mask_);
+  state_ = state.ok() ? *state : fail(state.status());
+}
+
+MatchState Constraint::fail(const Status& status) {
+  status_ = invalid_argument("the reply can't go on: its grammar fails here: " + status.message());
+  std::fill(mask_.begin(), mask_.end(), 0u);
+  return MatchState::kStuck;
+}
+
+MatchState Constraint::next() {
+  const std::lock_guard lock(mutex_);
+  prepare_locked();
+  return state_;
+}
+
+MatchState Constraint::accept(TokenId token) {
+  const std::lock_guard lock(mutex_);
+  ready_ = false;
+  const Result<MatchState> state = matcher_->accept(token);
+  state_ = state.ok() ? *state : fail(state.status());
+  return state_;
+}
+
+ConstraintWorker::ConstraintWorker() : thread_([this] { run(); }) {}
+
+ConstraintWorker::~ConstraintWorker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void ConstraintWorker::prepare(std::vector<std::shared_ptr<Sampler>> samplers) {
+  std::erase_if(samplers, [](const auto& sampler) { return !sampler->constrained(); });
+  if (samplers.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::shared_ptr<Sampler>& sampler : samplers) queue_.push_back(std::move(sampler));
+  }
+  changed_.notify_one();
+}
+
+void ConstraintWorker::run() {
+  pthread_setname_np(pthread_self(), "loci-grammar");
+  std::vector<std::shared_ptr<Sampler>> samplers;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      if (stopping_) return;
+      std::swap(samplers, queue_);
+    }
+    for (const std::shared_ptr<Sampler>& sampler : samplers) sampler->prepare();
+    samplers.clear();
+  }
+}
+
+}  // namespace loci

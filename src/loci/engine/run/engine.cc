@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads: callers put events into one inbox; the core's thread takes them in order and steps the core.
+// The end of a pass alone is stepped by the compute thread: the next pass then begins without a change of
+// threads, while the core's thread, which alone calls listeners, delivers what the step has said. So the
+// core belongs to one thread at a time, and between two passes to the compute thread. Where the backend takes
+// a pass ahead the compute thread asks for it (a Tick) whenever it has begun one, so that the device has the
+// next pass before the host sees what this one sampled. What waits in the inbox is bounded by the connections
+// of the callers, for the core refuses beyond its own queue at once, by the moves in flight, and by one batch
+// of what the disk held before.
+//
+// Two mutexes, never held together: core_mutex_ for the core and what it has said, mutex_ for what
+// callers and the two threads tell each other. The mover is given its work under core_mutex_, in the order of
+// the plans and before a pass that reads what it brings; it takes the work over and returns.
+#include "loci/engine/run/engine.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "loci/engine/log/event_log.h"
+#include "loci/engine/run/constraint.h"
+#include "loci/engine/run/pass_runner.h"
+
+namespace loci {
+namespace {
+
+void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
+
+struct Submission {
+  Arrival arrival;
+  std::shared_ptr<Sampler> sampler;
+  GenerationListener listener;
+};
+
+// What a lost device makes of a request's end.
+bool lost_with_device(FinishReason reason) {
+  return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
+}
+
+using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered>;
+
+// Entries of the disk that are put back into the index in one step: about a millisecond's.
+constexpr std::size_t kRecoveredAtOnce = 512;
+
+// What a request's listener is to be told.
+struct Delivery {
+  std::shared_ptr<GenerationListener> listener;
+  GenerationEvent event;
+};
+
+}  // namespace
+
+class Engine::State {
+ public:
+  State(Core core, const CoreConfig& core_config, std::optional<EventLogWriter> log, Backend& backend,
+        const Clock& clock)
+      : config(core_config), backend_(backend), clock_(clock), core_(std::move(core)), log_(std::move(log)) {}
+
+  // Once, before anything else.
+  Status begin(MoverOptions options) {
+    const bool disk = options.disk != nullptr;
+    LOCI_ASSIGN_OR_RETURN(mover_, Mover::make(std::move(options), backend_, clock_,
+                                              [this](MovesEnded ended) { post(std::move(ended)); }));
+    core_thread_ = std::thread([this] { run_core(); });
+    compute_thread_ = std::thread([this] { run_compute(); });
+    if (disk) mover_->recover([this](Recovered found) { post_recovered(std::move(found)); });
+    return {};
+  }
+
+  ~State() {
+    if (mover_ == nullptr) return;  // it has not begun
+    post(Drain{.deadline = clock_.now()});
+    {
+      std::unique_lock lock(mutex_);
+      drained_changed_.wait(lock, [&] { return drained_; });
+      stopping_ = true;
+    }
+    inbox_changed_.notify_all();
+    job_changed_.notify_all();
+    recovered_taken_.notify_all();
+    core_thread_.join();
+    compute_thread_.join();
+    mover_.reset();
+  }
+
+  void post(InboxItem item) {
+    {
+      std::lock_guard lock(mutex_);
+      inbox_.push_back(std::move(item));
+    }
+    inbox_changed_.notify_one();
+  }
+
+  RequestId submit(GenerationRequest request, GenerationListener listener) {
+    const RequestId id(next_request_.fetch_add(1, std::memory_order_relaxed));
+    Submission submission;
+    submission.sampler = std::make_shared<Sampler>(request.sampling, request.prompt, request.stop_tokens,
+                                                   backend_.info().vocabulary, std::move(request.grammar));
+    constraints_.prepare({submission.sampler});
+    submission.listener = std::move(listener);
+    submission.arrival = Arrival{
+        .request = id,
+        .group = std::move(request.group),
+        .prompt = std::move(request.prompt),
+        .max_new_tokens = request.max_new_tokens,
+        .min_new_tokens = request.sampling.min_tokens,
+        .stop_tokens = std::move(request.stop_tokens),
+        .deadline = request.time_limit ? clock_.now() + *request.time_limit : kNever,
+        .weight = request.weight,
+        .queued_max = request.queued_max,
+        .scope = request.scope,
+        .dropped = std::move(request.dropped),
+        .follows = config.passes_ahead > 0 && samples_on_device(*submission.sampler),
+    };
+    post(std::move(submission));
+    return id;
+  }
+
+  bool wait_drained(Nanos time_limit) {
+    std::unique_lock lock(mutex_);
+    return drained_changed_.wait_for(lock, std::chrono::nanoseconds(time_limit), [&] { return drained_; });
+  }
+
+  Nanos now() const { return clock_.now(); }
+
+  CoreStats stats() const {
+    std::lock_guard lock(core_mutex_);
+    return core_.stats();
+  }
+
+  MoverStats mover_stats() const { return mover_->stats(); }
+  DiskStoreStats disk_stats() const { return mover_->disk_stats(); }
+
+  Status health() const {
+    if (!is_lost_.load(std::memory_order_acquire)) return {};
+    std::lock_guard lock(core_mutex_);
+    return lost_;
+  }
+
+  const CoreConfig config;
+
+ private:
+  struct Active {
+    std::shared_ptr<Sampler> sampler;
+    std::shared_ptr<GenerationListener> listener;
+    std::uint32_t prompt_tokens = 0;  // that are computed
+  };
+
+  bool samples_on_device(const Sampler& sampler) const {
+    return backend_.info().samples && sampler.on_device();
+  }
+
+  // --- the core's thread ---
+
+  void run_core() {
+    name_this_thread("loci-core");
+    std::vector<InboxItem> items;
+    for (Nanos wake_at = kNever; take_items(items, wake_at);) {
+      bool planned = false;
+      {
+        std::lock_guard lock(core_mutex_);
+        if (items.empty() && wake_at_ <= clock_.now()) step(Tick{});
+        for (InboxItem& item : items) std::visit([&](auto& i) { handle(i); }, item);
+        wake_at = wake_at_;
+        planned = !planned_.empty();
+      }
+      items.clear();
+      if (planned) wake_compute();
+      deliver_all();
+    }
+  }
+
+  // Waits for items, for something to deliver, for the time of the next tick, or for the end (then false).
+  bool take_items(std::vector<InboxItem>& items, Nanos wake_at) {
+    std::unique_lock lock(mutex_);
+    const auto ready = [&] { return stopping_ || stepped_ || !inbox_.empty(); };
+    if (wake_at == kNever) {
+      inbox_changed_.wait(lock, ready);
+    } else {
+      inbox_changed_.wait_for(lock, std::chrono::nanoseconds(wake_at - clock_.now()), ready);
+    }
+    if (stopping_) return false;
+    stepped_ = false;
+    std::swap(items, inbox_);
+    recovered_waits_ = false;
+    recovered_taken_.notify_all();
+    return true;
+  }
+
+  // On the disk's thread, which goes on when the core has taken what it brought.
+  void post_recovered(Recovered found) {
+    for (std::size_t begin = 0; begin == 0 || begin < found.entries.size(); begin += kRecoveredAtOnce) {
+      const std::size_t end = std::min(found.entries.size(), begin + kRecoveredAtOnce);
+      Recovered batch;
+      batch.entries.assign(
+          std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(begin)),
+          std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(end)));
+      batch.now = found.now;
+      batch.last = found.last && end == found.entries.size();
+      {
+        std::unique_lock lock(mutex_);
+        recovered_taken_.wait(lock, [&] { return stopping_ || !recovered_waits_; });
+        if (stopping_) return;
+        recovered_waits_ = true;
+        inbox_.push_back(std::move(batch));
+      }
+      inbox_changed_.notify_one();
+    }
+  }
+
+  void handle(Submission& submission) {
+    const Arrival& arrival = submission.arrival;
+    std::size_t prompt = arrival.prompt.size();
+    for (const TokenRange& range : arrival.dropped) prompt -= range.end - range.begin;
+    active_.emplace(arrival.request,
+                    Active{std::move(submission.sampler),
+                           std::make_shared<GenerationListener>(std::move(submission.listener)),
+                           static_cast<std::uint32_t>(prompt)});
+    step(std::move(submission.arrival));
+  }
+  void handle(Cancel& cancel) { step(cancel); }
+  void handle(Drain& drain) { step(drain); }
+  void handle(Withdraw& withdraw) { step(withdraw); }
+  void handle(Recovered& recovered) { step(std::move(recovered)); }
+  void handle(MovesEnded& ended) {
+    LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
+    moves_in_flight_ -= ended.moves.size();
+    step(std::move(ended));
+  }
+
+  void deliver_all() {
+    std::vector<Delivery> deliveries;
+    bool drained = false;
+    {
+      std::lock_guard lock(core_mutex_);
+      std::swap(deliveries, deliveries_);
+      drained = core_drained_;
+    }
+    for (const Delivery& delivery : deliveries) (*delivery.listener)(delivery.event);
+    if (!drained) return;
+    {
+      std::lock_guard lock(mutex_);
+      drained_ = true;
+    }
+    drained_changed_.notify_all();
+  }
+
+  void wake_compute() {
+    {
+      std::lock_guard lock(mutex_);
+      planned_waits_ = true;
+    }
+    job_changed_.notify_one();
+  }
+
+  // --- whoever holds core_mutex_ ---
+
+  void step(const Event& event) {
+    const Nanos now = clock_.now();
+    if (log_) keep_log(log_->append_event(now, event));
+    Plan plan = core_.step(now, event);
+    if (log_) keep_log(log_->append_plan(plan));
+    wake_at_ = plan.wake_at;
+    carry_out(plan);
+    core_drained_ = plan.drained && moves_in_flight_ == 0;
+    if (plan.pass) planned_.push_back(make_job(plan));
+    for (const Output& output : plan.outputs) {
+      std::visit([this](const auto& o) { deliver(o); }, output);
+    }
+  }
+
+  // The core knows no time of day: what goes to the disk is dated here.
+  void carry_out(Plan& plan) {
+    if (plan.moves.empty() && plan.notes.empty()) return;
+    const std::int64_t today_ms = seconds_since_1970() * 1000;
+    for (Move& move : plan.moves) move.entry.used_at = today_ms;
+    for (DiskNote& note : plan.notes) note.entry.used_at = today_ms;
+    moves_in_flight_ += plan.moves.size();
+    mover_->start(std::move(plan.moves), std::move(plan.notes));
+  }
+
+  // A log that can't be written ends; the server goes on.
+  void keep_log(const Status& status) {
+    if (status.ok()) return;
+    spdlog::error("the event log ends here: {}", status.message());
+    log_.reset();
+  }
+
+  PassJob make_job(Plan& plan) {
+    PassJob job;
+    job.samplers.resize(plan.spans.size());
+    for (const SpanPlan& span : plan.spans) job.requests.push_back(span.request);
+    for (std::size_t i = 0; i < plan.spans.size(); ++i) {
+      if (!plan.spans[i].sample) continue;
+      const Active& active = active_.at(plan.spans[i].request);
+      Span& span = plan.pass->spans[i];
+      if (samples_on_device(*active.sampler)) {
+        // The place in the reply is the number of the draw, whatever was suspended or poisoned before.
+        span.sampling =
+            active.sampler->device_sampling(span.position + span.tokens.size() - active.prompt_tokens);
+      } else {
+        job.samplers[i] = active.sampler;
+      }
+    }
+    job.pass = std::move(*plan.pass);
+    job.behind = !flying_spans_.empty();
+    flying_spans_.push_back(std::move(plan.spans));
+    return job;
+  }
+
+  void deliver(const Started& started) {
+    deliveries_.push_back(
+        {active_.at(started.request).listener,
+         GenerationStarted{.cached_tokens = started.cached_tokens, .sources = started.sources}});
+  }
+
+  // The core names the token; its log-probabilities came with the pass.
+  void deliver(const TokenSampled& token) {
+    GeneratedToken event{.token = token.token};
+    for (std::size_t i = 0; i < last_spans_.size(); ++i) {
+      if (last_spans_[i].request == token.request && last_sampled_[i]) {
+        event = std::move(*last_sampled_[i]);
+        last_sampled_[i].reset();
+        break;
+      }
+    }
+    LOCI_CHECK(event.token == token.token, "the core speaks of the token that was sampled");
+    deliveries_.push_back({active_.at(token.request).listener, std::move(event)});
+  }
+
+  void deliver(const Finished& finished) {
+    GenerationEnded ended{.reason = finished.reason, .usage = finished.usage};
+    if (!lost_.ok() && lost_with_device(finished.reason)) {
+      ended.status = lost_;
+      ended.reason = FinishReason::kFailed;
+    }
+    if (finished.reason == FinishReason::kGrammar)
+      ended.status = active_.at(finished.request).sampler->grammar_status();
+    end(finished.request, std::move(ended));
+  }
+  void deliver(const Rejected& rejected) {
+    GenerationEnded ended{.status = rejected.status, .retry_after = rejected.retry_after};
+    if (!lost_.ok() && rejected.status.code() == StatusCode::kUnavailable) ended.status = lost_;
+    end(rejected.request, std::move(ended));
+  }
+  void end(RequestId request, GenerationEnded ended) {
+    const auto found = active_.find(request);
+    LOCI_CHECK(found != active_.end(), "a request ends once");
+    deliveries_.push_back({std::move(found->second.listener), std::move(ended)});
+    active_.erase(found);
+  }
+
+  // --- the compute thread ---
+
+  void run_compute() {
+    name_this_thread("loci-compute");
+    PassRunner runner(backend_, constraints_);
+    while (true) {
+      if (begin_planned(runner) && runner.in_flight() <= config.passes_ahead) {
+        ask_for_more();
+        continue;
+      }
+      if (runner.in_flight() == 0) {
+        if (!wait_for_planned()) return;
+        continue;
+      }
+      runner.wait();
+      begin_planned(runner);  // what was planned meanwhile need not wait for the host
+      end_pass(runner.end());
+      {
+        std::lock_guard lock(mutex_);
+        stepped_ = true;
+      }
+      inbox_changed_.notify_one();
+    }
+  }
+
+  // True: some have begun.
+  bool begin_planned(PassRunner& runner) {
+    std::deque<PassJob> jobs;
+    {
+      std::lock_guard lock(core_mutex_);
+      std::swap(jobs, planned_);
+    }
+    for (PassJob& job : jobs) runner.begin(std::move(job));
+    return !jobs.empty();
+  }
+
+  void ask_for_more() {
+    std::lock_guard lock(core_mutex_);
+    step(Tick{});
+  }
+
+  void end_pass(PassEnd end) {
+    std::lock_guard lock(core_mutex_);
+    if (!end.health.ok() && lost_.ok()) lose_device(std::move(end.health));
+    last_spans_ = std::move(flying_spans_.front());
+    flying_spans_.pop_front();
+    last_sampled_ = std::move(end.sampled);
+    step(std::move(end.event));
+  }
+
+  // For good: everything ends, and nothing is taken any more.
+  void lose_device(Status why) {
+    spdlog::error("the device is lost, and every request with it; restart the server: {}", why.message());
+    lost_ = std::move(why);
+    is_lost_.store(true, std::memory_order_release);
+    step(Drain{.deadline = clock_.now()});
+  }
+
+  // False: that was the end.
+  bool wait_for_planned() {
+    std::unique_lock lock(mutex_);
+    job_changed_.wait(lock, [&] { return stopping_ || planned_waits_; });
+    planned_waits_ = false;
+    return !stopping_;
+  }
+
+  Backend& backend_;
+  const Clock& clock_;
+  std::atomic<std::uint64_t> next_request_{1};
+
+  mutable std::mutex core_mutex_;  // guards these
+  Core core_;
+  std::optional<EventLogWriter> log_;
+  std::map<RequestId, Active> active_;
+  std::deque<PassJob> planned_;                     // to be begun, in order
+  std::deque<std::vector<SpanPlan>> flying_spans_;  // of the passes that have not ended
+  std::vector<SpanPlan> last_spans_;                // of the pass that ended last, and what was sampled in it
+  std::vector<std::optional<Sampled>> last_sampled_;
+  std::vector<Delivery> deliveries_;  // in order
+  Nanos wake_at_ = kNever;
+  std::size_t moves_in_flight_ = 0;
+  bool core_drained_ = false;
+  Status lost_;  // not ok: the device is lost
+  std::atomic<bool> is_lost_{false};
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable inbox_changed_;
+  std::condition_variable job_changed_;
+  std::condition_variable drained_changed_;
+  std::condition_variable recovered_taken_;
+  std::vector<InboxItem> inbox_;
+  bool recovered_waits_ = false;  // a batch of what the disk held is in the inbox
+  bool planned_waits_ = false;    // for the compute thread
+  bool stepped_ = false;  // the compute thread has: there may be something to deliver, another time to wake
+  bool drained_ = false;
+  bool stopping_ = false;
+
+  std::unique_ptr<Mover> mover_;
+  ConstraintWorker constraints_;
+  std::thread core_thread_;
+  std::thread compute_thread_;
+};
+
+Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& backend, const Clock& clock) {
+  LOCI_ASSIGN_OR_RETURN(Core core, Core::make(options.core));
+  if (options.core.passes_ahead > backend.info().passes_ahead) {
+    return invalid_argument(fmt::format("expected at most the backend's {}, found {}",
+                                        backend.info().passes_ahead, options.core.passes_ahead),
+                            "passes_ahead");
+  }
+  std::optional<EventLogWriter> log;
+  if (!options.event_log_path.empty()) {
+    LOCI_ASSIGN_OR_RETURN(
+        log, EventLogWriter::create(options.event_log_path, options.core, options.event_log_secret));
+  }
+  auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock);
+  LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover)));
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+}
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::~Engine() = default;
+
+RequestId Engine::submit(GenerationRequest request, GenerationListener listener) {
+  return state_->submit(std::move(request), std::move(listener));
+}
+void Engine::cancel(RequestId request) { state_->post(Cancel{.request = request}); }
+void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
+void Engine::drain(Nanos grace) {
+  state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});
+}
+bool Engine::wait_drained(Nanos time_limit) { return state_->wait_drained(time_limit); }
+Status Engine::health() const { return state_->health(); }
+CoreStats Engine::stats() const { return state_->stats(); }
+MoverStats Engine::mover_stats() const { return state_->mover_stats(); }
+DiskStoreStats Engine::disk_stats() const { return state_->disk_stats(); }
+const CoreConfig& Engine::config() const { return state_->config; }
+
+}  // namespace loci

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/run/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "loci/base/random.h"
+#include "loci/engine/log/event_log.h"
+#include "loci/engine/testing/engine_testing.h"
+
+namespace loci {
+namespace {
+
+TEST(Engine, AnswersAndRemembers) {
+  World world(options(64));
+  const auto prompt = some_prompt(1, 100);
+  Record first;
+  world.engine->submit(greedy(prompt, 20), first.listener());
+  const GenerationEnded ended = first.wait();
+  ASSERT_TRUE(ended.status.ok()) << ended.status.to_string();
+  EXPECT_EQ(ended.reason, FinishReason::kLength);
+  EXPECT_EQ(ended.usage.prompt_tokens, 100u);
+  EXPECT_EQ(ended.usage.completion_tokens, 20u);
+  EXPECT_EQ(first.tokens(), expected_reply(prompt, 20));
+  EXPECT_EQ(first.cached(), 0u);
+
+  auto continued = prompt;
+  for (const TokenId token : first.tokens()) continued.push_back(token);
+  for (const TokenId token : some_prompt(2, 10)) continued.push_back(token);
+  Record second;
+  world.engine->submit(greedy(continued, 20), second.listener());
+  second.wait();
+  EXPECT_EQ(second.tokens(), expected_reply(continued, 20));
+  EXPECT_EQ(second.cached(), 119u);  // all but the last sampled token, which was never computed on
+}
+
+// Many threads, shared prefixes, a pool too small for all (so that requests are suspended and state is
+// evicted), poisoned spans: every reply is the one that it would be alone.
+TEST(Engine, ManyAtOnceAnswerAsIfAlone) {
+  const std::string log = testing::TempDir() + "engine_test_events";
+  EngineOptions engine_options = options(40);
+  engine_options.event_log_path = log;
+  {
+    World world(std::move(engine_options), {}, 20);
+    std::vector<std::thread> clients;
+    for (std::uint64_t c = 0; c < 4; ++c) {
+      clients.emplace_back([&, c] {
+        Random random(c);
+        for (int i = 0; i < 12; ++i) {
+          auto prompt = some_prompt(random.below(3), 40 + random.below(60));
+          for (const TokenId token : some_prompt(random.next(), random.below(200))) prompt.push_back(token);
+          const auto count = static_cast<std::uint32_t>(1 + random.below(60));
+          Record record;
+          world.engine->submit(greedy(prompt, count), record.listener());
+          const GenerationEnded ended = record.wait();
+          ASSERT_TRUE(ended.status.ok()) << ended.status.to_string();
+          ASSERT_EQ(record.tokens(), expected_reply(prompt, count));
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    world.engine->drain(kNever);
+    ASSERT_TRUE(world.engine->wait_drained(60 * kNanosPerSecond));
+    EXPECT_EQ(world.engine->stats().blocks_pinned, 0u);
+    EXPECT_EQ(world.engine->stats().running, 0u);
+  }
+  const Result<ReplayReport> replayed = replay(log);
+  ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
+  EXPECT_GT(replayed->steps, 48u);
+  std::filesystem::remove(log);
+}
+
+TEST(Engine, CancelEndsOnceAndFreesItsBlocks) {
+  World world(options(64), std::chrono::microseconds(500));
+  Record record;
+  const RequestId id = world.engine->submit(greedy(some_prompt(3, 50), 1500), record.listener());
+  record.wait_for_tokens(3);
+  world.engine->cancel(id);
+  EXPECT_EQ(record.wait().reason, FinishReason::kCancelled);
+  world.engine->cancel(id);  // late: ignored
+  Record after;
+  world.engine->submit(greedy(some_prompt(4, 10), 2), after.listener());
+  EXPECT_TRUE(after.wait().status.ok());
+  EXPECT_EQ(world.engine->stats().blocks_pinned, 0u);
+}
+
+TEST(Engine, DeadlineCutsOff) {
+  World world(options(64), std::chrono::milliseconds(2));
+  GenerationRequest request = greedy(some_prompt(5, 10), 1500);
+  request.time_limit = 30 * kNanosPerMilli;
+  Record record;
+  world.engine->submit(std::move(request), record.listener());
+  EXPECT_EQ(record.wait().reason, FinishReason::kDeadline);
+  EXPECT_EQ(record.tokens(), expected_reply(some_prompt(5, 10), record.tokens().size()));
+}
+
+TEST(Engine, RefusesBeyondItsQueueAndSaysWhenToComeBack) {
+  EngineOptions engine_options = options(64);
+  engine_options.core.max_running = 1;
+  engine_options.core.max_queued = 2;
+  World world(std::move(engine_options), std::chrono::milliseconds(1));
+  std::vector<std::unique_ptr<Record>> records;
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    records.push_back(std::make_unique<Record>());
+    world.engine->submit(greedy(some_prompt(i, 10), 30), records.back()->listener());
+  }
+  int refused = 0;
+  for (auto& record : records) {
+    const GenerationEnded ended = record->wait();
+    if (ended.status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(ended.status.code(), StatusCode::kResourceExhausted);
+    EXPECT_GT(ended.retry_after, 0);
+  }
+  EXPECT_GE(refused, 6);
+  EXPECT_LE(refused, 8);
+}
+
+TEST(Engine, RefusesWhatCanNeverFitAndNamesTheLimit) {
+  World world(options(64));
+  Record record;
+  world.engine->submit(greedy(some_prompt(1, 2001), 1), record.listener());
+  EXPECT_EQ(record.wait().status.code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Engine, DrainsAndRefusesWhileDraining) {
+  World world(options(64), std::chrono::milliseconds(1));
+  Record running, late;
+  world.engine->submit(greedy(some_prompt(1, 10), 50), running.listener());
+  running.wait_for_tokens(1);
+  world.engine->drain(kNever);
+  world.engine->submit(greedy(some_prompt(2, 10), 5), late.listener());
+  EXPECT_EQ(late.wait().status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(running.wait().reason, FinishReason::kLength);
+  EXPECT_EQ(running.tokens().size(), 50u);
+  EXPECT_TRUE(world.engine->wait_drained(10 * kNanosPerSecond));
+}
+
+TEST(Engine, StoppingWhileBusyEndsEveryListener) {
+  std::vector<std::unique_ptr<Record>> records;
+  {
+    World world(options(64), std::chrono::milliseconds(1));
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      records.push_back(std::make_unique<Record>());
+      world.engine->submit(greedy(some_prompt(i, 30), 1000), records.back()->listener());
+    }
+    records[0]->wait_for_tokens(2);
+  }
+  for (auto& record : records) EXPECT_TRUE(record->ended());
+}
+
+}  // namespace
+}  // namespace loci

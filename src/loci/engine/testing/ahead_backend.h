@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend that samples and takes a pass ahead, over one that does neither: for tests without a device. It
+// computes what has begun when its end is asked for, and knows the token of a span that goes on from a sample
+// no sooner than the device would.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "loci/base/check.h"
+#include "loci/compute/backend.h"
+#include "loci/engine/run/sampler.h"
+
+namespace loci {
+
+class AheadBackend final : public Backend {
+ public:
+  explicit AheadBackend(Backend& inner) : inner_(inner), info_(inner.info()) {
+    info_.samples = true;
+    info_.passes_ahead = 1;
+  }
+
+  // The device is lost when so many more passes have ended.
+  void lose_after(std::uint32_t passes) { passes_left_ = passes; }
+  std::uint64_t followed() const { return followed_; }  // spans that went on from a sample
+
+  const BackendInfo& info() const override { return info_; }
+  Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
+    return inner_.allocate_blocks(group, count);
+  }
+  void run(const Pass& pass, std::vector<SpanResult>& results) override {
+    begin(pass);
+    finish(results);
+  }
+  void begin(Pass pass) override {
+    LOCI_CHECK(begun_.size() <= info_.passes_ahead, "one pass ahead");
+    begun_.push_back(std::move(pass));
+  }
+  void finish(std::vector<SpanResult>& results) override {
+    Pass pass = std::move(begun_.front());
+    begun_.pop_front();
+    if (lose_now()) {
+      results.assign(pass.spans.size(), {});
+      for (SpanResult& result : results) result.status = health();
+      samples_.assign(pass.spans.size(), std::nullopt);
+      return;
+    }
+    std::vector<std::optional<DeviceSampling>> sampling;
+    for (Span& span : pass.spans) {
+      if (span.token_of) {
+        LOCI_CHECK(span.tokens.size() == 1, "one token goes on from a sample");
+        // (Where nothing was sampled the host discards what follows.)
+        span.tokens[0] = samples_.at(*span.token_of).value_or(TokenId(0));
+        span.token_of.reset();
+        ++followed_;
+      }
+      sampling.push_back(std::exchange(span.sampling, std::nullopt));
+    }
+    inner_.run(pass, results);
+    samples_.assign(pass.spans.size(), std::nullopt);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (!sampling[i] || !results[i].status.ok()) continue;
+      samples_[i] = results[i].sample = sample_token(results[i].logits, *sampling[i]);
+      results[i].logits = {};
+    }
+  }
+  Status health() const override {
+    return lost_ ? Status(StatusCode::kUnavailable, "the device fell off the bus") : Status();
+  }
+  void begin_fill(std::uint32_t group, SlotId slot) override { inner_.begin_fill(group, slot); }
+  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
+    inner_.write_layer(slot, layer, slice);
+  }
+  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
+    inner_.read_layer(slot, layer, slice);
+  }
+  void layer_arrived(SlotId slot, std::uint32_t layer) override { inner_.layer_arrived(slot, layer); }
+  void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
+    inner_.rotate_keys(layer, delta, slice);
+  }
+  void fill_failed(std::uint32_t group, SlotId slot) override { inner_.fill_failed(group, slot); }
+
+ private:
+  bool lose_now() {
+    if (passes_left_ && (*passes_left_)-- == 0) {
+      passes_left_.reset();
+      lost_ = true;
+    }
+    return lost_;
+  }
+
+  Backend& inner_;
+  BackendInfo info_;
+  std::deque<Pass> begun_;
+  std::vector<std::optional<TokenId>> samples_;  // of the pass that ended last
+  std::optional<std::uint32_t> passes_left_;
+  std::atomic<bool> lost_{false};
+  std::atomic<std::uint64_t> followed_{0};
+};
+
+}  // namespace loci

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of movers share: a random tiny model on the CPU backend, whose copies may go on behind their
+// calls as a GPU's do; state in some of its slots; and how a pass behind that state ends.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "loci/base/random.h"
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/test_model.h"
+#include "loci/engine/mover/mover.h"
+#include "loci/engine/testing/behind_backend.h"
+#include "loci/engine/testing/fake_disk_store.h"
+
+namespace loci {
+
+using Tokens = std::vector<TokenId>;
+using Bits = std::vector<std::uint32_t>;
+
+inline constexpr std::uint32_t kVocabulary = 96;
+inline constexpr std::uint32_t kSlots = 24;    // of each pool
+inline constexpr std::uint32_t kBlocks = 3;    // of state that moves; the pass goes on behind it
+inline constexpr std::uint32_t kScratch = 20;  // the device slot that the pass writes
+
+inline std::unique_ptr<TestModel> make_model(const std::vector<std::uint32_t>& windows) {
+  return TestModel::make({.vocabulary = kVocabulary}, windows);
+}
+
+inline Tokens text(std::uint64_t seed, std::size_t count) {
+  Random random(seed);
+  Tokens tokens;
+  while (tokens.size() < count) tokens.emplace_back(static_cast<std::uint32_t>(random.below(kVocabulary)));
+  return tokens;
+}
+
+// How moves have ended. Thread-safe.
+class Ends {
+ public:
+  Mover::Ended listener() {
+    return [this](const MovesEnded& ended) {
+      std::lock_guard lock(mutex_);
+      for (const MoveOutcome& move : ended.moves) {
+        EXPECT_TRUE(results_.emplace(move.move, move.result).second) << "a move ends once";
+        EXPECT_GE(move.took, 0);
+      }
+      changed_.notify_all();
+    };
+  }
+  MoveResult wait(OperationId move) {
+    std::unique_lock lock(mutex_);
+    const bool ended =
+        changed_.wait_for(lock, std::chrono::seconds(60), [&] { return results_.contains(move); });
+    EXPECT_TRUE(ended) << "move " << move.value << " does not end";
+    return ended ? results_[move] : MoveResult::kFailed;
+  }
+  std::size_t count() {
+    std::lock_guard lock(mutex_);
+    return results_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<OperationId, MoveResult> results_;
+};
+
+struct Case {
+  const char* name;
+  std::vector<std::uint32_t> windows;  // of the layers
+  std::uint32_t copy_layers = 0;       // a copy's, where they go on behind their calls
+  // Another backend than the CPU's.
+  std::unique_ptr<Backend> (*make)(const ModelSpec& spec) = nullptr;
+};
+
+class MoverTest : public testing::TestWithParam<Case> {
+ protected:
+  MoverTest() : model_(make_model(GetParam().windows)) {
+    backend_ = GetParam().make != nullptr ? GetParam().make(model_->spec)
+                                          : std::move(make_cpu_backend(model_->spec, {.threads = 2})).value();
+    if (GetParam().copy_layers > 0) {
+      const std::uint64_t slice_bytes = backend_->info().groups[0].layer_slice_bytes;
+      auto behind =
+          std::make_unique<BehindBackend>(std::move(backend_), GetParam().copy_layers * slice_bytes);
+      behind_ = behind.get();
+      backend_ = std::move(behind);
+    }
+    for (std::uint32_t group = 0; group < groups(); ++group) {
+      EXPECT_TRUE(backend_->allocate_blocks(group, kSlots).ok());
+    }
+    // The state that will move lies in slots 0, 1, 2.
+    EXPECT_TRUE(run({span(prompt_, 0, kBlocks * kBlockTokens, 0)}).front().ok());
+    expected_ = logits_behind(0);
+  }
+
+  std::uint32_t groups() const { return static_cast<std::uint32_t>(backend_->info().groups.size()); }
+  std::uint32_t layers() const { return model_->spec.layer_count(); }
+  // The layers that come together, in the order in which they come.
+  std::vector<std::vector<std::uint32_t>> steps() const {
+    const BackendInfo& info = backend_->info();
+    const auto run = static_cast<std::size_t>(
+        std::max<std::uint64_t>(1, info.copy_bytes / info.groups[0].layer_slice_bytes));
+    std::vector<std::vector<std::uint32_t>> steps;
+    for (std::uint32_t layer = 0; layer < layers(); ++layer) {
+      for (const LayerGroup& group : backend_->info().groups) {
+        for (std::size_t i = 0; i < group.layers.size(); i += run) {
+          if (group.layers[i] != layer) continue;
+          const auto begin = group.layers.begin() + static_cast<std::ptrdiff_t>(i);
+          steps.emplace_back(begin,
+                             begin + static_cast<std::ptrdiff_t>(std::min(run, group.layers.size() - i)));
+        }
+      }
+    }
+    return steps;
+  }
+
+  void make_mover(MoverOptions options = {}, FakeDiskStore::Faults faults = {}) {
+    std::vector<DiskGroup> disk_groups;
+    for (const LayerGroup& group : backend_->info().groups) {
+      disk_groups.push_back({.layers = static_cast<std::uint32_t>(group.layers.size()),
+                             .layer_slice_bytes = group.layer_slice_bytes,
+                             .slots = kSlots});
+    }
+    options.host_blocks.assign(groups(), kSlots);
+    options.disk = std::make_unique<FakeDiskStore>(disk_, disk_groups, std::move(faults));
+    mover_ = std::move(Mover::make(std::move(options), *backend_, clock_, ends_.listener())).value();
+  }
+
+  // Slots `first`, `first` + 1 ... hold the context; the last one is the scratch slot, so that what moves is
+  // never written.
+  Span span(const Tokens& tokens, std::uint32_t begin, std::uint32_t end, std::uint32_t first) const {
+    BlockTable table;
+    for (std::uint32_t i = 0; i * kBlockTokens < end; ++i) {
+      table.blocks.emplace_back(i < kBlocks ? first + i : kScratch);
+    }
+    Span span{.tokens = Tokens(tokens.begin() + begin, tokens.begin() + end),
+              .position = begin,
+              .layers = {0, layers()},
+              .logits = LogitsWanted::kAll};
+    span.tables.assign(groups(), table);
+    return span;
+  }
+  std::vector<Status> run(std::vector<Span> spans) {
+    Pass pass;
+    pass.spans = std::move(spans);
+    backend_->run(pass, results_);
+    std::vector<Status> statuses;
+    for (const SpanResult& result : results_) statuses.push_back(result.status);
+    return statuses;
+  }
+  Span span_behind(std::uint32_t first) const {
+    return span(prompt_, kBlocks * kBlockTokens, static_cast<std::uint32_t>(prompt_.size()), first);
+  }
+  Bits logits_behind(std::uint32_t first) {
+    EXPECT_TRUE(run({span_behind(first)}).front().ok());
+    return bits(results_.front());
+  }
+  static Bits bits(const SpanResult& result) {
+    Bits bits;
+    for (const float logit : result.logits) bits.push_back(std::bit_cast<std::uint32_t>(logit));
+    return bits;
+  }
+  // Other state takes the device's slots `first` ....
+  void overwrite(std::uint32_t first) {
+    EXPECT_TRUE(run({span(text(99, 200), 0, kBlocks * kBlockTokens, first)}).front().ok());
+  }
+
+  Move move(Tier from, std::uint32_t from_slot, Tier to, std::uint32_t to_slot, std::uint8_t key) {
+    Move move{.id = OperationId(++last_move_), .from = from, .to = to};
+    for (std::uint32_t group = 0; group < groups(); ++group) {
+      move.parts.push_back({.group = group, .from = SlotId(from_slot), .to = SlotId(to_slot)});
+    }
+    move.entry.key.bytes[0] = key;
+    return move;
+  }
+  // The state's blocks, from slots `from_slot` on to slots `to_slot` on.
+  std::vector<Move> moves(Tier from, std::uint32_t from_slot, Tier to, std::uint32_t to_slot) {
+    std::vector<Move> moves;
+    for (std::uint32_t i = 0; i < kBlocks; ++i) {
+      moves.push_back(move(from, from_slot + i, to, to_slot + i, static_cast<std::uint8_t>(1 + i)));
+    }
+    return moves;
+  }
+  static std::vector<OperationId> ids(const std::vector<Move>& moves) {
+    std::vector<OperationId> ids;
+    for (const Move& move : moves) ids.push_back(move.id);
+    return ids;
+  }
+  void carry_out(std::vector<Move> moves) {
+    const std::vector<OperationId> begun = ids(moves);
+    mover_->start(std::move(moves), {});
+    for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
+  }
+  // The load and the pass that waits for it begin together.
+  void expect_loaded(std::vector<Move> loads, std::uint32_t first) {
+    const std::vector<OperationId> begun = ids(loads);
+    mover_->start(std::move(loads), {});
+    EXPECT_EQ(logits_behind(first), expected_);
+    for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
+  }
+
+  const Tokens prompt_ = text(1, kBlocks* kBlockTokens + 7);
+  std::unique_ptr<TestModel> model_;
+  std::unique_ptr<Backend> backend_;
+  BehindBackend* behind_ = nullptr;  // the same, where its copies go on behind their calls
+  std::vector<SpanResult> results_;
+  Bits expected_;
+  SystemClock clock_;
+  FakeDisk disk_;
+  Ends ends_;
+  std::uint64_t last_move_ = 0;
+  std::unique_ptr<Mover> mover_;  // last: it ends first
+};
+
+inline Status after(std::chrono::milliseconds time, Status status = {}) {
+  std::this_thread::sleep_for(time);
+  return status;
+}
+
+inline std::string case_name(const testing::TestParamInfo<Case>& tested) { return tested.param.name; }
+
+}  // namespace loci

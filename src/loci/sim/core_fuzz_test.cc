@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random worlds: thousands of seeds of core_world.h. LOCI_WORLD_SEEDS=N runs more of them,
+// LOCI_WORLD_FIRST_SEED=S begins elsewhere (to repeat one: S and N = 1).
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "loci/base/random.h"
+#include "loci/engine/log/event_log_codec.h"
+#include "loci/sim/core_world.h"
+
+namespace loci {
+namespace {
+
+volatile std::uint64_t current_seed = 0;
+
+// A violation aborts: say in which world.
+void say_seed(int) {
+  char text[64];
+  const int size = std::snprintf(text, sizeof text, "in the world of seed %llu\n",
+                                 static_cast<unsigned long long>(current_seed));
+  if (size > 0) [[maybe_unused]]
+    const auto written = ::write(2, text, static_cast<std::size_t>(size));
+}
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+Chooser chooser(std::uint64_t seed) {
+  return [random = Random(seed)](std::uint64_t bound) mutable { return random.below(bound); };
+}
+
+class CoreWorlds : public testing::Test {
+ protected:
+  void SetUp() override { previous_ = std::signal(SIGABRT, say_seed); }
+  void TearDown() override { std::signal(SIGABRT, previous_); }
+
+ private:
+  void (*previous_)(int) = SIG_DFL;
+};
+
+// Sums over worlds, to show that they are not idle.
+struct Totals {
+  std::uint64_t events = 0, generated = 0, cached = 0, copies = 0, inner_spans = 0, kept_rows = 0;
+  std::uint64_t evictions = 0, suspensions = 0, public_rows = 0;
+  std::uint64_t loads = 0, early_reads = 0, saves = 0, restarts = 0, after_restart = 0;
+  std::uint64_t followed = 0, gone_on = 0, wasted = 0;
+  std::uint64_t digest = 0;  // the same before and after a change that is to change no plan
+
+  void add(const WorldHistory& history) {
+    digest = mix64(digest ^ history.digest);
+    events += history.events.size();
+    generated += history.stats.tokens_generated_total;
+    cached += history.stats.tokens_cached_total;
+    copies += history.copies;
+    inner_spans += history.holes;
+    kept_rows += history.kept_rows;
+    evictions += history.stats.evictions_total;
+    suspensions += history.stats.suspensions_total;
+    public_rows += history.public_rows;
+    loads += history.loads;
+    early_reads += history.early_reads;
+    saves += history.saves;
+    restarts += history.restarts;
+    after_restart += history.after_restart;
+    followed += history.followed;
+    gone_on += history.gone_on;
+    wasted += history.stats.spans_wasted_total;
+  }
+  void print() const {
+    std::printf(
+        "%llu events, %llu generated, %llu cached, %llu copies, %llu inner spans, %llu rows of them that one "
+        "group had, %llu evictions, %llu suspensions\n",
+        (unsigned long long)events, (unsigned long long)generated, (unsigned long long)cached,
+        (unsigned long long)copies, (unsigned long long)inner_spans, (unsigned long long)kept_rows,
+        (unsigned long long)evictions, (unsigned long long)suspensions);
+    std::printf(
+        "%llu loads, %llu of them read before they ended, %llu saves, %llu restarts, %llu loads from "
+        "before\n",
+        (unsigned long long)loads, (unsigned long long)early_reads, (unsigned long long)saves,
+        (unsigned long long)restarts, (unsigned long long)after_restart);
+    std::printf(
+        "%llu spans went on from samples on the device, %llu behind prompts, %llu of all for nothing\n",
+        (unsigned long long)followed, (unsigned long long)gone_on, (unsigned long long)wasted);
+    std::printf("digest of all plans: %016llx\n", (unsigned long long)digest);
+  }
+};
+
+Totals run_worlds(WorldOptions (*make)(const Chooser&), std::uint64_t seeds) {
+  const std::uint64_t first = from_environment("LOCI_WORLD_FIRST_SEED", 1);
+  Totals totals;
+  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+    current_seed = seed;
+    const Chooser choose = chooser(seed);
+    const WorldOptions options = make(choose);
+    const WorldHistory history = World(options, choose).run();
+    totals.add(history);
+
+    // 8. Same events, same plans.
+    // (After a restart the history begins anew.)
+    if (seed % 4 != 0) continue;
+    Core again = Core::make(options.config).value();
+    for (std::size_t i = 0; i < history.events.size(); ++i) {
+      const Plan plan = again.step(history.events[i].first, history.events[i].second);
+      EXPECT_EQ(plan_digest(plan), history.plan_digests[i]) << "seed " << seed << ", step " << i;
+      if (testing::Test::HasFailure()) return totals;
+    }
+  }
+  totals.print();
+  return totals;
+}
+
+TEST_F(CoreWorlds, KeepEveryPromise) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1000);
+  const Totals totals = run_worlds(random_world, seeds);
+  if (seeds >= 1000) {
+    EXPECT_GT(totals.suspensions, seeds / 10);
+    EXPECT_GT(totals.evictions, seeds);
+    EXPECT_GT(totals.copies, seeds);
+    EXPECT_GT(totals.public_rows, seeds);
+    EXPECT_GT(totals.cached, totals.generated / 20);
+    EXPECT_EQ(totals.kept_rows, 0u);
+  }
+}
+
+TEST_F(CoreWorlds, KeepEveryPromiseWithWindows) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 500);
+  const Totals totals = run_worlds(random_window_world, seeds);
+  if (seeds >= 500) {
+    EXPECT_GT(totals.suspensions, seeds / 10);
+    EXPECT_GT(totals.evictions, seeds);
+    EXPECT_GT(totals.copies, seeds);
+    EXPECT_GT(totals.cached, totals.generated / 20);
+    EXPECT_GT(totals.kept_rows, seeds);
+  }
+}
+
+TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1000);
+  const Totals totals = run_worlds(random_tier_world, seeds);
+  if (seeds >= 1000) {
+    EXPECT_GT(totals.loads, seeds);
+    EXPECT_GT(totals.early_reads, seeds);
+    EXPECT_GT(totals.saves, seeds * 10);
+    EXPECT_GT(totals.restarts, seeds / 10);
+    EXPECT_GT(totals.after_restart, seeds / 10);
+  }
+}
+
+TEST_F(CoreWorlds, KeepEveryPromiseWithPassesAhead) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 600);
+  const Totals totals = run_worlds(random_ahead_world, seeds);
+  if (seeds >= 600) {
+    EXPECT_GT(totals.followed, totals.generated / 4);
+    EXPECT_GT(totals.gone_on, seeds);
+    EXPECT_GT(totals.wasted, seeds);
+    EXPECT_GT(totals.suspensions, seeds / 10);
+    EXPECT_GT(totals.evictions, seeds);
+    EXPECT_GT(totals.copies, seeds / 2);
+    EXPECT_GT(totals.public_rows, seeds);
+    EXPECT_GT(totals.loads, seeds / 3);
+    EXPECT_GT(totals.early_reads, seeds / 10);
+    EXPECT_GT(totals.kept_rows, seeds / 2);
+  }
+}
+
+// With room for everything, what is cached is exactly what a naive model knows.
+TEST_F(CoreWorlds, FindAllStateThatIsThere) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    current_seed = seed;
+    const Chooser choose = chooser(seed ^ 0x5eed);
+    WorldOptions options = random_world(choose);
+    if (seed % 3 == 0) options = random_window_world(choose);
+    for (CoreGroup& group : options.config.groups) group.block_count = 4000;
+    options.config.context_tokens = 400;
+    options.cancels = options.deadlines = options.drain = false;
+    options.poison_one_in = 0;
+    options.publics = false;  // whoever finds a public block goes on behind it
+    options.live_max = seed % 2 == 0 ? 1 : 6;
+    options.events = 150;
+    options.nothing_is_evicted = true;
+    const WorldHistory history = World(options, choose).run();
+    ASSERT_EQ(history.stats.evictions_total, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace loci

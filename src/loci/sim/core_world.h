@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// A world for the core's tests: clients that come, leave and continue conversations, and a modelled
+// device that stores for each token of each slot of each group of layers which prefix its state is of. So
+// a span that would read another prefix's state, or state that is not there, or a slot that is written
+// while others read it, is seen at once; what lies behind a group's window is not looked at. The "model"
+// derives the next token from the state that a span reads, so wrong state shows as wrong tokens too.
+//
+// With passes ahead the device computes a pass at any time after those before it, at the latest when its end
+// is told: so a slot that is given away while a pass that reads or writes it is in flight is seen, too.
+//
+// Everything is chosen by a Chooser: a seed or a fuzzer's bytes. A violation aborts with a message.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/plan.h"
+
+namespace loci {
+
+// A number in [0, bound); bound > 0.
+using Chooser = std::function<std::uint64_t(std::uint64_t bound)>;
+
+struct WorldOptions {
+  CoreConfig config;
+  std::uint32_t events = 0;  // before the world only finishes what is there
+  std::uint32_t vocabulary = 3;
+  std::uint32_t groups = 1;
+  std::uint32_t live_max = 8;          // clients at once
+  std::uint32_t turn_tokens_max = 40;  // that a turn adds to its history
+  std::uint32_t new_tokens_max = 60;
+  bool cancels = true;
+  bool deadlines = true;
+  std::uint32_t poison_one_in = 0;       // spans; 0: none
+  std::uint32_t grammar_end_one_in = 0;  // samples; 0: none
+  bool drain = false;
+  std::uint32_t move_fails_one_in = 0;  // moves; 0: none
+  bool restarts = false;                // the process ends now and then, and the disk stays
+  bool publics = false;                 // some arrivals are public prefixes, which are released later
+  bool nothing_is_evicted = false;      // the pool holds all: then what is cached is known exactly
+  // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
+  // choice among those that are possible, and there are at most live_max clients in all.
+  std::vector<std::vector<TokenId>> prompts;
+  // Public from the start, in a small world; its clients are of two tenants then.
+  std::vector<TokenId> public_prompt;
+};
+
+// What was done, for replays and reports.
+struct WorldHistory {
+  std::vector<std::pair<Nanos, Event>> events;
+  std::vector<std::uint64_t> plan_digests;
+  std::uint64_t digest = 0;  // of all plans, those before a restart too, and of each process's last counters
+  CoreStats stats;
+  std::uint64_t holes = 0;  // spans that were not the last of their request
+  std::uint64_t copies = 0;
+  std::uint64_t public_rows = 0;  // that spans of others than the prefix itself have read
+  std::uint64_t kept_rows = 0;    // of spans, that were in one group and lacked in another
+  std::uint64_t loads = 0;        // of blocks, that succeeded
+  std::uint64_t early_reads = 0;  // spans that read what was still being loaded
+  std::uint64_t saves = 0;
+  std::uint64_t restarts = 0;
+  std::uint64_t after_restart = 0;  // loads of what an earlier process had saved
+  std::uint64_t followed = 0;       // spans that went on from a sample on the device
+  std::uint64_t gone_on = 0;        // spans of prompts that went on behind a pass in flight
+};
+
+class World {
+ public:
+  World(const WorldOptions& options, Chooser choose);
+  WorldHistory run();
+
+ private:
+  struct Client {
+    std::string group;
+    std::vector<TokenId> tokens;
+    std::uint32_t prompt_tokens = 0;
+    Arrival arrival;
+    bool is_public = false;
+    bool started = false;
+    bool ended = false;
+    bool cancelled = false;
+    std::uint32_t poisoned_passes = 0;  // in a row
+    std::uint32_t cached_tokens = 0;
+    GrammarEnd grammar_end = GrammarEnd::kGoesOn;
+  };
+  // A pass in flight.
+  struct Flight {
+    Plan plan;  // its pass and spans
+    bool ran = false;
+    PassDone done;                                             // once it ran
+    std::set<RequestId> poisoned;                              // then
+    std::vector<std::pair<RequestId, std::uint64_t>> written;  // prefixes whose state it brings
+    std::set<RequestId> requests;
+    std::set<std::size_t> doomed;  // spans that read what has not come since
+    std::set<RequestId> goes_on;   // requests that the pass before, in flight then, has spans of
+  };
+  struct Row {
+    std::uint64_t content = 0;  // hash of the prefix; 0: nothing, or garbage
+    std::uint64_t writer_pass = 0;
+    std::uint64_t writer = 0;  // request
+  };
+
+  bool one_in(std::uint64_t n) { return choose_(n) == 0; }
+  std::uint64_t prefix_begin(const std::string& group) const;
+  static std::uint64_t extend(std::uint64_t prefix, TokenId token);
+  TokenId next_token(std::uint64_t prefix) const;
+  std::uint64_t prefix_hash(const std::string& group, const std::vector<TokenId>& tokens,
+                            std::size_t count) const;
+
+  void run_random();
+  void run_small();
+  void step(const Event& event);
+  void digest_stats();
+  void arrive();
+  void arrive(Arrival arrival);
+  std::vector<TokenId> make_prompt(const std::string& group);
+  void cancel_one();
+  void release_one();
+  bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;
+  void finish_pass();
+  void begin_pass(const Plan& plan);
+  bool in_flight(RequestId request) const;
+
+  void run_pass(Flight& flight);
+  void run_next_pass();
+  TokenId token_of(const Span& span, RequestId request) const;
+  bool follows_poisoned(const Flight& flight, RequestId request) const;
+  void check_span(const Flight& flight, const Span& span, const SpanPlan& plan) const;
+  void copy_blocks(const Pass& pass);
+  Row& row(const Span& span, std::uint32_t group, std::size_t position);
+  void write_span(Flight& flight, std::size_t index, bool garbage);
+  void read_span(const Pass& pass, std::size_t index, const SpanPlan& plan);
+  std::size_t length_max() const;
+  SpanOutcome outcome(const Span& span, const SpanPlan& plan);
+
+  // Tiers (core_world_tiers.cc).
+  using Contents = std::array<std::uint64_t, kBlockTokens>;
+  struct LowerSlot {
+    Contents rows{};  // zeros: nothing
+    DiskEntry entry;
+    std::uint64_t saved_in = 0;  // the process, counted
+  };
+  struct WorldMove {
+    Move move;
+    std::vector<Contents> source;      // by part, when it began
+    std::optional<MoveResult> result;  // decided
+  };
+  LowerSlot& lower(Tier tier, std::uint32_t group, SlotId slot);
+  Contents contents(const Move& move, const MovePart& part);
+  void see(const Move& move);
+  void see(const DiskNote& note);
+  bool decide(WorldMove& move);
+  bool arrive_loads(const Span& span);
+  bool reads(const Span& span, const MovePart& part) const;
+  void doom(const Move& move);
+  void end_some_moves();
+  void end_moves(std::size_t count);
+  void restart();
+  void recover();
+
+  void see(const Plan& plan);
+  void see(const Started& output);
+  void see(const TokenSampled& output);
+  void see(const Finished& output);
+  void see(const Rejected& output);
+  void check_cached(const Client& client) const;
+  void check_wake(const Plan& plan) const;
+  void check_end();
+  Client& client(RequestId id);
+
+  WorldOptions options_;
+  Chooser choose_;
+  Core core_;
+  Nanos now_ = 0;
+  std::uint64_t next_request_ = 1;
+  std::map<RequestId, Client> clients_;
+  std::vector<RequestId> live_;
+  std::vector<std::vector<std::array<Row, kBlockTokens>>> device_;  // by group and slot
+  std::set<std::uint64_t> committed_;                               // prefixes whose state was computed
+  std::set<std::uint64_t> published_;                               // prefixes that were ever public
+  std::vector<RequestId> public_;                                   // that are
+  bool had_publics_ = false;
+  std::deque<Flight> flights_;  // the first to end first
+  Flight last_run_;             // the pass that ran last
+  std::uint64_t last_pass_ = 0;
+  bool draining_ = false;
+  Nanos drain_deadline_ = kNever;
+  bool drained_ = false;
+  WorldHistory history_;
+
+  std::array<std::vector<std::vector<LowerSlot>>, kTiers> lower_;  // by tier, group and slot
+  std::map<SlotId, DiskEntry> holes_;
+  std::vector<WorldMove> moves_;
+  std::uint64_t last_move_ = 0;
+};
+
+// Options for a world of the chooser's taste: tiny pools, every policy.
+WorldOptions random_world(const Chooser& choose);
+// The same with windows of a few blocks: one group that has one, or two or three groups.
+WorldOptions random_window_world(const Chooser& choose);
+// Either with host memory, a disk or both, on which moves fail and take any time, and restarts.
+WorldOptions random_tier_world(const Chooser& choose);
+// Any of them with passes ahead.
+WorldOptions random_ahead_world(const Chooser& choose);
+
+}  // namespace loci

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The world's host memory and disk: moves that end in any order, fail or are decided only when a pass reads
+// what they bring; and processes that end while the disk stays.
+#include <algorithm>
+#include <utility>
+
+#include "loci/sim/core_world.h"
+#include "loci/sim/core_world_require.h"
+
+namespace loci {
+World::LowerSlot& World::lower(Tier tier, std::uint32_t group, SlotId slot) {
+  auto& groups = lower_[static_cast<std::size_t>(tier)];
+  require(group < groups.size() && slot.value < groups[group].size(), "slots are of the tier's pool");
+  return groups[group][slot.value];
+}
+
+World::Contents World::contents(const Move& move, const MovePart& part) {
+  if (move.from != Tier::kDevice) return lower(move.from, part.group, part.from).rows;
+  require(part.from.value < device_[part.group].size(), "slots are of the pool");
+  Contents rows;
+  for (std::size_t i = 0; i < kBlockTokens; ++i) rows[i] = device_[part.group][part.from.value][i].content;
+  return rows;
+}
+
+void World::see(const DiskNote& note) {
+  switch (note.kind) {
+    case DiskNote::Kind::kHole:
+      require(note.slot.value < options_.config.hole_records, "a hole's record is of the disk's");
+      holes_[note.slot] = note.entry;
+      return;
+    case DiskNote::Kind::kForgetHole: holes_.erase(note.slot); return;
+    case DiskNote::Kind::kForget: lower(Tier::kDisk, note.group, note.slot) = {}; return;
+    case DiskNote::Kind::kUsed:
+      require(lower(Tier::kDisk, note.group, note.slot).entry.key == note.entry.key,
+              "what is dated is there");
+      return;
+  }
+}
+
+void World::see(const Move& move) {
+  require(move.id.value == ++last_move_, "moves are numbered");
+  require(!move.parts.empty() && move.from != move.to, "a move moves something");
+  WorldMove& begun = moves_.emplace_back(WorldMove{move, {}, {}});
+  for (const MovePart& part : move.parts) {
+    begun.source.push_back(contents(move, part));
+    for (const std::uint64_t row : begun.source.back()) require(row != 0, "what is moved is there");
+    for (const WorldMove& other : moves_) {
+      if (&other == &begun) continue;
+      for (const MovePart& p : other.move.parts) {
+        const bool same = other.move.to == move.to && p.group == part.group && p.to == part.to;
+        const bool read = other.move.from == move.to && p.group == part.group && p.from == part.to;
+        require(!same && !read, "a move's target is nobody else's");
+      }
+    }
+    if (move.from == Tier::kDisk) {
+      const LowerSlot& source = lower(Tier::kDisk, part.group, part.from);
+      require(source.entry.key == move.entry.key, "what is read is the block that was meant");
+      history_.after_restart += move.to == Tier::kDevice && source.saved_in != history_.restarts;
+    }
+    if (move.to == Tier::kDevice) {
+      for (Row& row : device_[part.group][part.to.value]) row = {};
+    } else {
+      lower(move.to, part.group, part.to) = {};
+    }
+  }
+}
+
+// What becomes of a move; true: it succeeds. Its target has the state from then on.
+bool World::decide(WorldMove& begun) {
+  if (begun.result) return *begun.result == MoveResult::kDone;
+  const Move& move = begun.move;
+  begun.result = MoveResult::kDone;
+  if (options_.move_fails_one_in > 0 && one_in(options_.move_fails_one_in)) {
+    begun.result = static_cast<MoveResult>(1 + choose_(3));
+    return false;
+  }
+  for (std::size_t i = 0; i < move.parts.size(); ++i) {
+    const MovePart& part = move.parts[i];
+    require(contents(move, part) == begun.source[i], "what is moved stays as it is");
+    if (move.to == Tier::kDevice) {
+      for (std::size_t r = 0; r < kBlockTokens; ++r) {
+        device_[part.group][part.to.value][r] = {begun.source[i][r], 0, 0};
+      }
+    } else {
+      lower(move.to, part.group, part.to) = {begun.source[i], move.entry, history_.restarts};
+    }
+  }
+  ++(move.to == Tier::kDevice ? history_.loads : history_.saves);
+  return true;
+}
+
+// A span that reads what is being loaded waits for it; false: some of it does not come.
+bool World::arrive_loads(const Span& span) {
+  bool all = true;
+  for (WorldMove& begun : moves_) {
+    if (begun.move.to != Tier::kDevice) continue;
+    for (const MovePart& part : begun.move.parts) {
+      if (!reads(span, part)) continue;
+      history_.early_reads += !begun.result;
+      all = decide(begun) && all;
+    }
+  }
+  return all;
+}
+
+// What is moved to the device is in the span's context.
+bool World::reads(const Span& span, const MovePart& part) const {
+  const std::uint32_t end = span.position + static_cast<std::uint32_t>(span.tokens.size());
+  const std::uint32_t first =
+      first_visible(options_.config.groups[part.group].window, span.position) / kBlockTokens;
+  const auto& table = span.tables[part.group].blocks;
+  for (std::uint32_t i = first; i * kBlockTokens < end; ++i) {
+    if (table[i] == part.to) return true;
+  }
+  return false;
+}
+
+// The load has failed before passes in flight have got there.
+void World::doom(const Move& move) {
+  for (Flight& flight : flights_) {
+    const std::vector<Span>& spans = flight.plan.pass->spans;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      for (const MovePart& part : move.parts) {
+        if (!flight.ran && reads(spans[i], part)) flight.doomed.insert(i);
+      }
+    }
+  }
+}
+
+void World::end_some_moves() { end_moves(1 + choose_(moves_.size())); }
+
+void World::end_moves(std::size_t count) {
+  MovesEnded ended;
+  for (; count > 0; --count) {
+    const std::size_t at = choose_(moves_.size());
+    decide(moves_[at]);
+    if (moves_[at].move.to == Tier::kDevice && *moves_[at].result != MoveResult::kDone) doom(moves_[at].move);
+    ended.moves.push_back({moves_[at].move.id, *moves_[at].result, static_cast<Nanos>(choose_(100))});
+    moves_.erase(moves_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  step(ended);
+}
+
+// The process ends where it stands, with its clients; the next one has what is on the disk.
+void World::restart() {
+  for (const RequestId id : live_) clients_.erase(id);
+  live_.clear();
+  flights_.clear();
+  for (WorldMove& begun : moves_) {
+    // A write that was under way is there or not.
+    if (begun.move.to == Tier::kDisk && one_in(2)) decide(begun);
+  }
+  moves_.clear();
+  public_.clear();
+  last_pass_ = last_move_ = 0;
+  draining_ = drained_ = false;
+  drain_deadline_ = kNever;
+  for (auto& group : device_) group.assign(group.size(), {});
+  for (auto& group : lower_[1]) group.assign(group.size(), {});
+  digest_stats();
+  history_.events.clear();
+  history_.plan_digests.clear();
+  core_ = Core::make(options_.config).value();
+  ++history_.restarts;
+  recover();
+}
+
+// Parents before children, in batches.
+void World::recover() {
+  if (options_.config.groups.front().disk_blocks == 0) return;
+  std::vector<RecoveredEntry> entries;
+  for (std::uint32_t group = 0; group < lower_[2].size(); ++group) {
+    for (std::uint32_t slot = 0; slot < lower_[2][group].size(); ++slot) {
+      const LowerSlot& found = lower_[2][group][slot];
+      if (found.rows[0] != 0) entries.push_back({found.entry, group, false, SlotId(slot)});
+    }
+  }
+  for (const auto& [slot, entry] : holes_) entries.push_back({entry, 0, true, slot});
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return a.entry.depth < b.entry.depth; });
+  std::size_t next = 0;
+  while (next < entries.size() && one_in(2)) {
+    Recovered batch;
+    for (std::size_t i = 0; i < 8 && next < entries.size(); ++i) batch.entries.push_back(entries[next++]);
+    step(batch);
+  }
+  Recovered batch{{entries.begin() + static_cast<std::ptrdiff_t>(next), entries.end()}, 0, true};
+  step(batch);
+}
+
+WorldOptions random_tier_world(const Chooser& choose) {
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  WorldOptions options = choose(3) == 0 ? random_window_world(choose) : random_world(choose);
+  CoreConfig& config = options.config;
+  const std::uint64_t tiers = choose(3);
+  for (CoreGroup& group : config.groups) {
+    if (tiers != 1) group.host_blocks = number(1, 30);
+    if (tiers != 0) group.disk_blocks = number(1, 60);
+    group.block_bytes = 1000;
+  }
+  config.hole_records = number(0, 20);
+  config.save = choose(2) == 0 ? "through" : "ahead";
+  config.swap_out_percent = number(0, 100);
+  config.saves_max = number(1, 8);
+  config.state_ttl = choose(4) == 0 ? 200 * kNanosPerMilli : kNever;
+  config.costs.token = choose(4) == 0 ? number(0, 3) : 100;
+  config.costs.pass = number(0, 200);
+  for (LinkCost* link : {&config.costs.host_load, &config.costs.disk_read}) {
+    *link = {static_cast<Nanos>(choose(3) == 0 ? number(0, 400) : 0),
+             choose(2) == 0 ? 1'000'000'000'000ull : 100'000'000'000ull};
+  }
+  options.move_fails_one_in = choose(2) == 0 ? 0 : number(2, 30);
+  options.restarts = choose(2) == 0;
+  if (choose(2) == 0) {  // long histories on a small device
+    config.groups.front().block_count = number(3, 8);
+    config.context_tokens = config.groups.front().block_count * kBlockTokens;
+    options.live_max = number(1, 4);
+    options.publics = options.deadlines = false;
+  }
+  return options;
+}
+
+WorldOptions random_ahead_world(const Chooser& choose) {
+  const std::uint64_t kind = choose(3);
+  WorldOptions options = kind == 0   ? random_world(choose)
+                         : kind == 1 ? random_window_world(choose)
+                                     : random_tier_world(choose);
+  options.config.passes_ahead = 1;
+  return options;
+}
+
+}  // namespace loci

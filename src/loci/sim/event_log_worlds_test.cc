@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The event log of random worlds: what a core did in one is replayed to the same plans.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "loci/base/random.h"
+#include "loci/engine/log/event_log.h"
+#include "loci/sim/core_world.h"
+
+namespace loci {
+namespace {
+
+class EventLogWorlds : public testing::Test {
+ protected:
+  EventLogWorlds() {
+    path_ = (std::filesystem::temp_directory_path() /
+             ("loci-event-log-worlds-" + std::to_string(::getpid()) + ".log"))
+                .string();
+  }
+  ~EventLogWorlds() override { std::filesystem::remove(path_); }
+
+  // The events of a random world, run and logged.
+  std::uint64_t write_log(std::uint64_t seed, WorldOptions (*make)(const Chooser&)) {
+    const Chooser choose = [random = Random(seed)](std::uint64_t b) mutable { return random.below(b); };
+    WorldOptions options = make(choose);
+    options.events = std::min(options.events, 400u);
+    options.config.chain_secret.fill(0x5a);
+    const WorldHistory history = World(options, choose).run();
+    Core core = Core::make(options.config).value();
+    EventLogWriter writer = EventLogWriter::create(path_, options.config, LoggedSecret::kKept).value();
+    for (const auto& [now, event] : history.events) {
+      EXPECT_TRUE(writer.append_event(now, event).ok());
+      EXPECT_TRUE(writer.append_plan(core.step(now, event)).ok());
+    }
+    return history.events.size();
+  }
+
+  void expect_replays(std::uint64_t seeds, WorldOptions (*make)(const Chooser&)) {
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      const std::uint64_t steps = write_log(seed, make);
+      const auto report = replay(path_);
+      ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.status().to_string();
+      EXPECT_EQ(report->steps, steps);
+      EXPECT_EQ(report->compared, steps);
+      EXPECT_FALSE(report->truncated);
+    }
+  }
+
+  std::string path_;
+};
+
+TEST_F(EventLogWorlds, ReplayToTheSamePlans) { expect_replays(40, random_world); }
+// With moves between tiers, and what a disk held from before.
+TEST_F(EventLogWorlds, ReplayTiers) { expect_replays(80, random_tier_world); }
+TEST_F(EventLogWorlds, ReplayPassesAhead) { expect_replays(80, random_ahead_world); }
+
+}  // namespace
+}  // namespace loci

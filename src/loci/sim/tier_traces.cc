@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/tier_traces.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "loci/base/random.h"
+
+namespace loci {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint32_t kMooncakeScale = 16;  // its blocks have 512 tokens
+constexpr std::uint32_t kAgentIds = 16;       // its blocks have 64: so many are one of ours
+constexpr std::uint32_t kAgentScale = 64 * kAgentIds / kBlockTokens;
+
+// The lines of a gzipped file below the shared data, as JSON; at most `most`. Empty: it is not there.
+std::vector<Json> read_lines(const std::string& name, std::size_t most) {
+  const char* shared = std::getenv("LOCI_SHARED_DATA");
+  const char* source = std::getenv("LOCI_SOURCE_DIR");
+  const std::string path =
+      (shared != nullptr ? shared : std::string(source != nullptr ? source : ".") + "/../shared/data") + "/" +
+      name;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) || path.find('\'') != std::string::npos) return {};
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(::popen(("gzip -dc '" + path + "'").c_str(), "r"),
+                                                           &::pclose);
+  std::vector<Json> lines;
+  std::string line;
+  char part[65536];
+  while (in && lines.size() < most && std::fgets(part, sizeof part, in.get()) != nullptr) {
+    line += part;
+    if (line.back() != '\n') continue;
+    Json json = Json::parse(line, nullptr, false);
+    if (json.is_object()) lines.push_back(std::move(json));
+    line.clear();
+  }
+  return lines;
+}
+
+Nanos exponential(Random& random, Nanos mean) {
+  return static_cast<Nanos>(-std::log(1 - random.unit()) * static_cast<double>(mean));
+}
+
+std::uint32_t tokens_of(std::uint64_t count, std::uint32_t scale) {
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(count / scale, 1));
+}
+
+// Arrivals a second apart in the mean; stretched() makes of it what is wanted.
+void place_sessions(std::vector<TraceSession>& sessions, Random& random) {
+  Nanos at = 0;
+  for (TraceSession& session : sessions) session.at = at += exponential(random, kNanosPerSecond);
+}
+
+TraceSession agent_session(const Json& row, std::uint64_t number, std::uint32_t turns) {
+  TraceSession session;
+  const std::uint64_t shared = row.value("tool_tokens", 0u) + row.value("system_tokens", 0u);
+  for (const Json& request : row["requests"]) {
+    if (session.turns.size() == turns) break;
+    if (request.value("type", "") == "subagent") continue;
+    std::vector<std::uint64_t> ids;
+    for (const Json& run : request["hash_runs"]) {
+      for (std::uint64_t i = 0; i < run[1].get<std::uint64_t>(); ++i)
+        ids.push_back(run[0].get<std::uint64_t>() + i);
+    }
+    TraceTurn turn;
+    turn.appends = false;
+    turn.after = static_cast<Nanos>(std::min(request.value("think_time", 0.0), 600.0) * 1e9);
+    turn.output_tokens = tokens_of(request.value("out", 1u), kAgentScale);
+    for (std::size_t i = 0; i < ids.size(); i += kAgentIds) {
+      const bool head = (i + kAgentIds) * 64 <= shared;  // tools and system prompt: every session's
+      std::uint64_t content = mix64(head ? shared * 1'000 + i : number * 1'000'003 + 7);
+      for (std::size_t j = i; !head && j < std::min<std::size_t>(i + kAgentIds, ids.size()); ++j)
+        content = mix64(content ^ ids[j]);
+      const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kAgentIds, ids.size() - i));
+      turn.pieces.push_back({content, std::max(1u, count * kBlockTokens / kAgentIds)});
+    }
+    if (!turn.pieces.empty()) session.turns.push_back(std::move(turn));
+  }
+  return session;
+}
+
+}  // namespace
+
+std::optional<ScaledTrace> chat_trace(std::uint32_t sessions, Nanos think, std::uint64_t seed) {
+  constexpr std::uint32_t kSystem = 64, kTemplate = 8, kDocumentLeast = 250, kDocumentMost = 1750;
+  Random random(seed);
+  ScaledTrace out{.trace = {.name = "chat"}};
+  for (const Json& row : read_lines("mt-bench-101/dialogues.jsonl.gz", sessions)) {
+    TraceSession session;
+    TraceTurn turn;
+    turn.pieces = {{mix64(seed), kSystem},
+                   {random.next(), kDocumentLeast + static_cast<std::uint32_t>(
+                                                        random.below(kDocumentMost - kDocumentLeast))}};
+    for (const Json& message : row["messages"]) {
+      const auto tokens = tokens_of(message["content"].get_ref<const std::string&>().size(), 4);
+      if (message["role"] == "user") {
+        turn.pieces.push_back({random.next(), tokens + kTemplate});
+        continue;
+      }
+      turn.output_tokens = tokens;
+      session.turns.push_back(std::exchange(turn, {.after = exponential(random, think)}));
+    }
+    out.trace.sessions.push_back(std::move(session));
+  }
+  if (out.trace.sessions.empty()) return std::nullopt;
+  place_sessions(out.trace.sessions, random);
+  return out;
+}
+
+std::optional<ScaledTrace> mooncake_trace(std::uint32_t requests) {
+  ScaledTrace out{.trace = {.name = "mooncake"}, .scale = kMooncakeScale};
+  for (const Json& row : read_lines("mooncake/conversation_trace.jsonl.gz", requests)) {
+    TraceTurn turn;
+    turn.appends = false;
+    turn.output_tokens = tokens_of(row["output_length"].get<std::uint64_t>(), kMooncakeScale);
+    std::uint32_t left = tokens_of(row["input_length"].get<std::uint64_t>(), kMooncakeScale);
+    for (const Json& id : row["hash_ids"]) {
+      if (left == 0) break;
+      const std::uint32_t tokens = std::min(left, kBlockTokens);
+      turn.pieces.push_back({id.get<std::uint64_t>(), tokens});
+      left -= tokens;
+    }
+    out.trace.sessions.push_back({row["timestamp"].get<Nanos>() * kNanosPerMilli, {std::move(turn)}});
+  }
+  if (out.trace.sessions.empty()) return std::nullopt;
+  return out;
+}
+
+std::optional<ScaledTrace> agent_trace(std::uint32_t sessions, std::uint32_t turns, std::uint64_t seed) {
+  Random random(seed);
+  ScaledTrace out{.trace = {.name = "agent"}, .scale = kAgentScale};
+  for (const Json& row : read_lines("weka-agentic-coding/sessions.jsonl.gz", 517)) {
+    if (out.trace.sessions.size() == sessions) break;
+    const Json& all = row["requests"];
+    const bool clean =
+        std::none_of(all.begin(), all.end(), [](const Json& r) { return r.value("type", "") == "s"; });
+    if (!clean || all.size() < 5) continue;
+    out.trace.sessions.push_back(agent_session(row, out.trace.sessions.size() + 1, turns));
+  }
+  if (out.trace.sessions.empty()) return std::nullopt;
+  place_sessions(out.trace.sessions, random);
+  return out;
+}
+
+CostCurves scaled(const CostCurves& curves, std::uint32_t scale) {
+  const CostModel model(curves);
+  CostCurves out = curves;
+  out.token *= scale;
+  out.attention.clear();
+  for (std::uint32_t before = 1; before <= (1u << 17); before *= 2)
+    out.attention.push_back(model.attention(before * scale) * scale);
+  return out;
+}
+
+}  // namespace loci
