@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of up to 8 rows: at the memory's rate. A warp multiplies 16 outputs with one segment of the
-// columns; weights go by asynchronous copies into a ring of the warp's own in shared memory, kDepth units (8
-// to 12 KB: two blocks of a multiprocessor have room for it), and from there to registers, each used once. (A
+// columns; weights go by asynchronous copies into a ring of the warp's own in shared memory, kDepth units (4
+// or 12 KB: two blocks of a multiprocessor have room for it), and from there to registers, each used once. (A
 // ring in registers is none: the machine tells loads apart by six counters, and a wait for one of them is a
 // wait for all that count there.) The activations' 8 rows are the second operand (absent ones are the last
 // one again): they are small and found in the first-level cache. Warps of one tile leave their sums in shared
@@ -29,7 +29,7 @@ template <MatrixFormat F, class T>
 struct PackedSource {
   static constexpr std::uint32_t kColumns = unit_columns(F);
   static constexpr std::uint32_t kUnitBytes = unit_bytes(F);
-  static constexpr std::uint32_t kDepth = 8192 / kUnitBytes;
+  static constexpr std::uint32_t kDepth = 4096 / kUnitBytes;
   static constexpr std::uint32_t kChunks = kUnitBytes / 16;
   using Unit = PackedUnit<F>;
   const std::byte* at;  // the lane's first chunk
@@ -139,7 +139,7 @@ class FewRowsWarp {
   // [turn] of sums, then [warp][unit] of the rings.
   static constexpr std::uint32_t kSumBytes = 2 * kSums * sizeof(float);
   static constexpr std::uint32_t kSharedBytes = kSumBytes + kFewRowsWarps * kDepth * Source::kUnitBytes;
-  static_assert(kDepth >= 3 && Source::kUnitBytes % 16 == 0);
+  static_assert(kDepth >= 2 && Source::kUnitBytes % 16 == 0);
 
   LOCI_DEVICE FewRowsWarp(const ProductParams& p, const RowTile& rows)
       : p_(p),
