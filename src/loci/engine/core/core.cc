@@ -217,7 +217,7 @@ bool Core::State::find_place(const Arrival& event, Plan& plan) {
   const std::uint64_t own = (queue_.waiting(event.group) + 1) * queue_.weight(most);
   if (most == event.group || own >= queue_.waiting(most) * event.weight) return false;
   CoreRequest& last = *requests_.at(queue_.newest(most));
-  if (last.started) return false;
+  if (last.was_admitted()) return false;
   reject_waiting(last,
                  resource_exhausted("the queue is full, and others have fewer places in it; try again later"),
                  plan);
@@ -308,7 +308,7 @@ void Core::State::expire(Plan& plan) {
   for (auto next = requests_.begin(); next != requests_.end();) {
     CoreRequest& request = *next->second;
     ++next;  // end_when_free() may erase it
-    if (!request.ending) end_when_free(request, FinishReason::kDeadline, plan);
+    if (!request.phase.is(RequestPhase::kEnding)) end_when_free(request, FinishReason::kDeadline, plan);
   }
 }
 

@@ -156,15 +156,15 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   queue_.begin_running(request.group);
   queue_.erase(request.group, request.arrival);
   queue_changed_ = true;
+  const bool first = !request.was_admitted();
   const std::vector<BlockPin> originals = hold_originals(probes);
   admit(request, probes, with_copies, pass);
   start_loads(request, probes);
-  if (!request.started) start(request, from, plan);
+  if (first) start(request, from, plan);
   return true;
 }
 
 void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
-  request.started = true;
   request.cached_tokens = from.cached();
   for (const std::uint32_t i : request.loads) {
     const Nanos ends = transfers_.arrives_at(request.blocks[i].block());
@@ -215,8 +215,7 @@ void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool wit
   request.parting = probes.parting;
   request.public_blocks = probes.public_blocks;
   fill_tables(request);
-  request.running = true;
-  request.decoding = false;
+  request.phase.become(RequestPhase::kPrompt);
   request.whole_blocks = probes.start / kBlockTokens;
   for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] += request.promised[group];
   const auto place = std::upper_bound(running_.begin(), running_.end(), &request,

@@ -30,8 +30,9 @@ void Core::State::check_invariants() const {
   std::size_t waiting = 0;
   for (const auto& [id, request] : requests_) {
     LOCI_CHECK(request->id == id, "a request is found by its id");
-    LOCI_CHECK(!request->ending || request->in_passes > 0, "invariant 7: what ends waits for its pass alone");
-    if (request->running) {
+    LOCI_CHECK(!request->phase.is(RequestPhase::kEnding) || request->in_passes > 0,
+               "invariant 7: what ends waits for its pass alone");
+    if (request->runs()) {
       check_request(*request);
     } else {
       ++waiting;
@@ -127,8 +128,9 @@ void Core::State::check_tables(const CoreRequest& request) const {
       const bool seen = !windowed(group) || i >= request.first_held[group];
       if (i < request.whole_blocks && seen) {
         const bool comes = transfers_.loading(request.blocks[i].block(), group);
-        LOCI_CHECK(holds && (part->filled == kBlockTokens || comes || request.restart),
-                   "whole blocks lack nothing that is seen");
+        LOCI_CHECK(
+            holds && (part->filled == kBlockTokens || comes || request.load_phase.is(LoadPhase::kLost)),
+            "whole blocks lack nothing that is seen");
       }
     }
     if (windowed(group)) {
@@ -227,7 +229,7 @@ void Core::State::check_passes() const {
                "a pass in flight has its requests");
     LOCI_CHECK(!request->has_grown() || (request->in_passes > 0 && request->tail.has_value()),
                "invariant 9: a block is begun ahead behind a tail that a pass fills");
-    if (request->in_passes > 0 && !request->misses) check_spans(*request);
+    if (request->in_passes > 0 && !request->passes_bring_nothing()) check_spans(*request);
   }
 }
 
@@ -256,7 +258,7 @@ void Core::State::check_spans(const CoreRequest& request) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::vector<std::uint32_t> filled;
     for (const BlockPin& pin : request.blocks) {
-      const bool comes = request.joined && transfers_.loading(pin.block(), group);
+      const bool comes = request.load_phase.is(LoadPhase::kJoined) && transfers_.loading(pin.block(), group);
       filled.push_back(comes              ? kBlockTokens
                        : pin.holds(group) ? index_.block(pin.block()).filled_in(group)
                                           : 0);

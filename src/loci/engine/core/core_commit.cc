@@ -30,11 +30,11 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     const CoreSpan& span = pass.spans[i];
     if (span.request == nullptr || span.wasted) continue;
     // A request's spans stand together, and later ones read what earlier ones have written.
-    if ((!done.spans[i].ok || span.request->misses) && span.request != poisoned) {
+    if ((!done.spans[i].ok || span.request->passes_bring_nothing()) && span.request != poisoned) {
       poisoned = span.request;
       ++span.request->poisoned_passes;
-      span.request->joined = false;
-      span.request->awaits_loads = true;
+      if (!span.request->load_phase.is(LoadPhase::kLost))
+        span.request->load_phase.settle(LoadPhase::kHeldBack);
       waste_ahead(*span.request);
     }
     if (span.request == poisoned) continue;
@@ -46,7 +46,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     if (!span.sample) continue;
     const SpanOutcome& outcome = done.spans[i];
     LOCI_CHECK(outcome.sample.has_value() || outcome.end != GrammarEnd::kGoesOn, "a sample was asked for");
-    if (!span.request->ending) samples.emplace_back(span.request, &outcome);
+    if (!span.request->phase.is(RequestPhase::kEnding)) samples.emplace_back(span.request, &outcome);
   }
   inherit_claims(pass);
   pass.claims.clear();
@@ -54,10 +54,10 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 
   for (CoreRequest* request : pass.requests) {
     --request->in_passes;
-    request->misses = false;
+    if (request->load_phase.is(LoadPhase::kMissed)) request->load_phase.become(LoadPhase::kJoined);
     if (config_.passes_ahead > 0) leave_pass(*request);
-    if (request->ending) {
-      end(*request, *request->ending, plan);
+    if (request->phase.is(RequestPhase::kEnding)) {
+      end(*request, request->end_reason, plan);
     } else if (request->poisoned_passes >= kPoisonedPassesMax) {
       end(*request, FinishReason::kFailed, plan);
     }
@@ -117,7 +117,7 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
   if (!outcome.sample) return end(request, FinishReason::kStop, plan);
   const TokenId token = *outcome.sample;
   request.tokens.push_back(token);
-  request.decoding = true;
+  request.phase.settle(RequestPhase::kDecode);
   ++totals_.tokens_generated_total;
   queue_.charge(request.group, 1);
   plan.outputs.emplace_back(TokenSampled{request.id, token});
@@ -133,17 +133,18 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
 }
 
 void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan& plan) {
-  if (request.ending) return;
+  if (request.phase.is(RequestPhase::kEnding)) return;
   if (request.in_passes == 0) {
     end(request, reason, plan);
     return;
   }
-  request.ending = reason;
+  request.phase.become(RequestPhase::kEnding);
+  request.end_reason = reason;
   deadlines_.erase({request.deadline, request.id});
 }
 
 void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
-  if (request.running) {
+  if (request.runs()) {
     stop_running(request);
   } else {
     queue_.erase(request.group, request.arrival);

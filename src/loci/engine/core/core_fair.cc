@@ -60,7 +60,7 @@ std::uint32_t Core::State::distance(CoreRequest& request) const {
 CorePrompts Core::State::prompts() const {
   CorePrompts out;
   for (CoreRequest* request : running_) {
-    if (request->decoding || (request->in_passes > 0 && !goes_on(*request))) continue;
+    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !goes_on(*request))) continue;
     out.add(*request, missing_tokens(*request));
   }
   return out;
@@ -114,7 +114,7 @@ void Core::State::add_prompts(const CorePrompts& prompts, CorePass& pass) {
     left += given[i];
     for (CoreRequest* request : running_) {
       if (left == 0) break;
-      if (request->decoding || request->group != tenants[i]) continue;
+      if (!request->phase.is(RequestPhase::kPrompt) || request->group != tenants[i]) continue;
       if (request->in_passes > 0 && !goes_on(*request)) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;
@@ -150,6 +150,7 @@ void Core::State::suspend(CoreRequest& request) {
   queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at, true);
   queue_changed_ = true;
   stop_running(request);
+  request.phase.become(RequestPhase::kSuspended);
   ++request.suspensions;
   ++totals_.suspensions_total;
 }
@@ -182,7 +183,8 @@ void Core::State::make_room() {
 
 // What is to be suspended must be in no pass in flight.
 bool Core::State::someone_gives_way() {
-  if (std::any_of(running_.begin(), running_.end(), [](const auto* request) { return request->restart; }))
+  if (std::any_of(running_.begin(), running_.end(),
+                  [](const auto* request) { return request->load_phase.is(LoadPhase::kLost); }))
     return true;
   if (queue_.empty() || running_.empty()) return false;
   const CoreRequest& head = *requests_.at(queue_.heads().front().request);

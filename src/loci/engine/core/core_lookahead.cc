@@ -39,7 +39,7 @@ const std::vector<ChainKey>& Core::State::keys_of(CoreRequest& request) const {
 void Core::State::size_windows() {
   std::uint64_t waiting = 0, tokens = 0;
   for (const auto& [id, request] : requests_) {
-    if (request->running) continue;
+    if (request->runs()) continue;
     ++waiting;
     tokens += request->length();
   }
@@ -69,7 +69,7 @@ void Core::State::look_ahead() {
     std::uint32_t place = 0;
     std::set<BlockId> seen;
     for (const auto& [id, request] : requests_) {
-      if (request->running || place >= eviction_window_ || wanted_.size() >= kWindowBlocks) continue;
+      if (request->runs() || place >= eviction_window_ || wanted_.size() >= kWindowBlocks) continue;
       for (const ChainKey& key : keys_of(*request)) {
         const BlockId block = index_.find(key);
         if (block == kNoBlock) break;

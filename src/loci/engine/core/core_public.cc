@@ -104,7 +104,7 @@ void Core::State::on(const Withdraw& event, Plan&) {
 // Nothing else runs, and what is public leaves too little for it.
 void Core::State::end_without_memory(CoreRequest& request, Plan& plan) {
   LOCI_CHECK(public_held_ > 0, "a request that fits the pool has room when it is alone");
-  if (request.started) {
+  if (request.was_admitted()) {
     end(request, FinishReason::kLength, plan);
     return;
   }

@@ -20,14 +20,14 @@ void Core::State::schedule(Plan& plan) {
   if (!in_flight_.empty()) return schedule_ahead(plan);
   queue_.begin_step(now_);
   for (std::size_t i = running_.size(); i > 0; --i) {
-    if (running_[i - 1]->restart) suspend(*running_[i - 1]);
+    if (running_[i - 1]->load_phase.is(LoadPhase::kLost)) suspend(*running_[i - 1]);
   }
   grow(plan);
   make_room();
   CorePass pass;
   pass.budget = config_.max_batch_tokens;
   for (CoreRequest* request : running_) {
-    if (request->decoding) add_spans(*request, pass);
+    if (request->phase.is(RequestPhase::kDecode)) add_spans(*request, pass);
   }
   take_prompts(pass, plan);
   // (A request that is alone waits where moves hold the block that it needs.)
@@ -89,7 +89,7 @@ bool Core::State::grow(CoreRequest& request) {
 void Core::State::stop_running(CoreRequest& request) {
   wish_windows(request);
   request.loads.clear();
-  request.joined = request.awaits_loads = request.restart = false;
+  request.load_phase.settle(LoadPhase::kNone);
   request.tail.reset();
   if (request.in_passes > 0 || request.lent != GroupCounts{}) keep_for_passes(request);
   while (!request.blocks.empty()) request.blocks.pop_back();
@@ -98,8 +98,6 @@ void Core::State::stop_running(CoreRequest& request) {
     promised_[group] -= std::exchange(request.promised[group], 0);
     request.held[group] = request.first_held[group] = 0;
   }
-  request.running = false;
-  request.decoding = false;
   queue_.end_running(request.group);
   running_.erase(std::find(running_.begin(), running_.end(), &request));
   blocked_head_.reset();

@@ -224,7 +224,8 @@ void Core::State::let_go_behind(CoreRequest& request) {
     const std::uint32_t ahead = config_.passes_ahead;
     const std::uint32_t enough = ring_blocks(group, 1 + ahead) + ahead;
     const std::uint32_t used = request.held[group] + request.lent[group];
-    if (!request.decoding || request.promised[group] <= enough || used > enough) continue;
+    if (!request.phase.is(RequestPhase::kDecode) || request.promised[group] <= enough || used > enough)
+      continue;
     promised_[group] -= request.promised[group] - enough;
     request.promised[group] = enough;
     blocked_head_.reset();
