@@ -139,14 +139,14 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       // Each running request gets a token of each pass, so none starves.
       running_max_(std::min(config.max_running, config.max_batch_tokens)),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
-      hasher_(config.chain_secret, config.model_fingerprint),
       costs_(config.costs),
       through_(config.save == "through"),
       index_(std::move(pools)),
       queue_(running_max_, make_admission_order(config.admission).value(),
              [this](RequestId id) { return distance(*requests_.at(id)); }),
       transfers_(config_, costs_, index_),
-      recovery_(config_, hasher_, index_),
+      prefixes_(config_, index_, transfers_),
+      recovery_(config_, prefixes_.hasher(), index_),
       state_age_(config.state_ttl) {
   limit_windows();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -182,7 +182,7 @@ Status Core::State::refusal(const Arrival& event) const {
   if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
   if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
   if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
-  LOCI_RETURN_IF_ERROR(truncation_refusal(event));
+  LOCI_RETURN_IF_ERROR(prefixes_.truncation_refusal(event));
   const std::size_t prompt_tokens = kept_tokens(event);
   if (prompt_tokens >= config_.context_tokens) {
     return invalid_argument(
@@ -262,7 +262,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->group = event.group;
   request->weight = event.weight;
   request->is_public = event.scope == SharingScope::kPublic;
-  request->lineage = lineage_of(event);
+  request->lineage = prefixes_.lineage_of(event);
   request->tokens = event.prompt;
   if (!event.dropped.empty()) {
     const auto begin = request->tokens.begin();
@@ -330,7 +330,7 @@ CoreStats Core::State::stats() const {
     stats.blocks_free += stats.pools[group].blocks_free;
     stats.blocks_pinned += stats.pools[group].blocks_pinned;
   }
-  stats.blocks_public = public_held_;
+  stats.blocks_public = prefixes_.public_blocks();
   stats.evictions_total = index_.evictions();
   for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
     TierStats& of_tier = stats.tiers[static_cast<std::size_t>(tier)];

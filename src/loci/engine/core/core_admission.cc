@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request's tokens find in the index, and taking the request into the batch.
+// Taking a request into the batch: what it needs, whether that is there, and holding it.
 //
 // All blocks of a request's tokens are placed and held when it is admitted, in groups without window; in
 // the others it is promised slots. So a prompt that has begun never lacks memory. The block of the last token
@@ -12,64 +12,6 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
-
-// A block that lacks state may begin with that of a sibling that has the same first tokens.
-void Core::State::probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found) const {
-  const ChildMatch match = parent == kNoBlock ? ChildMatch{} : index_.match_children(parent, tokens);
-  if (match.run == 0) return;
-  // A tail that a pass in flight appends to may be complete, and its slots another's, before a pass ahead
-  // copies.
-  const Block& child = index_.block(match.child);
-  if (config_.passes_ahead > 0 && !in_flight_.empty() && child.kind == BlockKind::kTail && child.appending)
-    return;
-  found.sibling = match.child;
-  found.run = match.run;
-  const bool all = index_.can_take_over(match.child) && index_.block(match.child).filled == match.run;
-  found.source = all ? CoreProbe::Source::kTakeOver : CoreProbe::Source::kCopy;
-}
-
-// `slowest`: the tier beyond which nothing is loaded.
-CoreProbes Core::State::probe(const CoreRequest& request, Tier slowest) const {
-  CoreProbes probes;
-  const std::span<const TokenId> tokens(request.tokens);
-  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
-  probes.blocks.reserve(shared + 1);
-  probes.lineage = request.lineage.get();
-  probe_public(request, probes);
-  ChainKey key = probes.root;
-  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
-    const BlockId parent = find_parent(probes, i);
-    if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
-    CoreProbe& found = probes.blocks.emplace_back();
-    const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
-    key = hasher_.child(key, block_tokens);
-    found.key = key;
-    if (parent != kNoBlock) found.node = index_.find(key);
-    const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
-    found.load = found.node != kNoBlock && transfers_.comes(found.node, slowest);
-    found.too_slow = found.node != kNoBlock && !found.load && transfers_.comes(found.node, Tier::kDisk);
-    if (!has_part && !found.load && probes.lineage != nullptr && i >= probes.lineage->front_blocks)
-      find_original(*probes.lineage, i, slowest, found);
-    if (!has_part && !found.load) {
-      probe_siblings(parent, block_tokens, found);
-      if (i == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, i)) {
-        probe_public_siblings(probes, block_tokens, found);
-      }
-    }
-  }
-  CoreProbe tail;
-  const auto tail_tokens = tokens.subspan(shared * kBlockTokens);
-  probe_siblings(find_parent(probes, shared), tail_tokens, tail);
-  if (shared == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, shared))
-    probe_public_siblings(probes, tail_tokens, tail);
-  probes.blocks.push_back(tail);
-  CoreProbe& last = probes.blocks.back();
-  // The last token is computed in any case. (A run of that token alone may be taken over, for its slot.)
-  const auto run_max = static_cast<std::uint32_t>(tail_tokens.size() - 1);
-  last.run = std::min(last.run, run_max);
-  if (last.run == 0 && last.source == CoreProbe::Source::kCopy) last.source = CoreProbe::Source::kNone;
-  return probes;
-}
 
 // What groups without window need.
 void Core::State::count_needs(CoreProbes& probes) const {
@@ -100,7 +42,7 @@ void Core::State::count_needs(CoreProbes& probes) const {
 bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + public_held_ + transfers_.moving()[group] +
+      const std::size_t needed = promised_[group] + prefixes_.public_blocks() + transfers_.moving()[group] +
                                  lingering_[group] + probes.promised[group] + pass.copies.size();
       if (needed > config_.groups[group].block_count) return false;
       continue;
@@ -118,7 +60,7 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
                     [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + public_held_ + transfers_.moving()[group] +
+      const std::size_t needed = promised_[group] + prefixes_.public_blocks() + transfers_.moving()[group] +
                                  lingering_[group] + probes.promised[group] + pass.copies.size() + copies;
       if (needed > config_.groups[group].block_count) return false;
       continue;
@@ -127,6 +69,32 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
     if (needed > index_.available(group)) return false;
   }
   return true;
+}
+
+// Originals on the device are held beside their new blocks for a while. Where there is no room for both the
+// first of them are computed instead.
+void Core::State::fit_originals(CoreProbes& probes, const CorePass& pass) const {
+  for (CoreProbe& found : probes.blocks) {
+    if (admissible(probes, pass)) return;
+    if (found.original == kNoBlock) continue;
+    found.original = kNoBlock;
+    found.load = false;
+    probes.slots = probes.pins = probes.copy_pins = {};
+    count_needs(probes);
+  }
+}
+
+// So that making room for the request takes none of them before their moves hold them.
+std::vector<BlockPin> Core::State::hold_originals(const CoreProbes& probes) {
+  std::vector<BlockPin> held;
+  for (const CoreProbe& found : probes.blocks) {
+    if (found.original == kNoBlock) continue;
+    BlockPin& pin = held.emplace_back(index_.pin(found.original));
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (index_.block(found.original).filled_in(group) == kBlockTokens) index_.hold(pin, group);
+    }
+  }
+  return held;
 }
 
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing.
@@ -180,7 +148,10 @@ void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
 }
 
 CoreProbes Core::State::choose(const CoreRequest& request, bool copies, Tier slowest) const {
-  CoreProbes probes = probe(request, slowest);
+  const Prefixes::ProbeRules rules{.slowest = slowest,
+                                   .originals = !windows_,
+                                   .tails_may_move = config_.passes_ahead > 0 && !in_flight_.empty()};
+  CoreProbes probes = prefixes_.probe(request, rules);
   if (windows_) {
     find_parting(probes);
     choose_start(probes, copies, slowest);
@@ -193,7 +164,7 @@ CoreProbes Core::State::choose(const CoreRequest& request, bool copies, Tier slo
 
 void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass) {
   // First everything that is there is held, so that making room for the rest takes none of it.
-  BlockPin root = open_parent(probes);
+  BlockPin root = prefixes_.open_parent(probes);
   std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];

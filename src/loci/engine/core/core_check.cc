@@ -40,7 +40,7 @@ void Core::State::check_invariants() const {
   }
   check_pins();
   check_promises();
-  check_public();
+  prefixes_.check_invariants();   // 1, 2, 4, 5
   transfers_.check_invariants();  // 3, 4
   LOCI_CHECK(lingering == lingering_, "what passes still read of ended loads is counted");
   check_passes();
@@ -66,14 +66,14 @@ void Core::State::check_request(const CoreRequest& request) const {
   check_tables(request);
   const std::size_t count = request.blocks.size();
   LOCI_CHECK(!request.tail || request.tail->block() == request.blocks.back().block(), "the tail is last");
-  ChainKey key = first_key(request);
+  ChainKey key = prefixes_.first_key(request);
   BlockId parent = index_.find(key);
   const std::span<const TokenId> tokens(request.tokens);
   for (std::size_t i = 0; i < count; ++i) {
     const BlockId id = request.blocks[i].block();
     const Block& b = index_.block(id);
     if (i > 0 && i == request.public_blocks && !begins_lineage(request.lineage.get(), i)) {  // its own
-      key = hasher_.gate(key, request.group);
+      key = prefixes_.hasher().gate(key, request.group);
       const BlockId gate = index_.find(key);
       LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == parent, "a gate is below its public block");
       parent = gate;
@@ -93,7 +93,7 @@ void Core::State::check_request(const CoreRequest& request) const {
       LOCI_CHECK(b.filled <= own.size() && std::equal(own.begin(), own.begin() + b.filled, b.tokens.begin()),
                  "invariant 5: a tail spells its request's tokens");
     } else {
-      key = hasher_.child(key, own.first(kBlockTokens));
+      key = prefixes_.hasher().child(key, own.first(kBlockTokens));
       LOCI_CHECK(b.kind == BlockKind::kFull && b.key == key, "invariant 5: a table spells its tokens");
       LOCI_CHECK(std::equal(b.tokens.begin(), b.tokens.end(), own.begin()),
                  "invariant 5: key and tokens agree");
@@ -149,7 +149,7 @@ void Core::State::check_promises() const {
     for (const CorePass& pass : in_flight_) {
       for (const CoreKept& kept : pass.kept) promised += kept.promised[group];
     }
-    const std::uint64_t taken = promised + (windowed(group) ? public_held_ : 0);
+    const std::uint64_t taken = promised + (windowed(group) ? prefixes_.public_blocks() : 0);
     LOCI_CHECK(promised == promised_[group] && taken <= config_.groups[group].block_count,
                "invariant 1: promises fit the pool");
   }
@@ -168,9 +168,7 @@ void Core::State::check_pins() const {
   for (const CoreRequest* request : running_) {
     for (const BlockPin& pin : request->blocks) count(pin);
   }
-  for (const auto& [id, prefix] : public_) {
-    for (const BlockPin& pin : prefix.blocks) count(pin);
-  }
+  prefixes_.visit_pins(count);
   for (const CorePass& pass : in_flight_) {
     for (const CoreCopy& copy : pass.copies) count(copy.source);
     for (const CoreKept& kept : pass.kept) {

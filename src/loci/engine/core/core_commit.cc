@@ -83,7 +83,7 @@ void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, con
 void Core::State::complete_tail(CoreRequest& request) {
   const std::size_t number = request.blocks.size() - 1;
   const Block& tail = index_.block(request.blocks[number].block());
-  const ChainKey key = hasher_.child(index_.block(tail.parent).key, tail.tokens);
+  const ChainKey key = prefixes_.hasher().child(index_.block(tail.parent).key, tail.tokens);
   Completion completion = index_.complete(std::move(request.blocks[number]), std::move(*request.tail), key);
   request.tail.reset();
   request.blocks[number] = std::move(completion.pin);

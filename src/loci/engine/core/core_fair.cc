@@ -37,7 +37,7 @@ std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
 std::uint32_t Core::State::distance(CoreRequest& request) const {
   std::uint32_t slowest = 0, pending = 0;
   bool found = false;
-  for (const ChainKey& key : keys_of(request)) {
+  for (const ChainKey& key : prefixes_.keys_of(request)) {
     const BlockId id = index_.find(key);
     if (id == kNoBlock) break;
     const Block& block = index_.block(id);

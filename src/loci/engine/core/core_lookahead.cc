@@ -17,24 +17,6 @@ constexpr std::size_t kWindowBlocks = 16'384;
 
 }  // namespace
 
-// The keys of a waiting request's whole blocks; those that are public are so as of the first call.
-const std::vector<ChainKey>& Core::State::keys_of(CoreRequest& request) const {
-  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
-  if (request.keys.size() == shared) return request.keys;
-  CoreProbes probes;
-  probe_public(request, probes);
-  ChainKey key = probes.root;
-  request.keys.clear();
-  for (const CoreProbe& found : probes.blocks) request.keys.push_back(found.key);
-  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
-    if (begins_lineage(request.lineage.get(), i)) key = request.lineage->gate;
-    key =
-        hasher_.child(key, std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens));
-    request.keys.push_back(key);
-  }
-  return request.keys;
-}
-
 // How many waiting requests the slower tiers can hold the state of.
 void Core::State::size_windows() {
   std::uint64_t waiting = 0, tokens = 0;
@@ -70,7 +52,7 @@ void Core::State::look_ahead() {
     std::set<BlockId> seen;
     for (const auto& [id, request] : requests_) {
       if (request->runs() || place >= eviction_window_ || wanted_.size() >= kWindowBlocks) continue;
-      for (const ChainKey& key : keys_of(*request)) {
+      for (const ChainKey& key : prefixes_.keys_of(*request)) {
         const BlockId block = index_.find(key);
         if (block == kNoBlock) break;
         if (!seen.insert(block).second) continue;  // who is before it needs it sooner

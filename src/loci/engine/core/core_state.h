@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The core's state machine. It routes events between the owners of what it is about:
 //   transfers.h        moves between tiers: loads, saves, prefetches
+//   prefixes.h         names of blocks and what the index has under them; public prefixes, lineages
 //   recovery.h         what the disk has from before; time to live
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
-//   core_admission.cc  what a request's tokens find in the index; taking it into the batch
+//   core_admission.cc  taking a request into the batch
 //   core_schedule.cc   growth, forming a pass
 //   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
 //   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  what the queue needs
-//   core_truncate.cc   sequences that have dropped a part: lineages
-//   core_public.cc     public prefixes: looking them up, keeping and releasing them
+//   core_public.cc     whether a public prefix has room, and what they leave to others
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
 #pragma once
@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
 #include "loci/engine/core/recovery.h"
 #include "loci/engine/core/request.h"
@@ -107,19 +108,13 @@ struct CorePrompts {
   }
 };
 
-// State that stays for all.
-struct CorePublicPrefix {
-  std::uint32_t tokens = 0;
-  std::vector<BlockPin> blocks;
-};
-
 class Core::State {
  public:
   State(const CoreConfig& config, IndexPools pools);
 
   Plan step(Nanos now, const Event& event);
   CoreStats stats() const;
-  std::vector<PublicPrefix> public_prefixes() const;
+  std::vector<PublicPrefix> public_prefixes() const { return prefixes_.public_prefixes(); }
   void check_invariants() const;
 
  private:
@@ -140,11 +135,9 @@ class Core::State {
   Nanos next_deadline() const;
 
   // core_admission.cc
-  CoreProbes probe(const CoreRequest& request, Tier slowest) const;
   CoreProbes choose(const CoreRequest& request, bool copies, Tier slowest) const;
   void start(CoreRequest& request, ContextSources from, Plan& plan);
   ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
-  void probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found) const;
   void count_needs(CoreProbes& probes) const;
   bool admissible(const CoreProbes& probes, const CorePass& pass) const;
   bool copies_fit(const CoreProbes& probes, const CorePass& pass) const;
@@ -158,15 +151,9 @@ class Core::State {
                 CorePass& pass);
 
   // core_public.cc
-  void probe_public(const CoreRequest& request, CoreProbes& probes) const;
-  void probe_public_siblings(const CoreProbes& probes, std::span<const TokenId> tokens,
-                             CoreProbe& found) const;
-  BlockPin open_parent(const CoreProbes& probes);
   Status public_refusal(const Arrival& event) const;
   void keep_public(CoreRequest& request);
   void end_without_memory(CoreRequest& request, Plan& plan);
-  ChainKey first_key(const CoreRequest& request) const;
-  void check_public() const;
 
   // core_tiers.cc
   void start_loads(CoreRequest& request, const CoreProbes& probes);
@@ -184,19 +171,12 @@ class Core::State {
   void save();
 
   // core_lookahead.cc
-  const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
   void size_windows();
   void look_ahead();
   void prefetch();
   void preload();
   void preload(CoreRequest& request);
 
-  // core_truncate.cc
-  Status truncation_refusal(const Arrival& event) const;
-  std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event) const;
-  ChainKey original_root(const Arrival& event, std::uint32_t& public_blocks) const;
-  BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
-  void find_original(const CoreLineage& lineage, std::uint32_t block, Tier slowest, CoreProbe& found) const;
   void fit_originals(CoreProbes& probes, const CorePass& pass) const;
   std::vector<BlockPin> hold_originals(const CoreProbes& probes);
 
@@ -301,7 +281,6 @@ class Core::State {
   GroupCounts reserve_blocks_{};  // groups without window
   GroupCounts chunk_tokens_{};    // groups with one: tokens of a prompt for which slots are promised
   GroupCounts promised_{};        // to all that run
-  ChainKeyHasher hasher_;
   CostModel costs_;
   bool through_ = true;  // save blocks as they fill
   BlockIndex index_;
@@ -317,6 +296,7 @@ class Core::State {
   Transfers transfers_;
   // Groups with a window: slots of loads that have ended, which a pass in flight may still read.
   GroupCounts lingering_{};
+  Prefixes prefixes_;
   Recovery recovery_;
   StateAge state_age_;
   std::vector<std::pair<BlockId, ChainKey>> wanted_;  // by the queue, in its order
@@ -325,8 +305,6 @@ class Core::State {
   std::uint32_t prefetch_window_ = 0;  // requests
   std::uint32_t eviction_window_ = 0;
   bool queue_changed_ = false;
-  std::map<RequestId, CorePublicPrefix> public_;
-  std::uint32_t public_held_ = 0;  // blocks of public prefixes, each once
 
   Nanos now_ = 0;
   std::uint64_t arrivals_ = 0;

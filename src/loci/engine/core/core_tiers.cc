@@ -132,7 +132,7 @@ void Core::State::save() {
   if (drained_ || (drain_deadline_ && *drain_deadline_ <= now_)) return;
   Transfers::SaveRules rules{.free_percent = drain_deadline_ ? 100 : config_.swap_out_percent};
   for (std::uint32_t group = 0; group < group_count_; ++group)
-    rules.taken[group] = promised_[group] + public_held_ + lingering_[group];
+    rules.taken[group] = promised_[group] + prefixes_.public_blocks() + lingering_[group];
   transfers_.save(rules);
 }
 

@@ -119,7 +119,7 @@ void Core::State::compute_all(CoreProbes& probes) const {
 void Core::State::find_parting(CoreProbes& probes) const {
   std::uint32_t i = probes.public_blocks;
   while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) ++i;
-  const BlockId parent = find_parent(probes, i);
+  const BlockId parent = prefixes_.find_parent(probes, i);
   const CoreProbe& first = probes.blocks[i];
   if (parent == kNoBlock || first.source == CoreProbe::Source::kTakeOver) return;
   if (index_.block(parent).children > 0) probes.parting = i * kBlockTokens + first.run;
@@ -139,7 +139,7 @@ void Core::State::promise(const CoreRequest& request, CoreProbes& probes) const 
     const std::uint32_t ahead = config_.passes_ahead;
     const std::uint32_t chunk = std::min(chunk_tokens_[group], request.length() - probes.start);
     probes.promised[group] = std::min({ring_blocks(group, chunk + ahead) + ahead, blocks + ahead,
-                                       config_.groups[group].block_count - public_held_});
+                                       config_.groups[group].block_count - prefixes_.public_blocks()});
   }
 }
 
