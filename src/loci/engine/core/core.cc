@@ -146,6 +146,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
              [this](RequestId id) { return distance(*requests_.at(id)); }),
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
+      queue_needs_(config_, index_, transfers_),
       recovery_(config_, prefixes_.hasher(), index_),
       state_age_(config.state_ttl) {
   limit_windows();
@@ -277,7 +278,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->follows = event.follows;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
   queue_.push(request->group, request->weight, request->arrival, request->id, request->arrived_at);
-  queue_changed_ = true;
+  queue_needs_.queue_changed();
   requests_.emplace(event.request, std::move(request));
 }
 

@@ -148,7 +148,7 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
     stop_running(request);
   } else {
     queue_.erase(request.group, request.arrival);
-    queue_changed_ = true;
+    queue_needs_.queue_changed();
     blocked_head_.reset();
   }
   deadlines_.erase({request.deadline, request.id});

@@ -2,6 +2,7 @@
 // The core's state machine. It routes events between the owners of what it is about:
 //   transfers.h        moves between tiers: loads, saves, prefetches
 //   prefixes.h         names of blocks and what the index has under them; public prefixes, lineages
+//   queue_needs.h      what waiting requests need: evicted last, brought to host memory
 //   recovery.h         what the disk has from before; time to live
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
@@ -11,7 +12,7 @@
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
 //   core_tiers.cc      what requests have to do with transfers
-//   core_lookahead.cc  what the queue needs
+//   core_lookahead.cc  loads of who comes next, before it is admitted
 //   core_public.cc     whether a public prefix has room, and what they leave to others
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
@@ -32,6 +33,7 @@
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
+#include "loci/engine/core/queue_needs.h"
 #include "loci/engine/core/recovery.h"
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/transfers.h"
@@ -171,9 +173,7 @@ class Core::State {
   void save();
 
   // core_lookahead.cc
-  void size_windows();
   void look_ahead();
-  void prefetch();
   void preload();
   void preload(CoreRequest& request);
 
@@ -297,14 +297,9 @@ class Core::State {
   // Groups with a window: slots of loads that have ended, which a pass in flight may still read.
   GroupCounts lingering_{};
   Prefixes prefixes_;
+  QueueNeeds queue_needs_;
   Recovery recovery_;
   StateAge state_age_;
-  std::vector<std::pair<BlockId, ChainKey>> wanted_;  // by the queue, in its order
-  std::size_t prefetch_at_ = 0;                       // of wanted_
-  std::size_t prefetch_end_ = 0;
-  std::uint32_t prefetch_window_ = 0;  // requests
-  std::uint32_t eviction_window_ = 0;
-  bool queue_changed_ = false;
 
   Nanos now_ = 0;
   std::uint64_t arrivals_ = 0;
