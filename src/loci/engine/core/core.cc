@@ -134,8 +134,7 @@ std::vector<PublicPrefix> Core::public_prefixes() const { return state_->public_
 void Core::check_invariants() const { state_->check_invariants(); }
 
 Core::State::State(const CoreConfig& config, IndexPools pools)
-    : config_(config),
-      sequence_tokens_max_(config.context_tokens),
+    : config_(limited_windows(config)),
       // Each running request gets a token of each pass, so none starves.
       running_max_(std::min(config.max_running, config.max_batch_tokens)),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
@@ -146,15 +145,13 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
              [this](RequestId id) { return distance(*requests_.at(id)); }),
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
+      windows_(config_, index_, transfers_, prefixes_),
       queue_needs_(config_, index_, transfers_),
       recovery_(config_, prefixes_.hasher(), index_),
       state_age_(config.state_ttl) {
-  limit_windows();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
     if (windowed(group)) continue;
-    sequence_tokens_max_ =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(sequence_tokens_max_, count * kBlockTokens));
     reserve_blocks_[group] = static_cast<std::uint32_t>((count * config.decode_reserve_percent + 99) / 100);
   }
 }
@@ -192,12 +189,12 @@ Status Core::State::refusal(const Arrival& event) const {
             prompt_tokens, config_.context_tokens, config_.context_tokens - 1),
         "prompt");
   }
-  if (prompt_tokens >= sequence_tokens_max_) {
+  if (prompt_tokens >= windows_.sequence_tokens_max()) {
     return invalid_argument(
         fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
                     "at most {} of a prompt; shorten it or start the server with more device memory",
-                    prompt_tokens, sequence_tokens_max_ / kBlockTokens, kBlockTokens,
-                    sequence_tokens_max_ - 1),
+                    prompt_tokens, windows_.sequence_tokens_max() / kBlockTokens, kBlockTokens,
+                    windows_.sequence_tokens_max() - 1),
         "prompt");
   }
   if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event));

@@ -2,8 +2,8 @@
 # loci_core: the state machine, and the log of what goes in and comes out of it.
 loci_library(core
   SOURCES core/core.cc core/core_admission.cc core/core_ahead.cc core/core_check.cc core/core_commit.cc core/core_fair.cc
-          core/core_lookahead.cc core/core_public.cc core/core_schedule.cc core/core_tiers.cc core/core_window.cc
-          core/prefixes.cc core/prefixes_lineages.cc core/queue_needs.cc core/recovery.cc core/transfers_check.cc core/transfers_loads.cc core/transfers_saves.cc
+          core/core_lookahead.cc core/core_public.cc core/core_schedule.cc core/core_tiers.cc
+          core/prefixes.cc core/prefixes_lineages.cc core/queue_needs.cc core/recovery.cc core/transfers_check.cc core/transfers_loads.cc core/transfers_saves.cc core/windows.cc
           log/event_log.cc log/event_log_codec.cc log/event_log_replay.cc
   DEPENDS loci_policy loci_memory loci_base fmt::fmt PkgConfig::xxhash)
 loci_test(core_test

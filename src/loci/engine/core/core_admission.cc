@@ -12,6 +12,16 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
+namespace {
+
+// Siblings' state cannot be held while it is copied.
+void drop_copies(CoreProbes& probes) {
+  for (CoreProbe& found : probes.blocks) {
+    if (found.source == CoreProbe::Source::kCopy) found.source = CoreProbe::Source::kNone;
+  }
+}
+
+}  // namespace
 
 // What groups without window need.
 void Core::State::count_needs(CoreProbes& probes) const {
@@ -42,8 +52,8 @@ void Core::State::count_needs(CoreProbes& probes) const {
 bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + prefixes_.public_blocks() + transfers_.moving()[group] +
-                                 lingering_[group] + probes.promised[group] + pass.copies.size();
+      const std::size_t needed =
+          windows_.taken(group) + transfers_.moving()[group] + probes.promised[group] + pass.copies.size();
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -60,8 +70,8 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
                     [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + prefixes_.public_blocks() + transfers_.moving()[group] +
-                                 lingering_[group] + probes.promised[group] + pass.copies.size() + copies;
+      const std::size_t needed = windows_.taken(group) + transfers_.moving()[group] + probes.promised[group] +
+                                 pass.copies.size() + copies;
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -110,7 +120,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   }
   if (request.lineage) fit_originals(probes, pass);
   const bool with_copies = copies_fit(probes, pass);
-  if (windows_ && !with_copies) probes = choose(request, false, slowest);
+  if (windows_.any() && !with_copies) probes = choose(request, false, slowest);
   if (!admissible(probes, pass)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
@@ -149,14 +159,15 @@ void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
 
 CoreProbes Core::State::choose(const CoreRequest& request, bool copies, Tier slowest) const {
   const Prefixes::ProbeRules rules{.slowest = slowest,
-                                   .originals = !windows_,
+                                   .originals = !windows_.any(),
                                    .tails_may_move = config_.passes_ahead > 0 && !in_flight_.empty()};
   CoreProbes probes = prefixes_.probe(request, rules);
-  if (windows_) {
-    find_parting(probes);
-    choose_start(probes, copies, slowest);
-    if (request.is_public) compute_all(probes);
-    promise(request, probes);
+  if (windows_.any()) {
+    windows_.find_parting(probes);
+    if (!copies) drop_copies(probes);
+    windows_.choose_start(probes, slowest);
+    if (request.is_public) windows_.compute_all(probes);
+    windows_.promise(request, probes);
   }
   count_needs(probes);
   return probes;
@@ -180,7 +191,7 @@ void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool wit
       index_.hold_all(*siblings[i]);
     }
   }
-  if (windows_) hold_window(request, probes);
+  if (windows_.any()) windows_.hold(request, probes);
   admit_blocks(request, probes, std::move(root), std::move(siblings), pass);
   request.promised = probes.promised;
   request.parting = probes.parting;
@@ -188,7 +199,7 @@ void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool wit
   fill_tables(request);
   request.phase.become(RequestPhase::kPrompt);
   request.whole_blocks = probes.start / kBlockTokens;
-  for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] += request.promised[group];
+  windows_.take(request.promised);
   const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
                                       [](auto* a, auto* b) { return a->arrival < b->arrival; });
   running_.insert(place, &request);
@@ -283,7 +294,7 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
     std::uint32_t there = found.node == kNoBlock ? 0 : index_.block(found.node).filled;
     if (found.source == CoreProbe::Source::kTakeOver) there = found.run;
     if (found.source == CoreProbe::Source::kCopy && with_copies) there = found.run;
-    if (windows_) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
+    if (windows_.any()) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
     if (found.load) {
       const Tier tier = found.original == kNoBlock
                             ? transfers_.load_tier(found.node)

@@ -11,10 +11,13 @@
 namespace loci {
 
 void Core::State::check_invariants() const {
-  GroupCounts detached = transfers_.detached(), lingering{};  // slots that are no block's
+  GroupCounts detached = transfers_.detached();  // slots that are no block's
+  GroupCounts lingering{}, promised{};
   for (const auto& [id, request] : requests_) {
-    for (std::uint32_t group = 0; group < group_count_; ++group)
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
       detached[group] += request->grown[group].has_value();
+      promised[group] += request->promised[group];
+    }
   }
   for (const CorePass& pass : in_flight_) {
     for (const CoreDetached& slot : pass.detached) {
@@ -22,8 +25,10 @@ void Core::State::check_invariants() const {
       lingering[slot.group] += !slot.owner && windowed(slot.group);
     }
     for (const CoreKept& kept : pass.kept) {
-      for (std::uint32_t group = 0; group < group_count_; ++group)
+      for (std::uint32_t group = 0; group < group_count_; ++group) {
         detached[group] += kept.grown[group].has_value();
+        promised[group] += kept.promised[group];
+      }
     }
   }
   index_.check_invariants(std::span<const std::uint32_t>(detached).first(group_count_));  // 1, 2, 4, 6
@@ -39,10 +44,9 @@ void Core::State::check_invariants() const {
     }
   }
   check_pins();
-  check_promises();
-  prefixes_.check_invariants();   // 1, 2, 4, 5
-  transfers_.check_invariants();  // 3, 4
-  LOCI_CHECK(lingering == lingering_, "what passes still read of ended loads is counted");
+  prefixes_.check_invariants();                    // 1, 2, 4, 5
+  transfers_.check_invariants();                   // 3, 4
+  windows_.check_invariants(promised, lingering);  // 1
   check_passes();
   // 7.
   LOCI_CHECK(requests_.empty() || !in_flight_.empty() || !transfers_.idle(),
@@ -138,20 +142,6 @@ void Core::State::check_tables(const CoreRequest& request) const {
       LOCI_CHECK(held == request.held[group] && held <= request.promised[group],
                  "invariant 1: no request holds more than it was promised");
     }
-  }
-}
-
-// 1. Promises are kept: together they never exceed a pool.
-void Core::State::check_promises() const {
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    std::uint64_t promised = 0;
-    for (const CoreRequest* request : running_) promised += request->promised[group];
-    for (const CorePass& pass : in_flight_) {
-      for (const CoreKept& kept : pass.kept) promised += kept.promised[group];
-    }
-    const std::uint64_t taken = promised + (windowed(group) ? prefixes_.public_blocks() : 0);
-    LOCI_CHECK(promised == promised_[group] && taken <= config_.groups[group].block_count,
-               "invariant 1: promises fit the pool");
   }
 }
 

@@ -125,7 +125,8 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
                      std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), token);
   if (stops || outcome.end == GrammarEnd::kComplete) {
     end(request, FinishReason::kStop, plan);
-  } else if (request.new_tokens() >= request.max_new_tokens || request.length() >= sequence_tokens_max_) {
+  } else if (request.new_tokens() >= request.max_new_tokens ||
+             request.length() >= windows_.sequence_tokens_max()) {
     end(request, FinishReason::kLength, plan);
   } else if (config_.passes_ahead > 0 && request.has_grown()) {
     open_ahead(request);

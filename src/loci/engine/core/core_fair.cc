@@ -212,9 +212,7 @@ CoreRequest* Core::State::slot_victim(const CoreRequest& head) const {
 
 std::uint64_t Core::State::blocks_needed(const CoreRequest& head, std::uint32_t group) const {
   const std::uint64_t blocks = (head.length() + kBlockTokens - 1) / kBlockTokens;
-  if (!windowed(group)) return blocks;
-  const std::uint32_t ahead = config_.passes_ahead;
-  return std::min<std::uint64_t>(blocks, ring_blocks(group, chunk_tokens_[group] + ahead)) + ahead;
+  return windows_.blocks_needed(group, blocks);
 }
 
 // Its tenant would not be above its share with it.
@@ -232,7 +230,7 @@ CoreRequest* Core::State::memory_victim(const CoreRequest& head, std::uint32_t g
                                         std::uint64_t weights) const {
   const std::uint64_t total = config_.groups[group].block_count;
   const std::uint64_t available =
-      windowed(group) ? total - promised_[group] : std::uint64_t{index_.available(group)};
+      windowed(group) ? total - windows_.promised(group) : std::uint64_t{index_.available(group)};
   if (available >= blocks_needed(head, group) + reserve_blocks_[group]) return nullptr;
   CoreRequest* victim = nullptr;
   for (const auto& [tenant, has] : held) {

@@ -29,7 +29,7 @@ void Core::State::look_ahead() {
 // While a pass runs, the loads of who comes next begin (the read buffer of AttentionStore §3.2.1: device
 // memory that nobody needs now). In groups with a window the place to go on from is chosen at admission.
 void Core::State::preload() {
-  if (in_flight_.empty() || windows_ || drain_deadline_ || queue_.empty()) return;
+  if (in_flight_.empty() || windows_.any() || drain_deadline_ || queue_.empty()) return;
   for (const FairQueue::Head& head : queue_.heads()) {
     CoreRequest& request = *requests_.at(head.request);
     if (request.preloaded || request.is_public || request.lineage != nullptr) continue;

@@ -19,7 +19,7 @@ Status Core::State::public_refusal(const Arrival& event) const {
   }
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
-    const bool room = !windowed(group) || held + wanted + ring_blocks(group, kBlockTokens) <= count;
+    const bool room = !windowed(group) || held + wanted + windows_.ring_blocks(group, kBlockTokens) <= count;
     if ((held + wanted) * 2 <= count && room) continue;
     return invalid_argument(
         fmt::format("public prefixes may hold half of the memory for state, {} blocks of {} tokens; {} are "

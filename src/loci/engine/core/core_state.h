@@ -2,6 +2,7 @@
 // The core's state machine. It routes events between the owners of what it is about:
 //   transfers.h        moves between tiers: loads, saves, prefetches
 //   prefixes.h         names of blocks and what the index has under them; public prefixes, lineages
+//   windows.h          groups with a window: where a request goes on, promised slots, letting go
 //   queue_needs.h      what waiting requests need: evicted last, brought to host memory
 //   recovery.h         what the disk has from before; time to live
 // and does the rest itself, in these source files:
@@ -10,7 +11,6 @@
 //   core_schedule.cc   growth, forming a pass
 //   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
-//   core_window.cc     what groups with a window need: where a request may go on, slots promised, letting go
 //   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  loads of who comes next, before it is admitted
 //   core_public.cc     whether a public prefix has room, and what they leave to others
@@ -37,6 +37,7 @@
 #include "loci/engine/core/recovery.h"
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/transfers.h"
+#include "loci/engine/core/windows.h"
 #include "loci/memory/block_index.h"
 #include "loci/memory/chain_key.h"
 #include "loci/memory/slot_pool.h"
@@ -78,7 +79,7 @@ struct CoreKept {
 
 // A slot that a pass in flight may read or write, and which is no block's any more.
 struct CoreDetached {
-  std::optional<RequestId> owner;  // whose CoreRequest::lent counts it; none: State::lingering_ does
+  std::optional<RequestId> owner;  // whose CoreRequest::lent counts it; none: Windows counts it
   std::uint32_t group = 0;
   SlotReservation slot;
 };
@@ -180,24 +181,7 @@ class Core::State {
   void fit_originals(CoreProbes& probes, const CorePass& pass) const;
   std::vector<BlockPin> hold_originals(const CoreProbes& probes);
 
-  // core_window.cc
-  bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
-  std::uint32_t ring_blocks(std::uint32_t group, std::uint32_t tokens) const;
-  void limit_windows();
-  bool usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens, const GroupCounts& runs,
-              bool full_groups_whole) const;
-  void choose_start(CoreProbes& probes, bool with_copies, Tier slowest) const;
-  bool lacks_before_start(const CoreProbes& probes, std::uint32_t block) const;
-  void compute_all(CoreProbes& probes) const;
-  void find_parting(CoreProbes& probes) const;
-  void promise(const CoreRequest& request, CoreProbes& probes) const;
-  void hold_window(CoreRequest& request, const CoreProbes& probes);
-  static bool has_place(const CoreRequest& request, std::uint32_t group) {
-    return request.held[group] + request.lent[group] < request.promised[group];
-  }
-  bool take_parts(CoreRequest& request, std::uint32_t block_number);
-  void advance(CoreRequest& request);
-  void let_go_behind(CoreRequest& request);
+  bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
 
   // core_schedule.cc
   void schedule(Plan& plan);
@@ -264,7 +248,6 @@ class Core::State {
   // core_check.cc
   void check_request(const CoreRequest& request) const;
   void check_tables(const CoreRequest& request) const;
-  void check_promises() const;
   void check_spans(const CoreRequest& request) const;
   void check_spans(const CoreRequest& request, const CorePass& pass, std::uint32_t group,
                    std::vector<std::uint32_t>& filled) const;
@@ -274,13 +257,9 @@ class Core::State {
   void check_pass(const CorePass& pass) const;
 
   CoreConfig config_;
-  std::uint32_t sequence_tokens_max_;  // of prompt and output, by context and pool
   std::uint32_t running_max_;
   std::uint32_t group_count_;
-  bool windows_ = false;          // some group has one
   GroupCounts reserve_blocks_{};  // groups without window
-  GroupCounts chunk_tokens_{};    // groups with one: tokens of a prompt for which slots are promised
-  GroupCounts promised_{};        // to all that run
   CostModel costs_;
   bool through_ = true;  // save blocks as they fill
   BlockIndex index_;
@@ -294,9 +273,8 @@ class Core::State {
   std::deque<CorePass> in_flight_;                   // the first to end first
 
   Transfers transfers_;
-  // Groups with a window: slots of loads that have ended, which a pass in flight may still read.
-  GroupCounts lingering_{};
   Prefixes prefixes_;
+  Windows windows_;
   QueueNeeds queue_needs_;
   Recovery recovery_;
   StateAge state_age_;

@@ -89,7 +89,7 @@ void Core::State::on(const MovesEnded& event, Plan&) {
     Transfers::Ended ended = transfers_.end(outcome, first_pass);
     if (ended.missed) miss(*ended.missed);
     for (Transfers::ReadSlot& slot : ended.still_read) {
-      if (windowed(slot.group)) ++lingering_[slot.group];
+      windows_.begin_lingering(slot.group);
       in_flight_.back().detached.push_back({std::nullopt, slot.group, std::move(slot.slot)});
     }
   }
@@ -103,20 +103,20 @@ void Core::State::miss(const Transfers::Missed& missed) {
     const LoadPhase phase = request->load_phase.now();
     const bool joined = phase == LoadPhase::kJoined || phase == LoadPhase::kMissed;
     const bool reads = request->in_passes > 0 && joined;
-    if (!reads && !windows_) continue;
+    if (!reads && !windows_.any()) continue;
     const bool needs = std::any_of(request->loads.begin(), request->loads.end(), [&](std::uint32_t i) {
       return request->blocks[i].block() == missed.block;
     });
     if (!needs) continue;
     // In groups with a window it looks again for a place to go on from.
-    request->load_phase.settle(windows_ ? LoadPhase::kLost : LoadPhase::kMissed);
+    request->load_phase.settle(windows_.any() ? LoadPhase::kLost : LoadPhase::kMissed);
     request->without_disk |= missed.from == Tier::kDisk;
   }
 }
 
 // What a request leaves in groups with a window: only what its next token sees is worth saving.
 void Core::State::wish_windows(const CoreRequest& request) {
-  if (!windows_) return;
+  if (!windows_.any()) return;
   for (const BlockPin& pin : request.blocks) {
     if (index_.block(pin.block()).kind != BlockKind::kFull) continue;
     for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -131,8 +131,7 @@ void Core::State::wish_windows(const CoreRequest& request) {
 void Core::State::save() {
   if (drained_ || (drain_deadline_ && *drain_deadline_ <= now_)) return;
   Transfers::SaveRules rules{.free_percent = drain_deadline_ ? 100 : config_.swap_out_percent};
-  for (std::uint32_t group = 0; group < group_count_; ++group)
-    rules.taken[group] = promised_[group] + prefixes_.public_blocks() + lingering_[group];
+  for (std::uint32_t group = 0; group < group_count_; ++group) rules.taken[group] = windows_.taken(group);
   transfers_.save(rules);
 }
 
