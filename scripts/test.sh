@@ -84,7 +84,7 @@ live_suites() {
   beside 120 "tenants: keys, limits, isolation, fairness" python3 tests/tenants_test.py "$loci" "$tiny" --pairs 400
   beside 60 "pulling models from a registry" python3 tests/pull_test.py "$loci"
   beside 60 "running a server: options, logs, stops" python3 tests/operations_live_test.py "$loci"
-  beside 120 "a simulated GPU: every path of state, a lost device" python3 tests/simulated_gpu_test.py build/release/loci-simulated-gpu "$tiny"
+  beside 120 "a simulated GPU: every path of state, a lost device" python3 tests/gpu_test.py build/release/loci-simulated-gpu "$tiny"
   beside 120 "conversations that outgrow the context" python3 tests/truncation_test.py "$loci"
   beside 30 "Grafana's dashboard asks for what there is" python3 tests/dashboard_test.py "$loci" "$tiny"
   beside_done

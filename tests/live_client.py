@@ -11,20 +11,31 @@ import time
 import traceback
 
 
+class Skipped(Exception):
+    """A test that cannot run here; it says why."""
+
+
+def skip(why):
+    raise Skipped(why)
+
+
 def run_tests(tests, *arguments):
     """Runs the tests, (name, function) each, and says how each ended; the exit code."""
-    failed = []
+    failed, skipped = [], 0
     for name, test in tests:
         begin = time.monotonic()
         try:
             test(*arguments)
             print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+        except Skipped as why:
+            skipped += 1
+            print(f"skip  {name}: {why}", flush=True)
         except Exception:  # noqa: BLE001
             failed.append(name)
             print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
     for name in failed:
         print("failed:", name)
-    print(f"{len(tests) - len(failed)} passed, {len(failed)} failed")
+    print(f"{len(tests) - len(failed) - skipped} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 
 

@@ -6,7 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include "loci/base/check.h"
@@ -153,14 +155,51 @@ void Device::synchronize() const {
   if (ready(*this)) check(*this, cudaDeviceSynchronize(), "a kernel or copy");
 }
 
+namespace {
+
+// From here on pinned memory is mapped and touched here: the driver alone takes half a second a GiB, on one
+// thread.
+constexpr std::uint64_t kTouchedBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kPageBytes = 4096;
+
+// Every page of it is there afterwards.
+void touch(std::byte* data, std::uint64_t bytes) {
+  const std::uint64_t threads = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+  const std::uint64_t each = (bytes / threads / kPageBytes + 1) * kPageBytes;
+  std::vector<std::jthread> workers;
+  for (std::uint64_t begin = 0; begin < bytes; begin += each) {
+    workers.emplace_back([data, begin, end = std::min(bytes, begin + each)] {
+      for (std::uint64_t at = begin; at < end; at += kPageBytes) {
+        *static_cast<volatile std::byte*>(data + at) = std::byte{0};
+      }
+    });
+  }
+}
+
+cudaError_t pin(std::uint64_t bytes, HostMemory& mapped, void*& data) {
+  if (Result<HostMemory> memory = HostMemory::map(bytes >= kTouchedBytes ? bytes : 0);
+      memory.ok() && memory->size() > 0) {
+    touch(memory->data(), bytes);
+    if (cudaHostRegister(memory->data(), bytes, cudaHostRegisterPortable) == cudaSuccess) {
+      mapped = std::move(memory).value();
+      data = mapped.data();
+      return cudaSuccess;
+    }
+    static_cast<void>(cudaGetLastError());  // the driver may have memory of its own
+  }
+  return cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+}
+
+}  // namespace
+
 Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint64_t bytes,
                                 const char* what) {
   Memory memory;
   if (bytes == 0) return memory;
   if (!ready(device)) return device.status();
   void* data = nullptr;
-  const cudaError_t error = kind == MemoryKind::kDevice ? cudaMalloc(&data, bytes)
-                                                        : cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  const cudaError_t error =
+      kind == MemoryKind::kDevice ? cudaMalloc(&data, bytes) : pin(bytes, memory.mapped_, data);
   if (error == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
     return resource_exhausted(
@@ -179,7 +218,11 @@ Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint
 
 Memory::~Memory() {
   if (data_ == nullptr || !ready(*device_)) return;  // a lost device's memory ends with the process
-  check(*device_, kind_ == MemoryKind::kDevice ? cudaFree(data_) : cudaFreeHost(data_), "freeing memory");
+  check(*device_,
+        kind_ == MemoryKind::kDevice ? cudaFree(data_)
+        : mapped_.size() > 0         ? cudaHostUnregister(data_)
+                                     : cudaFreeHost(data_),
+        "freeing memory");
 }
 
 Event::Event(const Device& device, Timing timing) : device_(&device), timing_(timing) {

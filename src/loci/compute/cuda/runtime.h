@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/host_memory.h"
 #include "loci/base/status.h"
 
 namespace loci::cuda {
@@ -103,11 +104,13 @@ class Memory {
     std::swap(kind_, other.kind_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(mapped_, other.mapped_);
   }
   const Device* device_ = nullptr;
   MemoryKind kind_ = MemoryKind::kDevice;
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
+  HostMemory mapped_;  // the system's, where the driver only pinned it
 };
 
 // A point of a stream.
