@@ -233,8 +233,7 @@ void Core::State::reject_waiting(CoreRequest& request, Status status, Plan& plan
 void Core::State::reject(RequestId request, Status status, Plan& plan) {
   Rejected rejected{request, std::move(status), 0};
   if (rejected.status.code() == StatusCode::kResourceExhausted) {
-    rejected.retry_after = retry_after();
-    ++refused_since_end_;
+    rejected.retry_after = queue_rate_.refuse();
   }
   plan.outputs.emplace_back(std::move(rejected));
   ++totals_.rejections_total;

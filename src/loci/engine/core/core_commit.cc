@@ -7,13 +7,6 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
-namespace {
-
-constexpr Nanos kRetryAfterUnknown = kNanosPerSecond;  // no end was seen yet
-constexpr Nanos kRetryAfterMax = 60 * kNanosPerSecond;
-constexpr Nanos kEndIntervalWeight = 8;  // of the past in the moving mean
-
-}  // namespace
 
 void Core::State::commit(const PassDone& done, Plan& plan) {
   LOCI_CHECK(!in_flight_.empty() && in_flight_.front().id == done.pass,
@@ -156,23 +149,8 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
   plan.outputs.emplace_back(Finished{
       request.id, reason,
       Usage{request.prompt_tokens, request.cached_tokens, request.new_tokens(), request.suspensions}});
-  // The rate at which places in the queue become free is seen while requests wait.
-  if (last_end_) {
-    const Nanos interval = now_ - *last_end_;
-    end_interval_ = end_interval_ == 0
-                        ? interval
-                        : (end_interval_ * (kEndIntervalWeight - 1) + interval) / kEndIntervalWeight;
-  }
-  last_end_ = queue_.empty() ? std::nullopt : std::optional<Nanos>(now_);
-  if (refused_since_end_ > 0) --refused_since_end_;
+  queue_rate_.ended(now_, !queue_.empty());
   requests_.erase(request.id);
-}
-
-// When a place in the queue should be free for one more: as many ends from now as were refused before.
-Nanos Core::State::retry_after() const {
-  const Nanos interval = end_interval_ == 0 ? kRetryAfterUnknown : end_interval_;
-  if (interval >= kRetryAfterMax / (refused_since_end_ + Nanos{1})) return kRetryAfterMax;
-  return std::max(interval * (refused_since_end_ + Nanos{1}), kNanosPerMilli);
 }
 
 }  // namespace loci

@@ -4,6 +4,7 @@
 //   prefixes.h         names of blocks and what the index has under them; public prefixes, lineages
 //   windows.h          groups with a window: where a request goes on, promised slots, letting go
 //   queue_needs.h      what waiting requests need: evicted last, brought to host memory
+//   queue_rate.h       when a refused request should try again
 //   recovery.h         what the disk has from before; time to live
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
@@ -34,6 +35,7 @@
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
 #include "loci/engine/core/queue_needs.h"
+#include "loci/engine/core/queue_rate.h"
 #include "loci/engine/core/recovery.h"
 #include "loci/engine/core/request.h"
 #include "loci/engine/core/transfers.h"
@@ -243,7 +245,6 @@ class Core::State {
   void take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan);
   void end(CoreRequest& request, FinishReason reason, Plan& plan);
   void end_when_free(CoreRequest& request, FinishReason reason, Plan& plan);
-  Nanos retry_after() const;
 
   // core_check.cc
   void check_request(const CoreRequest& request) const;
@@ -284,9 +285,7 @@ class Core::State {
   std::uint64_t passes_ = 0;
   std::optional<Nanos> drain_deadline_;
   bool drained_ = false;
-  std::optional<Nanos> last_end_;
-  Nanos end_interval_ = 0;  // moving mean of the time between ends; 0: none seen
-  std::uint32_t refused_since_end_ = 0;
+  QueueRate queue_rate_;
   CoreStats totals_;  // the counters that only grow
 };
 
