@@ -226,7 +226,7 @@ TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
     disk_.set_judge([](const FaultyOperation& one) {
       return one.directory == "disk1" ? FaultAnswer{Kind::kNever} : FaultAnswer{};
     });
-    std::vector<DiskReadItem> items;
+    std::vector<BlockRead> items;
     for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
     const auto sink = std::make_shared<CollectingSink>(items.size());
     const Nanos start = clock_.now();
@@ -357,7 +357,7 @@ TEST_F(DiskFaults, WhateverFailsNothingWrongIsServedAndEveryCallEnds) {
       return FaultAnswer{};
     });
     std::vector<std::future<Status>> writes;
-    std::vector<std::pair<std::vector<DiskReadItem>, std::shared_ptr<CollectingSink>>> reads;
+    std::vector<std::pair<std::vector<BlockRead>, std::shared_ptr<CollectingSink>>> reads;
     const auto read_later = [&](std::uint32_t group, SlotId slot, std::uint64_t content) {
       reads.push_back({{{group, slot, test_key(content)}}, std::make_shared<CollectingSink>(1)});
       store->read(reads.back().first, static_cast<std::uint32_t>(random.below(4)), reads.back().second);

@@ -17,8 +17,8 @@ constexpr std::uint32_t kHeaderStep = 0;  // step i > 0 is chunk i - 1
 
 class ItemReader final : public DiskOperationOwner, public std::enable_shared_from_this<ItemReader> {
  public:
-  ItemReader(const DiskFileSet& files, DiskCounters& counters, const DiskReadItem& item, std::size_t index,
-             std::uint32_t layers_at_once, std::shared_ptr<DiskReadSink> sink)
+  ItemReader(const DiskFileSet& files, DiskCounters& counters, const BlockRead& item, std::size_t index,
+             std::uint32_t layers_at_once, std::shared_ptr<BlockReadSink> sink)
       : files_(files),
         counters_(counters),
         item_(item),
@@ -129,10 +129,10 @@ class ItemReader final : public DiskOperationOwner, public std::enable_shared_fr
 
   const DiskFileSet& files_;
   DiskCounters& counters_;
-  const DiskReadItem item_;
+  const BlockRead item_;
   const std::size_t index_;
   const std::uint32_t layers_, layers_at_once_;
-  std::shared_ptr<DiskReadSink> sink_;
+  std::shared_ptr<BlockReadSink> sink_;
   std::optional<DiskBuffer> header_;  // verified
   std::vector<DiskBuffer> arrived_;   // by chunk
   std::size_t next_ = 0;              // chunk to hand over
@@ -149,8 +149,8 @@ std::uint32_t layers_of_chunk(const DiskLayout& layout, std::uint32_t group, std
 }
 
 void push_reads(const DiskFileSet& files, DiskCounters& counters, DiskQueue& queue,
-                const std::vector<DiskReadItem>& items, const std::vector<std::uint8_t>& gone,
-                std::uint32_t layers_at_once, std::shared_ptr<DiskReadSink> sink) {
+                const std::vector<BlockRead>& items, const std::vector<std::uint8_t>& gone,
+                std::uint32_t layers_at_once, std::shared_ptr<BlockReadSink> sink) {
   std::vector<std::shared_ptr<ItemReader>> readers;
   for (std::size_t i = 0; i < items.size(); ++i) {
     auto reader = std::make_shared<ItemReader>(files, counters, items[i], i, layers_at_once, sink);

@@ -270,7 +270,7 @@ TEST_P(DiskStoreContract, BringsTheFirstLayersOfAllFirst) {
   DiskStoreOptions with = options();
   with.queue_depth = 1;  // so that the disk answers in order
   const auto store = open(with);
-  std::vector<DiskReadItem> items;
+  std::vector<BlockRead> items;
   for (std::uint32_t i = 0; i < 6; ++i) {
     const std::uint32_t group = i % 2;
     ASSERT_TRUE(
@@ -289,7 +289,7 @@ TEST_P(DiskStoreContract, ReadsWithManyInFlightThroughFewBuffers) {
   with.queue_depth = 4;
   const auto store = open(with);
   const std::uint32_t slots = std::min(60u, store->groups()[0].slots);
-  std::vector<DiskReadItem> items;
+  std::vector<BlockRead> items;
   std::vector<std::future<Status>> writes;
   for (std::uint32_t i = 0; i < slots; ++i) {
     writes.push_back(write_later(*store, 0, SlotId(i), test_entry(i), test_bytes(i, store->groups()[0])));
