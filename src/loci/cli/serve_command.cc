@@ -372,6 +372,11 @@ Status open_conversations(const ServeFlags& flags, Serving& serving) {
   }
   StoreOptions options;
   options.committed = [&metrics = serving.metrics](Nanos duration) { metrics.turn_committed(duration); };
+  options.quota_of = [&tenants = serving.tenants](std::string_view tenant) {
+    const std::optional<TenantLimits> limits = tenants.limits_of(tenant);
+    if (!limits) return StoreQuota();
+    return StoreQuota{.bytes_max = limits->stored_bytes, .threads_max = limits->stored_conversations};
+  };
   Result<std::unique_ptr<ConversationStore>> store = open_store(where, options);
   if (!store.ok()) return store.status().with_context("--store");
   serving.store = std::move(store).value();

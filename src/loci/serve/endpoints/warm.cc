@@ -137,8 +137,11 @@ asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
 void add_warm_endpoints(Router& router, ApiServices& services) {
   using boost::beast::http::verb;
   const auto add = [&](verb method, const char* pattern, Handler handler) {
-    router.add(
-        {.method = method, .pattern = pattern, .access = Access::kOperator, .handler = std::move(handler)});
+    router.add({.method = method,
+                .pattern = pattern,
+                .access = Access::kOperator,
+                .metering = method == verb::post ? Metering::kRequest : Metering::kFree,
+                .handler = std::move(handler)});
   };
   add(verb::post, "/v1/loci/warm", [&services](Call& call) { return answer_warm(services, call); });
   add(verb::get, "/v1/loci/warm", [&services](Call& call) { return answer_warm_list(services, call); });

@@ -108,7 +108,7 @@ void add_conversations_endpoints(Router& router, ApiServices& services) {
   const auto add = [&](http::verb method, const char* pattern, Result<StoreJob> (*read)(const Call&)) {
     // The route owns what the coroutine refers to.
     const auto shared = std::make_shared<const ReadRequest>(read);
-    const Metering metering = method == http::verb::post ? Metering::kRequest : Metering::kFree;
+    const Metering metering = method == http::verb::get ? Metering::kFree : Metering::kRequest;
     router.add({.method = method,
                 .pattern = pattern,
                 .metering = metering,

@@ -235,7 +235,7 @@ void add_responses_endpoints(Router& router, ApiServices& services) {
   };
   add(http::verb::post, "/v1/responses", &ResponsesApi::create, Metering::kRequest);
   add(http::verb::get, "/v1/responses/{id}", &ResponsesApi::show);
-  add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove);
+  add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove, Metering::kRequest);
   add(http::verb::post, "/v1/responses/{id}/cancel", &ResponsesApi::cancel);
   add(http::verb::get, "/v1/responses/{id}/input_items", &ResponsesApi::input_items);
 }

@@ -65,6 +65,8 @@ class SqlSession {
   virtual Result<SqlRows> run(std::string_view statement, std::initializer_list<SqlParameter> parameters) = 0;
   // Statements without parameters and results, not prepared: of migrations.
   virtual Status execute(const std::string& statements) = 0;
+  // A number of this writer among those that work in parallel, small, for rows that are kept once for each.
+  virtual std::int64_t writer() const = 0;
 };
 
 enum class SqlAccess : std::uint8_t { kRead, kWrite };

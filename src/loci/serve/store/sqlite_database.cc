@@ -82,6 +82,8 @@ struct SqliteDatabase::Connection final : SqlSession {
     return code == SQLITE_OK ? Status() : error(code);
   }
 
+  std::int64_t writer() const override { return 0; }
+
   Result<SqlRows> run(std::string_view text, std::initializer_list<SqlParameter> parameters) override {
     sqlite3_stmt*& statement = statements[text];
     if (statement == nullptr) {
