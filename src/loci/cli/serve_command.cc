@@ -409,7 +409,7 @@ int run_serve(const Configuration& configuration) {
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
-  serving.store_thread = std::make_unique<WorkerPool>(1);
+  serving.store_thread = std::make_unique<WorkerPool>(kStoreThreads);
   serving.services.reset(new ApiServices{.options = {.pages = page_guard(flags),
                                                      .time_limit = flags.request_timeout,
                                                      .access_log = flags.access_log,

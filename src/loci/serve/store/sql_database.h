@@ -69,7 +69,12 @@ class SqlSession {
   virtual std::int64_t writer() const = 0;
 };
 
-enum class SqlAccess : std::uint8_t { kRead, kWrite };
+enum class SqlAccess : std::uint8_t {
+  kRead,
+  kWrite,
+  kUpkeep,  // as kWrite, but durable only once a later kWrite or synchronise() is: deletions that nobody
+            // waits for
+};
 enum class SqlDialect : std::uint8_t { kSqlite, kPostgres };
 
 // Thread-safe.
@@ -83,12 +88,15 @@ class SqlDatabase {
   // `body` may be run again (after a conflict with another server): it must not keep what a former run found.
   virtual Status transact(SqlAccess access, const Body& body) = 0;
 
+  // Makes durable what kUpkeep has written.
+  virtual Status synchronise() = 0;
+
   virtual SqlDialect dialect() const = 0;
   // The name of this user of the database, which responses in progress carry.
   virtual std::string instance() const = 0;
   // Whether the user of that name has ended.
   virtual Result<bool> has_ended(SqlSession& session, std::string_view instance) = 0;
-  // Gives disk space that deletions left back to the system, a bounded part at a time.
+  // Gives disk space that deletions left back to the system, a bounded part at a time; then synchronise().
   virtual Status reclaim() = 0;
 };
 

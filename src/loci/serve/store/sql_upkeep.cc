@@ -120,7 +120,7 @@ Result<std::uint64_t> SqlStore::expire(std::int64_t now_seconds, const StoreLimi
   std::uint64_t gone = 0;
   for (int batch = 0; batch < kBatches; ++batch) {
     std::uint64_t deleted = 0;
-    const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    const Status done = database_->transact(SqlAccess::kUpkeep, [&](SqlSession& session) -> Status {
       LOCI_ASSIGN_OR_RETURN(deleted, expire_batch(session, now_seconds, limits));
       return {};
     });
