@@ -93,7 +93,7 @@ asio::awaitable<void> answer_warm(ApiServices& services, Call& call) {
     co_return;
   }
   const auto job = [&] { return public_prefix_tokens(call.exchange.request().body(), served); };
-  std::variant<std::vector<TokenId>, ApiError> tokens = co_await services.workers.run(job);
+  std::variant<std::vector<TokenId>, ApiError> tokens = co_await services.workers.run(call.tenant->id, job);
   if (auto* wrong = std::get_if<ApiError>(&tokens)) {
     ApiError error = std::move(*wrong);
     co_await call.fail(std::move(error));

@@ -274,8 +274,10 @@ TEST(StoreCrash, TurnsThatWaitAreSynchronisedTogether) {
       ++waiting;
       const Status done = database->transact(SqlAccess::kWrite, [&, t](SqlSession& session) {
         // The first one commits when all others are about to wait.
-        while (first++ == 0 && waiting < kThreads) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        if (waiting == kThreads && first == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        if (first++ == 0) {
+          while (waiting < kThreads) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
         return session
             .run("INSERT INTO threads (tenant, active_at, size_bytes) VALUES ('ann', $1, 64)",
                  {std::int64_t{t}})
