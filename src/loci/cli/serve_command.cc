@@ -372,6 +372,11 @@ Status open_conversations(const ServeFlags& flags, Serving& serving) {
   }
   StoreOptions options;
   options.committed = [&metrics = serving.metrics](Nanos duration) { metrics.turn_committed(duration); };
+  options.quota_of = [&tenants = serving.tenants](std::string_view tenant) {
+    const std::optional<TenantLimits> limits = tenants.limits_of(tenant);
+    if (!limits) return StoreQuota();
+    return StoreQuota{.bytes_max = limits->stored_bytes, .threads_max = limits->stored_conversations};
+  };
   Result<std::unique_ptr<ConversationStore>> store = open_store(where, options);
   if (!store.ok()) return store.status().with_context("--store");
   serving.store = std::move(store).value();
@@ -404,7 +409,7 @@ int run_serve(const Configuration& configuration) {
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
-  serving.store_thread = std::make_unique<WorkerPool>(1);
+  serving.store_thread = std::make_unique<WorkerPool>(kStoreThreads);
   serving.services.reset(new ApiServices{.options = {.pages = page_guard(flags),
                                                      .time_limit = flags.request_timeout,
                                                      .access_log = flags.access_log,

@@ -25,7 +25,7 @@ struct ServeFlags {
   std::vector<std::string> allowed_hosts;  // names of this server that it cannot know itself
   std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;
   Nanos drain_timeout = 30 * kNanosPerSecond;
-  unsigned workers = 1;
+  unsigned workers = 2;
 
   DeviceChoice device;
   bool deterministic = false;  // on a GPU; the CPU always is
