@@ -34,8 +34,10 @@ class CpuBackend final : public Backend {
         runner_(spec_, weights_, kernels_of(set), *pool_, blocks_),
         rotation_(spec_, kernels_of(set), blocks_.layout()) {
     info_.name = "cpu";
-    info_.description = fmt::format("{}, {} thread{}, state in {}", instruction_set_name(set), pool_->size(),
-                                    pool_->size() == 1 ? "" : "s", state_type_name(state));
+    // (A profile that was measured with f16 names no type.)
+    info_.description =
+        fmt::format("{}, {} thread{}{}", instruction_set_name(set), pool_->size(),
+                    pool_->size() == 1 ? "" : "s", state == StateType::kQ8 ? ", state in q8" : "");
     info_.layout = blocks_.layout().name();
     info_.layers = spec.layer_count();
     info_.vocabulary = spec.vocabulary;

@@ -113,7 +113,8 @@ class Opener {
     const auto found = bytes.ok() ? decode_superblock(*bytes) : Result<Superblock>(bytes.status());
     if (!found.ok()) return found.status().message();
     const Superblock wanted = expected(directory);
-    if (found->model_fingerprint != wanted.model_fingerprint) return "another model's state";
+    if (found->model_fingerprint != wanted.model_fingerprint)
+      return "state of another model, type or version";
     if (found->set != wanted.set) return "state of another set of directories";
     if (*found != wanted) return "another size or shape";
     return {};

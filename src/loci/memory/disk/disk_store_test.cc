@@ -337,7 +337,7 @@ TEST_P(DiskStoreContract, ReplacesFilesThatDoNotFit) {
   fill(options());
   DiskStoreOptions with = options();
   with.model_fingerprint[15] ^= 1;
-  expect_replaced(with, "another model's state");
+  expect_replaced(with, "state of another model, type or version");
   fill(with);
   with.groups[0].layers = 6;
   expect_replaced(with, "another size or shape");
