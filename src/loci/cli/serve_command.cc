@@ -143,6 +143,7 @@ std::uint32_t pass_tokens(const ServeFlags& flags, std::uint32_t of_device) {
 Result<MadeBackend> make_backend(const ServeFlags& flags, const ModelSpec& spec, std::uint32_t context,
                                  const std::shared_ptr<spdlog::logger>& log) {
   return make_backend(spec, {.device = flags.device,
+                             .state_type = flags.state_type,
                              .cpu = {.threads = flags.threads, .instruction_set = flags.instruction_set},
                              .cuda = {.deterministic = flags.deterministic,
                                       .max_batch_tokens = pass_tokens(flags, kPassTokensGpu),

@@ -244,7 +244,7 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
                          .answer_limit = options.answer_limit};
   for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
     common->touched.emplace_back(layout.groups[g].slots);
-    queue.buffer_bytes = std::max<std::size_t>(queue.buffer_bytes, layout.slice_stride(g));
+    queue.buffer_bytes = std::max<std::size_t>(queue.buffer_bytes, layout.pack_stride(g));
   }
   common->touched.emplace_back(layout.holes);
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, make_engine(options, queue.depth, common->files));

@@ -36,7 +36,7 @@ class DiskStoreContract : public ::testing::TestWithParam<std::string> {
       all.directories.push_back({folder_.file("state" + std::to_string(i)), 4 * kMiB});
     }
     // A group whose slices are padded, and one whose are not.
-    all.groups = {{.layers = 5, .layer_slice_bytes = 1536}, {.layers = 3, .layer_slice_bytes = 8192}};
+    all.groups = {{.layers = 10, .layer_slice_bytes = 2000}, {.layers = 3, .layer_slice_bytes = 8192}};
     all.shares = {2, 1};
     all.model_fingerprint.fill(7);
     all.io = GetParam();
@@ -95,7 +95,7 @@ TEST_P(DiskStoreContract, DividesTheSpaceByShares) {
   const double first = store->groups()[0].slots, second = store->groups()[1].slots;
   EXPECT_NEAR(first / second, 2, 0.05);
   EXPECT_EQ(store->hole_records(), first + second);
-  // 2 slots of 5 * 4096 and one of 3 * 8192, with a header and a hole for each.
+  // 2 slots of 5 packs of 4096 and one of 3 * 8192, with a header and a hole for each.
   EXPECT_NEAR(second, (4 * kMiB - 65536) / (2 * 5 * 4096. + 3 * 8192 + 6 * 512), 2);
 }
 
@@ -269,6 +269,7 @@ TEST_P(DiskStoreContract, ASlotIsGoneFromTheCallThatWritesOrForgetsIt) {
 TEST_P(DiskStoreContract, BringsTheFirstLayersOfAllFirst) {
   DiskStoreOptions with = options();
   with.queue_depth = 1;  // so that the disk answers in order
+  with.groups = {{.layers = 5, .layer_slice_bytes = 4096}, {.layers = 3, .layer_slice_bytes = 8192}};
   const auto store = open(with);
   std::vector<BlockRead> items;
   for (std::uint32_t i = 0; i < 6; ++i) {
@@ -337,7 +338,7 @@ TEST_P(DiskStoreContract, ReplacesFilesThatDoNotFit) {
   fill(options());
   DiskStoreOptions with = options();
   with.model_fingerprint[15] ^= 1;
-  expect_replaced(with, "another model's state");
+  expect_replaced(with, "state of another model, type or version");
   fill(with);
   with.groups[0].layers = 6;
   expect_replaced(with, "another size or shape");
