@@ -79,16 +79,6 @@ std::vector<NamedShape> q8_shapes() {
   return some;
 }
 
-std::vector<NamedShape> q8_shapes() {
-  std::vector<NamedShape> some;
-  for (const NamedShape& shape : shapes()) {
-    for (const char* name : {"q4_1", "q4_0", "q8_0", "bf16", "spec_103", "spec_110", "spec_132"}) {
-      if (shape.name == name) some.push_back(shape);
-    }
-  }
-  return some;
-}
-
 std::vector<TokenId> random_tokens(Random& random, std::uint32_t count, std::uint32_t vocabulary) {
   std::vector<TokenId> tokens;
   for (std::uint32_t i = 0; i < count; ++i)
@@ -499,10 +489,6 @@ TEST_P(BackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
       ASSERT_EQ(again, slice) << layer << " " << token;
     }
   }
-}
-
-std::string test_name(const testing::TestParamInfo<std::tuple<StateType, NamedShape>>& tested) {
-  return std::get<1>(tested.param).name + "_in_" + std::string(state_type_name(std::get<0>(tested.param)));
 }
 
 std::string test_name(const testing::TestParamInfo<std::tuple<StateType, NamedShape>>& tested) {

@@ -124,6 +124,8 @@ class Record {
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60),
                                   [&] { return ended_.has_value() || tokens_.size() >= count; }));
   }
+  // While it is held the engine's core waits at this request's next event.
+  std::unique_lock<std::mutex> hold_engine() { return std::unique_lock(mutex_); }
   bool ended() {
     std::lock_guard lock(mutex_);
     return ended_.has_value();
