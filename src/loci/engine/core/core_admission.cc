@@ -150,8 +150,8 @@ void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
   }
   totals_.tokens_cached_total += request.cached_tokens;
   totals_.tokens_prompt_total += request.prompt_tokens;
-  const std::uint32_t tokens[] = {from.device, from.host, from.disk};
-  for (std::size_t tier = 0; tier < kTiers; ++tier) totals_.tokens_from_total[tier] += tokens[tier];
+  for (std::size_t tier = 0; tier < kTiers; ++tier)
+    totals_.tokens_from_total[tier] += from.of(static_cast<Tier>(tier));
   for (std::size_t i = 0; i < kMissReasons; ++i) totals_.tokens_missed_total[i] += from.computed[i];
   queue_.charge(request.group, request.prompt_tokens - request.cached_tokens);
   plan.outputs.emplace_back(Started{request.id, request.cached_tokens, from});
@@ -299,12 +299,12 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
       const Tier tier = found.original == kNoBlock
                             ? transfers_.load_tier(found.node)
                             : transfers_.original_tier(found.original, Tier::kDisk).value();
-      (tier == Tier::kDisk ? from.disk : tier == Tier::kHost ? from.host : from.device) += kBlockTokens;
+      from.of(tier) += kBlockTokens;
       continue;
     }
     const auto preload = last ? request.preloads.end() : request.preloads.find(found.key);
     if (preload != request.preloads.end() && there == count) {
-      (preload->second == Tier::kDisk ? from.disk : from.host) += count;
+      from.of(preload->second) += count;
       continue;
     }
     from.device += there;

@@ -147,6 +147,8 @@ struct ContextSources {
   Nanos predicted_load = 0;                            // until the last load was to arrive
   Nanos predicted_compute = 0;                         // of what is computed
   std::uint32_t cached() const { return device + host + disk; }
+  // What came from the tier.
+  std::uint32_t& of(Tier tier) { return tier == Tier::kDevice ? device : tier == Tier::kHost ? host : disk; }
 };
 
 struct Usage {
