@@ -228,6 +228,7 @@ void Core::State::reject_waiting(CoreRequest& request, Status status, Plan& plan
   deadlines_.erase({request.deadline, request.id});
   if (blocked_head_ == request.id) blocked_head_.reset();
   queue_.erase(request.group, request.arrival);
+  queue_changes_.emplace_back(request.arrival, request.id);
   reject(request.id, std::move(status), plan);
   requests_.erase(request.id);
 }
@@ -277,7 +278,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->follows = event.follows;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
   queue_.push(request->group, request->weight, request->arrival, request->id, request->arrived_at);
-  queue_changed_ = true;
+  queue_changes_.emplace_back(request->arrival, request->id);
   requests_.emplace(event.request, std::move(request));
 }
 

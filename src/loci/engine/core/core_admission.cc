@@ -154,7 +154,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   const ContextSources from = sources(request, probes, with_copies);
   queue_.begin_running(request.group);
   queue_.erase(request.group, request.arrival);
-  queue_changed_ = true;
+  queue_changes_.emplace_back(request.arrival, request.id);
   const std::vector<BlockPin> originals = hold_originals(probes);
   admit(request, probes, with_copies, pass);
   start_loads(request, probes, plan);

@@ -42,6 +42,7 @@ void Core::State::check_invariants() const {
   check_promises();
   check_public();
   check_moves();
+  check_window();
   check_passes();
   // 7.
   LOCI_CHECK(requests_.empty() || !in_flight_.empty() || !moves_.empty(),

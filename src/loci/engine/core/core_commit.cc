@@ -144,7 +144,7 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
     stop_running(request);
   } else {
     queue_.erase(request.group, request.arrival);
-    queue_changed_ = true;
+    queue_changes_.emplace_back(request.arrival, request.id);
     blocked_head_.reset();
   }
   deadlines_.erase({request.deadline, request.id});

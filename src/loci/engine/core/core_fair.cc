@@ -148,7 +148,7 @@ CoreRequest* Core::State::latest_of(const std::string& tenant) const {
 
 void Core::State::suspend(CoreRequest& request) {
   queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at, true);
-  queue_changed_ = true;
+  queue_changes_.emplace_back(request.arrival, request.id);
   stop_running(request);
   ++request.suspensions;
   ++totals_.suspensions_total;

@@ -2,6 +2,7 @@
 // Looking ahead into the queue (AttentionStore §3.3): what waiting requests need is evicted last, and what of
 // it is on the disk alone is brought into host memory before their turn comes.
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -12,8 +13,16 @@
 namespace loci {
 namespace {
 
-constexpr std::uint32_t kWindowRequests = 32;  // however much memory there is: looking costs time
-constexpr std::size_t kWindowBlocks = 16'384;
+// Of a window's blocks, for each request that it may hold in the mean: 16,384 tokens.
+constexpr std::uint64_t kWindowBlocksPerRequest = 512;
+// Of the window's first requests those that lacked something look again whenever the queue changes: whoever
+// computes it may have begun.
+constexpr std::size_t kLookAgain = 32;
+
+// A place in the queue that does not change as others leave it: the arrival.
+std::uint32_t place_of(std::uint64_t arrival) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(arrival, kNotWanted - 1));
+}
 
 }  // namespace
 
@@ -35,54 +44,126 @@ const std::vector<ChainKey>& Core::State::keys_of(CoreRequest& request) const {
   return request.keys;
 }
 
-// How many waiting requests the slower tiers can hold the state of.
-void Core::State::size_windows() {
-  std::uint64_t waiting = 0, tokens = 0;
-  for (const auto& [id, request] : requests_) {
-    if (request->running) continue;
-    ++waiting;
-    tokens += request->length();
+void Core::State::set_wanted(BlockId id, const ChainKey& key, std::uint32_t wanted) {
+  if (index_.block(id).kind == BlockKind::kFull && index_.block(id).key == key) index_.set_wanted(id, wanted);
+}
+
+void Core::State::list_wants(std::uint64_t arrival, CoreWaiting& waiting) {
+  const std::vector<ChainKey>& keys = keys_of(*requests_.at(waiting.id));
+  while (waiting.wants.size() < keys.size()) {
+    const ChainKey& key = keys[waiting.wants.size()];
+    const BlockId block = index_.find(key);
+    if (block == kNoBlock) break;
+    std::set<std::uint64_t>& wanters = wanters_[key];
+    wanters.insert(arrival);
+    set_wanted(block, key, place_of(*wanters.begin()));
+    waiting.wants.emplace_back(block, key);
+    ++wants_;
+    prefetched_ = false;
   }
+}
+
+void Core::State::unlist_wants(std::uint64_t arrival, CoreWaiting& waiting) {
+  for (const auto& [id, key] : waiting.wants) {
+    const auto wanters = wanters_.find(key);
+    wanters->second.erase(arrival);
+    const bool last = wanters->second.empty();
+    set_wanted(id, key, last ? kNotWanted : place_of(*wanters->second.begin()));
+    if (last) wanters_.erase(wanters);
+  }
+  wants_ -= waiting.wants.size();
+  waiting.wants.clear();
+  waiting.prefetched = 0;
+}
+
+void Core::State::note_queue_changes() {
+  for (const auto& [arrival, id] : queue_changes_) {
+    const auto request = requests_.find(id);
+    const bool waits = request != requests_.end() && !request->second->running;
+    const auto known = waiting_.find(arrival);
+    if (waits && known == waiting_.end()) {
+      const std::uint32_t tokens = request->second->length();
+      waiting_.emplace(arrival, CoreWaiting{.id = id, .tokens = tokens, .wants = {}});
+      waiting_tokens_ += tokens;
+    } else if (!waits && known != waiting_.end()) {
+      waiting_tokens_ -= known->second.tokens;
+      unlist_wants(arrival, known->second);
+      window_count_ -= known->second.in_window;
+      waiting_.erase(known);
+    }
+  }
+  queue_changes_.clear();
+}
+
+// The windows hold the first requests whose state the slower tiers can hold.
+void Core::State::move_window() {
   std::uint64_t block = 0, host = 0, disk = 0;
   for (const CoreGroup& group : config_.groups) {
     block += group.block_bytes;
     host += group.block_bytes * group.host_blocks;
     disk += group.block_bytes * group.disk_blocks;
   }
-  const std::uint64_t session = waiting == 0 ? 0 : tokens / waiting * block / kBlockTokens;
+  const std::uint64_t session =
+      waiting_.empty() ? 0 : waiting_tokens_ / waiting_.size() * block / kBlockTokens;
   prefetch_window_ = prefetch_window(host, session);
-  eviction_window_ = std::min(kWindowRequests, eviction_window(host, disk, session));
+  const std::uint32_t window = std::min(config_.lookahead_requests, eviction_window(host, disk, session));
+  const std::uint64_t blocks = kWindowBlocksPerRequest * config_.lookahead_requests;
+
+  // Who came back is before the window's end and not in it yet; who came last is behind it.
+  std::size_t looked = 0;
+  for (auto next = waiting_.begin(); next != waiting_.end() && looked < kLookAgain; ++next, ++looked) {
+    if (next->first >= window_end_) break;
+    if (!next->second.in_window) ++window_count_;
+    next->second.in_window = true;
+    list_wants(next->first, next->second);
+  }
+  for (auto next = waiting_.lower_bound(window_end_);
+       next != waiting_.end() && window_count_ < window && wants_ < blocks; ++next) {
+    next->second.in_window = true;
+    ++window_count_;
+    list_wants(next->first, next->second);
+    window_end_ = next->first + 1;
+  }
+  while (window_count_ > window) {
+    const auto last = std::prev(waiting_.lower_bound(window_end_));
+    unlist_wants(last->first, last->second);
+    if (last->second.in_window) --window_count_;
+    last->second.in_window = false;
+    window_end_ = last->first;
+  }
+  prefetched_ = false;
 }
 
 // The blocks that the queue needs, in the order of need.
 void Core::State::look_ahead(Plan& plan) {
-  if (!has_host_ && !has_disk_) return;
-  if (queue_changed_) {
-    queue_changed_ = false;
-    for (const auto& [id, key] : wanted_) {
-      if (index_.block(id).kind == BlockKind::kFull && index_.block(id).key == key)
-        index_.set_wanted(id, kNotWanted);
-    }
-    wanted_.clear();
-    size_windows();
-    prefetch_end_ = 0;
-    std::uint32_t place = 0;
-    std::set<BlockId> seen;
-    for (const auto& [id, request] : requests_) {
-      if (request->running || place >= eviction_window_ || wanted_.size() >= kWindowBlocks) continue;
-      for (const ChainKey& key : keys_of(*request)) {
-        const BlockId block = index_.find(key);
-        if (block == kNoBlock) break;
-        if (!seen.insert(block).second) continue;  // who is before it needs it sooner
-        index_.set_wanted(block, place);
-        wanted_.emplace_back(block, key);
-      }
-      if (++place <= prefetch_window_) prefetch_end_ = wanted_.size();
-    }
-    prefetch_at_ = 0;
+  if (!has_host_ && !has_disk_) {
+    queue_changes_.clear();
+    return;
+  }
+  if (!queue_changes_.empty()) {
+    note_queue_changes();
+    move_window();
   }
   preload(plan);
   prefetch(plan);
+}
+
+void Core::State::check_window() const {
+  std::uint64_t in_window = 0, wants = 0, tokens = 0;
+  for (const auto& [arrival, waiting] : waiting_) {
+    tokens += waiting.tokens;
+    in_window += waiting.in_window;
+    wants += waiting.wants.size();
+    LOCI_CHECK(waiting.in_window || waiting.wants.empty(), "who is outside the window wants nothing");
+    LOCI_CHECK(!waiting.in_window || arrival < window_end_, "the window ends behind its last");
+    for (const auto& [id, key] : waiting.wants) {
+      LOCI_CHECK(wanters_.at(key).contains(arrival), "a block knows who wants it");
+    }
+    const auto request = requests_.find(waiting.id);
+    LOCI_CHECK(request != requests_.end() && !request->second->running,
+               "who waits is there and does not run");
+  }
+  LOCI_CHECK(in_window == window_count_ && wants == wants_ && tokens == waiting_tokens_, "sums are sums");
 }
 
 // While a pass runs, the loads of who comes next begin (the read buffer of AttentionStore §3.2.1: device
@@ -132,16 +213,27 @@ void Core::State::preload(CoreRequest& request, Plan& plan) {
 }
 
 void Core::State::prefetch(Plan& plan) {
-  if (!has_host_ || slowest_readable() != Tier::kDisk) return;
-  for (; prefetch_at_ < prefetch_end_ && saves_in_flight_ < saves_max_; ++prefetch_at_) {
-    const auto& [id, key] = wanted_[prefetch_at_];
-    if (index_.block(id).kind != BlockKind::kFull || index_.block(id).key != key) continue;
-    start_prefetch(id, plan);
+  if (!has_host_ || prefetched_ || slowest_readable() != Tier::kDisk) return;
+  std::uint32_t looked = 0;
+  for (auto& [arrival, waiting] : waiting_) {
+    if (looked++ >= prefetch_window_ || arrival >= window_end_) break;
+    for (; waiting.prefetched < waiting.wants.size(); ++waiting.prefetched) {
+      if (saves_in_flight_ >= saves_max_) return;
+      const auto& [id, key] = waiting.wants[waiting.prefetched];
+      if (index_.block(id).kind != BlockKind::kFull || index_.block(id).key != key) continue;
+      if (!start_prefetch(id, plan)) {  // what comes later has no more right to room
+        prefetched_ = true;
+        return;
+      }
+    }
   }
+  prefetched_ = true;
 }
 
-void Core::State::start_prefetch(BlockId id, Plan& plan) {
+// False: host memory has no room for it until the queue changes.
+bool Core::State::start_prefetch(BlockId id, Plan& plan) {
   CoreMove move{.from = Tier::kDisk, .to = Tier::kHost, .pin = index_.pin(id), .parts = {}};
+  bool room = true;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const Block& block = index_.block(id);
     const LowerCopy* disk = block.copy(Tier::kDisk, group);
@@ -152,13 +244,15 @@ void Core::State::start_prefetch(BlockId id, Plan& plan) {
     const std::optional<SlotId> slot = index_.reserve_copy(id, Tier::kHost, group);
     if (!slot) {
       index_.end_read(id, Tier::kDisk, group);
+      room = false;
       continue;
     }
     move.parts.push_back({group, from, *slot});
   }
-  if (move.parts.empty()) return;
+  if (move.parts.empty()) return room;
   ++saves_in_flight_;
   start_move(std::move(move), plan);
+  return true;
 }
 
 }  // namespace loci

@@ -24,6 +24,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -185,6 +186,17 @@ struct SaveWish {
   BlockId block;
   ChainKey key;
   bool windows = false;  // groups with a window too
+};
+
+// A request that waits, as looking ahead sees it.
+struct CoreWaiting {
+  RequestId id;
+  std::uint32_t tokens = 0;
+  bool in_window = false;
+  // In the window: its blocks that the index has, up to the first that it lacks; so many of them have been
+  // looked at for a prefetch.
+  std::vector<std::pair<BlockId, ChainKey>> wants;
+  std::size_t prefetched = 0;
 };
 
 // What a request held that ended while a pass had spans of it.
@@ -356,12 +368,17 @@ class Core::State {
 
   // core_lookahead.cc
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
-  void size_windows();
   void look_ahead(Plan& plan);
+  void note_queue_changes();
+  void move_window();
+  void list_wants(std::uint64_t arrival, CoreWaiting& waiting);
+  void unlist_wants(std::uint64_t arrival, CoreWaiting& waiting);
+  void set_wanted(BlockId id, const ChainKey& key, std::uint32_t wanted);
+  void check_window() const;
   void prefetch(Plan& plan);
   void preload(Plan& plan);
   void preload(CoreRequest& request, Plan& plan);
-  void start_prefetch(BlockId id, Plan& plan);
+  bool start_prefetch(BlockId id, Plan& plan);
 
   // core_recover.cc
   std::optional<BlockPin> open_recovered_parent(const DiskEntry& entry);
@@ -511,12 +528,16 @@ class Core::State {
   LinkBreaker disk_write_link_, disk_read_link_;
   bool recovered_ = false;  // all that the disk has from before is known
   std::vector<BlockPin> recovering_;
-  std::vector<std::pair<BlockId, ChainKey>> wanted_;  // by the queue, in its order
-  std::size_t prefetch_at_ = 0;                       // of wanted_
-  std::size_t prefetch_end_ = 0;
-  std::uint32_t prefetch_window_ = 0;  // requests
-  std::uint32_t eviction_window_ = 0;
-  bool queue_changed_ = false;
+  // Looking ahead. All requests that wait, by arrival; those before `window_end_` are in the eviction window.
+  std::map<std::uint64_t, CoreWaiting> waiting_;
+  std::uint64_t waiting_tokens_ = 0;
+  std::uint64_t window_end_ = 0;
+  std::uint64_t window_count_ = 0;                                               // of requests in the window
+  std::uint64_t wants_ = 0;                                                      // blocks that they list
+  std::unordered_map<ChainKey, std::set<std::uint64_t>, ChainKeyHash> wanters_;  // arrivals; never iterated
+  std::vector<std::pair<std::uint64_t, RequestId>> queue_changes_;  // who began or ceased to wait
+  std::uint32_t prefetch_window_ = 0;                               // requests
+  bool prefetched_ = true;                                          // all that they need
   std::uint32_t sweep_at_ = 0;
   Nanos next_sweep_ = 0;
   std::map<RequestId, CorePublicPrefix> public_;
