@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kMost = 1e18;
-constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 30;
+constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 24;  // of a tier: 537 million tokens
 // Bytes of this machine's memory.
 constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfRequest = 120;
 
@@ -150,10 +150,16 @@ std::uint32_t blocks_of(Fields& fields, const char* gigabytes, const char* token
   double size = 0;
   std::uint64_t count = preset * kBlockTokens;
   fields.read(gigabytes, size, 0, 1e9);
-  if (size > 0)
-    count = static_cast<std::uint64_t>(size * 1e9 / static_cast<double>(block_bytes)) * kBlockTokens;
+  if (size > 0) {
+    const double blocks = size * 1e9 / static_cast<double>(block_bytes);
+    if (blocks > static_cast<double>(kBlocksMax))
+      fields.wrong(gigabytes,
+                   fmt::format("room for at most {} blocks of {} tokens", kBlocksMax, kBlockTokens),
+                   fmt::format("{:.0f}", blocks));
+    count = static_cast<std::uint64_t>(std::min(blocks, static_cast<double>(kBlocksMax))) * kBlockTokens;
+  }
   fields.read(tokens, count, 0, kBlocksMax * kBlockTokens);
-  return static_cast<std::uint32_t>(std::min(count / kBlockTokens, kBlocksMax));
+  return static_cast<std::uint32_t>(count / kBlockTokens);
 }
 
 void read_memory(Fields fields, const ModelShape& model, CoreConfig& core) {
@@ -311,7 +317,6 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   fields.read("check", world.check);
   fields.finish();
   LOCI_RETURN_IF_ERROR(status);
-  if (const Status core = Core::make(world.core).status(); !core.ok()) return core.with_context(file);
   return scenario;
 }
 

@@ -41,6 +41,14 @@ class SeenPrefixes {
     });
     return found;
   }
+  // What a prompt needs; or, of a prompt of `prompt` tokens with its reply, what the reply made.
+  static void record(const std::vector<TokenId>& tokens, std::size_t prompt, std::vector<BlockUse>& uses) {
+    const bool needed = prompt == tokens.size();
+    walk(tokens, [&](std::uint64_t hash, std::uint32_t end) {
+      if (needed ? end < tokens.size() : end >= prompt) uses.push_back({hash, needed});
+      return true;
+    });
+  }
   void add(const std::vector<TokenId>& tokens) {
     walk(tokens, [&](std::uint64_t hash, std::uint32_t) {
       hashes_.insert(hash);
@@ -208,6 +216,7 @@ class World {
     if (options_.deadline != kNever) arrival.deadline = now_ + options_.deadline;
     if (turn.cancel_after >= 0)
       events_.emplace(now_ + turn.cancel_after, Kind::kCancel, arrival.request.value);
+    if (options_.record_uses) SeenPrefixes::record(talk.tokens, talk.tokens.size(), report_.uses);
     report_.requests.push_back(record);
     step(arrival);
   }
@@ -267,6 +276,11 @@ class World {
     mix(id.value, static_cast<std::uint64_t>(outcome));
     const std::uint32_t c = record.conversation;
     if (outcome == Outcome::kTooLong) return give_up(c);
+    const std::vector<TokenId>& tokens = conversations_[c].tokens;
+    if (options_.record_uses) {
+      const std::size_t prompt = tokens.size() - record.reply_tokens;
+      if (record.reply_tokens > 0) SeenPrefixes::record(tokens, prompt, report_.uses);
+    }
     if (!trace_.conversations[c].turns[record.turn].appends) seen_.add(conversations_[c].tokens);
     schedule_turn(c, now_);
   }

@@ -12,6 +12,7 @@
 
 #include "loci/base/status.h"
 #include "loci/engine/core/core.h"
+#include "loci/sim/belady.h"
 #include "loci/sim/hardware.h"
 #include "loci/sim/trace.h"
 
@@ -33,6 +34,7 @@ struct WorldOptions {
   Nanos deadline = kNever;                  // of each request, from its arrival
   std::uint64_t warm_up = 0;                // the first requests, by arrival, are not counted
   std::string event_log;                    // a file for `loci replay`; empty: none
+  bool record_uses = false;                 // WorldReport::uses
   bool check = false;                       // the core's invariants after each event; slow
   const std::atomic<bool>* stop = nullptr;  // set: the run ends and reports what was done
 };
@@ -66,6 +68,8 @@ struct WorldReport {
   std::uint64_t poisoned_spans = 0;
   std::array<std::uint64_t, kCoreLinks> bytes_moved{};  // by CoreLink
   CoreStats stats;
+  // Of whole blocks, in the order of arrivals and ends: what prompts need and what replies make.
+  std::vector<BlockUse> uses;
   std::uint64_t digest = 0;  // of all that the core put out, in order
   bool stopped = false;
 };
