@@ -86,6 +86,8 @@ live_suites() {
   beside 60 "running a server: options, logs, stops" python3 tests/operations_live_test.py "$loci"
   beside 120 "a simulated GPU: every path of state, a lost device" python3 tests/gpu_test.py build/release/loci-simulated-gpu "$tiny"
   beside 120 "conversations that outgrow the context" python3 tests/truncation_test.py "$loci"
+  beside 40 "papers' figures" python3 tests/reproduce_test.py "$loci"
+  beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
   beside 30 "Grafana's dashboard asks for what there is" python3 tests/dashboard_test.py "$loci" "$tiny"
   beside_done
   # Alone, as they measure, or have to be as fast as the server.

@@ -22,5 +22,6 @@ void add_replay_command(CLI::App& app, int& exit_code);
 void add_pull_commands(CLI::App& app, int& exit_code);  // pull, list, rm
 void add_profile_command(CLI::App& app, int& exit_code);
 void add_options_command(CLI::App& app, int& exit_code);
+void add_sim_command(CLI::App& app, int& exit_code);
 
 }  // namespace loci

@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
   loci::add_pull_commands(app, exit_code);
   loci::add_profile_command(app, exit_code);
   loci::add_options_command(app, exit_code);
+  loci::add_sim_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -204,6 +204,7 @@ WorldOptions random_tier_world(const Chooser& choose) {
   config.save = choose(2) == 0 ? "through" : "ahead";
   config.swap_out_percent = number(0, 100);
   config.saves_max = number(1, 8);
+  config.lookahead_requests = config.saves_max / 2;  // from 0, so that the queue outgrows the window
   config.state_ttl = choose(4) == 0 ? 200 * kNanosPerMilli : kNever;
   config.costs.token = choose(4) == 0 ? number(0, 3) : 100;
   config.costs.pass = number(0, 200);

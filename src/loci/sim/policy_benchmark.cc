@@ -4,20 +4,22 @@
 //
 //   policy_benchmark [chat|mooncake|agent ...]
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
-#include "loci/sim/tier_load.h"
-#include "loci/sim/tier_traces.h"
+#include "loci/sim/policy_traces.h"
+#include "loci/sim/world.h"
 
-namespace loci {
+namespace loci::sim {
 namespace {
 
 // What computing and moving state costs somewhere; `token_bytes`: the state of one token.
-struct Machine {
+struct PolicyMachine {
   const char* name;
   CostCurves curves;
   std::uint64_t token_bytes;
@@ -25,7 +27,7 @@ struct Machine {
 
 // The default model (135M, 4 bit) on two cores: 2,017 tokens a second in prompts of 512, 863 in prompts of
 // 4,096 (docs/performance.md).
-Machine two_cores() {
+PolicyMachine two_cores() {
   CostCurves curves;
   curves.token = 400'000;
   curves.attention = {370};
@@ -38,7 +40,7 @@ Machine two_cores() {
 
 // LLaMA-65B on four A100 (AttentionStore §2.3): 2K tokens take 360 ms to compute, and 192 ms to load from
 // host memory; disks give less than 5 GB/s.
-Machine four_gpus() {
+PolicyMachine four_gpus() {
   CostCurves curves;
   curves.token = 160'000;
   curves.attention = {16};
@@ -55,48 +57,119 @@ struct Capacity {
 };
 
 constexpr std::uint32_t kBatchTokens = 512, kScaledBatchLeast = 64;
+constexpr Nanos kDecodes = 8;  // that share a pass, in the mean
 
 std::uint32_t batch_of(std::uint32_t scale) { return std::max(kBatchTokens / scale, kScaledBatchLeast); }
 
 // A pass of one row is to a full one as it was.
-CostCurves costs_of(const Machine& machine, std::uint32_t scale) {
+CostCurves costs_of(const PolicyMachine& machine, std::uint32_t scale) {
   CostCurves costs = scaled(machine.curves, scale);
   costs.pass = machine.curves.pass * batch_of(scale) * scale / kBatchTokens;
   return costs;
 }
 
-CoreConfig config_of(const Machine& machine, std::uint32_t scale, const TraceSize& size,
-                     const Capacity& capacity) {
+// A trace's size, if all state were kept.
+struct TraceSize {
+  std::uint64_t requests = 0, prompt_tokens = 0, reusable_tokens = 0, distinct_blocks = 0;
+  std::uint32_t longest_tokens = 0;
+  Nanos compute = 0;  // of what cannot be reused, and of replies
+  Nanos lasts = 0;    // from the first arrival to the last, where nobody waits
+};
+
+WorldOptions options_of(const PolicyMachine& machine, std::uint32_t scale) {
+  WorldOptions options;
+  options.model.layers = options.core.layers = 30;
+  options.core.costs = costs_of(machine, scale);
+  options.machine.measured = options.core.costs;
+  options.machine.host_load = options.core.costs.host_load;
+  options.machine.host_save = options.core.costs.host_save;
+  options.machine.disk_read = options.core.costs.disk_read;
+  options.machine.disk_write = options.core.costs.disk_write;
+  options.core.max_batch_tokens = batch_of(scale);
+  options.core.max_running = 16;
+  options.core.max_queued = 1u << 20;
+  return options;
+}
+
+std::uint32_t blocks_for(std::uint64_t tokens) {
+  return static_cast<std::uint32_t>(tokens / kBlockTokens + 2);
+}
+
+// By a run in which nobody waits and nothing is lost.
+TraceSize size_of(const Trace& trace, WorldOptions options) {
+  TraceSize size;
+  std::uint64_t tokens = 0, longest = 0;
+  for (const Conversation& talk : trace.conversations) {
+    std::uint64_t length = 0;
+    Nanos at = 0;
+    for (const Turn& turn : talk.turns) {
+      if (!turn.appends) length = 0;
+      for (const Piece& piece : turn.pieces) length += piece.tokens;
+      length += turn.reply_tokens;
+      tokens += length;
+      longest = std::max(longest, length);
+      at = std::max(turn.at, at + turn.after);
+    }
+    size.lasts = std::max(size.lasts, at);
+  }
+  size.longest_tokens = static_cast<std::uint32_t>(longest);
+  options.core.context_tokens = size.longest_tokens + kBlockTokens;
+  options.core.groups = {
+      {.block_count = blocks_for(std::min<std::uint64_t>(tokens, 1u << 28)), .block_bytes = 1}};
+  options.record_uses = true;
+  const WorldReport report = run_world(trace, options).value();
+  const CostModel costs(options.core.costs);
+  std::unordered_set<std::uint64_t> distinct;
+  for (const BlockUse& use : report.uses) distinct.insert(use.block);
+  size.distinct_blocks = distinct.size();
+  for (const RequestRecord& record : report.requests) {
+    ++size.requests;
+    size.prompt_tokens += record.prompt_tokens;
+    size.reusable_tokens += record.history_tokens;
+    size.compute += costs.compute(record.history_tokens, record.prompt_tokens - record.history_tokens) +
+                    record.reply_tokens * std::max(costs.curves().token, costs.curves().pass / kDecodes);
+  }
+  return size;
+}
+
+WorldOptions short_of_memory(const PolicyMachine& machine, std::uint32_t scale, const TraceSize& size,
+                             const Capacity& capacity) {
   const auto share = [&](std::uint32_t percent) {
     return static_cast<std::uint32_t>(size.distinct_blocks * percent / 100);
   };
-  CoreConfig config;
+  WorldOptions options = options_of(machine, scale);
   // At least two of the longest requests.
-  const std::uint32_t least = 2 * (size.longest_tokens / kBlockTokens + 2);
-  config.groups = {{.block_count = std::max(share(capacity.device), least),
-                    .host_blocks = share(capacity.host),
-                    .disk_blocks = share(capacity.disk),
-                    .block_bytes = machine.token_bytes * scale * kBlockTokens}};
-  config.layers = 30;
-  config.context_tokens = size.longest_tokens + kBlockTokens;
-  config.max_batch_tokens = batch_of(scale);
-  config.max_running = 16;
-  config.max_queued = 1u << 20;
-  config.hole_records = config.groups[0].disk_blocks;
-  config.costs = costs_of(machine, scale);
-  return config;
+  const std::uint32_t least = 2 * blocks_for(size.longest_tokens);
+  options.core.groups = {{.block_count = std::max(share(capacity.device), least),
+                          .host_blocks = share(capacity.host),
+                          .disk_blocks = share(capacity.disk),
+                          .block_bytes = machine.token_bytes * scale * kBlockTokens}};
+  options.core.context_tokens = size.longest_tokens + kBlockTokens;
+  options.core.hole_records = options.core.groups[0].disk_blocks;
+  options.record_uses = true;
+  return options;
 }
 
-void print_row(const char* eviction, const char* admission, const TierLoadReport& report) {
-  const double prompt = static_cast<double>(report.prompt_tokens);
+void print_row(const std::string& eviction, const std::string& admission, const TraceSize& size,
+               const WorldReport& report) {
+  std::array<std::uint64_t, kTiers> from{};
+  std::vector<Nanos> first;
+  for (const RequestRecord& record : report.requests) {
+    for (std::size_t tier = 0; tier < kTiers; ++tier) from[tier] += record.from[tier];
+    if (record.first_token != kNever) first.push_back(record.first_token - record.arrived);
+  }
+  std::sort(first.begin(), first.end());
+  double sum = 0;
+  for (const Nanos time : first) sum += static_cast<double>(time) / 1e9;
+  const double prompt = static_cast<double>(size.prompt_tokens);
   const auto percent = [prompt](std::uint64_t tokens) { return 100 * static_cast<double>(tokens) / prompt; };
-  const std::uint64_t lost =
-      report.reusable_tokens - std::min(report.reusable_tokens, report.cached_tokens());
-  std::printf("| %-9s | %-11s | %5.1f | %5.1f | %5.1f | %5.1f | %8.1f | %8.2f | %8.2f |\n", eviction,
-              admission, percent(report.from[0]), percent(report.from[1]), percent(report.from[2]),
-              percent(report.cached_tokens()), static_cast<double>(lost) / 1e3,
-              static_cast<double>(report.mean_first_token()) / 1e9,
-              static_cast<double>(report.first_token_percentile(90)) / 1e9);
+  const std::uint64_t cached = from[0] + from[1] + from[2];
+  const std::uint64_t lost = size.reusable_tokens - std::min(size.reusable_tokens, cached);
+  const double count = static_cast<double>(std::max<std::size_t>(first.size(), 1));
+  std::printf("| %-9s | %-11s | %5.1f | %5.1f | %5.1f | %5.1f | %8.1f | %8.2f | %8.2f |\n", eviction.c_str(),
+              admission.c_str(), percent(from[0]), percent(from[1]), percent(from[2]), percent(cached),
+              static_cast<double>(lost) / 1e3, sum / count,
+              first.empty() ? 0 : static_cast<double>(first[(first.size() * 90 + 99) / 100 - 1]) / 1e9);
   std::fflush(stdout);
 }
 
@@ -109,43 +182,54 @@ struct Setting {
 
 // `load`: what computing takes that no memory saves, over the time in which requests come.
 Trace at_load(const Setting& setting, const TraceSize& size, double load) {
-  const double wanted = static_cast<double>(size.compute) / load;
-  if (setting.think_stretches)
-    return stretched(setting.source.trace, wanted / static_cast<double>(size.lasts));
   Trace trace = setting.source.trace;
-  const double times = wanted / static_cast<double>(trace.sessions.back().at);
-  for (TraceSession& session : trace.sessions)
-    session.at = static_cast<Nanos>(static_cast<double>(session.at) * times);
+  Nanos last = 0;
+  for (const Conversation& talk : trace.conversations) last = std::max(last, talk.turns.front().at);
+  const double wanted = static_cast<double>(size.compute) / load;
+  const double times = wanted / static_cast<double>(setting.think_stretches ? size.lasts : last);
+  const auto scale = [times](Nanos& time) { time = static_cast<Nanos>(static_cast<double>(time) * times); };
+  for (Conversation& talk : trace.conversations) {
+    for (Turn& turn : talk.turns) {
+      scale(turn.at);
+      if (setting.think_stretches) scale(turn.after);
+    }
+  }
   return trace;
 }
 
-void run_table(const Machine& machine, const Setting& setting, double load) {
+void run_table(const PolicyMachine& machine, const Setting& setting, double load) {
   const std::uint32_t scale = setting.source.scale;
   const Capacity& capacity = setting.capacity;
-  const TraceSize size = size_of(setting.source.trace, CostModel(costs_of(machine, scale)));
+  const TraceSize size = size_of(setting.source.trace, options_of(machine, scale));
   const Trace trace = at_load(setting, size, load);
-  const CoreConfig base = config_of(machine, scale, size, capacity);
+  const WorldOptions base = short_of_memory(machine, scale, size, capacity);
   std::printf(
       "\n%s, %s: %llu requests, load %.2f; device, host and disk hold %u, %u and %u %% of %llu blocks; at "
-      "most "
-      "%.1f %% of prompt tokens can be reused\n\n",
+      "most %.1f %% of prompt tokens can be reused\n\n",
       trace.name.c_str(), machine.name, static_cast<unsigned long long>(size.requests), load, capacity.device,
       capacity.host, capacity.disk, static_cast<unsigned long long>(size.distinct_blocks),
       100 * static_cast<double>(size.reusable_tokens) / static_cast<double>(size.prompt_tokens));
   std::printf(
       "| eviction | admission | device %% | host %% | disk %% | reused %% | computed again, k | TTFT mean s "
-      "| p90 s "
-      "|\n|---|---|---|---|---|---|---|---|---|\n");
-  const auto run = [&](std::string_view eviction, std::string_view admission) {
-    CoreConfig config = base;
-    config.eviction = eviction;
-    config.admission = admission;
-    print_row(config.eviction.c_str(), config.admission.c_str(), run_tier_load(trace, config));
+      "| p90 s |\n|---|---|---|---|---|---|---|---|---|\n");
+  const CoreGroup& group = base.core.groups.front();
+  const std::uint64_t slots = std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks;
+  const auto run = [&](std::string_view eviction, std::string_view admission, bool bound) {
+    WorldOptions options = base;
+    options.core.eviction = eviction;
+    options.core.admission = admission;
+    const WorldReport report = run_world(trace, options).value();
+    print_row(options.core.eviction, options.core.admission, size, report);
+    if (!bound) return;
+    const double most = static_cast<double>(most_found(report.uses, slots)) * kBlockTokens;
+    std::printf(
+        "| Belady    | its order   |       |       |       | %5.1f |          |          |          |\n",
+        100 * most / static_cast<double>(size.prompt_tokens));
   };
-  for (const std::string_view eviction : kEvictionPolicies) run(eviction, "fcfs");
+  for (const std::string_view eviction : kEvictionPolicies) run(eviction, "fcfs", eviction == "value");
   for (const std::string_view eviction : {"lru", "lookahead", "value"}) {
-    run(eviction, "fpf");
-    run(eviction, "relaxed-fpf");
+    run(eviction, "fpf", false);
+    run(eviction, "relaxed-fpf", false);
   }
 }
 
@@ -173,13 +257,13 @@ int run(const std::vector<std::string>& wanted) {
         "agent)\n");
     return 1;
   }
-  for (const Machine& machine : {two_cores(), four_gpus()}) {
+  for (const PolicyMachine& machine : {two_cores(), four_gpus()}) {
     for (const Setting& setting : settings) run_table(machine, setting, 0.7);
   }
   return 0;
 }
 
 }  // namespace
-}  // namespace loci
+}  // namespace loci::sim
 
-int main(int argc, char** argv) { return loci::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) { return loci::sim::run({argv + 1, argv + argc}); }

@@ -146,7 +146,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
       windows_(config_, index_, transfers_, prefixes_),
-      queue_needs_(config_, index_, transfers_),
+      queue_needs_(config_, index_, transfers_, prefixes_),
       recovery_(config_, prefixes_.hasher(), index_),
       state_age_(config.state_ttl) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -226,6 +226,7 @@ void Core::State::reject_waiting(CoreRequest& request, Status status, Plan& plan
   deadlines_.erase({request.deadline, request.id});
   if (blocked_head_ == request.id) blocked_head_.reset();
   queue_.erase(request.group, request.arrival);
+  queue_needs_.queue_changed(request.arrival, request.id);
   reject(request.id, std::move(status), plan);
   requests_.erase(request.id);
 }
@@ -274,7 +275,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->follows = event.follows;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
   queue_.push(request->group, request->weight, request->arrival, request->id, request->arrived_at);
-  queue_needs_.queue_changed();
+  queue_needs_.queue_changed(request->arrival, request->id);
   requests_.emplace(event.request, std::move(request));
 }
 

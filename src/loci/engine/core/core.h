@@ -71,6 +71,9 @@ struct CoreConfig {
   std::uint32_t saves_max = 32;    // in flight; what they cannot take is dropped, never waited for
   std::uint32_t hole_records = 0;  // of the disk
   Nanos state_ttl = kNever;        // state that nobody used for so long is dropped
+  // Of the requests that wait, at most so many are looked ahead to (AttentionStore §3.3): what they need is
+  // evicted last, and brought from disk into host memory. 0: none.
+  std::uint32_t lookahead_requests = 32;
   CostCurves costs;
   std::uint64_t seed = 0;
 };

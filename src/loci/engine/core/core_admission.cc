@@ -133,7 +133,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   const ContextSources from = sources(request, probes, with_copies);
   queue_.begin_running(request.group);
   queue_.erase(request.group, request.arrival);
-  queue_needs_.queue_changed();
+  queue_needs_.queue_changed(request.arrival, request.id);
   const bool first = !request.was_admitted();
   const std::vector<BlockPin> originals = hold_originals(probes);
   admit(request, probes, with_copies, pass);

@@ -47,6 +47,7 @@ void Core::State::check_invariants() const {
   prefixes_.check_invariants();                    // 1, 2, 4, 5
   transfers_.check_invariants();                   // 3, 4
   windows_.check_invariants(promised, lingering);  // 1
+  queue_needs_.check_invariants([this](RequestId id) { return waiting_request(id); });
   check_passes();
   // 7.
   LOCI_CHECK(requests_.empty() || !in_flight_.empty() || !transfers_.idle(),

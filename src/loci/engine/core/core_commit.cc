@@ -142,7 +142,7 @@ void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
     stop_running(request);
   } else {
     queue_.erase(request.group, request.arrival);
-    queue_needs_.queue_changed();
+    queue_needs_.queue_changed(request.arrival, request.id);
     blocked_head_.reset();
   }
   deadlines_.erase({request.deadline, request.id});

@@ -148,7 +148,7 @@ CoreRequest* Core::State::latest_of(const std::string& tenant) const {
 
 void Core::State::suspend(CoreRequest& request) {
   queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at, true);
-  queue_needs_.queue_changed();
+  queue_needs_.queue_changed(request.arrival, request.id);
   stop_running(request);
   request.phase.become(RequestPhase::kSuspended);
   ++request.suspensions;

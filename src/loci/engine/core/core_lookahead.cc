@@ -6,21 +6,14 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
-// Shows the queue to who looks ahead into it, and begins what it asks for.
+// The request, if it waits; null: it runs or is gone.
+CoreRequest* Core::State::waiting_request(RequestId id) const {
+  const auto request = requests_.find(id);
+  return request == requests_.end() || request->second->runs() ? nullptr : request->second.get();
+}
+
 void Core::State::look_ahead() {
-  if (queue_needs_.stale()) {
-    std::uint64_t waiting = 0, tokens = 0;
-    for (const auto& [id, request] : requests_) {
-      if (request->runs()) continue;
-      ++waiting;
-      tokens += request->length();
-    }
-    queue_needs_.begin(waiting, tokens);
-    for (const auto& [id, request] : requests_) {
-      if (!queue_needs_.wants_more()) break;
-      if (!request->runs()) queue_needs_.add(prefixes_.keys_of(*request));
-    }
-  }
+  queue_needs_.look([this](RequestId id) { return waiting_request(id); });
   if (!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk)) return;
   preload();
   queue_needs_.prefetch();

@@ -176,6 +176,7 @@ class Core::State {
   void save();
 
   // core_lookahead.cc
+  CoreRequest* waiting_request(RequestId id) const;
   void look_ahead();
   void preload();
   void preload(CoreRequest& request);

@@ -4,21 +4,28 @@
 //
 // An example: three requests wait, whose state is A B, A C and D; host memory has room for two of them.
 //
-//     wanted    A: 0   B: 0   C: 1   D: 2     whoever is before another one in the queue needs a block sooner
+//     wanted    A: 0   B: 0   C: 1   D: 2     whoever came before another one needs a block sooner
 //     prefetch  A B C, as far as they are on the disk alone and transfers may begin
 //
-// It owns the list of what is wanted; the index knows the place of each block (EvictionFacts::wanted). It
-// requires that queue_changed() is said whenever a request begins or ends to wait, and that requests are then
-// shown anew, in order. It calls the index and the transfers.
+// The window, the first requests whose state the slower tiers can hold, is kept as requests come and go: each
+// request's blocks are looked up when it enters and given up when it leaves. A place is the arrival, which
+// stays as others leave the queue.
+//
+// It owns who waits and what they want; the index knows the place of each block (EvictionFacts::wanted). It
+// requires that queue_changed() is said whenever a request begins or ceases to wait, and that look() follows
+// before the next one with the same id. It calls the index, the transfers and, for keys, the prefixes.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <set>
-#include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/memory/block_index.h"
 
@@ -27,38 +34,53 @@ namespace loci {
 // Thread-compatible: the core's thread has it.
 class QueueNeeds {
  public:
-  // All three outlive it.
-  QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers);
+  // A request, if it waits; null: it runs or is gone.
+  using FindWaiting = std::function<CoreRequest*(RequestId)>;
 
-  void queue_changed() { stale_ = true; }
-  // The queue has changed since it was shown, and there is a slower tier to look ahead for.
-  bool stale() const;
+  // All four outlive it.
+  QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers, const Prefixes& prefixes);
 
-  // Begins anew: so many requests wait, with so many tokens in all. O(blocks wanted before).
-  void begin(std::uint64_t requests, std::uint64_t tokens);
-  // The next request is of interest.
-  bool wants_more() const;
-  // The keys of its whole blocks. O(blocks · log).
-  void add(std::span<const ChainKey> keys);
-
+  // This request may have begun or ceased to wait.
+  void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
+  // Takes up what was said to have changed. O(changes · their blocks · log).
+  void look(const FindWaiting& find);
   // Brings to host memory what is wanted of the disk, as far as transfers may begin; goes on where it left
   // off.
   void prefetch();
 
+  void check_invariants(const FindWaiting& find) const;
+
  private:
+  struct Waiting {
+    RequestId id;
+    std::uint32_t tokens = 0;
+    bool in_window = false;
+    // In the window: its blocks that the index has, up to the first that it lacks; so many of them have been
+    // looked at for a prefetch.
+    std::vector<std::pair<BlockId, ChainKey>> wants;
+    std::size_t prefetched = 0;
+  };
+
   bool still_there(const std::pair<BlockId, ChainKey>& wanted) const;
+  void set_wanted(const std::pair<BlockId, ChainKey>& wanted, std::uint32_t place);
+  void take_changes(const FindWaiting& find);
+  void move_window(const FindWaiting& find);
+  void list_wants(std::uint64_t arrival, Waiting& waiting, const FindWaiting& find);
+  void unlist_wants(std::uint64_t arrival, Waiting& waiting);
 
   const CoreConfig& config_;
   BlockIndex& index_;
   Transfers& transfers_;
-  bool stale_ = false;
-  std::vector<std::pair<BlockId, ChainKey>> wanted_;  // in the queue's order
-  std::set<BlockId> seen_;                            // in wanted_
-  std::uint32_t place_ = 0;                           // requests shown
-  std::size_t prefetch_at_ = 0;                       // of wanted_
-  std::size_t prefetch_end_ = 0;
+  const Prefixes& prefixes_;
+  std::vector<std::pair<std::uint64_t, RequestId>> changes_;  // since look()
+  std::map<std::uint64_t, Waiting> waiting_;                  // by arrival
+  std::uint64_t tokens_ = 0;                                  // of all that wait
+  std::uint64_t window_end_ = 0;    // an arrival: nobody from there on is in the window
+  std::uint64_t window_count_ = 0;  // of requests in the window
+  std::uint64_t wants_ = 0;         // blocks that they list
+  std::unordered_map<ChainKey, std::set<std::uint64_t>, ChainKeyHash> wanters_;  // arrivals; never iterated
   std::uint32_t prefetch_window_ = 0;  // requests whose state host memory can hold
-  std::uint32_t eviction_window_ = 0;  // that all slower tiers can
+  bool prefetched_ = true;             // all that they need
 };
 
 }  // namespace loci

@@ -130,8 +130,8 @@ class Transfers {
   void save(const SaveRules& rules);
   // One more save or prefetch may be in flight.
   bool may_begin() const { return saves_in_flight_ < saves_max_; }
-  // Brings to host memory what the disk alone has of the block, where there is room.
-  void prefetch(BlockId id);
+  // Brings to host memory what the disk alone has of the block. False: there is not room for all of it.
+  bool prefetch(BlockId id);
   // All that the disk has from before is known: from now on it is written.
   void open_disk() { disk_open_ = true; }
 

@@ -105,7 +105,8 @@ void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
   }
 }
 
-void Transfers::prefetch(BlockId id) {
+bool Transfers::prefetch(BlockId id) {
+  bool room = true;
   InFlight move{.from = Tier::kDisk, .to = Tier::kHost, .pin = index_.pin(id), .parts = {}};
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const Block& block = index_.block(id);
@@ -117,13 +118,15 @@ void Transfers::prefetch(BlockId id) {
     const std::optional<SlotId> slot = index_.reserve_copy(id, Tier::kHost, group);
     if (!slot) {
       index_.end_read(id, Tier::kDisk, group);
+      room = false;
       continue;
     }
     move.parts.push_back({group, from, *slot});
   }
-  if (move.parts.empty()) return;
+  if (move.parts.empty()) return room;
   ++saves_in_flight_;
   begin_move(std::move(move));
+  return room;
 }
 
 }  // namespace loci

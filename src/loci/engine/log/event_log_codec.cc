@@ -422,6 +422,7 @@ void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& o
   w.number(config.saves_max);
   w.number(config.hole_records);
   w.number(config.state_ttl);
+  w.number(config.lookahead_requests);
   put(w, config.costs);
   const bool keyed = secret == LoggedSecret::kKept && outlives_process(config);
   w.flag(keyed);
@@ -460,6 +461,7 @@ Result<LoggedConfig> decode_config(std::string_view bytes) {
   config.saves_max = r.number<std::uint32_t>("saves_max");
   config.hole_records = r.number<std::uint32_t>("hole_records");
   config.state_ttl = r.number<Nanos>("state_ttl");
+  config.lookahead_requests = r.number<std::uint32_t>("lookahead_requests");
   get(r, config.costs);
   const bool has_secret = r.flag("has_secret");
   if (has_secret && !outlives_process(config)) r.fail("has_secret", "expected none without a disk");

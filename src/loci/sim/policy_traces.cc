@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loci/sim/tier_traces.h"
+#include "loci/sim/policy_traces.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 #include "loci/base/random.h"
 
-namespace loci {
+namespace loci::sim {
 namespace {
 
 using Json = nlohmann::json;
@@ -54,13 +54,14 @@ std::uint32_t tokens_of(std::uint64_t count, std::uint32_t scale) {
 }
 
 // Arrivals a second apart in the mean; stretched() makes of it what is wanted.
-void place_sessions(std::vector<TraceSession>& sessions, Random& random) {
+void place_sessions(std::vector<Conversation>& sessions, Random& random) {
   Nanos at = 0;
-  for (TraceSession& session : sessions) session.at = at += exponential(random, kNanosPerSecond);
+  for (Conversation& session : sessions)
+    session.turns.front().at = at += exponential(random, kNanosPerSecond);
 }
 
-TraceSession agent_session(const Json& row, std::uint64_t number, std::uint32_t turns) {
-  TraceSession session;
+Conversation agent_session(const Json& row, std::uint64_t number, std::uint32_t turns) {
+  Conversation session;
   const std::uint64_t shared = row.value("tool_tokens", 0u) + row.value("system_tokens", 0u);
   for (const Json& request : row["requests"]) {
     if (session.turns.size() == turns) break;
@@ -70,10 +71,10 @@ TraceSession agent_session(const Json& row, std::uint64_t number, std::uint32_t 
       for (std::uint64_t i = 0; i < run[1].get<std::uint64_t>(); ++i)
         ids.push_back(run[0].get<std::uint64_t>() + i);
     }
-    TraceTurn turn;
+    Turn turn;
     turn.appends = false;
     turn.after = static_cast<Nanos>(std::min(request.value("think_time", 0.0), 600.0) * 1e9);
-    turn.output_tokens = tokens_of(request.value("out", 1u), kAgentScale);
+    turn.reply_tokens = tokens_of(request.value("out", 1u), kAgentScale);
     for (std::size_t i = 0; i < ids.size(); i += kAgentIds) {
       const bool head = (i + kAgentIds) * 64 <= shared;  // tools and system prompt: every session's
       std::uint64_t content = mix64(head ? shared * 1'000 + i : number * 1'000'003 + 7);
@@ -94,8 +95,8 @@ std::optional<ScaledTrace> chat_trace(std::uint32_t sessions, Nanos think, std::
   Random random(seed);
   ScaledTrace out{.trace = {.name = "chat"}};
   for (const Json& row : read_lines("mt-bench-101/dialogues.jsonl.gz", sessions)) {
-    TraceSession session;
-    TraceTurn turn;
+    Conversation session;
+    Turn turn;
     turn.pieces = {{mix64(seed), kSystem},
                    {random.next(), kDocumentLeast + static_cast<std::uint32_t>(
                                                         random.below(kDocumentMost - kDocumentLeast))}};
@@ -105,22 +106,22 @@ std::optional<ScaledTrace> chat_trace(std::uint32_t sessions, Nanos think, std::
         turn.pieces.push_back({random.next(), tokens + kTemplate});
         continue;
       }
-      turn.output_tokens = tokens;
+      turn.reply_tokens = tokens;
       session.turns.push_back(std::exchange(turn, {.after = exponential(random, think)}));
     }
-    out.trace.sessions.push_back(std::move(session));
+    out.trace.conversations.push_back(std::move(session));
   }
-  if (out.trace.sessions.empty()) return std::nullopt;
-  place_sessions(out.trace.sessions, random);
+  if (out.trace.conversations.empty()) return std::nullopt;
+  place_sessions(out.trace.conversations, random);
   return out;
 }
 
 std::optional<ScaledTrace> mooncake_trace(std::uint32_t requests) {
   ScaledTrace out{.trace = {.name = "mooncake"}, .scale = kMooncakeScale};
   for (const Json& row : read_lines("mooncake/conversation_trace.jsonl.gz", requests)) {
-    TraceTurn turn;
+    Turn turn;
     turn.appends = false;
-    turn.output_tokens = tokens_of(row["output_length"].get<std::uint64_t>(), kMooncakeScale);
+    turn.reply_tokens = tokens_of(row["output_length"].get<std::uint64_t>(), kMooncakeScale);
     std::uint32_t left = tokens_of(row["input_length"].get<std::uint64_t>(), kMooncakeScale);
     for (const Json& id : row["hash_ids"]) {
       if (left == 0) break;
@@ -128,9 +129,10 @@ std::optional<ScaledTrace> mooncake_trace(std::uint32_t requests) {
       turn.pieces.push_back({id.get<std::uint64_t>(), tokens});
       left -= tokens;
     }
-    out.trace.sessions.push_back({row["timestamp"].get<Nanos>() * kNanosPerMilli, {std::move(turn)}});
+    turn.at = row["timestamp"].get<Nanos>() * kNanosPerMilli;
+    out.trace.conversations.push_back({{std::move(turn)}});
   }
-  if (out.trace.sessions.empty()) return std::nullopt;
+  if (out.trace.conversations.empty()) return std::nullopt;
   return out;
 }
 
@@ -138,15 +140,16 @@ std::optional<ScaledTrace> agent_trace(std::uint32_t sessions, std::uint32_t tur
   Random random(seed);
   ScaledTrace out{.trace = {.name = "agent"}, .scale = kAgentScale};
   for (const Json& row : read_lines("weka-agentic-coding/sessions.jsonl.gz", 517)) {
-    if (out.trace.sessions.size() == sessions) break;
+    if (out.trace.conversations.size() == sessions) break;
     const Json& all = row["requests"];
     const bool clean =
         std::none_of(all.begin(), all.end(), [](const Json& r) { return r.value("type", "") == "s"; });
     if (!clean || all.size() < 5) continue;
-    out.trace.sessions.push_back(agent_session(row, out.trace.sessions.size() + 1, turns));
+    Conversation session = agent_session(row, out.trace.conversations.size() + 1, turns);
+    if (!session.turns.empty()) out.trace.conversations.push_back(std::move(session));
   }
-  if (out.trace.sessions.empty()) return std::nullopt;
-  place_sessions(out.trace.sessions, random);
+  if (out.trace.conversations.empty()) return std::nullopt;
+  place_sessions(out.trace.conversations, random);
   return out;
 }
 
@@ -160,4 +163,4 @@ CostCurves scaled(const CostCurves& curves, std::uint32_t scale) {
   return out;
 }
 
-}  // namespace loci
+}  // namespace loci::sim

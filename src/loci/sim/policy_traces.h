@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces for run_tier_load(), from $LOCI_SHARED_DATA or ../shared/data beside the sources (the READMEs there
-// say where each is from). Long ones are scaled: one token of the trace that is made stands for `scale` of
-// the original, so that what is long stays long beside what is short while a run takes seconds.
+// Traces on which policies are compared, from $LOCI_SHARED_DATA or ../shared/data beside the sources (the
+// READMEs there say where each is from). Long ones are scaled: one token of the trace that is made stands for
+// `scale` of the original, so that what is long stays long beside what is short while a run takes seconds.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
-#include "loci/sim/tier_load.h"
+#include "loci/policy/cost_model.h"
+#include "loci/sim/trace.h"
 
-namespace loci {
+namespace loci::sim {
 
 struct ScaledTrace {
   Trace trace;
@@ -30,4 +31,4 @@ std::optional<ScaledTrace> agent_trace(std::uint32_t sessions, std::uint32_t tur
 // one row stays as it is.)
 CostCurves scaled(const CostCurves& curves, std::uint32_t scale);
 
-}  // namespace loci
+}  // namespace loci::sim

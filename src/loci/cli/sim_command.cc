@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// `loci sim`: what a server would do on a machine that is only described.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loci/base/units.h"
+#include "loci/cli/commands.h"
+#include "loci/sim/report.h"
+#include "loci/sim/scenario.h"
+
+namespace loci {
+namespace {
+
+struct SimFlags {
+  std::string scenario;
+  std::vector<std::string> sets;
+  std::string output, event_log, memory_limit;
+  bool list = false;
+};
+
+std::atomic<bool> stop_requested{false};
+
+void request_stop(int) { stop_requested.store(true); }
+
+int fail(const Status& status) {
+  fmt::print(stderr, "loci sim: {}\n", status.message());
+  return status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound ||
+                 status.code() == StatusCode::kDataLoss
+             ? 2
+             : 1;
+}
+
+Result<sim::Scenario> scenario_of(const SimFlags& flags) {
+  nlohmann::json json = nlohmann::json::object();
+  const std::string name = flags.scenario.empty() ? "--set" : flags.scenario;
+  if (!flags.scenario.empty()) {
+    LOCI_ASSIGN_OR_RETURN(const std::string text, sim::read_text(flags.scenario));
+    LOCI_ASSIGN_OR_RETURN(json, sim::parse_scenario_text(text, flags.scenario));
+  }
+  for (const std::string& set : flags.sets) {
+    const std::size_t equals = set.find('=');
+    if (equals == std::string::npos)
+      return invalid_argument(fmt::format("--set: expected FIELD.FIELD=VALUE, found '{}'", set), "--set");
+    LOCI_RETURN_IF_ERROR(sim::set_field(json, set.substr(0, equals), set.substr(equals + 1)));
+  }
+  return sim::parse_scenario(json, name);
+}
+
+Status check_memory(const SimFlags& flags, const sim::Trace& trace, const sim::WorldOptions& options) {
+  if (flags.memory_limit.empty()) return {};
+  LOCI_ASSIGN_OR_RETURN(const std::uint64_t limit, parse_bytes(flags.memory_limit, "--memory-limit"));
+  const std::uint64_t needs = sim::memory_estimate(trace, options);
+  if (needs <= limit) return {};
+  return invalid_argument(
+      fmt::format("--memory-limit: expected a run of at most {}, found one that needs about {}: "
+                  "take fewer requests or smaller tiers",
+                  format_bytes(limit), format_bytes(needs)),
+      "--memory-limit");
+}
+
+// Costs and shapes as this program has them, for what computes figures from them.
+void print_presets() {
+  nlohmann::ordered_json json;
+  for (const sim::ModelShape& model : sim::model_presets()) {
+    json["models"][model.name] = {{"parameters", model.parameters},
+                                  {"layers", model.layers},
+                                  {"width", model.width},
+                                  {"state_width", model.state_width},
+                                  {"token_bytes", model.token_bytes()},
+                                  {"context_tokens", model.context_tokens}};
+  }
+  for (const sim::MachinePreset& machine : sim::machine_presets()) {
+    json["machines"][std::string(machine.name)] = {
+        {"peak_flops", machine.peak_flops},     {"memory_bandwidth", machine.memory_bandwidth},
+        {"memory_bytes", machine.memory_bytes}, {"link_bandwidth", machine.link_bandwidth},
+        {"disk_read", machine.disk_read},       {"disk_write", machine.disk_write}};
+  }
+  json["workloads"] = sim::workload_kinds();
+  fmt::print("{}\n", json.dump(1));
+}
+
+int run_sim(const SimFlags& flags) {
+  if (flags.list) {
+    print_presets();
+    return 0;
+  }
+  Result<sim::Scenario> scenario = scenario_of(flags);
+  if (!scenario.ok()) return fail(scenario.status());
+  const Result<sim::Trace> trace = sim::load_trace(*scenario);
+  if (!trace.ok()) return fail(trace.status());
+  sim::WorldOptions& options = scenario->world;
+  if (const Status fits = check_memory(flags, *trace, options); !fits.ok()) return fail(fits);
+  options.event_log = flags.event_log;
+  options.stop = &stop_requested;
+  std::signal(SIGINT, request_stop);
+  const Result<sim::WorldReport> report = sim::run_world(*trace, options);
+  std::signal(SIGINT, SIG_DFL);
+  if (!report.ok()) return fail(report.status());
+  const nlohmann::ordered_json json = sim::report_json(*trace, options, *report);
+  if (!flags.output.empty()) {
+    std::ofstream out(flags.output);
+    out << json.dump(1) << "\n";
+    out.close();
+    if (!out) return fail(internal_error(flags.output + ": cannot be written"));
+  }
+  fmt::print("{}", sim::report_text(json));
+  if (report->stopped) fmt::print(stderr, "loci sim: interrupted; this is what was done until then\n");
+  return report->stopped ? 130 : 0;
+}
+
+}  // namespace
+
+void add_sim_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "sim", "run the server's decisions on a machine that is only described, in virtual time");
+  auto flags = std::make_shared<SimFlags>();
+  command->add_option("SCENARIO", flags->scenario,
+                      "a JSON file (docs/simulation.md); every field can also be --set");
+  command->add_option("--set", flags->sets, "FIELD.FIELD=VALUE, after the file's; may be given often");
+  command->add_option("--output", flags->output, "write the report as JSON");
+  command->add_option("--event-log", flags->event_log, "write the core's events for `loci replay`");
+  command->add_option("--memory-limit", flags->memory_limit,
+                      "refuse a run that needs more of this machine's memory");
+  command->add_flag("--presets", flags->list,
+                    "print the models, machines and workloads that are known, as JSON");
+  command->footer(
+      "Example:\n  loci sim --set model=llama2-13b --set machine=a100-80g --set memory.device_gb=40 "
+      "--set memory.host_gb=128 --set workload.kind=sharegpt-pensieve");
+  command->callback([flags, &exit_code] { exit_code = run_sim(*flags); });
+}
+
+}  // namespace loci

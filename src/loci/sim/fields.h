@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the fields of a JSON object and complains by name about what is wrong, missing or unknown. The first
+// error stays; what is read after it keeps its default.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/status.h"
+
+namespace loci::sim {
+
+// "a, b, c"
+template <class Names>
+std::string joined(const Names& names) {
+  std::string text;
+  for (const auto& name : names) {
+    if (!text.empty()) text += ", ";
+    text += name;
+  }
+  return text;
+}
+
+// Thread-compatible. `file` and `path` say where the object stands: "FILE: PATH.FIELD: expected ...".
+class Fields {
+ public:
+  Fields(const nlohmann::json& json, std::string file, std::string path, Status& status);
+
+  bool has(const char* name);
+  // Leave `value` as it is where the field is absent.
+  void read(const char* name, double& value, double least, double most);
+  void read(const char* name, std::uint32_t& value, std::uint64_t least, std::uint64_t most);
+  void read(const char* name, std::uint64_t& value, std::uint64_t least, std::uint64_t most);
+  void read(const char* name, bool& value);
+  void read(const char* name, std::string& value);
+  // One of `names`.
+  void read(const char* name, std::string& value, std::initializer_list<std::string_view> names);
+  // The object of that name; an empty one where it is absent.
+  Fields object(const char* name);
+  const nlohmann::json& raw(const char* name);
+  // Complains about fields that nobody asked for. Called last.
+  void finish();
+
+  void wrong(std::string_view name, std::string_view expected, std::string_view found);
+
+ private:
+  const nlohmann::json* find(const char* name);
+  void read_whole(const char* name, std::uint64_t& value, std::uint64_t least, std::uint64_t most);
+  const nlohmann::json& json_;
+  std::string file_;
+  std::string path_;
+  Status& status_;
+  std::vector<std::string> asked_;
+};
+
+}  // namespace loci::sim

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/hardware.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace loci::sim {
+namespace {
+
+Nanos nanos(double seconds) { return static_cast<Nanos>(std::llround(seconds * 1e9)); }
+
+ModelShape model(const char* name, double billions, std::uint32_t layers, std::uint32_t width,
+                 std::uint32_t state_width, std::uint32_t context) {
+  return {name, billions * 1e9, billions * 2e9, layers, width, state_width, 2, context};
+}
+
+}  // namespace
+
+PassModel::PassModel(const ModelShape& model, const Machine& machine) : model_(model), machine_(machine) {
+  if (machine.measured) measured_.emplace(*machine.measured);
+}
+
+double PassModel::attention(const SpanShape& span) const {
+  if (measured_) {
+    const Nanos tokens = measured_->curves().token * span.count;
+    return static_cast<double>(measured_->compute(span.position, span.count) - tokens) * 1e-9;
+  }
+  const double before = span.position, count = span.count;
+  const double flops = 4.0 * count * (before + count / 2) * model_.width * model_.layers;
+  const double bytes = (before + count) * static_cast<double>(model_.token_bytes());
+  return std::max(flops / machine_.attention_flops, bytes / machine_.memory_bandwidth);
+}
+
+double PassModel::common(std::uint64_t rows) const {
+  if (measured_) return static_cast<double>(measured_->pass(static_cast<std::uint32_t>(rows), 0)) * 1e-9;
+  const double products = 2.0 * model_.parameters * static_cast<double>(rows) / machine_.product_flops;
+  return static_cast<double>(machine_.fixed) * 1e-9 +
+         std::max(products, model_.weight_bytes / machine_.memory_bandwidth);
+}
+
+PassTime PassModel::time(std::span<const SpanShape> spans) const {
+  std::array<std::uint64_t, 2> rows{};  // of prompts, of decodes
+  std::array<double, 2> seconds{};
+  for (const SpanShape& span : spans) {
+    rows[span.decode] += span.count;
+    seconds[span.decode] += attention(span);
+  }
+  const std::uint64_t all = rows[0] + rows[1];
+  if (all == 0) return {};
+  for (std::size_t kind = 0; kind < 2; ++kind) {
+    if (rows[kind] == 0) continue;
+    seconds[kind] += machine_.split_passes
+                         ? common(rows[kind])
+                         : common(all) * static_cast<double>(rows[kind]) / static_cast<double>(all);
+  }
+  return {nanos(seconds[0]), nanos(seconds[1])};
+}
+
+Nanos PassModel::prefill(std::uint32_t before, std::uint32_t count) const {
+  const SpanShape span{before, count, false};
+  return time({&span, 1}).total();
+}
+
+CostCurves PassModel::curves() const {
+  if (measured_) return measured_->curves();
+  CostCurves curves;
+  curves.token = nanos(2.0 * model_.parameters / machine_.product_flops);
+  curves.attention.clear();
+  for (std::uint32_t before = 1; before <= (1u << 20); before *= 2) {
+    const double flops = 4.0 * before * model_.width * model_.layers;
+    curves.attention.push_back(nanos(flops / machine_.attention_flops));
+  }
+  curves.pass = machine_.fixed + nanos(model_.weight_bytes / machine_.memory_bandwidth);
+  curves.host_load = machine_.host_load;
+  curves.host_save = machine_.host_save;
+  curves.disk_read = machine_.disk_read;
+  curves.disk_write = machine_.disk_write;
+  return curves;
+}
+
+// Peaks: HCache table 2 (TFLOP/s, GB/s of the links); memory bandwidths are the vendor's, as no paper has
+// them. AttentionStore §2.4: 26 GB/s over PCIe 4, below 5 GB/s from its disks.
+std::span<const MachinePreset> machine_presets() {
+  static constexpr std::uint64_t kGiga = 1'000'000'000;
+  static constexpr std::array<MachinePreset, 9> kPresets = {{
+      {"a100-80g", 312e12, 2.0e12, 80e9, 26 * kGiga, 5 * kGiga, 3 * kGiga},
+      {"a100-40g", 312e12, 1.56e12, 40e9, 32 * kGiga, 6'900'000'000, 4 * kGiga},
+      {"a30", 165e12, 0.93e12, 24e9, 32 * kGiga, 6'900'000'000, 4 * kGiga},
+      {"4090", 330e12, 1.0e12, 24e9, 32 * kGiga, 6'900'000'000, 4 * kGiga},
+      {"l20", 120e12, 0.86e12, 48e9, 32 * kGiga, 6'900'000'000, 4 * kGiga},
+      {"h800", 990e12, 3.35e12, 80e9, 64 * kGiga, 6'900'000'000, 4 * kGiga},
+      {"3090", 71e12, 0.94e12, 24e9, 12 * kGiga, 2 * kGiga, 1 * kGiga},
+      {"h100-80g", 990e12, 3.35e12, 80e9, 55 * kGiga, 6'900'000'000, 4 * kGiga},
+      {"laptop", 0.3e12, 40e9, 16e9, 10 * kGiga, 1 * kGiga, kGiga / 2},
+  }};
+  return kPresets;
+}
+
+std::span<const ModelShape> model_presets() {
+  static const std::vector<ModelShape> kPresets = {
+      model("opt-13b", 12.9, 40, 5120, 5120, 16384),
+      model("opt-30b", 30, 48, 7168, 7168, 16384),
+      model("opt-66b", 66, 64, 9216, 9216, 16384),
+      model("llama2-7b", 6.74, 32, 4096, 4096, 4096),
+      model("llama2-13b", 13.0, 40, 5120, 5120, 4096),
+      model("llama2-13b-10heads", 12.0, 40, 5120, 1280, 16384),
+      model("llama-65b", 65.2, 80, 8192, 8192, 2048),
+      model("llama2-70b", 69, 80, 8192, 1024, 4096),
+      model("falcon-40b", 41, 60, 8192, 512, 2048),
+      model("mistral-7b", 7.24, 32, 4096, 1024, 32768),
+      model("wizardcoder-15b", 15.5, 40, 6144, 128, 8192),
+      model("smollm2-135m", 0.135, 30, 576, 192, 8192),
+  };
+  return kPresets;
+}
+
+Machine machine_of(const MachinePreset& preset, std::uint32_t processors, const Efficiency& efficiency) {
+  Machine machine;
+  machine.name = preset.name;
+  machine.product_flops = preset.peak_flops * processors * efficiency.products;
+  machine.attention_flops = preset.peak_flops * processors * efficiency.attention;
+  machine.memory_bandwidth = preset.memory_bandwidth * processors * efficiency.memory;
+  machine.host_load = machine.host_save = {20'000, preset.link_bandwidth};
+  machine.disk_read = {100'000, preset.disk_read};
+  machine.disk_write = {100'000, preset.disk_write};
+  return machine;
+}
+
+}  // namespace loci::sim

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modelled hardware: what a pass takes, and what moving state takes. Plain values and closed forms, no clock.
+//
+//   pass = fixed + max(weights / memory, 2 parameters rows / products) + sum over spans of their attention
+//   attention of a span = max(4 count (context before it + count / 2) width layers / attention,
+//                             state that it reads / memory)
+//
+// where products, attention and memory are what the machine reaches of its peaks. A machine that has several
+// processors works as one with the sum of their rates.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/policy/cost_model.h"
+
+namespace loci::sim {
+
+// A model as its costs see it.
+struct ModelShape {
+  std::string name;
+  double parameters = 0;    // that a token passes through
+  double weight_bytes = 0;  // that a pass reads
+  std::uint32_t layers = 1;
+  std::uint32_t width = 1;        // of the queries of all heads: heads * size of one
+  std::uint32_t state_width = 1;  // of keys (and of values): KV heads * size of one
+  std::uint32_t state_bytes = 2;  // of an element
+  std::uint32_t context_tokens = 4096;
+  std::uint64_t token_bytes() const { return std::uint64_t{2} * layers * state_width * state_bytes; }
+};
+
+// What a machine reaches, not its peaks.
+struct Machine {
+  std::string name;
+  double product_flops = 1e12;     // of products with weights, a second
+  double attention_flops = 1e12;   // of attention, a second
+  double memory_bandwidth = 1e11;  // bytes a second
+  Nanos fixed = 0;                 // of a pass: starting kernels, sampling
+  bool split_passes = false;       // prompts and decodes are passes of their own, one after the other
+  LinkCost host_load, host_save, disk_read, disk_write;
+  double duplex_percent = 81;  // of a direction's rate that is left while the other one moves
+  bool disk_shared = true;     // one read or write at a time; else reads beside writes
+  // What was measured instead of the rates above (`loci profile`): a pass takes the longer of its row's cost
+  // and its rows' tokens, and its attention.
+  std::optional<CostCurves> measured = std::nullopt;
+};
+
+// Tokens [position, position + count) of a sequence, computed in a pass.
+struct SpanShape {
+  std::uint32_t position = 0;
+  std::uint32_t count = 0;
+  bool decode = false;
+};
+
+struct PassTime {
+  Nanos prompts = 0;  // what the spans of prompts cost
+  Nanos decodes = 0;  // what those of decodes cost
+  Nanos total() const { return prompts + decodes; }
+};
+
+// Immutable; thread-safe. Where prompts and decodes share a pass, its common part (weights, fixed, products)
+// is divided between them by their rows.
+class PassModel {
+ public:
+  PassModel(const ModelShape& model, const Machine& machine);
+  PassTime time(std::span<const SpanShape> spans) const;
+  // One pass over one prompt of `count` tokens behind `before`.
+  Nanos prefill(std::uint32_t before, std::uint32_t count) const;
+  // The same as curves: what a core that has measured this machine believes.
+  CostCurves curves() const;
+
+ private:
+  double attention(const SpanShape& span) const;
+  double common(std::uint64_t rows) const;
+  ModelShape model_;
+  Machine machine_;
+  std::optional<CostModel> measured_;
+};
+
+// The papers' models and machines. A machine's rates are for one processor at its peak; `efficiency` and the
+// number of processors make a Machine of it.
+struct MachinePreset {
+  std::string_view name;
+  double peak_flops;             // fp16, dense, of one processor
+  double memory_bandwidth;       // of one
+  double memory_bytes;           // of one
+  std::uint64_t link_bandwidth;  // bytes a second, each way, all processors together
+  std::uint64_t disk_read, disk_write;
+};
+struct Efficiency {
+  double products = 0.6;   // of peak_flops
+  double attention = 0.4;  // of peak_flops
+  double memory = 0.8;     // of memory_bandwidth
+};
+std::span<const MachinePreset> machine_presets();
+std::span<const ModelShape> model_presets();
+Machine machine_of(const MachinePreset& preset, std::uint32_t processors, const Efficiency& efficiency);
+
+}  // namespace loci::sim

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Passes and links against closed forms.
+#include "loci/sim/hardware.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "loci/base/random.h"
+#include "loci/sim/links.h"
+
+namespace loci::sim {
+namespace {
+
+constexpr std::uint64_t kGiga = 1'000'000'000;
+
+ModelShape small_model() {
+  ModelShape model;
+  model.parameters = 1e9;
+  model.weight_bytes = 2e9;
+  model.layers = 10;
+  model.width = 1000;
+  model.state_width = 500;
+  return model;
+}
+
+Machine small_machine() {
+  Machine machine;
+  machine.product_flops = 1e12;
+  machine.attention_flops = 5e11;
+  machine.memory_bandwidth = 1e11;
+  machine.fixed = 1'000'000;
+  machine.host_load = machine.host_save = {0, kGiga};
+  machine.disk_read = machine.disk_write = {0, kGiga / 2};
+  return machine;
+}
+
+TEST(PassModel, DecodesReadTheWeights) {
+  const PassModel model(small_model(), small_machine());
+  // 20 ms for 2 GB, 1 ms fixed; 20,000 bytes a token of state: 100 of them take 0.02 ms and 4 ms of products
+  // are hidden behind the weights. Attention's products: 4 * 1 * 99.5 * 1000 * 10 / 5e11 = 0.008 ms.
+  const SpanShape span{99, 1, true};
+  const PassTime time = model.time({&span, 1});
+  EXPECT_EQ(time.prompts, 0);
+  EXPECT_NEAR(static_cast<double>(time.decodes), 21.02e6, 10);
+}
+
+TEST(PassModel, PromptsAreProductsAndAttention) {
+  const PassModel model(small_model(), small_machine());
+  // 2e9 * 1000 / 1e12 = 2 s; 4 * 1000 * (500 + 500) * 1000 * 10 / 5e11 = 80 ms.
+  EXPECT_NEAR(static_cast<double>(model.prefill(500, 1000)), 2.081e9, 10);
+  EXPECT_GT(model.prefill(5000, 1000), model.prefill(500, 1000));
+}
+
+TEST(PassModel, SplitPassesReadTheWeightsTwice) {
+  Machine machine = small_machine();
+  const SpanShape spans[] = {{99, 1, true}, {0, 4, false}};
+  const Nanos together = PassModel(small_model(), machine).time(spans).total();
+  machine.split_passes = true;
+  const Nanos apart = PassModel(small_model(), machine).time(spans).total();
+  EXPECT_NEAR(static_cast<double>(apart - together), 21e6, 1e4);
+}
+
+// AttentionStore §2.4: LLaMA-65B on four A100 computes 2K tokens in 360 ms and loads 5 GB in 192 ms.
+TEST(PassModel, ReachesACalibrationPoint) {
+  const ModelShape* model = nullptr;
+  for (const ModelShape& preset : model_presets()) {
+    if (preset.name == "llama-65b") model = &preset;
+  }
+  ASSERT_NE(model, nullptr);
+  const Machine machine = machine_of(machine_presets().front(), 4, {.products = 0.61, .attention = 0.61});
+  EXPECT_NEAR(static_cast<double>(PassModel(*model, machine).prefill(0, 2048)) * 1e-9, 0.360, 0.02);
+  EXPECT_NEAR(static_cast<double>(model->token_bytes()) * 2048 / 26e9, 0.2, 0.01);
+}
+
+TEST(PassModel, MeasuredCostsAreTheMachine) {
+  Machine machine = small_machine();
+  CostCurves curves;
+  curves.token = 1'000;
+  curves.pass = 50'000;
+  curves.attention = {10};
+  machine.measured = curves;
+  const PassModel model(small_model(), machine);
+  const CostModel costs(curves);
+  EXPECT_EQ(model.prefill(100, 200), costs.compute(100, 200));
+  EXPECT_EQ(model.prefill(100, 1), costs.curves().pass + costs.attention(100));
+  EXPECT_EQ(model.curves(), costs.curves());
+}
+
+// --- links ---
+
+std::map<std::uint64_t, Nanos> run_out(Links& links) {
+  std::map<std::uint64_t, Nanos> ends;
+  while (const auto next = links.next()) {
+    for (const Transfer& transfer : links.end(*next)) {
+      for (const std::uint64_t move : transfer.moves) {
+        EXPECT_TRUE(ends.emplace(move, *next).second) << "a move ends once";
+      }
+    }
+  }
+  EXPECT_EQ(links.in_flight(), 0u);
+  return ends;
+}
+
+TEST(Links, OneWayTakesItsTurns) {
+  Links links(small_machine());
+  links.add(0, {Tier::kHost, Tier::kDevice, kGiga, {1, 2}});
+  links.add(0, {Tier::kHost, Tier::kDevice, kGiga / 2, {3}});
+  const auto ends = run_out(links);
+  EXPECT_EQ(ends.at(1), kNanosPerSecond);
+  EXPECT_EQ(ends.at(2), kNanosPerSecond) << "what travels together ends together";
+  EXPECT_EQ(ends.at(3), 1'500'000'000);
+}
+
+// Pensieve §5: both ways at once each lose 18 to 20 %.
+TEST(Links, BothWaysAtOnceAreSlower) {
+  Links links(small_machine());
+  links.add(0, {Tier::kDevice, Tier::kHost, kGiga, {1}});
+  links.add(0, {Tier::kHost, Tier::kDevice, kGiga, {2}});
+  const auto ends = run_out(links);
+  EXPECT_NEAR(static_cast<double>(ends.at(1)), 1e9 / 0.81, 3);
+  EXPECT_NEAR(static_cast<double>(ends.at(2)), 1e9 / 0.81, 3);
+}
+
+// Half of the save moves alone, then both share until the load ends, then the save is alone again.
+TEST(Links, RatesChangeOnTheWay) {
+  Links links(small_machine());
+  links.add(0, {Tier::kDevice, Tier::kHost, kGiga, {1}});
+  links.add(kNanosPerSecond / 2, {Tier::kHost, Tier::kDevice, kGiga * 81 / 1000, {2}});
+  const auto ends = run_out(links);
+  EXPECT_NEAR(static_cast<double>(ends.at(2)), 0.6e9, 3);
+  EXPECT_NEAR(static_cast<double>(ends.at(1)), 0.6e9 + (0.5 - 0.081) * 1e9, 3);
+}
+
+TEST(Links, LoadsComeBeforeSaves) {
+  Links links(small_machine());
+  links.add(0, {Tier::kHost, Tier::kDevice, kGiga, {1}});
+  links.add(0, {Tier::kDevice, Tier::kHost, kGiga, {2}});
+  links.add(0, {Tier::kHost, Tier::kDevice, kGiga, {3}});
+  const auto ends = run_out(links);
+  EXPECT_EQ(ends.at(3), 2 * kNanosPerSecond);
+  EXPECT_EQ(ends.at(2), 3 * kNanosPerSecond);
+}
+
+TEST(Links, ADiskIsShared) {
+  Machine machine = small_machine();
+  for (const bool shared : {true, false}) {
+    machine.disk_shared = shared;
+    Links links(machine);
+    links.add(0, {Tier::kHost, Tier::kDisk, kGiga / 2, {1}});
+    links.add(0, {Tier::kDisk, Tier::kHost, kGiga / 2, {2}});    // a prefetch
+    links.add(0, {Tier::kDisk, Tier::kDevice, kGiga / 2, {3}});  // passes it where it has not begun
+    links.add(0, {Tier::kHost, Tier::kDisk, kGiga / 2, {4}});
+    const auto ends = run_out(links);
+    EXPECT_EQ(ends.at(1), kNanosPerSecond);
+    EXPECT_EQ(ends.at(3), 2 * kNanosPerSecond);
+    EXPECT_EQ(ends.at(2), (shared ? 3 : 1) * kNanosPerSecond);
+    EXPECT_EQ(ends.at(4), (shared ? 4 : 2) * kNanosPerSecond);
+  }
+}
+
+TEST(Links, EachEndsOnceAndNoSoonerThanItsBytesAllow) {
+  Random random(7);
+  for (int round = 0; round < 50; ++round) {
+    Links links(small_machine());
+    std::map<std::uint64_t, Nanos> ends, least;
+    Nanos now = 0;
+    const auto take = [&](Nanos at) {
+      for (const Transfer& transfer : links.end(at)) {
+        EXPECT_LE(transfer.began, transfer.ended);
+        for (const std::uint64_t move : transfer.moves) EXPECT_TRUE(ends.emplace(move, at).second);
+      }
+    };
+    for (std::uint64_t move = 0; move < 60; ++move) {
+      const Nanos then = now + static_cast<Nanos>(random.below(50'000'000));
+      while (const auto next = links.next()) {
+        if (*next > then) break;
+        take(*next);
+      }
+      now = then;
+      const auto from = static_cast<Tier>(random.below(3));
+      auto to = static_cast<Tier>(random.below(3));
+      if (to == from) to = static_cast<Tier>((static_cast<int>(from) + 1) % 3);
+      const std::uint64_t bytes = random.below(40'000'000);
+      least[move] = now + static_cast<Nanos>(bytes);  // a gigabyte a second at most
+      links.add(now, {from, to, bytes, {move}});
+    }
+    while (const auto next = links.next()) take(*next);
+    EXPECT_EQ(ends.size(), 60u);
+    for (const auto& [move, end] : ends) EXPECT_GE(end + 1, least.at(move));
+  }
+}
+
+}  // namespace
+}  // namespace loci::sim

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modelled links in virtual time. The link to host memory moves both ways at once, each then slower; the disk
+// does one thing at a time where its reads and writes share it. On each way one transfer moves at a time.
+//
+//   loads       disk or host memory to the device; before all else that waits for the same way or disk
+//   prefetches  disk to host memory
+//   saves       the rest; a save to host memory that has not begun waits while a load moves
+//
+// A transfer that has begun is not interrupted. Its layers move in order, so of a transfer that moves from t0
+// to t1 at one rate, layer k of n (from 0) is there at t0 + (t1 - t0)(k + 1) / n.
+//
+// Thread-compatible. Deterministic: ties go to whoever was added first.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/memory/tier.h"
+#include "loci/sim/hardware.h"
+
+namespace loci::sim {
+
+// Moves that travel together and end together.
+struct Transfer {
+  Tier from = Tier::kHost;
+  Tier to = Tier::kDevice;
+  std::uint64_t bytes = 0;
+  std::vector<std::uint64_t> moves;  // whatever the caller tells them by
+  // By Links:
+  Nanos began = 0;  // when it got its way
+  Nanos ended = 0;
+};
+
+class Links {
+ public:
+  explicit Links(const Machine& machine);
+
+  // It is `now`, not earlier than in any call before, and nothing was due before.
+  void add(Nanos now, Transfer transfer);
+  // When the next transfer ends if nothing is added; absent: none moves.
+  std::optional<Nanos> next() const;
+  // The transfers that end at `now`, which next() gave.
+  std::vector<Transfer> end(Nanos now);
+  std::size_t in_flight() const;
+
+ private:
+  enum Way : std::uint8_t { kHostLoad, kHostSave, kDiskRead, kDiskWrite, kWays };
+  struct Moving {
+    Transfer transfer;
+    double left = 0;  // nanoseconds of work at the way's full rate
+  };
+  struct Lane {
+    LinkCost cost;
+    std::array<std::deque<Transfer>, 2> waiting;  // what comes first, and the rest
+    std::optional<Moving> moving;
+    bool has_waiting() const { return !waiting[0].empty() || !waiting[1].empty(); }
+  };
+  static Way way_of(const Transfer& transfer);
+  double rate(Way way) const;
+  void advance(Nanos now);
+  void begin(Nanos now);
+  bool may_begin(Way way) const;
+
+  std::array<Lane, kWays> lanes_;
+  double duplex_ = 1;
+  bool disk_shared_ = true;
+  Nanos now_ = 0;
+};
+
+}  // namespace loci::sim

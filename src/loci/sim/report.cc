@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "loci/base/random.h"
+
+namespace loci::sim {
+namespace {
+
+using Ordered = nlohmann::ordered_json;
+
+double seconds(Nanos time) { return static_cast<double>(time) * 1e-9; }
+
+double ratio(double a, double b) { return b == 0 ? 0 : a / b; }
+
+Ordered summary(std::vector<double>& values) {
+  std::sort(values.begin(), values.end());
+  double sum = 0;
+  for (const double value : values) sum += value;
+  const auto at = [&](std::size_t percent) {
+    return values.empty() ? 0 : values[(values.size() * percent + 99) / 100 - 1];
+  };
+  return {{"mean", ratio(sum, static_cast<double>(values.size()))},
+          {"p50", at(50)},
+          {"p90", at(90)},
+          {"p99", at(99)}};
+}
+
+// Sums over the requests after the warm-up.
+struct Sums {
+  std::array<std::uint64_t, kOutcomes> outcomes{};
+  std::uint64_t counted = 0, prompt = 0, history = 0, reused = 0, reply = 0, computed = 0;
+  std::array<std::uint64_t, kTiers> from{};
+  std::uint64_t returning = 0, hits = 0, host_hits = 0;
+  Nanos first = kNever, last = 0;
+  std::vector<double> from_arrival, from_admission, waited, per_token;
+};
+
+void add(const RequestRecord& record, Sums& sums) {
+  ++sums.counted;
+  if (record.admitted == kNever) return;
+  sums.prompt += record.prompt_tokens;
+  sums.history += record.history_tokens;
+  sums.reply += record.reply_tokens;
+  std::uint32_t cached = 0;
+  for (std::size_t tier = 0; tier < kTiers; ++tier) {
+    sums.from[tier] += record.from[tier];
+    cached += record.from[tier];
+  }
+  sums.reused += std::min(cached, record.history_tokens);
+  sums.computed += record.prompt_tokens - std::min(record.prompt_tokens, cached);
+  sums.first = std::min(sums.first, record.arrived);
+  if (record.turn > 0 || record.history_tokens > 0) {
+    ++sums.returning;
+    const bool hit = cached > 0 && std::uint64_t{cached} * 2 >= record.history_tokens;
+    sums.hits += hit;
+    sums.host_hits += hit && record.from[2] * 2 < cached;
+  }
+  sums.waited.push_back(seconds(record.admitted - record.arrived));
+  if (record.first_token == kNever) return;
+  sums.from_arrival.push_back(seconds(record.first_token - record.arrived));
+  sums.from_admission.push_back(seconds(record.first_token - record.admitted));
+  if (record.outcome != Outcome::kDone) return;
+  sums.last = std::max(sums.last, record.ended);
+  sums.per_token.push_back(ratio(seconds(record.ended - record.arrived), record.reply_tokens));
+}
+
+Ordered tokens_json(const Sums& sums) {
+  const double prompt = static_cast<double>(sums.prompt);
+  return {{"prompt", sums.prompt},
+          {"history", sums.history},
+          {"computed", sums.computed},
+          {"reply", sums.reply},
+          {"from_device", sums.from[0]},
+          {"from_host", sums.from[1]},
+          {"from_disk", sums.from[2]},
+          {"share_reusable", ratio(static_cast<double>(sums.history), prompt)},
+          {"share_cached", ratio(static_cast<double>(sums.from[0] + sums.from[1] + sums.from[2]), prompt)},
+          {"share_of_history_reused",
+           ratio(static_cast<double>(sums.reused), static_cast<double>(sums.history))}};
+}
+
+}  // namespace
+
+Ordered report_json(const Trace& trace, const WorldOptions& options, const WorldReport& report) {
+  Sums sums;
+  std::array<std::uint64_t, kOutcomes> outcomes{};
+  for (std::size_t i = 0; i < report.requests.size(); ++i) {
+    ++outcomes[static_cast<std::size_t>(report.requests[i].outcome)];
+    if (i >= options.warm_up) add(report.requests[i], sums);
+  }
+  Ordered json;
+  json["workload"] = {{"name", trace.name}, {"requests", trace.requests()}, {"notes", trace.notes}};
+  Ordered& ends = json["outcomes"];
+  for (std::size_t i = 0; i < kOutcomes; ++i) ends[outcome_name(static_cast<Outcome>(i))] = outcomes[i];
+  json["stopped"] = report.stopped;
+  json["counted_requests"] = sums.counted;
+  json["tokens"] = tokens_json(sums);
+  const double hits = static_cast<double>(sums.hits);
+  json["hit_rate"] = {{"of_turns", ratio(hits, static_cast<double>(sums.counted))},
+                      {"of_returning_turns", ratio(hits, static_cast<double>(sums.returning))},
+                      {"of_hits_without_disk", ratio(static_cast<double>(sums.host_hits), hits)}};
+  json["ttft_from_arrival_s"] = summary(sums.from_arrival);
+  json["ttft_from_admission_s"] = summary(sums.from_admission);
+  json["queued_s"] = summary(sums.waited);
+  json["latency_per_token_s"] = summary(sums.per_token);
+  const double lasted = sums.first == kNever ? 0 : seconds(std::max<Nanos>(0, sums.last - sums.first));
+  const Nanos busy = report.prompt_time + report.decode_time + report.load_wait;
+  json["throughput"] = {{"requests_per_s", ratio(static_cast<double>(sums.per_token.size()), lasted)},
+                        {"reply_tokens_per_s", ratio(static_cast<double>(sums.reply), lasted)},
+                        {"prompt_tokens_per_busy_s", ratio(static_cast<double>(sums.prompt),
+                                                           seconds(report.prompt_time + report.load_wait))}};
+  json["busy_s"] = {{"prompts", seconds(report.prompt_time)},
+                    {"decodes", seconds(report.decode_time)},
+                    {"waits_for_loads", seconds(report.load_wait)},
+                    {"total", seconds(busy)}};
+  json["duration_s"] = seconds(report.duration);
+  json["passes"] = report.passes;
+  json["suspensions"] = report.stats.suspensions_total;
+  json["poisoned_spans"] = report.poisoned_spans;
+  Ordered& moved = json["bytes_moved"];
+  for (std::size_t link = 0; link < kCoreLinks; ++link)
+    moved[std::string(core_link_name(static_cast<CoreLink>(link)))] = report.bytes_moved[link];
+  json["digest"] = fmt::format("{:016x}", report.digest);
+  return json;
+}
+
+std::string report_text(const Ordered& report) {
+  std::string text;
+  for (const auto& note : report["workload"]["notes"]) text += "workload: " + note.get<std::string>() + "\n";
+  const auto number = [&](const char* a, const char* b) { return report[a][b].get<double>(); };
+  text += fmt::format("{} of {} requests done, {} counted; virtual time {:.1f} s\n",
+                      report["outcomes"]["done"].get<std::uint64_t>(),
+                      report["workload"]["requests"].get<std::uint64_t>(),
+                      report["counted_requests"].get<std::uint64_t>(), report["duration_s"].get<double>());
+  text += fmt::format(
+      "prompt tokens: {:.1f} % reusable, {:.1f} % cached; {:.1f} % of turns found their history "
+      "({:.1f} % of returning ones)\n",
+      100 * number("tokens", "share_reusable"), 100 * number("tokens", "share_cached"),
+      100 * number("hit_rate", "of_turns"), 100 * number("hit_rate", "of_returning_turns"));
+  for (const char* what : {"ttft_from_arrival_s", "ttft_from_admission_s", "latency_per_token_s"}) {
+    text += fmt::format("{}: mean {:.4f}, p50 {:.4f}, p90 {:.4f}, p99 {:.4f}\n", what, number(what, "mean"),
+                        number(what, "p50"), number(what, "p90"), number(what, "p99"));
+  }
+  text += fmt::format(
+      "throughput: {:.3f} requests/s, {:.1f} reply tokens/s; busy {:.1f} s, of it prompts {:.1f}, "
+      "decodes {:.1f}, waits for loads {:.1f}\n",
+      number("throughput", "requests_per_s"), number("throughput", "reply_tokens_per_s"),
+      number("busy_s", "total"), number("busy_s", "prompts"), number("busy_s", "decodes"),
+      number("busy_s", "waits_for_loads"));
+  for (const auto& [name, count] : report["outcomes"].items()) {
+    if (name != "done" && count.get<std::uint64_t>() > 0)
+      text += fmt::format("{}: {}\n", name, count.get<std::uint64_t>());
+  }
+  return text + "digest " + report["digest"].get<std::string>() + "\n";
+}
+
+}  // namespace loci::sim

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run gave, as numbers: a JSON object (docs/simulation.md describes its fields) and lines for people.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "loci/sim/trace.h"
+#include "loci/sim/world.h"
+
+namespace loci::sim {
+
+nlohmann::ordered_json report_json(const Trace& trace, const WorldOptions& options,
+                                   const WorldReport& report);
+std::string report_text(const nlohmann::ordered_json& report);
+
+}  // namespace loci::sim

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "loci/policy/admission_order.h"
+#include "loci/policy/eviction.h"
+#include "loci/sim/fields.h"
+
+namespace loci::sim {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kMost = 1e18;
+constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 24;  // of a tier: 537 million tokens
+// Bytes of this machine's memory.
+constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfRequest = 120;
+
+template <class Presets>
+std::string names_of(const Presets& presets) {
+  std::string names;
+  for (const auto& preset : presets) names += (names.empty() ? "" : ", ") + std::string(preset.name);
+  return names;
+}
+
+void read_model(Fields& fields, ModelShape& model) {
+  const Json& json = fields.raw("model");
+  if (json.is_string()) {
+    for (const ModelShape& preset : model_presets()) {
+      if (preset.name == json.get<std::string>()) {
+        model = preset;
+        return;
+      }
+    }
+    return fields.wrong("model", "one of " + names_of(model_presets()), json.dump());
+  }
+  Fields own = fields.object("model");
+  own.read("name", model.name);
+  double billions = 0;
+  own.read("parameters_billions", billions, 1e-6, 1e5);
+  model.parameters = billions * 1e9;
+  model.weight_bytes = 2 * model.parameters;
+  own.read("weight_bytes", model.weight_bytes, 1, kMost);
+  own.read("layers", model.layers, 1, 1000);
+  own.read("width", model.width, 1, 1u << 20);
+  own.read("state_width", model.state_width, 1, 1u << 20);
+  own.read("state_bytes", model.state_bytes, 1, 8);
+  own.read("context_tokens", model.context_tokens, 2, kTraceTokensMax);
+  if (billions == 0) own.wrong("parameters_billions", "a number", "nothing");
+  own.finish();
+}
+
+LinkCost link_of(const Json& json, Fields& fields, const char* name) {
+  LinkCost link;
+  const Json& from = json.is_object() && json.contains(name) ? json[name] : Json::object();
+  if (!from.is_object() || !from.contains("latency_ns") || !from["latency_ns"].is_number_unsigned() ||
+      !from.contains("bytes_per_second") || !from["bytes_per_second"].is_number_unsigned()) {
+    fields.wrong("machine.profile", fmt::format("a loci-profile-1 file with costs.{}", name), "none");
+    return link;
+  }
+  return {from["latency_ns"].get<Nanos>(),
+          std::max<std::uint64_t>(1, from["bytes_per_second"].get<std::uint64_t>())};
+}
+
+// What `loci profile` measured.
+void read_profile(const std::string& path, Fields& fields, Machine& machine) {
+  const Result<std::string> text = read_text(path);
+  if (!text.ok()) return fields.wrong("machine.profile", "a readable file", text.status().message());
+  const Json json = Json::parse(*text, nullptr, false);
+  if (!json.is_object() || json.value("format", "") != "loci-profile-1" || !json.contains("costs") ||
+      !json["costs"].is_object())
+    return fields.wrong("machine.profile", "a file of the format loci-profile-1", path);
+  const Json& costs = json["costs"];
+  const auto whole = [&](const char* name) {
+    return costs.contains(name) && costs[name].is_number_unsigned();
+  };
+  if (!whole("token_ns") || !whole("pass_ns") || !costs.contains("attention_ns") ||
+      !costs["attention_ns"].is_array())
+    return fields.wrong("machine.profile", "costs.token_ns, costs.pass_ns and costs.attention_ns", path);
+  CostCurves curves;
+  curves.token = costs["token_ns"].get<Nanos>();
+  curves.pass = costs["pass_ns"].get<Nanos>();
+  curves.attention.clear();
+  for (const Json& one : costs["attention_ns"]) {
+    if (!one.is_number_unsigned())
+      return fields.wrong("machine.profile", "whole numbers in costs.attention_ns", one.dump());
+    curves.attention.push_back(one.get<Nanos>());
+  }
+  if (curves.attention.empty()) return fields.wrong("machine.profile", "costs.attention_ns", "an empty list");
+  machine.name = path;
+  machine.host_load = curves.host_load = link_of(costs, fields, "host_load");
+  machine.host_save = curves.host_save = link_of(costs, fields, "host_save");
+  machine.disk_read = curves.disk_read = link_of(costs, fields, "disk_read");
+  machine.disk_write = curves.disk_write = link_of(costs, fields, "disk_write");
+  machine.measured = std::move(curves);
+}
+
+void read_link(Fields& fields, const char* name, LinkCost& link) {
+  double rate = static_cast<double>(link.bytes_per_second) / 1e9;
+  fields.read(name, rate, 1e-6, 1e6);
+  link.bytes_per_second = static_cast<std::uint64_t>(rate * 1e9);
+}
+
+void read_machine(Fields& fields, Machine& machine) {
+  std::uint32_t processors = 1;
+  fields.read("processors", processors, 1, 100'000);
+  Efficiency efficiency;
+  double fixed_ms = 0;
+  Fields reached = fields.object("efficiency");
+  reached.read("products", efficiency.products, 1e-3, 1);
+  reached.read("attention", efficiency.attention, 1e-4, 1);
+  reached.read("memory", efficiency.memory, 1e-3, 1);
+  reached.read("fixed_ms", fixed_ms, 0, 1e6);
+  reached.finish();
+  const Json& json = fields.raw("machine");
+  if (json.is_object()) {
+    Fields own = fields.object("machine");
+    std::string profile;
+    own.read("profile", profile);
+    if (profile.empty())
+      own.wrong("profile", "a file of `loci profile`, or a machine's name instead of the object", "nothing");
+    own.finish();
+    if (!profile.empty()) read_profile(profile, fields, machine);
+  } else {
+    const auto presets = machine_presets();
+    const auto found = std::find_if(presets.begin(), presets.end(), [&](const MachinePreset& preset) {
+      return json.is_string() && preset.name == json.get<std::string>();
+    });
+    if (found == presets.end()) return fields.wrong("machine", "one of " + names_of(presets), json.dump());
+    machine = machine_of(*found, processors, efficiency);
+  }
+  machine.fixed = static_cast<Nanos>(std::llround(fixed_ms * 1e6));
+  Fields links = fields.object("links");
+  read_link(links, "host_load_gb_s", machine.host_load);
+  read_link(links, "host_save_gb_s", machine.host_save);
+  read_link(links, "disk_read_gb_s", machine.disk_read);
+  read_link(links, "disk_write_gb_s", machine.disk_write);
+  links.read("duplex_percent", machine.duplex_percent, 1, 100);
+  links.read("disk_shared", machine.disk_shared);
+  links.finish();
+}
+
+// Blocks of a tier: by its bytes or by tokens.
+std::uint32_t blocks_of(Fields& fields, const char* gigabytes, const char* tokens, std::uint64_t block_bytes,
+                        std::uint64_t preset) {
+  double size = 0;
+  std::uint64_t count = preset * kBlockTokens;
+  fields.read(gigabytes, size, 0, 1e9);
+  if (size > 0) {
+    const double blocks = size * 1e9 / static_cast<double>(block_bytes);
+    if (blocks > static_cast<double>(kBlocksMax))
+      fields.wrong(gigabytes,
+                   fmt::format("room for at most {} blocks of {} tokens", kBlocksMax, kBlockTokens),
+                   fmt::format("{:.0f}", blocks));
+    count = static_cast<std::uint64_t>(std::min(blocks, static_cast<double>(kBlocksMax))) * kBlockTokens;
+  }
+  fields.read(tokens, count, 0, kBlocksMax * kBlockTokens);
+  return static_cast<std::uint32_t>(count / kBlockTokens);
+}
+
+void read_memory(Fields fields, const ModelShape& model, CoreConfig& core) {
+  CoreGroup group;
+  group.block_bytes = model.token_bytes() * kBlockTokens;
+  group.block_count = blocks_of(fields, "device_gb", "device_tokens", group.block_bytes, 1024);
+  group.host_blocks = blocks_of(fields, "host_gb", "host_tokens", group.block_bytes, 0);
+  group.disk_blocks = blocks_of(fields, "disk_gb", "disk_tokens", group.block_bytes, 0);
+  fields.finish();
+  core.groups = {group};
+  core.hole_records = group.disk_blocks / 4;
+}
+
+void read_engine(Fields fields, WorldOptions& world) {
+  CoreConfig& core = world.core;
+  fields.read("eviction", core.eviction, {"lru", "fifo", "random", "retention", "lookahead", "value"});
+  fields.read("admission", core.admission, {"fcfs", "fpf", "relaxed-fpf"});
+  fields.read("save", core.save, {"through", "ahead"});
+  fields.read("batch_tokens", core.max_batch_tokens, 1, 1u << 20);
+  fields.read("running", core.max_running, 1, 1u << 16);
+  core.max_queued = UINT32_MAX / 2;
+  fields.read("queued", core.max_queued, 1, UINT32_MAX / 2);
+  core.context_tokens = world.model.context_tokens;
+  fields.read("context_tokens", core.context_tokens, 2, kTraceTokensMax);
+  fields.read("swap_out_percent", core.swap_out_percent, 0, 100);
+  fields.read("decode_reserve_percent", core.decode_reserve_percent, 0, 90);
+  fields.read("saves", core.saves_max, 1, 1u << 20);
+  fields.read("lookahead_requests", core.lookahead_requests, 0, 1u << 20);
+  double ttl = 0, deadline = 0;
+  fields.read("state_ttl_s", ttl, 0, 1e9);
+  if (ttl > 0) core.state_ttl = static_cast<Nanos>(ttl * 1e9);
+  fields.read("deadline_s", deadline, 0, 1e9);
+  if (deadline > 0) world.deadline = static_cast<Nanos>(deadline * 1e9);
+  fields.read("stateless", world.stateless);
+  fields.read("split_passes", world.machine.split_passes);
+  std::string overflow = "stop";
+  fields.read("overflow", overflow, {"stop", "truncate", "cut"});
+  world.overflow = overflow == "truncate" ? Overflow::kTruncate
+                   : overflow == "cut"    ? Overflow::kCut
+                                          : Overflow::kStop;
+  fields.finish();
+  core.layers = world.model.layers;
+}
+
+// Believed costs: the real ones times these.
+void read_belief(Fields fields, WorldOptions& world) {
+  double compute = 1, host = 1, disk = 1;
+  fields.read("compute", compute, 1e-3, 1e3);
+  fields.read("host", host, 1e-6, 1e6);
+  fields.read("disk", disk, 1e-6, 1e6);
+  fields.finish();
+  CostCurves curves = PassModel(world.model, world.machine).curves();
+  const auto times = [](Nanos& cost, double by) {
+    cost = static_cast<Nanos>(static_cast<double>(cost) * by);
+  };
+  times(curves.token, compute);
+  times(curves.pass, compute);
+  for (Nanos& cost : curves.attention) times(cost, compute);
+  const auto slower = [&](LinkCost& link, double by) {
+    times(link.latency, by);
+    const double rate = static_cast<double>(link.bytes_per_second) / by;
+    link.bytes_per_second = static_cast<std::uint64_t>(std::clamp(rate, 1.0, 1e18));
+  };
+  slower(curves.host_load, host);
+  slower(curves.host_save, host);
+  slower(curves.disk_read, disk);
+  slower(curves.disk_write, disk);
+  world.core.costs = std::move(curves);
+}
+
+void read_shape(Fields fields, ConversationShape& shape) {
+  fields.read("turns_mean", shape.turns_mean, 1, 1e4);
+  fields.read("single_share", shape.single_share, 0, 0.999);
+  fields.read("input_mean", shape.input_mean, 1, 1e6);
+  fields.read("reply_mean", shape.reply_mean, 1, 1e6);
+  fields.read("sigma", shape.sigma, 0, 5);
+  fields.read("level_sigma", shape.level_sigma, 0, 5);
+  fields.read("turns_sigma", shape.turns_sigma, 0, 5);
+  fields.finish();
+}
+
+void read_workload(Fields fields, WorkloadOptions& workload) {
+  fields.read("kind", workload.kind);
+  fields.read("conversations", workload.conversations, 1, kTraceRequestsMax);
+  fields.read("rate", workload.rate, 1e-9, 1e9);
+  fields.read("think_s", workload.think_s, 0, 1e9);
+  fields.read("tokens_max", workload.tokens_max, 0, kTraceTokensMax);
+  fields.read("contexts", workload.contexts, 1, 1u << 24);
+  fields.read("context_tokens", workload.context_tokens, 1, kTraceTokensMax);
+  fields.read("body_tokens", workload.body_tokens, 1, kTraceTokensMax);
+  fields.read("reply_tokens", workload.reply_tokens, 1, kTraceTokensMax);
+  fields.read("tasks", workload.tasks, 1, 1'000'000);
+  fields.read("zipf", workload.zipf, 0, 10);
+  if (fields.has("shape")) read_shape(fields.object("shape"), workload.shape);
+  fields.finish();
+}
+
+}  // namespace
+
+Result<Json> parse_scenario_text(const std::string& text, const std::string& file) {
+  Json json = Json::parse(text, nullptr, false);
+  if (!json.is_discarded()) return json;
+  std::string what;
+  std::size_t line = 1;
+  try {
+    const Json again = Json::parse(text);
+    what = again.type_name();
+  } catch (const Json::parse_error& error) {
+    what = error.what();
+    line += static_cast<std::size_t>(std::count(
+        text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size())), '\n'));
+  }
+  return invalid_argument(fmt::format("{}:{}: expected JSON, found {}", file, line, what), "scenario");
+}
+
+Status set_field(Json& json, const std::string& path, const std::string& value) {
+  Json* at = &json;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = path.find('.', begin);
+    const std::string name = path.substr(begin, end == std::string::npos ? end : end - begin);
+    if (name.empty() || (!at->is_object() && !at->is_null()))
+      return invalid_argument(fmt::format("expected FIELD.FIELD=VALUE, found '{}={}'", path, value), "--set");
+    at = &(*at)[name];
+    if (end == std::string::npos) break;
+    begin = end + 1;
+  }
+  Json parsed = Json::parse(value, nullptr, false);
+  *at = parsed.is_discarded() ? Json(value) : std::move(parsed);
+  return {};
+}
+
+Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
+  Status status;
+  Fields fields(json, file, "", status);
+  Scenario scenario;
+  fields.read("name", scenario.name);
+  std::string comment;
+  fields.read("comment", comment);
+  WorldOptions& world = scenario.world;
+  read_model(fields, world.model);
+  read_machine(fields, world.machine);
+  read_memory(fields.object("memory"), world.model, world.core);
+  read_engine(fields.object("engine"), world);
+  read_belief(fields.object("belief"), world);
+  read_workload(fields.object("workload"), scenario.workload);
+  Fields trace = fields.object("trace");
+  trace.read("file", scenario.trace_file);
+  trace.read("format", scenario.trace_format, {"loci", "mooncake"});
+  trace.read("requests", scenario.trace_limit, 0, kTraceRequestsMax);
+  trace.read("time_scale", scenario.time_scale, 1e-9, 1e9);
+  trace.finish();
+  fields.read("warm_up", world.warm_up, 0, kTraceRequestsMax);
+  fields.read("seed", scenario.workload.seed, 0, UINT64_MAX);
+  world.core.seed = scenario.workload.seed;
+  fields.read("check", world.check);
+  fields.finish();
+  LOCI_RETURN_IF_ERROR(status);
+  return scenario;
+}
+
+Result<Trace> load_trace(const Scenario& scenario) {
+  if (scenario.trace_file.empty()) return make_workload(scenario.workload);
+  Result<Trace> trace = scenario.trace_format == "mooncake" ? read_mooncake(scenario.trace_file)
+                                                            : read_trace(scenario.trace_file);
+  if (!trace.ok()) return trace;
+  if (scenario.trace_limit > 0 && trace->conversations.size() > scenario.trace_limit)
+    trace->conversations.resize(scenario.trace_limit);
+  const auto scale = [&](Nanos& time) {
+    time = static_cast<Nanos>(static_cast<double>(time) * scenario.time_scale);
+  };
+  for (Conversation& conversation : trace->conversations) {
+    for (Turn& turn : conversation.turns) {
+      scale(turn.at);
+      scale(turn.after);
+    }
+  }
+  return trace;
+}
+
+std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
+  std::uint64_t tokens = 0, requests = 0, pieces = 0;
+  for (const Conversation& conversation : trace.conversations) {
+    for (const Turn& turn : conversation.turns) {
+      ++requests;
+      pieces += turn.pieces.size();
+      tokens += turn.reply_tokens;
+      for (const Piece& piece : turn.pieces) tokens += piece.tokens;
+    }
+  }
+  const CoreGroup& group = options.core.groups.front();
+  const std::uint64_t slots = std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks;
+  return std::min(slots, tokens / kBlockTokens * 2) * kBytesOfBlock + tokens * sizeof(TokenId) +
+         requests * kBytesOfRequest + pieces * sizeof(Piece);
+}
+
+}  // namespace loci::sim

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests as the simulator replays them, and the file format for them (docs/traces.md): JSON lines, plain or
+// gzip. Other projects' traces are read by readers of their own into the same values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+
+namespace loci::sim {
+
+inline constexpr std::uint64_t kTraceRequestsMax = 10'000'000;
+inline constexpr std::uint32_t kTraceTokensMax = 1u << 24;  // of a prompt or a reply
+
+// So many tokens that belong to `content`: the same content has the same tokens everywhere.
+struct Piece {
+  std::uint64_t content = 0;
+  std::uint32_t tokens = 0;
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+struct Turn {
+  // A turn is due when both have come: `at`, from the trace's begin, and `after` the conversation's last
+  // reply.
+  Nanos at = 0;
+  Nanos after = 0;
+  bool appends = true;  // the prompt is the last one with its reply and these pieces; else the pieces alone
+  std::vector<Piece> pieces;
+  std::uint32_t reply_tokens = 1;
+  Nanos cancel_after = -1;  // from its arrival; negative: never
+};
+
+struct Conversation {
+  std::vector<Turn> turns;
+};
+
+struct Trace {
+  std::string name;
+  std::vector<Conversation> conversations;
+  std::vector<std::string> notes;  // what was fitted or assumed, for people
+  std::uint64_t requests() const;
+};
+
+// Reads a trace in Loci's format from text (for tests and fuzzing) or from a file. Errors: kInvalidArgument
+// "FILE:LINE: FIELD: expected ..., found ..."; kNotFound; kDataLoss (truncated gzip).
+Result<Trace> parse_trace(const std::string& text, const std::string& name);
+Result<Trace> read_trace(const std::string& path);
+// mooncake's: timestamp in ms, input_length, output_length, hash_ids of blocks of 512 tokens.
+Result<Trace> parse_mooncake(const std::string& text, const std::string& name);
+Result<Trace> read_mooncake(const std::string& path);
+// The text of a file, unpacked where it is gzip.
+Result<std::string> read_text(const std::string& path);
+
+}  // namespace loci::sim

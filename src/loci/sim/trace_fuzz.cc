@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// libFuzzer: any bytes are a trace or a scenario that keeps its limits, or are refused with a message.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "loci/base/check.h"
+#include "loci/sim/scenario.h"
+#include "loci/sim/trace.h"
+
+namespace {
+
+void check(const loci::Result<loci::sim::Trace>& trace) {
+  if (!trace.ok()) {
+    LOCI_CHECK(!trace.status().message().empty(), "an error says what is wrong");
+    return;
+  }
+  LOCI_CHECK(trace->requests() > 0, "a trace has requests");
+  for (const loci::sim::Conversation& talk : trace->conversations) {
+    LOCI_CHECK(!talk.turns.empty(), "a conversation has turns");
+    for (const loci::sim::Turn& turn : talk.turns) {
+      LOCI_CHECK(turn.at >= 0 && turn.after >= 0 && turn.reply_tokens > 0, "times and lengths are possible");
+      std::uint64_t tokens = 0;
+      for (const loci::sim::Piece& piece : turn.pieces) tokens += piece.tokens;
+      LOCI_CHECK(tokens > 0 && tokens <= loci::sim::kTraceTokensMax, "a prompt has tokens, and not too many");
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  check(loci::sim::parse_trace(text, "trace"));
+  check(loci::sim::parse_mooncake(text, "trace"));
+  // (A scenario may name a file of costs, which is not opened here.)
+  const auto json = loci::sim::parse_scenario_text(text, "scenario");
+  if (json.ok() && text.find("profile") == std::string::npos) {
+    const auto scenario = loci::sim::parse_scenario(*json, "scenario");
+    LOCI_CHECK(scenario.ok() || !scenario.status().message().empty(), "an error says what is wrong");
+  }
+  return 0;
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces: what the readers accept, what they refuse and how they say so; what workloads are fitted to.
+#include "loci/sim/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "loci/sim/scenario.h"
+#include "loci/sim/workload.h"
+
+namespace loci::sim {
+namespace {
+
+std::string error_of(const std::string& text) { return parse_trace(text, "t.jsonl").status().message(); }
+
+TEST(Trace, ReadsConversationsAndHashes) {
+  const auto trace = parse_trace(
+      R"({"time_ms":0,"conversation":"a","prompt_tokens":100,"reply_tokens":20}
+{"time_ms":5.5,"conversation":7,"prompt_tokens":10,"reply_tokens":1,"cancel_ms":3}
+
+{"time_ms":9,"conversation":"a","prompt_tokens":150,"reply_tokens":5,"think_ms":2000}
+{"time_ms":9,"prompt_tokens":40,"reply_tokens":5,"block_tokens":16,"hashes":[1,2,3]}
+)",
+      "t.jsonl");
+  ASSERT_TRUE(trace.ok()) << trace.status().message();
+  ASSERT_EQ(trace->conversations.size(), 3u);
+  EXPECT_EQ(trace->requests(), 4u);
+  const Conversation& a = trace->conversations[0];
+  ASSERT_EQ(a.turns.size(), 2u);
+  EXPECT_EQ(a.turns[1].pieces[0].tokens, 30u) << "150 less the first prompt and reply";
+  EXPECT_EQ(a.turns[1].after, 2 * kNanosPerSecond);
+  EXPECT_EQ(a.turns[1].at, 0);
+  EXPECT_EQ(trace->conversations[1].turns[0].at, 5'500'000);
+  EXPECT_EQ(trace->conversations[1].turns[0].cancel_after, 3'000'000);
+  const Turn& hashed = trace->conversations[2].turns[0];
+  EXPECT_FALSE(hashed.appends);
+  ASSERT_EQ(hashed.pieces.size(), 3u);
+  EXPECT_EQ(hashed.pieces[2].tokens, 8u);
+}
+
+TEST(Trace, NamesFileLineFieldExpectedAndFound) {
+  EXPECT_EQ(error_of("[1]\n"), "t.jsonl:1: line: expected a JSON object, found array");
+  EXPECT_EQ(error_of("{\"time_ms\":0,"), "t.jsonl:1: line: expected a JSON object, found '{\"time_ms\":0,'");
+  EXPECT_EQ(
+      error_of(R"({"time_ms":0,"prompt":1})"),
+      "t.jsonl:1: prompt: expected one of time_ms, conversation, prompt_tokens, reply_tokens, think_ms, "
+      "cancel_ms, block_tokens, hashes, found this field");
+  EXPECT_EQ(error_of(R"({"time_ms":-1,"conversation":1,"prompt_tokens":1,"reply_tokens":1})"),
+            "t.jsonl:1: time_ms: expected milliseconds from 0 to 10^12, found -1");
+  EXPECT_EQ(error_of("\n"
+                     R"({"time_ms":1,"conversation":1,"prompt_tokens":0,"reply_tokens":1})"),
+            "t.jsonl:2: prompt_tokens: expected a whole number from 1 to 16777216, found 0");
+  EXPECT_EQ(error_of(R"({"time_ms":1,"conversation":1,"prompt_tokens":16777217,"reply_tokens":1})"),
+            "t.jsonl:1: prompt_tokens: expected a whole number from 1 to 16777216, found 16777217");
+  EXPECT_EQ(error_of("{\"time_ms\":9,\"conversation\":1,\"prompt_tokens\":5,\"reply_tokens\":1}\n"
+                     "{\"time_ms\":8,\"conversation\":2,\"prompt_tokens\":5,\"reply_tokens\":1}"),
+            "t.jsonl:2: time_ms: expected at least 9 ms, that of the line before, found 8 ms");
+  EXPECT_EQ(error_of(R"({"time_ms":1,"prompt_tokens":40,"reply_tokens":1,"block_tokens":16,"hashes":[1]})"),
+            "t.jsonl:1: hashes: expected 3 hashes for 40 tokens in blocks of 16, found 1");
+  EXPECT_EQ(
+      error_of("{\"time_ms\":0,\"conversation\":1,\"prompt_tokens\":5,\"reply_tokens\":4}\n"
+               "{\"time_ms\":0,\"conversation\":1,\"prompt_tokens\":9,\"reply_tokens\":1}"),
+      "t.jsonl:2: prompt_tokens: expected more than the 9 of the conversation's last prompt and reply (or "
+      "hashes), found 9");
+  EXPECT_EQ(error_of("\n"), "t.jsonl: expected at least one request, found none");
+}
+
+TEST(Trace, ReadsMooncake) {
+  const auto trace = parse_mooncake(
+      "{\"timestamp\":0,\"input_length\":600,\"output_length\":5,\"hash_ids\":[0,1]}\n"
+      "{\"timestamp\":3000,\"input_length\":1024,\"output_length\":2,\"hash_ids\":[0,2]}\n",
+      "m.jsonl");
+  ASSERT_TRUE(trace.ok());
+  EXPECT_EQ(trace->conversations[0].turns[0].pieces[0], trace->conversations[1].turns[0].pieces[0]);
+  EXPECT_EQ(trace->conversations[1].turns[0].at, 3 * kNanosPerSecond);
+  EXPECT_EQ(
+      parse_mooncake(R"({"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0]})", "m.jsonl")
+          .status()
+          .message(),
+      "m.jsonl:1: hash_ids: expected 2 hashes for 600 tokens in blocks of 512, found 1");
+}
+
+TEST(Trace, ATruncatedGzipIsNamed) {
+  const std::string path = (std::filesystem::temp_directory_path() / "loci_trace_test.gz").string();
+  const std::string line = R"({"time_ms":0,"conversation":"a","prompt_tokens":100,"reply_tokens":20})";
+  ASSERT_EQ(std::system(("printf '%s\\n' '" + line + "' | gzip > " + path).c_str()), 0);
+  EXPECT_TRUE(read_trace(path).ok());
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 10);
+  const Status status = read_trace(path).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find(path + ": expected the end of the gzip data"), std::string::npos);
+  std::filesystem::remove(path);
+  EXPECT_EQ(read_trace(path).status().code(), StatusCode::kNotFound);
+}
+
+double mean_turns(const Trace& trace) {
+  return static_cast<double>(trace.requests()) / static_cast<double>(trace.conversations.size());
+}
+
+// AttentionStore §2.3: 47 % of the conversations are above 2K tokens, 30 % above 4K, 27 % have one turn.
+TEST(Workload, IsFittedToWhatIsPublished) {
+  const auto trace =
+      make_workload({.kind = "sharegpt-attentionstore", .conversations = 9000, .tokens_max = 0, .seed = 3});
+  ASSERT_TRUE(trace.ok());
+  EXPECT_NEAR(mean_turns(*trace), 5.75, 0.25);
+  double over[2] = {}, single = 0;
+  for (const Conversation& talk : trace->conversations) {
+    std::uint64_t tokens = 0;
+    for (const Turn& turn : talk.turns) tokens += turn.pieces[0].tokens + turn.reply_tokens;
+    over[0] += tokens > 2048;
+    over[1] += tokens > 4096;
+    single += talk.turns.size() == 1;
+  }
+  EXPECT_NEAR(over[0] / 9000, 0.47, 0.02);
+  EXPECT_NEAR(over[1] / 9000, 0.30, 0.02);
+  EXPECT_NEAR(single / 9000, 0.27, 0.02);
+  EXPECT_FALSE(trace->notes.empty());
+}
+
+// Pensieve table 2, but for conversations above 16,384 tokens.
+TEST(Workload, HasPensievesMeans) {
+  for (const auto& [kind, turns, input, reply] :
+       {std::tuple{"sharegpt-pensieve", 5.56, 37.77, 204.58}, std::tuple{"ultrachat", 3.86, 51.78, 257.81}}) {
+    const auto trace = make_workload({.kind = kind, .conversations = 20'000, .tokens_max = 0});
+    ASSERT_TRUE(trace.ok());
+    double in = 0, out = 0;
+    for (const Conversation& talk : trace->conversations) {
+      for (const Turn& turn : talk.turns) {
+        in += turn.pieces[0].tokens;
+        out += turn.reply_tokens;
+      }
+    }
+    EXPECT_NEAR(mean_turns(*trace), turns, 0.03 * turns) << kind;
+    EXPECT_NEAR(in / static_cast<double>(trace->requests()), input, 0.04 * input) << kind;
+    EXPECT_NEAR(out / static_cast<double>(trace->requests()), reply, 0.04 * reply) << kind;
+  }
+}
+
+TEST(Scenario, NamesWhatIsWrong) {
+  const auto error = [](const std::string& text) {
+    const auto json = parse_scenario_text(text, "s.json");
+    return json.ok() ? parse_scenario(*json, "s.json").status().message() : json.status().message();
+  };
+  EXPECT_TRUE(error("{\n\"model\": 1,\n}").starts_with("s.json:3: expected JSON"));
+  EXPECT_TRUE(error("[]").starts_with("s.json: the file: expected an object, found array"));
+  EXPECT_TRUE(
+      error(R"({"model":"gpt","machine":"a100-80g"})").starts_with("s.json: model: expected one of opt-13b"));
+  EXPECT_TRUE(error(R"({"model":"opt-13b","machine":"abacus"})")
+                  .starts_with("s.json: machine: expected one of a100"));
+  EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","engine":{"eviction":"best"}})"),
+            "s.json: engine.eviction: expected one of lru, fifo, random, retention, lookahead, value, found "
+            "'best'");
+  EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800","workload":{"rate":-1}})"),
+            "s.json: workload.rate: expected a number from 1e-09 to 1000000000, found -1");
+  EXPECT_TRUE(error(R"({"model":"opt-13b","machine":"h800","colour":1})")
+                  .starts_with("s.json: colour: expected one of"));
+  EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800"})"), "");
+}
+
+}  // namespace
+}  // namespace loci::sim

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/world.h"
+
+#include <algorithm>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/base/random.h"
+#include "loci/engine/log/event_log.h"
+#include "loci/policy/truncation.h"
+#include "loci/sim/links.h"
+
+namespace loci::sim {
+namespace {
+
+constexpr std::uint32_t kWords = 50'000;
+constexpr std::uint32_t kDropPercent = 50;  // of the context (AttentionStore §4.1)
+constexpr Nanos kDeviceCopy = 1'000;
+
+void append(std::vector<TokenId>& tokens, const Piece& piece) {
+  for (std::uint32_t i = 0; i < piece.tokens; ++i) {
+    tokens.emplace_back(static_cast<std::uint32_t>(random_word(piece.content, i) % kWords));
+  }
+}
+
+// Prefixes in whole blocks that were there once.
+class SeenPrefixes {
+ public:
+  // The tokens of the longest prefix that was seen; the last token is computed in any case.
+  std::uint32_t find(const std::vector<TokenId>& tokens) const {
+    std::uint32_t found = 0;
+    walk(tokens, [&](std::uint64_t hash, std::uint32_t end) {
+      if (end >= tokens.size() || !hashes_.contains(hash)) return false;
+      found = end;
+      return true;
+    });
+    return found;
+  }
+  // What a prompt needs; or, of a prompt of `prompt` tokens with its reply, what the reply made.
+  static void record(const std::vector<TokenId>& tokens, std::size_t prompt, std::vector<BlockUse>& uses) {
+    const bool needed = prompt == tokens.size();
+    walk(tokens, [&](std::uint64_t hash, std::uint32_t end) {
+      if (needed ? end < tokens.size() : end >= prompt) uses.push_back({hash, needed});
+      return true;
+    });
+  }
+  void add(const std::vector<TokenId>& tokens) {
+    walk(tokens, [&](std::uint64_t hash, std::uint32_t) {
+      hashes_.insert(hash);
+      return true;
+    });
+  }
+
+ private:
+  template <class Visit>
+  static void walk(const std::vector<TokenId>& tokens, const Visit& visit) {
+    std::uint64_t hash = 1;
+    for (std::uint32_t i = 0; i < tokens.size(); ++i) {
+      hash = mix64(hash ^ (tokens[i].value + 1));
+      if ((i + 1) % kBlockTokens == 0 && !visit(hash, i + 1)) return;
+    }
+  }
+  std::unordered_set<std::uint64_t> hashes_;  // never iterated
+};
+
+// The pass that runs: when it ends is known once all that it reads has come, or its patience has ended.
+struct RunningPass {
+  PassDone done;
+  Nanos began = 0;
+  PassTime time;
+  Nanos ready = 0;                                  // not before, by what has come so far
+  std::vector<std::uint64_t> awaited;               // transfers, each once
+  std::vector<std::vector<std::uint64_t>> span_of;  // by span: the transfers that it reads
+  bool counted = false;
+};
+
+class World {
+ public:
+  World(const Trace& trace, const WorldOptions& options, Core core, std::optional<EventLogWriter> log)
+      : trace_(trace),
+        options_(options),
+        core_(std::move(core)),
+        log_(std::move(log)),
+        pass_model_(options.model, options.machine),
+        links_(options.machine),
+        conversations_(trace.conversations.size()) {}
+
+  Result<WorldReport> run() {
+    report_.requests.reserve(trace_.requests());
+    for (std::uint32_t c = 0; c < conversations_.size(); ++c) schedule_turn(c, 0);
+    step(Recovered{.last = true});
+    while (status_.ok() && !report_.stopped) {
+      const std::optional<Nanos> moved = links_.next();
+      if (events_.empty() && !moved) break;
+      if (moved && (events_.empty() || *moved <= std::get<0>(events_.top()))) {
+        now_ = *moved;
+        end_transfers();
+      } else {
+        const Pending next = events_.top();
+        events_.pop();
+        now_ = std::get<0>(next);
+        take(next);
+      }
+      if (options_.stop != nullptr && options_.stop->load()) report_.stopped = true;
+    }
+    LOCI_RETURN_IF_ERROR(status_);
+    report_.duration = now_;
+    report_.stats = core_.stats();
+    return std::move(report_);
+  }
+
+ private:
+  enum class Kind : std::uint8_t { kCopied, kPassEnd, kPatience, kTick, kCancel, kDue };
+  using Pending = std::tuple<Nanos, Kind, std::uint64_t>;  // when, what, of which
+
+  struct Talk {
+    std::size_t next_turn = 0;
+    std::vector<TokenId> tokens;  // the last prompt with its reply
+  };
+
+  void schedule_turn(std::uint32_t c, Nanos from) {
+    Talk& talk = conversations_[c];
+    const std::vector<Turn>& turns = trace_.conversations[c].turns;
+    if (talk.next_turn < turns.size()) {
+      const Turn& turn = turns[talk.next_turn];
+      events_.emplace(std::max(turn.at, from + turn.after), Kind::kDue, c);
+    } else {
+      talk.tokens = {};
+    }
+  }
+
+  void take(const Pending& event) {
+    const std::uint64_t which = std::get<2>(event);
+    switch (std::get<1>(event)) {
+      case Kind::kDue: arrive(static_cast<std::uint32_t>(which)); break;
+      case Kind::kCancel: step(Cancel{RequestId(which)}); break;
+      case Kind::kPassEnd: end_pass(which); break;
+      case Kind::kPatience: lose_patience(which); break;
+      case Kind::kTick:
+        if (which == ticks_) step(Tick{});
+        break;
+      case Kind::kCopied: {
+        MovesEnded ended;
+        ended.moves.push_back({OperationId(which), MoveResult::kDone, kDeviceCopy});
+        step(ended);
+        break;
+      }
+    }
+  }
+
+  // --- requests ---
+
+  // The cuts of a history that is too long; absent: it cannot go on.
+  std::optional<std::vector<TokenRange>> cuts(std::size_t history, std::uint32_t reply) const {
+    const std::uint32_t context = options_.core.context_tokens;
+    if (options_.overflow == Overflow::kStop) {
+      if (history >= context) return std::nullopt;
+      return std::vector<TokenRange>{};
+    }
+    const Result<Truncation> rule =
+        Truncation::make({context, kDropPercent}, {0, std::min(reply, context / 2)});
+    if (!rule.ok()) return std::nullopt;
+    return rule->cuts(static_cast<std::uint32_t>(history));
+  }
+
+  void give_up(std::uint32_t c) {
+    Talk& talk = conversations_[c];
+    for (; talk.next_turn < trace_.conversations[c].turns.size(); ++talk.next_turn) {
+      RequestRecord& record = report_.requests.emplace_back();
+      record.conversation = c;
+      record.turn = static_cast<std::uint32_t>(talk.next_turn);
+      record.arrived = record.ended = now_;
+      record.outcome = Outcome::kTooLong;
+    }
+    talk.tokens = {};
+  }
+
+  void arrive(std::uint32_t c) {
+    Talk& talk = conversations_[c];
+    const Turn& turn = trace_.conversations[c].turns[talk.next_turn];
+    const std::size_t before = turn.appends ? talk.tokens.size() : 0;
+    if (!turn.appends) talk.tokens.clear();
+    for (const Piece& piece : turn.pieces) append(talk.tokens, piece);
+    const auto dropped = cuts(talk.tokens.size(), turn.reply_tokens);
+    if (!dropped) return give_up(c);
+    Arrival arrival;
+    arrival.prompt = talk.tokens;
+    std::uint32_t gone = 0;
+    for (const TokenRange& range : *dropped) gone += range.end - range.begin;
+    if (options_.overflow == Overflow::kCut && !dropped->empty()) {
+      const auto first = arrival.prompt.begin() + dropped->front().begin;
+      arrival.prompt.erase(first, first + gone);
+    } else {
+      arrival.dropped = *dropped;
+    }
+    RequestRecord record;
+    record.conversation = c;
+    record.turn = static_cast<std::uint32_t>(talk.next_turn++);
+    record.arrived = now_;
+    record.prompt_tokens = static_cast<std::uint32_t>(talk.tokens.size()) - gone;
+    const auto fresh = static_cast<std::uint32_t>(talk.tokens.size() - before);
+    record.history_tokens =
+        turn.appends ? record.prompt_tokens - std::min(record.prompt_tokens, fresh) : seen_.find(talk.tokens);
+    const std::uint32_t room =
+        options_.core.context_tokens - std::min(options_.core.context_tokens, record.prompt_tokens);
+    arrival.max_new_tokens = std::max(1u, std::min(turn.reply_tokens, room));
+    arrival.request = RequestId(report_.requests.size() + 1);
+    if (options_.stateless)
+      arrival.prompt.front() = TokenId(kWords + static_cast<std::uint32_t>(arrival.request.value));
+    arrival.group = "all";
+    if (options_.deadline != kNever) arrival.deadline = now_ + options_.deadline;
+    if (turn.cancel_after >= 0)
+      events_.emplace(now_ + turn.cancel_after, Kind::kCancel, arrival.request.value);
+    if (options_.record_uses) SeenPrefixes::record(talk.tokens, talk.tokens.size(), report_.uses);
+    report_.requests.push_back(record);
+    step(arrival);
+  }
+
+  RequestRecord& record_of(RequestId id) { return report_.requests[id.value - 1]; }
+
+  // --- steps ---
+
+  void step(const Event& event) {
+    if (log_) status_ = log_->append_event(now_, event);
+    Plan plan = core_.step(now_, event);
+    if (log_ && status_.ok()) status_ = log_->append_plan(plan);
+    if (options_.check) core_.check_invariants();
+    start_moves(plan);
+    if (plan.pass) start_pass(plan);
+    for (const Output& output : plan.outputs) {
+      std::visit([this](const auto& out) { see(out); }, output);
+    }
+    ++ticks_;
+    if (plan.wake_at != kNever) events_.emplace(std::max(plan.wake_at, now_), Kind::kTick, ticks_);
+  }
+
+  void mix(std::uint64_t a, std::uint64_t b) { report_.digest = mix64(report_.digest ^ mix64(a ^ mix64(b))); }
+
+  void see(const Started& started) {
+    RequestRecord& record = record_of(started.request);
+    record.admitted = now_;
+    record.from = {started.sources.device, started.sources.host, started.sources.disk};
+    mix(started.request.value, started.cached_tokens);
+  }
+  void see(const TokenSampled& sampled) {
+    RequestRecord& record = record_of(sampled.request);
+    if (record.first_token == kNever) record.first_token = now_;
+    ++record.reply_tokens;
+    conversations_[record.conversation].tokens.push_back(sampled.token);
+    mix(sampled.request.value, static_cast<std::uint64_t>(now_));
+  }
+  void see(const Finished& finished) {
+    switch (finished.reason) {
+      case FinishReason::kCancelled: end(finished.request, Outcome::kCancelled); break;
+      case FinishReason::kDeadline: end(finished.request, Outcome::kDeadline); break;
+      case FinishReason::kFailed:
+      case FinishReason::kGrammar: end(finished.request, Outcome::kFailed); break;
+      case FinishReason::kStop:
+      case FinishReason::kLength: end(finished.request, Outcome::kDone); break;
+    }
+  }
+  void see(const Rejected& rejected) {
+    const bool fits = rejected.status.code() != StatusCode::kInvalidArgument;
+    end(rejected.request, fits ? Outcome::kRejected : Outcome::kTooLong);
+  }
+  void end(RequestId id, Outcome outcome) {
+    RequestRecord& record = record_of(id);
+    LOCI_CHECK(record.outcome == Outcome::kWaits, "a request ends once");
+    record.outcome = outcome;
+    record.ended = now_;
+    mix(id.value, static_cast<std::uint64_t>(outcome));
+    const std::uint32_t c = record.conversation;
+    if (outcome == Outcome::kTooLong) return give_up(c);
+    const std::vector<TokenId>& tokens = conversations_[c].tokens;
+    if (options_.record_uses) {
+      const std::size_t prompt = tokens.size() - record.reply_tokens;
+      if (record.reply_tokens > 0) SeenPrefixes::record(tokens, prompt, report_.uses);
+    }
+    if (!trace_.conversations[c].turns[record.turn].appends) seen_.add(conversations_[c].tokens);
+    schedule_turn(c, now_);
+  }
+
+  // --- moves ---
+
+  static std::size_t link_of(const Move& move) {
+    const bool load = move.to == Tier::kDevice;
+    return static_cast<std::size_t>(
+        load                       ? (move.from == Tier::kDisk ? CoreLink::kDiskLoad : CoreLink::kHostLoad)
+        : move.to == Tier::kDisk   ? CoreLink::kDiskSave
+        : move.from == Tier::kDisk ? CoreLink::kPrefetch
+                                   : CoreLink::kHostSave);
+  }
+  static std::uint64_t place(std::uint32_t group, SlotId slot) {
+    return std::uint64_t{group} << 32 | slot.value;
+  }
+
+  // The loads of one plan over one link travel together; all else goes block by block.
+  void start_moves(const Plan& plan) {
+    std::array<Transfer, kTiers> loads;
+    for (const Move& move : plan.moves) {
+      std::uint64_t bytes = 0;
+      for (const MovePart& part : move.parts) bytes += options_.core.groups[part.group].block_bytes;
+      if (move.from == Tier::kDevice && move.to == Tier::kDevice) {
+        events_.emplace(now_ + kDeviceCopy, Kind::kCopied, move.id.value);
+        continue;
+      }
+      report_.bytes_moved[link_of(move)] += bytes;
+      if (move.to != Tier::kDevice) {
+        links_.add(now_, {move.from, move.to, bytes, {move.id.value}});
+        continue;
+      }
+      Transfer& load = loads[static_cast<std::size_t>(move.from)];
+      load.from = move.from;
+      load.bytes += bytes;
+      load.moves.push_back(move.id.value);
+      // A transfer goes by the number of its first move.
+      for (const MovePart& part : move.parts) arriving_[place(part.group, part.to)] = load.moves.front();
+      targets_[move.id.value] = move.parts;
+    }
+    for (Transfer& load : loads) {
+      if (!load.moves.empty()) links_.add(now_, std::move(load));
+    }
+  }
+
+  void end_transfers() {
+    MovesEnded ended;
+    for (const Transfer& transfer : links_.end(now_)) {
+      for (const std::uint64_t move : transfer.moves) {
+        ended.moves.push_back({OperationId(move), MoveResult::kDone, transfer.ended - transfer.began});
+        const auto found = targets_.find(move);
+        if (found == targets_.end()) continue;
+        for (const MovePart& part : found->second) arriving_.erase(place(part.group, part.to));
+        targets_.erase(found);
+      }
+      if (transfer.to == Tier::kDevice) arrived(transfer);
+    }
+    if (!ended.moves.empty()) step(ended);
+  }
+
+  // Layer k of n is there at began + (ended - began)(k + 1) / n and computed no sooner: of the pass that
+  // reads it the first layer or the last decides.
+  void arrived(const Transfer& transfer) {
+    if (!pass_) return;
+    const auto at = std::find(pass_->awaited.begin(), pass_->awaited.end(), transfer.moves.front());
+    if (at == pass_->awaited.end()) return;
+    pass_->awaited.erase(at);
+    const Nanos lasts = pass_->time.total();
+    const Nanos layers = std::max(options_.core.layers, 1u);
+    const Nanos first = transfer.began + (transfer.ended - transfer.began) / layers;
+    pass_->ready = std::max({pass_->ready, first + lasts, transfer.ended + lasts / layers});
+    if (pass_->awaited.empty()) plan_end();
+  }
+
+  // --- passes ---
+
+  void start_pass(const Plan& plan) {
+    LOCI_CHECK(!pass_, "one pass at a time");
+    RunningPass& pass = pass_.emplace();
+    pass.began = now_;
+    pass.done.pass = plan.pass->id;
+    pass.counted = report_.requests.size() >= options_.warm_up;
+    ++report_.passes;
+    shapes_.clear();
+    pass.span_of.resize(plan.spans.size());
+    for (std::size_t i = 0; i < plan.spans.size(); ++i) {
+      const Span& span = plan.pass->spans[i];
+      const RequestRecord& record = record_of(plan.spans[i].request);
+      shapes_.push_back({span.position, static_cast<std::uint32_t>(span.tokens.size()),
+                         span.position >= record.prompt_tokens});
+      SpanOutcome& outcome = pass.done.spans.emplace_back();
+      if (plan.spans[i].sample) {
+        outcome.sample = TokenId(static_cast<std::uint32_t>(
+            random_word(plan.spans[i].request.value + 0x5eed, record.reply_tokens) % kWords));
+      }
+      if (!arriving_.empty()) await(span, pass, i);
+    }
+    pass.time = pass_model_.time(shapes_);
+    if (pass.awaited.empty()) return plan_end();
+    if (plan.pass->patience != kWaitsForEver) {
+      events_.emplace(now_ + plan.pass->patience, Kind::kPatience, pass.done.pass.value);
+    }
+  }
+
+  void await(const Span& span, RunningPass& pass, std::size_t number) {
+    for (std::uint32_t group = 0; group < span.tables.size(); ++group) {
+      for (const SlotId slot : span.tables[group].blocks) {
+        const auto found = arriving_.find(place(group, slot));
+        if (found == arriving_.end()) continue;
+        std::vector<std::uint64_t>& reads = pass.span_of[number];
+        if (std::find(reads.begin(), reads.end(), found->second) == reads.end())
+          reads.push_back(found->second);
+        auto& all = pass.awaited;
+        if (std::find(all.begin(), all.end(), found->second) == all.end()) all.push_back(found->second);
+      }
+    }
+  }
+
+  void plan_end() {
+    const Nanos ends = std::max({pass_->began + pass_->time.total(), pass_->ready, now_});
+    events_.emplace(ends, Kind::kPassEnd, pass_->done.pass.value);
+  }
+
+  void lose_patience(std::uint64_t pass) {
+    if (!pass_ || pass_->done.pass.value != pass || pass_->awaited.empty()) return;
+    for (std::size_t i = 0; i < pass_->span_of.size(); ++i) {
+      const bool late =
+          std::any_of(pass_->span_of[i].begin(), pass_->span_of[i].end(), [this](std::uint64_t one) {
+            return std::find(pass_->awaited.begin(), pass_->awaited.end(), one) != pass_->awaited.end();
+          });
+      if (!late) continue;
+      pass_->done.spans[i] = {.ok = false};
+      ++report_.poisoned_spans;
+    }
+    pass_->awaited.clear();
+    plan_end();
+  }
+
+  void end_pass(std::uint64_t id) {
+    LOCI_CHECK(pass_ && pass_->done.pass.value == id, "the pass that ends runs");
+    const RunningPass pass = std::move(*pass_);
+    pass_.reset();
+    if (pass.counted) {
+      report_.prompt_time += pass.time.prompts;
+      report_.decode_time += pass.time.decodes;
+      report_.load_wait += now_ - pass.began - pass.time.total();
+    }
+    step(pass.done);
+  }
+
+  const Trace& trace_;
+  const WorldOptions& options_;
+  Core core_;
+  std::optional<EventLogWriter> log_;
+  PassModel pass_model_;
+  Links links_;
+  Status status_;
+  Nanos now_ = 0;
+  std::uint64_t ticks_ = 0;
+  std::priority_queue<Pending, std::vector<Pending>, std::greater<>> events_;
+  std::vector<Talk> conversations_;
+  std::optional<RunningPass> pass_;
+  std::vector<SpanShape> shapes_;
+  std::unordered_map<std::uint64_t, std::uint64_t> arriving_;  // slots that loads write: their transfer
+  std::unordered_map<std::uint64_t, std::vector<MovePart>> targets_;  // of loads, by move
+  SeenPrefixes seen_;
+  WorldReport report_;
+};
+
+}  // namespace
+
+const char* outcome_name(Outcome outcome) {
+  constexpr const char* kNames[kOutcomes] = {"waits",  "done",     "cancelled", "deadline",
+                                             "failed", "rejected", "too_long"};
+  return kNames[static_cast<std::size_t>(outcome)];
+}
+
+Result<WorldReport> run_world(const Trace& trace, const WorldOptions& options) {
+  LOCI_ASSIGN_OR_RETURN(Core core, Core::make(options.core));
+  std::optional<EventLogWriter> log;
+  if (!options.event_log.empty()) {
+    LOCI_ASSIGN_OR_RETURN(log, EventLogWriter::create(options.event_log, options.core, LoggedSecret::kKept));
+  }
+  return World(trace, options, std::move(core), std::move(log)).run();
+}
+
+}  // namespace loci::sim

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the production core over a trace on modelled hardware in virtual time. Only hardware is modelled: what
+// the core admits, schedules, loads, saves and evicts is decided by the code that serves. The same trace,
+// options and seed give the same report to the byte.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/engine/core/core.h"
+#include "loci/sim/belady.h"
+#include "loci/sim/hardware.h"
+#include "loci/sim/trace.h"
+
+namespace loci::sim {
+
+// What becomes of a history that outgrows the context.
+enum class Overflow : std::uint8_t {
+  kStop,      // the conversation ends there
+  kTruncate,  // the core drops its oldest half and keeps the rest's state
+  kCut,       // the client sends the rest alone: as a new prompt, whose state is nowhere
+};
+
+struct WorldOptions {
+  CoreConfig core;  // `core.costs`: what the core believes
+  ModelShape model;
+  Machine machine;         // what things cost
+  bool stateless = false;  // nothing is shared: each prompt begins with a token of its own
+  Overflow overflow = Overflow::kStop;
+  Nanos deadline = kNever;                  // of each request, from its arrival
+  std::uint64_t warm_up = 0;                // the first requests, by arrival, are not counted
+  std::string event_log;                    // a file for `loci replay`; empty: none
+  bool record_uses = false;                 // WorldReport::uses
+  bool check = false;                       // the core's invariants after each event; slow
+  const std::atomic<bool>* stop = nullptr;  // set: the run ends and reports what was done
+};
+
+enum class Outcome : std::uint8_t { kWaits, kDone, kCancelled, kDeadline, kFailed, kRejected, kTooLong };
+inline constexpr std::size_t kOutcomes = 7;
+const char* outcome_name(Outcome outcome);
+
+// A request's times are virtual ones; kNever: it did not get there.
+struct RequestRecord {
+  std::uint32_t conversation = 0;
+  std::uint32_t turn = 0;
+  Nanos arrived = 0;
+  Nanos admitted = kNever;
+  Nanos first_token = kNever;
+  Nanos ended = kNever;
+  std::uint32_t prompt_tokens = 0;   // that are computed or reused: without what was dropped
+  std::uint32_t history_tokens = 0;  // of them that an earlier turn of the conversation ended with
+  std::uint32_t reply_tokens = 0;
+  std::array<std::uint32_t, kTiers> from{};
+  Outcome outcome = Outcome::kWaits;
+};
+
+struct WorldReport {
+  std::vector<RequestRecord> requests;  // in the order of arrival
+  Nanos duration = 0;
+  // Of passes that began once the warm-up had arrived: what prompts and decodes took, and what passes waited
+  // for loads beyond that.
+  Nanos prompt_time = 0, decode_time = 0, load_wait = 0;
+  std::uint64_t passes = 0;
+  std::uint64_t poisoned_spans = 0;
+  std::array<std::uint64_t, kCoreLinks> bytes_moved{};  // by CoreLink
+  CoreStats stats;
+  // Of whole blocks, in the order of arrivals and ends: what prompts need and what replies make.
+  std::vector<BlockUse> uses;
+  std::uint64_t digest = 0;  // of all that the core put out, in order
+  bool stopped = false;
+};
+
+// Errors: kInvalidArgument (the core's configuration), kUnavailable (the event log).
+Result<WorldReport> run_world(const Trace& trace, const WorldOptions& options);
+
+}  // namespace loci::sim

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// The production core on modelled hardware: where the whole has a closed form or an identity, it holds.
+#include "loci/sim/world.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "loci/engine/log/event_log.h"
+#include "loci/policy/admission_order.h"
+#include "loci/policy/eviction.h"
+#include "loci/sim/report.h"
+
+namespace loci::sim {
+namespace {
+
+Trace talks(std::uint64_t count, Nanos think = 5 * kNanosPerSecond) {
+  Trace trace{.name = "test", .conversations = {}, .notes = {}};
+  for (std::uint64_t c = 0; c < count; ++c) {
+    Conversation talk;
+    for (std::uint64_t t = 0; t < 3; ++t) {
+      talk.turns.push_back({.at = t == 0 ? static_cast<Nanos>(c) * kNanosPerSecond : 0,
+                            .after = t == 0 ? 0 : think,
+                            .pieces = {{c * 10 + t + 1, 300 + static_cast<std::uint32_t>(c * 7 % 90)}},
+                            .reply_tokens = 20});
+    }
+    trace.conversations.push_back(std::move(talk));
+  }
+  return trace;
+}
+
+WorldOptions options_of(std::uint32_t device, std::uint32_t host, std::uint32_t disk) {
+  WorldOptions options;
+  options.model.parameters = 1e9;
+  options.model.weight_bytes = 2e9;
+  options.model.layers = 10;
+  options.model.width = 1024;
+  options.model.state_width = 512;
+  options.machine.product_flops = 4e12;
+  options.machine.attention_flops = 4e12;
+  options.machine.memory_bandwidth = 4e11;
+  options.machine.host_load = options.machine.host_save = {1'000, 5'000'000'000};
+  options.machine.disk_read = {100'000, 1'000'000'000};
+  options.machine.disk_write = {100'000, 500'000'000};
+  options.core.groups = {{.block_count = device,
+                          .host_blocks = host,
+                          .disk_blocks = disk,
+                          .block_bytes = options.model.token_bytes() * kBlockTokens}};
+  options.core.layers = options.model.layers;
+  options.core.context_tokens = 2048;
+  options.core.max_running = 8;
+  options.core.max_queued = 1000;
+  options.core.hole_records = disk;
+  options.core.costs = PassModel(options.model, options.machine).curves();
+  options.check = true;
+  return options;
+}
+
+WorldReport run(const Trace& trace, const WorldOptions& options) {
+  Result<WorldReport> report = run_world(trace, options);
+  EXPECT_TRUE(report.ok()) << report.status().message();
+  return std::move(report).value();
+}
+
+std::uint64_t cached(const WorldReport& report) {
+  std::uint64_t sum = 0;
+  for (const RequestRecord& record : report.requests) sum += record.from[0] + record.from[1] + record.from[2];
+  return sum;
+}
+
+std::uint64_t in_blocks(std::uint32_t tokens) { return tokens / kBlockTokens * kBlockTokens; }
+
+TEST(World, AmpleMemoryReusesTheTraces) {
+  const WorldReport report = run(talks(12), options_of(2000, 0, 0));
+  ASSERT_EQ(report.requests.size(), 36u);
+  for (const RequestRecord& record : report.requests) {
+    EXPECT_EQ(record.outcome, Outcome::kDone);
+    EXPECT_EQ(record.reply_tokens, 20u);
+    // All of the history but the last reply's last token, whose state nobody has computed.
+    EXPECT_EQ(record.from[0], record.history_tokens == 0 ? 0 : record.history_tokens - 1);
+  }
+}
+
+// The hashes of a trace say what is shared; with room for all the core finds just that, in whole blocks.
+TEST(World, AmpleMemoryReusesWhatHashesShare) {
+  Trace trace;
+  for (std::uint64_t r = 0; r < 40; ++r) {
+    Turn turn{.at = static_cast<Nanos>(r) * 10 * kNanosPerSecond, .appends = false, .reply_tokens = 3};
+    for (std::uint64_t i = 0; i < 8; ++i) turn.pieces.push_back({i < r % 7 ? i + 1 : r * 100 + i, 64});
+    trace.conversations.push_back({{turn}});
+  }
+  const WorldReport report = run(trace, options_of(2000, 0, 0));
+  std::uint64_t shared = 0;
+  for (const RequestRecord& record : report.requests) {
+    EXPECT_EQ(in_blocks(record.from[0]), record.history_tokens);
+    shared += record.history_tokens;
+  }
+  EXPECT_GT(shared, 1000u);
+}
+
+TEST(World, StatelessIsAllMisses) {
+  WorldOptions options = options_of(2000, 0, 0);
+  options.stateless = true;
+  const Trace trace = talks(12);
+  const WorldReport report = run(trace, options);
+  EXPECT_EQ(cached(report), 0u);
+  // The same as a core that has nothing to find: every turn a conversation of its own content.
+  std::uint64_t prompt = 0;
+  for (const RequestRecord& record : report.requests) prompt += record.prompt_tokens;
+  EXPECT_EQ(report.stats.tokens_computed_total, prompt + report.requests.size() * 19)
+      << "the last is not computed";
+}
+
+// One request alone: its prompt in chunks of the batch's budget, then a pass for each further token.
+TEST(World, ARequestAloneTakesItsPasses) {
+  Trace trace;
+  trace.conversations.push_back({{{.pieces = {{1, 700}}, .reply_tokens = 5}}});
+  const WorldOptions options = options_of(100, 0, 0);
+  const WorldReport report = run(trace, options);
+  const PassModel model(options.model, options.machine);
+  const Nanos first = model.prefill(0, 512) + model.prefill(512, 188);
+  EXPECT_EQ(report.requests[0].first_token, first);
+  Nanos end = first;
+  for (std::uint32_t i = 0; i < 4; ++i) end += model.prefill(700 + i, 1);
+  EXPECT_EQ(report.requests[0].ended, end);
+  EXPECT_EQ(report.prompt_time, first);
+  EXPECT_EQ(report.decode_time, end - first);
+}
+
+// A second turn whose state is in host memory: its pass waits for the layers as they arrive.
+TEST(World, LoadsOverlapWithComputingLayerByLayer) {
+  Trace trace;
+  const auto talk = [](Nanos at, std::uint64_t content, Nanos think) {
+    return Conversation{{{.at = at, .pieces = {{content, 1200}}, .reply_tokens = 2},
+                         {.after = think, .pieces = {{content + 1, 31}}, .reply_tokens = 1}}};
+  };
+  trace.conversations = {talk(0, 10, 100 * kNanosPerSecond),
+                         talk(20 * kNanosPerSecond, 20, 1000 * kNanosPerSecond)};
+  WorldOptions options = options_of(50, 1000, 0);
+  options.core.max_batch_tokens = 2048;
+  options.core.eviction = "lru";
+  const WorldReport report = run(trace, options);
+  const RequestRecord& second = report.requests[2];
+  ASSERT_EQ(second.conversation, 0u);
+  ASSERT_GT(second.from[1], 500u);
+  const std::uint32_t computed = second.prompt_tokens - second.from[0] - second.from[1];
+  const PassModel model(options.model, options.machine);
+  const Nanos lasts = model.prefill(second.prompt_tokens - computed, computed);
+  const auto loads = static_cast<Nanos>(second.from[1] * options.model.token_bytes() / 5) + 1'000;
+  EXPECT_NEAR(static_cast<double>(second.first_token - second.arrived),
+              static_cast<double>(std::max(loads / 10 + lasts, loads + lasts / 10)), 1e5);
+}
+
+TEST(World, EveryPolicyServesAllAndAgainTheSame) {
+  const Trace trace = talks(6);
+  for (const std::string_view eviction : kEvictionPolicies) {
+    for (const std::string_view admission : kAdmissionOrders) {
+      WorldOptions options = options_of(90, 60, 100);
+      options.core.eviction = eviction;
+      options.core.admission = admission;
+      const WorldReport first = run(trace, options), again = run(trace, options);
+      EXPECT_EQ(first.digest, again.digest);
+      EXPECT_EQ(report_json(trace, options, first).dump(), report_json(trace, options, again).dump());
+      ASSERT_EQ(first.requests.size(), 18u);
+      for (const RequestRecord& record : first.requests) EXPECT_EQ(record.outcome, Outcome::kDone);
+    }
+  }
+}
+
+TEST(World, RequestsAreConservedWhateverBecomesOfThem) {
+  Trace trace = talks(10);
+  trace.conversations[1].turns[0].cancel_after = 1'000'000;
+  trace.conversations[2].turns[1].pieces[0].tokens = 5000;  // fits no context
+  trace.conversations[3].turns[0].reply_tokens = 1500;      // past the deadline
+  WorldOptions options = options_of(90, 60, 100);
+  options.deadline = 4 * kNanosPerSecond;
+  const WorldReport report = run(trace, options);
+  EXPECT_EQ(report.requests.size(), trace.requests());
+  std::array<std::uint32_t, kOutcomes> counts{};
+  for (const RequestRecord& record : report.requests) {
+    ++counts[static_cast<std::size_t>(record.outcome)];
+    EXPECT_NE(record.outcome, Outcome::kWaits);
+    EXPECT_LE(record.from[0] + record.from[1] + record.from[2], record.prompt_tokens);
+  }
+  EXPECT_GE(counts[static_cast<std::size_t>(Outcome::kCancelled)], 1u);
+  EXPECT_EQ(counts[static_cast<std::size_t>(Outcome::kTooLong)], 2u);
+  EXPECT_GE(counts[static_cast<std::size_t>(Outcome::kDeadline)], 1u);
+}
+
+TEST(World, TruncationKeepsStateAndCutsLoseIt) {
+  Trace trace;
+  for (std::uint64_t c = 0; c < 3; ++c) {
+    Conversation talk;
+    for (std::uint64_t t = 0; t < 12; ++t) {
+      talk.turns.push_back({.at = t == 0 ? static_cast<Nanos>(c) * kNanosPerSecond : 0,
+                            .after = kNanosPerSecond,
+                            .pieces = {{c * 100 + t, 100}},
+                            .reply_tokens = 50});
+    }
+    trace.conversations.push_back(talk);
+  }
+  WorldOptions options = options_of(400, 400, 0);
+  options.core.context_tokens = 512;
+  options.overflow = Overflow::kTruncate;
+  const WorldReport kept = run(trace, options);
+  options.overflow = Overflow::kCut;
+  const WorldReport cut = run(trace, options);
+  options.overflow = Overflow::kStop;
+  const WorldReport stopped = run(trace, options);
+  ASSERT_EQ(kept.requests.size(), cut.requests.size());
+  EXPECT_GT(cached(kept), cached(cut));
+  for (const RequestRecord& record : kept.requests) EXPECT_EQ(record.outcome, Outcome::kDone);
+  EXPECT_EQ(stopped.requests.size(), trace.requests());
+  EXPECT_EQ(stopped.requests.back().outcome, Outcome::kTooLong);
+}
+
+TEST(World, WritesALogThatReplays) {
+  const std::string path = (std::filesystem::temp_directory_path() / "loci_world_test.log").string();
+  WorldOptions options = options_of(90, 60, 100);
+  options.event_log = path;
+  const WorldReport report = run(talks(6), options);
+  const auto replayed = replay(path);
+  ASSERT_TRUE(replayed.ok()) << replayed.status().message();
+  EXPECT_GT(replayed->compared, report.passes);
+  EXPECT_EQ(replayed->steps, replayed->compared);
+  std::filesystem::remove(path);
+}
+
+// More conversations than host memory holds wait for one place in the batch: those in the window are brought
+// from disk before their turn.
+TEST(World, LooksAsFarAheadAsItIsTold) {
+  Trace trace = talks(24, 30 * kNanosPerSecond);
+  for (Conversation& talk : trace.conversations) talk.turns[1].at = 100 * kNanosPerSecond;
+  WorldOptions options = options_of(60, 120, 3000);
+  options.core.max_running = 1;
+  options.core.eviction = "lookahead";
+  options.core.costs.disk_read.bytes_per_second = 1'000'000;  // not worth waiting for
+  std::uint64_t before = 0;
+  for (const std::uint32_t requests : {0u, 4u, 1000u}) {
+    options.core.lookahead_requests = requests;
+    const WorldReport report = run(trace, options);
+    EXPECT_EQ(report.bytes_moved[static_cast<std::size_t>(CoreLink::kPrefetch)] > 0, requests > 0);
+    EXPECT_EQ(report.bytes_moved[static_cast<std::size_t>(CoreLink::kDiskLoad)], 0u);
+    if (requests == 0) {
+      before = cached(report);
+    } else {
+      EXPECT_GT(cached(report), before) << requests;
+    }
+  }
+}
+
+// What the core believes changes what it does, not what things cost.
+TEST(World, BelievedCostsAreNotTheRealOnes) {
+  WorldOptions options = options_of(90, 400, 0);
+  const WorldReport right = run(talks(6), options);
+  options.core.costs.host_load.bytes_per_second = 1'000;  // never worth it
+  const WorldReport wrong = run(talks(6), options);
+  EXPECT_GT(right.bytes_moved[0], 0u);
+  EXPECT_EQ(wrong.bytes_moved[0], 0u);
+}
+
+}  // namespace
+}  // namespace loci::sim
