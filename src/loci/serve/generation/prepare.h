@@ -41,7 +41,7 @@ struct PreparedGeneration {
   bool one_call = false;                // the reply ends with its first call
   std::optional<TenantTicket> ticket;   // of the tenant; set before run_generation()
   std::unique_ptr<ReplyFormat> format;  // set by the endpoint, at the latest
-  // Makes the reply durable: called on the store's thread when all choices have ended, before the last
+  // Makes the reply durable: called on a thread of the store's when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;
 };
