@@ -25,6 +25,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from live_client import chat_body, expect, expect_equal, greedy, Server, stream_events  # noqa: E402
 from live_explain import *  # noqa: E402,F401,F403
 from live_history import *  # noqa: E402,F401,F403
+from live_scores import *  # noqa: E402,F401,F403
 from live_messages import *  # noqa: E402,F401,F403
 from live_structured import *  # noqa: E402,F401,F403
 from live_tools import *  # noqa: E402,F401,F403
@@ -278,7 +279,7 @@ def test_malformed_requests(server):
             (chat, {"messages": user, "tools": [{}]}, "tools[0].type"),
             (chat, {"messages": user, "stop_token_ids": [1 << 30]}, "stop_token_ids[0]"),
             (text, {}, "prompt"), (text, {"prompt": []}, "prompt"), (text, {"prompt": [1 << 30]}, "prompt[0]"),
-            (text, {"prompt": "x", "echo": True, "logprobs": 1}, "echo"),
+            (text, {"prompt": "x", "echo": True, "logprobs": 1, "stream": True}, "stream"),
             (text, {"prompt": "x", "suffix": "y"}, "suffix"), (text, {"prompt": "x", "best_of": 2, "stream": True}, "best_of"),
             ("/v1/embeddings", {"input": "x"}, None), (text, {"prompt": "x", "logprobs": 99}, "logprobs"),
             ("/tokenize", {}, "content"), ("/detokenize", {"tokens": "x"}, "tokens")]:

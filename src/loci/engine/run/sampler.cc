@@ -120,10 +120,11 @@ Sampler::Sampler(SamplingParams params, std::span<const TokenId> prompt, std::ve
   }
   if (params_.repetition_penalty != 1.0f) {
     prompt_tokens_.assign(prompt.begin(), prompt.end());
+    prompt_tokens_.insert(prompt_tokens_.end(), params_.forced.begin(), params_.forced.end());
     std::sort(prompt_tokens_.begin(), prompt_tokens_.end());
     prompt_tokens_.erase(std::unique(prompt_tokens_.begin(), prompt_tokens_.end()), prompt_tokens_.end());
   }
-  on_device_ = !adjusts() && !params_.logprobs;
+  on_device_ = !adjusts() && !params_.logprobs && params_.forced.empty();
 }
 
 DeviceSampling Sampler::device_sampling(std::uint64_t draw) const {
@@ -137,13 +138,13 @@ DeviceSampling Sampler::device_sampling(std::uint64_t draw) const {
 
 bool Sampler::adjusts() const {
   return constraint_ != nullptr || !params_.logit_bias.empty() ||
-         (draws_ < params_.min_tokens && !stop_tokens_.empty()) || params_.repetition_penalty != 1.0f ||
+         (holds_stops_back() && !stop_tokens_.empty()) || params_.repetition_penalty != 1.0f ||
          params_.frequency_penalty != 0.0f || params_.presence_penalty != 0.0f;
 }
 
 void Sampler::adjust(std::span<float> logits) const {
   for (const auto& [token, bias] : params_.logit_bias) logits[token.value] += bias;
-  if (draws_ < params_.min_tokens) {
+  if (holds_stops_back()) {
     for (const TokenId token : stop_tokens_) logits[token.value] = kMinusInfinity;
   }
   if (constraint_ != nullptr) forbid_all_but(allowed_, logits);
@@ -290,7 +291,7 @@ bool Sampler::find_allowed() {
   const std::size_t words = std::min(mask.size(), allowed_.size());
   std::copy_n(mask.begin(), words, allowed_.begin());
   const bool may_end = state == MatchState::kMayEnd || state == MatchState::kComplete;
-  const bool held_back = draws_ < params_.min_tokens;
+  const bool held_back = holds_stops_back();
   for (const TokenId token : stop_tokens_) {
     std::uint32_t& word = allowed_[token.value / 32];
     const std::uint32_t bit = std::uint32_t{1} << (token.value % 32);
@@ -346,6 +347,12 @@ TokenId sample_token(std::span<const float> logits, const DeviceSampling& sampli
 
 std::optional<Sampled> Sampler::sample(std::span<const float> logits) {
   LOCI_CHECK(logits.size() == scratch_.size(), "one row of logits over the vocabulary");
+  if (draws_ < params_.forced.size()) {
+    Sampled forced;
+    forced.token = params_.forced[draws_++];
+    if (params_.logprobs) report(logits, forced);
+    return forced;
+  }
   if (constraint_ != nullptr && !find_allowed()) return std::nullopt;
   std::span<const float> adjusted = logits;
   if (adjusts()) {

@@ -36,7 +36,9 @@ struct SamplingParams {
   float presence_penalty = 0.0f;                      // [-2, 2]; over the output
   std::vector<std::pair<TokenId, float>> logit_bias;  // [-kBiasMax, kBiasMax]
   std::uint64_t seed = 0;
-  std::uint32_t min_tokens = 0;    // stop tokens are not sampled before
+  std::uint32_t min_tokens = 0;  // stop tokens are not sampled before
+  // What the output begins with, whatever is likely: to learn how likely it is. Not counted as output.
+  std::vector<TokenId> forced;
   std::uint32_t top_logprobs = 0;  // alternatives to report for each token, at most 20
   bool logprobs = false;
 };
@@ -87,6 +89,8 @@ class Sampler {
 
  private:
   bool adjusts() const;
+  // Stop tokens may not be sampled yet.
+  bool holds_stops_back() const { return draws_ < params_.forced.size() + params_.min_tokens; }
   void adjust(std::span<float> logits) const;
   bool find_allowed();
   TokenId first_allowed() const;

@@ -213,5 +213,30 @@ TEST(Sampler, TheHostSamplesWhatDependsOnTheTokensBefore) {
   EXPECT_FALSE(held_back.on_device()) << "for all of its life";
 }
 
+// A forced token says how likely it was, and changes nothing of what is drawn after it.
+TEST(Sampler, ForcedTokensAreReportedAndNotCounted) {
+  const std::vector<TokenId> forced = {TokenId(2), TokenId(3), TokenId(2)}, stop = {TokenId(3)};
+  const SamplingParams params{
+      .temperature = 0.0f, .frequency_penalty = 2.0f, .min_tokens = 1, .forced = forced, .logprobs = true};
+  Sampler sampler = make(params, {}, stop);
+  EXPECT_FALSE(sampler.on_device());
+  for (std::uint64_t draw = 0; draw < forced.size(); ++draw) {
+    const std::vector<float> logits = some_logits(draw);
+    const auto sampled = sampler.sample(logits);
+    ASSERT_TRUE(sampled.has_value());
+    EXPECT_EQ(sampled->token, forced[draw]);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    EXPECT_NEAR(sampled->chosen.logprob, static_cast<double>(logits[forced[draw].value]) - std::log(sum),
+                1e-4);
+  }
+  // A stop token is held back for min_tokens after them; the first likeliest is not penalised.
+  std::vector<float> logits = some_logits(9);
+  logits[3] = 100.0f;
+  logits[2] = 99.0f;
+  EXPECT_EQ(sampler.sample(logits)->token, TokenId(2));
+  EXPECT_EQ(sampler.sample(logits)->token, TokenId(3));
+}
+
 }  // namespace
 }  // namespace loci

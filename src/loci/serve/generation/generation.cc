@@ -63,21 +63,24 @@ void Generation::submit() {
         computed_anew ? without(prepared_.prompts[p], prepared_.dropped[p]) : prepared_.prompts[p];
     const auto room = static_cast<std::uint32_t>(served_.context_tokens - kept_tokens(prepared_, p));
     for (std::uint32_t i = 0; i < fields.choices; ++i, ++index) {
-      GenerationRequest request{.group = tenant.id,
-                                .prompt = prompt,
-                                .sampling = fields.sampling,
-                                .max_new_tokens = std::min(fields.max_tokens.value_or(room), room),
-                                .stop_tokens = prepared_.stop_tokens,
-                                .time_limit = services_.options.time_limit,
-                                .grammar = prepared_.grammar,
-                                .weight = tenant.limits.weight,
-                                .queued_max = queued_max(tenant.limits, *served_.engine),
-                                .dropped = dropped};
+      GenerationRequest request{
+          .group = tenant.id,
+          .prompt = prompt,
+          .sampling = fields.sampling,
+          .max_new_tokens = std::max(std::min(fields.max_tokens.value_or(room), room), 1u),
+          .stop_tokens = prepared_.stop_tokens,
+          .time_limit = services_.options.time_limit,
+          .grammar = prepared_.grammar,
+          .weight = tenant.limits.weight,
+          .queued_max = queued_max(tenant.limits, *served_.engine),
+          .dropped = dropped};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,
                             .min_tokens = fields.sampling.min_tokens,
                             .logprobs = fields.sampling.logprobs};
+      // Whoever scores a prompt counts the tokens that follow it: the one that ends the reply too.
+      if (prepared_.scores_prompt) options.stop_tokens.clear();
       if (prepared_.parser) {
         options.syntax = &served_.chat.output;
         options.parser = *prepared_.parser;
@@ -87,10 +90,28 @@ void Generation::submit() {
       slots_.push_back({.request = {},
                         .choice = Choice(served_.model->tokenizer, std::move(options)),
                         .reply = {.index = index}});
+      if (prepared_.scores_prompt) score_prompt(request, slots_.back());
       slots_.back().request = served_.engine->submit(std::move(request), mailbox_->listener(index));
       ++open_;
     }
   }
+}
+
+void Generation::score_prompt(GenerationRequest& request, Slot& slot) {
+  const auto is_stop = [&](TokenId token) {
+    return std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end();
+  };
+  // What the prompt itself says ends nothing.
+  const std::uint32_t reply_tokens = prepared_.fields.max_tokens == 0 ? 0 : request.max_new_tokens;
+  if (reply_tokens == 0 || std::ranges::any_of(request.prompt, is_stop)) request.stop_tokens.clear();
+  slot.echo.emplace(served_.model->tokenizer,
+                    ChoiceOptions{.stop = {}, .stop_tokens = {}, .min_tokens = 0, .logprobs = true});
+  slot.echo->push({.token = request.prompt.front(), .chosen = {request.prompt.front(), 0}, .top = {}});
+  request.sampling.forced.assign(request.prompt.begin() + 1, request.prompt.end());
+  request.prompt.resize(1);
+  slot.forced_tokens = static_cast<std::uint32_t>(request.sampling.forced.size());
+  // A request makes a token at least; of a prompt of one token nobody sees it.
+  request.max_new_tokens = std::max(reply_tokens + slot.forced_tokens, 1u);
 }
 
 asio::awaitable<void> Generation::run() {
@@ -155,6 +176,12 @@ void Generation::on_started(std::uint32_t index, const GenerationStarted& starte
 
 void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nanos at) {
   Slot& slot = slots_[index];
+  if (slot.echoed_tokens < slot.forced_tokens) {
+    ++slot.echoed_tokens;
+    slot.echo->push(token);
+    return;
+  }
+  if (prepared_.fields.max_tokens == 0) return;
   if (!first_token_at_) {
     first_token_at_ = at;
     services_.metrics.first_token(at - sink_.origin().received_at);
@@ -190,7 +217,9 @@ void Generation::on_ended(std::uint32_t index, const GenerationEnded& ended) {
     return;
   }
   slot.choice.finish();
-  slot.completion_tokens = ended.usage.completion_tokens;
+  slot.completion_tokens =
+      ended.usage.completion_tokens - std::min(ended.usage.completion_tokens, slot.forced_tokens);
+  if (prepared_.fields.max_tokens == 0) slot.completion_tokens = 0;
   show(index);
   // A stop string may be found in what was held back for an unfinished character.
   if (slot.choice.stopped())
@@ -230,7 +259,13 @@ asio::awaitable<bool> Generation::flush() {
 
 std::vector<FinishedChoice> Generation::take_choices() {
   std::vector<FinishedChoice> choices;
-  for (Slot& slot : slots_) choices.push_back(std::move(slot.reply));
+  for (Slot& slot : slots_) {
+    if (slot.echo) {
+      slot.echo->finish();
+      slot.reply.echoed = slot.echo->take().logprobs;
+    }
+    choices.push_back(std::move(slot.reply));
+  }
   return choices;
 }
 

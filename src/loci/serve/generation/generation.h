@@ -42,7 +42,10 @@ class Generation {
   struct Slot {
     RequestId request;
     Choice choice;
-    bool open = true;  // its end has not come
+    std::optional<Choice> echo;       // of the prompt's tokens, where they are scored
+    std::uint32_t forced_tokens = 0;  // of them, all but the first
+    std::uint32_t echoed_tokens = 0;  // that came so far
+    bool open = true;                 // its end has not come
     std::uint32_t cached_tokens = 0;
     ContextSources sources;
     std::optional<Nanos> started_at;  // admitted
@@ -53,6 +56,8 @@ class Generation {
   };
 
   void submit();
+  // Has the engine say how likely the prompt is: its tokens after the first are forced.
+  void score_prompt(GenerationRequest& request, Slot& slot);
   void on_event(const MailboxEvent& event);
   void on_started(std::uint32_t index, const GenerationStarted& started, Nanos at);
   void on_token(std::uint32_t index, const GeneratedToken& token, Nanos at);

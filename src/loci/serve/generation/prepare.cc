@@ -256,6 +256,8 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
   head.include_usage = out.fields.include_usage;
   CompletionShape shape{.echoed = {}, .generated = out.fields.choices, .kept = request->kept};
   if (shape.kept < shape.generated) out.fields.sampling.logprobs = true;  // to choose by
+  out.scores_prompt = request->scores_prompt();
+  if (out.scores_prompt) out.overflow = ContextOverflow::kRefuse;
   const std::vector<Prompt> echoed = request->echo ? request->prompts : std::vector<Prompt>();
   for (Prompt& prompt : request->prompts) {
     if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {

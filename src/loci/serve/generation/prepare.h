@@ -36,10 +36,12 @@ struct PreparedGeneration {
   std::vector<std::string> unknown_fields;       // of the request, for the log
   // How the reply is read (ServedModel::chat says in which syntax). Absent: all of it is text.
   std::optional<OutputParserOptions> parser;
+  // How likely each of the prompt's tokens is, is computed too: one by one, as a reply's are.
+  bool scores_prompt = false;
   bool one_call = false;                // the reply ends with its first call
   std::optional<TenantTicket> ticket;   // of the tenant; set before run_generation()
   std::unique_ptr<ReplyFormat> format;  // set by the endpoint, at the latest
-  // Makes the reply durable: called on the store's thread when all choices have ended, before the last
+  // Makes the reply durable: called on a thread of the store's when all choices have ended, before the last
   // event is sent. An error takes the place of the reply's end. Null: nothing is stored.
   std::function<Status(const std::vector<FinishedChoice>&, const ReplyUsage&)> commit;
 };

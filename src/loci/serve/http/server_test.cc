@@ -126,7 +126,7 @@ class ServerTest : public testing::Test {
     } else if (exchange.path() == "/work") {
       const auto job = [&] { return std::string(exchange.request().body()); };
       HttpResponse response;
-      response.body = co_await workers_.run(job);
+      response.body = co_await workers_.run("tenant", job);
       co_await exchange.respond(std::move(response));
     } else {
       HttpResponse response{

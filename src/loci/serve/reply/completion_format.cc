@@ -15,23 +15,47 @@ namespace {
 
 constexpr std::string_view kObject = "text_completion";
 
-OrderedJson completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
+// The lists of OpenAI's format.
+struct LogprobLists {
   OrderedJson tokens = OrderedJson::array();
   OrderedJson logprobs = OrderedJson::array();
   OrderedJson tops = OrderedJson::array();
   OrderedJson offsets = OrderedJson::array();
-  for (const LogprobEntry& entry : entries) {
+
+  void add(const LogprobEntry& entry, std::uint64_t characters_before) {
     tokens.push_back(entry.bytes);
     logprobs.push_back(entry.logprob);
     OrderedJson top = OrderedJson::object();
     for (const auto& [bytes, logprob] : entry.top) top[bytes] = logprob;
     tops.push_back(std::move(top));
-    offsets.push_back(entry.text_offset);
+    offsets.push_back(entry.text_offset + characters_before);
   }
-  return {{"tokens", std::move(tokens)},
-          {"token_logprobs", std::move(logprobs)},
-          {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
+  OrderedJson json() && {
+    return {{"tokens", std::move(tokens)},
+            {"token_logprobs", std::move(logprobs)},
+            {"top_logprobs", std::move(tops)},
+            {"text_offset", std::move(offsets)}};
+  }
+};
+
+OrderedJson completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
+  LogprobLists lists;
+  for (const LogprobEntry& entry : entries) lists.add(entry, 0);
+  return std::move(lists).json();
+}
+
+// The prompt's tokens, then the reply's. Nothing comes before the first one, so nothing says how likely it
+// is.
+OrderedJson echoed_logprobs_json(const FinishedChoice& choice, std::string_view prompt) {
+  LogprobLists lists;
+  for (const LogprobEntry& entry : choice.echoed) lists.add(entry, 0);
+  lists.logprobs[0] = nullptr;
+  lists.tops[0] = nullptr;
+  const auto begins_character = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+  const auto characters = std::count_if(prompt.begin(), prompt.end(), begins_character);
+  for (const LogprobEntry& entry : choice.output.logprobs)
+    lists.add(entry, static_cast<std::uint64_t>(characters));
+  return std::move(lists).json();
 }
 
 OrderedJson choice_json(const ReplyHead& head, std::uint32_t index, std::string text,
@@ -108,6 +132,7 @@ std::string CompletionFormat::whole(const std::vector<FinishedChoice>& choices, 
       const auto index = static_cast<std::uint32_t>(list.size());
       OrderedJson one =
           choice_json(head_, index, echo(choice->index) + choice->output.text(), &choice->output.logprobs);
+      if (!choice->echoed.empty()) one["logprobs"] = echoed_logprobs_json(*choice, echo(choice->index));
       one["finish_reason"] = finish_reason_name(choice->finish);
       list.push_back(std::move(one));
     }

@@ -35,6 +35,8 @@ enum class ReplyFinish : std::uint8_t {
 
 struct FinishedChoice {
   std::uint32_t index = 0;
+  // Of the prompt's tokens, where they were scored; the first one's is not known.
+  std::vector<LogprobEntry> echoed;
   ModelOutput output;
   ReplyFinish finish = ReplyFinish::kStop;
   std::string stop_string;      // kStopString: which

@@ -67,9 +67,12 @@ void read_best_of(FieldReader& reader, CompletionRequest& out) {
 
 void read_echo(FieldReader& reader, CompletionRequest& out) {
   reader.boolean("echo", out.echo);
-  if (out.echo && out.fields.sampling.logprobs) {
-    reader.fail("echo", "log-probabilities of the prompt are not computed; ask for one of echo and logprobs");
-  }
+  if (out.scores_prompt() && out.fields.stream)
+    reader.fail("stream",
+                "expected false where echo and logprobs ask for the prompt's log-probabilities; got true");
+  if (out.scores_prompt() && out.fields.constraint)
+    reader.fail("echo",
+                "can't be combined with logprobs where the reply has a form (response_format, guided_...)");
   const nlohmann::json* suffix = reader.find("suffix");
   if (suffix != nullptr && *suffix != "") {
     reader.fail("suffix", fmt::format("is not supported: the text is continued at its end alone; got {}",

@@ -24,6 +24,8 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;  // at least one; fields.choices (best_of) are generated for each
   std::uint32_t kept = 1;       // n: so many of them, the likeliest, are in the reply
   bool echo = false;            // each choice's text begins with its prompt
+  // The log-probabilities begin with the prompt's.
+  bool scores_prompt() const { return echo && fields.sampling.logprobs; }
 };
 
 // Errors: kInvalidArgument naming field, value and limit.

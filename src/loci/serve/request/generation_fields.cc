@@ -105,10 +105,13 @@ void read_stop_tokens(FieldReader& reader, GenerationFields& out) {
 }
 
 void read_max_tokens(FieldReader& reader, GenerationFields& out) {
+  // An echo alone, of text completions, needs no reply.
+  const nlohmann::json* echo = reader.find("echo");
+  const std::int64_t least = echo != nullptr && *echo == true ? 0 : 1;
   // The newer name wins where both are given.
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     std::optional<std::int64_t> value;
-    reader.integer(name, 1, std::numeric_limits<std::int32_t>::max(), value);
+    reader.integer(name, least, std::numeric_limits<std::int32_t>::max(), value);
     if (value) out.max_tokens = static_cast<std::uint32_t>(*value);
   }
   if (out.max_tokens && out.sampling.min_tokens > *out.max_tokens) {

@@ -214,10 +214,16 @@ TEST(CompletionRequest, RepliesAreShortUnlessAsked) {
   EXPECT_FALSE(parse_chat_request(chat)->fields.max_tokens.has_value());
 }
 
-TEST(CompletionRequest, EchoHasNoLogprobs) {
+TEST(CompletionRequest, EchoWithLogprobsScoresThePrompt) {
   EXPECT_TRUE(parse_completion_request(completion({{"echo", true}})).value().echo);
   EXPECT_FALSE(parse_completion_request(completion(json::object())).value().echo);
-  refused({{"echo", true}, {"logprobs", 1}}, "echo", "not computed");
+  const auto scoring =
+      parse_completion_request(completion({{"echo", true}, {"logprobs", 1}, {"max_tokens", 0}}));
+  EXPECT_TRUE(scoring.value().scores_prompt());
+  EXPECT_EQ(scoring->fields.max_tokens, 0u);
+  EXPECT_FALSE(parse_completion_request(completion({{"echo", true}})).value().scores_prompt());
+  refused({{"echo", false}, {"max_tokens", 0}}, "max_tokens");
+  refused({{"echo", true}, {"logprobs", 1}, {"stream", true}}, "stream", "expected false");
   refused({{"echo", "yes"}}, "echo");
 }
 

@@ -11,7 +11,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-// What a request asks of the store, once its body and query are read. Called on the store's thread.
+// What a request asks of the store, once its body and query are read. Called on a thread of the store's.
 using StoreJob = std::function<Answer(ConversationStore&, const std::string& tenant)>;
 // Reads a request; on a worker.
 using ReadRequest = std::function<Result<StoreJob>(const Call&)>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the endpoints of stored responses and conversations answer: the store's calls, as JSON. No networking
-// here; what takes a store runs on the store's thread.
+// here; what takes a store runs on a thread of the store's.
 #pragma once
 
 #include <nlohmann/json.hpp>
