@@ -72,7 +72,7 @@ void Core::State::check_request(const CoreRequest& request) const {
     const BlockId id = request.blocks[i].block();
     const Block& b = index_.block(id);
     if (i > 0 && i == request.public_blocks && !begins_lineage(request.lineage.get(), i)) {  // its own
-      key = hasher_.gate(key, request.group);
+      key = hasher_.gate(key, request.sharing);
       const BlockId gate = index_.find(key);
       LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == parent, "a gate is below its public block");
       parent = gate;
