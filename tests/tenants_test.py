@@ -11,6 +11,8 @@ import json
 import math
 import os
 import random
+import select
+import socket
 import statistics
 import subprocess
 import sys
@@ -174,6 +176,80 @@ def test_limits(binary, model):
         expect(ask(server, free, [50]).status == 200, "others have no limits")
 
 
+FLOOD_BODY = json.dumps({"prompt": "flood " * ((8 * 2**20 - 100) // 6), "max_tokens": 1}).encode()
+FLOOD_ACCEPTED = 6
+
+
+class Flood:
+    """Bodies of 8 MiB from several connections at once, until it is left; a tenant that may send a few a minute."""
+
+    def __init__(self, server, key, connections=6):
+        self.port, self.key, self.ended, self.statuses = server.port, key, threading.Event(), []
+        self.threads = [threading.Thread(target=self.send) for _ in range(connections)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        wait_for(lambda: self.statuses.count(429) >= 3, "the flood is over its limit", 60)
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join()
+
+    def send(self):
+        head = (f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.key}\r\nContent-Type: "
+                f"application/json\r\nContent-Length: {len(FLOOD_BODY)}\r\n\r\n").encode()
+        while not self.ended.is_set():
+            try:
+                self.statuses.append(self.send_one(head))
+            except OSError:
+                self.statuses.append(0)
+
+    def send_one(self, head):
+        """As most clients do: an answer in the middle of the body is read, and ends it."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+            data = memoryview(head + FLOOD_BODY)
+            while data and not select.select([connection], [], [], 0)[0]:
+                data = data[connection.send(data[:65536]):]
+            return int(connection.recv(4096).split(b" ")[1])
+
+
+def p90(values):
+    return sorted(values)[len(values) * 9 // 10]
+
+
+def test_flood_of_bodies(binary, model, measure):
+    """A tenant over its limit is told by its headers, whatever it sends; nobody else is refused for it."""
+    keys = Keys(binary)
+    flood, other = keys.add("flood"), keys.add("other")
+    keys.append(f"[tenants.flood]\nrequests_per_minute = {FLOOD_ACCEPTED}\n")
+    generator = random.Random(3)
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "16MiB") as server:
+        timer, quiet, flooded, statuses = Timer(server), [], [], []
+        # In turns, so that what else the machine does meets both.
+        for _ in range(6 if measure else 2):
+            quiet += [timer.time(other, fresh(generator, 400)) for _ in range(40)]
+            with Flood(server, flood) as bodies:
+                flooded += [timer.time(other, fresh(generator, 400)) for _ in range(40)]
+                # Who sends the header alone has the answer: nobody waits for the body.
+                head = (f"POST /tokenize HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {flood}\r\nContent-Type: "
+                        "application/json\r\nContent-Length: 8388608\r\n\r\n")
+                reply = server.raw(head.encode())
+                expect(reply.startswith("HTTP/1.1 429 "), reply[:200])
+            statuses += bodies.statuses
+        accepted = sum(status not in (0, 429) for status in statuses)
+        expect(429 in statuses, f"nothing was refused: {statuses}")
+        minutes = 1 + sum(quiet + flooded) / 60
+        expect(accepted <= FLOOD_ACCEPTED * (minutes + 1), f"{accepted} of {len(statuses)} bodies were taken")
+        expect(server.metrics()["loci_http_connections"] < 20, "refused connections are closed")
+        ratio = p90(flooded) / p90(quiet)
+        print(f"      {len(statuses)} bodies of 8 MiB, {accepted} taken; another's p90 time to first token "
+              f"{p90(quiet) * 1e3:.1f} ms alone, {p90(flooded) * 1e3:.1f} ms beside it: {ratio:.2f} ×")
+        expect(not measure or ratio < 1.1, f"{ratio:.2f} × instead of at most 1.10")
+
+
 # --- isolation ---
 
 def test_content(binary, model):
@@ -280,9 +356,10 @@ def main():
     parser.add_argument("binary")
     parser.add_argument("model")
     parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--measure", action="store_true", help="hold times to their bounds: on a machine that does nothing else")
     parser.add_argument("--only", default="", help="part of a test's name")
     options = parser.parse_args()
-    values = {"binary": os.path.abspath(options.binary), "model": options.model, "pairs": options.pairs}
+    values = {"measure": options.measure, "binary": os.path.abspath(options.binary), "model": options.model, "pairs": options.pairs}
     passed, failed = 0, []
     for name, test in list(globals().items()):
         if not name.startswith("test_") or options.only not in name:

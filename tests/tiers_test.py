@@ -83,13 +83,22 @@ class Talk:
         return part["text"], json.dumps(part["logprobs"])
 
 
+def state_type(flags):
+    return flags[flags.index("--state-type") + 1] if "--state-type" in flags else "f16"
+
+
+def small(flags):
+    """Room on the device for as many tokens in either type."""
+    return ("--device-memory", "7424KiB") if state_type(flags) == "q8" else SMALL
+
+
 class Tiers:
     """A folder with a store and disks, for servers one after another; what a server that keeps all would say."""
 
-    expected = None
+    expected = {}  # by the type of state
 
     def __init__(self, binary, model):
-        self.binary, self.model = binary, model
+        self.binary, self.model, self.state_type = binary, model, "f16"
         self.folder = tempfile.mkdtemp(prefix="loci_tiers_")
         self.talks = [Talk(i) for i in range(TALKS)]
 
@@ -103,25 +112,27 @@ class Tiers:
         return ["--disk", f"{os.path.join(self.folder, name)}:{size}"]
 
     def server(self, *flags):
+        self.state_type = state_type(flags)
         return Server(self.binary, self.model, *COMMON, "--store", os.path.join(self.folder, "talks.db"), *flags)
 
     def turn(self, server, turn):
         """One turn of every conversation, in turn; each reply is what it must be."""
         for talk in self.talks:
             expect_equal(talk.turn, turn, "turn")
-            expect_equal(talk.go_on(server), Tiers.expected[talk.number][turn], f"talk {talk.number}, turn {turn}")
+            expect_equal(talk.go_on(server), Tiers.expected[self.state_type][talk.number][turn],
+                         f"talk {talk.number}, turn {turn}")
 
     def cached(self, turn):
         """The least share of a prompt that was not computed; the new question is some 40 tokens of over 250."""
         return min(talk.cached[turn] / talk.prompts[turn] for talk in self.talks)
 
 
-def learn_what_is_right(binary, model):
+def learn_what_is_right(binary, model, *flags):
     """With room for all state on the device."""
-    with Tiers(binary, model) as tiers, tiers.server(*LARGE, "--disk", "none") as server:
+    with Tiers(binary, model) as tiers, tiers.server(*LARGE, "--disk", "none", *flags) as server:
         replies = [[talk.go_on(server) for _ in range(TURNS)] for talk in tiers.talks]
         expect(all(min(talk.cached[1:]) > 200 for talk in tiers.talks), "nothing was lost")
-    Tiers.expected = replies
+    Tiers.expected[state_type(flags)] = replies
 
 
 def moved(server, link, what="bytes"):
@@ -151,7 +162,7 @@ def killed(server):
 def check_path(binary, model, flags, links, least=0.5):
     with Tiers(binary, model) as tiers:
         flags = [f.replace("FOLDER", tiers.folder) for f in flags]
-        with tiers.server(*SMALL, *flags) as server:
+        with tiers.server(*small(flags), *flags) as server:
             for turn in range(TURNS):
                 tiers.turn(server, turn)
             for link in links:
@@ -188,17 +199,25 @@ def test_disk_saved_ahead(binary, model):
     check_path(binary, model, ["--disk", "FOLDER/d:120MiB", "--save", "ahead"], ["disk_save", "disk_load"], AHEAD)
 
 
+Q8 = ("--state-type", "q8")
+
+
+def test_q8_host_and_disk(binary, model):
+    check_path(binary, model, [*Q8, "--host-memory", "9MiB", "--disk", "FOLDER/d:60MiB"],
+               ["host_save", "disk_save"])
+
+
 # --- restart ---
 
 def check_restart(binary, model, harm=None, least=0.5, flags=(), after=None):
     with Tiers(binary, model) as tiers:
-        with killed(tiers.server(*SMALL, *tiers.disk(), *flags)) as server:
+        with killed(tiers.server(*small(flags), *tiers.disk(), *flags)) as server:
             for turn in range(TURNS - 1):
                 tiers.turn(server, turn)
             wait_saved(server)
         if harm:
             harm(os.path.join(tiers.folder, "disk"))
-        with tiers.server(*SMALL, *tiers.disk(), *flags) as server:
+        with tiers.server(*small(flags), *tiers.disk(), *flags) as server:
             tiers.turn(server, TURNS - 1)
             if after:
                 after(server)
@@ -209,6 +228,28 @@ def test_kill_and_restart(binary, model):
     def from_disk(server):
         expect(moved(server, "disk_load") > 0, "state came from the disk")
     check_restart(binary, model, after=from_disk)
+
+
+def test_q8_kill_and_restart(binary, model):
+    check_restart(binary, model, flags=Q8)
+
+
+def test_another_state_type_starts_with_an_empty_disk(binary, model):
+    """Both ways: each computes anew what the other left, and says so."""
+    with Tiers(binary, model) as tiers:
+        for turn, flags in enumerate([(), ("--state-type", "q8"), ()]):
+            with killed(tiers.server(*LARGE, *tiers.disk(), *flags)) as server:
+                # (Replies of the turns before are the prompt: they are the other type's.)
+                talk = tiers.talks[0]
+                talk.go_on(server)
+                expect_equal(talk.cached[turn], 0, f"cached in turn {turn}")
+                wait_saved(server)
+                if turn > 0:
+                    expect("state of another model, type or version" in server.log_text(), server.log_text()[-2000:])
+
+
+def test_state_types_that_the_cpu_lacks(binary, model):
+    expect("bf16" in refused(binary, model, "--device", "cpu", "--state-type", "bf16", names="--state-type"), "by name")
 
 
 def test_kill_and_restart_with_host_tier(binary, model):
@@ -292,12 +333,12 @@ def test_another_size_keeps_the_state(binary, model):
 
 # --- what cannot be had ---
 
-def refused(binary, model, *flags):
+def refused(binary, model, *flags, names="--disk"):
     done = subprocess.run([binary, "serve", model, "--port", "0", "--store", "", *COMMON, *LARGE, *flags],
                           capture_output=True, text=True, timeout=60, env={**os.environ, "LOCI_CONFIG": ""})
     expect_equal(done.returncode, 1, f"exit code: {done.stderr[-500:]}")
     last = done.stderr.strip().splitlines()[-1]
-    expect("--disk" in last, last)
+    expect(names in last, last)
     return last
 
 
@@ -429,6 +470,7 @@ def main():
     binary = os.path.abspath(options.binary)
     tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
     learn_what_is_right(binary, options.model)
+    learn_what_is_right(binary, options.model, "--state-type", "q8")
     return run_tests(tests, binary, options.model)
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --device and --deterministic, of the commands that make a backend without a server.
+// --device, --state-type and --deterministic, of the commands that make a backend without a server.
 #pragma once
 
 #include <CLI/CLI.hpp>

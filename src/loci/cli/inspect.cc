@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "loci/base/units.h"
+#include "loci/compute/state_type.h"
 #include "loci/model/families/family.h"
 #include "loci/model/model_spec.h"
 
@@ -80,13 +81,16 @@ std::string per_head(const ModelSpec& spec) {
 }
 
 void report_state(Report& report, const ModelSpec& spec) {
-  constexpr std::uint64_t kF16Bytes = 2;
-  const std::uint64_t per_token = 2 * kF16Bytes * spec.layer_count() * spec.kv_width();
-  const std::uint64_t whole_context = per_token * spec.context_length;
-  report.section("State (keys and values in f16)");
-  report.line("per token", fmt::format("{} ({} bytes)", format_bytes(per_token), format_count(per_token)));
-  report.line("tokens per GiB", format_count((std::uint64_t{1} << 30) / per_token));
-  report.line("whole context", format_bytes(whole_context));
+  report.section("State (keys and values, by --state-type)");
+  for (const StateType type : kStateTypes) {
+    const std::uint64_t per_token =
+        2 * state_head_bytes(type, spec.head_dim) * spec.kv_heads * spec.layer_count();
+    report.line(
+        state_type_name(type),
+        fmt::format("{} ({} bytes) a token, {} tokens per GiB, whole context {}", format_bytes(per_token),
+                    format_count(per_token), format_count((std::uint64_t{1} << 30) / per_token),
+                    format_bytes(per_token * spec.context_length)));
+  }
 }
 
 void report_model(Report& report, const ModelSource& file, const Result<ModelSpec>& spec,

@@ -43,9 +43,16 @@ TEST(Inspect, SaysWhatAModelIs) {
   expect_line(report, "  layers               3");
   expect_line(report, "  attention heads      4 query, 2 key/value, 32 dimensions each");
   expect_line(report, "  context              2,048 tokens");
-  expect_line(report, "  per token            768 B (768 bytes)");  // 2 * 3 layers * 2 heads * 32 * 2 bytes
-  expect_line(report, "  tokens per GiB       1,398,101");
-  expect_line(report, "  whole context        1.5 MiB");
+  // 2 * 3 layers * 2 heads of 32 values of 2 bytes, or of 1 and a scale
+  for (const char* type : {"f16 ", "bf16"}) {
+    expect_line(report, std::string("  ") + type +
+                            "                 768 B (768 bytes) a token, 1,398,101 tokens per GiB, whole "
+                            "context 1.5 MiB");
+  }
+  expect_line(
+      report,
+      "  q8                   396 B (396 bytes) a token, 2,711,469 tokens per GiB, whole context 792.0 "
+      "KiB");
   expect_line(report, "  tokenizer            gpt2, pre-tokenizer smollm");
   expect_line(report, "  vocabulary           300 tokens");
   expect_line(report, "  end of sequence      2 <|im_end|>");

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "loci/base/clock.h"
+#include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/paths.h"
 #include "loci/serve/tenants/api_key.h"
@@ -62,6 +63,8 @@ std::string describe(const TenantLimits& limits) {
   add_limit(limits.tokens_per_minute, "tokens a minute");
   add_limit(limits.concurrent_requests, "requests at once");
   if (limits.queue_percent < 100) out += fmt::format(", {} % of the queue", limits.queue_percent);
+  out += fmt::format(", stores {} and {} conversations", format_bytes(limits.stored_bytes),
+                     format_count(limits.stored_conversations));
   return out;
 }
 

@@ -147,6 +147,7 @@ std::uint32_t pass_tokens(const ServeFlags& flags, std::uint32_t of_device) {
 Result<MadeBackend> make_backend(const ServeFlags& flags, const ModelSpec& spec, std::uint32_t context,
                                  const std::shared_ptr<spdlog::logger>& log) {
   return make_backend(spec, {.device = flags.device,
+                             .state_type = flags.state_type,
                              .cpu = {.threads = flags.threads, .instruction_set = flags.instruction_set},
                              .cuda = {.deterministic = flags.deterministic,
                                       .max_batch_tokens = pass_tokens(flags, kPassTokensGpu),
@@ -409,6 +410,11 @@ Status open_conversations(const ServeFlags& flags, Serving& serving) {
   }
   StoreOptions options;
   options.committed = [&metrics = serving.metrics](Nanos duration) { metrics.turn_committed(duration); };
+  options.quota_of = [&tenants = serving.tenants](std::string_view tenant) {
+    const std::optional<TenantLimits> limits = tenants.limits_of(tenant);
+    if (!limits) return StoreQuota();
+    return StoreQuota{.bytes_max = limits->stored_bytes, .threads_max = limits->stored_conversations};
+  };
   Result<std::unique_ptr<ConversationStore>> store = open_store(where, options);
   if (!store.ok()) return store.status().with_context("--store");
   serving.store = std::move(store).value();
@@ -463,7 +469,7 @@ int run_serve(const Configuration& configuration) {
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
-  serving.store_thread = std::make_unique<WorkerPool>(1);
+  serving.store_thread = std::make_unique<WorkerPool>(kStoreThreads);
   serving.services.reset(new ApiServices{.options = {.pages = page_guard(flags),
                                                      .time_limit = flags.request_timeout,
                                                      .access_log = flags.access_log,

@@ -10,6 +10,7 @@
 #include "loci/cli/sampling_flags.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/device_choice.h"
+#include "loci/compute/state_type.h"
 #include "loci/model/open_source.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/log_line.h"
@@ -26,7 +27,7 @@ struct ServeFlags {
   std::vector<std::string> allowed_hosts;  // names of this server that it cannot know itself
   std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;
   Nanos drain_timeout = 30 * kNanosPerSecond;
-  unsigned workers = 1;
+  unsigned workers = 2;
 
   SamplingFlags sampling;
   std::vector<std::string> aliases;  // other names of the model
@@ -37,6 +38,7 @@ struct ServeFlags {
   bool deterministic = false;  // on a GPU; the CPU always is
   std::uint32_t threads = 0;   // 0: one for each physical core
   std::optional<InstructionSet> instruction_set;
+  std::optional<StateType> state_type;  // absent: the backend's own
   std::optional<std::uint64_t> device_memory;
   std::uint32_t context_tokens = 0;    // 0: the model's
   std::uint32_t max_batch_tokens = 0;  // 0: what suits the device

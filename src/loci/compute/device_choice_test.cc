@@ -36,6 +36,15 @@ TEST(DeviceChoice, RefusesWhatIsNone) {
   }
 }
 
+TEST(StateTypeTest, IsReadAndWritten) {
+  for (const StateType type : kStateTypes) {
+    const Result<StateType> read = parse_state_type(state_type_name(type));
+    ASSERT_TRUE(read.ok());
+    EXPECT_EQ(*read, type);
+  }
+  EXPECT_NE(parse_state_type("q4").status().message().find("f16, bf16 or q8"), std::string::npos);
+}
+
 TEST(PlanDevice, AutoTriesEveryGpuThatKernelsServe) {
   const DevicePlan plan = plan_device({}, {gpu(0, 75), gpu(1, 80), gpu(2, 90)}, "").value();
   ASSERT_EQ(plan.gpus.size(), 2u);

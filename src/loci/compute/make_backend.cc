@@ -50,9 +50,14 @@ Result<MadeBackend> make_backend(const ModelSpec& spec, const BackendOptions& op
   const auto cuda = [&](std::uint32_t ordinal) {
     CudaBackendOptions chosen = options.cuda;
     chosen.ordinal = ordinal;
+    chosen.state_type = options.state_type;
     return make_cuda_backend(spec, chosen);
   };
-  const auto cpu = [&] { return make_cpu_backend(spec, options.cpu); };
+  const auto cpu = [&] {
+    CpuBackendOptions chosen = options.cpu;
+    chosen.state_type = options.state_type.value_or(chosen.state_type);
+    return make_cpu_backend(spec, chosen);
+  };
   return make_backend(options.device, BackendMakers{.devices = cuda_devices, .cuda = cuda, .cpu = cpu});
 }
 

@@ -12,14 +12,16 @@
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/device_choice.h"
+#include "loci/compute/state_type.h"
 #include "loci/model/model_spec.h"
 
 namespace loci {
 
 struct BackendOptions {
   DeviceChoice device;
-  CpuBackendOptions cpu;    // where it is the CPU
-  CudaBackendOptions cuda;  // where it is a GPU; the ordinal is the chosen one's
+  std::optional<StateType> state_type;  // absent: the backend's own
+  CpuBackendOptions cpu;                // where it is the CPU
+  CudaBackendOptions cuda;              // where it is a GPU; the ordinal is the chosen one's
 };
 
 struct MadeBackend {

@@ -18,23 +18,6 @@ std::uint32_t prefetch_window(std::uint64_t host_bytes, std::uint64_t session_by
 std::uint32_t eviction_window(std::uint64_t host_bytes, std::uint64_t disk_bytes,
                               std::uint64_t session_bytes);
 
-// What must be loaded before a prompt's pass begins so that no layer waits for its load (§3.2.1):
-// S_buf = B (T_load L_hist - T_pref L_new). 0: computing takes longer than loading.
-struct ReadAhead {
-  std::uint64_t bytes_per_second = 0;  // B, of the link
-  Nanos load_token = 0;                // T_load: one token's state over the link
-  std::uint32_t history_tokens = 0;    // L_hist, to be loaded
-  Nanos compute_token = 0;             // T_pref: computing one token
-  std::uint32_t new_tokens = 0;        // L_new, to be computed
-};
-std::uint64_t read_buffer_bytes(const ReadAhead& ahead);
-// The time that filling the buffer takes: how much earlier the load has to begin.
-Nanos read_buffer_time(const ReadAhead& ahead);
-
-// The most that all sessions seen within a TTL can hold: CCpUT = DSpUT * CCpS (§4.3.5). With so much (in
-// the paper's measurement with a quarter of it) nothing is lost before it expires.
-std::uint64_t capacity_for_ttl(std::uint64_t sessions_in_ttl, std::uint64_t session_bytes_max);
-
 // State that nobody has used for longer than `ttl` (§4.3.5). A TTL below 0 is 0: at once.
 bool expired(Nanos last_used, Nanos now, Nanos ttl);
 // When it will be; the latest time there is where that is not before the end of time.

@@ -222,6 +222,20 @@ TEST_F(ApiTest, WhoIsOverALimitIsToldByTheHeader) {
   EXPECT_EQ(status_of(ask("GET /v1/models", head)), 503) << "reading is free";
 }
 
+// What computes or writes counts against its tenant's limits; the exceptions end what runs, or refuse all.
+TEST_F(ApiTest, WhateverWritesOrComputesIsMetered) {
+  start();
+  std::size_t metered = 0;
+  for (const Route& route : api_->router().routes()) {
+    const bool reads = route.method == boost::beast::http::verb::get;
+    const bool free = reads || route.pattern.ends_with("/cancel") ||
+                      route.pattern == "/v1/loci/warm/{name}" || route.pattern == "/v1/embeddings";
+    EXPECT_EQ(route.metering == Metering::kFree, free) << route.pattern;
+    metered += free ? 0 : 1;
+  }
+  EXPECT_GE(metered, 13u);
+}
+
 TEST_F(ApiTest, ReleasesNoPrefixBeforeItsModelIsServed) {
   start();
   ASSERT_TRUE(prefixes_.begin("first"));

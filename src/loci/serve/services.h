@@ -32,11 +32,14 @@ struct ApiOptions {
   Access metrics_access = Access::kOpen;  // of /metrics, which tells of all tenants together
 };
 
+// Threads that wait for the store's disk or server: turns that wait together are made durable together.
+inline constexpr unsigned kStoreThreads = 32;
+
 // All of it outlives the server. set_...(): any thread.
 struct ApiServices {
   ApiOptions options;
   WorkerPool& workers;
-  WorkerPool& store_thread;  // calls of `store` are made there
+  WorkerPool& store_thread;  // calls of `store` are made there, several at once
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
   Tenants& tenants;
   TenantLimiter& limiter;  // calls and generations hold tickets of it

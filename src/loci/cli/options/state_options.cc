@@ -24,7 +24,17 @@ std::vector<Option> state_options() {
        "the same memory"},
       [](auto& flags) -> auto& { return flags.host_memory; });
   host.default_note = "none on a CPU; beside a GPU half of what is free";
+  std::vector<std::string> types;
+  for (const StateType type : kStateTypes) types.emplace_back(state_type_name(type));
+  const auto parse_type = [](const std::string& text) { return parse_state_type(text); };
+  const auto write_type = [](StateType of) { return std::string(state_type_name(of)); };
+  Option type = choice_option(
+      {group, "--state-type",
+       "what keys and values are rounded to; q8 takes little more than half of the others in every tier"},
+      "TYPE", types, [](auto& flags) -> auto& { return flags.state_type; }, parse_type, write_type);
+  type.default_note = "f16 on a CPU; on a GPU the 16-bit type of the model's products";
   return {
+      std::move(type),
       std::move(host),
       std::move(disk),
       choice_option(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of a few queries over one partial (256 tokens of the context, eight blocks). The queries
-// are (token, head) pairs that share a key/value head, so each key and value is loaded and widened once
-// for all of them. Per element, whatever the number of queries:
+// Attention of a few queries over one partial (256 tokens of the context, eight blocks) of f16 state. The
+// queries are (token, head) pairs that share a key/value head, so each key and value is loaded and widened
+// once for all of them. Per element, whatever the number of queries:
 //   score[t]  = chain of fma over dimensions 0, 1, ...          (lanes are tokens), then the softcap
 //   m         = max of the visible scores; w[t] = 2^(score[t] - m), zero where t is not visible
 //   sum       = lane sums over vectors of 16 tokens in order, then the tree
@@ -15,10 +15,10 @@ static void attention_scores(const AttentionPartial& a, u32 first_block, u32 blo
   for (u32 block = first_block; block < blocks; ++block) {
     // Few queries wait for memory: blocks lie far apart, and the processor's own prefetcher begins anew in
     // each.
-    const u16* next_key = a.keys[block + 1 < blocks ? block + 1 : block];
-    const u16* value = a.values[block];
+    const u16* next_key = f16_of(a.blocks[block + 1 < blocks ? block + 1 : block].keys);
+    const u16* value = f16_of(a.blocks[block].values);
     for (int first = 0; first < 2; first += kVectors) {
-      const u16* key = a.keys[block] + 16 * first;
+      const u16* key = f16_of(a.blocks[block].keys) + 16 * first;
       F32x16 acc[kRows][kVectors];
       LOCI_UNROLL for (int r = 0; r < kRows; ++r) {
         LOCI_UNROLL for (int v = 0; v < kVectors; ++v) acc[r][v] = zero_f32();
@@ -92,7 +92,8 @@ static void attention_weights(const AttentionPartial& a, u32 row) {
 template <int kVectors, bool kHalf>
 static void attention_chain(const AttentionPartial& a, u32 r, u32 dim, u32 begin, u32 end) {
   for (u32 t = begin; t < end; ++t) {
-    const u16* value = a.values[t / kTokensPerBlock] + (t % kTokensPerBlock) * a.head_dim + dim;
+    const u16* value =
+        f16_of(a.blocks[t / kTokensPerBlock].values) + (t % kTokensPerBlock) * a.head_dim + dim;
     const F32x16 w = all_f32(a.scores[r * kAttentionStride + t]);
     for (int v = 0; v < kVectors; ++v) {
       float* out = a.out + r * kAttentionStride + dim + 16 * v;
@@ -128,7 +129,8 @@ static void attention_values(const AttentionPartial& a, u32 dim) {
     }
   }
   for (u32 first = begin; first < common;) {
-    const u16* value = a.values[first / kTokensPerBlock] + (first % kTokensPerBlock) * a.head_dim + dim;
+    const u16* value =
+        f16_of(a.blocks[first / kTokensPerBlock].values) + (first % kTokensPerBlock) * a.head_dim + dim;
     const float* weight = a.scores + first;
     const u32 block_left = kTokensPerBlock - first % kTokensPerBlock;
     const u32 count = common - first < block_left ? common - first : block_left;

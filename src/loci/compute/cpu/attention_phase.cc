@@ -10,7 +10,11 @@ namespace loci::cpu {
 
 AttentionPhase::AttentionPhase(const KernelTable& kernels, ThreadPool& pool, const BlockStorage& blocks,
                                std::uint32_t head_dim)
-    : kernels_(kernels), pool_(pool), blocks_(blocks), head_dim_(head_dim) {
+    : kernels_(kernels),
+      state_kernels_(blocks.layout().kernels(kernels)),
+      pool_(pool),
+      blocks_(blocks),
+      head_dim_(head_dim) {
   scratch_.reserve(pool.size() * sizeof(Scratch), "attention");
 }
 
@@ -28,6 +32,13 @@ void AttentionPhase::gather_queries(const AttentionInput& input, const Attention
                   head_dim_ * sizeof(float));
     }
   }
+  if (blocks_.layout().type() != StateType::kQ8) return;
+  const std::uint32_t steps = (head_dim_ + kQuantBlock - 1) / kQuantBlock;
+  for (std::uint32_t row = 0; row < query; ++row) {
+    float* values = scratch.queries + row * kAttentionStride;
+    std::fill(values + head_dim_, values + steps * kQuantBlock, 0.0f);
+    kernels_.quantize(values, steps, scratch.query_tile, query, row);
+  }
 }
 
 AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& scratch,
@@ -36,6 +47,7 @@ AttentionPartial AttentionPhase::describe(const AttentionTask& task, Scratch& sc
   partial.head_dim = head_dim_;
   partial.rows = task.rows * task.heads;
   partial.queries = scratch.queries;
+  partial.query_tile = scratch.query_tile;
   partial.hidden = scratch.hidden;
   partial.visible = scratch.visible;
   partial.scores = scratch.scores;
@@ -63,19 +75,15 @@ void AttentionPhase::compute(const AttentionInput& input, const AttentionTask& t
       scratch.visible[query] = visible;
     }
   }
-  const std::uint16_t* keys[kBlocks];
-  const std::uint16_t* values[kBlocks];
+  HeadState blocks[kBlocks];
   for (std::uint32_t block = scratch.hidden[0] / kTokensPerBlock; block * kTokensPerBlock < visible;
        ++block) {
-    const SlotId slot = table[partial * kBlocks + block];
-    keys[block] = blocks_.key(slot, input.layer, task.kv_head);
-    values[block] = blocks_.value(slot, input.layer, task.kv_head);
+    blocks[block] = blocks_.head(table[partial * kBlocks + block], input.layer, task.kv_head);
   }
   AttentionPartial description = describe(task, scratch, results);
-  description.keys = keys;
-  description.values = values;
+  description.blocks = blocks;
   description.softcap = input.softcap;
-  kernels_.attention_partial(description);
+  state_kernels_.attention_partial(description);
 }
 
 void AttentionPhase::forget(const AttentionTask& task, Scratch& scratch) const {

@@ -51,6 +51,7 @@ class AttentionPhase {
   // What a thread works in.
   struct Scratch {
     float queries[kMaxAttentionRows * kAttentionStride];
+    std::uint8_t query_tile[kMaxAttentionRows * kTileBlockBytes * (kMaxHeadDim / kQuantBlock)];  // for q8
     float scores[kMaxAttentionRows * kAttentionStride];
     std::uint32_t hidden[kMaxAttentionRows], visible[kMaxAttentionRows];
     Results state, partial;
@@ -69,6 +70,7 @@ class AttentionPhase {
   void run_split(std::uint32_t thread, const AttentionInput& input, std::uint32_t tasks);
 
   const KernelTable& kernels_;
+  const StateKernels& state_kernels_;
   ThreadPool& pool_;
   const BlockStorage& blocks_;
   const std::uint32_t head_dim_;

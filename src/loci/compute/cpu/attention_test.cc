@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <tuple>
 
 #include "loci/compute/cpu/test_values.h"
 
@@ -13,26 +15,65 @@ namespace {
 
 // One kv head's blocks, scattered in memory.
 struct Context {
+  StateType type;
   std::uint32_t head_dim;
-  std::vector<std::vector<std::uint16_t>> keys, values;  // [block]
+  StateLayout layout;
+  std::vector<Buffer> memory;  // [block]
+  std::vector<HeadState> blocks;
 
-  Context(std::uint32_t tokens, std::uint32_t dim, Random& random) : head_dim(dim) {
-    for (std::uint32_t block = 0; block * 32 < tokens; ++block) {
-      keys.emplace_back(dim * 32 + 16);
-      values.emplace_back(dim * 32 + 16);
-      for (std::uint32_t i = 0; i < dim * 32; ++i) {
-        keys.back()[i] = f32_to_f16(normal_value(random));
-        values.back()[i] = f32_to_f16(normal_value(random));
+  Context(StateType state, std::uint32_t tokens, std::uint32_t dim, Random& random)
+      : type(state), head_dim(dim), layout(state, 1, dim) {
+    const StateKernels& kernels = layout.kernels(plain_kernels());
+    for (std::uint32_t token = 0; token < tokens; ++token) {
+      if (token % 32 == 0) {
+        memory.emplace_back().reserve(layout.slice_bytes(), "a test");
+        blocks.push_back(layout.head(reinterpret_cast<std::uint8_t*>(memory.back().data()), 0));
+      }
+      for (const auto store : {kernels.store_key, kernels.store_value}) {
+        // Tokens' scales differ.
+        const float deviation = type == StateType::kQ8 && random.below(4) == 0 ? 3.0f : 1.0f;
+        std::vector<float> x = normal_values(random, dim, deviation);
+        x.resize(dim + 16, std::nanf(""));
+        store(x.data(), dim, blocks.back(), token % 32);
       }
     }
   }
   float key(std::uint32_t token, std::uint32_t dim) const {
-    return f16_to_f32(keys[token / 32][dim * 32 + token % 32]);
+    return stored_key(type, blocks[token / 32], head_dim, token % 32, dim);
   }
   float value(std::uint32_t token, std::uint32_t dim) const {
-    return f16_to_f32(values[token / 32][token % 32 * head_dim + dim]);
+    return stored_value(type, blocks[token / 32], head_dim, token % 32, dim);
+  }
+  // 2^e of a q8 value.
+  double value_scale(std::uint32_t token, std::uint32_t dim) const {
+    const std::uint32_t at = dim / q8_group_size(head_dim) * 32 + token % 32;
+    return std::ldexp(1.0, blocks[token / 32].value_scales[at] - 127);
   }
 };
+
+// As many queries' tile as q8 takes, from rows `kAttentionStride` apart.
+std::vector<std::uint8_t> query_tile(const KernelTable& kernels, std::vector<float> queries,
+                                     std::uint32_t rows) {
+  const std::uint32_t steps = kMaxHeadDim / kQuantBlock;
+  std::vector<std::uint8_t> tile(steps * rows * kTileBlockBytes);
+  for (std::uint32_t row = 0; row < rows; ++row)
+    kernels.quantize(queries.data() + row * kAttentionStride, steps, tile.data(), rows, row);
+  return tile;
+}
+
+// What a q8 score takes a query for.
+std::vector<float> rounded_query(const std::vector<float>& q) {
+  std::vector<float> padded(kAttentionStride), out(q.size());
+  std::copy(q.begin(), q.end(), padded.begin());
+  const std::vector<std::uint8_t> tile = query_tile(plain_kernels(), padded, 1);
+  for (std::size_t i = 0; i < q.size(); ++i) {
+    const std::uint8_t* block = tile.data() + i / 32 * kTileBlockBytes;
+    float scale = 0;
+    std::memcpy(&scale, block + 32, 4);
+    out[i] = scale * static_cast<std::int8_t>(block[i % 32]);
+  }
+  return out;
+}
 
 struct Partial {
   std::vector<float> queries = std::vector<float>(kMaxAttentionRows * kAttentionStride);
@@ -40,25 +81,26 @@ struct Partial {
   std::vector<float> maximum = std::vector<float>(kMaxAttentionRows),
                      sum = std::vector<float>(kMaxAttentionRows);
   std::vector<float> out = std::vector<float>(kMaxAttentionRows * kAttentionStride);
-  std::vector<const std::uint16_t*> keys, values;
+  std::vector<HeadState> blocks;
+  std::vector<std::uint8_t> tile;
   AttentionPartial description;
 
-  Partial(const Context& context, std::uint32_t first_token, const std::vector<float>& q,
-          const std::vector<std::uint32_t>& hidden, const std::vector<std::uint32_t>& visible,
-          float softcap) {
+  Partial(const KernelTable& kernels, const Context& context, std::uint32_t first_token,
+          const std::vector<float>& q, const std::vector<std::uint32_t>& hidden,
+          const std::vector<std::uint32_t>& visible, float softcap) {
     const auto rows = static_cast<std::uint32_t>(visible.size());
     for (std::uint32_t row = 0; row < rows; ++row) {
       std::copy_n(q.data() + row * context.head_dim, context.head_dim,
                   queries.data() + row * kAttentionStride);
     }
-    for (std::size_t block = first_token / 32; block < context.keys.size(); ++block) {
+    for (std::size_t block = first_token / 32; block < context.blocks.size(); ++block) {
       const bool seen = (block + 1) * 32 > first_token + hidden[0];  // by no query: nothing is there
-      keys.push_back(seen ? context.keys[block].data() : nullptr);
-      values.push_back(seen ? context.values[block].data() : nullptr);
+      blocks.push_back(seen ? context.blocks[block] : HeadState{});
     }
-    description = {keys.data(),    values.data(),  context.head_dim, rows,
-                   queries.data(), hidden.data(),  visible.data(),   softcap,
-                   scores.data(),  maximum.data(), sum.data(),       out.data()};
+    tile = query_tile(kernels, queries, rows);
+    description = {blocks.data(), context.head_dim, rows,           queries.data(),
+                   tile.data(),   hidden.data(),    visible.data(), softcap,
+                   scores.data(), maximum.data(),   sum.data(),     out.data()};
   }
 };
 
@@ -81,7 +123,7 @@ std::vector<float> attend(const KernelTable& kernels, const Context& context, co
                                   q.begin() + (first + count) * context.head_dim);
     const std::vector<std::uint32_t> none(count);
     std::vector<std::uint32_t> hidden(count), visible(count);
-    Partial state(context, 0, part, none, none, 0);
+    Partial state(kernels, context, 0, part, none, none, 0);
     const std::uint32_t first_partial = view.first(seen[first]) / kPartialTokens * kPartialTokens;
     for (std::uint32_t begin = first_partial; begin < seen[first + count - 1]; begin += kPartialTokens) {
       for (std::uint32_t row = 0; row < count; ++row) {
@@ -89,8 +131,8 @@ std::vector<float> attend(const KernelTable& kernels, const Context& context, co
         visible[row] = end <= begin ? 0 : std::min(end - begin, kPartialTokens);
         hidden[row] = low <= begin ? 0 : std::min(low - begin, visible[row]);
       }
-      const Partial partial(context, begin, part, hidden, visible, view.softcap);
-      kernels.attention_partial(partial.description);
+      const Partial partial(kernels, context, begin, part, hidden, visible, view.softcap);
+      context.layout.kernels(kernels).attention_partial(partial.description);
       for (std::uint32_t row = 0; row < count; ++row) {
         if (partial.sum[row] == 0) continue;
         if (state.sum[row] == 0) {
@@ -111,37 +153,70 @@ std::vector<float> attend(const KernelTable& kernels, const Context& context, co
   return out;
 }
 
-void check(const Context& context, const std::vector<float>& q, const std::vector<std::uint32_t>& seen,
+// The weights by token of one partial that begins at `begin`, as a q8 sum over one dimension takes them, and
+// what a weight that was rounded to a neighbour changes of it.
+double round_weights(const Context& context, std::uint32_t dim, std::uint32_t begin, std::uint32_t end,
+                     std::vector<double>& weights) {
+  double scores_largest = 0, largest = 0;
+  for (std::uint32_t t = begin; t < end; ++t) scores_largest = std::max(scores_largest, weights[t]);
+  for (std::uint32_t t = begin; t < end; ++t)
+    largest = std::max(largest, weights[t] / scores_largest * context.value_scale(t, dim));
+  double unit = std::ldexp(1.0, -60);
+  while (largest >= 16383.5 * unit) unit *= 2;
+  for (std::uint32_t t = begin; t < end; ++t) {
+    const double scale = context.value_scale(t, dim);
+    weights[t] = std::nearbyint(weights[t] / scores_largest * scale / unit) * unit / scale * scores_largest;
+  }
+  // Where the largest is next to where the unit changes, float32 may have taken the other one.
+  const double place = largest / unit / 16383.5;
+  const bool near_change = place > 1 - 1e-4 || place < 0.5 + 1e-4;
+  return 127 * unit * scores_largest * (near_change ? 20 : 1);
+}
+
+void check(const Context& context, const std::vector<float>& queries, const std::vector<std::uint32_t>& seen,
            const std::vector<float>& found, const View& view = {}) {
   for (std::size_t row = 0; row < seen.size(); ++row) {
+    const auto begin = queries.begin() + static_cast<std::ptrdiff_t>(row * context.head_dim);
+    std::vector<float> q(begin, begin + context.head_dim);
+    if (context.type == StateType::kQ8) q = rounded_query(q);
     const std::uint32_t first = view.first(seen[row]);
     std::vector<double> weights(seen[row]);
     double largest = view.sinks != nullptr ? view.sinks[row] : -1e300;
     for (std::uint32_t t = first; t < seen[row]; ++t) {
-      for (std::uint32_t d = 0; d < context.head_dim; ++d)
-        weights[t] += q[row * context.head_dim + d] * context.key(t, d);
+      for (std::uint32_t d = 0; d < context.head_dim; ++d) weights[t] += q[d] * context.key(t, d);
       if (view.softcap != 0) weights[t] = view.softcap * std::tanh(weights[t]);
       largest = std::max(largest, weights[t]);
     }
     double sum = view.sinks != nullptr ? std::exp2(view.sinks[row] - largest) : 0;
     for (std::uint32_t t = first; t < seen[row]; ++t) sum += weights[t] = std::exp2(weights[t] - largest);
     for (std::uint32_t d = 0; d < context.head_dim; ++d) {
+      std::vector<double> rounded = weights;
+      double unit = 0;
+      for (std::uint32_t t = first; context.type == StateType::kQ8 && t < seen[row];) {
+        const std::uint32_t end = std::min((t / kPartialTokens + 1) * kPartialTokens, seen[row]);
+        unit += round_weights(context, d, t, end, rounded);
+        t = end;
+      }
       double expected = 0, magnitude = 0;
       for (std::uint32_t t = first; t < seen[row]; ++t) {
-        expected += weights[t] / sum * context.value(t, d);
+        expected += rounded[t] / sum * context.value(t, d);
         magnitude += weights[t] / sum * std::abs(context.value(t, d));
       }
-      ASSERT_NEAR(found[row * context.head_dim + d], expected, 2e-5 * magnitude) << row << " " << d;
+      // Scores are chains of head_dim roundings. A few weights may lie so near to the middle of two numbers
+      // that float32 rounds them to the other one.
+      const double relative = std::max(2e-5, 1.9e-7 * context.head_dim);
+      ASSERT_NEAR(found[row * context.head_dim + d], expected, relative * magnitude + 8 * unit / sum)
+          << row << " " << d;
     }
   }
 }
 
-class AttentionTest : public testing::TestWithParam<std::uint32_t> {};
+class AttentionTest : public testing::TestWithParam<std::tuple<StateType, std::uint32_t>> {};
 
 TEST_P(AttentionTest, IsTheSameEverywhere) {
-  const std::uint32_t head_dim = GetParam();
+  const auto [type, head_dim] = GetParam();
   Random random(head_dim);
-  Context context(600, head_dim, random);
+  Context context(type, 600, head_dim, random);
   // Heads of neighbouring tokens, at beginnings, in the middle and across a partial's end.
   for (const std::uint32_t position : {0u, 30u, 254u, 300u, 511u, 580u}) {
     std::vector<std::uint32_t> seen;
@@ -160,9 +235,9 @@ TEST_P(AttentionTest, IsTheSameEverywhere) {
 }
 
 TEST_P(AttentionTest, WindowsSoftcapsAndSinks) {
-  const std::uint32_t head_dim = GetParam();
+  const auto [type, head_dim] = GetParam();
   Random random(head_dim + 1);
-  Context context(600, head_dim, random);
+  Context context(type, 600, head_dim, random);
   const std::vector<float> sinks = normal_values(random, 12, 3);
   for (const std::uint32_t window : {1u, 2u, 5u, 33u, 256u, 300u, 1000u}) {
     for (const std::uint32_t position : {0u, 30u, 254u, 300u, 511u, 580u}) {
@@ -185,17 +260,26 @@ TEST_P(AttentionTest, WindowsSoftcapsAndSinks) {
 }
 
 TEST_P(AttentionTest, UnseenSlotsAreWithoutEffect) {
-  const std::uint32_t head_dim = GetParam();
+  const auto [type, head_dim] = GetParam();
   Random random(head_dim);
-  Context context(64, head_dim, random);
+  Context context(type, 64, head_dim, random);
   const std::vector<std::uint32_t> seen = {40, 41, 42};
   const std::vector<float> q = normal_values(random, 3 * head_dim, 0.5f);
   const std::vector<float> expected = attend(plain_kernels(), context, q, seen, 1);
-  for (std::uint32_t t = 42; t < 64; ++t) {
+  // NaN and infinity, and scales that are none.
+  const HeadState& last = context.blocks[1];
+  for (std::uint32_t t = 42 - 32; t < 32; ++t) {
     for (std::uint32_t d = 0; d < head_dim; ++d) {
-      context.keys[1][d * 32 + t % 32] = 0x7e00;  // NaN
-      context.values[1][t % 32 * head_dim + d] =
-          static_cast<std::uint16_t>(d % 2 ? 0x7e00 : 0x7c00);  // infinity
+      if (type == StateType::kF16) {
+        reinterpret_cast<std::uint16_t*>(last.keys)[d * 32 + t] = 0x7e00;
+        reinterpret_cast<std::uint16_t*>(last.values)[t * head_dim + d] = d % 2 ? 0x7e00 : 0x7c00;
+      } else {
+        last.keys[t / 16 * 16 * head_dim + d / 4 * 64 + t % 16 * 4 + d % 4] = 255;
+        last.values[t / 4 * 4 * head_dim + d * 4 + t % 4] = 127;
+        const std::uint32_t at = d / q8_group_size(head_dim) * 32 + t;
+        last.key_scales[at] = 255;
+        last.value_scales[at] = static_cast<std::uint8_t>(222 + t % 4 * 11);
+      }
     }
   }
   for (const InstructionSet set : available_instruction_sets()) {
@@ -204,7 +288,13 @@ TEST_P(AttentionTest, UnseenSlotsAreWithoutEffect) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HeadDims, AttentionTest, testing::Values(8, 16, 24, 40, 64, 80, 96, 128, 256));
+INSTANTIATE_TEST_SUITE_P(TypesAndHeadDims, AttentionTest,
+                         testing::Combine(testing::Values(StateType::kF16, StateType::kQ8),
+                                          testing::Values(8, 16, 24, 40, 64, 80, 96, 128, 256)),
+                         [](const auto& tested) {
+                           return std::string(state_type_name(std::get<0>(tested.param))) + "_" +
+                                  std::to_string(std::get<1>(tested.param));
+                         });
 
 }  // namespace
 }  // namespace loci::cpu

@@ -15,16 +15,12 @@ namespace {
 constexpr std::uint32_t kFailed = 1u << 31;
 }
 
-BlockStorage::BlockStorage(std::vector<LayerGroup> groups, std::uint32_t kv_heads, std::uint32_t head_dim)
-    : kv_heads_(kv_heads),
-      head_dim_(head_dim),
-      slice_bytes_(std::uint64_t{2} * kv_heads * head_dim * kBlockTokens * sizeof(std::uint16_t)),
-      groups_(std::move(groups)),
-      pools_(groups_.size()) {
+BlockStorage::BlockStorage(std::vector<LayerGroup> groups, const StateLayout& layout)
+    : layout_(layout), groups_(std::move(groups)), pools_(groups_.size()) {
   for (std::uint32_t g = 0; g < groups_.size(); ++g) {
     LayerGroup& group = groups_[g];
-    group.layer_slice_bytes = slice_bytes_;
-    group.block_bytes = slice_bytes_ * group.layers.size();
+    group.layer_slice_bytes = layout_.slice_bytes();
+    group.block_bytes = layout_.slice_bytes() * group.layers.size();
     for (std::uint32_t i = 0; i < group.layers.size(); ++i) {
       const std::uint32_t layer = group.layers[i];
       layers_.resize(std::max<std::size_t>(layers_.size(), layer + 1));
@@ -46,31 +42,15 @@ Status BlockStorage::allocate(std::uint32_t group, std::uint32_t count) {
   return {};
 }
 
-std::uint16_t* BlockStorage::slice(SlotId slot, std::uint32_t layer) const {
+std::uint8_t* BlockStorage::slice(SlotId slot, std::uint32_t layer) const {
   const Layer place = layers_[layer];
-  return reinterpret_cast<std::uint16_t*>(pools_[place.group].blocks.data() +
-                                          slot.value * groups_[place.group].block_bytes +
-                                          place.index * slice_bytes_);
-}
-
-std::uint16_t* BlockStorage::key(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const {
-  return slice(slot, layer) + std::size_t{kv_head} * head_dim_ * kBlockTokens;
-}
-
-std::uint16_t* BlockStorage::value(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const {
-  return key(slot, layer, kv_heads_ + kv_head);
+  return reinterpret_cast<std::uint8_t*>(pools_[place.group].blocks.data() +
+                                         slot.value * groups_[place.group].block_bytes +
+                                         place.index * layout_.slice_bytes());
 }
 
 void BlockStorage::copy_tokens(SlotId from, SlotId to, std::uint32_t layer, std::uint32_t tokens) const {
-  for (std::uint32_t head = 0; head < kv_heads_; ++head) {
-    const std::uint16_t* source = key(from, layer, head);
-    std::uint16_t* target = key(to, layer, head);
-    for (std::uint32_t dim = 0; dim < head_dim_; ++dim) {
-      std::memcpy(target + dim * kBlockTokens, source + dim * kBlockTokens, tokens * sizeof *source);
-    }
-    std::memcpy(value(to, layer, head), value(from, layer, head),
-                std::size_t{tokens} * head_dim_ * sizeof *source);
-  }
+  layout_.copy_tokens(slice(from, layer), slice(to, layer), tokens);
 }
 
 std::atomic<std::uint32_t>& BlockStorage::state(std::uint32_t group, SlotId slot) const {
@@ -83,9 +63,9 @@ void BlockStorage::begin_fill(std::uint32_t group, SlotId slot) {
 }
 
 void BlockStorage::check_slice(SlotId slot, std::uint32_t layer, std::size_t bytes) const {
-  LOCI_CHECK(
-      layer < layers_.size() && slot.value < pools_[layers_[layer].group].count && bytes == slice_bytes_,
-      "not a layer's slice");
+  LOCI_CHECK(layer < layers_.size() && slot.value < pools_[layers_[layer].group].count &&
+                 bytes == layout_.slice_bytes(),
+             "not a layer's slice");
 }
 
 void BlockStorage::write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> bytes) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pools of blocks in memory, one a group of layers, and what has arrived of each block. A block's part
-// in a group is
-//   [layer of the group][K: kv head, dim, token | V: kv head, token, dim], f16:
-// 32 tokens' values of one dimension of K are one cache line, which attention reads as a vector.
+// in a group is [layer of the group][slice]; state_layout.h says how a slice lies.
 //
 // Layers are those of the model; a slot is one of its layer's group.
 //
@@ -22,6 +20,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/compute/cpu/buffer.h"
+#include "loci/compute/cpu/state_layout.h"
 #include "loci/compute/patience.h"
 
 namespace loci::cpu {
@@ -29,7 +28,7 @@ namespace loci::cpu {
 class BlockStorage {
  public:
   // `groups` without sizes.
-  BlockStorage(std::vector<LayerGroup> groups, std::uint32_t kv_heads, std::uint32_t head_dim);
+  BlockStorage(std::vector<LayerGroup> groups, const StateLayout& layout);
 
   // Zeroed. Errors: kResourceExhausted.
   Status allocate(std::uint32_t group, std::uint32_t count);
@@ -38,9 +37,10 @@ class BlockStorage {
   std::uint32_t group_of(std::uint32_t layer) const { return layers_[layer].group; }
   std::uint32_t count(std::uint32_t group) const { return pools_[group].count; }
 
-  // [head_dim][32] of one kv head; the value [32][head_dim].
-  std::uint16_t* key(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const;
-  std::uint16_t* value(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const;
+  const StateLayout& layout() const { return layout_; }
+  HeadState head(SlotId slot, std::uint32_t layer, std::uint32_t kv_head) const {
+    return layout_.head(slice(slot, layer), kv_head);
+  }
 
   // Copies one layer of the first `tokens` tokens.
   void copy_tokens(SlotId from, SlotId to, std::uint32_t layer, std::uint32_t tokens) const;
@@ -76,13 +76,11 @@ class BlockStorage {
   std::uint32_t layers_of(std::uint32_t group) const {
     return static_cast<std::uint32_t>(groups_[group].layers.size());
   }
-  std::uint16_t* slice(SlotId slot, std::uint32_t layer) const;
+  std::uint8_t* slice(SlotId slot, std::uint32_t layer) const;
   void check_slice(SlotId slot, std::uint32_t layer, std::size_t bytes) const;
   std::atomic<std::uint32_t>& state(std::uint32_t group, SlotId slot) const;
 
-  const std::uint32_t kv_heads_;
-  const std::uint32_t head_dim_;
-  const std::uint64_t slice_bytes_;
+  const StateLayout layout_;
   std::vector<LayerGroup> groups_;
   std::vector<Layer> layers_;  // by the model's layer
   std::vector<Pool> pools_;    // by group

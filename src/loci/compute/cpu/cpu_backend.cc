@@ -25,17 +25,20 @@ using namespace cpu;
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const ModelSpec& spec, InstructionSet set, std::unique_ptr<ThreadPool> pool, CpuWeights weights)
+  CpuBackend(const ModelSpec& spec, InstructionSet set, StateType state, std::unique_ptr<ThreadPool> pool,
+             CpuWeights weights)
       : spec_(spec),
         pool_(std::move(pool)),
         weights_(std::move(weights)),
-        blocks_(layer_groups(spec), spec.kv_heads, spec.head_dim),
+        blocks_(layer_groups(spec), StateLayout(state, spec.kv_heads, spec.head_dim)),
         runner_(spec_, weights_, kernels_of(set), *pool_, blocks_),
-        rotation_(spec_, kernels_of(set)) {
+        rotation_(spec_, kernels_of(set), blocks_.layout()) {
     info_.name = "cpu";
-    info_.description = fmt::format("{}, {} thread{}", instruction_set_name(set), pool_->size(),
-                                    pool_->size() == 1 ? "" : "s");
-    info_.layout = "layer,k[head,dim,token]v[head,token,dim],f16";
+    // (A profile that was measured with f16 names no type.)
+    info_.description =
+        fmt::format("{}, {} thread{}{}", instruction_set_name(set), pool_->size(),
+                    pool_->size() == 1 ? "" : "s", state == StateType::kQ8 ? ", state in q8" : "");
+    info_.layout = blocks_.layout().name();
     info_.layers = spec.layer_count();
     info_.vocabulary = spec.vocabulary;
     info_.groups = blocks_.groups();
@@ -96,6 +99,9 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const C
     return invalid_argument(fmt::format("this machine lacks {}; it has {}", instruction_set_name(set), names),
                             "cpu");
   }
+  if (options.state_type == StateType::kBF16) {
+    return invalid_argument("the CPU backend has f16 and q8; it lacks bf16", "--state-type");
+  }
   if (spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim) {
     return invalid_argument(
         fmt::format("expected a multiple of 8 up to {}, found {}", kMaxHeadDim, spec.head_dim), "head_dim");
@@ -105,7 +111,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const C
     auto pool = std::make_unique<ThreadPool>(options.threads == 0 ? physical_core_count() : options.threads);
     LOCI_ASSIGN_OR_RETURN(CpuWeights weights, CpuWeights::pack(spec, *pool));
     return std::unique_ptr<Backend>(
-        std::make_unique<CpuBackend>(spec, set, std::move(pool), std::move(weights)));
+        std::make_unique<CpuBackend>(spec, set, options.state_type, std::move(pool), std::move(weights)));
   } catch (const std::exception& error) {  // no memory, no more threads
     return resource_exhausted(fmt::format("the CPU backend could not be made: {}", error.what()));
   }

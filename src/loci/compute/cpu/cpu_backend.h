@@ -11,6 +11,7 @@
 
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
+#include "loci/compute/state_type.h"
 #include "loci/model/model_spec.h"
 
 namespace loci {
@@ -26,11 +27,12 @@ std::vector<InstructionSet> available_instruction_sets();
 struct CpuBackendOptions {
   std::uint32_t threads = 0;                      // 0: one for each physical core
   std::optional<InstructionSet> instruction_set;  // absent: the best that the machine has
+  StateType state_type = StateType::kF16;         // or kQ8
 };
 
 // Packs the weights of `spec`; the file they are mapped from must outlive the backend only for the
 // rows of tokens' and positions' embeddings. Errors: kInvalidArgument (a shape or tensor type that no kernel
-// serves, by name; an instruction set that the machine lacks), kResourceExhausted.
+// serves, by name; an instruction set that the machine lacks; kBF16), kResourceExhausted.
 Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const CpuBackendOptions& options);
 
 }  // namespace loci

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "loci/base/random.h"
@@ -22,6 +23,8 @@
 #include "loci/compute/cpu/cpu_weights.h"
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/rope_table.h"
+#include "loci/compute/cpu/state_layout.h"
+#include "loci/compute/cpu/test_values.h"
 #include "loci/compute/layer_groups.h"
 #include "loci/compute/test_model.h"
 
@@ -66,6 +69,26 @@ std::vector<NamedShape> shapes() {
   return named;
 }
 
+std::vector<NamedShape> q8_shapes() {
+  std::vector<NamedShape> some;
+  for (const NamedShape& shape : shapes()) {
+    for (const char* name : {"q4_1", "q4_0", "q8_0", "bf16", "spec_103", "spec_110", "spec_132"}) {
+      if (shape.name == name) some.push_back(shape);
+    }
+  }
+  return some;
+}
+
+std::vector<NamedShape> q8_shapes() {
+  std::vector<NamedShape> some;
+  for (const NamedShape& shape : shapes()) {
+    for (const char* name : {"q4_1", "q4_0", "q8_0", "bf16", "spec_103", "spec_110", "spec_132"}) {
+      if (shape.name == name) some.push_back(shape);
+    }
+  }
+  return some;
+}
+
 std::vector<TokenId> random_tokens(Random& random, std::uint32_t count, std::uint32_t vocabulary) {
   std::vector<TokenId> tokens;
   for (std::uint32_t i = 0; i < count; ++i)
@@ -79,9 +102,9 @@ std::vector<SlotId> slots(std::uint32_t first, std::uint32_t count) {
   return all;
 }
 
-std::unique_ptr<Backend> make_backend(const TestModel& model, InstructionSet set, std::uint32_t threads,
-                                      std::uint32_t blocks) {
-  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model.spec, {threads, set});
+std::unique_ptr<Backend> make_backend(const TestModel& model, StateType type, InstructionSet set,
+                                      std::uint32_t threads, std::uint32_t blocks) {
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model.spec, {threads, set, type});
   LOCI_CHECK(backend.ok(), "the model is served");
   for (std::uint32_t group = 0; group < (*backend)->info().groups.size(); ++group)
     LOCI_CHECK((*backend)->allocate_blocks(group, blocks).ok(), "there is memory");
@@ -109,29 +132,28 @@ Bits bits_of(std::span<const float> values) {
 }
 
 // The state of tokens [0, count) of a sequence, without what lies beyond.
-std::vector<std::byte> state_of(const Backend& backend, const ModelSpec& spec, const Tables& tables,
-                                std::uint32_t count) {
-  std::vector<std::byte> all, slice(backend.info().groups[0].layer_slice_bytes);
-  const std::size_t width = spec.kv_width();
-  std::vector<std::uint32_t> group_of(spec.layer_count());
+Bits state_of(const Backend& backend, const TestModel& model, StateType type, const Tables& tables,
+              std::uint32_t count) {
+  const ModelSpec& spec = model.spec;
+  const cpu::StateLayout layout(type, spec.kv_heads, spec.head_dim);
+  std::vector<std::byte> slice(backend.info().groups[0].layer_slice_bytes);
+  std::vector<float> all;
   for (std::uint32_t group = 0; group < tables.size(); ++group) {
-    for (const std::uint32_t layer : backend.info().groups[group].layers) group_of[layer] = group;
-  }
-  for (std::uint32_t layer = 0; layer < spec.layer_count(); ++layer) {
-    for (std::uint32_t token = 0; token < count; ++token) {
-      backend.read_layer(tables[group_of[layer]].blocks[token / kBlockTokens], layer, slice);
-      for (std::size_t i = 0; i < width; ++i) {
-        const std::byte* key = slice.data() + (i * kBlockTokens + token % kBlockTokens) * 2;
-        const std::size_t head = i / spec.head_dim, dim = i % spec.head_dim;
-        const std::byte* value =
-            slice.data() +
-            (width * kBlockTokens + (head * kBlockTokens + token % kBlockTokens) * spec.head_dim + dim) * 2;
-        all.insert(all.end(), key, key + 2);
-        all.insert(all.end(), value, value + 2);
+    for (const std::uint32_t layer : backend.info().groups[group].layers) {
+      for (std::uint32_t token = 0; token < count; ++token) {
+        const std::uint32_t in_block = token % kBlockTokens;
+        if (in_block == 0) backend.read_layer(tables[group].blocks[token / kBlockTokens], layer, slice);
+        for (std::uint32_t i = 0; i < spec.kv_width(); ++i) {
+          const cpu::HeadState head =
+              layout.head(reinterpret_cast<std::uint8_t*>(slice.data()), i / spec.head_dim);
+          const std::uint32_t dim = i % spec.head_dim;
+          all.push_back(cpu::stored_key(type, head, spec.head_dim, in_block, dim));
+          all.push_back(cpu::stored_value(type, head, spec.head_dim, in_block, dim));
+        }
       }
     }
   }
-  return all;
+  return bits_of(all);
 }
 
 // Slots of the same numbers in each group.
@@ -143,13 +165,13 @@ Tables same_slots(const TestModel& model, const std::vector<SlotId>& slots) {
 struct Expected {
   std::vector<TokenId> tokens;
   Bits logits;  // [token, vocabulary]
-  std::vector<std::byte> state;
+  Bits state;
 
-  Expected(const TestModel& model, std::uint32_t count, std::uint64_t seed) {
+  Expected(const TestModel& model, StateType type, std::uint32_t count, std::uint64_t seed) {
     Random random(seed);
     tokens = random_tokens(random, count, model.spec.vocabulary);
     const Tables blocks = same_slots(model, slots(0, (count + 31) / 32));
-    const auto backend = make_backend(model, InstructionSet::kPlain, 1, (count + 31) / 32);
+    const auto backend = make_backend(model, type, InstructionSet::kPlain, 1, (count + 31) / 32);
     std::vector<SpanResult> results;
     for (std::uint32_t i = 0; i < count; ++i) {
       backend->run(
@@ -159,7 +181,7 @@ struct Expected {
       const Bits row = bits_of(results[0].logits);
       logits.insert(logits.end(), row.begin(), row.end());
     }
-    state = state_of(*backend, model.spec, blocks, count);
+    state = state_of(*backend, model, type, blocks, count);
   }
   Bits rows(std::uint32_t begin, std::uint32_t end) const {
     const std::size_t vocabulary = logits.size() / tokens.size();
@@ -168,11 +190,12 @@ struct Expected {
   }
 };
 
-class BackendTest : public testing::TestWithParam<NamedShape> {
+class BackendTest : public testing::TestWithParam<std::tuple<StateType, NamedShape>> {
  protected:
   static constexpr std::uint32_t kTokens = 300;  // more than one partial, and not whole blocks
   static constexpr std::uint32_t kBlocks = (kTokens + 31) / 32;
-  const std::unique_ptr<TestModel> model_ = GetParam().make();
+  const StateType type_ = std::get<0>(GetParam());
+  const std::unique_ptr<TestModel> model_ = std::get<1>(GetParam()).make();
   const std::uint32_t layers_ = model_->spec.layer_count();
   std::uint32_t groups_count() const { return static_cast<std::uint32_t>(layer_groups(model_->spec).size()); }
   Tables tables(std::uint32_t first, std::uint32_t count) const {
@@ -209,12 +232,13 @@ void begin_fill(Backend& backend, SlotId slot) {
 }
 
 TEST_P(BackendTest, AnyChunkingBatchThreadsAndInstructionSet) {
-  const std::vector<Expected> expected = {{*model_, kTokens, 1}, {*model_, 70, 2}, {*model_, 33, 3}};
+  const std::vector<Expected> expected = {
+      {*model_, type_, kTokens, 1}, {*model_, type_, 70, 2}, {*model_, type_, 33, 3}};
   std::uint64_t seed = 0;
   for (const InstructionSet set : available_instruction_sets()) {
     for (std::uint32_t threads = 1; threads <= 4; ++threads) {
       Random random(++seed);
-      const auto backend = make_backend(*model_, set, threads, 64);
+      const auto backend = make_backend(*model_, type_, set, threads, 64);
       const std::vector<Tables> blocks = scattered(expected, random);
       std::vector<std::uint32_t> done(expected.size(), 0);
       while (true) {
@@ -251,14 +275,14 @@ TEST_P(BackendTest, AnyChunkingBatchThreadsAndInstructionSet) {
         }
       }
       for (std::size_t s = 0; s < expected.size(); ++s) {
-        ASSERT_EQ(state_of(*backend, model_->spec, blocks[s], done[s]), expected[s].state);
+        ASSERT_EQ(state_of(*backend, *model_, type_, blocks[s], done[s]), expected[s].state);
       }
     }
   }
 }
 
 TEST_P(BackendTest, LogitsAreFiniteAndDiffer) {
-  const Expected expected(*model_, 40, 4);
+  const Expected expected(*model_, type_, 40, 4);
   std::vector<float> logits(expected.logits.size());
   std::memcpy(logits.data(), expected.logits.data(), logits.size() * 4);
   for (const float logit : logits) ASSERT_TRUE(std::isfinite(logit));
@@ -268,8 +292,8 @@ TEST_P(BackendTest, LogitsAreFiniteAndDiffer) {
 }
 
 TEST_P(BackendTest, ACopiedPrefixContinuesAsTheOriginal) {
-  const Expected expected(*model_, 64, 5);
-  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+  const Expected expected(*model_, type_, 64, 5);
+  const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
   backend->run({{}, {}, {make_span(expected.tokens, 0, 64, tables(0, 2), layers_, LogitsWanted::kNone)}},
                results_);
   // Slot 5 held another sequence's state; it becomes tokens 32..48 of this one.
@@ -285,8 +309,8 @@ TEST_P(BackendTest, ACopiedPrefixContinuesAsTheOriginal) {
 }
 
 TEST_P(BackendTest, StateThatLeftAndCameBackIsTheSame) {
-  const Expected expected(*model_, 100, 6);
-  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+  const Expected expected(*model_, type_, 100, 6);
+  const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
   backend->run({{}, {}, {make_span(expected.tokens, 0, 96, tables(0, 3), layers_, LogitsWanted::kNone)}},
                results_);
   std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
@@ -311,9 +335,9 @@ TEST_P(BackendTest, StateThatLeftAndCameBackIsTheSame) {
 }
 
 TEST_P(BackendTest, LowLayersAreRecomputedWhileTheOthersArrive) {
-  const Expected expected(*model_, 80, 7);
+  const Expected expected(*model_, type_, 80, 7);
   for (std::uint32_t split = 1; split < layers_; ++split) {
-    const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+    const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
     backend->run({{}, {}, {make_span(expected.tokens, 0, 64, tables(0, 2), layers_, LogitsWanted::kNone)}},
                  results_);
     std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
@@ -334,13 +358,13 @@ TEST_P(BackendTest, LowLayersAreRecomputedWhileTheOthersArrive) {
     backend->run(pass, results_);
     mover.join();
     EXPECT_EQ(bits_of(results_[1].logits), expected.rows(64, 80)) << split;
-    EXPECT_EQ(state_of(*backend, model_->spec, tables(4, 3), 80), expected.state) << split;
+    EXPECT_EQ(state_of(*backend, *model_, type_, tables(4, 3), 80), expected.state) << split;
   }
 }
 
 TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
-  const Expected expected(*model_, 64, 8), other(*model_, 20, 9);
-  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+  const Expected expected(*model_, type_, 64, 8), other(*model_, type_, 20, 9);
+  const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
   backend->run({{}, {}, {make_span(expected.tokens, 0, 32, tables(0, 1), layers_, LogitsWanted::kNone)}},
                results_);
   std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
@@ -373,8 +397,8 @@ TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
 
 // A disk that hangs: who else is in the pass goes on, and the block serves when it has come after all.
 TEST_P(BackendTest, APassThatRunsOutOfPatiencePoisonsOnlyWhoWaits) {
-  const Expected expected(*model_, 64, 8), other(*model_, 20, 9);
-  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 8);
+  const Expected expected(*model_, type_, 64, 8), other(*model_, type_, 20, 9);
+  const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
   backend->run({{}, {}, {make_span(expected.tokens, 0, 32, tables(0, 1), layers_, LogitsWanted::kNone)}},
                results_);
   begin_fill(*backend, SlotId(3));
@@ -397,10 +421,11 @@ TEST_P(BackendTest, APassThatRunsOutOfPatiencePoisonsOnlyWhoWaits) {
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(63, 64));
 }
 
-// K and V of one captured row, as the backend's kernels make them: product, bias, rotation, rounding.
+// K and V of one captured row into a slice, as the backend's kernels make them: product, bias, rotation,
+// rounding.
 void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::uint32_t layer,
-                    std::uint32_t position, std::span<const std::byte> hidden,
-                    std::vector<std::uint16_t>& key, std::vector<std::uint16_t>& value) {
+                    std::uint32_t position, std::span<const std::byte> hidden, const cpu::StateLayout& layout,
+                    std::uint8_t* slice) {
   const cpu::KernelTable& kernels = cpu::kernels_of(available_instruction_sets().back());
   cpu::Activations input(spec.hidden, weights.qkv_input);
   input.resize(1, kernels);
@@ -430,18 +455,18 @@ void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::
                            cpu::padded_to_lanes(spec.head_dim), spec.norm_epsilon, one.data());
         }
         if (rotation) kernels.rope(one.data(), rope.at(position));
-        kernels.store_key(one.data(), spec.head_dim, key.data() + head * spec.head_dim * kBlockTokens);
-      } else {
-        kernels.store_value(one.data(), spec.head_dim, value.data() + head * spec.head_dim);
       }
+      const cpu::StateKernels& state = layout.kernels(kernels);
+      const auto store = is_key ? state.store_key : state.store_value;
+      store(one.data(), spec.head_dim, layout.head(slice, head), position % kBlockTokens);
     }
   }
 }
 
 TEST_P(BackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   const ModelSpec& spec = model_->spec;
-  const Expected expected(*model_, 45, 10);
-  const auto backend = make_backend(*model_, available_instruction_sets().back(), 2, 4);
+  const Expected expected(*model_, type_, 45, 10);
+  const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 4);
   const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
   std::vector<std::vector<std::byte>> captured(layers_, std::vector<std::byte>(40 * row_bytes));
   backend->run({{}, {}, {make_span(expected.tokens, 0, 5, tables(0, 2), layers_, LogitsWanted::kNone)}},
@@ -454,28 +479,43 @@ TEST_P(BackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   cpu::ThreadPool pool(1);
   Result<cpu::CpuWeights> weights = cpu::CpuWeights::pack(spec, pool);
   ASSERT_TRUE(weights.ok());
-  std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
-  std::vector<std::uint16_t> key(spec.kv_width() * kBlockTokens), value(spec.kv_width()),
-      block(slice.size() / 2);
+  const cpu::StateLayout layout(type_, spec.kv_heads, spec.head_dim);
+  const cpu::KernelTable& kernels = cpu::plain_kernels();
+  std::vector<std::byte> slice(layout.slice_bytes());
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
     for (std::uint32_t token = 5; token < 45; ++token) {
-      project_hidden(*weights, spec, layer, token,
-                     std::span(captured[layer]).subspan((token - 5) * row_bytes, row_bytes), key, value);
       backend->read_layer(SlotId(token / 32), layer, slice);
-      std::memcpy(block.data(), slice.data(), slice.size());
-      for (std::uint32_t i = 0; i < spec.kv_width(); ++i) {
-        const std::uint32_t head = i / spec.head_dim, dim = i % spec.head_dim;
-        ASSERT_EQ(key[i * kBlockTokens], block[i * kBlockTokens + token % 32]);
-        ASSERT_EQ(
-            value[i],
-            block[spec.kv_width() * kBlockTokens + (head * kBlockTokens + token % 32) * spec.head_dim + dim]);
+      std::vector<std::byte> again = slice;
+      auto* bytes = reinterpret_cast<std::uint8_t*>(again.data());
+      for (std::uint32_t head = 0; head < spec.kv_heads; ++head) {  // the token is written over, then again
+        const std::vector<float> other(spec.head_dim + cpu::kLanes, 1e4f);
+        layout.kernels(kernels).store_key(other.data(), spec.head_dim, layout.head(bytes, head), token % 32);
+        layout.kernels(kernels).store_value(other.data(), spec.head_dim, layout.head(bytes, head),
+                                            token % 32);
       }
+      ASSERT_NE(again, slice);
+      project_hidden(*weights, spec, layer, token,
+                     std::span(captured[layer]).subspan((token - 5) * row_bytes, row_bytes), layout, bytes);
+      ASSERT_EQ(again, slice) << layer << " " << token;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, BackendTest, testing::ValuesIn(shapes()),
-                         [](const auto& tested) { return tested.param.name; });
+std::string test_name(const testing::TestParamInfo<std::tuple<StateType, NamedShape>>& tested) {
+  return std::get<1>(tested.param).name + "_in_" + std::string(state_type_name(std::get<0>(tested.param)));
+}
+
+std::string test_name(const testing::TestParamInfo<std::tuple<StateType, NamedShape>>& tested) {
+  return std::get<1>(tested.param).name + "_in_" + std::string(state_type_name(std::get<0>(tested.param)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BackendTest,
+                         testing::Combine(testing::Values(StateType::kF16), testing::ValuesIn(shapes())),
+                         test_name);
+// What differs is attention and how state is stored: fewer shapes, of every kind of head.
+INSTANTIATE_TEST_SUITE_P(ModelsOfQ8, BackendTest,
+                         testing::Combine(testing::Values(StateType::kQ8), testing::ValuesIn(q8_shapes())),
+                         test_name);
 
 TEST(MakeBackendTest, RefusesWhatItCannotServe) {
   const auto model = TestModel::make(RandomModelOptions{});
@@ -508,6 +548,10 @@ TEST(MakeBackendTest, RefusesWhatItCannotServe) {
   ASSERT_TRUE(backend.ok());
   const Status memory = (*backend)->allocate_blocks(0, std::numeric_limits<std::uint32_t>::max());
   EXPECT_EQ(memory.code(), StatusCode::kResourceExhausted) << memory.to_string();
+  const Status state = make_cpu_backend(model->spec, {.state_type = StateType::kBF16}).status();
+  EXPECT_EQ(state.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(state.field(), "--state-type");
+  EXPECT_NE(state.message().find("bf16"), std::string::npos) << state.message();
 }
 
 }  // namespace

@@ -232,38 +232,6 @@ static void scale(const float* x, u32 count, float factor, float* out) {
   for (u32 i = 0; i < count; ++i) out[i] = x[i] * factor;
 }
 
-// State is always finite: what f16 cannot hold becomes its largest value (and NaN its lowest), so that a
-// sum over stored values has no NaN of its own.
-LOCI_LANES void store_state(u16* out, F32x16 x) {
-  store_f16(out, min(max(x, all_f32(-65504.0f)), all_f32(65504.0f)));
-}
-
-static void turn_keys(u16* first, u16* second, float cosine, float sine) {
-  const F32x16 cosines = all_f32(cosine), sines = all_f32(sine), minus = all_f32(-sine);
-  LOCI_UNROLL for (u32 i = 0; i < kTokensPerBlock; i += 16) {
-    const F32x16 a = load_f16(first + i), b = load_f16(second + i);
-    store_state(first + i, fma(a, cosines, mul(b, minus)));
-    store_state(second + i, fma(b, cosines, mul(a, sines)));
-  }
-}
-
-static void store_key(const float* x, u32 head_dim, u16* key) {
-  u16 half[16];
-  for (u32 i = 0; i < head_dim; i += 16) {
-    store_state(half, load_f32(x + i));
-    const u32 count = head_dim - i < 16 ? head_dim - i : 16;
-    for (u32 j = 0; j < count; ++j) key[(i + j) * kTokensPerBlock] = half[j];
-  }
-}
-
-static void store_value(const float* x, u32 head_dim, u16* value) {
-  u16 half[16];
-  for (u32 i = 0; i < head_dim; i += 16) {
-    store_state(half, load_f32(x + i));
-    __builtin_memcpy(value + i, half, head_dim - i < 16 ? (head_dim - i) * 2 : 32);
-  }
-}
-
 static void exp2_values(const float* x, u32 count, float* out) {
   for (u32 i = 0; i < count; i += 16) store_f32(out + i, exp2_of(load_f32(x + i)));
 }

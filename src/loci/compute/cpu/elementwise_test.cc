@@ -232,56 +232,6 @@ TEST(ElementwiseTest, RopeTurnsPairs) {
   }
 }
 
-TEST(ElementwiseTest, StoredKeysTurnAndStayFinite) {
-  Random random(8);
-  for (int round = 0; round < 200; ++round) {
-    const double angle = 1000 * random.unit();
-    const auto cosine = static_cast<float>(std::cos(angle)), sine = static_cast<float>(std::sin(angle));
-    std::vector<std::uint16_t> keys(2 * kTokensPerBlock);
-    const float deviation = round % 2 == 0 ? 1 : 40000;
-    for (std::uint16_t& key : keys) {
-      key = f32_to_f16(std::clamp(deviation * normal_value(random), -65504.0f, 65504.0f));
-    }
-    if (round == 0) std::fill(keys.begin(), keys.end(), f32_to_f16(-0.0f));
-    const std::vector<std::uint16_t> turned =
-        on_all_sets<std::uint16_t>(keys.size(), [&](const KernelTable& k, std::uint16_t* out) {
-          std::copy(keys.begin(), keys.end(), out);
-          k.turn_keys(out, out + kTokensPerBlock, cosine, sine);
-        });
-    for (std::uint32_t t = 0; t < kTokensPerBlock; ++t) {
-      const float a = f16_to_f32(keys[t]), b = f16_to_f32(keys[t + kTokensPerBlock]);
-      const auto expected = [&](float x, float y, float s) {
-        return f32_to_f16(std::clamp(std::fma(x, cosine, y * s), -65504.0f, 65504.0f));
-      };
-      ASSERT_EQ(turned[t], expected(a, b, -sine));
-      ASSERT_EQ(turned[t + kTokensPerBlock], expected(b, a, sine));
-    }
-  }
-}
-
-TEST(ElementwiseTest, StateIsRoundedAndFinite) {
-  Random random(5);
-  for (const std::uint32_t head_dim : {8u, 16u, 24u, 64u, 256u}) {
-    std::vector<float> x = normal_values(random, head_dim, 100);
-    x[0] = 1e6f, x[1] = -std::numeric_limits<float>::infinity(),
-    x[2] = std::numeric_limits<float>::quiet_NaN();
-    x.resize(head_dim + 16);
-    const std::vector<std::uint16_t> key = on_all_sets<std::uint16_t>(
-        head_dim * 32,
-        [&](const KernelTable& k, std::uint16_t* out) { k.store_key(x.data(), head_dim, out + 5); });
-    const std::vector<std::uint16_t> value = on_all_sets<std::uint16_t>(
-        head_dim + 1,
-        [&](const KernelTable& k, std::uint16_t* out) { k.store_value(x.data(), head_dim, out); });
-    EXPECT_EQ(value[head_dim], 0);  // nothing beyond the head
-    for (std::uint32_t i = 0; i < head_dim; ++i) {
-      const float expected = i == 0 ? 65504.0f : i <= 2 ? -65504.0f : x[i];
-      ASSERT_EQ(key[i * 32 + 5], f32_to_f16(expected));
-      ASSERT_EQ(value[i], f32_to_f16(expected));
-      ASSERT_EQ(key[i * 32 + 4], 0);
-    }
-  }
-}
-
 TEST(ActivationsTest, StoredRowsAreLoadedBitForBit) {
   Random random(6);
   for (const ActivationForms forms :

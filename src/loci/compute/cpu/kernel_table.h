@@ -67,14 +67,30 @@ inline constexpr uint32_t kPackedStepBytes[kPackedTypes] = {
 // and for float weights f32[columns, even][R].
 using ProductKernel = void (*)(const uint8_t* group, const uint8_t* tile, uint32_t steps, float* out);
 
+// One key/value head's part of one layer of a block, 32 tokens.
+//   f16   keys f16 [head_dim][32], values f16 [32][head_dim], no scales
+//   q8    a group is 32 dimensions, 16 where head_dim is no multiple of 32 (the last may be 8); byte * 2^e
+//         keys u8 [2 halves of the tokens][head_dim / 4][16][4], 128 more than the signed value: a half is a
+//         group of packed rows, in chunks as kernel_table.h's "bytes"
+//         values i8 [32 / 4][head_dim][4 tokens]
+//         scales u8 [groups][32]: e + 127
+// Beyond a q8 head's keys and values at least 128 and 32 bytes may be read; what they hold is without effect.
+struct HeadState {
+  uint8_t* keys = nullptr;
+  uint8_t* values = nullptr;
+  uint8_t* key_scales = nullptr;
+  uint8_t* value_scales = nullptr;
+};
+
 // Scores, weights and weighted values of up to `attention_rows` queries that share a key/value head,
 // over one partial of the context.
 struct AttentionPartial {
-  const uint16_t* const* keys = nullptr;    // f16 [head_dim][32], for each block of the partial
-  const uint16_t* const* values = nullptr;  // f16 [32][head_dim], likewise
+  const HeadState* blocks = nullptr;  // of the partial
   uint32_t head_dim = 0;
   uint32_t rows = 0;
   const float* queries = nullptr;  // [rows][kAttentionStride], scaled
+  // q8: the same rounded, a tile of `rows` rows; the last 32 columns padded with zeros.
+  const uint8_t* query_tile = nullptr;
   // [rows] A query sees the partial's tokens [hidden, visible), none where they are equal; both ascend.
   const uint32_t* hidden = nullptr;
   const uint32_t* visible = nullptr;
@@ -91,6 +107,26 @@ struct RopeParams {
   const float* sine = nullptr;    // [2 * pairs], negated for the first of a pair
   uint32_t pairs = 0;
   uint32_t adjacent = 0;  // 1: pairs (0,1), (2,3)...; 0: (0, pairs), (1, pairs + 1)...
+};
+
+// One angle for each pair of dimensions of stored keys: pair i is (i, pairs + i), or (2i, 2i + 1) where
+// `adjacent` is 1.
+struct KeyTurn {
+  const float* cosine = nullptr;  // [pairs]
+  const float* sine = nullptr;    // [pairs]
+  uint32_t pairs = 0;
+  uint32_t adjacent = 0;
+};
+
+// What depends on the type that state is rounded to.
+struct StateKernels {
+  // Token `token` of a block; x is readable to a multiple of 16.
+  void (*store_key)(const float* x, uint32_t head_dim, const HeadState& head, uint32_t token);
+  void (*store_value)(const float* x, uint32_t head_dim, const HeadState& head, uint32_t token);
+  // Turns the keys of all 32 tokens, and rounds as store_key does:
+  // a' = fma(a, cosine, b * -sine), b' = fma(b, cosine, a * sine).
+  void (*turn_keys)(const HeadState& head, uint32_t head_dim, const KeyTurn& turn);
+  void (*attention_partial)(const AttentionPartial& partial);
 };
 
 struct KernelTable {
@@ -125,16 +161,9 @@ struct KernelTable {
                             const uint32_t* targets, float* out, uint32_t stride);
   // Rotates one head in place: y[i] = fma(x[i], cosine[i], x[p(i)] * sine[i]).
   void (*rope)(float* head, const RopeParams& rope);
-  // Turns one pair of dimensions of a block's stored keys, 32 tokens of each, by one angle, and rounds as
-  // store_key does: a' = fma(a, cosine, b * -sine), b' = fma(b, cosine, a * sine).
-  void (*turn_keys)(uint16_t* first, uint16_t* second, float cosine, float sine);
   void (*scale)(const float* x, uint32_t count, float factor, float* out);
-  // One token of one head; the sources are readable to a multiple of 16. key: [head_dim] with a stride
-  // of 32; value: [head_dim].
-  void (*store_key)(const float* x, uint32_t head_dim, uint16_t* key);
-  void (*store_value)(const float* x, uint32_t head_dim, uint16_t* value);
 
-  void (*attention_partial)(const AttentionPartial& partial);
+  StateKernels f16, q8;  // by StateType (state_layout.h)
   // Merges row `row` of `from` into the same row of `into`, which holds the partials before it.
   void (*attention_merge)(const AttentionPartial& from, const AttentionPartial& into, uint32_t row);
   // Merges one more score whose value is zero.

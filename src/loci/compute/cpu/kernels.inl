@@ -19,7 +19,13 @@ using i32 = int32_t;
 
 #include "loci/compute/cpu/elementwise.inl"
 
+#include "loci/compute/cpu/state_f16.inl"
+
+#include "loci/compute/cpu/state_q8.inl"
+
 #include "loci/compute/cpu/attention.inl"
+
+#include "loci/compute/cpu/attention_q8.inl"
 
 template <class Type, int kRows>
 static void fill_quantized(ProductKernel* row) {
@@ -78,13 +84,11 @@ static KernelTable make_table() {
   table.softcap = softcap;
   table.add = add_values;
   table.rope = rope;
-  table.turn_keys = turn_keys;
   table.place_rows = place_rows;
   table.add_weighted_rows = add_weighted_rows;
   table.scale = scale;
-  table.store_key = store_key;
-  table.store_value = store_value;
-  table.attention_partial = attention_partial<>;
+  table.f16 = {store_key, store_value, turn_keys, attention_partial<>};
+  table.q8 = {store_key_q8, store_value_q8, turn_keys_q8, attention_partial_q8<>};
   table.attention_merge = attention_merge;
   table.attention_sink = attention_sink;
   table.attention_finish = attention_finish;

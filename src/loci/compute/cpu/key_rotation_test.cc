@@ -24,9 +24,20 @@
 namespace loci::cpu {
 namespace {
 
-using Slice = std::vector<std::uint16_t>;  // [K: kv head, dim, token | V: kv head, token, dim]
+using Slice = std::vector<std::uint8_t>;
 
 std::span<std::byte> bytes_of(Slice& slice) { return std::as_writable_bytes(std::span(slice)); }
+
+StateLayout layout_of(StateType type, const ModelSpec& spec) { return {type, spec.kv_heads, spec.head_dim}; }
+
+// A token's keys of one head, or its values.
+std::vector<float> read(decltype(stored_key) of, const StateLayout& layout, const ModelSpec& spec,
+                        Slice& slice, std::uint32_t head, std::uint32_t token) {
+  std::vector<float> x;
+  for (std::uint32_t dim = 0; dim < spec.head_dim; ++dim)
+    x.push_back(of(layout.type(), layout.head(slice.data(), head), spec.head_dim, token, dim));
+  return x;
+}
 
 // A model of the family llama with what a file says of its rotation.
 struct FileModel {
@@ -101,24 +112,59 @@ std::vector<double> rotated(const std::vector<float>& key, const RopeSpec& rope,
   return out;
 }
 
-// By how much a stored key may be off: the roundings of the pair that was turned, and of the result (half a
-// unit in the last place of f16, or of its smallest number); cosines and sums in float32 are far below.
-double tolerance(double first, double second, double result) {
-  constexpr double kHalfUnit = 1.0 / 2048, kSmallest = 1.0 / (1 << 25);
-  return (std::abs(first) + std::abs(second) + std::abs(result)) * kHalfUnit * 1.01 + 3 * kSmallest;
+// Half of what a value's rounding is at most a part of: in f16 the last place of the value or the smallest
+// number, in q8 the power of two that the largest value of the group makes it share.
+std::vector<double> half_units(StateType type, const std::vector<double>& x) {
+  std::vector<double> out;
+  const std::uint32_t group = q8_group_size(static_cast<std::uint32_t>(x.size()));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (type == StateType::kF16) {
+      out.push_back(std::abs(x[i]) / 2048 + 1.0 / (1 << 25));
+      continue;
+    }
+    double largest = 0, unit = std::ldexp(1.0, -32);
+    for (std::size_t j = i / group * group; j < std::min(x.size(), (i / group + 1) * group); ++j)
+      largest = std::max(largest, std::abs(x[j]));
+    while (largest * 1.01 >= 127.5 * unit) unit *= 2;  // what was rounded may be a little larger
+    out.push_back(unit / 2);
+  }
+  return out;
 }
+
+std::size_t partner(const RopeSpec& rope, std::size_t i) {
+  const std::size_t pairs = rope.inverse_frequency.size();
+  if (i >= 2 * pairs) return i;
+  if (rope.layout == RopeLayout::kAdjacent) return i ^ 1;
+  return i < pairs ? i + pairs : i - pairs;
+}
+
+// By how much stored keys may be off: the roundings of the pair that was turned, and of the result; cosines
+// and sums in float32 are far below.
+std::vector<double> tolerances(StateType type, const RopeSpec* rope, const std::vector<double>& before,
+                               const std::vector<double>& after) {
+  const std::vector<double> of_before = half_units(type, before), of_after = half_units(type, after);
+  std::vector<double> out;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const double other = rope == nullptr ? 0 : of_before[partner(*rope, i)];
+    out.push_back(1.01 * (of_before[i] + other + of_after[i]));
+  }
+  return out;
+}
+
+struct Bounded {
+  std::vector<double> expected, within;
+};
 
 // Random keys of 32 tokens, rotated to the positions from `position` on and stored by the kernels that a
 // pass uses, and what they should be after `delta` more, within what.
 struct Keys {
+  StateLayout layout;
   Slice stored;
-  std::vector<double> expected, within;  // as `stored`; keys only
+  std::vector<Bounded> tokens;  // [kv head][token]
 
-  Keys(const ModelSpec& spec, std::uint32_t layer, std::uint32_t position, std::int32_t delta,
+  Keys(StateType type, const ModelSpec& spec, std::uint32_t layer, std::uint32_t position, std::int32_t delta,
        std::uint64_t seed)
-      : stored(2 * spec.kv_width() * kTokensPerBlock),
-        expected(spec.kv_width() * kTokensPerBlock),
-        within(expected.size()) {
+      : layout(layout_of(type, spec)), stored(layout.slice_bytes()) {
     Random random(seed);
     const KernelTable& kernels = plain_kernels();
     const bool rotates = spec.layers[layer].rope.has_value();
@@ -126,54 +172,50 @@ struct Keys {
     RopeTable table(rope);
     table.extend(position + kTokensPerBlock);
     for (std::uint32_t head = 0; head < spec.kv_heads; ++head) {
+      const HeadState state = layout.head(stored.data(), head);
       for (std::uint32_t token = 0; token < kTokensPerBlock; ++token) {
         const std::vector<float> key = normal_values(random, spec.head_dim, 3);
-        std::vector<float> made = key;
+        std::vector<float> made = key, value = normal_values(random, spec.head_dim);
         made.resize(spec.head_dim + kLanes);
+        value.resize(spec.head_dim + kLanes);
         if (rotates) kernels.rope(made.data(), table.at(position + token));
-        const std::size_t first = std::size_t{head} * spec.head_dim * kTokensPerBlock + token;
-        kernels.store_key(made.data(), spec.head_dim, stored.data() + first);
+        layout.kernels(kernels).store_key(made.data(), spec.head_dim, state, token);
+        layout.kernels(kernels).store_value(value.data(), spec.head_dim, state, token);
         const std::vector<double> whole(key.begin(), key.end());
         const std::vector<double> before = rotates ? rotated(key, rope, position + token) : whole;
         const std::vector<double> after = rotates ? rotated(key, rope, position + token + delta) : whole;
-        for (std::uint32_t i = 0; i < spec.head_dim; ++i) {
-          const std::size_t at = first + std::size_t{i} * kTokensPerBlock;
-          expected[at] = after[i];
-          within[at] = tolerance(before[i], rotates ? before[partner(rope, i)] : 0, after[i]);
-        }
+        tokens.push_back({after, tolerances(type, rotates ? &rope : nullptr, before, after)});
       }
     }
-    for (std::size_t i = expected.size(); i < stored.size(); ++i) {
-      stored[i] = f32_to_f16(normal_value(random));
-    }
-  }
-
-  static std::size_t partner(const RopeSpec& rope, std::size_t i) {
-    const std::size_t pairs = rope.inverse_frequency.size();
-    if (i >= 2 * pairs) return i;
-    if (rope.layout == RopeLayout::kAdjacent) return i ^ 1;
-    return i < pairs ? i + pairs : i - pairs;
   }
 };
 
-void expect_rotated(const ModelSpec& spec, std::uint32_t layer, std::uint32_t position, std::int32_t delta) {
-  const Keys keys(spec, layer, position, delta, position + 7);
+void expect_rotated(StateType type, const ModelSpec& spec, std::uint32_t layer, std::uint32_t position,
+                    std::int32_t delta) {
+  Keys keys(type, spec, layer, position, delta, position + 7);
   Slice definition = keys.stored;
-  KeyRotation(spec, plain_kernels()).rotate(layer, delta, bytes_of(definition));
-  for (std::size_t i = 0; i < keys.expected.size(); ++i) {
-    ASSERT_NEAR(f16_to_f32(definition[i]), keys.expected[i], keys.within[i]) << i << " by " << delta;
-  }
-  for (std::size_t i = keys.expected.size(); i < definition.size(); ++i) {
-    ASSERT_EQ(definition[i], keys.stored[i]) << "values have no position";
+  KeyRotation(spec, plain_kernels(), keys.layout).rotate(layer, delta, bytes_of(definition));
+  for (std::uint32_t head = 0; head < spec.kv_heads; ++head) {
+    for (std::uint32_t token = 0; token < kTokensPerBlock; ++token) {
+      const Bounded& bounded = keys.tokens[head * kTokensPerBlock + token];
+      const std::vector<float> found = read(stored_key, keys.layout, spec, definition, head, token);
+      for (std::uint32_t i = 0; i < spec.head_dim; ++i)
+        ASSERT_NEAR(found[i], bounded.expected[i], bounded.within[i]) << i << " by " << delta;
+      ASSERT_EQ(read(stored_value, keys.layout, spec, definition, head, token),
+                read(stored_value, keys.layout, spec, keys.stored, head, token))
+          << "values have no position";
+    }
   }
   for (const InstructionSet set : available_instruction_sets()) {
     Slice found = keys.stored;
-    KeyRotation(spec, kernels_of(set)).rotate(layer, delta, bytes_of(found));
+    KeyRotation(spec, kernels_of(set), keys.layout).rotate(layer, delta, bytes_of(found));
     ASSERT_TRUE(same_bits(found, definition)) << instruction_set_name(set);
   }
 }
 
-TEST(KeyRotationTest, TakesKeysToOtherPositionsWithinTheirRounding) {
+class KeyRotationTest : public testing::TestWithParam<StateType> {};
+
+TEST_P(KeyRotationTest, TakesKeysToOtherPositionsWithinTheirRounding) {
   for (const Variant& variant : variants()) {
     SCOPED_TRACE(variant.name);
     ModelSpec spec = variant.model->spec;
@@ -182,12 +224,13 @@ TEST(KeyRotationTest, TakesKeysToOtherPositionsWithinTheirRounding) {
     }
     for (const RopeLayout layout : {RopeLayout::kAdjacent, RopeLayout::kHalves}) {
       spec.ropes[0].layout = layout;
-      for (const std::int32_t delta : {-32, -992, -1920, 64, 31 * 32}) expect_rotated(spec, 1, 1920, delta);
+      for (const std::int32_t delta : {-32, -992, -1920, 64, 31 * 32})
+        expect_rotated(GetParam(), spec, 1, 1920, delta);
     }
   }
 }
 
-TEST(KeyRotationTest, EachLayerTurnsByItsOwnTable) {
+TEST_P(KeyRotationTest, EachLayerTurnsByItsOwnTable) {
   RandomModelOptions options;
   options.layers = 3;
   options.head_dim = 40;  // not whole vectors
@@ -198,26 +241,27 @@ TEST(KeyRotationTest, EachLayerTurnsByItsOwnTable) {
   spec.ropes.push_back(local);
   spec.layers[1].rope = 1;
   spec.layers[2].rope.reset();
-  for (const std::uint32_t layer : {0u, 1u, 2u}) expect_rotated(spec, layer, 512, -480);
+  for (const std::uint32_t layer : {0u, 1u, 2u}) expect_rotated(GetParam(), spec, layer, 512, -480);
 
-  Keys without(spec, 2, 512, -480, 1);
+  const Keys without(GetParam(), spec, 2, 512, -480, 1);
   Slice kept = without.stored;
-  KeyRotation(spec, plain_kernels()).rotate(2, -480, bytes_of(kept));
+  KeyRotation(spec, plain_kernels(), without.layout).rotate(2, -480, bytes_of(kept));
   EXPECT_EQ(kept, without.stored) << "a layer without rotation";
 }
 
-TEST(KeyRotationTest, NoDifferenceChangesNothing) {
+TEST_P(KeyRotationTest, NoDifferenceChangesNothing) {
   const ModelSpec spec = FileModel({}, {}).spec;
-  Slice every(2 * spec.kv_width() * kTokensPerBlock);
-  for (std::size_t i = 0; i < every.size(); ++i) every[i] = static_cast<std::uint16_t>(i * 13);  // NaN too
+  const StateLayout layout = layout_of(GetParam(), spec);
+  Slice every(layout.slice_bytes());
+  for (std::size_t i = 0; i < every.size(); ++i) every[i] = static_cast<std::uint8_t>(i * 13);  // NaN too
   Slice kept = every;
-  KeyRotation(spec, plain_kernels()).rotate(0, 0, bytes_of(kept));
+  KeyRotation(spec, plain_kernels(), layout).rotate(0, 0, bytes_of(kept));
   EXPECT_EQ(kept, every);
 }
 
 // The first layer's keys depend on a token and its position alone, so a pass at the other position makes
 // them.
-TEST(KeyRotationTest, GivesWhatTheBackendComputesThere) {
+TEST_P(KeyRotationTest, GivesWhatTheBackendComputesThere) {
   for (const Variant& variant : variants()) {
     SCOPED_TRACE(variant.name);
     const ModelSpec& spec = variant.model->spec;
@@ -228,7 +272,7 @@ TEST(KeyRotationTest, GivesWhatTheBackendComputesThere) {
                                static_cast<std::int32_t>(kBlockTokens);
     std::optional<Slice> definition;
     for (const std::uint32_t threads : {1u, 3u}) {
-      Result<std::unique_ptr<Backend>> backend = make_cpu_backend(spec, {threads, std::nullopt});
+      Result<std::unique_ptr<Backend>> backend = make_cpu_backend(spec, {threads, std::nullopt, GetParam()});
       ASSERT_TRUE(backend.ok());
       ASSERT_EQ((*backend)->info().positions, Positions::kRotary);
       ASSERT_TRUE((*backend)->allocate_blocks(0, blocks).ok());
@@ -237,22 +281,30 @@ TEST(KeyRotationTest, GivesWhatTheBackendComputesThere) {
         for (std::uint32_t i = 0; i <= block; ++i) span.tables[0].blocks.emplace_back(i);
         std::vector<SpanResult> results;
         (*backend)->run({{}, {}, {span}}, results);
-        Slice slice((*backend)->info().groups[0].layer_slice_bytes / sizeof(std::uint16_t));
+        Slice slice((*backend)->info().groups[0].layer_slice_bytes);
         (*backend)->read_layer(SlotId(block), 0, bytes_of(slice));
         return slice;
       };
-      const Slice there = computed(new_block), old = computed(old_block);
-      Slice moved = old;
+      Slice there = computed(new_block), old = computed(old_block), moved = old;
       (*backend)->rotate_keys(0, delta, bytes_of(moved));
-      const RopeSpec& rope = spec.ropes[0];
-      for (std::size_t i = 0; i < moved.size(); ++i) {
-        const std::size_t dim = i / kBlockTokens % spec.head_dim, head = i / kBlockTokens - dim;
-        const bool is_key = i < moved.size() / 2;
-        const std::size_t other = (head + Keys::partner(rope, dim)) * kBlockTokens + i % kBlockTokens;
-        const double result = f16_to_f32(there[i]);
-        const double within =
-            is_key ? tolerance(f16_to_f32(old[i]), f16_to_f32(old[other]), 2 * result) : 0.0;
-        ASSERT_NEAR(f16_to_f32(moved[i]), result, within) << i;
+      const StateLayout layout = layout_of(GetParam(), spec);
+      const auto doubles = [&](Slice& from, std::uint32_t head, std::uint32_t token) {
+        const std::vector<float> x = read(stored_key, layout, spec, from, head, token);
+        return std::vector<double>(x.begin(), x.end());
+      };
+      for (std::uint32_t head = 0; head < spec.kv_heads; ++head) {
+        for (std::uint32_t token = 0; token < kBlockTokens; ++token) {
+          const std::vector<double> result = doubles(there, head, token);
+          // Both the result and what was computed there are rounded.
+          const std::vector<double> within =
+              tolerances(GetParam(), &spec.ropes[0], doubles(old, head, token), result);
+          const std::vector<double> again = half_units(GetParam(), result);
+          const std::vector<double> found = doubles(moved, head, token);
+          for (std::uint32_t i = 0; i < spec.head_dim; ++i)
+            ASSERT_NEAR(found[i], result[i], within[i] + 1.01 * again[i]) << i;
+          ASSERT_EQ(read(stored_value, layout, spec, moved, head, token),
+                    read(stored_value, layout, spec, there, head, token));
+        }
       }
       if (!definition) definition = moved;
       ASSERT_EQ(moved, *definition) << threads << " threads";
@@ -260,10 +312,10 @@ TEST(KeyRotationTest, GivesWhatTheBackendComputesThere) {
   }
 }
 
-TEST(KeyRotationTest, ThreadsRotateBesideEachOther) {
+TEST_P(KeyRotationTest, ThreadsRotateBesideEachOther) {
   const ModelSpec spec = FileModel({}, {}).spec;
-  const KeyRotation rotation(spec, kernels_of(available_instruction_sets().back()));
-  const Keys keys(spec, 0, 640, -320, 3);
+  const Keys keys(GetParam(), spec, 0, 640, -320, 3);
+  const KeyRotation rotation(spec, kernels_of(available_instruction_sets().back()), keys.layout);
   Slice definition = keys.stored;
   rotation.rotate(0, -320, bytes_of(definition));
   std::vector<Slice> found(4, keys.stored);
@@ -273,7 +325,7 @@ TEST(KeyRotationTest, ThreadsRotateBesideEachOther) {
   for (const Slice& slice : found) EXPECT_EQ(slice, definition);
 }
 
-TEST(KeyRotationTest, ABackendSaysWhatItsStateKnowsOfPositions) {
+TEST_P(KeyRotationTest, ABackendSaysWhatItsStateKnowsOfPositions) {
   const FileModel model({}, {});
   ModelSpec without = model.spec;
   for (LayerSpec& layer : without.layers) layer.rope.reset();
@@ -284,10 +336,10 @@ TEST(KeyRotationTest, ABackendSaysWhatItsStateKnowsOfPositions) {
   for (const auto& [spec, positions] :
        {std::pair(&model.spec, Positions::kRotary), std::pair(&std::as_const(without), Positions::kNone),
         std::pair(&std::as_const(absolute), Positions::kAbsolute)}) {
-    Result<std::unique_ptr<Backend>> backend = make_cpu_backend(*spec, {1, std::nullopt});
+    Result<std::unique_ptr<Backend>> backend = make_cpu_backend(*spec, {1, std::nullopt, GetParam()});
     ASSERT_TRUE(backend.ok()) << backend.status().to_string();
     EXPECT_EQ((*backend)->info().positions, positions);
-    Slice slice((*backend)->info().groups[0].layer_slice_bytes / sizeof(std::uint16_t), 0x3c00);
+    Slice slice((*backend)->info().groups[0].layer_slice_bytes, 0x3c);
     const Slice before = slice;
     if (positions == Positions::kAbsolute) {
       EXPECT_DEATH((*backend)->rotate_keys(0, 32, bytes_of(slice)), "positions");
@@ -297,6 +349,9 @@ TEST(KeyRotationTest, ABackendSaysWhatItsStateKnowsOfPositions) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, KeyRotationTest, testing::Values(StateType::kF16, StateType::kQ8),
+                         [](const auto& tested) { return std::string(state_type_name(tested.param)); });
 
 }  // namespace
 }  // namespace loci::cpu

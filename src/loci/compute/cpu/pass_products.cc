@@ -58,11 +58,9 @@ void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint3
     const BlockTable& table = pass_->spans[plan_.segment_of(row).span].tables[blocks_.group_of(layer)];
     if (position < table.write_from) continue;  // it is there
     const SlotId slot = table.blocks[position / kBlockTokens];
-    if (kind == kKey) {
-      kernels_.store_key(head, head_dim, blocks_.key(slot, layer, first_head + i) + token);
-    } else {
-      kernels_.store_value(head, head_dim, blocks_.value(slot, layer, first_head + i) + token * head_dim);
-    }
+    const StateKernels& state = blocks_.layout().kernels(kernels_);
+    const auto store = kind == kKey ? state.store_key : state.store_value;
+    store(head, head_dim, blocks_.head(slot, layer, first_head + i), token);
   }
 }
 

@@ -24,6 +24,12 @@
 //                                largest bytes add up to kSumCapacity; total<f>() is f times it.
 //   kSumsHoldBias                a ProductSum is an I32x16, and may begin with any number
 //   wide_bytes(w)                bytes above 127 as add_products wants them: kWideBias less
+//   store_weights(p, x)          the low 16 bits of each lane, up to 16,383, in 32 bytes as add_weighted
+//   reads
+//                                them
+//   load_values, add_weighted(sum, v, p, quad)   adds to each lane of a ValueSum the products of its four
+//                                signed bytes v with weights 4 * quad .. 4 * quad + 3 at p; value_total is
+//                                the sum in 32 bits
 //   sub_sums<a, b>(dot, s), times_sums(a, b, s)  dot - (a * s0 + b * s1); a * s0 + b * s1 (a and b to 15),
 //                                with the 16-bit numbers s0, s1 at s
 #pragma once

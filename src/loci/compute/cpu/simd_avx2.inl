@@ -180,8 +180,45 @@ LOCI_LANES I32x16 load_high_nibbles(const u8* p) {
   return {_mm256_srli_epi32(bytes.a, 4), _mm256_srli_epi32(bytes.b, 4)};
 }
 
+// Weights are 16-bit numbers; four tokens of four dimensions are a register of them.
+LOCI_LANES void store_weights(u8* p, I32x16 x) {
+  const __m256i low = _mm256_set1_epi32(0xffff);
+  const __m256i words = _mm256_packus_epi32(_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
+}
+struct ValueBytes {
+  __m256i v[4];
+};
+struct ValueSum {
+  __m256i v[4];
+};
+LOCI_LANES ValueBytes load_values(const u8* p) {
+  ValueBytes x;
+  LOCI_UNROLL for (int i = 0; i < 4; ++i) {
+    x.v[i] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
+  }
+  return x;
+}
+LOCI_LANES ValueSum zero_value_sum() {
+  const __m256i zero = _mm256_setzero_si256();
+  return {{zero, zero, zero, zero}};
+}
+LOCI_LANES void add_weighted(ValueSum& sum, const ValueBytes& values, const u8* weights, u32 quad) {
+  long long four;
+  __builtin_memcpy(&four, weights + 8 * quad, 8);
+  const __m256i all = _mm256_set1_epi64x(four);
+  LOCI_UNROLL for (int i = 0; i < 4; ++i) {
+    sum.v[i] = _mm256_add_epi32(sum.v[i], _mm256_madd_epi16(values.v[i], all));
+  }
+}
+LOCI_LANES I32x16 value_total(const ValueSum& sum) {
+  return {_mm256_permute4x64_epi64(_mm256_hadd_epi32(sum.v[0], sum.v[1]), 0xd8),
+          _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum.v[2], sum.v[3]), 0xd8)};
+}
+
 // How much of a kernel's work fits into this set's registers. No bits depend on these.
 constexpr int kTileRows = 5;           // activation rows of a product
 constexpr int kAttentionRows = 6;      // queries of an attention partial
 constexpr int kScoreVectors = 1;       // vectors of 16 tokens
 constexpr int kValueAccumulators = 6;  // rows * vectors of 16 dimensions
+constexpr int kValueSums = 2;          // ValueSums

@@ -52,6 +52,9 @@ LOCI_LANES I32x16 load_i32(const i32* p) { return _mm512_loadu_si512(p); }
 LOCI_LANES I32x16 load_i8(const u8* p) {
   return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+LOCI_LANES I32x16 load_u8(const u8* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 LOCI_LANES void store_low_bytes(u8* p, I32x16 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
 }
@@ -132,15 +135,30 @@ LOCI_LANES I32x16 times_sums(I32x16 first, I32x16 second, const i32* sums) {
   return _mm512_dpwssd_epi32(_mm512_setzero_si512(), factors, all_four_bytes(sums));
 }
 LOCI_LANES I32x16 load_low_nibbles(const u8* p) {
-  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return _mm512_and_si512(bytes, _mm512_set1_epi32(15));
+  return _mm512_and_si512(load_u8(p), _mm512_set1_epi32(15));
 }
-LOCI_LANES I32x16 load_high_nibbles(const u8* p) {
-  return _mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 4);
+LOCI_LANES I32x16 load_high_nibbles(const u8* p) { return _mm512_srli_epi32(load_u8(p), 4); }
+
+// Weights are two planes, of low and of high bytes: 16 each.
+LOCI_LANES void store_weights(u8* p, I32x16 a) {
+  store_low_bytes(p, a);
+  store_low_bytes(p + 16, _mm512_srli_epi32(a, 8));
 }
+using ValueBytes = __m512i;
+struct ValueSum {
+  __m512i low, high;
+};
+LOCI_LANES ValueBytes load_values(const u8* p) { return load_bytes(p); }
+LOCI_LANES ValueSum zero_value_sum() { return {zero_i32(), zero_i32()}; }
+LOCI_LANES void add_weighted(ValueSum& sum, ValueBytes values, const u8* weights, u32 quad) {
+  sum.low = _mm512_dpbusd_epi32(sum.low, all_four_bytes(weights + 4 * quad), values);
+  sum.high = _mm512_dpbusd_epi32(sum.high, all_four_bytes(weights + 16 + 4 * quad), values);
+}
+LOCI_LANES I32x16 value_total(ValueSum sum) { return add(sum.low, _mm512_slli_epi32(sum.high, 8)); }
 
 // How much of a kernel's work fits into this set's registers. No bits depend on these.
 constexpr int kTileRows = 12;           // activation rows of a product
 constexpr int kAttentionRows = 12;      // queries of an attention partial
 constexpr int kScoreVectors = 2;        // vectors of 16 tokens
 constexpr int kValueAccumulators = 24;  // rows * vectors of 16 dimensions
+constexpr int kValueSums = 12;          // ValueSums

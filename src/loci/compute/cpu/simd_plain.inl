@@ -255,6 +255,30 @@ LOCI_LANES I32x16 load_high_nibbles(const u8* p) {
   return r;
 }
 
+LOCI_LANES I32x16 load_u8(const u8* p) {
+  I32x16 r;
+  LOCI_EACH_LANE r.v[i] = p[i];
+  return r;
+}
+LOCI_LANES void store_weights(u8* p, const I32x16& x) {
+  LOCI_EACH_LANE {
+    const u16 weight = static_cast<u16>(x.v[i]);
+    __builtin_memcpy(p + 2 * i, &weight, 2);
+  }
+}
+using ValueBytes = Bytes64;
+using ValueSum = I32x16;
+LOCI_LANES ValueBytes load_values(const u8* p) { return load_bytes(p); }
+LOCI_LANES ValueSum zero_value_sum() { return zero_i32(); }
+LOCI_LANES void add_weighted(ValueSum& sum, const ValueBytes& values, const u8* weights, u32 quad) {
+  u16 four[4];
+  __builtin_memcpy(four, weights + 8 * quad, 8);
+  LOCI_EACH_LANE {
+    for (int j = 0; j < 4; ++j) sum.v[i] += static_cast<i8>(values.v[4 * i + j]) * static_cast<i32>(four[j]);
+  }
+}
+LOCI_LANES I32x16 value_total(const ValueSum& sum) { return sum; }
+
 #undef LOCI_EACH_LANE
 
 // How much of a kernel's work fits into this set's registers. No bits depend on these.
@@ -262,3 +286,4 @@ constexpr int kTileRows = 8;           // activation rows of a product
 constexpr int kAttentionRows = 4;      // queries of an attention partial
 constexpr int kScoreVectors = 1;       // vectors of 16 tokens
 constexpr int kValueAccumulators = 4;  // rows * vectors of 16 dimensions
+constexpr int kValueSums = 4;          // ValueSums

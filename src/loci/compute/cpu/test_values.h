@@ -2,6 +2,7 @@
 // Random values, rows and tensors for the tests of the kernels. Test code only.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -11,6 +12,7 @@
 #include "loci/compute/cpu/buffer.h"
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/packed_matrix.h"
+#include "loci/compute/cpu/state_layout.h"
 #include "loci/model/quantize.h"
 #include "loci/model/tensor.h"
 
@@ -52,6 +54,26 @@ struct TestMatrix {
     for (std::uint32_t group = 0; group < packed.groups; ++group) pack_group(view, packed, group);
   }
 };
+
+// What one token's key or value is in one dimension of a head, by kernel_table.h's description of HeadState.
+inline float stored_key(StateType type, const HeadState& head, std::uint32_t head_dim, std::uint32_t token,
+                        std::uint32_t dim) {
+  if (type == StateType::kF16) {
+    return f16_to_f32(reinterpret_cast<const std::uint16_t*>(head.keys)[dim * kTokensPerBlock + token]);
+  }
+  const int byte = head.keys[token / 16 * 16 * head_dim + dim / 4 * 64 + token % 16 * 4 + dim % 4] - 128;
+  return std::ldexp(static_cast<float>(byte),
+                    head.key_scales[dim / q8_group_size(head_dim) * kTokensPerBlock + token] - 127);
+}
+inline float stored_value(StateType type, const HeadState& head, std::uint32_t head_dim, std::uint32_t token,
+                          std::uint32_t dim) {
+  if (type == StateType::kF16) {
+    return f16_to_f32(reinterpret_cast<const std::uint16_t*>(head.values)[token * head_dim + dim]);
+  }
+  const auto byte = static_cast<std::int8_t>(head.values[token / 4 * 4 * head_dim + dim * 4 + token % 4]);
+  return std::ldexp(static_cast<float>(byte),
+                    head.value_scales[dim / q8_group_size(head_dim) * kTokensPerBlock + token] - 127);
+}
 
 // Bit for bit, which == is not for floats.
 template <class T>

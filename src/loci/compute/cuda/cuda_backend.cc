@@ -150,6 +150,15 @@ Status check_shapes(const ModelSpec& spec) {
   return {};
 }
 
+// State is rounded to what the model's products compute in.
+Status check_state_type(const ModelSpec& spec, std::optional<StateType> wanted) {
+  const StateType own = best_element_type(spec) == ElementType::kHalf ? StateType::kF16 : StateType::kBF16;
+  if (!wanted || *wanted == own) return {};
+  return invalid_argument(fmt::format("the CUDA backend keeps this model's state in {}; it lacks {}",
+                                      state_type_name(own), state_type_name(*wanted)),
+                          "--state-type");
+}
+
 Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOptions& options) {
   auto parts = std::make_unique<Parts>();
   parts->spec = spec;
@@ -178,6 +187,7 @@ Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOp
 Result<std::unique_ptr<Backend>> make_cuda_backend(const ModelSpec& spec, const CudaBackendOptions& options) {
   LOCI_RETURN_IF_ERROR(check_model(spec));
   LOCI_RETURN_IF_ERROR(check_shapes(spec));
+  LOCI_RETURN_IF_ERROR(check_state_type(spec, options.state_type));
   if (options.max_batch_tokens == 0 || options.max_spans == 0) {
     return invalid_argument("expected room for one token at least, found 0", "max_batch_tokens");
   }

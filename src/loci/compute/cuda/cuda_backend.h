@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
+#include "loci/compute/state_type.h"
 #include "loci/model/model_spec.h"
 
 namespace loci {
@@ -21,15 +23,16 @@ namespace loci {
 struct CudaBackendOptions {
   std::uint32_t ordinal = 0;  // of the device
   bool deterministic = false;
-  std::uint32_t max_batch_tokens = 512;  // rows of a pass, at most; what it works in is allocated for them
-  std::uint32_t context_tokens = 0;      // of a sequence, at most; 0: the model's
-  std::uint32_t max_spans = 256;         // of a pass, as a rule; for more, buffers grow
-  bool graphs = true;                    // decode steps as graphs
+  std::uint32_t max_batch_tokens = 512;   // rows of a pass, at most; what it works in is allocated for them
+  std::uint32_t context_tokens = 0;       // of a sequence, at most; 0: the model's
+  std::uint32_t max_spans = 256;          // of a pass, as a rule; for more, buffers grow
+  bool graphs = true;                     // decode steps as graphs
+  std::optional<StateType> state_type{};  // absent: the products' own 16-bit type, the only one there is
   std::function<void(const std::string&)> warn{};  // told what runs slower than it could; null: nobody
 };
 
 // Errors: kUnavailable (no driver, no such device), kInvalidArgument (a shape that no kernel serves, by
-// name), kResourceExhausted (the weights do not fit).
+// name; a type of state that it lacks), kResourceExhausted (the weights do not fit).
 Result<std::unique_ptr<Backend>> make_cuda_backend(const ModelSpec& spec, const CudaBackendOptions& options);
 
 }  // namespace loci

@@ -135,26 +135,24 @@ std::vector<PublicPrefix> Core::public_prefixes() const { return state_->public_
 void Core::check_invariants() const { state_->check_invariants(); }
 
 Core::State::State(const CoreConfig& config, IndexPools pools)
-    : config_(config),
-      sequence_tokens_max_(config.context_tokens),
+    : config_(limited_windows(config)),
       // Each running request gets a token of each pass, so none starves.
       running_max_(std::min(config.max_running, config.max_batch_tokens)),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
-      hasher_(config.chain_secret, config.model_fingerprint),
       costs_(config.costs),
       through_(config.save == "through"),
       index_(std::move(pools)),
       queue_(running_max_, make_admission_order(config.admission).value(),
              [this](RequestId id) { return distance(*requests_.at(id)); }),
       transfers_(config_, costs_, index_),
-      recovery_(config_, hasher_, index_),
+      prefixes_(config_, index_, transfers_),
+      windows_(config_, index_, transfers_, prefixes_),
+      queue_needs_(config_, index_, transfers_),
+      recovery_(config_, prefixes_.hasher(), index_),
       state_age_(config.state_ttl) {
-  limit_windows();
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
     if (windowed(group)) continue;
-    sequence_tokens_max_ =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(sequence_tokens_max_, count * kBlockTokens));
     reserve_blocks_[group] = static_cast<std::uint32_t>((count * config.decode_reserve_percent + 99) / 100);
   }
 }
@@ -183,7 +181,7 @@ Status Core::State::refusal(const Arrival& event) const {
   if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
   if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
   if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
-  LOCI_RETURN_IF_ERROR(truncation_refusal(event));
+  LOCI_RETURN_IF_ERROR(prefixes_.truncation_refusal(event));
   const std::size_t prompt_tokens = kept_tokens(event);
   if (prompt_tokens >= config_.context_tokens) {
     return invalid_argument(
@@ -192,12 +190,12 @@ Status Core::State::refusal(const Arrival& event) const {
             prompt_tokens, config_.context_tokens, config_.context_tokens - 1),
         "prompt");
   }
-  if (prompt_tokens >= sequence_tokens_max_) {
+  if (prompt_tokens >= windows_.sequence_tokens_max()) {
     return invalid_argument(
         fmt::format("the prompt has {} tokens, but the server's device memory ({} blocks of {} tokens) holds "
                     "at most {} of a prompt; shorten it or start the server with more device memory",
-                    prompt_tokens, sequence_tokens_max_ / kBlockTokens, kBlockTokens,
-                    sequence_tokens_max_ - 1),
+                    prompt_tokens, windows_.sequence_tokens_max() / kBlockTokens, kBlockTokens,
+                    windows_.sequence_tokens_max() - 1),
         "prompt");
   }
   if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event));
@@ -218,7 +216,7 @@ bool Core::State::find_place(const Arrival& event, Plan& plan) {
   const std::uint64_t own = (queue_.waiting(event.group) + 1) * queue_.weight(most);
   if (most == event.group || own >= queue_.waiting(most) * event.weight) return false;
   CoreRequest& last = *requests_.at(queue_.newest(most));
-  if (last.started) return false;
+  if (last.was_admitted()) return false;
   reject_waiting(last,
                  resource_exhausted("the queue is full, and others have fewer places in it; try again later"),
                  plan);
@@ -236,8 +234,7 @@ void Core::State::reject_waiting(CoreRequest& request, Status status, Plan& plan
 void Core::State::reject(RequestId request, Status status, Plan& plan) {
   Rejected rejected{request, std::move(status), 0};
   if (rejected.status.code() == StatusCode::kResourceExhausted) {
-    rejected.retry_after = retry_after();
-    ++refused_since_end_;
+    rejected.retry_after = queue_rate_.refuse();
   }
   plan.outputs.emplace_back(std::move(rejected));
   ++totals_.rejections_total;
@@ -264,7 +261,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->sharing = sharing_of(event);
   request->weight = event.weight;
   request->is_public = event.scope == SharingScope::kPublic;
-  request->lineage = lineage_of(event);
+  request->lineage = prefixes_.lineage_of(event);
   request->tokens = event.prompt;
   if (!event.dropped.empty()) {
     const auto begin = request->tokens.begin();
@@ -279,7 +276,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->follows = event.follows;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
   queue_.push(request->group, request->weight, request->arrival, request->id, request->arrived_at);
-  queue_changed_ = true;
+  queue_needs_.queue_changed();
   requests_.emplace(event.request, std::move(request));
 }
 
@@ -322,7 +319,7 @@ void Core::State::expire(Plan& plan) {
   for (auto next = requests_.begin(); next != requests_.end();) {
     CoreRequest& request = *next->second;
     ++next;  // end_when_free() may erase it
-    if (!request.ending) end_when_free(request, FinishReason::kDeadline, plan);
+    if (!request.phase.is(RequestPhase::kEnding)) end_when_free(request, FinishReason::kDeadline, plan);
   }
 }
 
@@ -344,7 +341,7 @@ CoreStats Core::State::stats() const {
     stats.blocks_free += stats.pools[group].blocks_free;
     stats.blocks_pinned += stats.pools[group].blocks_pinned;
   }
-  stats.blocks_public = public_held_;
+  stats.blocks_public = prefixes_.public_blocks();
   stats.evictions_total = index_.evictions();
   for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
     TierStats& of_tier = stats.tiers[static_cast<std::size_t>(tier)];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request's tokens find in the index, and taking the request into the batch.
+// Taking a request into the batch: what it needs, whether that is there, and holding it.
 //
 // All blocks of a request's tokens are placed and held when it is admitted, in groups without window; in
 // the others it is promised slots. So a prompt that has begun never lacks memory. The block of the last token
@@ -12,64 +12,16 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
+namespace {
 
-// A block that lacks state may begin with that of a sibling that has the same first tokens.
-void Core::State::probe_siblings(BlockId parent, std::span<const TokenId> tokens, CoreProbe& found) const {
-  const ChildMatch match = parent == kNoBlock ? ChildMatch{} : index_.match_children(parent, tokens);
-  if (match.run == 0) return;
-  // A tail that a pass in flight appends to may be complete, and its slots another's, before a pass ahead
-  // copies.
-  const Block& child = index_.block(match.child);
-  if (config_.passes_ahead > 0 && !in_flight_.empty() && child.kind == BlockKind::kTail && child.appending)
-    return;
-  found.sibling = match.child;
-  found.run = match.run;
-  const bool all = index_.can_take_over(match.child) && index_.block(match.child).filled == match.run;
-  found.source = all ? CoreProbe::Source::kTakeOver : CoreProbe::Source::kCopy;
-}
-
-// `slowest`: the tier beyond which nothing is loaded.
-CoreProbes Core::State::probe(const CoreRequest& request, Tier slowest) const {
-  CoreProbes probes;
-  const std::span<const TokenId> tokens(request.tokens);
-  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
-  probes.blocks.reserve(shared + 1);
-  probes.lineage = request.lineage.get();
-  probe_public(request, probes);
-  ChainKey key = probes.root;
-  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
-    const BlockId parent = find_parent(probes, i);
-    if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
-    CoreProbe& found = probes.blocks.emplace_back();
-    const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
-    key = hasher_.child(key, block_tokens);
-    found.key = key;
-    if (parent != kNoBlock) found.node = index_.find(key);
-    const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
-    found.load = found.node != kNoBlock && transfers_.comes(found.node, slowest);
-    found.too_slow = found.node != kNoBlock && !found.load && transfers_.comes(found.node, Tier::kDisk);
-    if (!has_part && !found.load && probes.lineage != nullptr && i >= probes.lineage->front_blocks)
-      find_original(*probes.lineage, i, slowest, found);
-    if (!has_part && !found.load) {
-      probe_siblings(parent, block_tokens, found);
-      if (i == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, i)) {
-        probe_public_siblings(probes, block_tokens, found);
-      }
-    }
+// Siblings' state cannot be held while it is copied.
+void drop_copies(CoreProbes& probes) {
+  for (CoreProbe& found : probes.blocks) {
+    if (found.source == CoreProbe::Source::kCopy) found.source = CoreProbe::Source::kNone;
   }
-  CoreProbe tail;
-  const auto tail_tokens = tokens.subspan(shared * kBlockTokens);
-  probe_siblings(find_parent(probes, shared), tail_tokens, tail);
-  if (shared == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, shared))
-    probe_public_siblings(probes, tail_tokens, tail);
-  probes.blocks.push_back(tail);
-  CoreProbe& last = probes.blocks.back();
-  // The last token is computed in any case. (A run of that token alone may be taken over, for its slot.)
-  const auto run_max = static_cast<std::uint32_t>(tail_tokens.size() - 1);
-  last.run = std::min(last.run, run_max);
-  if (last.run == 0 && last.source == CoreProbe::Source::kCopy) last.source = CoreProbe::Source::kNone;
-  return probes;
 }
+
+}  // namespace
 
 // What groups without window need.
 void Core::State::count_needs(CoreProbes& probes) const {
@@ -100,8 +52,8 @@ void Core::State::count_needs(CoreProbes& probes) const {
 bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + public_held_ + transfers_.moving()[group] +
-                                 lingering_[group] + probes.promised[group] + pass.copies.size();
+      const std::size_t needed =
+          windows_.taken(group) + transfers_.moving()[group] + probes.promised[group] + pass.copies.size();
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -118,8 +70,8 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
                     [](const auto& found) { return found.source == CoreProbe::Source::kCopy; }));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (windowed(group)) {
-      const std::size_t needed = promised_[group] + public_held_ + transfers_.moving()[group] +
-                                 lingering_[group] + probes.promised[group] + pass.copies.size() + copies;
+      const std::size_t needed = windows_.taken(group) + transfers_.moving()[group] + probes.promised[group] +
+                                 pass.copies.size() + copies;
       if (needed > config_.groups[group].block_count) return false;
       continue;
     }
@@ -127,6 +79,32 @@ bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) con
     if (needed > index_.available(group)) return false;
   }
   return true;
+}
+
+// Originals on the device are held beside their new blocks for a while. Where there is no room for both the
+// first of them are computed instead.
+void Core::State::fit_originals(CoreProbes& probes, const CorePass& pass) const {
+  for (CoreProbe& found : probes.blocks) {
+    if (admissible(probes, pass)) return;
+    if (found.original == kNoBlock) continue;
+    found.original = kNoBlock;
+    found.load = false;
+    probes.slots = probes.pins = probes.copy_pins = {};
+    count_needs(probes);
+  }
+}
+
+// So that making room for the request takes none of them before their moves hold them.
+std::vector<BlockPin> Core::State::hold_originals(const CoreProbes& probes) {
+  std::vector<BlockPin> held;
+  for (const CoreProbe& found : probes.blocks) {
+    if (found.original == kNoBlock) continue;
+    BlockPin& pin = held.emplace_back(index_.pin(found.original));
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (index_.block(found.original).filled_in(group) == kBlockTokens) index_.hold(pin, group);
+    }
+  }
+  return held;
 }
 
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing.
@@ -142,7 +120,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   }
   if (request.lineage) fit_originals(probes, pass);
   const bool with_copies = copies_fit(probes, pass);
-  if (windows_ && !with_copies) probes = choose(request, false, slowest);
+  if (windows_.any() && !with_copies) probes = choose(request, false, slowest);
   if (!admissible(probes, pass)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
@@ -155,16 +133,16 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   const ContextSources from = sources(request, probes, with_copies);
   queue_.begin_running(request.group);
   queue_.erase(request.group, request.arrival);
-  queue_changed_ = true;
+  queue_needs_.queue_changed();
+  const bool first = !request.was_admitted();
   const std::vector<BlockPin> originals = hold_originals(probes);
   admit(request, probes, with_copies, pass);
   start_loads(request, probes);
-  if (!request.started) start(request, from, plan);
+  if (first) start(request, from, plan);
   return true;
 }
 
 void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
-  request.started = true;
   request.cached_tokens = from.cached();
   for (const std::uint32_t i : request.loads) {
     const Nanos ends = transfers_.arrives_at(request.blocks[i].block());
@@ -180,12 +158,16 @@ void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
 }
 
 CoreProbes Core::State::choose(const CoreRequest& request, bool copies, Tier slowest) const {
-  CoreProbes probes = probe(request, slowest);
-  if (windows_) {
-    find_parting(probes);
-    choose_start(probes, copies, slowest);
-    if (request.is_public) compute_all(probes);
-    promise(request, probes);
+  const Prefixes::ProbeRules rules{.slowest = slowest,
+                                   .originals = !windows_.any(),
+                                   .tails_may_move = config_.passes_ahead > 0 && !in_flight_.empty()};
+  CoreProbes probes = prefixes_.probe(request, rules);
+  if (windows_.any()) {
+    windows_.find_parting(probes);
+    if (!copies) drop_copies(probes);
+    windows_.choose_start(probes, slowest);
+    if (request.is_public) windows_.compute_all(probes);
+    windows_.promise(request, probes);
   }
   count_needs(probes);
   return probes;
@@ -193,7 +175,7 @@ CoreProbes Core::State::choose(const CoreRequest& request, bool copies, Tier slo
 
 void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass) {
   // First everything that is there is held, so that making room for the rest takes none of it.
-  BlockPin root = open_parent(probes);
+  BlockPin root = prefixes_.open_parent(probes);
   std::vector<std::optional<BlockPin>> siblings(probes.blocks.size());
   for (std::size_t i = 0; i < probes.blocks.size(); ++i) {
     const CoreProbe& found = probes.blocks[i];
@@ -209,16 +191,15 @@ void Core::State::admit(CoreRequest& request, const CoreProbes& probes, bool wit
       index_.hold_all(*siblings[i]);
     }
   }
-  if (windows_) hold_window(request, probes);
+  if (windows_.any()) windows_.hold(request, probes);
   admit_blocks(request, probes, std::move(root), std::move(siblings), pass);
   request.promised = probes.promised;
   request.parting = probes.parting;
   request.public_blocks = probes.public_blocks;
   fill_tables(request);
-  request.running = true;
-  request.decoding = false;
+  request.phase.become(RequestPhase::kPrompt);
   request.whole_blocks = probes.start / kBlockTokens;
-  for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] += request.promised[group];
+  windows_.take(request.promised);
   const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
                                       [](auto* a, auto* b) { return a->arrival < b->arrival; });
   running_.insert(place, &request);
@@ -313,7 +294,7 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
     std::uint32_t there = found.node == kNoBlock ? 0 : index_.block(found.node).filled;
     if (found.source == CoreProbe::Source::kTakeOver) there = found.run;
     if (found.source == CoreProbe::Source::kCopy && with_copies) there = found.run;
-    if (windows_) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
+    if (windows_.any()) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
     if (found.load) {
       const Tier tier = found.original == kNoBlock
                             ? transfers_.load_tier(found.node)

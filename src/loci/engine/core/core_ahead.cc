@@ -47,11 +47,11 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
     const CoreSpan& span = before.spans[i];
     if (!span.sample || span.request == nullptr || span.wasted || !may_follow(*span.request)) continue;
     CoreRequest& request = *span.request;
-    advance(request);
+    if (windows_.advance(request)) blocked_head_.reset();
     if (request.length() % kBlockTokens == 0) {
       bool promised = true;
       for (std::uint32_t group = 0; group < group_count_; ++group) {
-        promised = promised && (!windowed(group) || has_place(request, group));
+        promised = promised && (!windowed(group) || Windows::has_place(request, group));
       }
       if (!promised) continue;
       if (!reserve_ahead(request)) return false;
@@ -59,7 +59,7 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
     add_following(request, i, pass);
   }
   for (CoreRequest* request : running_) {
-    if (request->decoding && request->in_passes == 0) add_spans(*request, pass);
+    if (request->phase.is(RequestPhase::kDecode) && request->in_passes == 0) add_spans(*request, pass);
   }
   // First come, first served: no prompt overtakes one that cannot go on before the pass in flight has ended.
   if (!prompt_waits(before)) take_prompts(pass, plan);
@@ -69,13 +69,14 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
 // The rest of a prompt may be computed behind what the pass in flight does of it. (With windows a request is
 // promised the slots of one chunk.)
 bool Core::State::goes_on(const CoreRequest& request) const {
-  return !windows_ && request.in_passes == 1 && !request.decoding && !request.ending && !request.misses &&
-         !request.wasted && request.computes_to > 0 && request.computes_to < request.length();
+  return !windows_.any() && request.in_passes == 1 && request.phase.is(RequestPhase::kPrompt) &&
+         !request.passes_bring_nothing() && !request.wasted && request.computes_to > 0 &&
+         request.computes_to < request.length();
 }
 
 bool Core::State::prompt_waits(const CorePass& before) const {
   return std::any_of(before.requests.begin(), before.requests.end(), [&](const CoreRequest* request) {
-    return !request->decoding && !request->ending && request->computes_to < request->length() &&
+    return request->phase.is(RequestPhase::kPrompt) && request->computes_to < request->length() &&
            !goes_on(*request);
   });
 }
@@ -115,8 +116,11 @@ void Core::State::inherit_claims(CorePass& ended) {
 
 // What the pass in flight samples for the request has a token after it, unless it stops.
 bool Core::State::may_follow(CoreRequest& request) const {
-  if (!request.follows || request.is_public || request.ending || request.misses) return false;
-  if (request.new_tokens() + 1 >= request.max_new_tokens || request.length() + 1 >= sequence_tokens_max_)
+  if (!request.follows || request.is_public || request.phase.is(RequestPhase::kEnding) ||
+      request.passes_bring_nothing())
+    return false;
+  if (request.new_tokens() + 1 >= request.max_new_tokens ||
+      request.length() + 1 >= windows_.sequence_tokens_max())
     return false;
   // What is still being loaded may fail to come after the pass in flight has ended well.
   return !any_loading(request);
@@ -226,17 +230,19 @@ void Core::State::leave_pass(CoreRequest& request) {
 void Core::State::release_kept(CorePass& pass) {
   if (pass.kept.empty() && pass.detached.empty()) return;
   for (const CoreDetached& detached : pass.detached) {
-    if (!windowed(detached.group)) continue;
     if (!detached.owner) {
-      --lingering_[detached.group];
-    } else if (const auto owner = requests_.find(*detached.owner); owner != requests_.end()) {
+      windows_.end_lingering(detached.group);
+      continue;
+    }
+    if (!windowed(detached.group)) continue;
+    if (const auto owner = requests_.find(*detached.owner); owner != requests_.end()) {
       --owner->second->lent[detached.group];
     }
   }
   pass.detached.clear();
   for (CoreKept& kept : pass.kept) {
     while (!kept.blocks.empty()) kept.blocks.pop_back();  // the deepest first
-    for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] -= kept.promised[group];
+    windows_.give_back(kept.promised);
   }
   pass.kept.clear();
   blocked_head_.reset();

@@ -11,10 +11,13 @@
 namespace loci {
 
 void Core::State::check_invariants() const {
-  GroupCounts detached = transfers_.detached(), lingering{};  // slots that are no block's
+  GroupCounts detached = transfers_.detached();  // slots that are no block's
+  GroupCounts lingering{}, promised{};
   for (const auto& [id, request] : requests_) {
-    for (std::uint32_t group = 0; group < group_count_; ++group)
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
       detached[group] += request->grown[group].has_value();
+      promised[group] += request->promised[group];
+    }
   }
   for (const CorePass& pass : in_flight_) {
     for (const CoreDetached& slot : pass.detached) {
@@ -22,26 +25,28 @@ void Core::State::check_invariants() const {
       lingering[slot.group] += !slot.owner && windowed(slot.group);
     }
     for (const CoreKept& kept : pass.kept) {
-      for (std::uint32_t group = 0; group < group_count_; ++group)
+      for (std::uint32_t group = 0; group < group_count_; ++group) {
         detached[group] += kept.grown[group].has_value();
+        promised[group] += kept.promised[group];
+      }
     }
   }
   index_.check_invariants(std::span<const std::uint32_t>(detached).first(group_count_));  // 1, 2, 4, 6
   std::size_t waiting = 0;
   for (const auto& [id, request] : requests_) {
     LOCI_CHECK(request->id == id, "a request is found by its id");
-    LOCI_CHECK(!request->ending || request->in_passes > 0, "invariant 7: what ends waits for its pass alone");
-    if (request->running) {
+    LOCI_CHECK(!request->phase.is(RequestPhase::kEnding) || request->in_passes > 0,
+               "invariant 7: what ends waits for its pass alone");
+    if (request->runs()) {
       check_request(*request);
     } else {
       ++waiting;
     }
   }
   check_pins();
-  check_promises();
-  check_public();
-  transfers_.check_invariants();  // 3, 4
-  LOCI_CHECK(lingering == lingering_, "what passes still read of ended loads is counted");
+  prefixes_.check_invariants();                    // 1, 2, 4, 5
+  transfers_.check_invariants();                   // 3, 4
+  windows_.check_invariants(promised, lingering);  // 1
   check_passes();
   // 7.
   LOCI_CHECK(requests_.empty() || !in_flight_.empty() || !transfers_.idle(),
@@ -65,14 +70,14 @@ void Core::State::check_request(const CoreRequest& request) const {
   check_tables(request);
   const std::size_t count = request.blocks.size();
   LOCI_CHECK(!request.tail || request.tail->block() == request.blocks.back().block(), "the tail is last");
-  ChainKey key = first_key(request);
+  ChainKey key = prefixes_.first_key(request);
   BlockId parent = index_.find(key);
   const std::span<const TokenId> tokens(request.tokens);
   for (std::size_t i = 0; i < count; ++i) {
     const BlockId id = request.blocks[i].block();
     const Block& b = index_.block(id);
     if (i > 0 && i == request.public_blocks && !begins_lineage(request.lineage.get(), i)) {  // its own
-      key = hasher_.gate(key, request.sharing);
+      key = prefixes_.hasher().gate(key, request.sharing);
       const BlockId gate = index_.find(key);
       LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == parent, "a gate is below its public block");
       parent = gate;
@@ -92,7 +97,7 @@ void Core::State::check_request(const CoreRequest& request) const {
       LOCI_CHECK(b.filled <= own.size() && std::equal(own.begin(), own.begin() + b.filled, b.tokens.begin()),
                  "invariant 5: a tail spells its request's tokens");
     } else {
-      key = hasher_.child(key, own.first(kBlockTokens));
+      key = prefixes_.hasher().child(key, own.first(kBlockTokens));
       LOCI_CHECK(b.kind == BlockKind::kFull && b.key == key, "invariant 5: a table spells its tokens");
       LOCI_CHECK(std::equal(b.tokens.begin(), b.tokens.end(), own.begin()),
                  "invariant 5: key and tokens agree");
@@ -127,8 +132,9 @@ void Core::State::check_tables(const CoreRequest& request) const {
       const bool seen = !windowed(group) || i >= request.first_held[group];
       if (i < request.whole_blocks && seen) {
         const bool comes = transfers_.loading(request.blocks[i].block(), group);
-        LOCI_CHECK(holds && (part->filled == kBlockTokens || comes || request.restart),
-                   "whole blocks lack nothing that is seen");
+        LOCI_CHECK(
+            holds && (part->filled == kBlockTokens || comes || request.load_phase.is(LoadPhase::kLost)),
+            "whole blocks lack nothing that is seen");
       }
     }
     if (windowed(group)) {
@@ -136,20 +142,6 @@ void Core::State::check_tables(const CoreRequest& request) const {
       LOCI_CHECK(held == request.held[group] && held <= request.promised[group],
                  "invariant 1: no request holds more than it was promised");
     }
-  }
-}
-
-// 1. Promises are kept: together they never exceed a pool.
-void Core::State::check_promises() const {
-  for (std::uint32_t group = 0; group < group_count_; ++group) {
-    std::uint64_t promised = 0;
-    for (const CoreRequest* request : running_) promised += request->promised[group];
-    for (const CorePass& pass : in_flight_) {
-      for (const CoreKept& kept : pass.kept) promised += kept.promised[group];
-    }
-    const std::uint64_t taken = promised + (windowed(group) ? public_held_ : 0);
-    LOCI_CHECK(promised == promised_[group] && taken <= config_.groups[group].block_count,
-               "invariant 1: promises fit the pool");
   }
 }
 
@@ -166,9 +158,7 @@ void Core::State::check_pins() const {
   for (const CoreRequest* request : running_) {
     for (const BlockPin& pin : request->blocks) count(pin);
   }
-  for (const auto& [id, prefix] : public_) {
-    for (const BlockPin& pin : prefix.blocks) count(pin);
-  }
+  prefixes_.visit_pins(count);
   for (const CorePass& pass : in_flight_) {
     for (const CoreCopy& copy : pass.copies) count(copy.source);
     for (const CoreKept& kept : pass.kept) {
@@ -227,7 +217,7 @@ void Core::State::check_passes() const {
                "a pass in flight has its requests");
     LOCI_CHECK(!request->has_grown() || (request->in_passes > 0 && request->tail.has_value()),
                "invariant 9: a block is begun ahead behind a tail that a pass fills");
-    if (request->in_passes > 0 && !request->misses) check_spans(*request);
+    if (request->in_passes > 0 && !request->passes_bring_nothing()) check_spans(*request);
   }
 }
 
@@ -256,7 +246,7 @@ void Core::State::check_spans(const CoreRequest& request) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     std::vector<std::uint32_t> filled;
     for (const BlockPin& pin : request.blocks) {
-      const bool comes = request.joined && transfers_.loading(pin.block(), group);
+      const bool comes = request.load_phase.is(LoadPhase::kJoined) && transfers_.loading(pin.block(), group);
       filled.push_back(comes              ? kBlockTokens
                        : pin.holds(group) ? index_.block(pin.block()).filled_in(group)
                                           : 0);

@@ -7,13 +7,6 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
-namespace {
-
-constexpr Nanos kRetryAfterUnknown = kNanosPerSecond;  // no end was seen yet
-constexpr Nanos kRetryAfterMax = 60 * kNanosPerSecond;
-constexpr Nanos kEndIntervalWeight = 8;  // of the past in the moving mean
-
-}  // namespace
 
 void Core::State::commit(const PassDone& done, Plan& plan) {
   LOCI_CHECK(!in_flight_.empty() && in_flight_.front().id == done.pass,
@@ -30,11 +23,11 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     const CoreSpan& span = pass.spans[i];
     if (span.request == nullptr || span.wasted) continue;
     // A request's spans stand together, and later ones read what earlier ones have written.
-    if ((!done.spans[i].ok || span.request->misses) && span.request != poisoned) {
+    if ((!done.spans[i].ok || span.request->passes_bring_nothing()) && span.request != poisoned) {
       poisoned = span.request;
       ++span.request->poisoned_passes;
-      span.request->joined = false;
-      span.request->awaits_loads = true;
+      if (!span.request->load_phase.is(LoadPhase::kLost))
+        span.request->load_phase.settle(LoadPhase::kHeldBack);
       waste_ahead(*span.request);
     }
     if (span.request == poisoned) continue;
@@ -46,7 +39,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
     if (!span.sample) continue;
     const SpanOutcome& outcome = done.spans[i];
     LOCI_CHECK(outcome.sample.has_value() || outcome.end != GrammarEnd::kGoesOn, "a sample was asked for");
-    if (!span.request->ending) samples.emplace_back(span.request, &outcome);
+    if (!span.request->phase.is(RequestPhase::kEnding)) samples.emplace_back(span.request, &outcome);
   }
   inherit_claims(pass);
   pass.claims.clear();
@@ -54,10 +47,10 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 
   for (CoreRequest* request : pass.requests) {
     --request->in_passes;
-    request->misses = false;
+    if (request->load_phase.is(LoadPhase::kMissed)) request->load_phase.become(LoadPhase::kJoined);
     if (config_.passes_ahead > 0) leave_pass(*request);
-    if (request->ending) {
-      end(*request, *request->ending, plan);
+    if (request->phase.is(RequestPhase::kEnding)) {
+      end(*request, request->end_reason, plan);
     } else if (request->poisoned_passes >= kPoisonedPassesMax) {
       end(*request, FinishReason::kFailed, plan);
     }
@@ -83,7 +76,7 @@ void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, con
 void Core::State::complete_tail(CoreRequest& request) {
   const std::size_t number = request.blocks.size() - 1;
   const Block& tail = index_.block(request.blocks[number].block());
-  const ChainKey key = hasher_.child(index_.block(tail.parent).key, tail.tokens);
+  const ChainKey key = prefixes_.hasher().child(index_.block(tail.parent).key, tail.tokens);
   Completion completion = index_.complete(std::move(request.blocks[number]), std::move(*request.tail), key);
   request.tail.reset();
   request.blocks[number] = std::move(completion.pin);
@@ -117,7 +110,7 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
   if (!outcome.sample) return end(request, FinishReason::kStop, plan);
   const TokenId token = *outcome.sample;
   request.tokens.push_back(token);
-  request.decoding = true;
+  request.phase.settle(RequestPhase::kDecode);
   ++totals_.tokens_generated_total;
   queue_.charge(request.group, 1);
   plan.outputs.emplace_back(TokenSampled{request.id, token});
@@ -125,7 +118,8 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
                      std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), token);
   if (stops || outcome.end == GrammarEnd::kComplete) {
     end(request, FinishReason::kStop, plan);
-  } else if (request.new_tokens() >= request.max_new_tokens || request.length() >= sequence_tokens_max_) {
+  } else if (request.new_tokens() >= request.max_new_tokens ||
+             request.length() >= windows_.sequence_tokens_max()) {
     end(request, FinishReason::kLength, plan);
   } else if (config_.passes_ahead > 0 && request.has_grown()) {
     open_ahead(request);
@@ -133,44 +127,30 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
 }
 
 void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan& plan) {
-  if (request.ending) return;
+  if (request.phase.is(RequestPhase::kEnding)) return;
   if (request.in_passes == 0) {
     end(request, reason, plan);
     return;
   }
-  request.ending = reason;
+  request.phase.become(RequestPhase::kEnding);
+  request.end_reason = reason;
   deadlines_.erase({request.deadline, request.id});
 }
 
 void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
-  if (request.running) {
+  if (request.runs()) {
     stop_running(request);
   } else {
     queue_.erase(request.group, request.arrival);
-    queue_changed_ = true;
+    queue_needs_.queue_changed();
     blocked_head_.reset();
   }
   deadlines_.erase({request.deadline, request.id});
   plan.outputs.emplace_back(Finished{
       request.id, reason,
       Usage{request.prompt_tokens, request.cached_tokens, request.new_tokens(), request.suspensions}});
-  // The rate at which places in the queue become free is seen while requests wait.
-  if (last_end_) {
-    const Nanos interval = now_ - *last_end_;
-    end_interval_ = end_interval_ == 0
-                        ? interval
-                        : (end_interval_ * (kEndIntervalWeight - 1) + interval) / kEndIntervalWeight;
-  }
-  last_end_ = queue_.empty() ? std::nullopt : std::optional<Nanos>(now_);
-  if (refused_since_end_ > 0) --refused_since_end_;
+  queue_rate_.ended(now_, !queue_.empty());
   requests_.erase(request.id);
-}
-
-// When a place in the queue should be free for one more: as many ends from now as were refused before.
-Nanos Core::State::retry_after() const {
-  const Nanos interval = end_interval_ == 0 ? kRetryAfterUnknown : end_interval_;
-  if (interval >= kRetryAfterMax / (refused_since_end_ + Nanos{1})) return kRetryAfterMax;
-  return std::max(interval * (refused_since_end_ + Nanos{1}), kNanosPerMilli);
 }
 
 }  // namespace loci

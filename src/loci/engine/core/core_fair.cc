@@ -37,7 +37,7 @@ std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
 std::uint32_t Core::State::distance(CoreRequest& request) const {
   std::uint32_t slowest = 0, pending = 0;
   bool found = false;
-  for (const ChainKey& key : keys_of(request)) {
+  for (const ChainKey& key : prefixes_.keys_of(request)) {
     const BlockId id = index_.find(key);
     if (id == kNoBlock) break;
     const Block& block = index_.block(id);
@@ -60,7 +60,7 @@ std::uint32_t Core::State::distance(CoreRequest& request) const {
 CorePrompts Core::State::prompts() const {
   CorePrompts out;
   for (CoreRequest* request : running_) {
-    if (request->decoding || (request->in_passes > 0 && !goes_on(*request))) continue;
+    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !goes_on(*request))) continue;
     out.add(*request, missing_tokens(*request));
   }
   return out;
@@ -114,7 +114,7 @@ void Core::State::add_prompts(const CorePrompts& prompts, CorePass& pass) {
     left += given[i];
     for (CoreRequest* request : running_) {
       if (left == 0) break;
-      if (request->decoding || request->group != tenants[i]) continue;
+      if (!request->phase.is(RequestPhase::kPrompt) || request->group != tenants[i]) continue;
       if (request->in_passes > 0 && !goes_on(*request)) continue;
       const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, pass.budget));
       const std::uint32_t others = pass.budget - limit;
@@ -148,8 +148,9 @@ CoreRequest* Core::State::latest_of(const std::string& tenant) const {
 
 void Core::State::suspend(CoreRequest& request) {
   queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at, true);
-  queue_changed_ = true;
+  queue_needs_.queue_changed();
   stop_running(request);
+  request.phase.become(RequestPhase::kSuspended);
   ++request.suspensions;
   ++totals_.suspensions_total;
 }
@@ -182,7 +183,8 @@ void Core::State::make_room() {
 
 // What is to be suspended must be in no pass in flight.
 bool Core::State::someone_gives_way() {
-  if (std::any_of(running_.begin(), running_.end(), [](const auto* request) { return request->restart; }))
+  if (std::any_of(running_.begin(), running_.end(),
+                  [](const auto* request) { return request->load_phase.is(LoadPhase::kLost); }))
     return true;
   if (queue_.empty() || running_.empty()) return false;
   const CoreRequest& head = *requests_.at(queue_.heads().front().request);
@@ -210,9 +212,7 @@ CoreRequest* Core::State::slot_victim(const CoreRequest& head) const {
 
 std::uint64_t Core::State::blocks_needed(const CoreRequest& head, std::uint32_t group) const {
   const std::uint64_t blocks = (head.length() + kBlockTokens - 1) / kBlockTokens;
-  if (!windowed(group)) return blocks;
-  const std::uint32_t ahead = config_.passes_ahead;
-  return std::min<std::uint64_t>(blocks, ring_blocks(group, chunk_tokens_[group] + ahead)) + ahead;
+  return windows_.blocks_needed(group, blocks);
 }
 
 // Its tenant would not be above its share with it.
@@ -230,7 +230,7 @@ CoreRequest* Core::State::memory_victim(const CoreRequest& head, std::uint32_t g
                                         std::uint64_t weights) const {
   const std::uint64_t total = config_.groups[group].block_count;
   const std::uint64_t available =
-      windowed(group) ? total - promised_[group] : std::uint64_t{index_.available(group)};
+      windowed(group) ? total - windows_.promised(group) : std::uint64_t{index_.available(group)};
   if (available >= blocks_needed(head, group) + reserve_blocks_[group]) return nullptr;
   CoreRequest* victim = nullptr;
   for (const auto& [tenant, has] : held) {

@@ -20,14 +20,14 @@ void Core::State::schedule(Plan& plan) {
   if (!in_flight_.empty()) return schedule_ahead(plan);
   queue_.begin_step(now_);
   for (std::size_t i = running_.size(); i > 0; --i) {
-    if (running_[i - 1]->restart) suspend(*running_[i - 1]);
+    if (running_[i - 1]->load_phase.is(LoadPhase::kLost)) suspend(*running_[i - 1]);
   }
   grow(plan);
   make_room();
   CorePass pass;
   pass.budget = config_.max_batch_tokens;
   for (CoreRequest* request : running_) {
-    if (request->decoding) add_spans(*request, pass);
+    if (request->phase.is(RequestPhase::kDecode)) add_spans(*request, pass);
   }
   take_prompts(pass, plan);
   // (A request that is alone waits where moves hold the block that it needs.)
@@ -89,17 +89,15 @@ bool Core::State::grow(CoreRequest& request) {
 void Core::State::stop_running(CoreRequest& request) {
   wish_windows(request);
   request.loads.clear();
-  request.joined = request.awaits_loads = request.restart = false;
+  request.load_phase.settle(LoadPhase::kNone);
   request.tail.reset();
   if (request.in_passes > 0 || request.lent != GroupCounts{}) keep_for_passes(request);
   while (!request.blocks.empty()) request.blocks.pop_back();
+  windows_.give_back(std::exchange(request.promised, {}));
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     request.tables[group].clear();
-    promised_[group] -= std::exchange(request.promised[group], 0);
     request.held[group] = request.first_held[group] = 0;
   }
-  request.running = false;
-  request.decoding = false;
   queue_.end_running(request.group);
   running_.erase(std::find(running_.begin(), running_.end(), &request));
   blocked_head_.reset();
@@ -116,7 +114,7 @@ std::optional<CorePiece> Core::State::open_piece(CoreRequest& request, std::uint
   CorePiece piece{block, index_.block(block).filled, std::nullopt};
   const bool own = request.tail && request.tail->block() == block;
   std::optional<AppendToken> claim = own ? std::nullopt : index_.claim(block);
-  if ((!own && !claim) || !take_parts(request, block_number)) return std::nullopt;
+  if ((!own && !claim) || !windows_.take_parts(request, block_number)) return std::nullopt;
   if (own) return piece;
   piece.claim = pass.claims.size();
   pass.claims.push_back(std::move(*claim));
@@ -154,9 +152,9 @@ void Core::State::add_piece(CoreRequest& request, std::uint32_t position, std::u
 
 // Adds what the request lacks, from the left: a span for every range.
 void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
-  advance(request);
+  if (windows_.advance(request)) blocked_head_.reset();
   const bool joined = joins(request, pass);
-  if (windows_ && !joined) return;
+  if (windows_.any() && !joined) return;
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
   bool adjacent = false;                      // to the last span's end
   const bool behind = request.in_passes > 0;  // what the pass in flight computes of it
@@ -166,13 +164,13 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
     const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
     const std::optional<CorePiece> begun = behind ? left_begun(request, i) : std::nullopt;
     if (index_.block(request.blocks[i].block()).filled >= wanted) {
-      if (windows_ && !take_parts(request, i)) break;
+      if (windows_.any() && !windows_.take_parts(request, i)) break;
       adjacent = false;
       continue;
     }
     if (transfers_.loading(request.blocks[i].block())) {
       // In groups with a window all that the request waits for is before what it computes.
-      if (windows_ || !joined) break;
+      if (windows_.any() || !joined) break;
       adjacent = false;
       continue;
     }

@@ -21,11 +21,10 @@ constexpr Nanos kPatienceAlone = 500 * kNanosPerMilli;
 
 // Begins what the request's blocks need; all of it is placed and held by the request.
 void Core::State::start_loads(CoreRequest& request, const CoreProbes& probes) {
-  request.joined = false;
-  request.restart = false;
   const std::size_t whole = probes.blocks.size() - 1;
   request.loads = transfers_.load(std::span<const CoreProbe>(probes.blocks).first(whole),
                                   std::span<const BlockPin>(request.blocks).first(whole));
+  if (!request.loads.empty()) request.load_phase.become(LoadPhase::kWaits);
 }
 
 bool Core::State::any_loading(const CoreRequest& request) const {
@@ -38,10 +37,10 @@ bool Core::State::any_loading(const CoreRequest& request) const {
 bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
   std::erase_if(request.loads,
                 [&](std::uint32_t i) { return !transfers_.loading(request.blocks[i].block()); });
-  if (request.loads.empty()) request.awaits_loads = false;
-  if (request.loads.empty() || request.joined) return true;
+  if (request.loads.empty()) request.load_phase.settle(LoadPhase::kNone);
+  if (request.loads.empty() || request.load_phase.is(LoadPhase::kJoined)) return true;
   // What becomes public is there when it does.
-  if (request.awaits_loads || request.is_public) return false;
+  if (request.load_phase.is(LoadPhase::kHeldBack) || request.is_public) return false;
   const PassLoad load = load_of(pass);
   Nanos arrives = 0;
   for (const std::uint32_t i : request.loads) {
@@ -56,7 +55,7 @@ bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
   } else if (arrives - now_ > std::max(lasts, kPatienceAlone)) {
     return false;  // others may come meanwhile
   }
-  request.joined = true;
+  request.load_phase.become(LoadPhase::kJoined);
   return true;
 }
 
@@ -64,7 +63,7 @@ bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
 Core::State::PassLoad Core::State::load_of(const CorePass& pass) const {
   PassLoad load{.decodes = !in_flight_.empty()};
   for (const CoreSpan& span : pass.spans) {
-    load.decodes = load.decodes || span.request->decoding;
+    load.decodes = load.decodes || span.request->phase.is(RequestPhase::kDecode);
     load.rows += span.count;
     load.context += std::uint64_t{span.position} * span.count;
   }
@@ -90,7 +89,7 @@ void Core::State::on(const MovesEnded& event, Plan&) {
     Transfers::Ended ended = transfers_.end(outcome, first_pass);
     if (ended.missed) miss(*ended.missed);
     for (Transfers::ReadSlot& slot : ended.still_read) {
-      if (windowed(slot.group)) ++lingering_[slot.group];
+      windows_.begin_lingering(slot.group);
       in_flight_.back().detached.push_back({std::nullopt, slot.group, std::move(slot.slot)});
     }
   }
@@ -101,22 +100,23 @@ void Core::State::on(const MovesEnded& event, Plan&) {
 // Something of the block will not come.
 void Core::State::miss(const Transfers::Missed& missed) {
   for (CoreRequest* request : running_) {
-    const bool reads = request->in_passes > 0 && request->joined;
-    if (!reads && !windows_) continue;
+    const LoadPhase phase = request->load_phase.now();
+    const bool joined = phase == LoadPhase::kJoined || phase == LoadPhase::kMissed;
+    const bool reads = request->in_passes > 0 && joined;
+    if (!reads && !windows_.any()) continue;
     const bool needs = std::any_of(request->loads.begin(), request->loads.end(), [&](std::uint32_t i) {
       return request->blocks[i].block() == missed.block;
     });
     if (!needs) continue;
-    request->misses |= reads;
     // In groups with a window it looks again for a place to go on from.
-    request->restart |= windows_;
+    request->load_phase.settle(windows_.any() ? LoadPhase::kLost : LoadPhase::kMissed);
     request->without_disk |= missed.from == Tier::kDisk;
   }
 }
 
 // What a request leaves in groups with a window: only what its next token sees is worth saving.
 void Core::State::wish_windows(const CoreRequest& request) {
-  if (!windows_) return;
+  if (!windows_.any()) return;
   for (const BlockPin& pin : request.blocks) {
     if (index_.block(pin.block()).kind != BlockKind::kFull) continue;
     for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -131,8 +131,7 @@ void Core::State::wish_windows(const CoreRequest& request) {
 void Core::State::save() {
   if (drained_ || (drain_deadline_ && *drain_deadline_ <= now_)) return;
   Transfers::SaveRules rules{.free_percent = drain_deadline_ ? 100 : config_.swap_out_percent};
-  for (std::uint32_t group = 0; group < group_count_; ++group)
-    rules.taken[group] = promised_[group] + public_held_ + lingering_[group];
+  for (std::uint32_t group = 0; group < group_count_; ++group) rules.taken[group] = windows_.taken(group);
   transfers_.save(rules);
 }
 

@@ -228,6 +228,7 @@ class Transfers {
   const CoreConfig& config_;
   const CostModel& costs_;
   BlockIndex& index_;
+  std::uint32_t group_count_;
   Nanos now_ = 0;
   bool through_;             // save blocks as they fill
   bool disk_open_ = false;   // open_disk()

@@ -8,7 +8,7 @@ namespace loci {
 GroupCounts Transfers::detached() const {
   GroupCounts slots{};
   for (const auto& [block, load] : loads_) {
-    for (std::uint32_t group = 0; group < index_.group_count(); ++group)
+    for (std::uint32_t group = 0; group < group_count_; ++group)
       slots[group] += load.replaced[group].has_value();
   }
   return slots;

@@ -18,6 +18,7 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
     : config_(config),
       costs_(costs),
       index_(index),
+      group_count_(index.group_count()),
       through_(config.save == "through"),
       // Saves hold blocks: few enough that admission hardly feels it.
       saves_max_(std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8))) {}
@@ -40,7 +41,7 @@ bool Transfers::comes(BlockId id, std::uint32_t group, Tier slowest) const {
 
 bool Transfers::comes(BlockId id, Tier slowest) const {
   bool lacks = false;
-  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (index_.block(id).filled_in(group) == kBlockTokens) continue;
     if (!comes(id, group, slowest)) return false;
     lacks = true;
@@ -52,7 +53,7 @@ Tier Transfers::load_tier(BlockId id) const {
   Tier slowest = Tier::kDevice;
   const auto load = loads_.find(id);
   if (load != loads_.end()) return load->second.slowest;
-  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     const Block& block = index_.block(id);
     if (block.parts[group]) continue;
     if (const LowerCopy* copy = block.whole_copy(group)) slowest = std::max(slowest, copy->tier);
@@ -63,7 +64,7 @@ Tier Transfers::load_tier(BlockId id) const {
 std::optional<Tier> Transfers::original_tier(BlockId original, Tier slowest) const {
   const Block& block = index_.block(original);
   Tier tier = Tier::kDevice;
-  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (block.filled_in(group) == kBlockTokens) continue;
     const LowerCopy* copy = block.whole_copy(group);
     if (copy == nullptr || copy->tier > slowest) return std::nullopt;
@@ -114,7 +115,7 @@ CoreLink Transfers::link_of(Tier from, Tier to) {
 
 std::uint64_t Transfers::block_bytes(BlockId id) const {
   std::uint64_t bytes = 0;
-  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!index_.block(id).parts[group]) bytes += config_.groups[group].block_bytes;
   }
   return bytes;
@@ -148,13 +149,13 @@ std::vector<Tier> Transfers::load_ahead(std::span<const BlockId> blocks) {
   for (const BlockId id : blocks) {
     BlockPin pin = index_.pin(id);
     from.push_back(load_tier(id));
-    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (index_.block(id).parts[group]) continue;
       const bool placed = index_.place(pin, group);
       LOCI_CHECK(placed, "there is room for what is loaded ahead");
     }
     begin_load(pin, bytes);
-    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (pin.holds(group)) index_.let_go(pin, group, Release::kUnused);  // its load holds it
     }
   }
@@ -182,7 +183,7 @@ void Transfers::begin_load(const BlockPin& held, TierBytes& bytes) {
   Load& load = loads_.emplace(id, Load{.token = std::move(*token)}).first->second;
   for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
     InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
-    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
       const Block& block = index_.block(id);
       const LowerCopy* copy = block.whole_copy(group);
       if (!held.holds(group) || block.filled_in(group) == kBlockTokens || copy == nullptr ||
@@ -213,7 +214,7 @@ void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, Tie
     InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
     move.original = index_.pin(found.original);
     move.rotate_by = -static_cast<std::int32_t>(found.shift_blocks * kBlockTokens);
-    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
       const Block& from = index_.block(found.original);
       const bool on_device = from.filled_in(group) == kBlockTokens;
       const LowerCopy* copy = on_device ? nullptr : from.whole_copy(group);
@@ -320,7 +321,7 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
       index_.let_go(*move.original, part.group, Release::kBehind);
   }
   // Bringing it was no use of it: who has it holds it by a pin of its own.
-  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (move.pin.holds(group)) index_.let_go(move.pin, group, Release::kUnused);
   }
   if (result != MoveResult::kDone) ended.missed = Missed{id, move.from};
@@ -328,7 +329,7 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
   if (!load.moves.empty()) return;
   // The slots that the load alone had: a pass in flight may still read them.
   if (first_pass && load.replaced_in.value >= first_pass->value) {
-    for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (load.replaced[group]) ended.still_read.push_back({group, std::move(*load.replaced[group])});
     }
   }

@@ -66,7 +66,7 @@ bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason re
   const Tier to = from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
   if (!may_write(to)) return false;
   InFlight move{.from = from, .to = to, .pin = index_.pin(id), .parts = {}};
-  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group) || scope == SaveScope::kAllGroups) add_save_part(move, group, reason, rules);
   }
   if (move.parts.empty()) return false;
@@ -92,7 +92,7 @@ void Transfers::save(const SaveRules& rules) {
 
 void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
   if (!has(tier)) return;
-  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     while (may_begin()) {
       const TierUse use = index_.use(tier, group);
       const std::uint64_t wanted = use.slots * std::uint64_t{rules.free_percent};
@@ -107,7 +107,7 @@ void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
 
 void Transfers::prefetch(BlockId id) {
   InFlight move{.from = Tier::kDisk, .to = Tier::kHost, .pin = index_.pin(id), .parts = {}};
-  for (std::uint32_t group = 0; group < index_.group_count(); ++group) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
     const Block& block = index_.block(id);
     const LowerCopy* disk = block.copy(Tier::kDisk, group);
     if (disk == nullptr || !disk->whole || block.parts[group] || block.copy(Tier::kHost, group) != nullptr)

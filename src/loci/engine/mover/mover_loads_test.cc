@@ -16,8 +16,8 @@ TEST_P(MoverTest, StateComesBackFromHostMemoryWhileThePassWaits) {
 }
 
 TEST_P(MoverTest, StateComesBackFromTheDiskWhileThePassWaits) {
-  make_mover(
-      {}, {.read = [](const DiskReadItem&, std::uint32_t) { return after(std::chrono::milliseconds(1)); }});
+  make_mover({},
+             {.read = [](const BlockRead&, std::uint32_t) { return after(std::chrono::milliseconds(1)); }});
   carry_out(moves(Tier::kDevice, 0, Tier::kDisk, 3));
   overwrite(0);
   expect_loaded(moves(Tier::kDisk, 3, Tier::kDevice, 8), 8);
@@ -90,7 +90,7 @@ TEST_P(MoverTest, WhatTheDiskCannotReadIsToldApart) {
                                      std::pair(StatusCode::kUnavailable, MoveResult::kFailed)}) {
     for (std::uint32_t bad = 0; bad < backend_->info().groups.back().layers.size(); ++bad) {
       const auto last_group = groups() - 1;
-      make_mover({}, {.read = [=](const DiskReadItem& item, std::uint32_t layer) {
+      make_mover({}, {.read = [=](const BlockRead& item, std::uint32_t layer) {
                    const bool fails = item.key.bytes[0] == 3 && item.group == last_group && layer == bad;
                    return fails ? Status(code, "no such luck") : Status();
                  }});
@@ -118,7 +118,7 @@ TEST_P(MoverTest, WhatTheDiskCannotReadIsToldApart) {
 TEST_P(MoverTest, ALateLoadIsGivenUpAndWritesNothing) {
   std::promise<void> gate;
   std::shared_future<void> open = gate.get_future().share();
-  make_mover({.load_limit = 20 * kNanosPerMilli}, {.read = [open](const DiskReadItem&, std::uint32_t layer) {
+  make_mover({.load_limit = 20 * kNanosPerMilli}, {.read = [open](const BlockRead&, std::uint32_t layer) {
                if (layer == 1) open.wait();
                return Status();
              }});

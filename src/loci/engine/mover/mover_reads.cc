@@ -14,8 +14,8 @@ constexpr std::uint64_t kPrefetchBytesMax = 8u << 20;  // in flight
 
 }  // namespace
 
-// What one call of the store reads.
-class MoverReads::Batch final : public DiskReadSink, public std::enable_shared_from_this<Batch> {
+// What one call of the source reads.
+class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_from_this<Batch> {
  public:
   Batch(const MoverLink& link, std::vector<Move> moves, Nanos taken)
       : link_(link), taken_(taken), begun_(link.desk.now()), left_(moves.size()) {
@@ -25,8 +25,8 @@ class MoverReads::Batch final : public DiskReadSink, public std::enable_shared_f
     }
   }
 
-  std::vector<DiskReadItem> items() const {
-    std::vector<DiskReadItem> items;
+  std::vector<BlockRead> items() const {
+    std::vector<BlockRead> items;
     for (const Item& item : items_) {
       const Move& move = item.read->move;
       items.push_back(
@@ -45,7 +45,7 @@ class MoverReads::Batch final : public DiskReadSink, public std::enable_shared_f
     std::uint32_t& arrived = read.arrived[items_[item].part];
     LOCI_CHECK(first == arrived && count <= group.layers.size() - first &&
                    bytes.size() == count * group.layer_slice_bytes,
-               "the store brings each slice once and in order");
+               "the source brings each slice once and in order");
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto slice = bytes.subspan(i * group.layer_slice_bytes, group.layer_slice_bytes);
       if (read.move.to == Tier::kDevice) {
@@ -138,7 +138,7 @@ class MoverReads::Batch final : public DiskReadSink, public std::enable_shared_f
   std::vector<Item> items_;
 };
 
-MoverReads::MoverReads(const MoverLink& link, DiskStore* store) : link_(link), store_(store) {
+MoverReads::MoverReads(const MoverLink& link, BlockSource* source) : link_(link), source_(source) {
   for (const LayerGroup& group : link.backend.info().groups) {
     most_layers_ = std::max(most_layers_, static_cast<std::uint32_t>(group.layers.size()));
   }
@@ -154,11 +154,11 @@ void MoverReads::prefetch(std::vector<Move> moves, Nanos taken) {
 }
 
 void MoverReads::begin(std::vector<Move> moves, Nanos taken, std::uint32_t layers_at_once) {
-  LOCI_CHECK(store_ != nullptr, "a move from a disk needs one");
+  LOCI_CHECK(source_ != nullptr, "a move from a disk needs one");
   auto batch = std::make_shared<Batch>(link_, std::move(moves), taken);
   batches_.push_back(batch);
-  std::vector<DiskReadItem> items = batch->items();
-  store_->read(std::move(items), layers_at_once, std::move(batch));
+  std::vector<BlockRead> items = batch->items();
+  source_->read(std::move(items), layers_at_once, std::move(batch));
 }
 
 void MoverReads::begin_prefetches() {

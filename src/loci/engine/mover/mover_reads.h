@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads from the disk: loads to the device and prefetches to host memory. The store reads, verifies and calls
-// back on its threads; each slice then goes straight to its target.
+// Reads from the disk: loads to the device and prefetches to host memory. The source of blocks reads,
+// verifies and calls back on its threads; each slice then goes straight to its target.
 //
-// A read that is given up is over at once, and what the store brings of it later is dropped: its target, and
+// A read that is given up is over at once, and what the source brings of it later is dropped: its target, and
 // its source too, may belong to others by then.
 #pragma once
 
@@ -12,15 +12,16 @@
 #include <vector>
 
 #include "loci/engine/mover/mover_link.h"
+#include "loci/memory/block_source.h"
 
 namespace loci {
 
-// One thread's, but for what it gives the store. It must outlive the store's and the
+// One thread's, but for what it gives the source. It must outlive the source's and the
 // backend's callbacks.
 class MoverReads {
  public:
-  // `store` may be null where no move reads a disk.
-  MoverReads(const MoverLink& link, DiskStore* store);
+  // `source` may be null where no move reads a disk.
+  MoverReads(const MoverLink& link, BlockSource* source);
   ~MoverReads();
 
   // Loads begin at once; their targets are being filled.
@@ -44,7 +45,7 @@ class MoverReads {
   void begin_prefetches();
 
   const MoverLink link_;
-  DiskStore* const store_;
+  BlockSource* const source_;
   std::vector<std::shared_ptr<Batch>> batches_;  // not over, the earliest first
   std::deque<Waiting> waiting_;                  // prefetches
   std::uint32_t most_layers_ = 0;                // of a group

@@ -13,7 +13,7 @@ constexpr std::uint64_t kStepBytes = 256u << 10;  // a load waits for no more
 
 }  // namespace
 
-// A move whose parts the store writes; it ends with the last of them.
+// A move whose parts the source writes; it ends with the last of them.
 struct MoverWrite {
   MoverWrite(const Move& m, Nanos b) : move(m), begun(b), left(m.parts.size()) {}
   const Move move;
@@ -22,15 +22,15 @@ struct MoverWrite {
   std::atomic<bool> failed{false};
 };
 
-MoverSaves::MoverSaves(const MoverLink& link, DiskStore* store)
+MoverSaves::MoverSaves(const MoverLink& link, BlockSource* source)
     : link_(link),
-      store_(store),
+      source_(source),
       step_bytes_(link.backend.info().copy_bytes > 0 ? std::numeric_limits<std::uint64_t>::max()
                                                      : kStepBytes) {}
 
 void MoverSaves::add(std::vector<Move> moves) {
   for (Move& move : moves) {
-    LOCI_CHECK(move.to == Tier::kHost || store_ != nullptr, "a move to a disk needs one");
+    LOCI_CHECK(move.to == Tier::kHost || source_ != nullptr, "a move to a disk needs one");
     (move.to == Tier::kHost ? to_host_ : to_disk_).push_back({.move = std::move(move)});
   }
 }
@@ -98,11 +98,11 @@ bool MoverSaves::step_disk() {
 
 void MoverSaves::write(Save& save) {
   const MovePart& part = save.move.parts[save.part];
-  store_->write(part.group, part.to, save.move.entry, std::exchange(save.buffer, {}),
-                [this, write = save.write](const Status& status) {
-                  if (!status.ok()) write->failed = true;
-                  if (write->left.fetch_sub(1) == 1) finish(*write);
-                });
+  source_->write(part.group, part.to, save.move.entry, std::exchange(save.buffer, {}),
+                 [this, write = save.write](const Status& status) {
+                   if (!status.ok()) write->failed = true;
+                   if (write->left.fetch_sub(1) == 1) finish(*write);
+                 });
   save.index = 0;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "loci/engine/mover/mover_link.h"
+#include "loci/memory/block_source.h"
 
 namespace loci {
 
@@ -21,8 +22,8 @@ struct MoverWrite;
 // One thread's, but for the ends of its writes and copies. It must outlive them (Backend::after_saves()).
 class MoverSaves {
  public:
-  // `store` may be null where no move writes to a disk.
-  MoverSaves(const MoverLink& link, DiskStore* store);
+  // `source` may be null where no move writes to a disk.
+  MoverSaves(const MoverLink& link, BlockSource* source);
 
   void add(std::vector<Move> moves);
   // Copies some layers of the first save to host memory, or else to the disk; false: there is nothing that
@@ -49,7 +50,7 @@ class MoverSaves {
   void finish(const MoverWrite& write);
 
   const MoverLink link_;
-  DiskStore* const store_;
+  BlockSource* const source_;
   const std::uint64_t step_bytes_;
   std::deque<Save> to_host_;
   std::deque<Save> to_disk_;

@@ -100,7 +100,7 @@ TEST_P(MoverTest, ManyMovesAtOnce) {
                     const bool fails = moved.entry.key.bytes[1] == 1 && faults.below(20) == 0;
                     return fails ? internal_error("the link broke") : Status();
                   }},
-             {.read = [](const DiskReadItem& item, std::uint32_t layer) {
+             {.read = [](const BlockRead& item, std::uint32_t layer) {
                return item.key.bytes[0] == 2 && layer == 0 ? data_loss("flipped") : Status();
              }});
   carry_out(moves(Tier::kDevice, 0, Tier::kHost, 0));

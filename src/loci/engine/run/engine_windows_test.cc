@@ -192,7 +192,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
     options.mover.disk = std::make_unique<FakeDiskStore>(
         disk_, disk,
         FakeDiskStore::Faults{.read =
-                                  [this, refuse](const DiskReadItem&, std::uint32_t) {
+                                  [this, refuse](const BlockRead&, std::uint32_t) {
                                     hangs_.wait(true);
                                     return (*refuse)();
                                   },

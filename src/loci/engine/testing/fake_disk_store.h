@@ -39,7 +39,7 @@ class FakeDiskStore final : public DiskStore {
   // Asked on the store's thread before each layer is read, or an entry written (layer 0); an error is what
   // the transfer ends with. It may wait.
   struct Faults {
-    std::function<Status(const DiskReadItem&, std::uint32_t layer)> read;
+    std::function<Status(const BlockRead&, std::uint32_t layer)> read;
     std::function<Status(const DiskEntry&)> write;
   };
 
@@ -78,8 +78,8 @@ class FakeDiskStore final : public DiskStore {
     });
   }
 
-  void read(std::vector<DiskReadItem> items, std::uint32_t layers_at_once,
-            std::shared_ptr<DiskReadSink> sink) override {
+  void read(std::vector<BlockRead> items, std::uint32_t layers_at_once,
+            std::shared_ptr<BlockReadSink> sink) override {
     post(reads_, [this, items = std::move(items), step = std::max(1u, layers_at_once),
                   sink = std::move(sink)] { read_all(items, step, *sink); });
   }
@@ -142,7 +142,7 @@ class FakeDiskStore final : public DiskStore {
     return groups_[group].layers * groups_[group].layer_slice_bytes;
   }
 
-  void read_all(const std::vector<DiskReadItem>& items, std::uint32_t step, DiskReadSink& sink) {
+  void read_all(const std::vector<BlockRead>& items, std::uint32_t step, BlockReadSink& sink) {
     std::vector<bool> over(items.size(), false);
     std::size_t left = items.size();
     for (std::uint32_t layer = 0; left > 0; layer += step) {
@@ -158,8 +158,8 @@ class FakeDiskStore final : public DiskStore {
   }
 
   // The item's end, where it has come.
-  std::optional<Status> read_layers(std::size_t index, const DiskReadItem& item, std::uint32_t layer,
-                                    std::uint32_t step, DiskReadSink& sink) {
+  std::optional<Status> read_layers(std::size_t index, const BlockRead& item, std::uint32_t layer,
+                                    std::uint32_t step, BlockReadSink& sink) {
     const DiskGroup& group = groups_.at(item.group);
     const std::uint32_t count = std::min(step, group.layers - layer);
     for (std::uint32_t i = 0; i < count; ++i) {

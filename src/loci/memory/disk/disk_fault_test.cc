@@ -26,7 +26,7 @@ class DiskFaults : public ::testing::Test {
     for (std::size_t i = 0; i < directories; ++i) {
       all.directories.push_back({"disk" + std::to_string(i), 400'000});
     }
-    all.groups = {{.layers = 4, .layer_slice_bytes = 1000}, {.layers = 2, .layer_slice_bytes = 4096}};
+    all.groups = {{.layers = 4, .layer_slice_bytes = 4000}, {.layers = 2, .layer_slice_bytes = 4096}};
     return all;
   }
   std::unique_ptr<DiskStore> open(const DiskStoreOptions& with) {
@@ -133,7 +133,7 @@ TEST_F(DiskFaults, AnyFlipIsFoundWhereverItIs) {
   ASSERT_TRUE(write(*store, 0, 5, 50).ok());
   for (std::uint32_t layer = 0; layer < 4; ++layer) {
     for (const std::uint64_t at : {0, 500, 999}) {
-      expect_damaged("group-0.slots", 5 * layout.slot_stride(0) + layer * layout.slice_stride(0) + at, false);
+      expect_damaged("group-0.slots", 5 * layout.slot_stride(0) + layout.slice_offset(0, layer) + at, false);
     }
   }
   EXPECT_TRUE(read_one(*store, 0, SlotId(5), test_key(50)).status->ok());
@@ -143,7 +143,7 @@ TEST_F(DiskFaults, LayersBeforeADamagedOneAreServed) {
   const auto store = open();
   const DiskLayout layout = divide_space(options()).value();
   ASSERT_TRUE(write(*store, 0, 1, 10).ok());
-  disk_.flip("disk0", "group-0.slots", layout.slot_stride(0) + 2 * layout.slice_stride(0));
+  disk_.flip("disk0", "group-0.slots", layout.slot_stride(0) + layout.slice_offset(0, 2));
   const auto item = read_one(*store, 0, SlotId(1), test_key(10), 1);
   EXPECT_EQ(item.status->code(), StatusCode::kDataLoss);
   EXPECT_EQ(item.layers, 2u);
@@ -228,7 +228,7 @@ TEST_F(DiskFaults, ADiskThatNeverAnswersHoldsUpNoOther) {
     disk_.set_judge([](const FaultyOperation& one) {
       return one.directory == "disk1" ? FaultAnswer{Kind::kNever} : FaultAnswer{};
     });
-    std::vector<DiskReadItem> items;
+    std::vector<BlockRead> items;
     for (std::uint32_t slot = 0; slot < 20; ++slot) items.push_back({0, SlotId(slot), test_key(slot)});
     const auto sink = std::make_shared<CollectingSink>(items.size());
     const Nanos start = clock_.now();
@@ -359,7 +359,7 @@ TEST_F(DiskFaults, WhateverFailsNothingWrongIsServedAndEveryCallEnds) {
       return FaultAnswer{};
     });
     std::vector<std::future<Status>> writes;
-    std::vector<std::pair<std::vector<DiskReadItem>, std::shared_ptr<CollectingSink>>> reads;
+    std::vector<std::pair<std::vector<BlockRead>, std::shared_ptr<CollectingSink>>> reads;
     const auto read_later = [&](std::uint32_t group, SlotId slot, std::uint64_t content) {
       reads.push_back({{{group, slot, test_key(content)}}, std::make_shared<CollectingSink>(1)});
       store->read(reads.back().first, static_cast<std::uint32_t>(random.below(4)), reads.back().second);

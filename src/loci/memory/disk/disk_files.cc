@@ -139,7 +139,8 @@ class Opener {
     if (found.status().code() == StatusCode::kNotFound) return kNew;
     if (!found.ok()) return found.status().message();
     const Superblock wanted = expected(directory);
-    if (found->model_fingerprint != wanted.model_fingerprint) return "another model's state";
+    if (found->model_fingerprint != wanted.model_fingerprint)
+      return "state of another model, type or version";
     if (found->set != wanted.set) return "state of another set of directories";
     if (!same_shape(*found, wanted)) return "another shape";
     return {};
@@ -274,11 +275,11 @@ DiskFileSet::Place DiskFileSet::record_place(std::uint32_t group, SlotId slot) c
 
 DiskFileSet::Place DiskFileSet::slice_place(std::uint32_t group, SlotId slot, std::uint32_t first,
                                             std::uint32_t count) const {
-  const std::uint64_t stride = layout.slice_stride(group);
+  const std::uint64_t packs = (count - 1) / layout.pack_layers(group) + 1;
   return {.directory = layout.directory_of(slot),
           .file = directories[layout.directory_of(slot)].slots[group],
-          .offset = layout.row_of(slot) * layout.slot_stride(group) + first * stride,
-          .bytes = count * stride,
+          .offset = layout.row_of(slot) * layout.slot_stride(group) + layout.slice_offset(group, first),
+          .bytes = packs * layout.pack_stride(group),
           .record = {model_fingerprint, group, slot.value}};
 }
 

@@ -92,8 +92,34 @@ std::vector<std::uint32_t> slots_within(const DiskLayout& layout, const std::vec
   return slots;
 }
 
-std::uint64_t DiskLayout::slice_stride(std::uint32_t group) const {
-  return aligned(groups[group].layer_slice_bytes);
+std::uint32_t DiskLayout::pack_layers(std::uint32_t group) const {
+  constexpr std::uint64_t kEmptyPart = 32;  // at most one in so many bytes
+  const DiskGroup& of = groups[group];
+  std::uint32_t best = 1;
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (std::uint32_t layers = 1; layers <= of.layers; ++layers) {
+    const std::uint64_t packs = (of.layers - 1) / layers + 1;
+    const std::uint64_t slot = packs * aligned(layers * of.layer_slice_bytes);
+    if (slot < least) {
+      least = slot;
+      best = layers;
+    }
+    if (slot - of.layers * of.layer_slice_bytes <= slot / kEmptyPart) break;
+  }
+  return best;
+}
+
+std::uint64_t DiskLayout::pack_stride(std::uint32_t group) const {
+  return aligned(pack_layers(group) * groups[group].layer_slice_bytes);
+}
+
+std::uint64_t DiskLayout::slot_stride(std::uint32_t group) const {
+  return ((groups[group].layers - 1) / pack_layers(group) + 1) * pack_stride(group);
+}
+
+std::uint64_t DiskLayout::slice_offset(std::uint32_t group, std::uint32_t layer) const {
+  const std::uint32_t pack = pack_layers(group);
+  return layer / pack * pack_stride(group) + layer % pack * groups[group].layer_slice_bytes;
 }
 
 std::uint64_t DiskLayout::record_stride(std::uint32_t group) const {

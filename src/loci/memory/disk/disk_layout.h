@@ -23,9 +23,14 @@ struct DiskLayout {
   std::uint32_t directory_of(SlotId slot) const { return slot.value % directories; }
   std::uint64_t row_of(SlotId slot) const { return slot.value / directories; }
 
-  // Of a slice in a slot: layer_slice_bytes, up to the alignment.
-  std::uint64_t slice_stride(std::uint32_t group) const;
-  std::uint64_t slot_stride(std::uint32_t group) const { return slice_stride(group) * groups[group].layers; }
+  // A slot is a row of *packs*: so many slices one after the other, then zeros up to the alignment. As few as
+  // leave little of a slot empty, one where slices are as large as the alignment: packs are what is read
+  // alone.
+  std::uint32_t pack_layers(std::uint32_t group) const;
+  std::uint64_t pack_stride(std::uint32_t group) const;
+  std::uint64_t slot_stride(std::uint32_t group) const;
+  // Of a layer's slice in its slot.
+  std::uint64_t slice_offset(std::uint32_t group, std::uint32_t layer) const;
   std::uint64_t record_stride(std::uint32_t group) const;
 
   // The sizes of one directory's files, multiples of the alignment.

@@ -84,7 +84,7 @@ class Model {
   // Several entries at once, some under a wrong key.
   void read() {
     settle();
-    std::vector<DiskReadItem> items;
+    std::vector<BlockRead> items;
     std::vector<std::optional<std::uint64_t>> expected;
     for (std::uint64_t count = 1 + random_.below(5); count > 0; --count) {
       const Place place = any_place();

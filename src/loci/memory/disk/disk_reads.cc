@@ -17,8 +17,8 @@ constexpr std::uint32_t kHeaderStep = 0;  // step i > 0 is chunk i - 1
 
 class ItemReader final : public DiskOperationOwner, public std::enable_shared_from_this<ItemReader> {
  public:
-  ItemReader(const DiskFileSet& files, DiskCounters& counters, const DiskReadItem& item, std::size_t index,
-             std::uint32_t layers_at_once, std::shared_ptr<DiskReadSink> sink)
+  ItemReader(const DiskFileSet& files, DiskCounters& counters, const BlockRead& item, std::size_t index,
+             std::uint32_t layers_at_once, std::shared_ptr<BlockReadSink> sink)
       : files_(files),
         counters_(counters),
         item_(item),
@@ -104,23 +104,26 @@ class ItemReader final : public DiskOperationOwner, public std::enable_shared_fr
   }
 
   void hand_over() {
-    const std::uint64_t stride = files_.layout.slice_stride(item_.group);
+    const std::uint32_t pack = files_.layout.pack_layers(item_.group);
+    const std::uint64_t stride = files_.layout.pack_stride(item_.group);
     const std::uint64_t size = files_.layout.groups[item_.group].layer_slice_bytes;
     while (!finished_ && header_ && next_ < arrived_.size() && arrived_[next_]) {
       const std::uint32_t first = first_of(next_ + 1), count = count_of(next_ + 1);
       const DiskBuffer chunk = std::move(arrived_[next_++]);
       const std::span<const std::byte> bytes = chunk.bytes();
       for (std::uint32_t i = 0; i < count; ++i) {
-        if (slice_checksum(item_.slot.value, first + i, bytes.subspan(i * stride, size)) !=
+        const std::uint64_t at = i / pack * stride + i % pack * size;
+        if (slice_checksum(item_.slot.value, first + i, bytes.subspan(at, size)) !=
             recorded_checksum(header_->bytes(), first + i)) {
           return damaged(fmt::format("layer {} does not verify", first + i));
         }
       }
-      if (stride == size) {
+      if (stride == pack * size) {
         sink_->slices(index_, first, count, bytes.first(count * size));
       } else {
-        for (std::uint32_t i = 0; i < count; ++i) {
-          sink_->slices(index_, first + i, 1, bytes.subspan(i * stride, size));
+        for (std::uint32_t i = 0; i < count; i += pack) {
+          const std::uint32_t layers = std::min(pack, count - i);
+          sink_->slices(index_, first + i, layers, bytes.subspan(i / pack * stride, layers * size));
         }
       }
     }
@@ -129,10 +132,10 @@ class ItemReader final : public DiskOperationOwner, public std::enable_shared_fr
 
   const DiskFileSet& files_;
   DiskCounters& counters_;
-  const DiskReadItem item_;
+  const BlockRead item_;
   const std::size_t index_;
   const std::uint32_t layers_, layers_at_once_;
-  std::shared_ptr<DiskReadSink> sink_;
+  std::shared_ptr<BlockReadSink> sink_;
   std::optional<DiskBuffer> header_;  // verified
   std::vector<DiskBuffer> arrived_;   // by chunk
   std::size_t next_ = 0;              // chunk to hand over
@@ -142,15 +145,18 @@ class ItemReader final : public DiskOperationOwner, public std::enable_shared_fr
 }  // namespace
 
 std::uint32_t layers_of_chunk(const DiskLayout& layout, std::uint32_t group, std::uint32_t wanted) {
-  const std::uint64_t stride = layout.slice_stride(group);
+  // In packs.
+  const std::uint64_t stride = layout.pack_stride(group), pack = layout.pack_layers(group);
   const std::uint64_t most = std::max<std::uint64_t>(1, kChunkBytesMax / stride);
-  const std::uint64_t chosen = wanted > 0 ? wanted : (kChunkBytesDefault + stride - 1) / stride;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>({chosen, most, layout.groups[group].layers}));
+  const std::uint64_t chosen =
+      wanted > 0 ? (wanted + pack - 1) / pack : (kChunkBytesDefault + stride - 1) / stride;
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(std::min(chosen, most) * pack, layout.groups[group].layers));
 }
 
 void push_reads(const DiskFileSet& files, DiskCounters& counters, DiskQueue& queue,
-                const std::vector<DiskReadItem>& items, const std::vector<std::uint8_t>& gone,
-                std::uint32_t layers_at_once, std::shared_ptr<DiskReadSink> sink) {
+                const std::vector<BlockRead>& items, const std::vector<std::uint8_t>& gone,
+                std::uint32_t layers_at_once, std::shared_ptr<BlockReadSink> sink) {
   std::vector<std::shared_ptr<ItemReader>> readers;
   for (std::size_t i = 0; i < items.size(); ++i) {
     auto reader = std::make_shared<ItemReader>(files, counters, items[i], i, layers_at_once, sink);

@@ -26,7 +26,7 @@ std::uint32_t layers_of_chunk(const DiskLayout& layout, std::uint32_t group, std
 // Pushes the operations of all items: headers, then everyone's first layers, then the next ones. `files`
 // and `counters` must outlive them.
 void push_reads(const DiskFileSet& files, DiskCounters& counters, DiskQueue& queue,
-                const std::vector<DiskReadItem>& items, const std::vector<std::uint8_t>& gone,
-                std::uint32_t layers_at_once, std::shared_ptr<DiskReadSink> sink);
+                const std::vector<BlockRead>& items, const std::vector<std::uint8_t>& gone,
+                std::uint32_t layers_at_once, std::shared_ptr<BlockReadSink> sink);
 
 }  // namespace loci

@@ -149,12 +149,12 @@ class RealDiskStore final : public DiskStore {
     recoverer_ = std::thread(recover_all, common_, std::move(found));
   }
 
-  void read(std::vector<DiskReadItem> items, std::uint32_t layers_at_once,
-            std::shared_ptr<DiskReadSink> sink) override {
-    for (const DiskReadItem& item : items) check_slot(item.group, item.slot);
+  void read(std::vector<BlockRead> items, std::uint32_t layers_at_once,
+            std::shared_ptr<BlockReadSink> sink) override {
+    for (const BlockRead& item : items) check_slot(item.group, item.slot);
     post([this, items = std::move(items), layers_at_once, sink = std::move(sink)] {
       std::vector<std::uint8_t> gone;
-      for (const DiskReadItem& item : items) gone.push_back(writer_.busy(item.group, item.slot) ? 1 : 0);
+      for (const BlockRead& item : items) gone.push_back(writer_.busy(item.group, item.slot) ? 1 : 0);
       push_reads(common_->files, common_->counters, queue_, items, gone, layers_at_once, sink);
     });
   }
@@ -297,7 +297,7 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
   for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
     common->touched.emplace_back(layout.groups[g].slots);
     common->dates.emplace_back(layout.groups[g].slots);
-    queue.buffer_bytes = std::max<std::size_t>(queue.buffer_bytes, layout.slice_stride(g));
+    queue.buffer_bytes = std::max<std::size_t>(queue.buffer_bytes, layout.pack_stride(g));
   }
   common->touched.emplace_back(layout.holes);
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, make_engine(options, queue.depth, common->files));

@@ -14,17 +14,16 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/memory/block_source.h"
 #include "loci/memory/disk/disk_entry.h"
 
 namespace loci {
@@ -66,33 +65,14 @@ struct DiskStoreStats {
   std::int64_t oldest_used_at = 0;
 };
 
-struct DiskReadItem {
-  std::uint32_t group = 0;
-  SlotId slot;
-  ChainKey key;  // that the entry must have
-};
-
-// Where the slices of a read go.
-class DiskReadSink {
- public:
-  virtual ~DiskReadSink() = default;
-  // Verified slices of layers [first, first + count) of the group (counted in the group); of each item in
-  // ascending order, each once. `bytes` is valid until it returns.
-  virtual void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
-                      std::span<const std::byte> bytes) = 0;
-  // The item's last call. kDataLoss: the entry is damaged, another's or not there; kUnavailable: the disk
-  // failed; kDeadlineExceeded: it did not answer in time, or has not for so long that it is not asked.
-  virtual void done(std::size_t item, Status status) = 0;
-};
-
-class DiskStore {
+class DiskStore : public BlockSource {
  public:
   // Opens or makes the files. Errors, all naming --disk: kUnavailable where another process has a directory
   // open (names both); kInvalidArgument; kResourceExhausted where the space is not there. Files that
   // cannot be read, or belong to another set of directories, are made anew: losses() says so.
   static Result<std::unique_ptr<DiskStore>> open(const DiskStoreOptions& options);
   // Waits for what is in flight.
-  virtual ~DiskStore() = default;
+  ~DiskStore() override = default;
 
   virtual const std::vector<DiskGroup>& groups() const = 0;  // with slots
   virtual std::uint32_t hole_records() const = 0;            // slots of holes
@@ -109,17 +89,6 @@ class DiskStore {
   // Reads all headers on a thread of its own and hands over what verifies, parents before children, in
   // batches; the last one (perhaps empty) is marked. Once, before the first write.
   virtual void recover(std::function<void(std::vector<RecoveredEntry>, bool last)> found) = 0;
-
-  // Reads whole entries: `layers_at_once` layers of every item, then the next ones, so that all items'
-  // first layers arrive first. 0: what the store thinks best.
-  virtual void read(std::vector<DiskReadItem> items, std::uint32_t layers_at_once,
-                    std::shared_ptr<DiskReadSink> sink) = 0;
-  // Writes an entry: `bytes` is the group's block (layers * layer_slice_bytes), owned by the store until
-  // `done`. What was in the slot is gone from the moment of the call.
-  virtual void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
-                     std::function<void(Status)> done) = 0;
-  // Notes and writes of one slot are carried out in the order of the calls.
-  virtual void note(const DiskNote& note) = 0;
 
   virtual DiskStoreStats stats() const = 0;
 };

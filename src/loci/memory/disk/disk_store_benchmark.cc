@@ -142,7 +142,7 @@ BENCHMARK(recover_entries)
     ->Unit(benchmark::kMillisecond);
 
 // Copies, as a mover does.
-class CopyingSink final : public DiskReadSink {
+class CopyingSink final : public BlockReadSink {
  public:
   CopyingSink(std::size_t items, std::byte* into) : into_(into), left_(items) {}
   void slices(std::size_t item, std::uint32_t first, std::uint32_t,
@@ -181,7 +181,7 @@ void load_entries(benchmark::State& state, const std::string& io) {
   std::uint32_t next = 0;
   const double cpu_before = cpu_seconds();
   for (auto _ : state) {
-    std::vector<DiskReadItem> items;
+    std::vector<BlockRead> items;
     for (std::uint32_t i = 0; i < kConversation; ++i, next = (next + 1) % kEntries) {
       items.push_back({0, SlotId(next), test_key(next)});
     }

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "loci/memory/disk/disk_io.h"
+#include "loci/memory/disk/disk_layout.h"
 #include "loci/memory/disk/disk_test_values.h"
 #include "loci/model/test_folder.h"
 
@@ -36,7 +37,7 @@ class DiskStoreContract : public ::testing::TestWithParam<std::string> {
       all.directories.push_back({folder_.file("state" + std::to_string(i)), 4 * kMiB});
     }
     // A group whose slices are padded, and one whose are not.
-    all.groups = {{.layers = 5, .layer_slice_bytes = 1536}, {.layers = 3, .layer_slice_bytes = 8192}};
+    all.groups = {{.layers = 10, .layer_slice_bytes = 2000}, {.layers = 3, .layer_slice_bytes = 8192}};
     all.shares = {2, 1};
     all.model_fingerprint.fill(7);
     all.io = GetParam();
@@ -95,7 +96,7 @@ TEST_P(DiskStoreContract, DividesTheSpaceByShares) {
   const double first = store->groups()[0].slots, second = store->groups()[1].slots;
   EXPECT_NEAR(first / second, 2, 0.05);
   EXPECT_EQ(store->hole_records(), first + second);
-  // 2 slots of 5 * 4096 and one of 3 * 8192, with a header and a hole for each.
+  // 2 slots of 5 packs of 4096 and one of 3 * 8192, with a header and a hole for each.
   EXPECT_NEAR(second, (4 * kMiB - 65536) / (2 * 5 * 4096. + 3 * 8192 + 6 * 512), 2);
 }
 
@@ -269,8 +270,9 @@ TEST_P(DiskStoreContract, ASlotIsGoneFromTheCallThatWritesOrForgetsIt) {
 TEST_P(DiskStoreContract, BringsTheFirstLayersOfAllFirst) {
   DiskStoreOptions with = options();
   with.queue_depth = 1;  // so that the disk answers in order
+  with.groups = {{.layers = 5, .layer_slice_bytes = 4096}, {.layers = 3, .layer_slice_bytes = 8192}};
   const auto store = open(with);
-  std::vector<DiskReadItem> items;
+  std::vector<BlockRead> items;
   for (std::uint32_t i = 0; i < 6; ++i) {
     const std::uint32_t group = i % 2;
     ASSERT_TRUE(
@@ -289,7 +291,7 @@ TEST_P(DiskStoreContract, ReadsWithManyInFlightThroughFewBuffers) {
   with.queue_depth = 4;
   const auto store = open(with);
   const std::uint32_t slots = std::min(60u, store->groups()[0].slots);
-  std::vector<DiskReadItem> items;
+  std::vector<BlockRead> items;
   std::vector<std::future<Status>> writes;
   for (std::uint32_t i = 0; i < slots; ++i) {
     writes.push_back(write_later(*store, 0, SlotId(i), test_entry(i), test_bytes(i, store->groups()[0])));
@@ -322,7 +324,8 @@ TEST_P(DiskStoreContract, WhatIsForgottenGivesItsSpaceBack) {
   const DiskGroup group = store->groups()[0];
   for (const std::uint32_t slot : {0u, 1u, 2u})
     ASSERT_TRUE(write_one(*store, 0, SlotId(slot), test_entry(slot + 5), test_bytes(slot + 5, group)).ok());
-  EXPECT_EQ(allocated(), 3u * 5 * 4096);
+  const std::uint64_t slot_bytes = divide_space(options()).value().slot_stride(0);
+  EXPECT_EQ(allocated(), 3 * slot_bytes);
   EXPECT_EQ(store->stats().oldest_used_at, 5);
   store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(0)});
   // Calls for one slot are carried out in their order.
@@ -330,7 +333,7 @@ TEST_P(DiskStoreContract, WhatIsForgottenGivesItsSpaceBack) {
   expect_entry(*store, 0, SlotId(0), 9);
   EXPECT_EQ(store->stats().oldest_used_at, 6);
   store->note({.kind = DiskNote::Kind::kForget, .group = 0, .slot = SlotId(1)});
-  while (read_one(*store, 0, SlotId(1), test_key(6)).status->ok() || allocated() > 2u * 5 * 4096) {
+  while (read_one(*store, 0, SlotId(1), test_key(6)).status->ok() || allocated() > 2 * slot_bytes) {
     std::this_thread::yield();
   }
   expect_entry(*store, 0, SlotId(2), 7);
@@ -364,7 +367,7 @@ TEST_P(DiskStoreContract, ReplacesFilesThatDoNotFit) {
   fill(options());
   DiskStoreOptions with = options();
   with.model_fingerprint[15] ^= 1;
-  expect_replaced(with, "another model's state");
+  expect_replaced(with, "state of another model, type or version");
   fill(with);
   with.groups[0].layers = 6;
   expect_replaced(with, "another shape");

@@ -153,8 +153,9 @@ class DiskWriter::EntryJob final : public Job {
 
   void ended(std::uint32_t step, std::int64_t result, DiskBuffer) override {
     const DiskFileSet& files = writer_.files_;
-    const std::uint64_t bytes = is_chunk(step) ? files.layout.slice_stride(group_) * count_of(step)
-                                               : files.record_place(group_, slot_).bytes;
+    const std::uint64_t bytes = is_chunk(step)
+                                    ? files.slice_place(group_, slot_, first_of(step), count_of(step)).bytes
+                                    : files.record_place(group_, slot_).bytes;
     if (Status status = status_of(result, bytes); !status.ok()) {
       if (status_.ok()) status_ = std::move(status);
     } else if (is_chunk(step)) {
@@ -191,15 +192,20 @@ class DiskWriter::EntryJob final : public Job {
   }
 
   void fill(std::uint32_t step, std::span<std::byte> data) {
-    const std::uint64_t size = writer_.files_.layout.groups[group_].layer_slice_bytes;
-    const std::uint64_t stride = writer_.files_.layout.slice_stride(group_);
+    const DiskLayout& layout = writer_.files_.layout;
+    const std::uint64_t size = layout.groups[group_].layer_slice_bytes;
+    const std::uint64_t begin = layout.slice_offset(group_, first_of(step));
+    std::uint64_t end = 0;  // of what is filled
     for (std::uint32_t i = 0; i < count_of(step); ++i) {
       const std::uint32_t layer = first_of(step) + i;
       const std::span<const std::byte> slice(write_.bytes.data() + layer * size, size);
       checksums_[layer] = slice_checksum(slot_.value, layer, slice);
-      std::memcpy(data.data() + i * stride, slice.data(), size);
-      std::memset(data.data() + i * stride + size, 0, stride - size);
+      const std::uint64_t at = layout.slice_offset(group_, layer) - begin;
+      std::memset(data.data() + end, 0, at - end);
+      std::memcpy(data.data() + at, slice.data(), size);
+      end = at + size;
     }
+    std::memset(data.data() + end, 0, data.size() - end);
   }
 
   // Once; chunks that are still in flight after a failure find the job finished.

@@ -23,7 +23,7 @@ asio::awaitable<void> answer_messages(ApiServices& services, Call& call) {
   const auto job = [&] {
     return prepare_messages(call.exchange.request().body(), served, services.history, call.tenant->id);
   };
-  Prepared prepared = co_await services.workers.run(job);
+  Prepared prepared = co_await services.workers.run(call.tenant->id, job);
   if (auto* error = std::get_if<ApiError>(&prepared)) {
     co_await call.fail(std::move(*error));
     co_return;
@@ -43,7 +43,7 @@ asio::awaitable<void> answer_count(ApiServices& services, Call& call) {
   const auto job = [&] {
     return count_message_tokens(call.exchange.request().body(), *served, services.history, call.tenant->id);
   };
-  std::variant<std::string, ApiError> result = co_await services.workers.run(job);
+  std::variant<std::string, ApiError> result = co_await services.workers.run(call.tenant->id, job);
   if (auto* body = std::get_if<std::string>(&result))
     co_await call.answer(std::move(*body));
   else

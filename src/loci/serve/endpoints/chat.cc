@@ -20,7 +20,7 @@ asio::awaitable<void> answer_chat(ApiServices& services, Call& call) {
   const auto job = [&] {
     return prepare_chat(call.exchange.request().body(), served, services.history, call.tenant->id);
   };
-  Prepared prepared = co_await services.workers.run(job);
+  Prepared prepared = co_await services.workers.run(call.tenant->id, job);
   if (auto* error = std::get_if<ApiError>(&prepared)) {
     co_await call.fail(std::move(*error));
     co_return;

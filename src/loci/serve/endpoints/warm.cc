@@ -93,7 +93,7 @@ asio::awaitable<void> answer_warm(ApiServices& services, Call& call) {
     co_return;
   }
   const auto job = [&] { return public_prefix_tokens(call.exchange.request().body(), served); };
-  std::variant<std::vector<TokenId>, ApiError> tokens = co_await services.workers.run(job);
+  std::variant<std::vector<TokenId>, ApiError> tokens = co_await services.workers.run(call.tenant->id, job);
   if (auto* wrong = std::get_if<ApiError>(&tokens)) {
     ApiError error = std::move(*wrong);
     co_await call.fail(std::move(error));
@@ -137,8 +137,11 @@ asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
 void add_warm_endpoints(Router& router, ApiServices& services) {
   using boost::beast::http::verb;
   const auto add = [&](verb method, const char* pattern, Handler handler) {
-    router.add(
-        {.method = method, .pattern = pattern, .access = Access::kOperator, .handler = std::move(handler)});
+    router.add({.method = method,
+                .pattern = pattern,
+                .access = Access::kOperator,
+                .metering = method == verb::post ? Metering::kRequest : Metering::kFree,
+                .handler = std::move(handler)});
   };
   add(verb::post, "/v1/loci/warm", [&services](Call& call) { return answer_warm(services, call); });
   add(verb::get, "/v1/loci/warm", [&services](Call& call) { return answer_warm_list(services, call); });

@@ -106,7 +106,7 @@ asio::awaitable<void> Generation::run() {
       submit();
       return true;
     };
-    co_await services_.workers.run(job);
+    co_await services_.workers.run(sink_.origin().tenant->id, job);
   }
   sink_.watch([mailbox = mailbox_] { mailbox->wake(); });
   while (open_ > 0 && !failure_) {
@@ -246,7 +246,7 @@ asio::awaitable<void> Generation::commit() {
   choices_ = take_choices();
   if (!prepared_.commit) co_return;
   const auto job = [this] { return prepared_.commit(choices_, usage()); };
-  const Status status = co_await services_.store_thread.run(job);
+  const Status status = co_await services_.store_thread.run(sink_.origin().tenant->id, job);
   if (!status.ok()) failure_ = api_error(status);
 }
 
@@ -269,7 +269,7 @@ asio::awaitable<void> Generation::answer_stream_end() {
 asio::awaitable<void> Generation::answer_whole() {
   // With log-probabilities a reply may be megabytes of JSON: not on this thread.
   const auto build = [&] { return prepared_.format->whole(choices_, usage()); };
-  std::string body = co_await services_.workers.run(build);
+  std::string body = co_await services_.workers.run(sink_.origin().tenant->id, build);
   if (!co_await sink_.respond(std::move(body))) client_left_ = true;
 }
 

@@ -112,7 +112,7 @@ std::shared_ptr<BackgroundRun> BackgroundResponses::find(const std::string& tena
 
 asio::awaitable<Status> BackgroundResponses::store(std::string tenant, StoredTurn turn) {
   const auto job = [&] { return services_.store->commit_turn(tenant, turn); };
-  Status status = co_await services_.store_thread.run(job);
+  Status status = co_await services_.store_thread.run(tenant, job);
   if (!status.ok()) {
     services_.log->error("{} can't be stored as {}: {}", turn.response.id, turn.response.status,
                          status.to_string());

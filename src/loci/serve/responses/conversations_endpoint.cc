@@ -27,14 +27,14 @@ asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadReques
     co_return;
   }
   const auto read_job = [&] { return read(call); };
-  Result<StoreJob> job = co_await services.workers.run(read_job);
+  Result<StoreJob> job = co_await services.workers.run(call.tenant->id, read_job);
   if (!job.ok()) {
     ApiError refused = api_error(job.status());
     co_await call.fail(std::move(refused));
     co_return;
   }
   const auto store_job = [&] { return (*job)(*services.store, call.tenant->id); };
-  Answer result = co_await services.store_thread.run(store_job);
+  Answer result = co_await services.store_thread.run(call.tenant->id, store_job);
   if (auto* error = std::get_if<ApiError>(&result)) {
     ApiError refused = std::move(*error);
     co_await call.fail(std::move(refused));
@@ -118,7 +118,7 @@ void add_conversations_endpoints(Router& router, ApiServices& services) {
   const auto add = [&](http::verb method, const char* pattern, Result<StoreJob> (*read)(const Call&)) {
     // The route owns what the coroutine refers to.
     const auto shared = std::make_shared<const ReadRequest>(read);
-    const Metering metering = method == http::verb::post ? Metering::kRequest : Metering::kFree;
+    const Metering metering = method == http::verb::get ? Metering::kFree : Metering::kRequest;
     router.add({.method = method,
                 .pattern = pattern,
                 .metering = metering,

@@ -54,7 +54,7 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
   const std::string tenant = call.tenant->id;
   const bool can_store = services_.store != nullptr;
   const auto parse = [&] { return parse_response(call.exchange.request().body(), can_store); };
-  std::variant<ResponseRequest, ApiError> parsed = co_await services_.workers.run(parse);
+  std::variant<ResponseRequest, ApiError> parsed = co_await services_.workers.run(call.tenant->id, parse);
   if (auto* error = std::get_if<ApiError>(&parsed)) {
     ApiError refused = std::move(*error);
     co_return refused;
@@ -77,7 +77,8 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
   if (!request.conversation.empty() || !request.previous_response_id.empty()) {
     if (!can_store) co_return no_store_error();
     const auto load = [&] { return load_history(*services_.store, tenant, request); };
-    std::variant<ResponseHistory, ApiError> loaded = co_await services_.store_thread.run(load);
+    std::variant<ResponseHistory, ApiError> loaded =
+        co_await services_.store_thread.run(call.tenant->id, load);
     if (auto* error = std::get_if<ApiError>(&loaded)) {
       ApiError refused = std::move(*error);
       co_return refused;
@@ -88,7 +89,7 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
     return prepare_response(std::move(request), std::move(history), served, services_.history, tenant,
                             services_.store);
   };
-  std::variant<PreparedResponse, ApiError> prepared = co_await services_.workers.run(make);
+  std::variant<PreparedResponse, ApiError> prepared = co_await services_.workers.run(call.tenant->id, make);
   co_return prepared;
 }
 
@@ -161,7 +162,7 @@ asio::awaitable<void> ResponsesApi::show(Call& call) {
     }
   }
   const auto job = [&] { return show_response(*services_.store, tenant, id); };
-  Answer answer = co_await services_.store_thread.run(job);
+  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
   if (query->stream && std::holds_alternative<std::string>(answer)) {
     answer = api_error(
         invalid_argument("only a response that was made with background true, on this server and not "
@@ -183,7 +184,7 @@ asio::awaitable<void> ResponsesApi::remove(Call& call) {
   }
   background_->forget(tenant, id);
   const auto job = [&] { return delete_response(*services_.store, tenant, id); };
-  Answer answer = co_await services_.store_thread.run(job);
+  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
   co_await finish(call, std::move(answer));
 }
 
@@ -198,7 +199,7 @@ asio::awaitable<void> ResponsesApi::cancel(Call& call) {
     co_await background_->cancel(std::move(run));
   }
   const auto job = [&] { return cancel_ended_response(*services_.store, tenant, id); };
-  Answer answer = co_await services_.store_thread.run(job);
+  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
   co_await finish(call, std::move(answer));
 }
 
@@ -217,7 +218,7 @@ asio::awaitable<void> ResponsesApi::input_items(Call& call) {
   }
   const std::string tenant = call.tenant->id;
   const auto job = [&] { return list_input_items(*services_.store, tenant, call.parameters[0], *page); };
-  Answer answer = co_await services_.store_thread.run(job);
+  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
   co_await finish(call, std::move(answer));
 }
 
@@ -235,7 +236,7 @@ void add_responses_endpoints(Router& router, ApiServices& services) {
   };
   add(http::verb::post, "/v1/responses", &ResponsesApi::create, Metering::kRequest);
   add(http::verb::get, "/v1/responses/{id}", &ResponsesApi::show);
-  add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove);
+  add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove, Metering::kRequest);
   add(http::verb::post, "/v1/responses/{id}/cancel", &ResponsesApi::cancel);
   add(http::verb::get, "/v1/responses/{id}/input_items", &ResponsesApi::input_items);
 }

@@ -76,7 +76,9 @@ struct ConversationList {
 
 struct StoreLimits {
   std::optional<std::int64_t> age_seconds_max;  // since a conversation was last active
-  std::optional<std::uint64_t> bytes_max;       // of all; the oldest go first
+  // Of all tenants together. Beyond, the oldest go of those tenants that have more than their share
+  // (store_shares.h).
+  std::optional<std::uint64_t> bytes_max;
 };
 
 // What the store holds of one tenant, for people and metrics.
@@ -145,9 +147,9 @@ class ConversationStore {
   // Responses queued or in progress whose server has ended: they become "failed", their JSON too (status
   // and error). Called at start, before requests are served.
   virtual Status fail_interrupted() = 0;
-  // Deletes threads that are too old, or the oldest of too much. Returns how many conversations and
-  // responses went. A call does a bounded part of the work, so that turns can be committed in between:
-  // call again until it returns 0.
+  // Deletes threads that are too old, or the oldest of tenants that have too much. Returns how many
+  // conversations and responses went. A call does a bounded part of the work, so that turns can be committed
+  // in between: call again until it returns 0.
   virtual Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) = 0;
 
   // Of all tenants together; cheap.

@@ -194,6 +194,9 @@ Result<SqlRows> PostgresSession::run(std::string_view statement,
   }
 }
 
+// Two connections rarely have the same number; then one of them waits.
+std::int64_t PostgresSession::writer() const { return connection_.handle().backendpid() % 64; }
+
 Status PostgresSession::execute(const std::string& statements) {
   try {
     transaction_.exec(statements);

@@ -56,6 +56,7 @@ class PostgresSession final : public SqlSession {
 
   Result<SqlRows> run(std::string_view statement, std::initializer_list<SqlParameter> parameters) override;
   Status execute(const std::string& statements) override;
+  std::int64_t writer() const override;
   // Of the first statement that failed.
   PostgresFault fault() const { return fault_; }
 

@@ -17,7 +17,7 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kConnectionsMax = 4;
+constexpr std::size_t kConnectionsMax = 8;
 // The advisory lock of alone(); two numbers are a space of their own beside instances' one.
 constexpr const char* kAloneLock = "SELECT pg_advisory_lock(1282368361, 1)";
 
@@ -155,8 +155,8 @@ Status PostgresDatabase::transact(SqlAccess access, const Body& body) {
   const auto deadline = Time::now() + std::chrono::nanoseconds(pool_->lock_timeout);
   for (int attempt = 0;; ++attempt) {
     LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, pool_->take());
-    Pool::Outcome outcome = access == SqlAccess::kWrite ? Pool::attempt<Writing>(*connection, body)
-                                                        : Pool::attempt<Reading>(*connection, body);
+    Pool::Outcome outcome = access == SqlAccess::kRead ? Pool::attempt<Reading>(*connection, body)
+                                                       : Pool::attempt<Writing>(*connection, body);
     const bool lost = outcome.fault == PostgresFault::kLost || !connection->handle().is_open();
     if (lost) connection.reset();
     pool_->give(std::move(connection));

@@ -72,6 +72,37 @@ TEST_F(PostgresStoreTest, TurnsOfManyServersInOneConversationStayWhole) {
   }
 }
 
+// Turns of one tenant too: each connection counts what the tenant has in a row of its own.
+TEST_F(PostgresStoreTest, TurnsAreCommittedInParallel) {
+  constexpr int kAtOnce = 8;
+  std::atomic<int> inside = 0, most = 0;
+  std::atomic<bool> watched = false;
+  StoreOptions options;
+  options.now_seconds = [&] {  // asked for in the middle of each transaction
+    if (!watched) return std::int64_t{1'000};
+    const int now = ++inside;
+    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+    }
+    for (int i = 0; i < 2'000 && most < kAtOnce; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --inside;
+    return std::int64_t{1'000};
+  };
+  const auto store = open(options);
+  ASSERT_TRUE(store->commit_turn("ann", test_turn("first")).ok());
+  watched = true;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kAtOnce; ++t) {
+    threads.emplace_back([&, t] {
+      const Status status = store->commit_turn("ann", test_turn(fmt::format("r{}", t)));
+      EXPECT_TRUE(status.ok()) << status.to_string();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(most, kAtOnce);
+  EXPECT_EQ(store->size_bytes().value(), store->stats().value()[0].size_bytes);
+}
+
 TEST_F(PostgresStoreTest, OnlyWhatAnEndedServerLeftHasFailed) {
   auto first = open();
   const auto second = open();

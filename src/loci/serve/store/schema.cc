@@ -87,6 +87,19 @@ UPDATE responses SET continues = (
   AND earlier.id = responses.previous AND earlier.response < responses.response
 ) WHERE previous <> '';
 )sql"},
+    // What each tenant has, counted as it changes, and its threads by their age.
+    Migration{.version = 3, .statements = R"sql(
+CREATE TABLE tenant_usage (
+  tenant TEXT NOT NULL,
+  writer {int} NOT NULL,
+  threads {int} NOT NULL,
+  size_bytes {int} NOT NULL,
+  PRIMARY KEY (tenant, writer)
+){strict};
+INSERT INTO tenant_usage (tenant, writer, threads, size_bytes)
+  SELECT tenant, 0, COUNT(*), SUM(size_bytes) FROM threads GROUP BY tenant;
+CREATE INDEX threads_by_tenant ON threads (tenant, active_at, thread);
+)sql"},
 };
 
 constexpr std::string_view kVersionTable =

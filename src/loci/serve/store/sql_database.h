@@ -65,9 +65,16 @@ class SqlSession {
   virtual Result<SqlRows> run(std::string_view statement, std::initializer_list<SqlParameter> parameters) = 0;
   // Statements without parameters and results, not prepared: of migrations.
   virtual Status execute(const std::string& statements) = 0;
+  // A number of this writer among those that work in parallel, small, for rows that are kept once for each.
+  virtual std::int64_t writer() const = 0;
 };
 
-enum class SqlAccess : std::uint8_t { kRead, kWrite };
+enum class SqlAccess : std::uint8_t {
+  kRead,
+  kWrite,
+  kUpkeep,  // as kWrite, but durable only once a later kWrite or synchronise() is: deletions that nobody
+            // waits for
+};
 enum class SqlDialect : std::uint8_t { kSqlite, kPostgres };
 
 // Thread-safe.
@@ -81,12 +88,15 @@ class SqlDatabase {
   // `body` may be run again (after a conflict with another server): it must not keep what a former run found.
   virtual Status transact(SqlAccess access, const Body& body) = 0;
 
+  // Makes durable what kUpkeep has written.
+  virtual Status synchronise() = 0;
+
   virtual SqlDialect dialect() const = 0;
   // The name of this user of the database, which responses in progress carry.
   virtual std::string instance() const = 0;
   // Whether the user of that name has ended.
   virtual Result<bool> has_ended(SqlSession& session, std::string_view instance) = 0;
-  // Gives disk space that deletions left back to the system, a bounded part at a time.
+  // Gives disk space that deletions left back to the system, a bounded part at a time; then synchronise().
   virtual Status reclaim() = 0;
 };
 

@@ -65,33 +65,50 @@ Result<std::int64_t> add_thread(SqlSession& session, std::string_view tenant, st
       const SqlRows rows,
       session.run("INSERT INTO threads (tenant, active_at, size_bytes) VALUES ($1, $2, $3) RETURNING thread",
                   {tenant, now, kRowBytes}));
+  LOCI_RETURN_IF_ERROR(count_usage(session, tenant, 1, kRowBytes));
   return rows.integer(0, 0);
 }
 
 Status grow_thread(SqlSession& session, std::int64_t thread, std::int64_t now, std::int64_t added_bytes) {
-  return session
-      .run(
-          "UPDATE threads SET active_at = CASE WHEN active_at > $1 THEN active_at ELSE $1 END, "
-          "size_bytes = size_bytes + $2 WHERE thread = $3",
-          {now, added_bytes, thread})
-      .status();
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("UPDATE threads SET active_at = CASE WHEN active_at > $1 THEN active_at ELSE $1 END, "
+                  "size_bytes = size_bytes + $2 WHERE thread = $3 RETURNING tenant",
+                  {now, added_bytes, thread}));
+  return rows.empty() ? Status() : count_usage(session, rows.text(0, 0), 0, added_bytes);
 }
+
+namespace {
+
+// The row itself; nothing is in it.
+Status drop_thread(SqlSession& session, std::int64_t thread) {
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows gone,
+      session.run("DELETE FROM threads WHERE thread = $1 RETURNING tenant, size_bytes", {thread}));
+  return gone.empty() ? Status() : count_usage(session, gone.text(0, 0), -1, -gone.integer(0, 1));
+}
+
+}  // namespace
 
 Status settle_thread(SqlSession& session, std::int64_t thread) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows left,
                         session.run("SELECT (SELECT COUNT(*) FROM conversations WHERE thread = $1) + "
                                     "(SELECT COUNT(*) FROM responses WHERE thread = $1)",
                                     {thread}));
-  if (left.integer(0, 0) == 0) return session.run("DELETE FROM threads WHERE thread = $1", {thread}).status();
-  return session
-      .run(
-          "UPDATE threads SET size_bytes = $2 + "
-          "(SELECT COALESCE(SUM(size_bytes), 0) FROM conversations WHERE thread = $1) + "
-          "(SELECT COALESCE(SUM(size_bytes), 0) FROM responses WHERE thread = $1) + "
-          "(SELECT COALESCE(SUM(size_bytes), 0) FROM sequences WHERE thread = $1) + "
-          "(SELECT COALESCE(SUM(size_bytes), 0) FROM items WHERE thread = $1) WHERE thread = $1",
-          {thread, kRowBytes})
-      .status();
+  if (left.integer(0, 0) == 0) return drop_thread(session, thread);
+  LOCI_ASSIGN_OR_RETURN(const SqlRows before,
+                        session.run("SELECT tenant, size_bytes FROM threads WHERE thread = $1", {thread}));
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows after,
+      session.run("UPDATE threads SET size_bytes = $2 + "
+                  "(SELECT COALESCE(SUM(size_bytes), 0) FROM conversations WHERE thread = $1) + "
+                  "(SELECT COALESCE(SUM(size_bytes), 0) FROM responses WHERE thread = $1) + "
+                  "(SELECT COALESCE(SUM(size_bytes), 0) FROM sequences WHERE thread = $1) + "
+                  "(SELECT COALESCE(SUM(size_bytes), 0) FROM items WHERE thread = $1) WHERE thread = $1 "
+                  "RETURNING size_bytes",
+                  {thread, kRowBytes}));
+  if (before.empty() || after.empty()) return {};
+  return count_usage(session, before.text(0, 0), 0, after.integer(0, 0) - before.integer(0, 1));
 }
 
 Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread) {
@@ -102,7 +119,7 @@ Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread) {
   LOCI_ASSIGN_OR_RETURN(
       const SqlRows conversations,
       session.run("DELETE FROM conversations WHERE thread = $1 RETURNING conversation", {thread}));
-  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM threads WHERE thread = $1", {thread}).status());
+  LOCI_RETURN_IF_ERROR(drop_thread(session, thread));
   return responses.size() + conversations.size();
 }
 

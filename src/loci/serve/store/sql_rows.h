@@ -13,6 +13,7 @@
 #include "loci/base/status.h"
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/store/sql_database.h"
+#include "loci/serve/store/store_shares.h"
 
 namespace loci::store_rows {
 
@@ -56,6 +57,18 @@ Status grow_thread(SqlSession& session, std::int64_t thread, std::int64_t now, s
 Status settle_thread(SqlSession& session, std::int64_t thread);
 // With everything in it. Returns how many conversations and responses that were.
 Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread);
+
+// --- what tenants have ---
+
+// Counts what was added to what the tenant has, or taken (negative). Of threads, their functions above do it.
+Status count_usage(SqlSession& session, std::string_view tenant, std::int64_t threads, std::int64_t bytes);
+Result<StoreUsage> usage_of(SqlSession& session, std::string_view tenant);
+// Of all tenants, by name: as many rows as there are tenants.
+Result<std::vector<StoreUsage>> all_usage(SqlSession& session);
+// After a write to `kept_thread`: while the tenant is over its quota, its own threads that were longest at
+// rest go. Errors: kInvalidArgument (the thread alone is over the quota).
+Status make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
+                 std::int64_t kept_thread);
 
 // --- items ---
 

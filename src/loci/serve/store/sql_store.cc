@@ -16,6 +16,10 @@ SqlStore::SqlStore(std::unique_ptr<SqlDatabase> database, StoreOptions options)
     : database_(std::move(database)), options_(std::move(options)) {}
 SqlStore::~SqlStore() = default;
 
+Status SqlStore::keep_quota(SqlSession& session, std::string_view tenant, std::int64_t thread) const {
+  return make_room(session, tenant, quota_of(tenant), thread);
+}
+
 Status SqlStore::create_conversation(std::string_view tenant, const StoredConversation& conversation,
                                      const std::vector<StoredItem>& items) {
   LOCI_RETURN_IF_ERROR(check_stored_id(tenant, "tenant"));
@@ -40,7 +44,8 @@ Status SqlStore::create_conversation(std::string_view tenant, const StoredConver
             {thread, tenant, conversation.id, conversation.created_at, conversation.metadata, bytes}));
     const ItemOwner owner{.thread = thread, .conversation = made.integer(0, 0), .response = {}};
     LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
-    return grow_thread(session, thread, now, bytes + added);
+    LOCI_RETURN_IF_ERROR(grow_thread(session, thread, now, bytes + added));
+    return keep_quota(session, tenant, thread);
   });
 }
 
@@ -66,7 +71,8 @@ Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std:
             .run("UPDATE conversations SET metadata = $1, size_bytes = $2 WHERE conversation = $3",
                  {metadata, bytes, row.conversation})
             .status());
-    return grow_thread(session, row.thread, options_.now_seconds(), bytes - before);
+    LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, options_.now_seconds(), bytes - before));
+    return keep_quota(session, tenant, row.thread);
   });
 }
 
@@ -94,7 +100,8 @@ Status SqlStore::add_items(std::string_view tenant, std::string_view conversatio
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     const ItemOwner owner{.thread = row.thread, .conversation = row.conversation, .response = {}};
     LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
-    return grow_thread(session, row.thread, options_.now_seconds(), added);
+    LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, options_.now_seconds(), added));
+    return keep_quota(session, tenant, row.thread);
   });
 }
 

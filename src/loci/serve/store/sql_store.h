@@ -55,6 +55,13 @@ class SqlStore : public ConversationStore {
   SqlDatabase& database() { return *database_; }
 
  private:
+  // After a write to the thread; see StoreOptions::quota_of.
+  Status keep_quota(SqlSession& session, std::string_view tenant, std::int64_t thread) const;
+  StoreQuota quota_of(std::string_view tenant) const {
+    return options_.quota_of ? options_.quota_of(tenant) : StoreQuota();
+  }
+  Result<std::uint64_t> expire_batch(SqlSession& session, std::int64_t now, const StoreLimits& limits) const;
+
   std::unique_ptr<SqlDatabase> database_;
   StoreOptions options_;
 };

@@ -113,8 +113,9 @@ Result<std::int64_t> write_response(SqlSession& session, std::string_view tenant
   return rows.integer(0, 0);
 }
 
-Status write_turn(SqlSession& session, std::string_view tenant, const StoredTurn& turn,
-                  std::string_view owner, std::int64_t now) {
+// Returns the thread that it is in.
+Result<std::int64_t> write_turn(SqlSession& session, std::string_view tenant, const StoredTurn& turn,
+                                std::string_view owner, std::int64_t now) {
   const StoredResponse& response = turn.response;
   LOCI_ASSIGN_OR_RETURN(const Place place, find_place(session, tenant, response, now));
   std::int64_t bytes = 0;
@@ -134,9 +135,10 @@ Status write_turn(SqlSession& session, std::string_view tenant, const StoredTurn
   LOCI_ASSIGN_OR_RETURN(const std::int64_t output,
                         store_rows::add_items(session, owner_of_items, turn.output, "output"));
   LOCI_RETURN_IF_ERROR(grow_thread(session, place.thread, now, bytes + input + output));
-  if (!place.replaced) return {};
+  if (!place.replaced) return place.thread;
   if (place.replaced->sequence) LOCI_RETURN_IF_ERROR(release_sequence(session, *place.replaced->sequence));
-  return settle_thread(session, place.thread);
+  LOCI_RETURN_IF_ERROR(settle_thread(session, place.thread));
+  return place.thread;
 }
 
 }  // namespace
@@ -145,8 +147,10 @@ Status SqlStore::commit_turn(std::string_view tenant, const StoredTurn& turn) {
   LOCI_RETURN_IF_ERROR(check_stored_turn(tenant, turn));
   const auto begin = std::chrono::steady_clock::now();
   const std::string owner = is_running(turn.response.status) ? database_->instance() : std::string();
-  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) {
-    return write_turn(session, tenant, turn, owner, options_.now_seconds());
+  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t thread,
+                          write_turn(session, tenant, turn, owner, options_.now_seconds()));
+    return keep_quota(session, tenant, thread);
   });
   LOCI_RETURN_IF_ERROR(done);
   if (options_.committed) {

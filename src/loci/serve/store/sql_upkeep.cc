@@ -48,32 +48,30 @@ Status fail_those_of(SqlSession& session, std::string_view owner) {
   return {};
 }
 
-Result<std::int64_t> total_bytes(SqlSession& session) {
-  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
-                        session.run("SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM threads", {}));
-  return rows.integer(0, 0);
-}
-
-// Deletes a batch of what is over a limit.
-Result<std::uint64_t> expire_batch(SqlSession& session, std::int64_t now, const StoreLimits& limits) {
-  std::int64_t excess = 0;
-  if (limits.bytes_max) {
-    LOCI_ASSIGN_OR_RETURN(const std::int64_t total, total_bytes(session));
-    const auto most = static_cast<std::int64_t>(std::min<std::uint64_t>(*limits.bytes_max, INT64_MAX));
-    excess = total - most;
-  }
-  LOCI_ASSIGN_OR_RETURN(const SqlRows oldest, session.run("SELECT thread, active_at, size_bytes FROM threads "
-                                                          "ORDER BY active_at, thread LIMIT $1",
-                                                          {kThreadsInBatch}));
+// Deletes a batch of the threads `oldest` (thread, active_at, size_bytes), up to the first that `goes` lets
+// stay.
+template <class Goes>
+Result<std::uint64_t> delete_batch(SqlSession& session, const SqlRows& oldest, const Goes& goes) {
   std::uint64_t gone = 0;
-  for (std::size_t i = 0; i < oldest.size(); ++i) {
-    const bool too_old = limits.age_seconds_max && now - oldest.integer(i, 1) > *limits.age_seconds_max;
-    if (!too_old && excess <= 0) break;
+  for (std::size_t i = 0; i < oldest.size() && goes(i); ++i) {
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t deleted, delete_thread(session, oldest.integer(i, 0)));
     gone += deleted;
-    excess -= oldest.integer(i, 2);
   }
   return gone;
+}
+
+// A batch of the threads of one tenant that gives.
+Result<std::uint64_t> take_from(SqlSession& session, const std::string& tenant, StoreSurplus surplus) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows oldest,
+                        session.run("SELECT thread, active_at, size_bytes FROM threads WHERE tenant = $1 "
+                                    "ORDER BY active_at, thread LIMIT $2",
+                                    {tenant, kThreadsInBatch}));
+  return delete_batch(session, oldest, [&](std::size_t i) {
+    if (surplus.bytes == 0 && surplus.threads == 0) return false;
+    surplus.bytes -= std::min(surplus.bytes, static_cast<std::uint64_t>(oldest.integer(i, 2)));
+    surplus.threads -= std::min<std::uint64_t>(surplus.threads, 1);
+    return true;
+  });
 }
 
 }  // namespace
@@ -91,11 +89,38 @@ Status SqlStore::fail_interrupted() {
   });
 }
 
+// Deletes a batch of what is over a limit: what is too old first, then of the first tenant that is over its
+// own quota or its share of the whole.
+Result<std::uint64_t> SqlStore::expire_batch(SqlSession& session, std::int64_t now,
+                                             const StoreLimits& limits) const {
+  if (limits.age_seconds_max) {
+    LOCI_ASSIGN_OR_RETURN(const SqlRows oldest, session.run("SELECT thread, active_at FROM threads "
+                                                            "ORDER BY active_at, thread LIMIT $1",
+                                                            {kThreadsInBatch}));
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t gone, delete_batch(session, oldest, [&](std::size_t i) {
+                            return now - oldest.integer(i, 1) > *limits.age_seconds_max;
+                          }));
+    if (gone > 0) return gone;
+  }
+  if (!limits.bytes_max && !options_.quota_of) return std::uint64_t{0};
+  LOCI_ASSIGN_OR_RETURN(const std::vector<StoreUsage> usages, all_usage(session));
+  const std::uint64_t level = limits.bytes_max ? share_level(usages, *limits.bytes_max) : UINT64_MAX;
+  for (const StoreUsage& usage : usages) {
+    StoreQuota quota = quota_of(usage.tenant);
+    quota.bytes_max = std::min(level, quota.bytes_max.value_or(UINT64_MAX));
+    const StoreSurplus surplus = surplus_over(usage, quota);
+    if (surplus == StoreSurplus()) continue;
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t gone, take_from(session, usage.tenant, surplus));
+    if (gone > 0) return gone;
+  }
+  return std::uint64_t{0};
+}
+
 Result<std::uint64_t> SqlStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {
   std::uint64_t gone = 0;
   for (int batch = 0; batch < kBatches; ++batch) {
     std::uint64_t deleted = 0;
-    const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    const Status done = database_->transact(SqlAccess::kUpkeep, [&](SqlSession& session) -> Status {
       LOCI_ASSIGN_OR_RETURN(deleted, expire_batch(session, now_seconds, limits));
       return {};
     });
@@ -108,13 +133,15 @@ Result<std::uint64_t> SqlStore::expire(std::int64_t now_seconds, const StoreLimi
 }
 
 Result<std::uint64_t> SqlStore::size_bytes() {
-  std::int64_t total = 0;
+  std::uint64_t total = 0;
   const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(total, total_bytes(session));
+    LOCI_ASSIGN_OR_RETURN(const std::vector<StoreUsage> usages, all_usage(session));
+    total = 0;
+    for (const StoreUsage& usage : usages) total += usage.bytes;
     return {};
   });
   LOCI_RETURN_IF_ERROR(done);
-  return static_cast<std::uint64_t>(total);
+  return total;
 }
 
 Result<std::vector<TenantStats>> SqlStore::stats() {

@@ -6,44 +6,20 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <mutex>
-#include <unordered_map>
-
-#include "loci/base/units.h"
 
 namespace loci {
 namespace {
 
 constexpr std::int64_t kApplicationId = 0x4c6f6369;  // "Loci": tells whose file it is
-constexpr int kReclaimPages = 2'048;
-
-// The error that the connection has just met.
-Status sqlite_error(sqlite3* connection, int code, std::string_view path, Nanos lock_timeout) {
-  const std::string where = fmt::format("the conversation store {}: ", path);
-  const std::string said = connection != nullptr ? sqlite3_errmsg(connection) : sqlite3_errstr(code);
-  switch (code & 0xff) {
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return {StatusCode::kUnavailable, where + fmt::format("another process holds its lock for more than {}",
-                                                            format_duration(lock_timeout))};
-    case SQLITE_FULL:
-      return {StatusCode::kUnavailable, where + "the disk is full: make space, it works again then"};
-    case SQLITE_IOERR:
-    case SQLITE_CANTOPEN:
-    case SQLITE_READONLY:
-    case SQLITE_PERM:
-    case SQLITE_NOMEM:
-    case SQLITE_PROTOCOL:
-      return {StatusCode::kUnavailable, where + fmt::format("{} (SQLite's code {})", said, code)};
-    case SQLITE_CORRUPT:
-    case SQLITE_FORMAT: return data_loss(where + fmt::format("it is damaged ({}): see `loci inspect`", said));
-    case SQLITE_NOTADB: return invalid_argument(where + "expected a SQLite database, found another file");
-    case SQLITE_TOOBIG: return invalid_argument(where + "a text is larger than SQLite takes");
-    default: return internal_error(where + fmt::format("{} (SQLite's code {})", said, code));
-  }
-}
+// Given back in one part: some milliseconds of the disk.
+constexpr int kReclaimPages = 256;
+constexpr int kReclaimParts = 8;
+// Connections that only read, so that nobody who reads waits for a commit.
+constexpr std::size_t kReaders = 4;
+constexpr const char* kReaderSettings =
+    "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size "
+    "= -4096;";
 
 // The file and its folder, for their owner alone. An error is left to SQLite's opening to report.
 void make_file(const std::string& path) {
@@ -63,85 +39,9 @@ void make_file(const std::string& path) {
 
 }  // namespace
 
-struct SqliteDatabase::Connection final : SqlSession {
-  std::string path;
-  Nanos lock_timeout = 0;
-  sqlite3* handle = nullptr;
-  std::mutex mutex;  // held during a transaction; guards everything below, and `handle`
-  std::unordered_map<std::string_view, sqlite3_stmt*> statements;
-
-  ~Connection() override {
-    for (const auto& [text, statement] : statements) sqlite3_finalize(statement);
-    sqlite3_close(handle);
-  }
-
-  Status error(int code) const { return sqlite_error(handle, code, path, lock_timeout); }
-
-  Status execute(const std::string& text) override {
-    const int code = sqlite3_exec(handle, text.c_str(), nullptr, nullptr, nullptr);
-    return code == SQLITE_OK ? Status() : error(code);
-  }
-
-  Result<SqlRows> run(std::string_view text, std::initializer_list<SqlParameter> parameters) override {
-    sqlite3_stmt*& statement = statements[text];
-    if (statement == nullptr) {
-      const int code = sqlite3_prepare_v3(handle, text.data(), static_cast<int>(text.size()),
-                                          SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
-      if (code != SQLITE_OK) return error(code);
-    }
-    Status bound = bind(statement, parameters);
-    Result<SqlRows> rows = bound.ok() ? step_all(statement) : Result<SqlRows>(std::move(bound));
-    sqlite3_reset(statement);
-    sqlite3_clear_bindings(statement);
-    return rows;
-  }
-
- private:
-  Status bind(sqlite3_stmt* statement, std::initializer_list<SqlParameter> parameters) const {
-    int number = 0;
-    for (const SqlParameter& parameter : parameters) {
-      const int at = sqlite3_bind_parameter_index(statement, fmt::format("${}", ++number).c_str());
-      LOCI_CHECK(at > 0, "every parameter of a statement is used");
-      int code = SQLITE_OK;
-      if (const auto* integer = std::get_if<std::int64_t>(&parameter)) {
-        code = sqlite3_bind_int64(statement, at, *integer);
-      } else if (const auto* text = std::get_if<std::string_view>(&parameter)) {
-        const char* data = text->empty() ? "" : text->data();
-        code = sqlite3_bind_text64(statement, at, data, text->size(), SQLITE_STATIC, SQLITE_UTF8);
-      } else if (const auto* blob = std::get_if<SqlBlob>(&parameter)) {
-        const char* data = blob->bytes.empty() ? "" : blob->bytes.data();
-        code = sqlite3_bind_blob64(statement, at, data, blob->bytes.size(), SQLITE_STATIC);
-      }
-      if (code != SQLITE_OK) return error(code);
-    }
-    return {};
-  }
-
-  Result<SqlRows> step_all(sqlite3_stmt* statement) const {
-    const int columns = sqlite3_column_count(statement);
-    SqlRows rows(static_cast<std::size_t>(columns));
-    int code = SQLITE_OK;
-    while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
-      for (int column = 0; column < columns; ++column) {
-        const int type = sqlite3_column_type(statement, column);
-        if (type == SQLITE_NULL) {
-          rows.add(SqlNull{});
-        } else if (type == SQLITE_INTEGER) {
-          rows.add(sqlite3_column_int64(statement, column));
-        } else {
-          const auto* data = static_cast<const char*>(sqlite3_column_blob(statement, column));
-          const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement, column));
-          if (data == nullptr && size > 0) return error(SQLITE_NOMEM);
-          rows.add(data == nullptr ? std::string() : std::string(data, size));
-        }
-      }
-    }
-    if (code != SQLITE_DONE) return error(code);
-    return rows;
-  }
-};
-
-SqliteDatabase::SqliteDatabase(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+SqliteDatabase::SqliteDatabase(std::unique_ptr<SqliteConnection> connection)
+    : connection_(std::move(connection)),
+      groups_([this](std::span<CommitMember* const> members) { commit(members); }) {}
 SqliteDatabase::~SqliteDatabase() = default;
 
 namespace {
@@ -215,55 +115,132 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& 
   if (mode == Mode::kReadWrite && options.sqlite_vfs == nullptr) make_file(path);
   if (mode == Mode::kReadOnly && !std::filesystem::exists(path, ignored))
     return not_found(fmt::format("there is no file {}", path));
-  auto connection = std::make_unique<Connection>();
-  connection->path = path;
-  connection->lock_timeout = options.lock_timeout;
-  // One mutex (ours) guards the connection, so SQLite needs none.
   const int flags =
-      SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
-      (mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-  const int code = sqlite3_open_v2(path.c_str(), &connection->handle, flags, options.sqlite_vfs);
-  if (code != SQLITE_OK) return connection->error(code);
-  const Nanos milliseconds = std::clamp<Nanos>(options.lock_timeout / kNanosPerMilli, 0, INT32_MAX);
-  sqlite3_busy_timeout(connection->handle, static_cast<int>(milliseconds));
+      mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<SqliteConnection> connection,
+                        SqliteConnection::open(path, flags, options));
   LOCI_ASSIGN_OR_RETURN(const FileKind kind, read_kind(*connection));
   LOCI_RETURN_IF_ERROR(check_kind(kind, path, mode));
   if (mode == Mode::kReadWrite)
     LOCI_RETURN_IF_ERROR(configure(*connection, path, options.sqlite_checkpoint_pages));
   if (is_fresh(kind))
     LOCI_RETURN_IF_ERROR(connection->execute(fmt::format("PRAGMA application_id = {};", kApplicationId)));
-  return std::unique_ptr<SqliteDatabase>(new SqliteDatabase(std::move(connection)));
+  std::unique_ptr<SqliteDatabase> database(new SqliteDatabase(std::move(connection)));
+  // A test's disk takes one connection.
+  const std::size_t readers = mode == Mode::kReadWrite && options.sqlite_vfs == nullptr ? kReaders : 0;
+  for (std::size_t i = 0; i < readers; ++i) {
+    LOCI_ASSIGN_OR_RETURN(std::unique_ptr<SqliteConnection> reader,
+                          SqliteConnection::open(path, SQLITE_OPEN_READONLY, options));
+    LOCI_RETURN_IF_ERROR(reader->execute(kReaderSettings));
+    database->readers_.push_back(std::move(reader));
+    ++database->readers_count_;
+  }
+  return database;
 }
 
 Status SqliteDatabase::transact(SqlAccess access, const Body& body) {
-  Connection& connection = *connection_;
-  const std::lock_guard lock(connection.mutex);
-  LOCI_RETURN_IF_ERROR(connection.execute(access == SqlAccess::kWrite ? "BEGIN IMMEDIATE" : "BEGIN"));
-  Status status = body(connection);
-  if (status.ok()) status = connection.execute("COMMIT");
-  // After some errors SQLite has rolled back by itself.
-  if (!status.ok() && sqlite3_get_autocommit(connection.handle) == 0) (void)connection.execute("ROLLBACK");
+  if (access == SqlAccess::kWrite) return groups_.run(body);
+  if (access == SqlAccess::kUpkeep)
+    return unsynchronised([&] { return connection_->transact(SqlAccess::kWrite, body); });
+  if (readers_count_ == 0)
+    return groups_.alone([&] { return connection_->transact(SqlAccess::kRead, body); });
+  std::unique_ptr<SqliteConnection> reader;
+  {
+    std::unique_lock lock(readers_mutex_);
+    reader_back_.wait(lock, [this] { return !readers_.empty(); });
+    reader = std::move(readers_.back());
+    readers_.pop_back();
+  }
+  Status status = reader->transact(access, body);
+  {
+    const std::lock_guard lock(readers_mutex_);
+    readers_.push_back(std::move(reader));
+  }
+  reader_back_.notify_one();
   return status;
 }
 
+// A log that is not synchronised is whole up to some transaction after a loss of power, and the next turn's
+// fsync is that of all before it.
+Status SqliteDatabase::unsynchronised(const std::function<Status()>& job) {
+  return groups_.alone([&]() -> Status {
+    synchronises_ = false;
+    LOCI_RETURN_IF_ERROR(connection_->execute("PRAGMA synchronous = NORMAL"));
+    return job();
+  });
+}
+
+// Before anything is committed that somebody waits for.
+Status SqliteDatabase::synchronise_commits() {
+  if (synchronises_) return {};
+  LOCI_RETURN_IF_ERROR(connection_->execute("PRAGMA synchronous = FULL"));
+  synchronises_ = true;
+  return {};
+}
+
+Status SqliteDatabase::synchronise() {
+  return groups_.run([this](SqlSession& session) {
+    // Something has to be written for the log to be synchronised.
+    return session.execute(fmt::format("PRAGMA user_version = {};", ++synchronised_));
+  });
+}
+
+void SqliteDatabase::commit(std::span<CommitMember* const> members) {
+  if (const Status status = synchronise_commits(); !status.ok()) {
+    for (CommitMember* member : members) member->status = status;
+    return;
+  }
+  if (members.size() > 1 && commit_together(members)) return;
+  for (CommitMember* member : members)
+    member->status = connection_->transact(SqlAccess::kWrite, *member->body);
+}
+
+// False: nothing of it is there, since one of them (or the disk) undid all.
+bool SqliteDatabase::commit_together(std::span<CommitMember* const> members) {
+  if (const Status begun = connection_->execute("BEGIN IMMEDIATE"); !begun.ok()) {
+    // Each alone would wait for the same lock, one after the other.
+    for (CommitMember* member : members) member->status = begun;
+    return true;
+  }
+  Status status;
+  for (CommitMember* member : members) {
+    status = connection_->execute("SAVEPOINT member");
+    if (!status.ok()) break;
+    member->status = (*member->body)(*connection_);
+    if (!connection_->in_transaction()) return false;
+    status =
+        connection_->execute(member->status.ok() ? "RELEASE member" : "ROLLBACK TO member; RELEASE member");
+    if (!status.ok()) break;
+  }
+  if (status.ok()) status = connection_->execute("COMMIT");
+  if (status.ok()) return true;
+  if (connection_->in_transaction()) (void)connection_->execute("ROLLBACK");
+  return false;
+}
+
 Status SqliteDatabase::reclaim() {
-  const std::lock_guard lock(connection_->mutex);
-  return connection_->execute(fmt::format("PRAGMA incremental_vacuum({});", kReclaimPages));
+  const std::string statement = fmt::format("PRAGMA incremental_vacuum({});", kReclaimPages);
+  // Turns are committed in between.
+  for (int part = 0; part < kReclaimParts; ++part)
+    LOCI_RETURN_IF_ERROR(unsynchronised([&] { return connection_->execute(statement); }));
+  return synchronise();
 }
 
 Result<std::string> SqliteDatabase::integrity_check() {
-  const std::lock_guard lock(connection_->mutex);
-  LOCI_ASSIGN_OR_RETURN(const SqlRows rows, connection_->run("PRAGMA integrity_check", {}));
   std::string found;
-  for (std::size_t i = 0; i < rows.size(); ++i) found += (i == 0 ? "" : "\n") + rows.text(i, 0);
-  LOCI_ASSIGN_OR_RETURN(const SqlRows keys, connection_->run("PRAGMA foreign_key_check", {}));
-  if (!keys.empty()) found += fmt::format("\n{} rows refer to rows that are not there", keys.size());
+  const Status done = groups_.alone([&]() -> Status {
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, connection_->run("PRAGMA integrity_check", {}));
+    for (std::size_t i = 0; i < rows.size(); ++i) found += (i == 0 ? "" : "\n") + rows.text(i, 0);
+    LOCI_ASSIGN_OR_RETURN(const SqlRows keys, connection_->run("PRAGMA foreign_key_check", {}));
+    if (!keys.empty()) found += fmt::format("\n{} rows refer to rows that are not there", keys.size());
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
   return found;
 }
 
 Status SqliteDatabase::checkpoint() {
-  const std::lock_guard lock(connection_->mutex);
-  return connection_->execute("PRAGMA wal_checkpoint(PASSIVE);");
+  return groups_.alone([&] { return connection_->execute("PRAGMA wal_checkpoint(PASSIVE);"); });
 }
 
 }  // namespace loci

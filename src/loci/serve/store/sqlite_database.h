@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// SQLite as the store's database: one file and one connection, journalled ahead (WAL). A transaction that
-// wrote is on the disk when it returns: about one fsync, of the log.
+// SQLite as the store's database: one file, journalled ahead (WAL), with one connection that writes and some
+// that read. A transaction that wrote is on the disk when it returns; those that come while the disk
+// synchronises share the next fsync (commit_groups.h).
 #pragma once
 
+#include <condition_variable>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "loci/base/status.h"
+#include "loci/serve/store/commit_groups.h"
 #include "loci/serve/store/sql_database.h"
+#include "loci/serve/store/sqlite_connection.h"
 #include "loci/serve/store/store_options.h"
 
 namespace loci {
 
-// Calls wait for one another. Errors of transactions: kUnavailable (another process holds the lock for
-// longer than the timeout, the disk is full or fails; it works again when that has passed), kDataLoss (the
-// file is damaged).
+// Who writes waits for who wrote before; who reads waits for neither. Errors of transactions: kUnavailable
+// (another process holds the lock for longer than the timeout, the disk is full or fails; it works again when
+// that has passed), kDataLoss (the file is damaged).
 class SqliteDatabase final : public SqlDatabase {
  public:
   enum class Mode : std::uint8_t { kReadWrite, kReadOnly };
@@ -26,6 +34,7 @@ class SqliteDatabase final : public SqlDatabase {
   ~SqliteDatabase() override;
 
   Status transact(SqlAccess access, const Body& body) override;
+  Status synchronise() override;
   SqlDialect dialect() const override { return SqlDialect::kSqlite; }
   std::string instance() const override { return "local"; }
   // One server at a time serves a file: whoever asks at its start is alone.
@@ -38,10 +47,22 @@ class SqliteDatabase final : public SqlDatabase {
   Status checkpoint();
 
  private:
-  struct Connection;
-  explicit SqliteDatabase(std::unique_ptr<Connection> connection);
+  // Runs the job while nobody commits; what it writes is not synchronised, only kept in order.
+  Status unsynchronised(const std::function<Status()>& job);
+  Status synchronise_commits();
+  explicit SqliteDatabase(std::unique_ptr<SqliteConnection> connection);
+  void commit(std::span<CommitMember* const> members);
+  bool commit_together(std::span<CommitMember* const> members);
 
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<SqliteConnection> connection_;  // the leader's of groups_
+  CommitGroups groups_;
+  // The leader's too:
+  bool synchronises_ = true;       // commits do
+  int synchronised_ = 0;           // by synchronise(), how often
+  std::size_t readers_count_ = 0;  // set by open(); 0: `connection_` reads too
+  std::mutex readers_mutex_;
+  std::condition_variable reader_back_;
+  std::vector<std::unique_ptr<SqliteConnection>> readers_;  // idle; guarded by readers_mutex_
 };
 
 }  // namespace loci

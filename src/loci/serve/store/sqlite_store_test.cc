@@ -8,7 +8,10 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <chrono>
 #include <fstream>
+#include <latch>
+#include <thread>
 
 #include "loci/model/test_folder.h"
 #include "loci/serve/store/schema.h"
@@ -125,6 +128,90 @@ TEST(SqliteStore, SpaceComesBackWithExpiry) {
   EXPECT_EQ(store->expire(1LL << 40, {.age_seconds_max = 1, .bytes_max = {}}).value(), 1u);
   OtherProcess(path).run("PRAGMA wal_checkpoint(TRUNCATE)");
   EXPECT_LT(std::filesystem::file_size(path), 200'000u);
+}
+
+// Runs all bodies in one group: the first holds the others up until they wait.
+std::vector<Status> run_together(SqliteDatabase& database, const std::vector<SqlDatabase::Body>& bodies) {
+  std::vector<Status> statuses(bodies.size());
+  std::vector<std::thread> threads;
+  std::latch begun(1), go(1);
+  std::thread first([&] {
+    EXPECT_TRUE(database
+                    .transact(SqlAccess::kWrite,
+                              [&](SqlSession&) {
+                                begun.count_down();
+                                go.wait();
+                                return Status();
+                              })
+                    .ok());
+  });
+  begun.wait();
+  for (std::size_t i = 0; i < bodies.size(); ++i)
+    threads.emplace_back([&, i] { statuses[i] = database.transact(SqlAccess::kWrite, bodies[i]); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  go.count_down();
+  first.join();
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
+
+TEST(SqliteGroups, OneThatFailsTakesNothingFromTheOthers) {
+  const TestFolder folder;
+  auto database =
+      SqliteDatabase::open(folder.file("store.db"), SqliteDatabase::Mode::kReadWrite, StoreOptions{}).value();
+  ASSERT_TRUE(
+      database
+          ->transact(SqlAccess::kWrite,
+                     [](SqlSession& session) { return session.execute("CREATE TABLE a (x INTEGER)"); })
+          .ok());
+  const auto insert = [](std::int64_t value) {
+    return
+        [value](SqlSession& session) { return session.run("INSERT INTO a VALUES ($1)", {value}).status(); };
+  };
+  const auto sum = [&] {
+    std::int64_t value = 0;
+    EXPECT_TRUE(database
+                    ->transact(SqlAccess::kRead,
+                               [&](SqlSession& session) -> Status {
+                                 LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                                                       session.run("SELECT SUM(x) FROM a", {}));
+                                 value = rows.integer(0, 0);
+                                 return {};
+                               })
+                    .ok());
+    return value;
+  };
+  const auto refused = [](SqlSession& session) -> Status {
+    LOCI_RETURN_IF_ERROR(session.run("INSERT INTO a VALUES ($1)", {std::int64_t{1'000}}).status());
+    return not_found("changed its mind");
+  };
+  std::vector<Status> said = run_together(*database, {insert(1), refused, insert(2), insert(3)});
+  EXPECT_TRUE(said[0].ok() && said[2].ok() && said[3].ok());
+  EXPECT_EQ(said[1].code(), StatusCode::kNotFound);
+  EXPECT_EQ(sum(), 6);
+  // What undoes the whole transaction, as a full disk may: the others are run again.
+  const auto undoes_all = [](SqlSession& session) { return session.execute("ROLLBACK"); };
+  said = run_together(*database, {insert(10), insert(20), undoes_all, insert(30)});
+  EXPECT_TRUE(said[0].ok() && said[1].ok() && said[3].ok());
+  EXPECT_FALSE(said[2].ok());
+  EXPECT_EQ(sum(), 66);
+}
+
+// What a store of the version before holds is counted when it is opened.
+TEST(Migrations, WhatTenantsHaveIsCounted) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  {
+    auto database = SqliteDatabase::open(path, SqliteDatabase::Mode::kReadWrite, StoreOptions{}).value();
+    ASSERT_TRUE(migrate(*database, store_migrations().first(2), 1).ok());
+  }
+  OtherProcess(path).run(
+      "INSERT INTO threads (tenant, active_at, size_bytes) VALUES ('ann', 1, 100), ('ann', 2, 50), ('bob', "
+      "1, 7)");
+  const auto store = open_ok(path);
+  EXPECT_EQ(store->size_bytes().value(), 157u);
+  EXPECT_EQ(schema_version(*SqliteDatabase::open(path, SqliteDatabase::Mode::kReadOnly, {}).value()).value(),
+            store_migrations().back().version);
 }
 
 TEST(Migrations, AreAppliedOneByOneWhole) {

@@ -37,6 +37,7 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
     store_.reset();
     StoreOptions options;
     options.now_seconds = [this] { return now_.load(); };
+    options.quota_of = [this](std::string_view tenant) { return tenant == "bob" ? StoreQuota() : quota_; };
     auto opened = place_->open(options);
     ASSERT_TRUE(opened.ok()) << opened.status().to_string();
     store_ = std::move(opened).value();
@@ -64,6 +65,7 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
   }
 
   std::atomic<std::int64_t> now_ = 10'000;
+  StoreQuota quota_;  // of all but bob
   std::unique_ptr<StorePlace> place_;
   std::unique_ptr<ConversationStore> store_;
 };
@@ -390,6 +392,85 @@ TEST_P(StoreContract, TheOldestOfTooMuchGoes) {
   EXPECT_EQ(history("r300"), "r300_in r300_out");
 }
 
+// A tenant that floods the store loses its own: the one that was there first keeps all.
+TEST_P(StoreContract, TooMuchIsTakenFromWhoHasMoreThanItsShare) {
+  for (int i = 0; i < 20; ++i) {
+    now_ = 1'000 + i;
+    ASSERT_TRUE(store_->commit_turn("bob", test_turn(fmt::format("r{:03}", i))).ok());
+  }
+  const std::uint64_t of_bob = store_->size_bytes().value();
+  for (int i = 0; i < 100; ++i) {
+    now_ = 2'000 + i;
+    commit(test_turn(fmt::format("r{:03}", i)));
+  }
+  while (store_->expire(3'000, {.age_seconds_max = {}, .bytes_max = 3 * of_bob}).value() > 0) {
+  }
+  const auto stats = store_->stats().value();
+  ASSERT_EQ(stats.size(), 2u);
+  EXPECT_EQ(stats[0].responses, 40u);  // ann's: what bob leaves
+  EXPECT_EQ(stats[1].responses, 20u);
+  EXPECT_EQ(history("r059"), "there is no response 'r059'");
+  EXPECT_EQ(history("r060"), "r060_in r060_out");
+  // Where both have more than half, both give; bob's oldest and ann's.
+  while (store_->expire(3'000, {.age_seconds_max = {}, .bytes_max = of_bob}).value() > 0) {
+  }
+  EXPECT_EQ(store_->stats().value()[0].responses, 10u);
+  EXPECT_EQ(store_->stats().value()[1].responses, 10u);
+}
+
+TEST_P(StoreContract, AWriteOverTheQuotaTakesTheTenantsOldest) {
+  ASSERT_TRUE(store_->commit_turn("bob", test_turn("r000")).ok());
+  commit(test_turn("r000"));
+  const std::uint64_t of_one = store_->size_bytes().value() / 2;
+  quota_ = {.bytes_max = 10 * of_one + 1, .threads_max = {}};
+  for (int i = 1; i < 30; ++i) {
+    now_ = 20'000 + i;
+    commit(test_turn(fmt::format("r{:03}", i)));
+    ASSERT_LE(store_->size_bytes().value(), 11 * of_one + 1) << "at once, not at the next expiry";
+  }
+  EXPECT_EQ(history("r019"), "there is no response 'r019'");
+  EXPECT_EQ(history("r020"), "r020_in r020_out");
+  quota_ = {.bytes_max = {}, .threads_max = 3};
+  now_ = 30'000;
+  create("c", {test_item("a")});
+  EXPECT_EQ(store_->stats().value()[0].responses, 2u);
+  // The one that is written to stays, however old.
+  for (int i = 0; i < 5; ++i)
+    ASSERT_TRUE(store_->add_items(kTenant, "c", {test_item(fmt::format("m{}", i))}).ok());
+  EXPECT_EQ(conversation_history("c"), "a m0 m1 m2 m3 m4");
+  EXPECT_TRUE(store_->response("bob", "r000").ok());
+}
+
+TEST_P(StoreContract, AConversationLargerThanTheQuotaIsRefused) {
+  create("c", {test_item("a")});
+  quota_ = {.bytes_max = 10'000, .threads_max = {}};
+  const Status status = store_->add_items(kTenant, "c", {test_item("b", std::string(10'000, 'x'))});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+  EXPECT_NE(status.message().find("this tenant may store 9.8 KiB (stored_bytes)"), std::string::npos)
+      << status.message();
+  EXPECT_EQ(conversation_history("c"), "a");
+  StoredTurn turn = test_turn("r");
+  turn.response.json = std::string(10'000, 'x');
+  EXPECT_EQ(store_->commit_turn(kTenant, turn).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(store_->commit_turn("bob", turn).ok());
+  EXPECT_EQ(conversation_history("c"), "a") << "what was refused has taken nothing with it";
+}
+
+// A quota that was made smaller takes what is beyond at the next expiry.
+TEST_P(StoreContract, ExpiryHoldsTheQuota) {
+  for (int i = 0; i < 40; ++i) {
+    now_ = 20'000 + i;
+    commit(test_turn(fmt::format("r{:03}", i)));
+  }
+  ASSERT_TRUE(store_->commit_turn("bob", test_turn("r000")).ok());
+  quota_ = {.bytes_max = {}, .threads_max = 7};
+  while (store_->expire(30'000, {}).value() > 0) {
+  }
+  EXPECT_EQ(store_->stats().value()[0].responses, 7u);
+  EXPECT_EQ(store_->stats().value()[1].responses, 1u);
+  EXPECT_EQ(history("r033"), "r033_in r033_out");
+}
+
 TEST_P(StoreContract, StatsTellEachTenant) {
   create("c", {test_item("a")});
   now_ = 20'000;
@@ -406,6 +487,8 @@ TEST_P(StoreContract, StatsTellEachTenant) {
   EXPECT_EQ(ann.oldest_active_at, 10'000);
   EXPECT_EQ(ann.newest_active_at, 20'000);
   EXPECT_EQ((*stats)[0].size_bytes + (*stats)[1].size_bytes, store_->size_bytes().value());
+  ASSERT_TRUE(store_->delete_conversation(kTenant, "c").ok());
+  EXPECT_EQ(store_->stats().value()[0].size_bytes + (*stats)[1].size_bytes, store_->size_bytes().value());
 }
 
 TEST_P(StoreContract, ManyThreadsAtOnce) {

@@ -6,6 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
 
 #include "loci/serve/store/fault_vfs.h"
 #include "loci/serve/store/naive_store.h"
@@ -252,6 +256,80 @@ TEST(StoreCrash, ATurnIsSynchronisedOnce) {
   const std::uint64_t before = disk.syncs();
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(store->commit_turn("ann", test_turn(fmt::format("r{}", i))).ok());
   EXPECT_EQ(disk.syncs() - before, 50u);
+}
+
+// Turns that come while the disk synchronises share the next fsync.
+TEST(StoreCrash, TurnsThatWaitAreSynchronisedTogether) {
+  FaultDisk disk(1);
+  StoreOptions options;
+  options.sqlite_vfs = disk.vfs_name();
+  auto database = SqliteDatabase::open(kPath, SqliteDatabase::Mode::kReadWrite, options).value();
+  ASSERT_TRUE(migrate(*database, store_migrations(), 1).ok());
+  constexpr int kThreads = 30;
+  std::atomic<int> waiting = 0, first = 0;
+  const std::uint64_t before = disk.syncs();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      ++waiting;
+      const Status done = database->transact(SqlAccess::kWrite, [&, t](SqlSession& session) {
+        // The first one commits when all others are about to wait.
+        if (first++ == 0) {
+          while (waiting < kThreads) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+        return session
+            .run("INSERT INTO threads (tenant, active_at, size_bytes) VALUES ('ann', $1, 64)",
+                 {std::int64_t{t}})
+            .status();
+      });
+      EXPECT_TRUE(done.ok()) << done.to_string();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(disk.syncs() - before, 6u) << "of 30 turns";
+}
+
+// The power fails under many threads: whatever one of them was told is durable is there.
+TEST(StoreCrash, NothingIsAcknowledgedBeforeItIsDurable) {
+  std::size_t acknowledged_in_all = 0, unseen_in_all = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    FaultDisk disk(seed);
+    StoreOptions options;
+    options.sqlite_vfs = disk.vfs_name();
+    options.sqlite_checkpoint_pages = 12;
+    std::mutex mutex;
+    std::vector<std::string> acknowledged;
+    {
+      auto store = SqliteStore::open(kPath, options).value();
+      disk.crash_after(1 + seed * 7);
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&, t] {
+          for (int i = 0; i < 12; ++i) {
+            const std::string id = fmt::format("r{}_{}", t, i);
+            if (!store->commit_turn("ann", test_turn(id)).ok()) return;
+            const std::lock_guard lock(mutex);
+            acknowledged.push_back(id);
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+    disk.restart();
+    auto store = SqliteStore::open(kPath, options).value();
+    for (const std::string& id : acknowledged) {
+      ASSERT_TRUE(store->response("ann", id).ok()) << id << " of seed " << seed;
+      ASSERT_EQ(store->response_history("ann", id).value().size(), 2u);
+    }
+    acknowledged_in_all += acknowledged.size();
+    unseen_in_all +=
+        store->stats().value().empty() ? 0 : store->stats().value()[0].responses - acknowledged.size();
+    store.reset();
+    ASSERT_EQ(integrity(options), "ok");
+  }
+  EXPECT_GT(acknowledged_in_all, 100u);
+  EXPECT_GT(unseen_in_all, 0u) << "no crash came between a commit and its acknowledgement";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "loci/base/clock.h"
+#include "loci/serve/store/store_shares.h"
 
 namespace loci {
 
@@ -14,6 +15,9 @@ struct StoreOptions {
   Nanos lock_timeout = 10 * kNanosPerSecond;
   // When something was active: seconds since 1970.
   std::function<std::int64_t()> now_seconds = &seconds_since_1970;
+  // What a tenant may keep. A write that takes a tenant over it deletes the tenant's own threads that were
+  // longest at rest. Null: whatever it likes.
+  QuotaOf quota_of;
   // How long a turn took to become durable. Called on the thread that committed it; may be null.
   std::function<void(Nanos)> committed;
   // SQLite alone: pages of the log that are gathered before they are moved into the file.

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <set>
 
+#include "loci/base/units.h"
+
 namespace loci {
 namespace {
 
@@ -39,6 +41,20 @@ class Table {
       return static_cast<std::uint32_t>(value->get());
     }
     fail(field, fmt::format("a whole number from 1 to {}", most), *node);
+    return std::nullopt;
+  }
+  // Bytes: a number, or a text such as "512MiB".
+  std::optional<std::uint64_t> size(std::string_view field) {
+    constexpr std::string_view kExpected = "a size above 0, as 1073741824 or \"1GiB\"";
+    const toml::node* node = take(field);
+    if (node == nullptr) return std::nullopt;
+    if (const auto* value = node->as_integer(); value != nullptr && value->get() >= 1)
+      return static_cast<std::uint64_t>(value->get());
+    if (const auto* text = node->as_string()) {
+      const Result<std::uint64_t> bytes = parse_bytes(text->get(), field);
+      if (bytes.ok() && *bytes > 0) return *bytes;
+    }
+    fail(field, kExpected, *node);
     return std::nullopt;
   }
   // A table inside; null: absent.
@@ -98,6 +114,8 @@ Result<TenantLimits> read_limits(const toml::table& from, TenantLimits limits, s
   set("concurrent_requests", kTenantRateMax, limits.concurrent_requests);
   set("weight", kTenantWeightMax, limits.weight);
   set("queue_percent", 100, limits.queue_percent);
+  set("stored_conversations", kTenantRateMax, limits.stored_conversations);
+  if (const auto bytes = table.size("stored_bytes")) limits.stored_bytes = *bytes;
   LOCI_RETURN_IF_ERROR(table.finish());
   return limits;
 }

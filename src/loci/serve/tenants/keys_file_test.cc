@@ -54,6 +54,18 @@ TEST(KeysFile, ReadsKeysAndLimits) {
   EXPECT_TRUE(parse_keys_file("").value().keys.empty());
 }
 
+TEST(KeysFile, ReadsWhatATenantMayStore) {
+  const KeysFile file = parse_keys_file(
+                            "[limits]\nstored_bytes = \"512MiB\"\n"
+                            "[tenants.alice]\nstored_conversations = 7\nstored_bytes = 1000\n")
+                            .value();
+  EXPECT_EQ(file.limits_of("bob").stored_bytes, 512u << 20);
+  EXPECT_EQ(file.limits_of("bob").stored_conversations, 100'000u);
+  EXPECT_EQ(file.limits_of("alice").stored_bytes, 1'000u);
+  EXPECT_EQ(file.limits_of("alice").stored_conversations, 7u);
+  EXPECT_EQ(parse_keys_file("").value().limits_of("bob").stored_bytes, 1u << 30);
+}
+
 void refused(const std::string& text, const std::string& field, const std::string& part) {
   const Result<KeysFile> file = parse_keys_file(text);
   ASSERT_FALSE(file.ok()) << text;
@@ -68,6 +80,9 @@ TEST(KeysFile, SaysWhatIsWrongAndWhere) {
   refused("[limits]\nrequests_per_minute = -1\n", "requests_per_minute", "found -1");
   refused("[limits]\nrequests_per_minute = \"many\"\n", "requests_per_minute", "another type");
   refused("[limits]\nspeed = 1\n", "speed", "unknown");
+  refused("[limits]\nstored_bytes = 0\n", "stored_bytes", "line 2: expected a size above 0");
+  refused("[limits]\nstored_bytes = \"much\"\n", "stored_bytes", "1GiB");
+  refused("[limits]\nstored_conversations = 0\n", "stored_conversations", "a whole number from 1");
   refused("[tenants.a]\nspeed = 1\n", "speed", "[tenants.a]");
   refused("[tenants.\"a b\"]\n", "tenants", "letters");
   refused("keys = 3\n", "keys", "[[keys]]");

@@ -106,11 +106,13 @@ Status Tenants::read() {
       tenant = std::make_shared<const Tenant>(
           Tenant{.id = id, .limits = file.limits_of(id), .is_operator = is_operator});
     }
-    table->push_back({hash, tenant});
+    table->keys.push_back({hash, tenant});
   };
   for (const KeyEntry& key : file.keys) add(key.hash, key.tenant, key.is_operator);
   for (const std::string& key : sources_.keys) add(hash_api_key(key), "default", false);
   for (const std::string& key : sources_.operator_keys) add(hash_api_key(key), "default", true);
+  table->default_limits = file.default_limits;
+  table->tenants.insert(file.tenants.begin(), file.tenants.end());
   const std::lock_guard lock(table_mutex_);
   table_ = std::move(table);
   return {};
@@ -130,9 +132,16 @@ void Tenants::watch() {
     if (const Status status = read(); !status.ok()) {
       log_->error("the keys stay as they were: {}", status.message());
     } else {
-      log_->info("{} was read again: {} keys", sources_.file, current()->size());
+      log_->info("{} was read again: {} keys", sources_.file, current()->keys.size());
     }
   }
+}
+
+std::optional<TenantLimits> Tenants::limits_of(std::string_view tenant) const {
+  if (!closed_ || sources_.file.empty()) return std::nullopt;
+  const std::shared_ptr<const Table> table = current();
+  const auto found = table->tenants.find(tenant);
+  return found == table->tenants.end() ? table->default_limits : found->second;
 }
 
 std::variant<std::shared_ptr<const Tenant>, ApiError> Tenants::authenticate(
@@ -145,8 +154,8 @@ std::variant<std::shared_ptr<const Tenant>, ApiError> Tenants::authenticate(
   // All are compared, so that the time tells nothing of the place.
   const KeyHash hash = hash_api_key(key);
   std::shared_ptr<const Tenant> found;
-  const std::shared_ptr<const Table> keys = current();
-  for (const Key& known : *keys) {
+  const std::shared_ptr<const Table> table = current();
+  for (const Key& known : table->keys) {
     if (known.hash == hash) found = known.tenant;
   }
   if (found == nullptr) return unauthorized("the API key is not one of this server's");

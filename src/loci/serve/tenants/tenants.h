@@ -5,12 +5,15 @@
 
 #include <spdlog/logger.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -49,6 +52,10 @@ class Tenants {
   // Whose key the request carries ("Authorization: Bearer ..." or "x-api-key: ..."). Errors: 401.
   std::variant<std::shared_ptr<const Tenant>, ApiError> authenticate(const HttpRequest& request) const;
 
+  // What the tenant may use, whether it has a key or had one. Absent: there is no file of keys, and so one
+  // tenant without limits.
+  std::optional<TenantLimits> limits_of(std::string_view tenant) const;
+
   // Whether requests need a key.
   bool has_keys() const { return closed_; }
 
@@ -57,7 +64,11 @@ class Tenants {
     KeyHash hash;
     std::shared_ptr<const Tenant> tenant;
   };
-  using Table = std::vector<Key>;
+  struct Table {
+    std::vector<Key> keys;
+    TenantLimits default_limits;
+    std::map<std::string, TenantLimits, std::less<>> tenants;
+  };
   // Which file was read: a change shows in one of them.
   struct Stamp {
     std::int64_t seconds = 0, nanos = 0;
@@ -71,7 +82,7 @@ class Tenants {
   void watch();
   std::shared_ptr<const Table> current() const;
 
-  bool closed_ = false;  // set by open()
+  std::atomic<bool> closed_ = false;  // set by open()
   KeySources sources_;
   std::shared_ptr<spdlog::logger> log_;
   // A mutex, since the atomic shared_ptr of g++ 12 has a race between load and store.

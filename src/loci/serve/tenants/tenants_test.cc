@@ -83,6 +83,19 @@ TEST(Tenants, TakeKeysOfTheEnvironment) {
   EXPECT_FALSE(std::get<0>(tenants.authenticate(with_header("x-api-key", "a")))->is_operator);
 }
 
+TEST_F(TenantsOfAFile, HaveLimitsWithoutAKeyToo) {
+  write("[limits]\nstored_conversations = 5\n[tenants.bob]\nstored_bytes = 77\n" + key("bob", "bob"));
+  Tenants tenants;
+  EXPECT_FALSE(tenants.limits_of("bob").has_value()) << "nothing is known yet";
+  ASSERT_TRUE(tenants.open({.file = path_}, log_).ok());
+  EXPECT_EQ(tenants.limits_of("bob")->stored_bytes, 77u);
+  EXPECT_EQ(tenants.limits_of("bob")->stored_conversations, 5u);
+  EXPECT_EQ(tenants.limits_of("whose key was removed")->stored_conversations, 5u);
+  Tenants without_file;
+  ASSERT_TRUE(without_file.open({.file = {}, .keys = {"a"}, .operator_keys = {}}, nullptr).ok());
+  EXPECT_FALSE(without_file.limits_of("default").has_value()) << "one tenant has the whole store";
+}
+
 TEST_F(TenantsOfAFile, AreFoundByEitherHeader) {
   write(key("phone", "alice") + key("laptop", "alice") + key("bob", "bob", "operator = true\n"));
   Tenants tenants;

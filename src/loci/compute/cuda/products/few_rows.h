@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of up to 8 rows: at the memory's rate. A warp multiplies 16 outputs with one segment of the
-// columns; weights go by asynchronous copies into a ring of the warp's own in shared memory, kDepth units,
-// and from there to registers, each used once. (A ring in registers is none: the machine tells loads apart by
-// six counters, and a wait for one of them is a wait for all that count there.) The activations' 8 rows are
-// the second operand (absent ones are the last one again): they are small and found in the first-level cache.
-// Warps of one tile leave their sums in shared memory, where they are added in order.
+// columns; weights go by asynchronous copies into a ring of the warp's own in shared memory, kDepth units (4
+// or 12 KB: two blocks of a multiprocessor have room for it), and from there to registers, each used once. (A
+// ring in registers is none: the machine tells loads apart by six counters, and a wait for one of them is a
+// wait for all that count there.) The activations' 8 rows are the second operand (absent ones are the last
+// one again): they are small and found in the first-level cache. Warps of one tile leave their sums in shared
+// memory, where they are added in order.
 //
 // A block is 8 warps, which have 8 / segments tiles at a time: a group. It stays for every gridDim.y-th
 // group, and its copies go on across their borders, so that memory is never idle between two of them. The
@@ -22,14 +23,13 @@ namespace loci::cuda {
 
 inline constexpr std::uint32_t kFewRowsWarps = 8;
 
-inline constexpr std::uint32_t kFewRowsRingBytes = 8192;  // of a warp, at most
-
 // Where a warp copies weights from: its place in the segment, and how it goes unit after unit. What is copied
 // a lane reads back as load() says.
 template <MatrixFormat F, class T>
 struct PackedSource {
   static constexpr std::uint32_t kColumns = unit_columns(F);
   static constexpr std::uint32_t kUnitBytes = unit_bytes(F);
+  static constexpr std::uint32_t kDepth = 4096 / kUnitBytes;
   static constexpr std::uint32_t kChunks = kUnitBytes / 16;
   using Unit = PackedUnit<F>;
   const std::byte* at;  // the lane's first chunk
@@ -53,11 +53,14 @@ struct PackedSource {
   }
 };
 
+// A unit has 256 bytes of each of its rows: what lies together in memory is read together.
 template <class T>
 struct PlainSource {
-  static constexpr std::uint32_t kColumns = 64;
+  static constexpr std::uint32_t kColumns = 128;
+  static constexpr std::uint32_t kBlocks = kColumns / kBlockColumns;
   static constexpr std::uint32_t kUnitBytes = kTileRows * kColumns * 2;
-  using Unit = PlainUnit;
+  static constexpr std::uint32_t kDepth = 3;
+  using Unit = PlainUnit<kBlocks>;
   const T*
       rows[2];  // g and g + 8, or the last one where the matrix ends before: what is multiplied is left out
 
@@ -72,7 +75,7 @@ struct PlainSource {
   // `columns_left`: of the lane's begin in this unit. Zeros beyond them.
   LOCI_DEVICE void copy(std::byte* stage, std::uint32_t columns_left) const {
 #pragma unroll
-    for (std::uint32_t i = 0; i < 4; ++i) {
+    for (std::uint32_t i = 0; i < 2 * kBlocks; ++i) {
       const bool there = i / 2 * kBlockColumns < columns_left;
       copy_async_16(stage + (i * 32 + lane_id()) * 16,
                     there ? rows[i % 2] + i / 2 * kBlockColumns : rows[i % 2], there);
@@ -84,8 +87,8 @@ struct PlainSource {
   }
   LOCI_DEVICE static void load(const std::byte* stage, Unit& to) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      to.rows[i / 2][i % 2] = read_shared(stage + (static_cast<std::uint32_t>(i) * 32 + lane_id()) * 16);
+    for (std::uint32_t i = 0; i < 2 * kBlocks; ++i) {
+      to.rows[i / 2][i % 2] = read_shared(stage + (i * 32 + lane_id()) * 16);
     }
   }
   LOCI_DEVICE static void fragments(const Unit& unit, int block, BlockFragments& to) {
@@ -130,13 +133,13 @@ class FewRowsWarp {
   static constexpr std::uint32_t kColumns = Source::kColumns;
   static constexpr std::uint32_t kHalfColumns = 2 * kBlockColumns;
   static constexpr int kHalves = kColumns / kHalfColumns;
-  static constexpr std::uint32_t kDepth = kFewRowsRingBytes / Source::kUnitBytes;
+  static constexpr std::uint32_t kDepth = Source::kDepth;
   static constexpr std::uint32_t kWarpSums = kTileRows * kFewRows;
   static constexpr std::uint32_t kSums = kFewRowsWarps * kWarpSums;
   // [turn] of sums, then [warp][unit] of the rings.
   static constexpr std::uint32_t kSumBytes = 2 * kSums * sizeof(float);
   static constexpr std::uint32_t kSharedBytes = kSumBytes + kFewRowsWarps * kDepth * Source::kUnitBytes;
-  static_assert(kDepth >= 3 && Source::kUnitBytes % 16 == 0);
+  static_assert(kDepth >= 2 && Source::kUnitBytes % 16 == 0);
 
   LOCI_DEVICE FewRowsWarp(const ProductParams& p, const RowTile& rows)
       : p_(p),

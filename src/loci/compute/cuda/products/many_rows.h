@@ -180,7 +180,7 @@ LOCI_DEVICE void keep_in_order(std::uint32_t nothing, BlockFragments& fragments)
 
 template <class T>
 struct StagedPlainWeights {
-  PlainUnit unit;
+  PlainUnit<2> unit;
   LOCI_DEVICE void load(const std::byte* stage, std::uint32_t tile) {
     const std::uint32_t row = tile * kTileRows + lane_id() / 4, t = lane_id() % 4;
 #pragma unroll

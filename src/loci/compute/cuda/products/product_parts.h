@@ -74,8 +74,9 @@ LOCI_DEVICE uint4 read_once(const std::byte* from) { return load_once(reinterpre
 LOCI_DEVICE uint4 read_shared(const std::byte* from) { return *reinterpret_cast<const uint4*>(from); }
 
 // Of 16-bit matrices: the lane's 16 bytes of rows g and g + 8 in each block of a unit.
+template <int kBlocks>
 struct PlainUnit {
-  uint4 rows[2][2];  // [block][row half]
+  uint4 rows[kBlocks][2];  // [block][row half]
   LOCI_DEVICE void fragments(int block, BlockFragments& to) const {
     set_fragments(rows[block][0], rows[block][1], to);
   }

@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences that have dropped a part of their history (docs/decisions/truncation.md).
-//
-// What is left after a cut is a lineage of its own: its blocks hang from a gate below the last block of the
-// front, whose key stands for everything that was dropped. So the state of what is kept, which has seen what
-// was dropped, is found by those alone whose history is the same, cut at the same place. A history that was
-// cut several times has a lineage after each cut; the same tokens' blocks in the lineages before are the
-// *originals*, whose state serves at other positions.
+// Lineages: sequences that have dropped a part of their history (docs/decisions/truncation.md).
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "loci/base/check.h"
-#include "loci/engine/core/core_state.h"
+#include "loci/engine/core/prefixes.h"
 
 namespace loci {
 
-Status Core::State::truncation_refusal(const Arrival& event) const {
+Status Prefixes::truncation_refusal(const Arrival& event) const {
   if (event.dropped.empty()) return {};
   const auto refuse = [](std::string message) { return invalid_argument(std::move(message), "dropped"); };
   if (event.scope == SharingScope::kPublic) return refuse("public prefixes are not cut");
@@ -41,7 +32,7 @@ Status Core::State::truncation_refusal(const Arrival& event) const {
 
 // The parent key of the history's blocks in its first lineage, as the index has it now: the history may begin
 // with public blocks, whose number is told.
-ChainKey Core::State::original_root(const Arrival& event, std::uint32_t& public_blocks) const {
+ChainKey Prefixes::original_root(const Arrival& event, std::uint32_t& public_blocks) const {
   public_blocks = 0;
   ChainKey key = hasher_.public_root(), last = key;
   const std::span<const TokenId> tokens(event.prompt);
@@ -55,7 +46,7 @@ ChainKey Core::State::original_root(const Arrival& event, std::uint32_t& public_
   return public_blocks == 0 ? hasher_.root(sharing_of(event)) : hasher_.gate(last, sharing_of(event));
 }
 
-std::unique_ptr<const CoreLineage> Core::State::lineage_of(const Arrival& event) const {
+std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) const {
   if (event.dropped.empty()) return nullptr;
   const std::span<const TokenId> tokens(event.prompt);
   const auto block_tokens = [&](std::uint32_t block) {
@@ -97,25 +88,16 @@ std::unique_ptr<const CoreLineage> Core::State::lineage_of(const Arrival& event)
   return lineage;
 }
 
-// What the block hangs from, if that is there.
-BlockId Core::State::find_parent(const CoreProbes& probes, std::size_t block) const {
-  if (begins_lineage(probes.lineage, block)) return index_.find(probes.lineage->gate);
-  if (block == probes.public_blocks) return index_.find(probes.root);
-  return probes.blocks[block - 1].node;
-}
-
-// --- the kept part's state ---
-
 // The oldest lineage that has it: what was computed is rotated once. In groups with a window state is
 // computed anew: a request goes on from what it holds of a whole window.
-void Core::State::find_original(const CoreLineage& lineage, std::uint32_t block, Tier slowest,
-                                CoreProbe& found) const {
+void Prefixes::find_original(const CoreLineage& lineage, std::uint32_t block, const ProbeRules& rules,
+                             CoreProbe& found) const {
   const std::uint32_t index = block - lineage.front_blocks;
-  if (windows_ || index >= lineage.originals.size()) return;
+  if (!rules.originals || index >= lineage.originals.size()) return;
   for (const CoreLineage::Original& original : lineage.originals[index]) {
     const BlockId id = index_.find(original.key);
     if (id == kNoBlock) continue;
-    const std::optional<Tier> tier = transfers_.original_tier(id, slowest);
+    const std::optional<Tier> tier = transfers_.original_tier(id, rules.slowest);
     found.too_slow = found.too_slow || (!tier && transfers_.original_tier(id, Tier::kDisk));
     if (!tier) continue;
     found.load = true;
@@ -123,32 +105,6 @@ void Core::State::find_original(const CoreLineage& lineage, std::uint32_t block,
     found.shift_blocks = original.shift_blocks;
     return;
   }
-}
-
-// Originals on the device are held beside their new blocks for a while. Where there is no room for both the
-// first of them are computed instead.
-void Core::State::fit_originals(CoreProbes& probes, const CorePass& pass) const {
-  for (CoreProbe& found : probes.blocks) {
-    if (admissible(probes, pass)) return;
-    if (found.original == kNoBlock) continue;
-    found.original = kNoBlock;
-    found.load = false;
-    probes.slots = probes.pins = probes.copy_pins = {};
-    count_needs(probes);
-  }
-}
-
-// So that making room for the request takes none of them before their moves hold them.
-std::vector<BlockPin> Core::State::hold_originals(const CoreProbes& probes) {
-  std::vector<BlockPin> held;
-  for (const CoreProbe& found : probes.blocks) {
-    if (found.original == kNoBlock) continue;
-    BlockPin& pin = held.emplace_back(index_.pin(found.original));
-    for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (index_.block(found.original).filled_in(group) == kBlockTokens) index_.hold(pin, group);
-    }
-  }
-  return held;
 }
 
 }  // namespace loci

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What groups with a window need: where a request may go on from what is there, the slots that it is
-// promised, and letting go of what no later token of it sees (docs/decisions/layer-groups.md).
-//
-// A token at n reads [first_visible(n), n) in every group. A request goes on at the last n where all of
-// that is there, and computes everything behind it that is not complete, from the left. So what it reads
-// is always what it held at n or passed over since, and it holds that until its window has moved past.
-// Windows count as at least a block, so that a block that is begun is seen from its first token.
+#include "loci/engine/core/windows.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "loci/base/check.h"
-#include "loci/engine/core/core_state.h"
 
 namespace loci {
 
@@ -22,13 +16,25 @@ std::uint32_t blocks_for(std::uint32_t tokens) {
 
 }  // namespace
 
-void Core::State::limit_windows() {
+CoreConfig limited_windows(CoreConfig config) {
+  for (CoreGroup& group : config.groups) {
+    if (group.window >= config.context_tokens) group.window = 0;  // nothing is ever behind it
+    if (group.window != 0) group.window = std::max(group.window, kBlockTokens);
+  }
+  return config;
+}
+
+Windows::Windows(const CoreConfig& config, BlockIndex& index, const Transfers& transfers,
+                 const Prefixes& prefixes)
+    : config_(config),
+      index_(index),
+      transfers_(transfers),
+      prefixes_(prefixes),
+      group_count_(static_cast<std::uint32_t>(config.groups.size())),
+      sequence_tokens_max_(config.context_tokens) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    std::uint32_t& window = config_.groups[group].window;
-    if (window >= config_.context_tokens) window = 0;  // nothing is ever behind it
-    if (window == 0) continue;
-    windows_ = true;
-    window = std::max(window, kBlockTokens);
+    if (!windowed(group)) continue;
+    any_ = true;
     // A pool without room for a window has room for all of a shorter sequence.
     const std::uint32_t count = config_.groups[group].block_count;
     if (count < ring_blocks(group, 1)) {
@@ -44,10 +50,20 @@ void Core::State::limit_windows() {
     chunk = config_.max_batch_tokens;
     while (chunk > kBlockTokens && ring_blocks(group, chunk) > most) chunk -= kBlockTokens;
   }
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (windowed(group)) continue;
+    const std::uint64_t tokens = std::uint64_t{config_.groups[group].block_count} * kBlockTokens;
+    sequence_tokens_max_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(sequence_tokens_max_, tokens));
+  }
 }
 
-// The most blocks that `tokens` tokens in a row, to be computed, and what the first of them sees touch.
-std::uint32_t Core::State::ring_blocks(std::uint32_t group, std::uint32_t tokens) const {
+std::uint64_t Windows::blocks_needed(std::uint32_t group, std::uint64_t blocks) const {
+  if (!windowed(group)) return blocks;
+  const std::uint32_t ahead = config_.passes_ahead;
+  return std::min<std::uint64_t>(blocks, ring_blocks(group, chunk_tokens_[group] + ahead)) + ahead;
+}
+
+std::uint32_t Windows::ring_blocks(std::uint32_t group, std::uint32_t tokens) const {
   const std::uint64_t seen = std::uint64_t{config_.groups[group].window} - 1 + tokens;
   const std::uint64_t touched = (seen + kBlockTokens - 2) / kBlockTokens + 1;
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(touched, blocks_for(sequence_tokens_max_)));
@@ -56,8 +72,8 @@ std::uint32_t Core::State::ring_blocks(std::uint32_t group, std::uint32_t tokens
 // --- admission ---
 
 // Whether a request may go on after `tokens` tokens of `block`. `runs`: whole parts right before it.
-bool Core::State::usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens,
-                         const GroupCounts& runs, bool full_groups_whole) const {
+bool Windows::usable(const CoreProbes& probes, std::uint32_t block, std::uint32_t tokens,
+                     const GroupCounts& runs, bool full_groups_whole) const {
   if (!full_groups_whole || block >= probes.blocks.size()) return false;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
@@ -67,14 +83,12 @@ bool Core::State::usable(const CoreProbes& probes, std::uint32_t block, std::uin
   return true;
 }
 
-// The last place to go on from; siblings' state is of use at that place alone.
-void Core::State::choose_start(CoreProbes& probes, bool with_copies, Tier slowest) const {
+void Windows::choose_start(CoreProbes& probes, Tier slowest) const {
   GroupCounts runs{};
   bool whole = true;
   probes.start = 0;
   for (std::uint32_t i = 0; i < probes.blocks.size() && whole; ++i) {
-    CoreProbe& found = probes.blocks[i];
-    if (found.source == CoreProbe::Source::kCopy && !with_copies) found.source = CoreProbe::Source::kNone;
+    const CoreProbe& found = probes.blocks[i];
     const Block* node = found.node == kNoBlock ? nullptr : &index_.block(found.node);
     std::uint32_t tokens = found.source == CoreProbe::Source::kNone ? 0 : found.run;
     if (node != nullptr && node->has_part()) tokens = node->filled;
@@ -95,7 +109,7 @@ void Core::State::choose_start(CoreProbes& probes, bool with_copies, Tier slowes
 }
 
 // The request reads of the block what is not on the device.
-bool Core::State::lacks_before_start(const CoreProbes& probes, std::uint32_t block) const {
+bool Windows::lacks_before_start(const CoreProbes& probes, std::uint32_t block) const {
   if (block >= probes.start / kBlockTokens) return false;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint32_t first = first_visible(config_.groups[group].window, probes.start) / kBlockTokens;
@@ -105,8 +119,7 @@ bool Core::State::lacks_before_start(const CoreProbes& probes, std::uint32_t blo
   return false;
 }
 
-// A public prefix holds all of its state in every group, so none of it is passed over.
-void Core::State::compute_all(CoreProbes& probes) const {
+void Windows::compute_all(CoreProbes& probes) const {
   probes.start = 0;
   for (CoreProbe& found : probes.blocks) {
     found.source = CoreProbe::Source::kNone;
@@ -114,18 +127,16 @@ void Core::State::compute_all(CoreProbes& probes) const {
   }
 }
 
-// Where the request leaves what others have computed, and they have gone on: who came this way once may
-// come again, so what is seen from there is worth keeping.
-void Core::State::find_parting(CoreProbes& probes) const {
+void Windows::find_parting(CoreProbes& probes) const {
   std::uint32_t i = probes.public_blocks;
   while (i + 1 < probes.blocks.size() && probes.blocks[i].node != kNoBlock) ++i;
-  const BlockId parent = find_parent(probes, i);
+  const BlockId parent = prefixes_.find_parent(probes, i);
   const CoreProbe& first = probes.blocks[i];
   if (parent == kNoBlock || first.source == CoreProbe::Source::kTakeOver) return;
   if (index_.block(parent).children > 0) probes.parting = i * kBlockTokens + first.run;
 }
 
-void Core::State::promise(const CoreRequest& request, CoreProbes& probes) const {
+void Windows::promise(const CoreRequest& request, CoreProbes& probes) const {
   const std::uint64_t most = std::uint64_t{request.length()} + request.max_new_tokens - request.new_tokens();
   const std::uint32_t blocks =
       blocks_for(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, sequence_tokens_max_)));
@@ -139,12 +150,11 @@ void Core::State::promise(const CoreRequest& request, CoreProbes& probes) const 
     const std::uint32_t ahead = config_.passes_ahead;
     const std::uint32_t chunk = std::min(chunk_tokens_[group], request.length() - probes.start);
     probes.promised[group] = std::min({ring_blocks(group, chunk + ahead) + ahead, blocks + ahead,
-                                       config_.groups[group].block_count - public_held_});
+                                       config_.groups[group].block_count - prefixes_.public_blocks()});
   }
 }
 
-// Holds what is there of what the first token to be computed sees, and has room made for what comes.
-void Core::State::hold_window(CoreRequest& request, const CoreProbes& probes) {
+void Windows::hold(CoreRequest& request, const CoreProbes& probes) {
   const std::uint32_t start = probes.start / kBlockTokens;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group)) continue;
@@ -166,9 +176,7 @@ void Core::State::hold_window(CoreRequest& request, const CoreProbes& probes) {
 
 // --- as it goes on ---
 
-// Holds or places what the block has in groups with a window; false: the promise is used up, and what is
-// behind must be let go first.
-bool Core::State::take_parts(CoreRequest& request, std::uint32_t block_number) {
+bool Windows::take_parts(CoreRequest& request, std::uint32_t block_number) {
   BlockPin& pin = request.blocks[block_number];
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group) || pin.holds(group)) continue;
@@ -185,19 +193,20 @@ bool Core::State::take_parts(CoreRequest& request, std::uint32_t block_number) {
   return true;
 }
 
-// Passes over the blocks that lack nothing.
-void Core::State::advance(CoreRequest& request) {
-  if (windows_) let_go_behind(request);
+bool Windows::advance(CoreRequest& request) {
+  bool gave_back = any_ && let_go_behind(request);
   while (request.whole_blocks < request.blocks.size() &&
          index_.block(request.blocks[request.whole_blocks].block()).filled == kBlockTokens) {
-    if (windows_ && !take_parts(request, request.whole_blocks)) break;
+    if (any_ && !take_parts(request, request.whole_blocks)) break;
     ++request.whole_blocks;
-    if (windows_) let_go_behind(request);
+    if (any_) gave_back |= let_go_behind(request);
   }
+  return gave_back;
 }
 
-void Core::State::let_go_behind(CoreRequest& request) {
-  if (request.is_public) return;
+bool Windows::let_go_behind(CoreRequest& request) {
+  if (request.is_public) return false;
+  bool gave_back = false;
   const std::uint32_t block = request.whole_blocks;
   std::uint32_t next = block * kBlockTokens;  // the first token to be computed
   if (block < request.blocks.size()) {
@@ -224,10 +233,32 @@ void Core::State::let_go_behind(CoreRequest& request) {
     const std::uint32_t ahead = config_.passes_ahead;
     const std::uint32_t enough = ring_blocks(group, 1 + ahead) + ahead;
     const std::uint32_t used = request.held[group] + request.lent[group];
-    if (!request.decoding || request.promised[group] <= enough || used > enough) continue;
+    if (!request.phase.is(RequestPhase::kDecode) || request.promised[group] <= enough || used > enough)
+      continue;
     promised_[group] -= request.promised[group] - enough;
     request.promised[group] = enough;
-    blocked_head_.reset();
+    gave_back = true;
+  }
+  return gave_back;
+}
+
+// --- promises ---
+
+void Windows::take(const GroupCounts& promised) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] += promised[group];
+}
+
+void Windows::give_back(const GroupCounts& promised) {
+  for (std::uint32_t group = 0; group < group_count_; ++group) promised_[group] -= promised[group];
+}
+
+void Windows::check_invariants(const GroupCounts& promised, const GroupCounts& lingering) const {
+  LOCI_CHECK(lingering == lingering_, "what passes still read of ended loads is counted");
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint64_t taken =
+        std::uint64_t{promised[group]} + (windowed(group) ? prefixes_.public_blocks() : 0);
+    LOCI_CHECK(promised[group] == promised_[group] && taken <= config_.groups[group].block_count,
+               "invariant 1: promises fit the pool");
   }
 }
 

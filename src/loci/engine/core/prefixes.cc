@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/prefixes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loci/base/check.h"
+
+namespace loci {
+
+Prefixes::Prefixes(const CoreConfig& config, BlockIndex& index, const Transfers& transfers)
+    : config_(config),
+      index_(index),
+      transfers_(transfers),
+      hasher_(config.chain_secret, config.model_fingerprint) {}
+
+// --- looking up ---
+
+// A block that lacks state may begin with that of a sibling that has the same first tokens.
+void Prefixes::probe_siblings(BlockId parent, std::span<const TokenId> tokens, const ProbeRules& rules,
+                              CoreProbe& found) const {
+  const ChildMatch match = parent == kNoBlock ? ChildMatch{} : index_.match_children(parent, tokens);
+  if (match.run == 0) return;
+  // Such a tail may be complete, and its slots another's, before a pass ahead copies.
+  const Block& child = index_.block(match.child);
+  if (rules.tails_may_move && child.kind == BlockKind::kTail && child.appending) return;
+  found.sibling = match.child;
+  found.run = match.run;
+  const bool all = index_.can_take_over(match.child) && index_.block(match.child).filled == match.run;
+  found.source = all ? CoreProbe::Source::kTakeOver : CoreProbe::Source::kCopy;
+}
+
+CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) const {
+  CoreProbes probes;
+  const std::span<const TokenId> tokens(request.tokens);
+  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
+  probes.blocks.reserve(shared + 1);
+  probes.lineage = request.lineage.get();
+  probe_public(request, probes);
+  ChainKey key = probes.root;
+  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
+    const BlockId parent = find_parent(probes, i);
+    if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
+    CoreProbe& found = probes.blocks.emplace_back();
+    const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
+    key = hasher_.child(key, block_tokens);
+    found.key = key;
+    if (parent != kNoBlock) found.node = index_.find(key);
+    const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
+    found.load = found.node != kNoBlock && transfers_.comes(found.node, rules.slowest);
+    found.too_slow = found.node != kNoBlock && !found.load && transfers_.comes(found.node, Tier::kDisk);
+    if (!has_part && !found.load && probes.lineage != nullptr && i >= probes.lineage->front_blocks)
+      find_original(*probes.lineage, i, rules, found);
+    if (!has_part && !found.load) {
+      probe_siblings(parent, block_tokens, rules, found);
+      if (i == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, i)) {
+        probe_public_siblings(probes, block_tokens, found);
+      }
+    }
+  }
+  CoreProbe tail;
+  const auto tail_tokens = tokens.subspan(shared * kBlockTokens);
+  probe_siblings(find_parent(probes, shared), tail_tokens, rules, tail);
+  if (shared == probes.public_blocks && !request.is_public && !begins_lineage(probes.lineage, shared))
+    probe_public_siblings(probes, tail_tokens, tail);
+  probes.blocks.push_back(tail);
+  CoreProbe& last = probes.blocks.back();
+  // The last token is computed in any case. (A run of that token alone may be taken over, for its slot.)
+  const auto run_max = static_cast<std::uint32_t>(tail_tokens.size() - 1);
+  last.run = std::min(last.run, run_max);
+  if (last.run == 0 && last.source == CoreProbe::Source::kCopy) last.source = CoreProbe::Source::kNone;
+  return probes;
+}
+
+// What the block hangs from, if that is there.
+BlockId Prefixes::find_parent(const CoreProbes& probes, std::size_t block) const {
+  if (begins_lineage(probes.lineage, block)) return index_.find(probes.lineage->gate);
+  if (block == probes.public_blocks) return index_.find(probes.root);
+  return probes.blocks[block - 1].node;
+}
+
+// The keys of a waiting request's whole blocks; those that are public are so as of the first call.
+const std::vector<ChainKey>& Prefixes::keys_of(CoreRequest& request) const {
+  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
+  if (request.keys.size() == shared) return request.keys;
+  CoreProbes probes;
+  probe_public(request, probes);
+  ChainKey key = probes.root;
+  request.keys.clear();
+  for (const CoreProbe& found : probes.blocks) request.keys.push_back(found.key);
+  for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
+    if (begins_lineage(request.lineage.get(), i)) key = request.lineage->gate;
+    key =
+        hasher_.child(key, std::span<const TokenId>(request.tokens).subspan(i * kBlockTokens, kBlockTokens));
+    request.keys.push_back(key);
+  }
+  return request.keys;
+}
+
+// The root of the request's first block.
+ChainKey Prefixes::first_key(const CoreRequest& request) const {
+  const bool in_public = request.is_public || request.public_blocks > 0;
+  return in_public ? hasher_.public_root() : hasher_.root(request.sharing);
+}
+
+// The public blocks that the request begins with, and the key of what its own are below. Blocks that were
+// public once are passed by: whether their state is still there depends on what others do.
+void Prefixes::probe_public(const CoreRequest& request, CoreProbes& probes) const {
+  probes.root = request.is_public ? hasher_.public_root() : hasher_.root(request.sharing);
+  if (request.is_public || public_.empty()) return;
+  const std::span<const TokenId> tokens(request.tokens);
+  std::uint32_t shared = (request.length() - 1) / kBlockTokens;
+  if (request.lineage) shared = std::min(shared, request.lineage->front_blocks);
+  ChainKey key = hasher_.public_root();
+  while (probes.public_blocks < shared) {
+    key = hasher_.child(key, tokens.subspan(probes.public_blocks * kBlockTokens, kBlockTokens));
+    const BlockId node = index_.find(key);
+    if (node == kNoBlock || index_.block(node).published == 0) break;
+    CoreProbe& found = probes.blocks.emplace_back();
+    found.key = key;
+    found.node = node;
+    ++probes.public_blocks;
+  }
+  if (probes.public_blocks > 0) probes.root = hasher_.gate(probes.blocks.back().key, request.sharing);
+}
+
+// The first block after the public ones may begin with the first tokens of a public one.
+void Prefixes::probe_public_siblings(const CoreProbes& probes, std::span<const TokenId> tokens,
+                                     CoreProbe& found) const {
+  if (public_.empty()) return;
+  const BlockId parent = probes.public_blocks == 0 ? index_.find(hasher_.public_root())
+                                                   : probes.blocks[probes.public_blocks - 1].node;
+  const ChildMatch match = index_.match_children(parent, tokens);
+  if (match.run <= found.run || index_.block(match.child).published == 0) return;
+  found.sibling = match.child;
+  found.run = match.run;
+  found.source = CoreProbe::Source::kCopy;
+}
+
+// The root or the gate that the request's own blocks are below.
+BlockPin Prefixes::open_parent(const CoreProbes& probes) {
+  if (probes.public_blocks == 0) return index_.open_root(probes.root);
+  return index_.open_gate(probes.blocks[probes.public_blocks - 1].node, probes.root);
+}
+
+// --- public prefixes ---
+
+void Prefixes::keep(RequestId id, std::uint32_t tokens, std::vector<BlockPin> blocks) {
+  Public& prefix = public_[id];
+  prefix.tokens = tokens;
+  prefix.blocks = std::move(blocks);
+  for (const BlockPin& pin : prefix.blocks) {
+    if (index_.block(pin.block()).published == 0) ++public_blocks_;
+    index_.publish(pin);
+  }
+}
+
+bool Prefixes::withdraw(RequestId id) {
+  const auto found = public_.find(id);
+  if (found == public_.end()) return false;
+  std::vector<BlockPin>& blocks = found->second.blocks;
+  while (!blocks.empty()) {  // the deepest first
+    index_.withdraw(blocks.back());
+    if (index_.block(blocks.back().block()).published == 0) --public_blocks_;
+    blocks.pop_back();
+  }
+  public_.erase(found);
+  return true;
+}
+
+void Prefixes::visit_pins(const std::function<void(const BlockPin&)>& visit) const {
+  for (const auto& [id, prefix] : public_) {
+    for (const BlockPin& pin : prefix.blocks) visit(pin);
+  }
+}
+
+std::vector<PublicPrefix> Prefixes::public_prefixes() const {
+  std::vector<PublicPrefix> out;
+  for (const auto& [id, prefix] : public_) {
+    out.push_back({id, prefix.tokens, static_cast<std::uint32_t>(prefix.blocks.size())});
+  }
+  return out;
+}
+
+// 2. What is public is counted, and is a part of exactly the prefixes that are there.
+void Prefixes::check_invariants() const {
+  std::map<BlockId, std::uint32_t> published;
+  for (const auto& [id, prefix] : public_) {
+    ChainKey key = hasher_.public_root();
+    for (const BlockPin& pin : prefix.blocks) {
+      const Block& b = index_.block(pin.block());
+      LOCI_CHECK(b.parent == index_.find(key), "invariant 5: a public prefix is a path from the public root");
+      if (b.kind == BlockKind::kFull) {
+        key = hasher_.child(key, b.tokens);
+        LOCI_CHECK(b.key == key && b.filled == kBlockTokens, "invariant 4: public blocks are whole");
+      }
+      ++published[pin.block()];
+    }
+  }
+  LOCI_CHECK(published.size() == public_blocks_, "invariant 1: public blocks are counted once");
+  for (std::uint32_t i = 0; i < index_.id_bound(); ++i) {
+    const auto found = published.find(BlockId(i));
+    LOCI_CHECK(index_.block(BlockId(i)).published == (found == published.end() ? 0 : found->second),
+               "invariant 2: what is public has its prefix");
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast places in the queue become free, for whoever was refused one: when to try again.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "loci/base/clock.h"
+
+namespace loci {
+
+// Thread-compatible; each call is O(1).
+class QueueRate {
+ public:
+  // A request has ended. The rate is seen while others wait: a time without any is no measure.
+  void ended(Nanos now, bool others_wait) {
+    if (last_end_) {
+      const Nanos interval = now - *last_end_;
+      end_interval_ = end_interval_ == 0 ? interval : (end_interval_ * (kWeight - 1) + interval) / kWeight;
+    }
+    last_end_ = others_wait ? std::optional<Nanos>(now) : std::nullopt;
+    if (refused_since_end_ > 0) --refused_since_end_;
+  }
+
+  // Another request is refused a place. When one should be free for it: as many ends from now as were refused
+  // before.
+  Nanos refuse() {
+    const Nanos ends = refused_since_end_++ + Nanos{1};
+    const Nanos interval = end_interval_ == 0 ? kUnknown : end_interval_;
+    if (interval >= kMost / ends) return kMost;
+    return std::max(interval * ends, kNanosPerMilli);
+  }
+
+ private:
+  static constexpr Nanos kUnknown = kNanosPerSecond;  // no end was seen yet
+  static constexpr Nanos kMost = 60 * kNanosPerSecond;
+  static constexpr Nanos kWeight = 8;  // of the past in the moving mean
+
+  std::optional<Nanos> last_end_;
+  Nanos end_interval_ = 0;  // moving mean of the time between ends; 0: none seen
+  std::uint32_t refused_since_end_ = 0;
+};
+
+}  // namespace loci

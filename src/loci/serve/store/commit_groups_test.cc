@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/store/commit_groups.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <thread>
+
+namespace loci {
+namespace {
+
+TEST(CommitGroups, WhoComesDuringACommitSharesTheNext) {
+  std::latch first_commits(1), all_wait(1);
+  std::vector<std::size_t> groups;
+  CommitGroups commits([&](std::span<CommitMember* const> members) {
+    groups.push_back(members.size());
+    if (groups.size() > 1) return;
+    first_commits.count_down();
+    all_wait.wait();
+  });
+  const SqlDatabase::Body body = [](SqlSession&) { return Status(); };
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { EXPECT_TRUE(commits.run(body).ok()); });
+  first_commits.wait();
+  std::atomic<int> begun = 0;
+  for (int i = 0; i < 10; ++i) {
+    threads.emplace_back([&] {
+      ++begun;
+      EXPECT_TRUE(commits.run(body).ok());
+    });
+  }
+  while (begun < 10) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // from "begun" to waiting
+  all_wait.count_down();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(groups.front(), 1u);
+  EXPECT_LE(groups.size(), 4u) << "ten that waited were not committed one by one";
+}
+
+// Each gets its own verdict, once it was committed and not before; jobs run alone; nobody is forgotten.
+TEST(CommitGroups, EachGetsItsOwnVerdict) {
+  std::atomic<int> inside = 0;
+  std::size_t largest = 0, committed = 0;
+  CommitGroups commits([&](std::span<CommitMember* const> members) {
+    EXPECT_EQ(++inside, 1);
+    EXPECT_LE(members.size(), CommitGroups::kMembersMax);
+    largest = std::max(largest, members.size());
+    committed += members.size();
+    for (CommitMember* member : members) {
+      struct NoSession final : SqlSession {
+        Result<SqlRows> run(std::string_view, std::initializer_list<SqlParameter>) override {
+          return SqlRows(0);
+        }
+        Status execute(const std::string&) override { return {}; }
+        std::int64_t writer() const override { return 0; }
+      } session;
+      member->status = (*member->body)(session);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    --inside;
+  });
+  constexpr int kThreads = 100, kEach = 20;
+  std::vector<std::thread> threads;
+  std::atomic<int> jobs = 0;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        if (t % 10 == 0) {
+          EXPECT_TRUE(commits
+                          .alone([&] {
+                            EXPECT_EQ(++inside, 1);
+                            ++jobs;
+                            --inside;
+                            return Status();
+                          })
+                          .ok());
+          continue;
+        }
+        bool ran = false;
+        const Status status = commits.run([&](SqlSession&) {
+          ran = true;
+          return t % 3 == 0 ? not_found("a third") : Status();
+        });
+        EXPECT_TRUE(ran);
+        EXPECT_EQ(status.ok(), t % 3 != 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(jobs, kThreads / 10 * kEach);
+  EXPECT_EQ(committed, std::size_t{kThreads / 10 * 9 * kEach});
+  EXPECT_GT(largest, 2u);
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/store/sqlite_connection.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+
+#include "loci/base/units.h"
+
+namespace loci {
+namespace {
+
+// The error that the connection has just met.
+Status sqlite_error(sqlite3* connection, int code, std::string_view path, Nanos lock_timeout) {
+  const std::string where = fmt::format("the conversation store {}: ", path);
+  const std::string said = connection != nullptr ? sqlite3_errmsg(connection) : sqlite3_errstr(code);
+  switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return {StatusCode::kUnavailable, where + fmt::format("another process holds its lock for more than {}",
+                                                            format_duration(lock_timeout))};
+    case SQLITE_FULL:
+      return {StatusCode::kUnavailable, where + "the disk is full: make space, it works again then"};
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+    case SQLITE_NOMEM:
+    case SQLITE_PROTOCOL:
+      return {StatusCode::kUnavailable, where + fmt::format("{} (SQLite's code {})", said, code)};
+    case SQLITE_CORRUPT:
+    case SQLITE_FORMAT: return data_loss(where + fmt::format("it is damaged ({}): see `loci inspect`", said));
+    case SQLITE_NOTADB: return invalid_argument(where + "expected a SQLite database, found another file");
+    case SQLITE_TOOBIG: return invalid_argument(where + "a text is larger than SQLite takes");
+    default: return internal_error(where + fmt::format("{} (SQLite's code {})", said, code));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SqliteConnection>> SqliteConnection::open(const std::string& path, int flags,
+                                                                 const StoreOptions& options) {
+  std::unique_ptr<SqliteConnection> made(new SqliteConnection(path, options.lock_timeout));
+  // Whoever owns the connection lets one thread at a time use it, so SQLite needs no mutex.
+  flags |= SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  const int code = sqlite3_open_v2(path.c_str(), &made->handle_, flags, options.sqlite_vfs);
+  if (code != SQLITE_OK) return made->error(code);
+  const Nanos milliseconds = std::clamp<Nanos>(options.lock_timeout / kNanosPerMilli, 0, INT32_MAX);
+  sqlite3_busy_timeout(made->handle_, static_cast<int>(milliseconds));
+  return made;
+}
+
+SqliteConnection::~SqliteConnection() {
+  for (const auto& [text, statement] : statements_) sqlite3_finalize(statement);
+  sqlite3_close(handle_);
+}
+
+Status SqliteConnection::error(int code) const { return sqlite_error(handle_, code, path_, lock_timeout_); }
+
+bool SqliteConnection::in_transaction() const { return sqlite3_get_autocommit(handle_) == 0; }
+
+Status SqliteConnection::execute(const std::string& text) {
+  const int code = sqlite3_exec(handle_, text.c_str(), nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? Status() : error(code);
+}
+
+Status SqliteConnection::transact(SqlAccess access, const SqlDatabase::Body& body) {
+  LOCI_RETURN_IF_ERROR(execute(access == SqlAccess::kRead ? "BEGIN" : "BEGIN IMMEDIATE"));
+  Status status = body(*this);
+  if (status.ok()) status = execute("COMMIT");
+  if (!status.ok() && in_transaction()) (void)execute("ROLLBACK");
+  return status;
+}
+
+Result<SqlRows> SqliteConnection::run(std::string_view text, std::initializer_list<SqlParameter> parameters) {
+  sqlite3_stmt*& statement = statements_[text];
+  if (statement == nullptr) {
+    const int code = sqlite3_prepare_v3(handle_, text.data(), static_cast<int>(text.size()),
+                                        SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+    if (code != SQLITE_OK) return error(code);
+  }
+  Status bound = bind(statement, parameters);
+  Result<SqlRows> rows = bound.ok() ? step_all(statement) : Result<SqlRows>(std::move(bound));
+  sqlite3_reset(statement);
+  sqlite3_clear_bindings(statement);
+  return rows;
+}
+
+Status SqliteConnection::bind(sqlite3_stmt* statement, std::initializer_list<SqlParameter> parameters) const {
+  int number = 0;
+  for (const SqlParameter& parameter : parameters) {
+    const int at = sqlite3_bind_parameter_index(statement, fmt::format("${}", ++number).c_str());
+    LOCI_CHECK(at > 0, "every parameter of a statement is used");
+    int code = SQLITE_OK;
+    if (const auto* integer = std::get_if<std::int64_t>(&parameter)) {
+      code = sqlite3_bind_int64(statement, at, *integer);
+    } else if (const auto* text = std::get_if<std::string_view>(&parameter)) {
+      const char* data = text->empty() ? "" : text->data();
+      code = sqlite3_bind_text64(statement, at, data, text->size(), SQLITE_STATIC, SQLITE_UTF8);
+    } else if (const auto* blob = std::get_if<SqlBlob>(&parameter)) {
+      const char* data = blob->bytes.empty() ? "" : blob->bytes.data();
+      code = sqlite3_bind_blob64(statement, at, data, blob->bytes.size(), SQLITE_STATIC);
+    }
+    if (code != SQLITE_OK) return error(code);
+  }
+  return {};
+}
+
+Result<SqlRows> SqliteConnection::step_all(sqlite3_stmt* statement) const {
+  const int columns = sqlite3_column_count(statement);
+  SqlRows rows(static_cast<std::size_t>(columns));
+  int code = SQLITE_OK;
+  while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
+    for (int column = 0; column < columns; ++column) {
+      const int type = sqlite3_column_type(statement, column);
+      if (type == SQLITE_NULL) {
+        rows.add(SqlNull{});
+      } else if (type == SQLITE_INTEGER) {
+        rows.add(sqlite3_column_int64(statement, column));
+      } else {
+        const auto* data = static_cast<const char*>(sqlite3_column_blob(statement, column));
+        const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement, column));
+        if (data == nullptr && size > 0) return error(SQLITE_NOMEM);
+        rows.add(data == nullptr ? std::string() : std::string(data, size));
+      }
+    }
+  }
+  if (code != SQLITE_DONE) return error(code);
+  return rows;
+}
+
+}  // namespace loci
