@@ -83,6 +83,8 @@ live_suites() {
   # On a tiny model, so that a thousand pairs take seconds.
   beside 120 "tenants: keys, limits, isolation, fairness" python3 tests/tenants_test.py "$loci" "$tiny" --pairs 400
   beside 60 "pulling models from a registry" python3 tests/pull_test.py "$loci"
+  beside 60 "the first hour: names, sampling, fields, logs" python3 tests/first_hour_test.py "$loci"
+  beside 40 "models that share a directory of kept state" python3 tests/state_models_test.py "$loci"
   beside 60 "running a server: options, logs, stops" python3 tests/operations_live_test.py "$loci"
   beside 120 "a simulated GPU: every path of state, a lost device" python3 tests/gpu_test.py build/release/loci-simulated-gpu "$tiny"
   beside 120 "conversations that outgrow the context" python3 tests/truncation_test.py "$loci"

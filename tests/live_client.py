@@ -115,7 +115,8 @@ class Server:
         lines = []
         for line in self.process.stdout:
             lines.append(line)
-            if match := re.match(r"ready .*: (http://127\.0\.0\.1:(\d+))$", line):
+            if match := (re.match(r"ready .*: (http://127\.0\.0\.1:(\d+))$", line) or
+                         re.search(r'"message":"ready","url":"(http://127\.0\.0\.1:(\d+))"', line)):
                 self.url, self.port = match.group(1), int(match.group(2))
                 break
         else:

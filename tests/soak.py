@@ -17,6 +17,7 @@ alone.
 """
 import argparse
 import collections
+import glob
 import os
 import random
 import subprocess
@@ -95,7 +96,8 @@ class Traffic:
 # --- faults ---
 
 def slot_files(folder):
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith((".slots", ".headers"))]
+    return sorted(name for kind in ("slots", "headers")
+                  for name in glob.glob(os.path.join(folder, "models", "*", f"*.{kind}")))
 
 
 def flip_bytes(draw, folder, count):

@@ -7,6 +7,7 @@ greedy reply has the text and the very log-probabilities of a server that never 
 standard library. Prints "N passed, N failed".
 """
 import argparse
+import glob
 import contextlib
 import json
 import os
@@ -256,7 +257,8 @@ def test_kill_and_restart_with_host_tier(binary, model):
 
 
 def slot_files(folder):
-    return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".slots"))
+    """Of all models that keep state there."""
+    return sorted(glob.glob(os.path.join(folder, "models", "*", "*.slots")))
 
 
 def test_flipped_bytes(binary, model):
@@ -319,13 +321,14 @@ def test_files_removed_under_a_running_server(binary, model):
             tiers.turn(server, turn)
 
 
-def test_another_size_starts_with_empty_files(binary, model):
-    """State is a cache: files of another shape are replaced."""
+def test_another_size_keeps_the_state(binary, model):
     with Tiers(binary, model) as tiers:
         with killed(tiers.server(*SMALL, *tiers.disk())) as server:
             tiers.turn(server, 0)
         with tiers.server(*SMALL, *tiers.disk(size="80MiB")) as server:
+            wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, 20, "state is recovered")
             tiers.turn(server, 1)
+            expect(moved(server, "disk_load") > 0, "state came from the disk")
 
 
 # --- what cannot be had ---

@@ -13,6 +13,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/device_flags.h"
+#include "loci/cli/status_text.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -218,11 +219,14 @@ int run_bench_compute(int count, const char* const* arguments) {
                                                       {"amx", InstructionSet::kAmx},
                                                       {"neon", InstructionSet::kNeon}};
   app.add_option("--cpu", set, "instruction set (default: the best)")
-      ->transform(CLI::CheckedTransformer(sets));
+      ->transform(CLI::CheckedTransformer(sets).description(""))
+      ->type_name("plain|avx2|avx512|amx|neon");
   const std::map<std::string, ComputeTest> tests = {{"decode", ComputeTest::kDecode},
                                                     {"prefill", ComputeTest::kPrefill},
                                                     {"streams", ComputeTest::kStreams}};
-  app.add_option("--test", options.test, "what is measured")->transform(CLI::CheckedTransformer(tests));
+  app.add_option("--test", options.test, "what is measured")
+      ->transform(CLI::CheckedTransformer(tests).description(""))
+      ->type_name("decode|prefill|streams");
   app.add_option("--prompt", options.prompt, "tokens of the prompt, of each stream")->capture_default_str();
   app.add_option("--generate", options.generate, "tokens that follow it")->capture_default_str();
   app.add_option("--streams", options.streams, "sequences")->capture_default_str();
@@ -233,7 +237,7 @@ int run_bench_compute(int count, const char* const* arguments) {
   options.backend.cpu.instruction_set = set;
   const Result<BenchComputeResult> result = bench_compute(options);
   if (!result.ok()) {
-    fmt::print(stderr, "{}\n", result.status().to_string());
+    fmt::print(stderr, "{}\n", for_people(result.status()));
     return 1;
   }
   fmt::print("{}\n", format_bench_compute(options, *result));

@@ -66,6 +66,7 @@ asio::awaitable<error_code> Call::send(const std::string& body) {
   http::request<http::string_body> request(http::verb::post, "/v1/chat/completions", 11);
   request.set(http::field::host, address.host);
   request.set(http::field::content_type, "application/json");
+  if (!address.key.empty()) request.set(http::field::authorization, "Bearer " + address.key);
   request.body() = body;
   request.prepare_payload();
   co_await http::async_write(socket, request, asio::redirect_error(asio::use_awaitable, error));
@@ -123,7 +124,7 @@ Result<ServerAddress> parse_server_url(std::string_view url) {
   }
   if (url.starts_with("http://")) url.remove_prefix(7);
   while (url.ends_with('/')) url.remove_suffix(1);
-  ServerAddress address{.host = {}, .port = "8080"};
+  ServerAddress address{.host = {}, .port = "8080", .key = {}};
   std::string_view rest;
   if (url.starts_with('[')) {
     const auto end = url.find(']');
@@ -181,6 +182,11 @@ void ChatStream::on_event(const std::string& data) {
       completion_tokens_ = usage.at("completion_tokens").get<std::uint64_t>();
       if (usage.contains("prompt_tokens_details"))
         cached_tokens_ = usage["prompt_tokens_details"].value("cached_tokens", 0);
+    }
+    if (event.contains("loci") && event["loci"].contains("tokens")) {
+      sources_.clear();
+      for (const char* source : {"device", "host", "disk", "computed"})
+        sources_.emplace_back(source, event["loci"]["tokens"].value(source, std::uint64_t{0}));
     }
   } catch (const nlohmann::json::exception& error) {
     error_ = fmt::format("the server sent an event of another shape: {}", error.what());

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
@@ -17,6 +19,7 @@ namespace loci {
 struct ServerAddress {
   std::string host;
   std::string port;
+  std::string key;  // an API key; empty: none is sent
 };
 
 // "http://127.0.0.1:8080", "localhost:9000", "http://[::1]"; the port is 8080 where none is given.
@@ -38,6 +41,9 @@ class ChatStream {
   std::optional<std::uint64_t> prompt_tokens() const { return prompt_tokens_; }
   std::uint64_t cached_tokens() const { return cached_tokens_; }
   std::uint64_t completion_tokens() const { return completion_tokens_; }
+  // Tokens of the prompt by where their state came from ("device", "host", "disk", "computed"), where that
+  // was asked for.
+  const std::vector<std::pair<std::string, std::uint64_t>>& sources() const { return sources_; }
 
  private:
   void on_event(const std::string& data);
@@ -50,6 +56,7 @@ class ChatStream {
   std::optional<std::uint64_t> prompt_tokens_;
   std::uint64_t cached_tokens_ = 0;
   std::uint64_t completion_tokens_ = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> sources_;
   bool done_ = false;
 };
 

@@ -12,6 +12,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "loci/base/units.h"
 #include "loci/cli/chat_client.h"
@@ -25,14 +27,18 @@ namespace {
 struct ChatFlags {
   std::string url = "http://127.0.0.1:8080";
   std::string system;
-  float temperature = 0.7f;
-  float top_p = 0.95f;
+  std::string key;
+  std::optional<float> temperature, top_p;  // absent: the server's
   std::optional<std::uint32_t> max_tokens;
   std::optional<std::uint64_t> seed;
   unsigned wait_seconds = 120;
 };
 
 constexpr const char* kHelp =
+    "  /regenerate    draw the last reply again\n"
+    "  /fork [N]      go on from N turns ago (1); what was said since is kept as a fork of its own\n"
+    "  /forks         list the forks; /forks N goes to the Nth\n"
+    "  /state         where the last prompt's state came from: device, host memory, disk, or computed\n"
     "  /reset         forget this conversation\n"
     "  /system TEXT   begin a new one with TEXT as the system's message\n"
     "  /help          this list\n"
@@ -57,6 +63,11 @@ class Chat {
   // False: leave.
   bool handle_command(const std::string& line);
   void turn(const std::string& message);
+  void reply();
+  void regenerate();
+  void fork(const std::string& turns);
+  void show_forks(const std::string& number);
+  void show_state() const;
   void print_status(const ChatStream& stream, const ChatClient::Outcome& outcome) const;
   std::string request_body() const;
   void reset();
@@ -68,7 +79,16 @@ class Chat {
   bool terminal_;
   bool failed_ = false;
   nlohmann::json messages_;
+  std::vector<nlohmann::json> forks_;                           // conversations that were left
+  std::vector<std::pair<std::string, std::uint64_t>> sources_;  // of the last prompt
 };
+
+// The number that `text` is; `otherwise` where it is empty, absent where it is something else.
+std::optional<std::size_t> read_count(const std::string& text, std::size_t otherwise) {
+  if (text.empty()) return otherwise;
+  if (text.size() > 6 || text.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  return static_cast<std::size_t>(std::stoul(text));
+}
 
 void Chat::reset() {
   messages_ = nlohmann::json::array();
@@ -125,6 +145,14 @@ bool Chat::handle_command(const std::string& line) {
   if (name == "/quit" || name == "/exit") return false;
   if (name == "/help") {
     fmt::print("{}", kHelp);
+  } else if (name == "/regenerate") {
+    regenerate();
+  } else if (name == "/fork") {
+    fork(rest);
+  } else if (name == "/forks") {
+    show_forks(rest);
+  } else if (name == "/state") {
+    show_state();
   } else if (name == "/reset") {
     reset();
     fmt::print("{}\n", dim("the conversation is forgotten"));
@@ -144,8 +172,11 @@ std::string Chat::request_body() const {
   nlohmann::json body = {{"messages", messages_},
                          {"stream", true},
                          {"stream_options", {{"include_usage", true}}},
-                         {"temperature", flags_.temperature},
-                         {"top_p", flags_.top_p}};
+                         {"loci", {{"explain", true}}}};
+  // As shortest they read the same: 0.7, not 0.69999999.
+  const auto number = [](float value) { return nlohmann::json::parse(fmt::format("{}", value)); };
+  if (flags_.temperature) body["temperature"] = number(*flags_.temperature);
+  if (flags_.top_p) body["top_p"] = number(*flags_.top_p);
   if (flags_.max_tokens) body["max_tokens"] = *flags_.max_tokens;
   if (flags_.seed) body["seed"] = *flags_.seed;
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -153,6 +184,55 @@ std::string Chat::request_body() const {
 
 void Chat::turn(const std::string& message) {
   messages_.push_back({{"role", "user"}, {"content", message}});
+  reply();
+}
+
+void Chat::regenerate() {
+  if (messages_.empty() || messages_.back()["role"] != "assistant")
+    return fmt::print("{}\n", dim("there is no reply to draw again"));
+  messages_.erase(messages_.size() - 1);
+  reply();
+}
+
+// A turn is a message and its reply. The state of what stays is still at the server.
+void Chat::fork(const std::string& turns) {
+  const std::optional<std::size_t> back = read_count(turns, 1);
+  const std::size_t first = system_.empty() ? 0 : 1, there = (messages_.size() - first) / 2;
+  if (!back || *back == 0 || *back > there) {
+    return fmt::print("{}\n", dim(fmt::format("expected 1 to {} turns to go back; got '{}'", there, turns)));
+  }
+  forks_.push_back(messages_);
+  messages_.erase(messages_.end() - static_cast<std::ptrdiff_t>(2 * *back), messages_.end());
+  fmt::print("{}\n", dim(fmt::format("going on after turn {}; what was left is fork {} (/forks {})",
+                                     there - *back, forks_.size(), forks_.size())));
+}
+
+void Chat::show_forks(const std::string& number) {
+  if (!number.empty()) {
+    const std::optional<std::size_t> wanted = read_count(number, 0);
+    if (!wanted || *wanted == 0 || *wanted > forks_.size())
+      return fmt::print("{}\n", dim(fmt::format("there are {} forks", forks_.size())));
+    std::swap(messages_, forks_[*wanted - 1]);
+    return fmt::print("{}\n", dim(fmt::format("fork {} goes on; this conversation has its place", *wanted)));
+  }
+  if (forks_.empty()) return fmt::print("{}\n", dim("there are no forks; /fork makes one"));
+  for (std::size_t i = 0; i < forks_.size(); ++i) {
+    const std::string last = forks_[i].empty() ? "" : forks_[i].back()["content"].get<std::string>();
+    fmt::print("{}\n", dim(fmt::format("{}: {} messages, the last: {}", i + 1, forks_[i].size(),
+                                       last.substr(0, last.find('\n')))));
+  }
+}
+
+void Chat::show_state() const {
+  if (sources_.empty()) return fmt::print("{}\n", dim("nothing was asked yet, or the server does not say"));
+  std::string line;
+  for (const auto& [source, tokens] : sources_)
+    line += fmt::format("{}{} {}", line.empty() ? "prompt tokens by where their state came from: " : ", ",
+                        source, format_count(tokens));
+  fmt::print("{}\n", dim(line));
+}
+
+void Chat::reply() {
   ChatStream stream([](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
@@ -169,6 +249,7 @@ void Chat::turn(const std::string& message) {
     messages_.erase(messages_.size() - 1);
   else
     messages_.push_back({{"role", "assistant"}, {"content", stream.text()}});
+  if (!stream.sources().empty()) sources_ = stream.sources();
   if (outcome.status.ok()) print_status(stream, outcome);
   std::fflush(stdout);
 }
@@ -216,12 +297,14 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ChatFlags>();
   command->add_option("URL", flags->url, "where the server is")->capture_default_str();
   command->add_option("--system", flags->system, "the system's message");
-  command->add_option("--temperature", flags->temperature, "0: always the likeliest token")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--top-p", flags->top_p, "share of the likeliest tokens to draw from")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+  command->add_option("--key", flags->key, "the API key, where the server wants one")
+      ->envname("LOCI_API_KEY")
+      ->type_name("KEY");
+  command->add_option("--temperature", flags->temperature, "0: always the likeliest token; else the server's")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--top-p", flags->top_p, "share of the likeliest tokens to draw from; else the server's")
+      ->check(CLI::Range(0.0, 1.0));
   command->add_option("--max-tokens", flags->max_tokens, "longest reply")->check(CLI::PositiveNumber);
   command->add_option("--seed", flags->seed, "the same seed gives the same replies");
   command->add_option("--wait", flags->wait_seconds, "seconds to wait while the server loads")
@@ -230,6 +313,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  loci chat\n"
       "  loci chat http://127.0.0.1:9000 --system 'Answer in one sentence.'\n"
+      "  LOCI_API_KEY=sk-... loci chat\n"
       "  echo 'What is the capital of France?' | loci chat --temperature 0");
   command->callback([flags, &exit_code] {
     Result<ServerAddress> address = parse_server_url(flags->url);
@@ -238,6 +322,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       exit_code = 2;
       return;
     }
+    address->key = flags->key;
     exit_code = Chat(*flags, std::move(*address)).run();
   });
 }

@@ -12,6 +12,7 @@
 #include "loci/cli/inspect_state.h"
 #include "loci/cli/inspect_store.h"
 #include "loci/cli/paths.h"
+#include "loci/cli/status_text.h"
 
 namespace loci {
 namespace {
@@ -33,7 +34,7 @@ Result<std::string> make_report(const InspectFlags& flags) {
 int run_inspect(const InspectFlags& flags) {
   const Result<std::string> report = make_report(flags);
   if (!report.ok()) {
-    fmt::print(stderr, "loci inspect: {}\n", report.status().to_string());
+    fmt::print(stderr, "loci inspect: {}\n", for_people(report.status()));
     return 1;
   }
   fmt::print("{}", report.value());

@@ -4,10 +4,12 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 
 #include "loci/base/units.h"
+#include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_survey.h"
 
 namespace loci {
@@ -46,11 +48,59 @@ std::string row(std::string_view name, const DiskSurvey::Group& group, std::stri
                      utc(group, group.newest));
 }
 
+std::string time_of(const DiskSurvey& survey, bool newest) {
+  DiskSurvey::Group all;
+  for (const DiskSurvey::Group& group : survey.groups) {
+    if (group.records.valid == 0) continue;
+    const bool first = all.records.valid == 0;
+    all.oldest = first ? group.oldest : std::min(all.oldest, group.oldest);
+    all.newest = first ? group.newest : std::max(all.newest, group.newest);
+    all.records.valid += group.records.valid;
+  }
+  return utc(all, newest ? all.newest : all.oldest);
+}
+
+constexpr const char* kModelRow = "  {:<32}  {:<34} {:>10} {:>10}  {:<16}  {:<16}  {}\n";
+
+std::string model_row(const StoredModel& model) {
+  const Result<DiskSurvey> survey = survey_disk_store(model.folder);
+  std::uint64_t entries = 0;
+  if (survey.ok()) {
+    for (const DiskSurvey::Group& group : survey->groups) entries += group.records.valid;
+  }
+  const std::string served = model.user == 0  ? "no"
+                             : model.user > 0 ? fmt::format("process {}", model.user)
+                                              : std::string("yes");
+  return fmt::format(kModelRow, model.id, model.name.name.empty() ? "?" : model.name.name,
+                     survey.ok() ? format_count(entries) : "damaged", format_bytes(model.held_bytes),
+                     survey.ok() ? time_of(*survey, false) : "-", survey.ok() ? time_of(*survey, true) : "-",
+                     served);
+}
+
+std::string inspect_models(const std::string& path) {
+  std::uint64_t held = 0;
+  std::string rows;
+  const std::vector<StoredModel> models = list_stored_models(path);
+  for (const StoredModel& model : models) {
+    held += model.held_bytes;
+    rows += model_row(model);
+  }
+  return "State of models\n" + line("path", path) + line("models", fmt::format("{}", models.size())) +
+         line("files", format_bytes(held)) + "\n" +
+         fmt::format(kModelRow, "folder (in models/)", "model", "entries", "size", "oldest (UTC)", "newest",
+                     "served") +
+         rows + "\n`loci inspect " + path +
+         "/models/FOLDER` tells more of one, `loci forget MODEL` removes it.\n";
+}
+
 }  // namespace
 
-bool is_state_directory(const std::string& path) { return is_disk_store(path); }
+bool is_state_directory(const std::string& path) {
+  return is_disk_store(path) || !list_stored_models(path).empty();
+}
 
 Result<std::string> inspect_state(const std::string& path) {
+  if (!is_disk_store(path)) return inspect_models(path);
   LOCI_ASSIGN_OR_RETURN(const DiskSurvey survey, survey_disk_store(path));
   const Superblock& superblock = survey.superblock;
   std::string out =

@@ -9,10 +9,11 @@
 
 namespace loci {
 
-// Whether the directory holds a disk store's files.
+// Whether the directory holds the state of models, or the files of one.
 bool is_state_directory(const std::string& path);
 
-// Shape, model, and what its entries are, by group of layers. Errors: as survey_disk_store().
+// Of a directory that was given to --disk: its models, and what each has there. Of one model's folder: shape
+// and entries, by group of layers. Errors: as survey_disk_store().
 Result<std::string> inspect_state(const std::string& path);
 
 }  // namespace loci

@@ -57,6 +57,22 @@ std::string tenants_table(const std::vector<TenantStats>& tenants) {
   return out;
 }
 
+constexpr std::uint32_t kListedMax = 20;
+
+// The last active conversations of a tenant, by their ids.
+Result<std::string> conversations_table(ConversationStore& store, const std::string& tenant) {
+  LOCI_ASSIGN_OR_RETURN(const ConversationList list, store.conversations(tenant, "", kListedMax));
+  if (list.conversations.empty()) return std::string();
+  std::string out = fmt::format("\nConversations of {}\n  {:<48} {:<16} {:>8} {:>10}\n", printable(tenant),
+                                "id", "active (UTC)", "items", "size");
+  for (const ConversationSummary& one : list.conversations) {
+    out += fmt::format("  {:<48} {:<16} {:>8} {:>10}\n", printable(one.conversation.id), utc(one.active_at),
+                       format_count(one.items), format_bytes(one.size_bytes));
+  }
+  if (list.has_more) out += "  ... and older ones (GET /v1/conversations lists all)\n";
+  return out;
+}
+
 }  // namespace
 
 bool is_store_file(const std::string& path) {
@@ -81,7 +97,12 @@ Result<std::string> inspect_store(const std::string& path) {
   if (version != known) return out;
   SqlStore store(std::move(database), {});
   LOCI_ASSIGN_OR_RETURN(const std::vector<TenantStats> tenants, store.stats());
-  return out + tenants_table(tenants);
+  out += tenants_table(tenants);
+  for (const TenantStats& one : tenants) {
+    LOCI_ASSIGN_OR_RETURN(const std::string table, conversations_table(store, one.tenant));
+    out += table;
+  }
+  return out;
 }
 
 Result<std::string> inspect_conversation(const std::string& path, const std::string& id) {

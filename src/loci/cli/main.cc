@@ -67,6 +67,7 @@ int run(int argc, char** argv) {
   loci::add_serve_command(app, exit_code);
   loci::add_chat_command(app, exit_code);
   loci::add_inspect_command(app, exit_code);
+  loci::add_forget_command(app, exit_code);
   loci::add_bench_command(app, exit_code);
   loci::add_bench_compute_command(app, exit_code);
   loci::add_keys_command(app, exit_code);

@@ -20,6 +20,7 @@
 #include "loci/cli/profile_file.h"
 #include "loci/cli/profile_measure.h"
 #include "loci/cli/pull/resolve_model.h"
+#include "loci/cli/status_text.h"
 #include "loci/compute/make_backend.h"
 #include "loci/model/model.h"
 
@@ -134,7 +135,7 @@ int run_profile(ProfileFlags flags) {
                                : default_profile_path(profile->model_fingerprint);
   if (status.ok()) status = write_profile(path, *profile);
   if (!status.ok()) {
-    fmt::print(stderr, "loci profile: {}\n", status.to_string());
+    fmt::print(stderr, "loci profile: {}\n", for_people(status));
     return 1;
   }
   fmt::print("{}written to {}{}\n", describe(*profile, block_bytes), path,

@@ -5,6 +5,7 @@
 #include <sodium.h>
 #include <spdlog/async.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
@@ -26,6 +27,7 @@
 #include "loci/cli/paths.h"
 #include "loci/cli/profile_file.h"
 #include "loci/cli/pull/resolve_model.h"
+#include "loci/cli/sampling_choice.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_report.h"
 #include "loci/cli/state_tiers.h"
@@ -112,6 +114,7 @@ struct Serving {
   std::unique_ptr<Model> model;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<DiskKeeper> disk_keeper;  // asks the engine's store
   ServedModel served;
   Tenants tenants;
   TenantLimiter limiter{clock};
@@ -130,6 +133,7 @@ struct Serving {
     workers.reset();
     store_thread.reset();
     server.reset();
+    disk_keeper.reset();
     engine.reset();
   }
 };
@@ -218,6 +222,7 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
     randombytes_buf(options.core.chain_secret.data(), options.core.chain_secret.size());
   }
   options.mover.host_blocks = tiers.host_blocks;
+  if (tiers.disk != nullptr) options.disk_room.slots = tiers.disk->room(tiers.room);
   options.mover.disk = std::move(tiers.disk);
   options.event_log_path = flags.event_log;
   options.event_log_secret = flags.event_log_secret ? LoggedSecret::kKept : LoggedSecret::kLeftOut;
@@ -237,6 +242,26 @@ OverflowRule overflow_rule(const ServeFlags& flags, const CoreConfig& core) {
         static_cast<std::uint32_t>(std::min<std::uint64_t>(rule.truncation.context_tokens, tokens));
   }
   return rule;
+}
+
+// The store, which the engine owns, must outlive the keeper's thread.
+void keep_within_budget(Serving& serving, std::unique_ptr<DiskKeeper> keeper, const DiskStore& disk) {
+  serving.disk_keeper = std::move(keeper);
+  serving.disk_keeper->start([&disk] { return disk.stats().oldest_used_at; },
+                             [&disk, &engine = *serving.engine](std::uint64_t room) {
+                               engine.set_disk_room({.slots = disk.room(room)});
+                             });
+}
+
+// The pools of the device.
+Status allocate_pools(const ServeFlags& flags, Backend& backend, const PoolSize& size) {
+  for (std::uint32_t group = 0; group < backend.info().groups.size(); ++group) {
+    Status status = backend.allocate_blocks(group, size.blocks[group]);
+    if (!status.ok() && status.field().empty() && flags.device_memory)
+      status = Status(status.code(), status.message(), "--device-memory");
+    LOCI_RETURN_IF_ERROR(status);
+  }
+  return {};
 }
 
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
@@ -260,16 +285,16 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_device(flags, made, host, context));
   serving.backend = std::move(made.backend);
   const BackendInfo& info = serving.backend->info();
-  for (std::uint32_t group = 0; group < info.groups.size(); ++group) {
-    LOCI_RETURN_IF_ERROR(serving.backend->allocate_blocks(group, size.blocks[group]));
-  }
+  LOCI_RETURN_IF_ERROR(allocate_pools(flags, *serving.backend, size));
   LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_state_tiers({.host_bytes = host.bytes,
                                                             .disk = flags.disk,
                                                             .disk_io = flags.disk_io,
                                                             .default_folder = default_state_path(),
                                                             .backend = &info,
                                                             .context_tokens = context,
-                                                            .model_fingerprint = spec.fingerprint}));
+                                                            .model_fingerprint = spec.fingerprint,
+                                                            .model_name = {serving.model->id, path},
+                                                            .say = say}));
   for (const std::string& note : tiers.notes) serving.log->info(note);
   for (const std::string& warning : tiers.warnings) serving.log->warn(warning);
   LOCI_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags, spec, info, size, tiers));
@@ -278,8 +303,12 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint,
                                                         assumed_costs(info)));
   options.core.costs = std::move(costs.curves);
+  const DiskStore* disk = options.mover.disk.get();
   LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(std::move(options), *serving.backend, serving.clock));
+  if (disk != nullptr) keep_within_budget(serving, std::move(tiers.keeper), *disk);
 
+  SamplingChoice sampling = choose_sampling(flags.sampling, serving.model->sampling);
+  for (const std::string& ignored : serving.model->sampling.ignored) serving.log->warn(ignored);
   serving.served = {
       .model = serving.model.get(),
       .engine = serving.engine.get(),
@@ -289,14 +318,19 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
       .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
                                  spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
       .overflow = overflow_rule(flags, serving.engine->config()),
-      .chat = find_chat_syntax(*serving.model)};
+      .chat = find_chat_syntax(*serving.model),
+      .defaults = {.sampling = std::move(sampling.params),
+                   .unserved = flags.lenient ? UnservedRule::kIgnore : UnservedRule::kRefuse},
+      .aliases = flags.aliases,
+      .any_name = flags.any_model};
   return LoadedConfiguration{.core = serving.engine->config(),
                              .backend = info,
                              .device = made.chosen,
                              .pool_reason = size.reason,
                              .host_tier = tiers.host + (host.reason.empty() ? "" : " (" + host.reason + ")"),
                              .disk_tier = tiers.disk_summary,
-                             .costs_source = costs.source};
+                             .costs_source = costs.source,
+                             .sampling = std::move(sampling.text)};
 }
 
 // Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.
@@ -305,7 +339,9 @@ Result<LoadedConfiguration> load_or_leave(const ServeFlags& flags, Serving& serv
   auto loading = std::async(std::launch::async, [&] { return load(flags, serving); });
   while (loading.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
     if (signals.stop_within(std::chrono::milliseconds(20))) {
-      fmt::print(stderr, "loci: stopped while loading\n");
+      serving.log->info("stopped while loading");
+      serving.log->flush();
+      spdlog::shutdown();  // what is in the log's queue is written
       std::_Exit(0);
     }
   }
@@ -320,7 +356,8 @@ int drain_and_stop(const ServeFlags& flags, Serving& serving, const OperatorSign
   serving.engine->drain(flags.drain_timeout);
   while (!serving.engine->wait_drained(0)) {
     if (!signals.stop_within(std::chrono::milliseconds(20))) continue;
-    serving.log->warn("stopping at once");
+    serving.log->warn("stopping at once: replies are cut off");
+    serving.services->stops_at_once.store(true);
     serving.server->stop(0);
     return 1;
   }
@@ -392,10 +429,31 @@ void keep_conversations(const ServeFlags& flags, Serving& serving) {
   keep_store(*serving.store_thread, *serving.store, keeping, serving.metrics, serving.log);
 }
 
-int report_serve(const Status& status) {
+int report_serve(const ServeFlags& flags, Serving& serving, const Status& status) {
+  if (flags.log_format == LogFormat::kJson) {
+    log(*serving.log, spdlog::level::critical,
+        LogLine("the server cannot start").text("field", status.field()).text("reason", status.message()));
+    return 1;
+  }
   const std::string field = status.field().empty() ? "" : status.field() + ": ";
   fmt::print(stderr, "loci serve: {}{}\n", field, status.message());
   return 1;
+}
+
+// What standard output says of a server that is ready. In JSON it is lines of the log too.
+void tell_ready(const ServeFlags& flags, const LoadedConfiguration& loaded, Serving& serving, Nanos loading) {
+  const std::uint16_t port = serving.server->port();
+  if (flags.log_format == LogFormat::kText) {
+    fmt::print("{}", describe_configuration(flags, loaded, serving.served));
+    fmt::print("{}", describe_ready(flags.http.host, port, serving.served, loading));
+  } else {
+    spdlog::logger out("loci", std::make_shared<spdlog::sinks::stdout_sink_st>());
+    out.set_formatter(log_formatter(flags.log_format));
+    log(out, spdlog::level::info, configuration_line(flags, loaded, serving.served));
+    log(out, spdlog::level::info, ready_line(flags.http.host, port, loading));
+    out.flush();
+  }
+  std::fflush(stdout);
 }
 
 int run_serve(const Configuration& configuration) {
@@ -406,7 +464,8 @@ int run_serve(const Configuration& configuration) {
   serving.log = make_logger(flags);
   spdlog::set_default_logger(serving.log);  // of what knows no other
   const OperatorSignals signals(*serving.log);
-  if (const Status status = open_conversations(flags, serving); !status.ok()) return report_serve(status);
+  if (const Status status = open_conversations(flags, serving); !status.ok())
+    return report_serve(flags, serving, status);
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
   serving.workers = std::make_unique<WorkerPool>(flags.workers);
   serving.server = std::make_unique<HttpServer>(flags.http, serving.clock, serving.metrics, serving.log);
@@ -428,24 +487,24 @@ int run_serve(const Configuration& configuration) {
   KeySources keys = keys_of_environment();
   keys.file = flags.api_keys;
   if (Status status = serving.tenants.open(std::move(keys), serving.log); !status.ok())
-    return report_serve(status);
+    return report_serve(flags, serving, status);
+  // By name only where not everybody reads it.
+  if (flags.metrics_access == Access::kOperator || !serving.tenants.has_keys())
+    serving.metrics.tell_tenants_apart();
   keep_conversations(flags, serving);
   serving.api = std::make_unique<Api>(*serving.services);
   Api& api = *serving.api;
   if (Status status = serving.server->listen([&api](Exchange& exchange) { return api.handle(exchange); });
       !status.ok()) {
-    return report_serve(status);
+    return report_serve(flags, serving, status);
   }
   warn_of_open_doors(flags, serving);
   const Nanos begin = serving.clock.now();
   const Result<LoadedConfiguration> loaded = load_or_leave(flags, serving, signals);
-  if (!loaded.ok()) return report_serve(loaded.status());
-  if (Status status = warm_public(flags, serving); !status.ok()) return report_serve(status);
+  if (!loaded.ok()) return report_serve(flags, serving, loaded.status());
+  if (Status status = warm_public(flags, serving); !status.ok()) return report_serve(flags, serving, status);
   serving.services->served.store(&serving.served);
-  fmt::print("{}", describe_configuration(flags, *loaded, serving.served));
-  fmt::print("{}", describe_ready(flags.http.host, serving.server->port(), serving.served,
-                                  serving.clock.now() - begin));
-  std::fflush(stdout);
+  tell_ready(flags, *loaded, serving, serving.clock.now() - begin);
   while (!signals.stop_within(std::chrono::milliseconds(60'000))) {
   }
   return drain_and_stop(flags, serving, signals);

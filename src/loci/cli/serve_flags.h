@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "loci/cli/sampling_flags.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/device_choice.h"
 #include "loci/compute/state_type.h"
@@ -27,6 +28,11 @@ struct ServeFlags {
   std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;
   Nanos drain_timeout = 30 * kNanosPerSecond;
   unsigned workers = 2;
+
+  SamplingFlags sampling;
+  std::vector<std::string> aliases;  // other names of the model
+  bool any_model = false;            // requests for any model are served
+  bool lenient = false;              // fields that are not served are ignored
 
   DeviceChoice device;
   bool deterministic = false;  // on a GPU; the CPU always is

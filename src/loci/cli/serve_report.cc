@@ -2,6 +2,7 @@
 #include "loci/cli/serve_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
@@ -29,6 +30,15 @@ class Table {
                                : fmt::format("  {:<15}{:<{}}   {}\n", row.name, row.value, width_, row.flags);
     }
     return out;
+  }
+  // A member for each row.
+  void add_to(LogLine& line) const {
+    for (const Row& row : rows_) {
+      if (row.name.empty()) continue;  // more of the row before
+      std::string name = row.name;
+      std::replace(name.begin(), name.end(), ' ', '_');
+      line.text(name, row.value);
+    }
   }
 
  private:
@@ -95,10 +105,8 @@ std::string describe_conversations(const ServeFlags& flags) {
   return out;
 }
 
-}  // namespace
-
-std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,
-                                   const ServedModel& served) {
+Table configuration_table(const ServeFlags& flags, const LoadedConfiguration& loaded,
+                          const ServedModel& served) {
   const ModelSpec& spec = served.model->spec;
   const CoreConfig& core = loaded.core;
   const BackendInfo& backend = loaded.backend;
@@ -106,6 +114,11 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   Table table;
   table.row("model", fmt::format("{} ({}, {} layers, vocabulary {})", served.model->id, spec.family,
                                  spec.layer_count(), format_count(spec.vocabulary)));
+  if (served.any_name || !served.aliases.empty()) {
+    const std::string names = fmt::format("{}", fmt::join(served.aliases, ", "));
+    table.row("also called", served.any_name ? names + (names.empty() ? "anything" : ", anything") : names,
+              "--alias --any-model");
+  }
   table.row("file", served.model->path);
   for (const std::string& note : served.model->notes) table.row("quantised", note, "--quantize");
   table.row("weights", format_bytes(backend.weight_bytes));
@@ -118,6 +131,7 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   table.row("state kept", describe_keeping(flags), "--save --state-ttl");
   table.row("policies", fmt::format("eviction {}, admission {}", core.eviction, core.admission),
             "--eviction --admission");
+  table.row("sampling", loaded.sampling, "--temperature --top-p --top-k --min-p --repeat-penalty");
   table.row("costs", loaded.costs_source, "--profile");
   table.row(
       "batch",
@@ -135,7 +149,34 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
             "--request-timeout --idle-timeout --drain-timeout");
   table.row("conversations", describe_conversations(flags), "--store --store-age --store-size");
   if (!flags.event_log.empty()) table.row("event log", flags.event_log, "--event-log");
-  std::string out = fmt::format("Loci {}\n{}", kVersion, table.text());
+  return table;
+}
+
+std::string url_of(const std::string& host, std::uint16_t port) {
+  const bool every = host == "0.0.0.0" || host == "::";
+  std::string name = every ? "127.0.0.1" : host;
+  if (name.find(':') != std::string::npos) name = "[" + name + "]";
+  return fmt::format("http://{}:{}", name, port);
+}
+
+}  // namespace
+
+LogLine configuration_line(const ServeFlags& flags, const LoadedConfiguration& loaded,
+                           const ServedModel& served) {
+  LogLine line("configuration");
+  line.text("version", kVersion);
+  configuration_table(flags, loaded, served).add_to(line);
+  return line;
+}
+
+LogLine ready_line(const std::string& host, std::uint16_t port, Nanos loading) {
+  return LogLine("ready").text("url", url_of(host, port)).duration("loading", loading);
+}
+
+std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,
+                                   const ServedModel& served) {
+  const CoreConfig& core = loaded.core;
+  std::string out = fmt::format("Loci {}\n{}", kVersion, configuration_table(flags, loaded, served).text());
   const std::uint64_t tokens = sequence_tokens(core);
   if (tokens < core.context_tokens) {
     out += fmt::format(
@@ -147,10 +188,7 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
 
 std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served,
                            Nanos loading) {
-  const bool every = host == "0.0.0.0" || host == "::";
-  std::string name = every ? "127.0.0.1" : host;
-  if (name.find(':') != std::string::npos) name = "[" + name + "]";
-  const std::string url = fmt::format("http://{}:{}", name, port);
+  const std::string url = url_of(host, port);
   const char* path = served.model->chat_template ? "/v1/chat/completions" : "/v1/completions";
   const char* body = served.model->chat_template
                          ? R"({"messages": [{"role": "user", "content": "Hello"}], "stream": true})"

@@ -7,6 +7,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/cli/serve_flags.h"
+#include "loci/serve/log_line.h"
 #include "loci/serve/served_model.h"
 
 namespace loci {
@@ -18,10 +19,15 @@ struct LoadedConfiguration {
   std::string pool_reason;
   std::string host_tier, disk_tier;  // StateTiers
   std::string costs_source;
+  std::string sampling;  // SamplingChoice
 };
 
 std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,
                                    const ServedModel& served);
+// The same as a line of the log.
+LogLine configuration_line(const ServeFlags& flags, const LoadedConfiguration& loaded,
+                           const ServedModel& served);
+LogLine ready_line(const std::string& host, std::uint16_t port, Nanos loading);
 // The address, and a request to try.
 std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served,
                            Nanos loading);

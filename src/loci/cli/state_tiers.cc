@@ -73,11 +73,27 @@ std::array<std::uint8_t, 16> state_fingerprint(const TierRequest& request) {
   return out;
 }
 
-Result<std::unique_ptr<DiskStore>> open_disk(const TierRequest& request, const std::vector<DiskFlag>& flags) {
+// What the models of a directory hold, but for this one.
+std::uint64_t held_by_others(const std::string& directory, const std::string& model) {
+  std::uint64_t bytes = 0;
+  for (const StoredModel& one : list_stored_models(directory)) {
+    if (one.id != model) bytes += one.held_bytes;
+  }
+  return bytes;
+}
+
+// The store, and what divides its directories among models.
+Status open_disk(const TierRequest& request, const std::vector<DiskFlag>& flags, StateTiers& tiers) {
   DiskStoreOptions options;
+  options.model_fingerprint = state_fingerprint(request);
+  KeeperOptions keeper{.directories = {}, .model = model_id(options.model_fingerprint), .say = request.say};
   for (const DiskFlag& flag : flags) {
-    options.directories.push_back(
-        {.path = flag.path, .bytes = flag.bytes > 0 ? flag.bytes : default_disk_bytes(flag.path)});
+    const std::uint64_t bytes = flag.bytes > 0 ? flag.bytes : default_disk_bytes(flag.path);
+    LOCI_RETURN_IF_ERROR(prepare_model_folder(flag.path, keeper.model, request.model_name));
+    keeper.directories.push_back({.path = flag.path, .bytes = bytes});
+    options.directories.push_back({.path = model_folder(flag.path, keeper.model),
+                                   .bytes = bytes,
+                                   .held_bytes = held_by_others(flag.path, keeper.model)});
   }
   const std::vector<PoolGroup> pools = pool_groups(*request.backend);
   for (std::size_t group = 0; group < pools.size(); ++group) {
@@ -86,14 +102,15 @@ Result<std::unique_ptr<DiskStore>> open_disk(const TierRequest& request, const s
                               .layer_slice_bytes = layers.layer_slice_bytes});
     options.shares.push_back(blocks_needed(pools[group], expected_tokens(pools, request.context_tokens)));
   }
-  options.model_fingerprint = state_fingerprint(request);
   options.io = request.disk_io;
-  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<DiskStore> disk, DiskStore::open(options));
+  LOCI_ASSIGN_OR_RETURN(tiers.disk, DiskStore::open(options));
   for (std::size_t i = 0; i < flags.size(); ++i) {
     if (flags[i].bytes == 0)
       std::ofstream(flags[i].path + "/" + kSizeFile) << options.directories[i].bytes << "\n";
   }
-  return disk;
+  tiers.keeper = std::make_unique<DiskKeeper>(std::move(keeper));
+  tiers.room = tiers.keeper->look(std::nullopt);
+  return {};
 }
 
 void describe_disk(const TierRequest& request, const std::vector<DiskFlag>& flags, StateTiers& tiers) {
@@ -126,18 +143,18 @@ Result<StateTiers> open_state_tiers(const TierRequest& request) {
   }
   tiers.disk_summary = "none";
   if (flags.empty()) return tiers;
-  Result<std::unique_ptr<DiskStore>> disk = open_disk(request, flags);
+  const Status disk = open_disk(request, flags, tiers);
   if (disk.ok()) {
-    tiers.disk = std::move(disk).value();
     tiers.notes = tiers.disk->notes();
+    tiers.warnings = tiers.disk->losses();
     describe_disk(request, flags, tiers);
     return tiers;
   }
-  if (request.disk) return disk.status();
+  if (request.disk) return disk;
   tiers.warnings.push_back(
       fmt::format("no disk tier, so state does not outlive this server: {} (--disk DIR:SIZE names another "
                   "place, --disk none wants none)",
-                  disk.status().message()));
+                  disk.message()));
   return tiers;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,8 @@
 
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
+#include "loci/memory/disk/disk_keeper.h"
+#include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_store.h"
 
 namespace loci {
@@ -23,11 +26,15 @@ struct TierRequest {
   const BackendInfo* backend = nullptr;
   std::uint32_t context_tokens = 0;
   std::array<std::uint8_t, 16> model_fingerprint{};
+  ModelName model_name;  // for `loci inspect` and `loci forget`
+  std::function<void(const std::string&)> say = [](const std::string&) {};  // of room made for this model
 };
 
 struct StateTiers {
   std::vector<std::uint32_t> host_blocks;  // by group; empty: no host tier
   std::unique_ptr<DiskStore> disk;         // null: no disk tier
+  std::unique_ptr<DiskKeeper> keeper;      // of the disk tier; may outlive the store
+  std::uint64_t room = 0;                  // bytes in each directory that the model may fill to begin with
   std::string host, disk_summary;          // for people
   std::vector<std::string> notes;          // a line of the log each
   std::vector<std::string> warnings;
@@ -38,7 +45,7 @@ struct StateTiers {
 Result<StateTiers> open_state_tiers(const TierRequest& request);
 
 // What a directory gets without a size: a tenth of what is free on its file system, up to 16 GiB; once it
-// holds files, what they were made with, so that the state in them is found again.
+// was used, what that was, so that the budget does not shrink as it fills.
 std::uint64_t default_disk_bytes(const std::string& folder);
 
 }  // namespace loci

@@ -106,13 +106,19 @@ TEST_F(StateTiersTest, WhatWasAskedForIsAnErrorWhatWasNotAWarning) {
   EXPECT_NE(tiers->warnings[0].find("--disk"), std::string::npos);
 }
 
-TEST_F(StateTiersTest, TwoServersDoNotShareADirectory) {
+TEST_F(StateTiersTest, TwoServersOfOneModelDoNotShareADirectory) {
   request_.disk = {{sized("a")}};
   const Result<StateTiers> first = open_state_tiers(request_);
   ASSERT_TRUE(first.ok());
   const Status second = open_state_tiers(request_).status();
   EXPECT_EQ(second.field(), "--disk");
   EXPECT_NE(second.message().find("another server"), std::string::npos) << second.message();
+  // One of another model does, and has room of the same budget.
+  request_.model_fingerprint.fill(9);
+  const Result<StateTiers> other = open_state_tiers(request_);
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  EXPECT_GT(other->room, 0u);
+  EXPECT_LE(first->room + other->room, 4 * kMib);
 }
 
 TEST(DiskFlag, Parses) {

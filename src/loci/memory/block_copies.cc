@@ -58,14 +58,13 @@ TierUse BlockIndex::use(Tier tier, std::uint32_t group) const {
   const Pools& pools = tiers_[static_cast<std::size_t>(tier)];
   if (pools.empty()) return {};
   const Pool& pool = pools[group];
-  return {pool.slots.count(), pool.slots.free_count(), static_cast<std::uint32_t>(pool.eviction->size()),
-          pool.evictions};
+  return {pool.limit, pool.free(), static_cast<std::uint32_t>(pool.eviction->size()), pool.evictions};
 }
 
 std::uint32_t BlockIndex::reclaimable(Tier tier, std::uint32_t group) const {
   const Pool& pool = tiers_[static_cast<std::size_t>(tier)][group];
   const std::size_t unsaved = pool.unsaved == nullptr ? 0 : pool.unsaved->size();
-  return pool.slots.free_count() + static_cast<std::uint32_t>(pool.eviction->size() - unsaved);
+  return pool.free() + static_cast<std::uint32_t>(pool.eviction->size() - unsaved);
 }
 
 MissReason BlockIndex::miss_reason(const ChainKey& key) const {
@@ -211,7 +210,8 @@ std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint3
   LOCI_CHECK(block(id).pins > 0 && block(id).kind == BlockKind::kFull, "a copy is of a pinned whole block");
   LOCI_CHECK(block(id).copy(tier, group) == nullptr, "a tier has one copy");
   Pool& p = pool(tier, group);
-  if (p.slots.free_count() == 0) {
+  if (p.free() == 0) {
+    if (p.used() > p.limit) return std::nullopt;  // giving one up makes no room yet
     if (p.eviction->size() == 0 || !evict_copy(id, tier, group, spare)) return std::nullopt;
   }
   Block& b = at(id);
@@ -278,6 +278,21 @@ void BlockIndex::drop_copies(BlockId id, MissReason reason) {
   while (!block(id).copies.empty()) {
     const LowerCopy& copy = block(id).copies.back();
     drop_copy(id, copy.tier, copy.group, reason);
+  }
+}
+
+void BlockIndex::limit(Tier tier, std::uint32_t group, std::uint32_t slots) {
+  Pool& p = pool(tier, group);
+  p.limit = std::min(slots, p.slots.count());
+}
+
+void BlockIndex::trim(Tier tier, std::uint32_t group) {
+  Pool& p = pool(tier, group);
+  while (p.used() > p.limit && p.eviction->size() > 0) {
+    const BlockId victim = p.eviction->choose(now_);
+    ++p.evictions;
+    drop_copy(victim, tier, group, MissReason::kEvicted);
+    settle(victim);
   }
 }
 

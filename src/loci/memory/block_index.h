@@ -322,6 +322,10 @@ class BlockIndex {
   BlockId next_unsaved(Tier tier, std::uint32_t group);
   // Slots of the tier that are free, or hold what a slower tier has too and nobody uses.
   std::uint32_t reclaimable(Tier tier, std::uint32_t group) const;
+  // The tier uses no more than so many of the group's slots from now on...
+  void limit(Tier tier, std::uint32_t group, std::uint32_t slots);
+  // ...and gives up what it has beyond them, in the order of eviction, where nobody reads or writes it.
+  void trim(Tier tier, std::uint32_t group);
   // The holes' records that are found again are not wanted any more where nothing below them was.
   void settle_hole(BlockId id) { update_hole(id); }
   // Drops the parts and copies of a node that nobody pins and that was last used before `before`.
@@ -356,8 +360,14 @@ class BlockIndex {
     std::unique_ptr<EvictionOrder> eviction;
     std::unique_ptr<EvictionOrder> unsaved;
     std::uint64_t evictions = 0;
+    std::uint32_t limit;  // slots that may be used
     explicit Pool(IndexPool pool)
-        : slots(pool.slots), eviction(std::move(pool.eviction)), unsaved(std::move(pool.unsaved)) {}
+        : slots(pool.slots),
+          eviction(std::move(pool.eviction)),
+          unsaved(std::move(pool.unsaved)),
+          limit(pool.slots) {}
+    std::uint32_t used() const { return slots.count() - slots.free_count(); }
+    std::uint32_t free() const { return limit > used() ? limit - used() : 0; }
   };
   using Pools = std::deque<Pool>;  // by group; deque: slots know their pool
 

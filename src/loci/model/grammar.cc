@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/model/grammar.h"
 
+#include "loci/model/ascii_classes.h"
 #include "loci/model/gbnf.h"
 #include "loci/model/text_handles.h"
 #include "loci/model/tokenizer_state.h"
@@ -98,15 +99,15 @@ Result<const loci_text_grammar_env*> GrammarCompiler::environment() {
 Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source) {
   if (std::shared_ptr<const Grammar> found = find(source)) return found;
   LOCI_ASSIGN_OR_RETURN(const loci_text_grammar_env* const environment, this->environment());
-  const bool gbnf = source.kind == GrammarKind::kGbnf;
-  std::string lark;
-  if (gbnf) {
-    LOCI_ASSIGN_OR_RETURN(lark, gbnf_to_lark(source.text));
+  std::string rewritten;
+  if (source.kind == GrammarKind::kGbnf) {
+    LOCI_ASSIGN_OR_RETURN(rewritten, gbnf_to_lark(source.text));
   }
+  if (source.kind == GrammarKind::kRegex) rewritten = with_ascii_classes(source.text);
+  const std::string& text = rewritten.empty() ? source.text : rewritten;
   loci_text_grammar* handle = nullptr;
   loci_text_bytes error{};
-  if (loci_text_grammar_compile(environment, abi_kind(source.kind), text_view(gbnf ? lark : source.text),
-                                &handle, &error) != 0)
+  if (loci_text_grammar_compile(environment, abi_kind(source.kind), text_view(text), &handle, &error) != 0)
     return invalid_argument(take_text(error));
   const auto size = static_cast<std::uint32_t>(vocabulary_->vocabulary.tokens.size());
   const std::shared_ptr<const Grammar> grammar(new Grammar(handle, size));

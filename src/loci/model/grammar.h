@@ -32,9 +32,10 @@ enum class GrammarKind : std::uint8_t {
   kJsonSchema,  // text: the schema; properties come in the order in which it names them
   kJsonObject,  // any JSON object; text: empty
   kLark,        // text: llguidance's Lark, or its JSON form {"grammars": [...]}
-  kRegex,       // text: a regular expression (Rust's syntax, no look-around) that the whole reply matches
-  kChoice,      // text: a JSON array of strings, of which the reply is one
-  kGbnf,        // text: llama.cpp's GBNF (gbnf.h)
+  kRegex,   // text: a regular expression (Rust's syntax, no look-around; \d, \w, \s of ASCII) that the whole
+            // reply matches
+  kChoice,  // text: a JSON array of strings, of which the reply is one
+  kGbnf,    // text: llama.cpp's GBNF (gbnf.h)
 };
 
 struct GrammarSource {

@@ -70,6 +70,9 @@ TEST_F(GrammarTest, SaysWhereATextMayEnd) {
   EXPECT_EQ(follow(GrammarKind::kRegex, "[0-9]{3}", "123"), MatchState::kComplete);
   EXPECT_EQ(follow(GrammarKind::kRegex, "[0-9]{2,3}", "12"), MatchState::kMayEnd);
   EXPECT_EQ(follow(GrammarKind::kRegex, "a/b\\d", "a/b7"), MatchState::kComplete);
+  EXPECT_FALSE(follow(GrammarKind::kRegex, "a/b\\d", "a/b\u0667")) << "a digit of another script";
+  EXPECT_EQ(follow(GrammarKind::kRegex, "[\\w-]+!", "a_-!"), MatchState::kComplete);
+  EXPECT_FALSE(follow(GrammarKind::kRegex, "[\\w-]+!", "\u00e9!"));
   EXPECT_EQ(follow(GrammarKind::kJsonObject, "", "{\"a\": [1, null]}"), MatchState::kComplete);
   EXPECT_EQ(follow(GrammarKind::kJsonObject, "", "[1]"), std::nullopt);
   EXPECT_EQ(follow(GrammarKind::kLark, "start: \"f(\" /[a-z]+/ \")\"", "f(xyz)"), MatchState::kComplete);

@@ -43,6 +43,7 @@ Result<Model> build_model(const std::string& path, OpenedSource opened) {
   }
   LOCI_ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, read_template(source, tokenizer));
   auto grammars = std::make_unique<GrammarCompiler>(tokenizer);
+  SamplingDefaults sampling = read_sampling_defaults(source);
   return Model{.path = path,
                .id = id_of(path),
                .source = std::move(opened.source),
@@ -50,6 +51,7 @@ Result<Model> build_model(const std::string& path, OpenedSource opened) {
                .spec = std::move(spec),
                .tokenizer = std::move(tokenizer),
                .chat_template = std::move(chat_template),
+               .sampling = std::move(sampling),
                .grammars = std::move(grammars)};
 }
 

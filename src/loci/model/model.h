@@ -13,6 +13,7 @@
 #include "loci/model/model_source.h"
 #include "loci/model/model_spec.h"
 #include "loci/model/open_source.h"
+#include "loci/model/sampling_defaults.h"
 #include "loci/model/tokenizer.h"
 
 namespace loci {
@@ -26,6 +27,7 @@ struct Model {
   ModelSpec spec;
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;  // absent: chat is refused, completions work
+  SamplingDefaults sampling;                  // what its makers say of drawing tokens
   std::unique_ptr<GrammarCompiler> grammars;  // of the tokenizer's vocabulary
 };
 

@@ -37,7 +37,9 @@ void add_generation(LogLine& line, const GenerationSummary& summary) {
       line.number("tokens_per_second", tokens * 1e9 / static_cast<double>(rest));
     }
   }
-  if (summary.client_left)
+  if (summary.cut_off)
+    line.text("finish", "server_stopped");
+  else if (summary.client_left)
     line.text("finish", "client_left");
   else if (!summary.finish_reason.empty())
     line.text("finish", summary.finish_reason);

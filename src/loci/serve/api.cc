@@ -85,6 +85,7 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
   const Nanos duration = services_.clock.now() - exchange.received_at();
   services_.metrics.request_done(match.pattern.empty() ? "other" : match.pattern, exchange.status(),
                                  duration);
+  if (call.tenant) services_.metrics.tenant_request_done(call.tenant->id, exchange.status());
   if (services_.options.access_log) {
     const bool poll = match.route != nullptr && match.route->polled && exchange.status() < 400;
     log(*services_.log, poll ? spdlog::level::debug : spdlog::level::info, access_line(call, duration));

@@ -141,6 +141,22 @@ TEST_F(ApiTest, MetricsMayBeTheOperators) {
   EXPECT_EQ(status_of(ask(path, root)), 200) << "who looks after the server sees how it stops";
 }
 
+TEST(ServeMetrics, TellsABoundedNumberOfTenantsApart) {
+  ServeMetrics metrics("test");
+  metrics.tenant_request_done("early", 200);
+  EXPECT_EQ(metrics.scrape({}, 0).find("early"), std::string::npos) << "nobody is named unless it is wanted";
+  metrics.tell_tenants_apart();
+  for (std::size_t i = 0; i < ServeMetrics::kTenantLabelsMax + 3; ++i)
+    metrics.tenant_request_done("t" + std::to_string(i), 200);
+  metrics.tenant_tokens("t0", 7, 5, 3);
+  const std::string text = metrics.scrape({}, 0);
+  const auto has = [&](const std::string& line) { return text.find(line) != std::string::npos; };
+  EXPECT_TRUE(has(R"(loci_tenant_requests_total{code="200",tenant="t0"} 1)"));
+  EXPECT_TRUE(has(R"(loci_tenant_requests_total{code="200",tenant="other"} 3)"));
+  EXPECT_TRUE(has(R"(loci_tenant_tokens_total{kind="cached",tenant="t0"} 5)"));
+  EXPECT_FALSE(has("tenant=\"t" + std::to_string(ServeMetrics::kTenantLabelsMax) + "\""));
+}
+
 TEST_F(ApiTest, WithoutKeysMetricsMayBeThisMachines) {
   ApiOptions options;
   options.metrics_access = Access::kOperator;

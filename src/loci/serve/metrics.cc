@@ -124,7 +124,11 @@ ServeMetrics::ServeMetrics(std::string_view version) {
   const auto gauge = [&](const char* name, const char* help) {
     return &prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
   };
-  requests_ = counter("loci_http_requests_total", "HTTP requests answered, by endpoint and status code");
+  requests_ = counter("loci_http_requests_total", "HTTP requests answered, by route and status code");
+  tenant_requests_ =
+      counter("loci_tenant_requests_total", "HTTP requests answered, by tenant and status code");
+  tenant_tokens_ = counter("loci_tenant_tokens_total",
+                           "Tokens of tenants: of prompts, of those the cached ones, and generated ones");
   disconnects_ =
       &counter("loci_client_disconnects_total", "Clients that left before their reply ended")->Add({});
   received_bytes_ = &counter("loci_http_received_bytes_total", "Bytes of request bodies")->Add({});
@@ -153,8 +157,32 @@ ServeMetrics::ServeMetrics(std::string_view version) {
       &counter("loci_store_expired_total", "Conversations and responses deleted by age or size")->Add({});
 }
 
-void ServeMetrics::request_done(std::string_view endpoint, int status, Nanos duration) {
-  requests_->Add({{"endpoint", std::string(endpoint)}, {"code", std::to_string(status)}}).Increment();
+// A label for each key that was ever used could be too many for who reads them.
+std::string ServeMetrics::tenant_label(std::string_view tenant) {
+  const std::lock_guard lock(tenants_mutex_);
+  if (tenants_.contains(tenant)) return std::string(tenant);
+  if (tenants_.size() >= kTenantLabelsMax) return "other";
+  return *tenants_.emplace(tenant).first;
+}
+
+void ServeMetrics::tenant_request_done(std::string_view tenant, int status) {
+  if (!by_tenant_) return;
+  tenant_requests_->Add({{"tenant", tenant_label(tenant)}, {"code", std::to_string(status)}}).Increment();
+}
+
+void ServeMetrics::tenant_tokens(std::string_view tenant, std::uint64_t prompt, std::uint64_t cached,
+                                 std::uint64_t generated) {
+  if (!by_tenant_) return;
+  const std::string label = tenant_label(tenant);
+  for (const auto& [kind, count] : {std::pair<const char*, std::uint64_t>("prompt", prompt),
+                                    {"cached", cached},
+                                    {"generated", generated}}) {
+    tenant_tokens_->Add({{"tenant", label}, {"kind", kind}}).Increment(static_cast<double>(count));
+  }
+}
+
+void ServeMetrics::request_done(std::string_view route, int status, Nanos duration) {
+  requests_->Add({{"route", std::string(route)}, {"code", std::to_string(status)}}).Increment();
   request_seconds_->Observe(seconds(duration));
 }
 

@@ -9,8 +9,11 @@
 #include <prometheus/registry.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -34,7 +37,13 @@ class ServeMetrics {
  public:
   explicit ServeMetrics(std::string_view version);
 
-  void request_done(std::string_view endpoint, int status, Nanos duration);
+  void request_done(std::string_view route, int status, Nanos duration);
+  // Of a tenant, where tenants are told apart; the first kTenantLabelsMax by name, the rest as "other".
+  static constexpr std::size_t kTenantLabelsMax = 64;
+  void tell_tenants_apart() { by_tenant_ = true; }
+  void tenant_request_done(std::string_view tenant, int status);
+  void tenant_tokens(std::string_view tenant, std::uint64_t prompt, std::uint64_t cached,
+                     std::uint64_t generated);
   void queued(Nanos duration) { queue_seconds_->Observe(seconds(duration)); }
   void first_token(Nanos duration) { first_token_seconds_->Observe(seconds(duration)); }
   void next_token(Nanos duration) { inter_token_seconds_->Observe(seconds(duration)); }
@@ -57,7 +66,14 @@ class ServeMetrics {
   prometheus::Histogram* histogram(const char* name, const char* help, double first, double factor,
                                    int count);
 
+  std::string tenant_label(std::string_view tenant);
+
+  std::atomic<bool> by_tenant_{false};
+  std::mutex tenants_mutex_;
+  std::set<std::string, std::less<>> tenants_;  // that have a label; guarded by tenants_mutex_
   prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>* tenant_requests_;
+  prometheus::Family<prometheus::Counter>* tenant_tokens_;
   prometheus::Family<prometheus::Counter>* requests_;
   prometheus::Counter* disconnects_;
   prometheus::Counter* received_bytes_;

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "loci/compute/backend.h"
 #include "loci/engine/run/engine.h"
 #include "loci/model/model.h"
 #include "loci/serve/generation/overflow.h"
+#include "loci/serve/request/generation_fields.h"
 #include "loci/serve/tools/template_support.h"
 
 namespace loci {
@@ -23,6 +25,9 @@ struct ServedModel {
   std::string fingerprint;           // of the model, for system_fingerprint
   OverflowRule overflow;             // where a request does not say
   ChatSyntax chat;                   // how the model writes calls and reasoning: find_chat_syntax(model)
+  RequestDefaults defaults;          // where a request does not say
+  std::vector<std::string> aliases;  // other names under which requests may ask for it
+  bool any_name = false;             // whatever model a request names is served by this one
 };
 
 // What the model's chat template and vocabulary say; a default one where it has no template. Some

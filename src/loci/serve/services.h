@@ -50,6 +50,7 @@ struct ApiServices {
   std::shared_ptr<spdlog::logger> log;
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};
+  std::atomic<bool> stops_at_once{false};  // what ends now was cut off by the server
   UnknownFieldLog unknown_fields;
   std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
 

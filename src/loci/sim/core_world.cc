@@ -137,6 +137,8 @@ void World::run_random() {
       end_some_moves();
     } else if (what == 11 && options_.restarts && one_in(10)) {
       restart();
+    } else if (what == 15 && options_.config.groups.front().disk_blocks > 0 && one_in(4)) {
+      change_disk_room();
     } else if (what == 13 && options_.config.state_ttl != kNever && one_in(4)) {
       now_ += static_cast<Nanos>(choose_(50)) * kNanosPerMilli;
       step(Tick{});
@@ -244,6 +246,14 @@ void World::release_one() {
   const RequestId prefix = public_[at];
   public_.erase(public_.begin() + static_cast<std::ptrdiff_t>(at));
   step(Withdraw{prefix});
+}
+
+void World::change_disk_room() {
+  DiskRoom room;
+  for (const CoreGroup& group : options_.config.groups) {
+    room.slots.push_back(static_cast<std::uint32_t>(choose_(group.disk_blocks + 1)));
+  }
+  step(room);
 }
 
 void World::cancel_one() {

@@ -124,6 +124,7 @@ class World {
   void arrive(Arrival arrival);
   std::vector<TokenId> make_prompt(const std::string& group);
   void cancel_one();
+  void change_disk_room();
   void release_one();
   bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;
   void finish_pass();

@@ -57,13 +57,18 @@ Option quantize_option() {
 std::vector<Option> compute_options() {
   const std::string group = "compute";
   std::vector<Option> out;
-  out.push_back(text_option({group, "--model",
-                             "a GGUF file (of a split one the first part), a Hugging Face directory, "
-                             "OWNER/NAME[@REVISION][:FILE] of a registry, or `default` (what `make model` "
-                             "fetches); also given without the flag"},
-                            "MODEL", [](auto& flags) -> auto& { return flags.model; }));
+  out.push_back(
+      text_option({group, "--model",
+                   "a GGUF file (of a split one the first part), a Hugging Face directory, "
+                   "OWNER/NAME[@REVISION][:FILE] of a registry, or `default` (a small model to try the "
+                   "server with); also given without the flag"},
+                  "MODEL", [](auto& flags) -> auto& { return flags.model; }));
   out.push_back(switch_option({group, "--pull", "fetch a registry's model that is not here (`loci pull`)"},
                               [](auto& flags) -> auto& { return flags.pull; }));
+  out.push_back(list_option({group, "--alias", "other names under which requests may ask for the model"},
+                            "NAME", [](auto& flags) -> auto& { return flags.aliases; }));
+  out.push_back(switch_option({group, "--any-model", "serve requests for whatever model they name"},
+                              [](auto& flags) -> auto& { return flags.any_model; }));
   out.push_back(quantize_option());
   out.push_back(device_option());
   out.push_back(switch_option(

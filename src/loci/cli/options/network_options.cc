@@ -19,6 +19,10 @@ std::vector<Option> network_options() {
       list_option({group, "--allowed-host",
                    "names under which clients reach a server without keys, besides private ones"},
                   "NAME", [](auto& flags) -> auto& { return flags.allowed_hosts; }),
+      switch_option(
+          {group, "--lenient",
+           "ignore fields of requests that are not supported, with one warning each; off: refuse them"},
+          [](auto& flags) -> auto& { return flags.lenient; }),
       bytes_option({group, "--max-body", "largest body of a request"},
                    [](auto& flags) -> auto& { return flags.http.limits.body_bytes_max; }),
       bytes_option({group, "--max-bodies", "memory for all requests' bodies together; more gets a 503"},
@@ -27,7 +31,7 @@ std::vector<Option> network_options() {
           {group, "--max-header", "largest header of a request"},
           [](auto& flags) -> auto& { return flags.http.limits.header_bytes_max; }, 1024, 16 << 20),
       integer_option(
-          {group, "--max-connections", "connections at once; beyond: 503"},
+          {group, "--max-connections", "most connections at once; more get a 503"},
           [](auto& flags) -> auto& { return flags.http.limits.connections_max; }, 1, 1'000'000),
       duration_option({group, "--header-timeout", "time for a request's header to arrive"},
                       [](auto& flags) -> auto& { return flags.http.limits.header_timeout; }),

@@ -92,6 +92,21 @@ Option integer_option(OptionName name, At at, option_detail::Value<At> min, opti
   return option_detail::row(std::move(name), OptionKind::kInteger, "N", at, parse, write);
 }
 
+// With a fraction.
+template <class At>
+Option number_option(OptionName name, At at, double min, double max) {
+  using Number = option_detail::Value<At>;
+  const auto parse = [min, max](const std::string& text) -> Result<Number> {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc{} && end == text.data() + text.size() && value >= min && value <= max)
+      return static_cast<Number>(value);
+    return invalid_argument(fmt::format("expected a number from {} to {}, found \"{}\"", min, max, text));
+  };
+  const auto write = [](Number value) { return fmt::format("{}", value); };
+  return option_detail::row(std::move(name), OptionKind::kText, "NUMBER", at, parse, write);
+}
+
 template <class At>
 Option bytes_option(OptionName name, At at, std::uint64_t min = 0,
                     std::uint64_t max = std::uint64_t{1} << 62) {

@@ -12,8 +12,8 @@ namespace {
 
 std::vector<Option> make_table() {
   std::vector<Option> out;
-  for (const auto& group : {&network_options, &compute_options, &scheduling_options, &state_options,
-                            &store_options, &tenants_options, &logging_options}) {
+  for (const auto& group : {&network_options, &compute_options, &sampling_options, &scheduling_options,
+                            &state_options, &store_options, &tenants_options, &logging_options}) {
     std::vector<Option> rows = group();
     std::move(rows.begin(), rows.end(), std::back_inserter(out));
   }
@@ -48,6 +48,7 @@ const std::vector<OptionGroup>& option_groups() {
   static const std::vector<OptionGroup> groups = {
       {"network", "where the server listens, and the limits of requests"},
       {"compute", "the model and what computes it"},
+      {"sampling", "how tokens are drawn where a request does not say"},
       {"scheduling", "which requests run, and whose state is kept"},
       {"state", "where the model's state is kept beside the device, and for how long"},
       {"store", "conversations that the server keeps"},

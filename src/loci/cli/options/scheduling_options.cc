@@ -27,7 +27,7 @@ std::vector<Option> scheduling_options() {
           {group, "--max-running", "requests in the batch"},
           [](auto& flags) -> auto& { return flags.max_running; }, 1, 65536),
       integer_option(
-          {group, "--max-queued", "requests that wait; beyond: 429"},
+          {group, "--max-queued", "most requests that wait; more get a 429"},
           [](auto& flags) -> auto& { return flags.max_queued; }, 0, 1 << 20),
       choice_option({group, "--eviction", "whose state goes when memory is full"}, "POLICY",
                     {kEvictionPolicies.begin(), kEvictionPolicies.end()},

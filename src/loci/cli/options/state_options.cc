@@ -9,8 +9,9 @@ namespace loci {
 std::vector<Option> state_options() {
   const std::string group = "state";
   Option disk = list_option({group, "--disk",
-                             "directories that state is striped over, each with the size of its files "
-                             "(without one: a tenth of what is free, up to 16GiB); `none`: no disk tier"},
+                             "directories that state is striped over, each with the space that all models' "
+                             "state may take there (without one: a tenth of what is free, up to 16GiB); "
+                             "`none`: no disk tier"},
                             "DIR[:SIZE]", [](auto& flags) -> auto& { return flags.disk; });
   disk.default_note = "`loci/state` in the user's state folder";
   disk.set = [set = disk.set](ServeFlags& flags, const std::string& text) -> Status {

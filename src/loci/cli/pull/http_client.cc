@@ -182,7 +182,11 @@ Status HttpClient::State::transfer(const std::string& url) {
   if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
     return invalid_argument(fmt::format("{}: {}", url, curl_easy_strerror(code)));
   }
-  if (code != CURLE_OK) return Status(StatusCode::kUnavailable, curl_easy_strerror(code));
+  if (code != CURLE_OK) {
+    const std::size_t host = url.find("://");
+    const std::size_t end = host == url.npos ? url.npos : url.find('/', host + 3);
+    return {StatusCode::kUnavailable, fmt::format("{}: {}", url.substr(0, end), curl_easy_strerror(code))};
+  }
   // An empty content is content too.
   if (is_content() && !begun) return sink->begin(reply);
   return {};

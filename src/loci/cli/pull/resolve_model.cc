@@ -36,7 +36,10 @@ Result<std::string> resolve_model(const std::string& model, WhenMissing when_mis
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return path;
   if (is_default) {
-    return not_found(fmt::format("the default model is not at {}: fetch it with `make model`", path));
+    return not_found(fmt::format(
+        "there is no default model at {}: `loci pull OWNER/NAME-GGUF:Q4_K_M` fetches a model of a "
+        "registry, `loci serve OWNER/NAME-GGUF:Q4_K_M` serves it",
+        path));
   }
   if (std::filesystem::is_directory(path, error)) {
     if (std::filesystem::exists(path + "/config.json", error)) return path;

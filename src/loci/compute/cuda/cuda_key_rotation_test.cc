@@ -71,7 +71,9 @@ TEST(CudaKeyRotationTest, HalfKeysAreTheCpusBitForBit) {
         const ModelSpec spec = make_spec(32, rotated, layout);
         Slice slice{random_values(spec, ElementType::kHalf, random)};
         Slice want{transposed(spec, slice.values, true)};
-        cpu::KeyRotation(spec, cpu::plain_kernels()).rotate(1, delta, want.bytes());
+        cpu::KeyRotation(spec, cpu::plain_kernels(),
+                         cpu::StateLayout(StateType::kF16, spec.kv_heads, spec.head_dim))
+            .rotate(1, delta, want.bytes());
         rotate_block_keys(spec, ElementType::kHalf, 1, delta, slice.bytes());
         EXPECT_EQ(slice.values, transposed(spec, want.values, false)) << rotated << " by " << delta;
       }

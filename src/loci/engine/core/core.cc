@@ -40,9 +40,10 @@ Status check_groups(const std::vector<CoreGroup>& groups) {
   return {};
 }
 
-// How often the disk's record of state that is used all the time is dated again, in the time that it would be
-// kept unused.
+// How often the disk's record of state that is used all the time is dated again: so often in the time that it
+// would be kept unused, and once an hour at least, since models that share a disk are compared by it.
 constexpr Nanos kDatesOfALife = 8;
+constexpr Nanos kDateGranularityMax = 3600 * kNanosPerSecond;
 
 // A policy of its own for each tier and group; what is to be saved is in the same order.
 Result<IndexPools> index_pools(const CoreConfig& config) {
@@ -53,7 +54,7 @@ Result<IndexPools> index_pools(const CoreConfig& config) {
   });
   IndexPools pools;
   pools.hole_records = disk ? config.hole_records : 0;
-  if (config.state_ttl != kNever) pools.date_granularity = config.state_ttl / kDatesOfALife;
+  if (disk) pools.date_granularity = std::min(config.state_ttl / kDatesOfALife, kDateGranularityMax);
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     const CoreGroup& group = config.groups[i];
     const auto order = [&](Tier tier) {
@@ -258,6 +259,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->arrival = arrivals_++;
   request->arrived_at = now_;
   request->group = event.group;
+  request->sharing = sharing_of(event);
   request->weight = event.weight;
   request->is_public = event.scope == SharingScope::kPublic;
   request->lineage = prefixes_.lineage_of(event);
@@ -279,6 +281,10 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   requests_.emplace(event.request, std::move(request));
 }
 
+std::string sharing_of(const Arrival& arrival) {
+  return arrival.salt.empty() ? arrival.group : arrival.group + "\n" + arrival.salt;
+}
+
 void Core::State::on(const Cancel& event, Plan& plan) {
   if (const auto found = requests_.find(event.request); found != requests_.end()) {
     end_when_free(*found->second, FinishReason::kCancelled, plan);
@@ -288,6 +294,14 @@ void Core::State::on(const Cancel& event, Plan& plan) {
 void Core::State::on(const PassDone& event, Plan& plan) { commit(event, plan); }
 
 void Core::State::on(const Tick&, Plan&) {}
+
+void Core::State::on(const DiskRoom& event, Plan&) {
+  if (!index_.has_tier(Tier::kDisk)) return;
+  for (std::uint32_t group = 0; group < std::min<std::size_t>(group_count_, event.slots.size()); ++group) {
+    index_.limit(Tier::kDisk, group, event.slots[group]);
+    index_.trim(Tier::kDisk, group);
+  }
+}
 
 void Core::State::on(const Recovered& event, Plan& plan) {
   plan.notes = recovery_.take_over(event, now_);

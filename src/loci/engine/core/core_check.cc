@@ -78,7 +78,7 @@ void Core::State::check_request(const CoreRequest& request) const {
     const BlockId id = request.blocks[i].block();
     const Block& b = index_.block(id);
     if (i > 0 && i == request.public_blocks && !begins_lineage(request.lineage.get(), i)) {  // its own
-      key = prefixes_.hasher().gate(key, request.group);
+      key = prefixes_.hasher().gate(key, request.sharing);
       const BlockId gate = index_.find(key);
       LOCI_CHECK(gate != kNoBlock && index_.block(gate).parent == parent, "a gate is below its public block");
       parent = gate;

@@ -24,6 +24,12 @@ class Server {
                                    std::uint32_t new_tokens = 1) {
     return run(Arrival{RequestId(++last_), tenant, prompt, new_tokens, 0, {}, kNever});
   }
+  std::optional<std::uint32_t> ask_salted(const std::string& tenant, const std::string& salt,
+                                          const Tokens& prompt) {
+    Arrival arrival{RequestId(++last_), tenant, prompt, 1, 0, {}, kNever};
+    arrival.salt = salt;
+    return run(arrival);
+  }
   // Whether the prefix is public now.
   bool warm(const Tokens& prompt) {
     Arrival arrival{RequestId(++last_), "operator", prompt, 1, 0, {}, kNever};
@@ -88,6 +94,18 @@ const std::vector<CoreGroup> kPlain = {{.window = 0, .block_count = 64}};
 const std::vector<CoreGroup> kWindows = {{.window = 0, .block_count = 64}, {.window = 48, .block_count = 40}};
 
 class PublicPrefixes : public testing::TestWithParam<std::vector<CoreGroup>> {};
+
+TEST_P(PublicPrefixes, AreSharedByAllButWhatFollowsOnlyWithinASalt) {
+  Server server(GetParam());
+  const Tokens prefix = run_of(1000, 64), own = prefix + run_of(1, 64);
+  ASSERT_TRUE(server.warm(prefix));
+  EXPECT_EQ(server.ask_salted("a", "s", own), 64u);
+  EXPECT_EQ(server.ask_salted("a", "s", own), 127u);
+  EXPECT_EQ(server.ask_salted("a", "t", own), 64u);
+  EXPECT_EQ(server.ask("a", own), 64u);
+  EXPECT_EQ(server.ask_salted("a", "s", run_of(7000, 64)), 0u);
+  EXPECT_EQ(server.ask("a", run_of(7000, 64)), 0u) << "without public blocks too";
+}
 
 TEST_P(PublicPrefixes, AreSharedByAll) {
   Server server(GetParam());

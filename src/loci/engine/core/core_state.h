@@ -132,6 +132,7 @@ class Core::State {
   void on(const Withdraw& event, Plan& plan);
   void on(const MovesEnded& event, Plan& plan);
   void on(const Recovered& event, Plan& plan);
+  void on(const DiskRoom& event, Plan& plan);
   Status refusal(const Arrival& event) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);

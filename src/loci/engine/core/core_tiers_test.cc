@@ -476,6 +476,30 @@ TEST(CoreTiers, StateThatNobodyUsesExpires) {
   d.finish();
 }
 
+// Other models' servers share the disk: its room changes while it is used.
+TEST(CoreTiers, ADiskWithLessRoomGivesUpWhatWasUsedLongestAgo) {
+  TierDriver d(tier_config(4, 0, 16));
+  for (std::uint64_t id = 1; id <= 4; ++id) d.run(id, run_of(static_cast<std::uint32_t>(id) * 1000, 100));
+  EXPECT_EQ(d.core.stats().tiers[2].free, 4u);
+  d.notes.clear();
+  d.step(DiskRoom{{6}});
+  EXPECT_EQ(d.core.stats().tiers[2].slots, 6u);
+  EXPECT_EQ(d.core.stats().tiers[2].free, 0u);
+  const auto forgotten = std::count_if(d.notes.begin(), d.notes.end(), [](const DiskNote& note) {
+    return note.kind == DiskNote::Kind::kForget;
+  });
+  EXPECT_EQ(forgotten, 6) << "the disk is told, so that it gives the space back";
+  d.run(5, run_of(4000, 101));
+  EXPECT_GE(d.starts.back().cached_tokens, 96u) << "the last stayed";
+  d.run(6, run_of(6000, 200));
+  EXPECT_LE(d.core.stats().tiers[2].slots - d.core.stats().tiers[2].free, 6u);
+  d.step(DiskRoom{{0}});
+  EXPECT_EQ(d.core.stats().tiers[2].slots, 0u);
+  d.run(7, run_of(7000, 200));
+  d.step(DiskRoom{{16}});
+  EXPECT_EQ(d.core.stats().tiers[2].free, 16u) << "nothing was saved where there was no room";
+}
+
 TEST(CoreTiers, SaveAheadWaitsUntilMemoryIsShort) {
   CoreConfig config = tier_config(40, 64, 0);
   config.save = "ahead";

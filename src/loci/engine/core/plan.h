@@ -40,6 +40,10 @@ inline constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
 // --- events ---
 
+struct Arrival;
+// Whose state a request may use: its tenant's, within one salt. (No tenant's name has a line end.)
+std::string sharing_of(const Arrival& arrival);
+
 struct Arrival {
   RequestId request;  // never seen before
   SharingGroup group;
@@ -58,6 +62,8 @@ struct Arrival {
   // Nobody needs to see a sample of it before the pass that goes on from it is planned: the device samples,
   // by parameters that do not depend on the samples before. Of use with CoreConfig::passes_ahead.
   bool follows = false;
+  // Requests share state only where this is the same too; the tenant's share of the machine is one.
+  std::string salt;
 };
 
 // The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it
@@ -124,7 +130,13 @@ struct Recovered {
   bool last = false;
 };
 
-using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered>;
+// How many of the disk's slots the core may use from now on, by group. What is in more of them is dropped,
+// the least valuable first; what is being read or written just now stays until this is said again.
+struct DiskRoom {
+  std::vector<std::uint32_t> slots;
+};
+
+using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom>;
 
 // --- plans ---
 

@@ -100,13 +100,13 @@ const std::vector<ChainKey>& Prefixes::keys_of(CoreRequest& request) const {
 // The root of the request's first block.
 ChainKey Prefixes::first_key(const CoreRequest& request) const {
   const bool in_public = request.is_public || request.public_blocks > 0;
-  return in_public ? hasher_.public_root() : hasher_.root(request.group);
+  return in_public ? hasher_.public_root() : hasher_.root(request.sharing);
 }
 
 // The public blocks that the request begins with, and the key of what its own are below. Blocks that were
 // public once are passed by: whether their state is still there depends on what others do.
 void Prefixes::probe_public(const CoreRequest& request, CoreProbes& probes) const {
-  probes.root = request.is_public ? hasher_.public_root() : hasher_.root(request.group);
+  probes.root = request.is_public ? hasher_.public_root() : hasher_.root(request.sharing);
   if (request.is_public || public_.empty()) return;
   const std::span<const TokenId> tokens(request.tokens);
   std::uint32_t shared = (request.length() - 1) / kBlockTokens;
@@ -121,7 +121,7 @@ void Prefixes::probe_public(const CoreRequest& request, CoreProbes& probes) cons
     found.node = node;
     ++probes.public_blocks;
   }
-  if (probes.public_blocks > 0) probes.root = hasher_.gate(probes.blocks.back().key, request.group);
+  if (probes.public_blocks > 0) probes.root = hasher_.gate(probes.blocks.back().key, request.sharing);
 }
 
 // The first block after the public ones may begin with the first tokens of a public one.

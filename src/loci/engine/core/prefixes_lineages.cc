@@ -43,7 +43,7 @@ ChainKey Prefixes::original_root(const Arrival& event, std::uint32_t& public_blo
     last = key;
     ++public_blocks;
   }
-  return public_blocks == 0 ? hasher_.root(event.group) : hasher_.gate(last, event.group);
+  return public_blocks == 0 ? hasher_.root(sharing_of(event)) : hasher_.gate(last, sharing_of(event));
 }
 
 std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) const {
@@ -72,7 +72,7 @@ std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) co
   std::uint32_t public_blocks = 0;
   const ChainKey first = original_root(event, public_blocks);
   if (kept < context) add_originals(first, public_blocks, 0);
-  ChainKey parent = hasher_.root(event.group);
+  ChainKey parent = hasher_.root(sharing_of(event));
   std::uint32_t begin = 0, dropped = 0;
   for (const TokenRange& cut : event.dropped) {
     const std::uint32_t end = cut.end / kBlockTokens;
@@ -80,7 +80,7 @@ std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) co
     ChainKey key = parent;
     for (std::uint32_t block = begin; block < end; ++block) key = hasher_.child(key, block_tokens(block));
     // Where the cut is in the lineage that it shortens.
-    parent = hasher_.lineage(key, front * kBlockTokens, (end - dropped) * kBlockTokens, event.group);
+    parent = hasher_.lineage(key, front * kBlockTokens, (end - dropped) * kBlockTokens, sharing_of(event));
     begin = end;
     dropped = end - front;
   }

@@ -36,6 +36,9 @@ std::vector<DiskNote> Recovery::take_over(const Recovered& event, Nanos now) {
   // The deepest first: so a hole that leads nowhere is seen to.
   for (const BlockPin& pin : taken_) index_.settle_hole(pin.block());
   while (!taken_.empty()) taken_.pop_back();
+  // More may have been found than there is room for by now.
+  for (std::uint32_t group = 0; index_.has_tier(Tier::kDisk) && group < index_.group_count(); ++group)
+    index_.trim(Tier::kDisk, group);
   return forgets;
 }
 

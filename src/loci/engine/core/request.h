@@ -30,6 +30,7 @@ struct CoreRequest {
   std::uint64_t arrival = 0;  // counts arrivals
   Nanos arrived_at = 0;
   SharingGroup group;           // its tenant
+  std::string sharing;          // sharing_of() its arrival: what the keys of its blocks begin with
   std::uint32_t weight = 1;     // of its tenant
   std::vector<TokenId> tokens;  // the prompt, then what was sampled
   std::uint32_t prompt_tokens = 0;

@@ -147,6 +147,7 @@ void put(Writer& w, const Arrival& e) {
     w.number(range.end);
   }
   w.flag(e.follows);
+  w.text(e.salt);
 }
 void put(Writer& w, const Cancel& e) { w.id(e.request); }
 void put(Writer& w, const PassDone& e) {
@@ -196,6 +197,11 @@ void put(Writer& w, const Recovered& e) {
   w.flag(e.last);
 }
 
+void put(Writer& w, const DiskRoom& e) {
+  w.number(static_cast<std::uint32_t>(e.slots.size()));
+  for (const std::uint32_t slots : e.slots) w.number(slots);
+}
+
 void get(Reader& r, Arrival& e) {
   e.request.value = r.number<std::uint64_t>("request");
   e.group = r.text("group");
@@ -218,6 +224,7 @@ void get(Reader& r, Arrival& e) {
     range.end = r.number<std::uint32_t>("dropped");
   }
   e.follows = r.flag("follows");
+  e.salt = r.text("salt");
 }
 void get(Reader& r, Cancel& e) { e.request.value = r.number<std::uint64_t>("request"); }
 void get(Reader& r, PassDone& e) {
@@ -269,6 +276,11 @@ void get(Reader& r, Recovered& e) {
   }
   e.now = r.number<std::int64_t>("now");
   e.last = r.flag("last");
+}
+
+void get(Reader& r, DiskRoom& e) {
+  e.slots.resize(r.count(4, "slots"));
+  for (std::uint32_t& slots : e.slots) slots = r.number<std::uint32_t>("slots");
 }
 
 template <std::size_t kIndex = 0>

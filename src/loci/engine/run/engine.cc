@@ -48,7 +48,7 @@ bool lost_with_device(FinishReason reason) {
   return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
 }
 
-using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered>;
+using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom>;
 
 // Entries of the disk that are put back into the index in one step: about a millisecond's.
 constexpr std::size_t kRecoveredAtOnce = 512;
@@ -68,7 +68,8 @@ class Engine::State {
       : config(core_config), backend_(backend), clock_(clock), core_(std::move(core)), log_(std::move(log)) {}
 
   // Once, before anything else.
-  Status begin(MoverOptions options) {
+  Status begin(MoverOptions options, DiskRoom room) {
+    if (!room.slots.empty()) inbox_.push_back(std::move(room));
     const bool disk = options.disk != nullptr;
     LOCI_ASSIGN_OR_RETURN(mover_, Mover::make(std::move(options), backend_, clock_,
                                               [this](MovesEnded ended) { post(std::move(ended)); }));
@@ -122,6 +123,7 @@ class Engine::State {
         .scope = request.scope,
         .dropped = std::move(request.dropped),
         .follows = config.passes_ahead > 0 && samples_on_device(*submission.sampler),
+        .salt = std::move(request.salt),
     };
     post(std::move(submission));
     return id;
@@ -233,6 +235,7 @@ class Engine::State {
   void handle(Drain& drain) { step(drain); }
   void handle(Withdraw& withdraw) { step(withdraw); }
   void handle(Recovered& recovered) { step(std::move(recovered)); }
+  void handle(DiskRoom& room) { step(std::move(room)); }
   void handle(MovesEnded& ended) {
     LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
     moves_in_flight_ -= ended.moves.size();
@@ -477,7 +480,7 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& ba
         log, EventLogWriter::create(options.event_log_path, options.core, options.event_log_secret));
   }
   auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock);
-  LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover)));
+  LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover), std::move(options.disk_room)));
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
@@ -489,6 +492,7 @@ RequestId Engine::submit(GenerationRequest request, GenerationListener listener)
 }
 void Engine::cancel(RequestId request) { state_->post(Cancel{.request = request}); }
 void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
+void Engine::set_disk_room(DiskRoom room) { state_->post(std::move(room)); }
 void Engine::drain(Nanos grace) {
   state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});
 }

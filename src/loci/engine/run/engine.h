@@ -37,6 +37,7 @@ struct GenerationRequest {
   std::uint32_t queued_max = 0;
   SharingScope scope = SharingScope::kTenant;
   std::vector<TokenRange> dropped;  // of the prompt; see Arrival
+  std::string salt;                 // see Arrival
 };
 
 // What a request tells its listener: at most one GenerationStarted, then tokens, then exactly one end.
@@ -62,6 +63,7 @@ using GenerationListener = std::function<void(const GenerationEvent&)>;
 struct EngineOptions {
   CoreConfig core;
   MoverOptions mover;          // its tiers are those of `core`
+  DiskRoom disk_room;          // to begin with; empty: all slots
   std::string event_log_path;  // empty: none
   LoggedSecret event_log_secret = LoggedSecret::kLeftOut;
 };
@@ -80,6 +82,8 @@ class Engine {
   void cancel(RequestId request);
   // The public prefix that the request of this id made is one no more.
   void withdraw(RequestId prefix);
+  // How many of the disk's slots may be used from now on (DiskRoom).
+  void set_disk_room(DiskRoom room);
   // Refuses new requests; what runs may go on for `grace`, then is cut off.
   void drain(Nanos grace);
   // True once everything has ended after drain(), moves too; false at the time limit.

@@ -57,6 +57,12 @@ class FakeDiskStore final : public DiskStore {
   const std::vector<DiskGroup>& groups() const override { return groups_; }
   std::uint32_t hole_records() const override { return 1024; }
   const std::vector<std::string>& notes() const override { return notes_; }
+  const std::vector<std::string>& losses() const override { return notes_; }
+  std::vector<std::uint32_t> room(std::uint64_t) const override {
+    std::vector<std::uint32_t> slots;
+    for (const DiskGroup& group : groups_) slots.push_back(group.slots);
+    return slots;
+  }
   const std::array<std::uint8_t, 32>& secret() const override { return secret_; }
 
   void recover(std::function<void(std::vector<RecoveredEntry>, bool last)> found) override {

@@ -13,7 +13,7 @@
 
 namespace loci {
 
-// An open file of fixed size. Thread-safe; closed when the last owner lets go.
+// An open file. Thread-safe (but for grow()); closed when the last owner lets go.
 class DiskFile {
  public:
   virtual ~DiskFile() = default;
@@ -25,6 +25,10 @@ class DiskFile {
   // The first place from `offset` on where something may have been written: what lies before it reads as
   // zeros. The file's size where nothing was.
   virtual std::uint64_t next_data(std::uint64_t offset) const = 0;
+  // The range reads as zeros afterwards, and the file system has its space back. 0 or -errno.
+  virtual std::int64_t discard(std::uint64_t offset, std::uint64_t bytes) = 0;
+  // Makes the file longer; what is new reads as zeros and takes no space yet. 0 or -errno.
+  virtual std::int64_t grow(std::uint64_t bytes) = 0;
   virtual bool direct() const = 0;  // past the page cache
   // For io_uring; -1 where there is none, and read() and write() alone work.
   virtual int descriptor() const = 0;
@@ -45,15 +49,13 @@ class DiskFolder {
   virtual Status lock() = 0;
   // Errors: kNotFound, kUnavailable.
   virtual Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) = 0;
-  // A new file (0600) of that many zero bytes, which are allocated; one of the name is replaced. Errors:
-  // kResourceExhausted naming --disk, kUnavailable.
+  // A new file (0600) of that many zero bytes, which take space as they are written; one of the name is
+  // replaced. Errors: kResourceExhausted naming --disk, kUnavailable.
   virtual Result<std::shared_ptr<DiskFile>> create(std::string_view name, std::uint64_t bytes,
                                                    FileCaching caching) = 0;
   virtual Status remove(std::string_view name) = 0;  // no error where it is not there
   // That may be taken of the file system.
   virtual std::uint64_t free_bytes() const = 0;
-  // Whether the last create() could not allocate, so that a full disk shows when it is written.
-  virtual bool sparse() const = 0;
 };
 
 std::unique_ptr<DiskFolder> make_disk_folder(std::string path);

@@ -65,6 +65,8 @@ class Opener {
       set_.directories.push_back({.folder = make_folder(directory.path)});
       LOCI_RETURN_IF_ERROR(set_.directories.back().folder->lock());
     }
+    read_secret();
+    for (std::size_t i = 0; i < set_.directories.size(); ++i) adopt_shape(i);
     const std::vector<std::string> reasons = misfits();
     bool any_kept = false;
     for (std::size_t i = 0; i < reasons.size(); ++i) {
@@ -105,59 +107,95 @@ class Opener {
             .holes = set_.layout.holes};
   }
 
+  Result<Superblock> read_superblock(std::size_t directory) {
+    LOCI_ASSIGN_OR_RETURN(
+        const std::vector<std::byte> bytes,
+        read_small(*set_.directories[directory].folder, kSuperblockFileName, kSuperblockBytes));
+    return decode_superblock(bytes);
+  }
+
+  // Files that were made for more space, or another proportion of groups, are kept with all that is in them.
+  void adopt_shape(std::size_t directory) {
+    const Result<Superblock> found = read_superblock(directory);
+    if (!found.ok() || !same_shape(*found, expected(directory))) return;
+    DiskLayout& layout = set_.layout;
+    for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+      layout.groups[g].slots = std::max(layout.groups[g].slots, found->groups[g].slots);
+    }
+    layout.holes = std::max(layout.holes, found->holes);
+  }
+
+  // But for the numbers of slots, which can grow.
+  static bool same_shape(Superblock found, const Superblock& wanted) {
+    if (found.groups.size() != wanted.groups.size()) return false;
+    for (std::size_t g = 0; g < wanted.groups.size(); ++g) found.groups[g].slots = wanted.groups[g].slots;
+    found.holes = wanted.holes;
+    return found == wanted;
+  }
+
   // Why the directory's files cannot be kept; empty where they can.
   std::string misfit(std::size_t directory) {
-    DiskFolder& folder = *set_.directories[directory].folder;
-    const auto bytes = read_small(folder, kSuperblockFileName, kSuperblockBytes);
-    if (bytes.status().code() == StatusCode::kNotFound) return kNew;
-    const auto found = bytes.ok() ? decode_superblock(*bytes) : Result<Superblock>(bytes.status());
+    const Result<Superblock> found = read_superblock(directory);
+    if (found.status().code() == StatusCode::kNotFound) return kNew;
     if (!found.ok()) return found.status().message();
     const Superblock wanted = expected(directory);
     if (found->model_fingerprint != wanted.model_fingerprint)
       return "state of another model, type or version";
     if (found->set != wanted.set) return "state of another set of directories";
-    if (*found != wanted) return "another size or shape";
+    if (!same_shape(*found, wanted)) return "another shape";
     return {};
   }
 
-  std::vector<std::string> misfits() {
+  void read_secret() {
     const auto secret = read_small(*set_.directories[0].folder, kSecretFileName, set_.secret.size());
     if (secret.ok()) {
       std::transform(secret->begin(), secret->end(), set_.secret.begin(),
                      [](std::byte byte) { return static_cast<std::uint8_t>(byte); });
     }
+  }
+
+  std::vector<std::string> misfits() {
     std::vector<std::string> reasons;
     for (std::size_t i = 0; i < set_.directories.size(); ++i) reasons.push_back(misfit(i));
     return reasons;
   }
 
-  Status open_file(DiskFolder& folder, const std::string& name, std::uint64_t bytes, FileCaching caching,
-                   std::shared_ptr<DiskFile>& file) {
-    LOCI_ASSIGN_OR_RETURN(file, folder.open(name, caching));
-    if (file->size_bytes() != bytes) return data_loss(fmt::format("{} has another size", name));
-    return {};
+  // Longer, where it was made for fewer slots; `found` is what it was made for.
+  static Status fit(DiskFile& file, std::uint64_t found, std::uint64_t wanted) {
+    if (file.size_bytes() < found) return data_loss("a file is shorter than it was made");
+    if (file.size_bytes() >= wanted) return {};
+    const std::int64_t grown = file.grow(wanted);
+    return grown == 0 ? Status() : Status(StatusCode::kUnavailable, errno_text(static_cast<int>(-grown)));
   }
 
   Status open_directory(std::size_t index) {
     DiskFileSet::Directory& one = set_.directories[index];
     const DiskLayout& layout = set_.layout;
+    LOCI_ASSIGN_OR_RETURN(const Superblock superblock, read_superblock(index));
+    const DiskLayout found{
+        .directories = layout.directories, .groups = superblock.groups, .holes = superblock.holes};
     const std::size_t groups = layout.groups.size();
     one.headers.resize(groups);
     one.slots.resize(groups);
     for (std::uint32_t g = 0; g < groups; ++g) {
-      LOCI_RETURN_IF_ERROR(open_file(*one.folder, header_file_name(g), layout.header_file_bytes(g),
-                                     FileCaching::kCached, one.headers[g]));
-      LOCI_RETURN_IF_ERROR(open_file(*one.folder, slot_file_name(g), layout.slot_file_bytes(g),
-                                     FileCaching::kDirect, one.slots[g]));
+      LOCI_ASSIGN_OR_RETURN(one.headers[g], one.folder->open(header_file_name(g), FileCaching::kCached));
+      LOCI_ASSIGN_OR_RETURN(one.slots[g], one.folder->open(slot_file_name(g), FileCaching::kDirect));
+      LOCI_RETURN_IF_ERROR(fit(*one.headers[g], found.header_file_bytes(g), layout.header_file_bytes(g)));
+      LOCI_RETURN_IF_ERROR(fit(*one.slots[g], found.slot_file_bytes(g), layout.slot_file_bytes(g)));
     }
-    return open_file(*one.folder, kHoleFileName, layout.hole_file_bytes(), FileCaching::kCached, one.holes);
+    LOCI_ASSIGN_OR_RETURN(one.holes, one.folder->open(kHoleFileName, FileCaching::kCached));
+    LOCI_RETURN_IF_ERROR(fit(*one.holes, found.hole_file_bytes(), layout.hole_file_bytes()));
+    // Last: until then the files are longer than it says, which is no harm.
+    if (superblock == expected(index)) return {};
+    return write_small(*one.folder, kSuperblockFileName, encode_superblock(expected(index)));
   }
 
   Status clear(const Stale& stale) {
     const DiskFileSet::Directory& one = set_.directories[stale.directory];
     if (stale.reason != kNew) {
-      set_.notes.push_back(fmt::format("{}: kept no state: {}; its files are replaced", one.folder->path(),
-                                       stale.reason.empty() ? "files are missing" : stale.reason));
+      set_.losses.push_back(fmt::format("{}: the state there cannot be kept ({}); its files are made anew",
+                                        one.folder->path(),
+                                        stale.reason.empty() ? "files are missing" : stale.reason));
     }
     return remove_files(stale.directory);
   }
@@ -182,13 +220,13 @@ class Opener {
     DiskFileSet::Directory& one = set_.directories[index];
     DiskFolder& folder = *one.folder;
     const DiskLayout& layout = set_.layout;
-    // Asked before, since a file system gives all it has before it says that it has no more.
-    if (const std::uint64_t free = folder.free_bytes(); free < layout.directory_bytes()) {
+    // What other models hold of the same budget may be had too.
+    const std::uint64_t free = folder.free_bytes(), others = options_.directories[index].held_bytes;
+    if (free < layout.directory_bytes() && free + others < layout.directory_bytes()) {
       return resource_exhausted(fmt::format("{}: expected {} of free space, found {}", folder.path(),
                                             format_bytes(layout.directory_bytes()), format_bytes(free)),
                                 "--disk");
     }
-    bool sparse = false;
     for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
       LOCI_ASSIGN_OR_RETURN(
           std::shared_ptr<DiskFile> headers,
@@ -196,16 +234,11 @@ class Opener {
       LOCI_ASSIGN_OR_RETURN(
           std::shared_ptr<DiskFile> slots,
           folder.create(slot_file_name(g), layout.slot_file_bytes(g), FileCaching::kDirect));
-      sparse = sparse || folder.sparse();
       one.headers.push_back(std::move(headers));
       one.slots.push_back(std::move(slots));
     }
     LOCI_ASSIGN_OR_RETURN(one.holes,
                           folder.create(kHoleFileName, layout.hole_file_bytes(), FileCaching::kCached));
-    if (sparse) {
-      set_.notes.push_back(
-          fmt::format("{}: the file system cannot reserve space, so saving may fail", folder.path()));
-    }
     if (index == 0) {
       LOCI_RETURN_IF_ERROR(write_small(folder, kSecretFileName, std::as_bytes(std::span(set_.secret))));
     }

@@ -31,6 +31,7 @@ struct DiskFileSet {
   std::array<std::uint8_t, 32> secret{};
   std::vector<Directory> directories;
   std::vector<std::string> notes;
+  std::vector<std::string> losses;  // what was there and could not be kept
 
   // Where a record is: of a group's slot, or (kHoleGroup) of a hole.
   struct Place {
@@ -41,6 +42,10 @@ struct DiskFileSet {
     RecordPlace record;
   };
   Place record_place(std::uint32_t group, SlotId slot) const;
+  // All of a slot.
+  Place slot_place(std::uint32_t group, SlotId slot) const {
+    return slice_place(group, slot, 0, layout.groups[group].layers);
+  }
   Place slice_place(std::uint32_t group, SlotId slot, std::uint32_t first, std::uint32_t count) const;
 };
 

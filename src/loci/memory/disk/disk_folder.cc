@@ -37,6 +37,8 @@ class Descriptor {
   int value_;
 };
 
+constexpr int kDiscardMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+
 class RealFile final : public DiskFile {
  public:
   RealFile(Descriptor descriptor, std::uint64_t size, bool direct)
@@ -55,6 +57,16 @@ class RealFile final : public DiskFile {
     const off_t found = ::lseek(descriptor_.get(), static_cast<off_t>(offset), SEEK_DATA);
     if (found >= 0) return static_cast<std::uint64_t>(found);
     return errno == ENXIO ? size_ : offset;  // or the file system does not know
+  }
+  std::int64_t discard(std::uint64_t offset, std::uint64_t bytes) override {
+    const int done =
+        ::fallocate(descriptor_.get(), kDiscardMode, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    return done == 0 ? 0 : -errno;
+  }
+  std::int64_t grow(std::uint64_t bytes) override {
+    if (::ftruncate(descriptor_.get(), static_cast<off_t>(bytes)) != 0) return -errno;
+    size_ = bytes;
+    return 0;
   }
   bool direct() const override { return direct_; }
   int descriptor() const override { return descriptor_.get(); }
@@ -82,12 +94,14 @@ struct flock whole_file_lock() {
   return lock;
 }
 
+constexpr int kLockTries = 10;
+constexpr useconds_t kLockPauseMicros = 50'000;
+
 class RealFolder final : public DiskFolder {
  public:
   explicit RealFolder(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const override { return path_; }
-  bool sparse() const override { return sparse_; }
 
   std::uint64_t free_bytes() const override {
     struct statvfs facts{};
@@ -106,8 +120,15 @@ class RealFolder final : public DiskFolder {
     if (file.get() < 0) {
       return invalid_argument(fmt::format("{}: cannot be written: {}", path_, errno_text(errno)), "--disk");
     }
+    // Whoever makes room in the directory has it for a moment.
     struct flock lock = whole_file_lock();
-    if (::fcntl(file.get(), F_OFD_SETLK, &lock) != 0) {
+    int locked = ::fcntl(file.get(), F_OFD_SETLK, &lock);
+    for (int tries = 0; locked != 0 && (errno == EAGAIN || errno == EACCES) && tries < kLockTries; ++tries) {
+      ::usleep(kLockPauseMicros);
+      lock = whole_file_lock();
+      locked = ::fcntl(file.get(), F_OFD_SETLK, &lock);
+    }
+    if (locked != 0) {
       if (errno == EAGAIN || errno == EACCES) return in_use(file.get());
       return invalid_argument(fmt::format("{}: cannot be locked: {}", path_, errno_text(errno)), "--disk");
     }
@@ -130,15 +151,10 @@ class RealFolder final : public DiskFolder {
     {
       const Descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
       if (made.get() < 0) return failed(path, "cannot be made", errno);
-      sparse_ = false;
-      int error = ::fallocate(made.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-      if (error == EOPNOTSUPP || error == ENOSYS) {
-        sparse_ = true;
-        error = ::ftruncate(made.get(), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-      }
-      if (error != 0) {
+      if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0) {
+        const int error = errno;
         ::unlink(path.c_str());
-        return failed(path, fmt::format("{} cannot be reserved", format_bytes(bytes)), error);
+        return failed(path, fmt::format("a file of {} cannot be made", format_bytes(bytes)), error);
       }
     }
     return open_file(file, O_RDWR, caching);
@@ -164,7 +180,8 @@ class RealFolder final : public DiskFolder {
     const ssize_t size = ::pread(descriptor, pid, sizeof pid - 1, 0);
     const long number = size > 0 ? std::strtol(pid, nullptr, 10) : 0;
     return {StatusCode::kUnavailable,
-            fmt::format("{}: another server{} keeps its state there; give each server a directory of its own",
+            fmt::format("{}: another server{} keeps this model's state there; servers of one model need "
+                        "directories of their own",
                         path_, number > 0 ? fmt::format(" (process {})", number) : ""),
             "--disk"};
   }
@@ -188,7 +205,6 @@ class RealFolder final : public DiskFolder {
 
   std::string path_;
   Descriptor lock_;
-  bool sparse_ = false;
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ struct IoRequest {
   std::uint64_t id = 0;
   std::uint32_t lane = 0;  // the directory: one that does not answer must not hold up another
   bool write = false;
+  bool discard = false;  // of a write: the range gets zeros, and gives its space back; without `data`
   std::shared_ptr<DiskFile> file;
   std::uint64_t offset = 0;
   std::byte* data = nullptr;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "loci/base/units.h"
@@ -58,7 +59,38 @@ void set_rows(DiskLayout& layout, const std::vector<std::uint32_t>& shares, doub
   }
 }
 
+// Of one round of slots in one directory, their records and their holes.
+double round_bytes(const DiskLayout& layout, const std::vector<std::uint32_t>& shares) {
+  double bytes = 0;
+  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
+    bytes +=
+        shares[g] * static_cast<double>(layout.slot_stride(g) + layout.record_stride(g) + record_bytes(0));
+  }
+  return bytes;
+}
+
+std::vector<std::uint32_t> shares_of(const std::vector<std::uint32_t>& shares, std::size_t groups) {
+  return shares.empty() ? std::vector<std::uint32_t>(groups, 1) : shares;
+}
+
 }  // namespace
+
+std::vector<std::uint32_t> slots_within(const DiskLayout& layout, const std::vector<std::uint32_t>& given,
+                                        std::uint64_t bytes) {
+  const std::vector<std::uint32_t> shares = shares_of(given, layout.groups.size());
+  // Each file of headers may begin one more of the file system's blocks.
+  const std::uint64_t fixed = kSmallFilesBytes + (layout.groups.size() + 1) * kDiskAlignment;
+  const double rounds = bytes <= fixed ? 0 : static_cast<double>(bytes - fixed) / round_bytes(layout, shares);
+  std::vector<std::uint32_t> slots;
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+    const double most = layout.groups[g].slots;
+    const double fit = std::floor(rounds * shares[g]) * layout.directories;
+    // A group with a small share has a slot too, once there is room for anything.
+    const double least = rounds * shares[g] > 0 && rounds >= 1 ? layout.directories : 0;
+    slots.push_back(static_cast<std::uint32_t>(std::min(most, std::max(fit, least))));
+  }
+  return slots;
+}
 
 std::uint32_t DiskLayout::pack_layers(std::uint32_t group) const {
   constexpr std::uint64_t kEmptyPart = 32;  // at most one in so many bytes
@@ -117,15 +149,9 @@ Result<DiskLayout> divide_space(const DiskStoreOptions& options) {
   LOCI_RETURN_IF_ERROR(check_options(options));
   DiskLayout layout{.directories = static_cast<std::uint32_t>(options.directories.size()),
                     .groups = options.groups};
-  const std::vector<std::uint32_t> shares =
-      options.shares.empty() ? std::vector<std::uint32_t>(options.groups.size(), 1) : options.shares;
+  const std::vector<std::uint32_t> shares = shares_of(options.shares, options.groups.size());
   std::uint64_t space = std::numeric_limits<std::uint64_t>::max();
   for (const DiskDirectory& one : options.directories) space = std::min(space, one.bytes);
-  double round_bytes = 0;  // of one round of slots, their records and their holes
-  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
-    round_bytes +=
-        shares[g] * static_cast<double>(layout.slot_stride(g) + layout.record_stride(g) + record_bytes(0));
-  }
   set_rows(layout, shares, 0);
   if (const std::uint64_t least = layout.directory_bytes(); least > space) {
     return invalid_argument(fmt::format("expected at least {} for each directory, so that it holds a block, "
@@ -133,7 +159,7 @@ Result<DiskLayout> divide_space(const DiskStoreOptions& options) {
                                         format_bytes(least), format_bytes(space)),
                             "--disk");
   }
-  double rounds = static_cast<double>(space - kSmallFilesBytes) / round_bytes;
+  double rounds = static_cast<double>(space - kSmallFilesBytes) / round_bytes(layout, shares);
   set_rows(layout, shares, rounds);
   // Files are rounded up, and a group with a small share still has a slot.
   while (layout.directory_bytes() > space) {

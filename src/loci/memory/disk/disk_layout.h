@@ -48,6 +48,11 @@ inline constexpr const char* kSuperblockFileName = "superblock";
 inline constexpr const char* kSecretFileName = "secret";
 inline constexpr const char* kLockFileName = "lock";
 
+// Slots of each group, in all directories together, that `bytes` of each directory have room for; at most the
+// layout's. Zeros where it is room for nothing.
+std::vector<std::uint32_t> slots_within(const DiskLayout& layout, const std::vector<std::uint32_t>& shares,
+                                        std::uint64_t bytes);
+
 // Divides the directories' space among the groups by `shares`. There is a hole's record for each slot (512
 // bytes beside a slot of at least 4,096, so holes take less than an eighth).
 // Errors: kInvalidArgument naming --disk where the space is too small for one slot of each group, or the

@@ -125,6 +125,7 @@ IoRequest DiskQueue::request_of(std::uint64_t id, const InFlight& one) const {
   return {.id = id,
           .lane = one.operation.lane,
           .write = one.operation.write,
+          .discard = one.operation.discard,
           .file = one.operation.file,
           .offset = one.operation.offset + one.moved,
           .data = one.data->bytes().data() + one.moved,
@@ -135,13 +136,15 @@ IoRequest DiskQueue::request_of(std::uint64_t id, const InFlight& one) const {
 // The first of `waiting`; false where it has to wait for a buffer.
 bool DiskQueue::begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoRequest>& requests) {
   // Records are small and their number is bounded by the depth.
-  const bool pooled = waiting.front().operation.bytes >= kDiskAlignment;
+  const bool discard = waiting.front().operation.discard;
+  const bool pooled = !discard && waiting.front().operation.bytes >= kDiskAlignment;
   if (pooled && !lane.buffers->has_one()) return false;
   DiskOperation operation = std::move(waiting.front().operation);
   waiting.pop_front();
   DiskBuffer data =
-      pooled ? DiskBuffer(lane.buffers, lane.buffers->take(), operation.bytes)
-             : DiskBuffer(nullptr, aligned_memory(operation.bytes, kDiskAlignment), operation.bytes);
+      discard  ? DiskBuffer()
+      : pooled ? DiskBuffer(lane.buffers, lane.buffers->take(), operation.bytes)
+               : DiskBuffer(nullptr, aligned_memory(operation.bytes, kDiskAlignment), operation.bytes);
   if (!operation.owner->prepare(operation.step, data.bytes())) return true;
   const std::uint64_t id = next_id_++;
   ++lane.in_flight;

@@ -60,6 +60,7 @@ struct DiskOperation {
   std::uint32_t step = 0;
   std::uint32_t lane = 0;
   bool write = false;
+  bool discard = false;  // of a write (IoRequest): of any size, and prepare() is given no bytes
   std::shared_ptr<DiskFile> file;
   std::uint64_t offset = 0;
   std::size_t bytes = 0;  // at most the queue's buffer_bytes

@@ -32,6 +32,9 @@ struct Common {
   std::mutex mutex;
   // Slots that were written or forgotten since the store was opened: what recovery finds there is old.
   std::vector<std::vector<bool>> touched;  // by group; holes are the last
+  // When what is in a slot was last used, as its record says; 0: nothing is there.
+  std::vector<std::vector<std::int64_t>> dates;  // by group
+  std::vector<std::uint32_t> shares;
   std::atomic<bool> stop{false};
   bool recovering = false;
   std::condition_variable recovered;
@@ -52,6 +55,7 @@ void hand_over(Common& common, RecoveryScan& scan, const Found& found) {
     {
       const std::lock_guard lock(common.mutex);
       if (common.touched_of(one.hole ? kHoleGroup : one.group)[one.slot.value]) continue;
+      if (!one.hole) common.dates[one.group][one.slot.value] = one.entry.used_at;
     }
     batch.push_back(one);
     if (batch.size() < kRecoveredBatch) continue;
@@ -61,6 +65,27 @@ void hand_over(Common& common, RecoveryScan& scan, const Found& found) {
   if (!common.stop) found(std::move(batch), true);
 }
 
+// Slots whose record leads to nothing (their write was cut short) give their space back, in long pieces.
+void give_back_leftovers(Common& common, const RecoveryScan& scan) {
+  const DiskLayout& layout = common.files.layout;
+  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
+    std::vector<bool> kept(layout.groups[g].slots);
+    for (const RecoveredEntry& one : scan.entries) {
+      if (!one.hole && one.group == g) kept[one.slot.value] = true;
+    }
+    for (std::uint32_t directory = 0; directory < layout.directories; ++directory) {
+      DiskFile& file = *common.files.directories[directory].slots[g];
+      const std::uint64_t stride = layout.slot_stride(g), end = file.size_bytes();
+      for (std::uint64_t at = file.next_data(0); at < end && !common.stop; at = file.next_data(at)) {
+        const std::uint64_t row = at / stride, slot = row * layout.directories + directory;
+        if (slot >= kept.size()) break;
+        if (!kept[slot] && file.discard(row * stride, stride) != 0) return;  // nor would it be able to later
+        at = (row + 1) * stride;
+      }
+    }
+  }
+}
+
 void recover_all(const std::shared_ptr<Common> common, const Found found) {
   ::pthread_setname_np(::pthread_self(), "loci-recover");
   {
@@ -68,6 +93,7 @@ void recover_all(const std::shared_ptr<Common> common, const Found found) {
     common->counters.damaged += scan.counts.damaged;
     common->counters.foreign += scan.counts.foreign;
     common->counters.read_errors += scan.counts.read_errors;
+    if (!common->stop) give_back_leftovers(*common, scan);
     hand_over(*common, scan, found);
   }
   const std::lock_guard lock(common->mutex);
@@ -108,6 +134,10 @@ class RealDiskStore final : public DiskStore {
   const std::vector<DiskGroup>& groups() const override { return common_->files.layout.groups; }
   std::uint32_t hole_records() const override { return common_->files.layout.holes; }
   const std::vector<std::string>& notes() const override { return common_->files.notes; }
+  const std::vector<std::string>& losses() const override { return common_->files.losses; }
+  std::vector<std::uint32_t> room(std::uint64_t bytes) const override {
+    return slots_within(common_->files.layout, common_->shares, bytes);
+  }
   const std::array<std::uint8_t, 32>& secret() const override { return common_->files.secret; }
 
   void recover(Found found) override {
@@ -131,7 +161,7 @@ class RealDiskStore final : public DiskStore {
 
   void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
              std::function<void(Status)> done) override {
-    touch(group, slot);
+    touch(group, slot, entry.used_at);
     const DiskGroup& shape = groups()[group];
     LOCI_CHECK(bytes.size() == shape.layers * shape.layer_slice_bytes, "an entry's bytes");
     auto one = std::make_shared<DiskWrite>(
@@ -141,9 +171,9 @@ class RealDiskStore final : public DiskStore {
 
   void note(const DiskNote& note) override {
     if (note.kind == DiskNote::Kind::kUsed)
-      check_slot(note.group, note.slot);
+      date(note);
     else
-      touch(note.kind == DiskNote::Kind::kForget ? note.group : kHoleGroup, note.slot);
+      touch(note.kind == DiskNote::Kind::kForget ? note.group : kHoleGroup, note.slot, 0);
     post([this, note] { writer_.note(note); });
   }
 
@@ -157,7 +187,8 @@ class RealDiskStore final : public DiskStore {
             .write_bytes_total = from.write_bytes,
             .write_errors_total = from.write_errors,
             .damaged_total = from.damaged,
-            .foreign_total = from.foreign};
+            .foreign_total = from.foreign,
+            .oldest_used_at = oldest()};
   }
 
  private:
@@ -168,10 +199,30 @@ class RealDiskStore final : public DiskStore {
                "a slot of the store");
   }
 
-  void touch(std::uint32_t group, SlotId slot) {
+  void touch(std::uint32_t group, SlotId slot, std::int64_t used_at) {
     check_slot(group, slot);
     const std::lock_guard lock(common_->mutex);
     common_->touched_of(group)[slot.value] = true;
+    if (group != kHoleGroup) common_->dates[group][slot.value] = used_at;
+  }
+
+  void date(const DiskNote& note) {
+    check_slot(note.group, note.slot);
+    const std::lock_guard lock(common_->mutex);
+    std::int64_t& used_at = common_->dates[note.group][note.slot.value];
+    if (used_at != 0) used_at = std::max(used_at, note.entry.used_at);
+  }
+
+  // O(slots).
+  std::int64_t oldest() const {
+    const std::lock_guard lock(common_->mutex);
+    std::int64_t oldest = 0;
+    for (const std::vector<std::int64_t>& dates : common_->dates) {
+      for (const std::int64_t used_at : dates) {
+        if (used_at != 0 && (oldest == 0 || used_at < oldest)) oldest = used_at;
+      }
+    }
+    return oldest;
   }
 
   void post(std::function<void()> task) {
@@ -237,6 +288,7 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
   }
   auto common = std::make_shared<Common>();
   LOCI_ASSIGN_OR_RETURN(common->files, open_disk_files(options, make_folder));
+  common->shares = options.shares;
   const DiskLayout& layout = common->files.layout;
   DiskQueueOptions queue{.lanes = layout.directories,
                          .depth = std::max(options.queue_depth, layout.directories),
@@ -244,6 +296,7 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
                          .answer_limit = options.answer_limit};
   for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
     common->touched.emplace_back(layout.groups[g].slots);
+    common->dates.emplace_back(layout.groups[g].slots);
     queue.buffer_bytes = std::max<std::size_t>(queue.buffer_bytes, layout.pack_stride(g));
   }
   common->touched.emplace_back(layout.holes);

@@ -39,7 +39,8 @@ struct DiskGroup {
 
 struct DiskDirectory {
   std::string path;
-  std::uint64_t bytes = 0;  // of files, never exceeded
+  std::uint64_t bytes = 0;       // that its files may take, never exceeded
+  std::uint64_t held_bytes = 0;  // of the same budget, that other models' files take now
 };
 
 struct DiskStoreOptions {
@@ -59,13 +60,16 @@ struct DiskStoreStats {
   std::uint64_t writes_total = 0, write_bytes_total = 0, write_errors_total = 0;
   std::uint64_t damaged_total = 0;  // entries that did not verify
   std::uint64_t foreign_total = 0;  // entries of another model or version, found at start
+  // When the least recently used of what it holds was last used, as far as the records know (milliseconds
+  // since 1970); 0: it holds nothing.
+  std::int64_t oldest_used_at = 0;
 };
 
 class DiskStore : public BlockSource {
  public:
   // Opens or makes the files. Errors, all naming --disk: kUnavailable where another process has a directory
-  // open (names both); kInvalidArgument; kResourceExhausted where the space is not there. Files of another
-  // shape, version or model are replaced: state is a cache.
+  // open (names both); kInvalidArgument; kResourceExhausted where the space is not there. Files that
+  // cannot be read, or belong to another set of directories, are made anew: losses() says so.
   static Result<std::unique_ptr<DiskStore>> open(const DiskStoreOptions& options);
   // Waits for what is in flight.
   ~DiskStore() override = default;
@@ -75,6 +79,10 @@ class DiskStore : public BlockSource {
   // What an operator should know of how it was opened (files replaced, O_DIRECT or io_uring refused): a line
   // of the log each.
   virtual const std::vector<std::string>& notes() const = 0;
+  // What was there before and could not be kept, and why: a warning each.
+  virtual const std::vector<std::string>& losses() const = 0;
+  // Slots of each group that `bytes` in each directory have room for, by the groups' proportions.
+  virtual std::vector<std::uint32_t> room(std::uint64_t bytes) const = 0;
   // Keys the chain keys of what is stored; made with the files, readable by their owner only.
   virtual const std::array<std::uint8_t, 32>& secret() const = 0;
 

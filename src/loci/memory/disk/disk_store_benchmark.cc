@@ -58,7 +58,6 @@ class SparseFolder final : public DiskFolder {
     return real_->open(name, caching);
   }
   Status remove(std::string_view name) override { return real_->remove(name); }
-  bool sparse() const override { return false; }
   std::uint64_t free_bytes() const override { return ~std::uint64_t{0}; }
 
  private:

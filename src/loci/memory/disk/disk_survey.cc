@@ -9,6 +9,7 @@
 
 #include "loci/memory/disk/disk_file.h"
 #include "loci/memory/disk/disk_layout.h"
+#include "loci/memory/disk/disk_models.h"
 
 namespace loci {
 namespace {
@@ -16,8 +17,8 @@ namespace {
 Status survey_records(const std::string& path, std::uint64_t bytes, const DiskSurvey& survey,
                       std::uint32_t group, const DiskLayout& layout, DiskSurvey::Group& into) {
   LOCI_ASSIGN_OR_RETURN(const std::shared_ptr<DiskFile> file, open_disk_file_to_read(path));
-  if (file->size_bytes() != bytes) {
-    return data_loss(fmt::format("{}: expected {} bytes, found {}", path, bytes, file->size_bytes()));
+  if (file->size_bytes() < bytes) {
+    return data_loss(fmt::format("{}: expected {} bytes or more, found {}", path, bytes, file->size_bytes()));
   }
   const Superblock& superblock = survey.superblock;
   bool any = false;
@@ -31,16 +32,6 @@ Status survey_records(const std::string& path, std::uint64_t bytes, const DiskSu
   return {};
 }
 
-std::uint64_t bytes_of_files(const std::string& path) {
-  std::uint64_t sum = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-    const std::uintmax_t bytes = entry.file_size(error);
-    if (!error) sum += bytes;
-  }
-  return sum;
-}
-
 }  // namespace
 
 bool is_disk_store(const std::string& path) {
@@ -48,8 +39,7 @@ bool is_disk_store(const std::string& path) {
   return std::filesystem::is_regular_file(path + "/" + kSuperblockFileName, ignored);
 }
 
-Result<DiskSurvey> survey_disk_store(const std::string& path) {
-  DiskSurvey survey;
+Result<Superblock> read_disk_superblock(const std::string& path) {
   std::vector<std::byte> bytes(kSuperblockBytes);
   LOCI_ASSIGN_OR_RETURN(const std::shared_ptr<DiskFile> file,
                         open_disk_file_to_read(path + "/" + kSuperblockFileName));
@@ -58,7 +48,12 @@ Result<DiskSurvey> survey_disk_store(const std::string& path) {
   }
   Result<Superblock> superblock = decode_superblock(bytes);
   if (!superblock.ok()) return superblock.status().with_context(path);
-  survey.superblock = std::move(superblock).value();
+  return superblock;
+}
+
+Result<DiskSurvey> survey_disk_store(const std::string& path) {
+  DiskSurvey survey;
+  LOCI_ASSIGN_OR_RETURN(survey.superblock, read_disk_superblock(path));
   survey.user = disk_folder_user(path);
   const DiskLayout layout{.directories = survey.superblock.directories,
                           .groups = survey.superblock.groups,
@@ -75,7 +70,7 @@ Result<DiskSurvey> survey_disk_store(const std::string& path) {
   survey.holes.record_bytes = record_bytes(0);
   LOCI_RETURN_IF_ERROR(survey_records(path + "/" + kHoleFileName, layout.hole_file_bytes(), survey,
                                       kHoleGroup, layout, survey.holes));
-  survey.file_bytes = bytes_of_files(path);
+  survey.file_bytes = held_bytes_of(path);
   return survey;
 }
 

@@ -25,12 +25,15 @@ struct DiskSurvey {
   int user = 0;  // the process that has it open; 0: none; -1: one that did not say its number
   Superblock superblock;
   std::vector<Group> groups;
-  Group holes;  // without slot_bytes
-  std::uint64_t file_bytes = 0;
+  Group holes;                   // without slot_bytes
+  std::uint64_t file_bytes = 0;  // that the files take of the file system
 };
 
 // Whether the directory holds a disk store's files.
 bool is_disk_store(const std::string& path);
+
+// Errors: kNotFound, kDataLoss, kUnimplemented (another version).
+Result<Superblock> read_disk_superblock(const std::string& path);
 
 // Reads all headers of the directory (of a set of several, those that are in this one).
 // Errors: kNotFound, kDataLoss (its superblock or a file's size), kUnimplemented (another version).

@@ -47,7 +47,8 @@ class DiskWriter::RecordJob final : public Job {
 
   void begin() override { writer_.push_record(shared_from_this(), 0, group_, slot_); }
 
-  bool prepare(std::uint32_t, std::span<std::byte> data) override {
+  bool prepare(std::uint32_t step, std::span<std::byte> data) override {
+    if (step == kDiscard) return true;
     if (entry_.has_value()) {
       encode_record({writer_.files_.model_fingerprint, group_, slot_.value}, *entry_, {}, data);
     } else {
@@ -56,14 +57,27 @@ class DiskWriter::RecordJob final : public Job {
     return true;
   }
 
-  void ended(std::uint32_t, std::int64_t result, DiskBuffer) override {
+  void ended(std::uint32_t step, std::int64_t result, DiskBuffer) override {
+    if (step == kDiscard) return writer_.finished(name_of(group_, slot_));
     const std::uint64_t bytes = writer_.files_.record_place(group_, slot_).bytes;
     if (!status_of(result, bytes).ok())
       writer_.counters_.write_errors.fetch_add(1, std::memory_order_relaxed);
-    writer_.finished(name_of(group_, slot_));
+    // What is forgotten gives its space back, to other models too. (Not where a file system cannot.)
+    if (group_ == kHoleGroup || entry_.has_value()) return writer_.finished(name_of(group_, slot_));
+    const DiskFileSet::Place place = writer_.files_.slot_place(group_, slot_);
+    writer_.queue_.push({.owner = shared_from_this(),
+                         .step = kDiscard,
+                         .lane = place.directory,
+                         .write = true,
+                         .discard = true,
+                         .file = place.file,
+                         .offset = place.offset,
+                         .bytes = place.bytes});
   }
 
  private:
+  static constexpr std::uint32_t kDiscard = 1;
+
   const std::optional<DiskEntry> entry_;
 };
 

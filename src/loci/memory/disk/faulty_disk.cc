@@ -31,6 +31,20 @@ class FaultyDisk::File final : public DiskFile {
   }
   std::uint64_t size_bytes() const override { return content_->bytes.size(); }
   std::uint64_t next_data(std::uint64_t offset) const override { return offset; }
+  std::int64_t discard(std::uint64_t offset, std::uint64_t bytes) override {
+    std::vector<std::byte> zeros(kDiskAlignment);
+    for (std::uint64_t done = 0; done < bytes; done += zeros.size()) {
+      const FaultyOperation piece{directory_, name_, true, offset + done,
+                                  std::min<std::uint64_t>(zeros.size(), bytes - done)};
+      if (const std::int64_t put = disk_.move(piece, zeros.data(), *content_); put < 0) return put;
+    }
+    return 0;
+  }
+  std::int64_t grow(std::uint64_t bytes) override {
+    const std::lock_guard lock(disk_.mutex_);
+    content_->bytes.resize(bytes);
+    return 0;
+  }
   bool direct() const override { return direct_; }
   int descriptor() const override { return -1; }
 
@@ -75,7 +89,6 @@ class FaultyDisk::Folder final : public DiskFolder {
     disk_.directories_[path_].erase(std::string(name));
     return {};
   }
-  bool sparse() const override { return false; }
   std::uint64_t free_bytes() const override { return ~std::uint64_t{0}; }
 
  private:

@@ -33,6 +33,15 @@ struct Shared {
   bool stop = false;
 };
 
+std::int64_t carry_out(const IoRequest& request) {
+  if (request.discard) {
+    const std::int64_t result = request.file->discard(request.offset, request.bytes);
+    return result == 0 ? static_cast<std::int64_t>(request.bytes) : result;
+  }
+  return request.write ? request.file->write(request.offset, {request.data, request.bytes})
+                       : request.file->read(request.offset, {request.data, request.bytes});
+}
+
 void serve_lane(const std::shared_ptr<Shared> shared, std::uint32_t index) {
   ::pthread_setname_np(::pthread_self(), "loci-disk-io");
   Shared::Lane& lane = shared->lanes[index];
@@ -44,9 +53,7 @@ void serve_lane(const std::shared_ptr<Shared> shared, std::uint32_t index) {
     lane.waiting.pop_front();
     ++lane.running;
     lock.unlock();
-    const std::int64_t result = request.write
-                                    ? request.file->write(request.offset, {request.data, request.bytes})
-                                    : request.file->read(request.offset, {request.data, request.bytes});
+    const std::int64_t result = carry_out(request);
     request.file.reset();
     request.memory.reset();
     lock.lock();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <liburing.h>
 #include <sys/eventfd.h>
@@ -27,7 +28,8 @@ class UringEngine final : public IoEngine {
     engine->ready_ = true;
     io_uring_probe* probe = ::io_uring_get_probe_ring(&engine->ring_);
     const bool known = probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
-                       ::io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
+                       ::io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0 &&
+                       ::io_uring_opcode_supported(probe, IORING_OP_FALLOCATE) != 0;
     if (probe != nullptr) ::io_uring_free_probe(probe);
     if (!known) return Status(StatusCode::kUnavailable, "the system's io_uring is too old");
     engine->wake_descriptor_ = ::eventfd(0, EFD_CLOEXEC);
@@ -50,7 +52,11 @@ class UringEngine final : public IoEngine {
   void submit(std::vector<IoRequest> requests) override {
     for (IoRequest& request : requests) {
       io_uring_sqe* entry = next_entry();
-      if (request.write) {
+      if (request.discard) {
+        ::io_uring_prep_fallocate(entry, request.file->descriptor(),
+                                  FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                  static_cast<off_t>(request.offset), static_cast<off_t>(request.bytes));
+      } else if (request.write) {
         ::io_uring_prep_write(entry, request.file->descriptor(), request.data,
                               static_cast<unsigned>(request.bytes), request.offset);
       } else {
@@ -76,8 +82,11 @@ class UringEngine final : public IoEngine {
           woken = true;
           continue;
         }
-        ended.push_back({entries[i]->user_data, entries[i]->res});
-        in_flight_.erase(entries[i]->user_data);
+        const auto found = in_flight_.find(entries[i]->user_data);
+        const bool discarded = found->second.discard && entries[i]->res == 0;
+        ended.push_back({found->first, discarded ? static_cast<std::int64_t>(found->second.bytes)
+                                                 : std::int64_t{entries[i]->res}});
+        in_flight_.erase(found);
       }
       ::io_uring_cq_advance(&ring_, count);
       if (woken) listen();

@@ -66,6 +66,26 @@ Result<std::vector<std::int32_t>> read_token_ids(const JsonFields& fields, std::
   return ids;
 }
 
+// Drawing tokens, under GGUF's names. `do_sample` is passed by, as by other servers: without it a directory
+// would answer greedily whose makers name a temperature.
+void add_sampling(const json& generation, Metadata& metadata) {
+  constexpr std::pair<const char*, const char*> kNames[] = {{"temperature", "temp"},
+                                                            {"top_p", "top_p"},
+                                                            {"top_k", "top_k"},
+                                                            {"min_p", "min_p"},
+                                                            {"repetition_penalty", "penalty_repeat"}};
+  if (!generation.is_object()) return;
+  for (const auto& [name, key] : kNames) {
+    const auto found = generation.find(name);
+    if (found == generation.end() || found->is_null()) continue;
+    const std::string full = std::string("general.sampling.") + key;
+    if (found->is_number())
+      metadata[full] = found->get<double>();
+    else
+      metadata[full] = found->dump();  // named as what it is where it is read
+  }
+}
+
 // generation_config.json says more (a chat's end of turn) where both say something.
 Status add_special_tokens(const std::string& directory, const JsonFields& config, Metadata& metadata) {
   constexpr const char* kName = "generation_config.json";
@@ -76,6 +96,7 @@ Status add_special_tokens(const std::string& directory, const JsonFields& config
     LOCI_ASSIGN_OR_RETURN(generation, parse_named(*text, kName));
   }
   const JsonFields generation_fields(generation, kName);
+  add_sampling(generation, metadata);
   for (const JsonFields* fields : {&generation_fields, &config}) {
     if (!metadata.contains("tokenizer.ggml.end_token_ids")) {
       LOCI_ASSIGN_OR_RETURN(std::vector<std::int32_t> ends, read_token_ids(*fields, "eos_token_id"));

@@ -9,6 +9,7 @@
 #include "loci/model/hugging_face/tensor_names.h"
 #include "loci/model/hugging_face/test_directory.h"
 #include "loci/model/model.h"
+#include "loci/model/sampling_defaults.h"
 #include "loci/model/test_folder.h"
 
 namespace loci {
@@ -202,6 +203,22 @@ TEST_F(HuggingFaceSourceTest, GenerationConfigNamesTheEnds) {
   EXPECT_EQ(source.get_string("tokenizer.chat_template").value(), "D");
   write_text(folder_.file("chat_template.jinja"), "J");
   EXPECT_EQ(open()->get_string("tokenizer.chat_template").value(), "J");
+}
+
+TEST_F(HuggingFaceSourceTest, GenerationConfigSaysHowTokensAreDrawn) {
+  write();
+  EXPECT_FALSE(read_sampling_defaults(open().value()).any());
+  write_text(folder_.file("generation_config.json"),
+             R"({"do_sample": false, "temperature": 0.6, "top_k": 20, "top_p": null, "min_p": 2,
+                 "repetition_penalty": "much"})");
+  const SamplingDefaults defaults = read_sampling_defaults(open().value());
+  EXPECT_EQ(defaults.temperature, 0.6f);
+  EXPECT_EQ(defaults.top_k, 20u);
+  EXPECT_FALSE(defaults.top_p.has_value());
+  EXPECT_FALSE(defaults.min_p.has_value());
+  EXPECT_FALSE(defaults.repetition_penalty.has_value());
+  ASSERT_EQ(defaults.ignored.size(), 2u);
+  EXPECT_NE(defaults.ignored[0].find("min_p: expected from 0 to 1, found 2"), std::string::npos);
 }
 
 // A family with every change, as tables of families/ hold them.

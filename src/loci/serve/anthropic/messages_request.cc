@@ -19,9 +19,9 @@ using Json = nlohmann::json;
 constexpr std::int64_t kIntegerMax = std::numeric_limits<std::int32_t>::max();
 
 // Fields of Loci's own that clients may add; their meaning and limits are those of chat completions.
-constexpr std::array<const char*, 9> kPassedOn = {
+constexpr std::array<const char*, 10> kPassedOn = {
     "seed",           "min_p", "min_tokens", "repetition_penalty", "logit_bias", "ignore_eos",
-    "stop_token_ids", "model", "loci"};
+    "stop_token_ids", "model", "loci",       "cache_salt"};
 
 void read_numbers(FieldReader& reader, MessagesPurpose purpose, Json& chat) {
   std::optional<std::int64_t> max_tokens;
@@ -214,6 +214,10 @@ void read_rest(FieldReader& reader, Json& chat) {
   }
   for (const char* name : kPassedOn) {
     if (const Json* value = reader.find(name)) chat[name] = *value;
+  }
+  // Refused where a chat completion's would be.
+  for (const std::string_view name : unserved_field_names()) {
+    if (const Json* value = reader.find(name)) chat[std::string(name)] = *value;
   }
 }
 

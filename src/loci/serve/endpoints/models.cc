@@ -20,6 +20,14 @@ OrderedJson model_json(const ServedModel& served) {
       {"family", spec.family},         {"name", spec.display_name},
       {"vocabulary", spec.vocabulary}, {"context_length_trained", spec.context_length},
       {"layers", spec.layer_count()},  {"state_bytes_per_token", served.backend.block_bytes / kBlockTokens}};
+  // As they were written: 0.8, not what a float makes of it.
+  const auto number = [](float value) { return OrderedJson::parse(fmt::format("{}", value)); };
+  const SamplingParams& sampling = served.defaults.sampling;
+  meta["default_sampling"] = {{"temperature", number(sampling.temperature)},
+                              {"top_p", number(sampling.top_p)},
+                              {"top_k", sampling.top_k},
+                              {"min_p", number(sampling.min_p)},
+                              {"repeat_penalty", number(sampling.repetition_penalty)}};
   return {{"id", served.model->id},
           {"object", "model"},
           {"created", served.loaded_at},
@@ -34,7 +42,13 @@ asio::awaitable<void> answer_model_list(ApiServices& services, Call& call) {
     co_await call.fail(*services.not_ready());
     co_return;
   }
-  OrderedJson list = {{"object", "list"}, {"data", OrderedJson::array({model_json(*served)})}};
+  OrderedJson data = OrderedJson::array({model_json(*served)});
+  for (const std::string& alias : served->aliases) {
+    data.push_back(model_json(*served));
+    data.back()["id"] = alias;
+    data.back()["root"] = served->model->id;
+  }
+  OrderedJson list = {{"object", "list"}, {"data", std::move(data)}};
   co_await call.answer(list.dump());
 }
 

@@ -73,7 +73,8 @@ void Generation::submit() {
           .grammar = prepared_.grammar,
           .weight = tenant.limits.weight,
           .queued_max = queued_max(tenant.limits, *served_.engine),
-          .dropped = dropped};
+          .dropped = dropped,
+          .salt = fields.cache_salt};
       request.sampling.seed = fields.has_seed ? fields.sampling.seed + i : random_seed();
       ChoiceOptions options{.stop = fields.stop,
                             .stop_tokens = prepared_.stop_tokens,
@@ -349,7 +350,8 @@ GenerationSummary Generation::summary() const {
                         .choices = slots_.size(),
                         .first_token = {},
                         .duration = ended_at_ - sink_.origin().received_at,
-                        .client_left = client_left_,
+                        .client_left = client_left_ && !services_.stops_at_once.load(),
+                        .cut_off = client_left_ && services_.stops_at_once.load(),
                         .finish_reason = {}};
   if (!choices_.empty()) out.finish_reason = finish_reason_name(choices_.front().finish);
   if (first_token_at_) out.first_token = *first_token_at_ - sink_.origin().received_at;
@@ -381,6 +383,11 @@ asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, Pre
     if (services.unknown_fields.is_new(sink.origin().path, name))
       services.log->info("{}: the field '{}' is not known here and was ignored", sink.origin().path, name);
   }
+  for (const std::string& name : prepared.fields.ignored) {
+    if (services.unknown_fields.is_new(sink.origin().path, name))
+      services.log->warn("{}: the field '{}' is not supported and was ignored (--lenient)",
+                         sink.origin().path, name);
+  }
   const OpenWork open(services);
   LOCI_CHECK(prepared.ticket.has_value(), "a generation has its tenant's ticket");
   TenantLimiter::Refusal refusal = take_tokens(services, sink, prepared);
@@ -400,6 +407,8 @@ asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, Pre
     log(*services.log, spdlog::level::info,
         background_line(origin.request_id, origin.path, origin.tenant->id, summary));
   }
+  services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,
+                                 summary.usage.cached_tokens, summary.usage.completion_tokens);
   co_return !summary.client_left;
 }
 

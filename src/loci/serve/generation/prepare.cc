@@ -22,9 +22,14 @@
 namespace loci {
 
 std::optional<ApiError> check_model(const std::string& name, const ServedModel& served) {
-  if (name.empty() || name == served.model->id || name == "default") return std::nullopt;
+  const std::vector<std::string>& aliases = served.aliases;
+  if (name.empty() || name == served.model->id || name == "default" || served.any_name ||
+      std::find(aliases.begin(), aliases.end(), name) != aliases.end()) {
+    return std::nullopt;
+  }
   ApiError error = http_error(404,
-                              fmt::format("model: '{}' is not served here; this server has '{}'",
+                              fmt::format("model: '{}' is not served here; this server has '{}' (--alias "
+                                          "gives it other names, --any-model any)",
                                           utf8_prefix(name, 200), served.model->id),
                               "model_not_found");
   error.param = "model";
@@ -217,7 +222,7 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
     if (!ordered.ok()) return api_error(invalid_argument(ordered.status().message(), "tools"));
     tools = std::move(*ordered);
   }
-  Result<ChatRequest> request = parse_chat_request(*json, served.chat, tools);
+  Result<ChatRequest> request = parse_chat_request(*json, served.chat, tools, served.defaults);
   if (!request.ok()) return api_error(request.status());
   if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   return prepare_parsed(std::move(*request), served, history, tenant, {});
@@ -226,7 +231,7 @@ Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHis
 Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
                               std::string_view tenant, std::string_view schema,
                               std::optional<ContextOverflow> overflow) {
-  Result<ChatRequest> request = parse_chat_request(json, served.chat);
+  Result<ChatRequest> request = parse_chat_request(json, served.chat, {}, served.defaults);
   if (!request.ok()) return api_error(request.status());
   if (request->fields.constraint && request->fields.constraint->sorted && !schema.empty())
     request->fields.constraint->source.text = schema;
@@ -246,7 +251,7 @@ Result<std::string> text_of(const Prompt& prompt, const Tokenizer& tokenizer) {
 Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head) {
   const Result<nlohmann::json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
-  Result<CompletionRequest> request = parse_completion_request(*json);
+  Result<CompletionRequest> request = parse_completion_request(*json, served.defaults);
   if (!request.ok()) return api_error(request.status());
   if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   PreparedGeneration out;

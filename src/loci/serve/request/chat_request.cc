@@ -51,10 +51,11 @@ Result<std::string> read_template_context(const nlohmann::json& request, const C
 }
 
 Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const ChatSyntax& syntax,
-                                       const nlohmann::ordered_json& ordered_tools) {
+                                       const nlohmann::ordered_json& ordered_tools,
+                                       const RequestDefaults& defaults) {
   ChatRequest out;
   FieldReader reader(request);
-  read_generation_fields(reader, out.fields);
+  read_generation_fields(reader, defaults, out.fields);
   refuse_completion_fields(reader, out.fields);
   reader.boolean("logprobs", out.fields.sampling.logprobs);
   reader.unsigned_integer("top_logprobs", 0, kTopLogprobsMax, out.fields.sampling.top_logprobs);

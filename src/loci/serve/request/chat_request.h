@@ -21,10 +21,11 @@ struct ChatRequest {
   std::vector<std::string> unknown_fields;  // for the log
 };
 
-// `syntax`: of the model that the context is for. `ordered_tools`: as read_tool_use().
-// Errors: kInvalidArgument naming field, value and limit.
+// `syntax`: of the model that the context is for. `ordered_tools`: as read_tool_use(). `sampling`: of what
+// the request does not say. Errors: kInvalidArgument naming field, value and limit.
 Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const ChatSyntax& syntax = {},
-                                       const nlohmann::ordered_json& ordered_tools = nullptr);
+                                       const nlohmann::ordered_json& ordered_tools = nullptr,
+                                       const RequestDefaults& defaults = {});
 
 // The template's context of a request that holds "messages" and maybe "tools" (also used by /tokenize).
 Result<std::string> read_template_context(const nlohmann::json& request, const ChatSyntax& syntax = {});

@@ -87,10 +87,11 @@ std::span<const std::string_view> completion_field_names() {
   return kNames;
 }
 
-Result<CompletionRequest> parse_completion_request(const nlohmann::json& request) {
+Result<CompletionRequest> parse_completion_request(const nlohmann::json& request,
+                                                   const RequestDefaults& defaults) {
   CompletionRequest out;
   FieldReader reader(request);
-  read_generation_fields(reader, out.fields);
+  read_generation_fields(reader, defaults, out.fields);
   if (!out.fields.max_tokens)
     out.fields.max_tokens = std::max(kCompletionTokensDefault, out.fields.sampling.min_tokens);
   // An integer in OpenAI's API: how many alternatives to report. Some clients send false for none.

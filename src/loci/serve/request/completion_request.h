@@ -32,6 +32,7 @@ struct CompletionRequest {
 // The names of the fields of completions that generation_field_names() does not have.
 std::span<const std::string_view> completion_field_names();
 
-Result<CompletionRequest> parse_completion_request(const nlohmann::json& request);
+Result<CompletionRequest> parse_completion_request(const nlohmann::json& request,
+                                                   const RequestDefaults& defaults = {});
 
 }  // namespace loci

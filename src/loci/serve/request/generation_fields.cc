@@ -109,10 +109,13 @@ void read_max_tokens(FieldReader& reader, GenerationFields& out) {
   const nlohmann::json* echo = reader.find("echo");
   const std::int64_t least = echo != nullptr && *echo == true ? 0 : 1;
   // The newer name wins where both are given.
-  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+  // llama.cpp's n_predict may be -1: no limit.
+  for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"}) {
     std::optional<std::int64_t> value;
-    reader.integer(name, least, std::numeric_limits<std::int32_t>::max(), value);
-    if (value) out.max_tokens = static_cast<std::uint32_t>(*value);
+    const bool unlimited = std::string_view(name) == "n_predict";
+    reader.integer(name, unlimited ? -1 : least, std::numeric_limits<std::int32_t>::max(), value);
+    if (unlimited && value == 0 && least > 0) reader.fail(name, "expected -1 or at least 1; got 0");
+    if (value && *value >= 0) out.max_tokens = static_cast<std::uint32_t>(*value);
   }
   if (out.max_tokens && out.sampling.min_tokens > *out.max_tokens) {
     reader.fail("min_tokens", fmt::format("expected at most max_tokens ({}); got {}", *out.max_tokens,
@@ -139,46 +142,24 @@ void read_loci(FieldReader& reader, GenerationFields& out) {
   if (!nested.ok()) reader.fail(nested.status());
 }
 
-bool is_empty_container(const nlohmann::json& value) {
-  return (value.is_array() || value.is_object()) && value.empty();
-}
 bool is_false(const nlohmann::json& value) { return value == false || value == 0; }
-bool is_text_only(const nlohmann::json& value) { return value == nlohmann::json::array({"text"}); }
-bool is_none(const nlohmann::json& value) { return value == "none" || value == "auto"; }
 bool is_empty_text(const nlohmann::json& value) { return value == ""; }
-bool never(const nlohmann::json&) { return false; }
 
-// What would change the reply and is not served; `harmless` says which values ask for nothing.
-struct Unserved {
-  const char* field;
-  bool (*harmless)(const nlohmann::json&);
-};
-constexpr std::array<Unserved, 11> kUnserved = {{
-    {"functions", is_empty_container},
-    {"function_call", is_none},
-    {"modalities", is_text_only},
-    {"audio", never},
-    {"prediction", never},
-    {"web_search_options", never},
-    {"use_beam_search", is_false},
-    {"prompt_logprobs", is_false},
-    {"continue_final_message", is_false},
-    {"bad_words", is_empty_container},
-    {"mirostat", is_false},
-}};
-
-void refuse_unserved(FieldReader& reader) {
-  for (const Unserved& one : kUnserved) {
-    const nlohmann::json* value = reader.find(one.field);
-    if (value != nullptr && !one.harmless(*value)) {
-      return reader.fail(one.field,
-                         fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)));
-    }
+// As vLLM has it: who does not know the salt finds nothing of what was said with it.
+void read_cache_salt(FieldReader& reader, GenerationFields& out) {
+  const nlohmann::json* salt = reader.find("cache_salt");
+  if (salt == nullptr) return;
+  const bool fits = salt->is_string() && !salt->empty() && salt->get_ref<const std::string&>().size() > 0 &&
+                    salt->get_ref<const std::string&>().size() <= kCacheSaltBytesMax;
+  if (!fits) {
+    return reader.expected("cache_salt", fmt::format("a string of 1 to {} bytes", kCacheSaltBytesMax), *salt);
   }
+  out.cache_salt = salt->get<std::string>();
 }
 
 constexpr auto kGenerationNames = std::to_array<std::string_view>({
     "best_of",
+    "cache_salt",
     "echo",
     "frequency_penalty",
     "ignore_eos",
@@ -192,11 +173,13 @@ constexpr auto kGenerationNames = std::to_array<std::string_view>({
     "min_tokens",
     "model",
     "n",
+    "n_predict",
     "presence_penalty",
     "prompt_cache_key",
     "prompt_cache_retention",
     "repeat_penalty",
     "repetition_penalty",
+    "request_id",
     "response_format",
     "safety_identifier",
     "seed",
@@ -224,9 +207,17 @@ constexpr auto kGenerationNames = std::to_array<std::string_view>({
 
 }  // namespace
 
-std::span<const std::string_view> generation_field_names() { return kGenerationNames; }
+std::span<const std::string_view> generation_field_names() {
+  static const std::vector<std::string_view> kNames = [] {
+    std::vector<std::string_view> names(kGenerationNames.begin(), kGenerationNames.end());
+    names.insert(names.end(), unserved_field_names().begin(), unserved_field_names().end());
+    return names;
+  }();
+  return kNames;
+}
 
-void read_generation_fields(FieldReader& reader, GenerationFields& out) {
+void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out) {
+  out.sampling = defaults.sampling;
   reader.text("model", out.model);
   read_sampling(reader, out);
   read_seed(reader, out);
@@ -239,11 +230,12 @@ void read_generation_fields(FieldReader& reader, GenerationFields& out) {
   reader.boolean("ignore_eos", out.ignore_eos);
   // Accepted and not used: their types are checked all the same.
   std::string unused;
-  for (const char* name : {"user", "prompt_cache_key", "safety_identifier", "service_tier"})
+  for (const char* name : {"user", "prompt_cache_key", "safety_identifier", "service_tier", "request_id"})
     reader.text(name, unused);
   reader.unsigned_integer("n", 1, kChoicesMax, out.choices);
   read_constraint(reader, out.constraint);
-  refuse_unserved(reader);
+  read_cache_salt(reader, out);
+  out.ignored = refuse_unserved(reader, defaults.unserved);
 }
 
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields) {

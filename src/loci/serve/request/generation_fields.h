@@ -13,6 +13,7 @@
 #include "loci/engine/run/sampler.h"
 #include "loci/serve/request/field_reader.h"
 #include "loci/serve/request/response_format.h"
+#include "loci/serve/request/unserved_fields.h"
 
 namespace loci {
 
@@ -27,6 +28,14 @@ inline constexpr std::uint32_t kLogitBiasMax = 1024;
 inline constexpr std::uint32_t kTopLogprobsMax = 20;
 inline constexpr std::uint32_t kToolsMax = 128;
 
+inline constexpr std::size_t kCacheSaltBytesMax = 256;
+
+// What a server says where a request does not.
+struct RequestDefaults {
+  SamplingParams sampling;
+  UnservedRule unserved = UnservedRule::kRefuse;
+};
+
 struct GenerationFields {
   std::string model;                        // empty: whatever is served
   SamplingParams sampling;                  // seed is set only where has_seed
@@ -40,11 +49,13 @@ struct GenerationFields {
   bool explain = false;                      // the reply says where its prompts' state came from
   std::uint32_t choices = 1;                 // n
   std::optional<ConstraintSpec> constraint;  // what the reply must be
+  std::string cache_salt;                    // state is shared only with requests of the same one
+  std::vector<std::string> ignored;          // fields that would be refused, under --lenient
 };
 
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields
 // that would change the reply and that Loci does not serve.
-void read_generation_fields(FieldReader& reader, GenerationFields& out);
+void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults, GenerationFields& out);
 
 // The names of all that read_generation_fields() knows, read or accepted and not used.
 std::span<const std::string_view> generation_field_names();

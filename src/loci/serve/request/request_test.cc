@@ -46,6 +46,59 @@ TEST(GenerationFields, DefaultsAreOpenAis) {
   EXPECT_FALSE(fields.sampling.logprobs);
 }
 
+TEST(GenerationFields, ServersDefaultsHoldWhereARequestDoesNotSay) {
+  RequestDefaults defaults;
+  defaults.sampling.temperature = 0.6f;
+  defaults.sampling.top_k = 20;
+  const auto read = [&](const json& extra) {
+    return parse_completion_request(completion(extra), defaults).value().fields.sampling;
+  };
+  EXPECT_EQ(read(json::object()).temperature, 0.6f);
+  EXPECT_EQ(read({{"temperature", nullptr}}).temperature, 0.6f);
+  EXPECT_EQ(read({{"temperature", 1}}).temperature, 1.0f);
+  EXPECT_EQ(read({{"temperature", 1}}).top_k, 20u);
+  EXPECT_EQ(read({{"top_k", -1}}).top_k, 0u);
+}
+
+TEST(GenerationFields, NothingThatIsNotServedIsIgnored) {
+  for (const json& one :
+       {json{{"dry_multiplier", 0.8}}, json{{"typical_p", 0.9}}, json{{"lora", {{{"id", 0}, {"scale", 1}}}}},
+        json{{"priority", 1}}, json{{"xtc_probability", 0.5}}, json{{"mirostat", 2}}, json{{"n_probs", 3}},
+        json{{"samplers", {"top_k"}}}, json{{"length_penalty", 1.2}}, json{{"allowed_token_ids", {1}}},
+        json{{"repeat_last_n", 64}}, json{{"include_stop_str_in_output", true}},
+        json{{"cache_prompt", false}}}) {
+    refused(one, one.begin().key(), "is not supported");
+    RequestDefaults lenient{.sampling = {}, .unserved = UnservedRule::kIgnore};
+    const auto passed = parse_completion_request(completion(one), lenient);
+    ASSERT_TRUE(passed.ok()) << one.dump();
+    EXPECT_EQ(passed->fields.ignored, std::vector<std::string>{one.begin().key()});
+  }
+  // What asks for nothing passes.
+  const GenerationFields fields = accepted({{"dry_multiplier", 0},
+                                            {"dry_base", 1.75},
+                                            {"typical_p", 1.0},
+                                            {"priority", 0},
+                                            {"lora", json::array()},
+                                            {"mirostat", 0},
+                                            {"mirostat_tau", 5},
+                                            {"cache_prompt", true},
+                                            {"skip_special_tokens", true}});
+  EXPECT_TRUE(fields.ignored.empty());
+  for (const std::string_view name : unserved_field_names()) {
+    const auto known = generation_field_names();
+    EXPECT_NE(std::find(known.begin(), known.end(), name), known.end()) << name;
+  }
+}
+
+TEST(GenerationFields, ReadsTheSaltAndLlamaCppsLimit) {
+  EXPECT_EQ(accepted({{"cache_salt", "pepper"}}).cache_salt, "pepper");
+  refused({{"cache_salt", ""}}, "cache_salt", "1 to 256 bytes");
+  refused({{"cache_salt", 5}}, "cache_salt", "got 5");
+  EXPECT_EQ(accepted({{"n_predict", 7}}).max_tokens, 7u);
+  EXPECT_EQ(accepted({{"n_predict", -1}}).max_tokens, 16u);
+  EXPECT_EQ(accepted({{"n_predict", 7}, {"max_tokens", 9}}).max_tokens, 9u);
+}
+
 TEST(GenerationFields, ReadsEverySamplingField) {
   const GenerationFields fields = accepted({{"temperature", 0.5},
                                             {"top_k", 40},

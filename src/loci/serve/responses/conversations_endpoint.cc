@@ -52,6 +52,16 @@ Result<StoreJob> read_create(const Call& call) {
       });
 }
 
+Result<StoreJob> read_list(const Call& call) {
+  const Query query(target_of(call));
+  if (query.value("order").value_or("desc") != "desc")
+    return invalid_argument("expected desc: the last active first", "order");
+  LOCI_ASSIGN_OR_RETURN(const ItemPage page, read_page(query));
+  return StoreJob([page](ConversationStore& store, const std::string& tenant) {
+    return list_conversations(store, tenant, page);
+  });
+}
+
 Result<StoreJob> read_show(const Call& call) {
   return StoreJob([id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
     return show_conversation(store, tenant, id);
@@ -115,6 +125,7 @@ void add_conversations_endpoints(Router& router, ApiServices& services) {
                 .handler = [&services, shared](Call& call) { return answer(services, call, *shared); }});
   };
   add(http::verb::post, "/v1/conversations", read_create);
+  add(http::verb::get, "/v1/conversations", read_list);
   add(http::verb::get, "/v1/conversations/{id}", read_show);
   add(http::verb::post, "/v1/conversations/{id}", read_update);
   add(http::verb::delete_, "/v1/conversations/{id}", read_delete);

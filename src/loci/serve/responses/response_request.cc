@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 namespace {
 
 // Fields of a chat completion that mean the same here; beyond OpenAI's.
-constexpr std::array<const char*, 25> kSharedFields = {"model",
+constexpr std::array<const char*, 26> kSharedFields = {"model",
                                                        "loci",
                                                        "stream",
                                                        "temperature",
@@ -43,7 +43,8 @@ constexpr std::array<const char*, 25> kSharedFields = {"model",
                                                        "guided_regex",
                                                        "guided_choice",
                                                        "guided_grammar",
-                                                       "prompt_cache_key"};
+                                                       "prompt_cache_key",
+                                                       "cache_salt"};
 
 // What would change the reply, and is not served.
 constexpr std::array<const char*, 5> kUnservedFields = {"prompt", "context_management", "moderation",
@@ -95,6 +96,10 @@ class Parser {
     LOCI_RETURN_IF_ERROR(reader_.status());
     for (const char* name : kSharedFields) {
       if (const json* value = reader_.find(name)) out_.chat[name] = *value;
+    }
+    // Refused where a chat completion's would be.
+    for (const std::string_view name : unserved_field_names()) {
+      if (const json* value = reader_.find(name)) out_.chat[std::string(name)] = *value;
     }
     return std::move(out_);
   }

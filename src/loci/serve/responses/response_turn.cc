@@ -196,6 +196,13 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
       prepare_chat_request(chat_request(request, history), served, tokens, tenant, request.schema, overflow);
   if (auto* error = std::get_if<ApiError>(&prepared)) return in_own_words(std::move(*error));
 
+  const SamplingParams& sampling = std::get<PreparedGeneration>(prepared).fields.sampling;
+  for (const auto& [name, value] :
+       {std::pair{"temperature", sampling.temperature}, {"top_p", sampling.top_p}}) {
+    // Where the request did not say; as it was written (0.8), not as a float makes it.
+    if (!request.chat.contains(name)) request.echo[name] = json::parse(fmt::format("{}", value));
+  }
+
   auto turn = std::make_shared<ResponseTurn>();
   turn->record = std::make_shared<ResponseRecord>(ResponseHead{.id = random_id("resp_"),
                                                                .created_at = seconds_since_1970(),

@@ -74,7 +74,33 @@ Result<std::vector<Item>> read_new_items(const json& value) {
   return items;
 }
 
+// The text of an item's content; empty where it has none.
+std::string text_of(const json& item) {
+  const auto content = item.find("content");
+  if (content == item.end()) return {};
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) return {};
+  for (const json& part : *content) {
+    if (part.is_object() && part.contains("text") && part["text"].is_string()) return part["text"];
+  }
+  return {};
+}
+
 }  // namespace
+
+std::string title_of(const ConversationSummary& summary) {
+  const json metadata = json::parse(summary.conversation.metadata, nullptr, false);
+  if (metadata.is_object() && metadata.contains("title") && metadata["title"].is_string())
+    return metadata["title"];
+  for (const StoredItem& stored : summary.first) {
+    const json item = json::parse(stored.json, nullptr, false);
+    if (!item.is_object() || item.value("role", json()) != "user") continue;
+    const std::string text = text_of(item);
+    const std::string line = text.substr(0, text.find('\n'));
+    return line.size() <= kTitleBytesMax ? line : std::string(utf8_prefix(line, kTitleBytesMax)) + "…";
+  }
+  return {};
+}
 
 ApiError no_such(std::string_view kind, std::string_view id) {
   return http_error(404, fmt::format("there is no {} '{}'", kind, utf8_prefix(id, 100)), "not_found");
@@ -166,6 +192,27 @@ Answer create_conversation(ConversationStore& store, std::string_view tenant,
   const Status status = store.create_conversation(tenant, stored, to_stored(conversation.items));
   if (!status.ok()) return api_error(status);
   return conversation_json(stored);
+}
+
+Answer list_conversations(ConversationStore& store, std::string_view tenant, const ItemPage& page) {
+  const Result<ConversationList> list = store.conversations(tenant, page.after, page.limit);
+  if (!list.ok()) return api_error(list.status());
+  ordered_json data = ordered_json::array();
+  for (const ConversationSummary& one : list->conversations) {
+    ordered_json object = ordered_json::parse(conversation_json(one.conversation));
+    object["title"] = title_of(one);
+    object["last_active_at"] = one.active_at;
+    object["items"] = one.items;
+    object["size_bytes"] = one.size_bytes;
+    data.push_back(std::move(object));
+  }
+  const auto id = [&](const ConversationSummary& one) { return ordered_json(one.conversation.id); };
+  const bool empty = list->conversations.empty();
+  return dump_json({{"object", "list"},
+                    {"data", std::move(data)},
+                    {"first_id", empty ? ordered_json() : id(list->conversations.front())},
+                    {"last_id", empty ? ordered_json() : id(list->conversations.back())},
+                    {"has_more", list->has_more}});
 }
 
 Answer show_conversation(ConversationStore& store, std::string_view tenant, std::string_view id) {

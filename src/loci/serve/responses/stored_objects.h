@@ -21,6 +21,11 @@ using Answer = std::variant<std::string, ApiError>;
 
 inline constexpr std::size_t kItemsAddedMax = 20;  // by one request, as OpenAI's
 
+inline constexpr std::size_t kTitleBytesMax = 80;
+
+// Its metadata's "title", else the beginning of what its user said first; empty: neither.
+std::string title_of(const ConversationSummary& summary);
+
 // 404: "there is no {kind} 'id'".
 ApiError no_such(std::string_view kind, std::string_view id);
 // The error of a store's call about one thing: what it does not find is that thing.
@@ -52,6 +57,8 @@ Result<nlohmann::ordered_json> parse_metadata_update(std::string_view body);
 
 Answer create_conversation(ConversationStore& store, std::string_view tenant,
                            const NewConversation& conversation);
+// The tenant's, the last active first; `page.after` and `page.limit` count.
+Answer list_conversations(ConversationStore& store, std::string_view tenant, const ItemPage& page);
 Answer show_conversation(ConversationStore& store, std::string_view tenant, std::string_view id);
 Answer update_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
                            const nlohmann::ordered_json& metadata);

@@ -59,6 +59,21 @@ struct ItemList {
   bool has_more = false;
 };
 
+// A conversation in a list of them.
+struct ConversationSummary {
+  StoredConversation conversation;
+  std::int64_t active_at = 0;    // seconds since 1970: its latest turn
+  std::uint64_t size_bytes = 0;  // with its responses
+  std::uint64_t items = 0;
+  std::vector<StoredItem> first;  // of its items, at most kFirstItems: what it is about
+};
+inline constexpr std::uint32_t kFirstItems = 3;
+
+struct ConversationList {
+  std::vector<ConversationSummary> conversations;
+  bool has_more = false;
+};
+
 struct StoreLimits {
   std::optional<std::int64_t> age_seconds_max;  // since a conversation was last active
   // Of all tenants together. Beyond, the oldest go of those tenants that have more than their share
@@ -95,6 +110,10 @@ class ConversationStore {
   virtual Status create_conversation(std::string_view tenant, const StoredConversation& conversation,
                                      const std::vector<StoredItem>& items) = 0;
   virtual Result<StoredConversation> conversation(std::string_view tenant, std::string_view id) = 0;
+  // The tenant's, the last active first. `after`: the id before the first one; empty: from the newest.
+  // Errors: kInvalidArgument (there is no such conversation `after`).
+  virtual Result<ConversationList> conversations(std::string_view tenant, std::string_view after,
+                                                 std::uint32_t limit) = 0;
   virtual Status set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) = 0;
   // Its items go with it; responses stay, as in OpenAI's API.
   virtual Status delete_conversation(std::string_view tenant, std::string_view id) = 0;

@@ -86,6 +86,36 @@ Result<StoredConversation> NaiveStore::conversation(std::string_view tenant, std
   return found->stored;
 }
 
+Result<ConversationList> NaiveStore::conversations(std::string_view tenant, std::string_view after,
+                                                   std::uint32_t limit) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < conversations_.size(); ++i) {
+    if (conversations_[i].tenant == tenant) order.push_back(i);
+  }
+  const auto active = [&](std::size_t i) {
+    return active_at_[static_cast<std::size_t>(conversations_[i].thread)];
+  };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return active(a) != active(b) ? active(a) > active(b) : a > b;
+  });
+  if (!after.empty()) {
+    const auto at = std::find_if(order.begin(), order.end(),
+                                 [&](std::size_t i) { return conversations_[i].stored.id == after; });
+    if (at == order.end()) return kBad;
+    order.erase(order.begin(), at + 1);
+  }
+  ConversationList list{.conversations = {}, .has_more = order.size() > limit};
+  for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), limit); ++i) {
+    const Conversation& one = conversations_[order[i]];
+    ConversationSummary summary{
+        .conversation = one.stored, .active_at = active(order[i]), .items = one.items.size()};
+    const std::size_t first = std::min<std::size_t>(one.items.size(), kFirstItems);
+    summary.first.assign(one.items.begin(), one.items.begin() + static_cast<std::ptrdiff_t>(first));
+    list.conversations.push_back(std::move(summary));
+  }
+  return list;
+}
+
 Status NaiveStore::set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) {
   Conversation* found = find_conversation(tenant, id);
   if (found == nullptr) return kNone;

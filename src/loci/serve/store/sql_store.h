@@ -24,6 +24,8 @@ class SqlStore : public ConversationStore {
   Status create_conversation(std::string_view tenant, const StoredConversation& conversation,
                              const std::vector<StoredItem>& items) override;
   Result<StoredConversation> conversation(std::string_view tenant, std::string_view id) override;
+  Result<ConversationList> conversations(std::string_view tenant, std::string_view after,
+                                         std::uint32_t limit) override;
   Status set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) override;
   Status delete_conversation(std::string_view tenant, std::string_view id) override;
 

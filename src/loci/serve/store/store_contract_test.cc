@@ -70,6 +70,37 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
   std::unique_ptr<ConversationStore> store_;
 };
 
+TEST_P(StoreContract, ListsATenantsConversationsTheLastActiveFirst) {
+  const auto ids = [&](const std::string& after, std::uint32_t limit) {
+    const auto list = store_->conversations(kTenant, after, limit);
+    if (!list.ok()) return list.status().to_string();
+    std::string out;
+    for (const ConversationSummary& one : list->conversations)
+      out += (out.empty() ? "" : " ") + one.conversation.id;
+    return out + (list->has_more ? " ..." : "");
+  };
+  EXPECT_EQ(ids("", 5), "");
+  create("a", {{"i1", "{}"}, {"i2", "{}"}, {"i3", "{}"}, {"i4", "{}"}});
+  create("b");
+  now_ += 10;
+  create("c");
+  ASSERT_TRUE(store_->create_conversation("other", {.id = "x", .created_at = 5}, {}).ok());
+  EXPECT_EQ(ids("", 5), "c b a");
+  EXPECT_EQ(ids("", 2), "c b ...");
+  EXPECT_EQ(ids("b", 2), "a");
+  now_ += 10;
+  ASSERT_TRUE(store_->set_metadata(kTenant, "a", "{}").ok());
+  EXPECT_EQ(ids("", 5), "a c b");
+  EXPECT_EQ(ids("a", 1), "c ...");
+  EXPECT_EQ(store_->conversations(kTenant, "x", 5).status().code(), StatusCode::kInvalidArgument);
+  const ConversationSummary newest = store_->conversations(kTenant, "", 1)->conversations[0];
+  EXPECT_EQ(newest.items, 4u);
+  EXPECT_EQ(newest.first.size(), 3u);
+  EXPECT_EQ(newest.first[0].id, "i1");
+  EXPECT_GT(newest.size_bytes, 0u);
+  EXPECT_EQ(newest.active_at, now_.load());
+}
+
 TEST_P(StoreContract, ATurnIsThereAfterReopening) {
   StoredTurn turn = test_turn("resp_1");
   turn.response.json = R"({"id":"resp_1","text":"naïve \u0000 😀"})";

@@ -130,9 +130,36 @@ class GrammarText {
   std::vector<std::string> marks_;
 };
 
+// An object has the properties that are declared and no others, unless it says so: a model that is held to a
+// schema fills in what it was never asked for. Not where several schemas hold at once, as each would forbid
+// what the others declare.
+void close_objects(nlohmann::ordered_json& schema) {
+  if (!schema.is_object()) return;
+  for (const char* several : {"allOf", "$ref", "if", "dependentSchemas"}) {
+    if (schema.contains(several)) return;
+  }
+  for (const char* named : {"properties", "$defs", "definitions"}) {
+    if (!schema.contains(named) || !schema[named].is_object()) continue;
+    for (auto& [name, inner] : schema[named].items()) close_objects(inner);
+  }
+  if (schema.contains("items")) close_objects(schema["items"]);
+  bool either = false;
+  for (const char* choice : {"anyOf", "oneOf"}) {
+    if (!schema.contains(choice) || !schema[choice].is_array()) continue;
+    either = true;
+    if (schema.contains("properties")) continue;  // what holds beside them would be forbidden
+    for (nlohmann::ordered_json& inner : schema[choice]) close_objects(inner);
+  }
+  const bool declares = schema.contains("properties") && !either;
+  const bool open = schema.contains("additionalProperties") || schema.contains("patternProperties") ||
+                    schema.contains("unevaluatedProperties");
+  if (declares && !open) schema["additionalProperties"] = false;
+}
+
 std::string arguments_schema(const Tool& tool) {
   nlohmann::ordered_json schema = tool.parameters();
   if (!schema.contains("type")) schema["type"] = "object";
+  close_objects(schema);
   // As response_format has it: else a small model can fill the rest of its reply with line ends.
   if (!schema.contains("x-guidance"))
     schema["x-guidance"] = {{"whitespace_pattern", "[\\x20\\x0A\\x0D\\x09]{1,20}"}};

@@ -218,5 +218,34 @@ TEST(ToolGrammar, RefusesWhatItCannotWrite) {
   EXPECT_FALSE(tool_grammar(free, gemma, none, false)->has_value());
 }
 
+// The schema that a forced call's arguments are held to.
+json held_to(const json& parameters) {
+  const json request = {
+      {"messages", json::array()},
+      {"tools", {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", parameters}}}}}},
+      {"tool_choice", "required"}};
+  const ToolUse use = read_tool_use(request).value();
+  const OutputSyntax syntax = find_output_syntax("{{ messages }}", [](std::string_view) { return false; });
+  const std::string text =
+      tool_grammar(use, syntax, [](std::string_view) { return std::nullopt; }, false).value().value();
+  const std::size_t at = text.find("%json ") + 6;
+  return json::parse(text.substr(at, text.find('\n', at) - at));
+}
+
+TEST(ToolGrammar, FillsOnlyDeclaredProperties) {
+  const json inner = {{"type", "object"}, {"properties", {{"x", {{"type", "integer"}}}}}};
+  const json schema = held_to(
+      {{"type", "object"}, {"properties", {{"a", inner}, {"list", {{"type", "array"}, {"items", inner}}}}}});
+  EXPECT_EQ(schema["additionalProperties"], false);
+  EXPECT_EQ(schema["properties"]["a"]["additionalProperties"], false);
+  EXPECT_EQ(schema["properties"]["list"]["items"]["additionalProperties"], false);
+  // A schema that says so stays open, and so does one that is put together of several.
+  json open = inner;
+  open["additionalProperties"] = true;
+  EXPECT_EQ(held_to(open)["additionalProperties"], true);
+  EXPECT_FALSE(held_to({{"allOf", {inner, inner}}}).contains("additionalProperties"));
+  EXPECT_FALSE(held_to({{"type", "object"}}).contains("additionalProperties"));
+}
+
 }  // namespace
 }  // namespace loci

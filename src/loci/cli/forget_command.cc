@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// `loci forget MODEL|--all`: frees the disk space that computed state takes.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loci/base/units.h"
+#include "loci/cli/commands.h"
+#include "loci/cli/options/disk_flag.h"
+#include "loci/cli/paths.h"
+#include "loci/memory/disk/disk_models.h"
+
+namespace loci {
+namespace {
+
+struct ForgetFlags {
+  std::string model;
+  bool all = false;
+  std::vector<std::string> disks;
+};
+
+int refuse(const std::string& what) {
+  fmt::print(stderr, "loci forget: {}\n", what);
+  return 1;
+}
+
+std::string name_of(const StoredModel& model) {
+  return model.name.name.empty() ? model.id : fmt::format("{} ({})", model.name.name, model.id.substr(0, 8));
+}
+
+// `default` and names of a registry are paths too.
+std::vector<StoredModel> find(const std::string& directory, const ForgetFlags& flags) {
+  if (flags.all) return list_stored_models(directory);
+  std::vector<StoredModel> models = find_stored_models(directory, flags.model);
+  if (!models.empty()) return models;
+  const Result<std::string> path = resolve_model(flags.model);
+  return path.ok() ? find_stored_models(directory, *path) : models;
+}
+
+int run_forget(const ForgetFlags& flags) {
+  if (flags.all == !flags.model.empty())
+    return refuse("expected a model's name or --all (see `loci inspect`)");
+  Result<std::vector<DiskFlag>> directories = parse_disk_flags(flags.disks);
+  if (!directories.ok()) return refuse("--disk: " + directories.status().message());
+  if (directories->empty()) directories->push_back({.path = default_state_path()});
+  std::size_t found = 0;
+  int exit_code = 0;
+  for (const DiskFlag& directory : *directories) {
+    for (const StoredModel& model : find(directory.path, flags)) {
+      ++found;
+      const Status status = forget_stored_model(model);
+      if (status.ok()) {
+        fmt::print("{}: forgot {}, {}\n", directory.path, name_of(model), format_bytes(model.held_bytes));
+      } else if (model.user != 0) {
+        exit_code = refuse(fmt::format("{}: {} is being served (process {}); stop that server first",
+                                       directory.path, name_of(model), model.user));
+      } else {
+        exit_code = refuse(status.message());
+      }
+    }
+  }
+  if (found > 0 || flags.all) return exit_code;
+  return refuse(fmt::format("{}: no state of a model {} (`loci inspect {}` lists what there is)",
+                            directories->front().path, flags.model, directories->front().path));
+}
+
+}  // namespace
+
+void add_forget_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("forget", "free the disk space that a model's computed state takes");
+  auto flags = std::make_shared<ForgetFlags>();
+  command->add_option(
+      "MODEL", flags->model,
+      "a model's name, path, or the first digits of its folder, as `loci inspect` lists them");
+  command->add_flag("--all", flags->all, "all models");
+  command->add_option("--disk", flags->disks, "where the state is; without it: the user's state folder")
+      ->type_name("DIR");
+  command->footer(
+      "Conversations stay: their state is computed again when they go on.\nExamples:\n  loci forget "
+      "default\n  "
+      "loci forget --all --disk /mnt/nvme");
+  command->callback([flags, &exit_code] { exit_code = run_forget(*flags); });
+}
+
+}  // namespace loci

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// How tokens are drawn where a request does not say.
+#include "loci/cli/options/option_builders.h"
+#include "loci/cli/options/option_table.h"
+
+namespace loci {
+
+std::vector<Option> sampling_options() {
+  const std::string group = "sampling";
+  std::vector<Option> out = {
+      number_option(
+          {group, "--temperature", "how freely tokens are drawn; 0: always the likeliest"},
+          [](auto& flags) -> auto& { return flags.sampling.temperature; }, 0, 1000),
+      number_option(
+          {group, "--top-p", "draw from the likeliest tokens that together have this share"},
+          [](auto& flags) -> auto& { return flags.sampling.top_p; }, 0.000001, 1),
+      integer_option(
+          {group, "--top-k", "draw from so many of the likeliest tokens; 0: from all"},
+          [](auto& flags) -> auto& { return flags.sampling.top_k; }, 0, 1 << 24),
+      number_option(
+          {group, "--min-p", "draw from tokens at least this likely, measured by the likeliest"},
+          [](auto& flags) -> auto& { return flags.sampling.min_p; }, 0, 1),
+      number_option(
+          {group, "--repeat-penalty", "make tokens that were there before less likely; 1: do not"},
+          [](auto& flags) -> auto& { return flags.sampling.repeat_penalty; }, 0.000001, 1000),
+  };
+  const char* const kBuiltIn[] = {"0.8", "0.95", "40", "0.05", "1"};
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i].default_note = std::string("the model's own, else ") + kBuiltIn[i];
+  return out;
+}
+
+}  // namespace loci

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/memory/disk/disk_keeper.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "loci/base/units.h"
+#include "loci/memory/disk/disk_models.h"
+
+namespace loci {
+namespace {
+
+constexpr std::chrono::milliseconds kPause{1000}, kPressedPause{100};
+
+// What the file says, completed by what is in the models' folders.
+std::vector<ModelShare> shares_of(const BudgetFile& file, const std::vector<StoredModel>& models,
+                                  const std::string& self) {
+  const std::vector<ModelShare> noted = file.read();
+  std::vector<ModelShare> shares;
+  for (const StoredModel& model : models) {
+    ModelShare one{.model = model.id, .held = model.held_bytes};
+    for (const ModelShare& known : noted) {
+      if (known.model != model.id) continue;
+      one.granted = known.granted;
+      one.asked = known.asked;
+      one.oldest_used_at = known.oldest_used_at;
+    }
+    one.served = model.user != 0 || model.id == self;
+    if (!one.served) {
+      one.granted = one.held;
+      one.asked = 0;
+      // Of one that the file has forgotten nobody knows how old it is.
+      if (one.oldest_used_at == 0) one.oldest_used_at = 1;
+    }
+    shares.push_back(std::move(one));
+  }
+  return shares;
+}
+
+std::string name_of(const StoredModel& model) { return model.name.name.empty() ? model.id : model.name.name; }
+
+}  // namespace
+
+DiskKeeper::DiskKeeper(KeeperOptions options) : options_(std::move(options)) {}
+
+DiskKeeper::~DiskKeeper() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::uint64_t DiskKeeper::look(std::optional<std::int64_t> oldest_used_at) {
+  pressed_ = false;
+  std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
+  for (const DiskDirectory& directory : options_.directories) {
+    room = std::min(room, look_at(directory, oldest_used_at));
+  }
+  return room;
+}
+
+std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
+                                  std::optional<std::int64_t> oldest_used_at) {
+  Result<BudgetFile> file = BudgetFile::lock(directory.path);
+  if (!file.ok()) return 0;  // nothing may be taken of what nobody can divide
+  const std::vector<StoredModel> models = list_stored_models(directory.path);
+  std::vector<ModelShare> shares = shares_of(*file, models, options_.model);
+  const auto found = std::find_if(shares.begin(), shares.end(),
+                                  [&](const ModelShare& one) { return one.model == options_.model; });
+  if (found == shares.end()) return 0;  // its files were removed
+  const auto self = static_cast<std::size_t>(found - shares.begin());
+  if (oldest_used_at) shares[self].oldest_used_at = *oldest_used_at;
+  ShareDecision decision = decide_share(shares, self, directory.bytes);
+  // What no server has open gives its room at once.
+  while (decision.from && !shares[*decision.from].served) {
+    const StoredModel& giver = models[*decision.from];
+    ModelShare& share = shares[*decision.from];
+    const Result<DroppedState> dropped = drop_oldest_state(giver, decision.wanted);
+    if (!dropped.ok()) {
+      options_.say(fmt::format("{}: no room could be made: {}", directory.path, dropped.status().message()));
+      break;
+    }
+    options_.say(fmt::format("{}: dropped {} of {}'s least recently used state to make room", directory.path,
+                             format_bytes(dropped->freed_bytes), name_of(giver)));
+    share.held = share.granted = share.held - std::min(share.held, dropped->freed_bytes);
+    share.oldest_used_at = dropped->oldest_used_at;
+    shares[self].granted = decision.granted;
+    decision = decide_share(shares, self, directory.bytes);
+  }
+  shares[self].granted = decision.granted;
+  if (decision.gave_all) shares[self].asked = 0;
+  if (decision.from && shares[*decision.from].served) {
+    ModelShare& share = shares[*decision.from];
+    share.asked = std::max(share.asked, decision.wanted);
+  }
+  pressed_ =
+      pressed_ || decision.from.has_value() || shares[self].asked > 0 || decision.room < decision.granted;
+  if (const Status written = file->write(shares); !written.ok())
+    options_.say(fmt::format("{}: {}", directory.path, written.message()));
+  return decision.room;
+}
+
+void DiskKeeper::start(std::function<std::int64_t()> oldest,
+                       std::function<void(std::uint64_t room)> changed) {
+  oldest_ = std::move(oldest);
+  changed_ = std::move(changed);
+  thread_ = std::thread([this] { run(); });
+}
+
+void DiskKeeper::run() {
+  ::pthread_setname_np(::pthread_self(), "loci-budget");
+  std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      if (wake_.wait_for(lock, pressed_ ? kPressedPause : kPause, [&] { return stopping_; })) return;
+    }
+    const std::uint64_t room = look(oldest_());
+    // Said again while it gives up: what was being read then may go now.
+    if (room != last || pressed_) changed_(room);
+    last = room;
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/memory/disk/disk_models.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <tuple>
+
+#include "loci/memory/disk/disk_file.h"
+#include "loci/memory/disk/disk_layout.h"
+#include "loci/memory/disk/disk_recovery.h"
+#include "loci/memory/disk/disk_survey.h"
+
+namespace loci {
+namespace {
+
+constexpr const char* kModelsFolder = "models";
+constexpr const char* kNameFile = "name";
+
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
+  return invalid_argument(fmt::format("{}: cannot be made: {}", path, errno_text(errno)), "--disk");
+}
+
+ModelName read_name(const std::string& folder) {
+  std::ifstream file(folder + "/" + kNameFile);
+  ModelName name;
+  std::getline(file, name.name);
+  std::getline(file, name.path);
+  return name;
+}
+
+std::string one_line(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
+  return text;
+}
+
+// A store that lies in the directory itself, as before there was a folder for each model.
+void move_old_store(const std::string& directory) {
+  if (!is_disk_store(directory) || disk_folder_user(directory) != 0) return;
+  const Result<Superblock> superblock = read_disk_superblock(directory);
+  if (!superblock.ok()) return;
+  const std::string folder = model_folder(directory, model_id(superblock->model_fingerprint));
+  std::error_code error;
+  if (std::filesystem::exists(folder, error) || !make_folder(folder).ok()) return;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename();
+    const bool known = name == kSuperblockFileName || name == kSecretFileName || name == kHoleFileName ||
+                       (name.starts_with("group-") && entry.is_regular_file(error));
+    if (known) std::filesystem::rename(entry.path(), folder + "/" + name, error);
+  }
+  std::filesystem::remove(directory + "/" + kLockFileName, error);
+}
+
+// All entries of the folder's files, of the directory that it is of its set.
+std::vector<RecoveredEntry> scan_folder(const std::string& folder, const Superblock& superblock,
+                                        const DiskLayout& layout) {
+  std::vector<RecoveredEntry> entries;
+  const auto scan = [&](const std::string& name, std::uint32_t group) {
+    const auto file = open_disk_file_to_read(folder + "/" + name);
+    if (!file.ok()) return;
+    scan_records(
+        **file, layout, {superblock.model_fingerprint, group, 0}, superblock.directory, [] { return false; },
+        [&](const RecoveredEntry& one) { entries.push_back(one); });
+  };
+  for (std::uint32_t g = 0; g < layout.groups.size(); ++g) scan(header_file_name(g), g);
+  scan(kHoleFileName, kHoleGroup);
+  return entries;
+}
+
+// Indices of the entries with state: who was used longest ago first, who hangs from a block before it.
+std::vector<std::uint32_t> dropping_order(std::vector<RecoveredEntry>& entries) {
+  const std::vector<std::uint32_t> parents_first = recovery_order(entries);
+  date_by_youngest(entries, parents_first);
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t i = 0; i < entries.size(); ++i) {
+    if (!entries[i].hole) order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const DiskEntry &x = entries[a].entry, &y = entries[b].entry;
+    return std::tuple(x.used_at, y.depth, a) < std::tuple(y.used_at, x.depth, b);
+  });
+  return order;
+}
+
+// Gives up one entry. Bytes that the file system has back.
+Result<std::uint64_t> drop_entry(DiskFolder& folder, const DiskLayout& layout, const RecoveredEntry& one) {
+  LOCI_ASSIGN_OR_RETURN(const auto headers, folder.open(header_file_name(one.group), FileCaching::kCached));
+  LOCI_ASSIGN_OR_RETURN(const auto slots, folder.open(slot_file_name(one.group), FileCaching::kCached));
+  const std::uint64_t row = layout.row_of(one.slot);
+  const std::vector<std::byte> zeros(layout.record_stride(one.group));
+  const std::int64_t put = headers->write(row * zeros.size(), zeros);
+  const std::uint64_t bytes = layout.slot_stride(one.group);
+  if (put != static_cast<std::int64_t>(zeros.size()) || slots->discard(row * bytes, bytes) != 0) {
+    return Status(StatusCode::kUnavailable, fmt::format("{}: state cannot be dropped", folder.path()));
+  }
+  return bytes;
+}
+
+Status remove_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (!error) return {};
+  return {StatusCode::kUnavailable, fmt::format("{}: cannot be removed: {}", folder, error.message())};
+}
+
+}  // namespace
+
+std::string model_id(const std::array<std::uint8_t, 16>& fingerprint) {
+  std::string id;
+  for (const unsigned byte : fingerprint) id += fmt::format("{:02x}", byte);
+  return id;
+}
+
+std::string model_folder(const std::string& directory, const std::string& id) {
+  return fmt::format("{}/{}/{}", directory, kModelsFolder, id);
+}
+
+Status prepare_model_folder(const std::string& directory, const std::string& id, const ModelName& name) {
+  LOCI_RETURN_IF_ERROR(make_folder(directory));
+  LOCI_RETURN_IF_ERROR(make_folder(fmt::format("{}/{}", directory, kModelsFolder)));
+  move_old_store(directory);
+  const std::string folder = model_folder(directory, id);
+  LOCI_RETURN_IF_ERROR(make_folder(folder));
+  if (disk_folder_user(folder) == 0)
+    std::ofstream(folder + "/" + kNameFile) << one_line(name.name) << "\n" << one_line(name.path) << "\n";
+  return {};
+}
+
+std::uint64_t held_bytes_of(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    struct stat facts{};
+    if (::stat(entry.path().c_str(), &facts) == 0) bytes += static_cast<std::uint64_t>(facts.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+std::vector<StoredModel> list_stored_models(const std::string& directory) {
+  std::vector<StoredModel> models;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(fmt::format("{}/{}", directory, kModelsFolder), error)) {
+    const std::string folder = entry.path();
+    if (!is_disk_store(folder)) continue;
+    models.push_back({.id = entry.path().filename(),
+                      .folder = folder,
+                      .name = read_name(folder),
+                      .user = disk_folder_user(folder),
+                      .held_bytes = held_bytes_of(folder)});
+  }
+  std::sort(models.begin(), models.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  return models;
+}
+
+std::vector<StoredModel> find_stored_models(const std::string& directory, const std::string& text) {
+  constexpr std::size_t kDigitsMin = 4;
+  std::vector<StoredModel> found;
+  for (StoredModel& model : list_stored_models(directory)) {
+    const bool by_id = text.size() >= kDigitsMin && model.id.starts_with(text);
+    if (by_id || model.name.name == text || model.name.path == text) found.push_back(std::move(model));
+  }
+  return found;
+}
+
+Status forget_stored_model(const StoredModel& model) {
+  const std::unique_ptr<DiskFolder> folder = make_disk_folder(model.folder);
+  LOCI_RETURN_IF_ERROR(folder->lock());
+  return remove_folder(model.folder);
+}
+
+Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t bytes) {
+  const std::unique_ptr<DiskFolder> folder = make_disk_folder(model.folder);
+  LOCI_RETURN_IF_ERROR(folder->lock());
+  const std::uint64_t before = held_bytes_of(model.folder);
+  DroppedState dropped;
+  if (const Result<Superblock> superblock = read_disk_superblock(model.folder); superblock.ok()) {
+    const DiskLayout layout{
+        .directories = superblock->directories, .groups = superblock->groups, .holes = superblock->holes};
+    std::vector<RecoveredEntry> entries = scan_folder(model.folder, *superblock, layout);
+    for (const std::uint32_t index : dropping_order(entries)) {
+      if (dropped.freed_bytes >= bytes) {
+        dropped.oldest_used_at = entries[index].entry.used_at;
+        return dropped;
+      }
+      LOCI_ASSIGN_OR_RETURN(const std::uint64_t freed, drop_entry(*folder, layout, entries[index]));
+      dropped.freed_bytes += freed;
+    }
+  }
+  LOCI_RETURN_IF_ERROR(remove_folder(model.folder));
+  dropped.freed_bytes = before;
+  return dropped;
+}
+
+}  // namespace loci

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tenant has, in pages.
+#include <algorithm>
+#include <string>
+
+#include "loci/serve/store/sql_rows.h"
+#include "loci/serve/store/sql_store.h"
+
+namespace loci {
+
+using namespace store_rows;
+
+namespace {
+
+constexpr std::string_view kColumns =
+    "SELECT conversations.conversation, conversations.id, conversations.created_at, conversations.metadata, "
+    "threads.active_at, threads.size_bytes, "
+    "(SELECT COUNT(*) FROM items WHERE items.conversation = conversations.conversation) "
+    "FROM conversations JOIN threads ON threads.thread = conversations.thread "
+    "WHERE conversations.tenant = $1 ";
+constexpr std::string_view kOrder =
+    " ORDER BY threads.active_at DESC, conversations.conversation DESC LIMIT ";
+
+// One more than asked for, so that it is known whether there are more.
+Result<SqlRows> read_rows(SqlSession& session, std::string_view tenant, std::string_view after,
+                          std::int64_t limit) {
+  if (after.empty())
+    return session.run(std::string(kColumns) + std::string(kOrder) + "$2", {tenant, limit + 1});
+  LOCI_ASSIGN_OR_RETURN(const auto before, find_conversation(session, tenant, after));
+  if (!before) return invalid_argument("expected the id of a conversation", "after");
+  LOCI_ASSIGN_OR_RETURN(const SqlRows thread,
+                        session.run("SELECT active_at FROM threads WHERE thread = $1", {before->thread}));
+  if (thread.empty()) return data_loss("the conversation store lacks a conversation's thread");
+  return session.run(std::string(kColumns) +
+                         "AND (threads.active_at < $2 OR (threads.active_at = $2 AND "
+                         "conversations.conversation < $3))" +
+                         std::string(kOrder) + "$4",
+                     {tenant, thread.integer(0, 0), before->conversation, limit + 1});
+}
+
+}  // namespace
+
+Result<ConversationList> SqlStore::conversations(std::string_view tenant, std::string_view after,
+                                                 std::uint32_t limit) {
+  ConversationList list;
+  const Status done = database().transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    list = {};
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, read_rows(session, tenant, after, limit));
+    list.has_more = rows.size() > limit;
+    for (std::size_t i = 0; i < std::min<std::size_t>(rows.size(), limit); ++i) {
+      ConversationSummary one{.conversation = {.id = rows.text(i, 1),
+                                               .created_at = rows.integer(i, 2),
+                                               .metadata = rows.text(i, 3)},
+                              .active_at = rows.integer(i, 4),
+                              .size_bytes = static_cast<std::uint64_t>(rows.integer(i, 5)),
+                              .items = static_cast<std::uint64_t>(rows.integer(i, 6))};
+      LOCI_ASSIGN_OR_RETURN(ItemList first, read_page(session, ItemsOf::kConversation, rows.integer(i, 0),
+                                                      {.after = {}, .limit = kFirstItems}));
+      one.first = std::move(first.items);
+      list.conversations.push_back(std::move(one));
+    }
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return list;
+}
+
+}  // namespace loci

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What people who come from other servers try in their first hour.
+
+    tests/first_hour_test.py build/release/loci [--model default] [--only PART]
+"""
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from live_client import chat_body, expect, expect_equal, greedy, run_tests, Server
+from tenants_test import Keys
+
+SMALL = ("--threads", "1", "--device-memory", "256MiB", "--store", "")
+
+
+def run(binary, *arguments, text="", **environment):
+    return subprocess.run([binary, *arguments], input=text, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "LOCI_CONFIG": "", **environment})
+
+
+# --- sampling ---
+
+def test_sampling_defaults_are_shown_and_can_be_set(binary, model):
+    with Server(binary, model, *SMALL) as server:
+        shown = server.get("/v1/models").json["data"][0]["meta"]["default_sampling"]
+        expect_equal(shown["temperature"], 0.8, "the built-in one, as the file names none")
+        expect_equal((shown["top_p"], shown["top_k"], shown["min_p"]), (0.95, 40, 0.05), "the others")
+        expect(re.search(r"sampling +temperature 0.8, top-p 0.95, top-k 40, min-p 0.05", server.banner), server.banner)
+    with Server(binary, model, *SMALL, "--temperature", "0", "--top-k", "7") as server:
+        shown = server.get("/v1/models").json["data"][0]["meta"]["default_sampling"]
+        expect_equal((shown["temperature"], shown["top_k"]), (0, 7), "given by flags")
+        texts = {server.post("/v1/chat/completions", chat_body("Name a colour.", max_tokens=8)).text.split('"content"')[1][:60]
+                 for _ in range(3)}
+        expect_equal(len(texts), 1, "a server that is greedy says the same")
+        reply = server.post("/v1/responses", {"input": "Hi", "max_output_tokens": 2, "store": False}).json
+        expect_equal((reply["temperature"], reply["top_p"]), (0, 0.95), "a response tells what it was drawn with")
+        reply = server.post("/v1/responses", {"input": "Hi", "max_output_tokens": 2, "store": False, "temperature": 0.7})
+        expect_equal(reply.json["temperature"], 0.7, "what a request says wins")
+
+
+# --- names ---
+
+def test_names(binary, model):
+    with Server(binary, model, *SMALL, "--alias", "gpt-4o,small") as server:
+        ids = [one["id"] for one in server.get("/v1/models").json["data"]]
+        expect_equal(ids[1:], ["gpt-4o", "small"], "aliases are listed")
+        for name in (*ids, "default"):
+            reply = server.post("/v1/chat/completions", greedy("Hi", model=name, max_tokens=1))
+            expect_equal(reply.status, 200, name)
+        reply = server.post("/v1/chat/completions", greedy("Hi", model="claude-x", max_tokens=1))
+        expect_equal(reply.status, 404, reply.text)
+        expect("claude-x" in reply.text and "--any-model" in reply.text, reply.text)
+    with Server(binary, model, *SMALL, "--any-model", "on") as server:
+        for path, body in (("/v1/chat/completions", greedy("Hi", model="gpt-5", max_tokens=1)),
+                           ("/v1/messages", greedy("Hi", model="claude-x", max_tokens=1))):
+            expect_equal(server.post(path, body).status, 200, path)
+
+
+def test_chat_sends_its_key_and_forks(binary, model):
+    keys = Keys(binary)
+    key = keys.add("alice")
+    with Server(binary, model, *SMALL, "--api-keys", keys.path, "--temperature", "0") as server:
+        refused = run(binary, "chat", server.url, "--max-tokens", "4", text="Hi\n", LOCI_API_KEY="")
+        expect(refused.returncode == 1 and "key" in refused.stderr, refused.stderr)
+        for how in ({"LOCI_API_KEY": key}, {}):
+            flags = [] if how else ["--key", key]
+            done = run(binary, "chat", server.url, "--max-tokens", "4", *flags, text="Hi\n", **how)
+            expect_equal(done.returncode, 0, done.stderr)
+        text = "/help\nName a colour.\n/regenerate\nAnother one.\n/fork 1\n/forks\n/state\n/forks 1\n"
+        done = run(binary, "chat", server.url, "--max-tokens", "4", "--key", key, text=text)
+        expect_equal(done.returncode, 0, done.stderr)
+        for part in ("/regenerate", "/fork [N]", "/state", "going on after turn 1", "1: 4 messages",
+                     "where their state came from: device", "fork 1 goes on"):
+            expect(part in done.stdout, f"{part} is not in {done.stdout}")
+
+
+# --- nothing is silently ignored ---
+
+def test_what_is_not_served_is_refused_or_named(binary, model):
+    fields = {"dry_multiplier": 0.8, "typical_p": 0.9, "lora": [{"id": 0, "scale": 1}], "priority": 3}
+    with Server(binary, model, *SMALL) as server:
+        for name, value in fields.items():
+            for path, body in (("/v1/chat/completions", greedy("Hi", max_tokens=1)),
+                               ("/v1/completions", {"prompt": "Hi", "max_tokens": 1}),
+                               ("/v1/messages", greedy("Hi", max_tokens=1)),
+                               ("/v1/responses", {"input": "Hi", "max_output_tokens": 1, "store": False})):
+                reply = server.post(path, {**body, name: value})
+                expect_equal(reply.status, 400, f"{path} {name}")
+                expect(name in reply.text, reply.text)
+    with Server(binary, model, *SMALL, "--lenient", "on") as server:
+        for _ in range(2):
+            expect_equal(server.post("/v1/chat/completions", greedy("Hi", max_tokens=1, **fields)).status, 200, "lenient")
+        for name in fields:
+            lines = [line for line in server.log_text().splitlines() if f"'{name}' is not supported" in line]
+            expect(len(lines) == 1 and " warning " in lines[0], f"one warning for {name}: {lines}")
+
+
+def test_a_salt_keeps_state_apart(binary, model):
+    text = "The keeper of the lighthouse wrote down each evening which ships had passed. " * 8
+
+    def cached(**fields):
+        body = {"prompt": text, "max_tokens": 1, "temperature": 0, **fields}
+        return server.post("/v1/completions", body).json["usage"]["prompt_tokens_details"]["cached_tokens"]
+    with Server(binary, model, *SMALL) as server:
+        expect_equal(cached(cache_salt="a"), 0, "nobody has said it")
+        expect(cached(cache_salt="a") > 60, "the same salt finds it")
+        expect_equal(cached(cache_salt="b"), 0, "another salt does not")
+        expect_equal(cached(), 0, "nor does who has none")
+
+
+def test_classes_of_expressions_are_ascii(binary, model):
+    with Server(binary, model, *SMALL) as server:
+        for seed in range(6):
+            reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 24, "guided_regex": r"\d{3}-\w{4}",
+                                                    "seed": seed, "temperature": 1.5})
+            text = reply.json["choices"][0]["text"]
+            expect(re.fullmatch(r"[0-9]{3}-[A-Za-z0-9_]{4}", text), text)
+
+
+# --- stored conversations ---
+
+def test_stored_conversations_are_listed(binary, model):
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "talks.db")
+        with Server(binary, model, "--threads", "1", "--device-memory", "256MiB", "--store", store) as server:
+            made = []
+            for number in range(3):
+                body = {"items": [{"role": "system", "content": "Be short."}, {"role": "user", "content": f"Question {number}\nmore"}]}
+                made.append(server.post("/v1/conversations", body | ({"metadata": {"title": "Named"}} if number == 1 else {})).json["id"])
+            time.sleep(1.1)  # times are seconds
+            server.post("/v1/responses", {"conversation": made[0], "input": "Go on", "max_output_tokens": 2})
+            page = server.get("/v1/conversations?limit=2").json
+            expect_equal([one["id"] for one in page["data"]], [made[0], made[2]], "the last active first")
+            expect_equal((page["has_more"], page["last_id"]), (True, made[2]), "there is more")
+            rest = server.get(f"/v1/conversations?after={page['last_id']}").json
+            expect_equal([one["id"] for one in rest["data"]], [made[1]], "the next page")
+            expect_equal(rest["data"][0]["title"], "Named", "a title that it was given")
+            expect_equal(page["data"][1]["title"], "Question 2", "else what the user said first")
+            expect(page["data"][0]["items"] == 4 and page["data"][0]["size_bytes"] > 100, page["data"][0])
+            expect_equal(server.get("/v1/conversations?after=none").status, 400, "an id that is none")
+        text = run(binary, "inspect", store).stdout
+        expect(all(one in text for one in made), text)
+
+
+# --- logs and metrics ---
+
+def test_every_line_of_both_streams_is_json(binary, model):
+    with Server(binary, model, *SMALL, "--log-format", "json", "--log-level", "debug") as server:
+        lines = [json.loads(line) for line in server.banner.splitlines()]
+        expect_equal([line["message"] for line in lines], ["configuration", "ready"], "standard output")
+        expect_equal(lines[1]["url"], server.url, "where it listens")
+        expect("temperature" in lines[0]["sampling"] and lines[0]["model"], lines[0])
+        server.post("/v1/chat/completions", {"messages": 5})
+        server.get("/health")
+        time.sleep(0.3)
+        for line in server.log_text().splitlines():
+            json.loads(line)
+    done = run(binary, "serve", "default", "--log-format", "json", "--port", "0", "--disk", "/proc/x", "--store", "")
+    expect_equal(done.returncode, 1, done.stderr)
+    for line in done.stderr.splitlines():
+        json.loads(line)
+    last = json.loads(done.stderr.splitlines()[-1])
+    expect(last["field"] == "--disk" and "/proc/x" in last["reason"], last)
+
+
+def test_a_second_signal_is_told_from_a_client_that_left(binary, model):
+    with Server(binary, model, *SMALL) as server:
+        connection = server.send("/v1/completions", {"prompt": "Count:", "max_tokens": 4000, "ignore_eos": True,
+                                                     "stream": True})
+        connection.recv(2000)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(20)
+        connection.close()
+        expect_equal(server.process.returncode, 1, "exit code")
+        log = server.log_text()
+        expect("finish=server_stopped" in log, log[-1500:])
+        expect("finish=client_left" not in log, log[-1500:])
+
+
+def test_metrics_tell_tenants_apart(binary, model):
+    keys = Keys(binary)
+    alice = keys.add("alice")
+    root = keys.add("root", "--operator")
+    flags = ("--api-keys", keys.path)
+    with Server(binary, model, *SMALL, *flags, "--metrics-access", "operators") as server:
+        headers = {"Authorization": f"Bearer {alice}"}
+        server.request("POST", "/v1/completions", json.dumps({"prompt": "a b c", "max_tokens": 3, "ignore_eos": True}), headers)
+        text = server.get("/metrics", {"Authorization": f"Bearer {root}"}).text
+        expect('loci_tenant_requests_total{code="200",tenant="alice"} 1' in text, text[:3000])
+        expect('loci_tenant_tokens_total{kind="generated",tenant="alice"} 3' in text, text[:3000])
+        expect('route="/v1/completions"' in text, "as the documentation names it")
+    with Server(binary, model, *SMALL, *flags) as server:
+        server.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 1}), headers)
+        expect("alice" not in server.get("/metrics").text, "whoever reads all metrics is told no names")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--only", default="", help="part of a test's name")
+    options = parser.parse_args()
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
+    return run_tests(tests, os.path.abspath(options.binary), options.model)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

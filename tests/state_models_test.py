@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Several models keep their state in one directory: one after another, at the same time, and until it is forgotten.
+
+    tests/state_models_test.py build/release/loci [--model default] [--only PART]
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from live_client import Server, expect, expect_equal, run_tests
+
+OTHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "tiny", "f32.gguf")
+# A budget that the first model alone can fill.
+SIZE = 24 << 20
+TEXT = "The keeper of the lighthouse wrote down each evening which ships had passed. " * 30
+
+
+def serve(binary, model, disk, *flags):
+    return Server(binary, model, "--device-memory", "64MiB", "--threads", "1", "--store", "", "--disk", f"{disk}:{SIZE}",
+                  *flags)
+
+
+def complete(server, text, tokens=2):
+    reply = server.post("/v1/completions", {"prompt": text, "max_tokens": tokens, "temperature": 0, "ignore_eos": True})
+    expect_equal(reply.status, 200, reply.text[:300])
+    return reply.json
+
+
+def cached(reply):
+    return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def wait_until(condition, what):
+    until = time.monotonic() + 30
+    while not condition():
+        expect(time.monotonic() < until, what)
+        time.sleep(0.1)
+
+
+def saved(server):
+    """Everything that is to be saved is on the disk."""
+    def quiet():
+        metrics = server.metrics()
+        return metrics["loci_moves_in_flight"] == 0 and metrics["loci_saves_waiting"] == 0
+    wait_until(quiet, "saves end")
+
+
+def recovered(server):
+    wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, "state of before is found")
+
+
+def held(disk):
+    return sum(os.stat(os.path.join(folder, name)).st_blocks * 512
+               for folder, _, names in os.walk(disk) for name in names)
+
+
+def loci(binary, *arguments):
+    done = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_switching_models_keeps_the_state_of_both(binary, model):
+    with tempfile.TemporaryDirectory(prefix="loci_models_") as disk:
+        with serve(binary, model, disk) as server:
+            complete(server, TEXT)
+            saved(server)
+        with serve(binary, OTHER, disk) as server:
+            complete(server, "hello " * 40)
+            saved(server)
+            expect("made anew" not in server.log_text(), server.log_text())
+        with serve(binary, model, disk) as server:
+            recovered(server)
+            expect(cached(complete(server, TEXT)) > 200, "the first model's state is there")
+        with serve(binary, OTHER, disk) as server:
+            recovered(server)
+            expect(cached(complete(server, "hello " * 40)) > 30, "the second model's state is there")
+
+
+def test_two_servers_of_different_models_share_a_directory(binary, model):
+    with tempfile.TemporaryDirectory(prefix="loci_models_") as disk, \
+            serve(binary, model, disk) as first, serve(binary, OTHER, disk) as second:
+        complete(first, TEXT)
+        complete(second, "hello " * 40)
+        saved(first)
+        saved(second)
+        for server in (first, second):
+            expect("no disk tier" not in server.log_text(), server.log_text())
+            expect(server.metrics()['loci_tier_bytes_total{link="disk_save"}'] > 0, "state was saved")
+        code, text = loci(binary, "inspect", disk)
+        expect_equal(code, 0, text)
+        for line in (f"process {first.process.pid}", f"process {second.process.pid}", "f32"):
+            expect(line in text, text)
+        # What is served is not forgotten under its server.
+        code, text = loci(binary, "forget", "f32", "--disk", disk)
+        expect_equal(code, 1, text)
+        expect(f"process {second.process.pid}" in text, text)
+
+
+def test_the_oldest_state_makes_room(binary, model):
+    """The second model's state goes first, as nobody used it since; both never take more than the budget."""
+    with tempfile.TemporaryDirectory(prefix="loci_models_") as disk:
+        with serve(binary, OTHER, disk) as server:
+            for number in range(8):
+                complete(server, f"{number} " + "hello " * 40)
+            saved(server)
+        with serve(binary, model, disk) as server:
+            for number in range(6):
+                complete(server, f"Log {number}. " + TEXT)
+                saved(server)
+                time.sleep(1.2)  # the server looks at its share once a second
+                expect(held(disk) <= SIZE + (1 << 20), f"{held(disk)} bytes")
+            expect("least recently used state to make room" in server.log_text(), server.log_text()[-2000:])
+            expect(held(disk) > SIZE // 2, f"{held(disk)} bytes")
+
+
+def test_inspect_and_forget(binary, model):
+    with tempfile.TemporaryDirectory(prefix="loci_models_") as disk:
+        with serve(binary, OTHER, disk) as server:
+            complete(server, "hello " * 40)
+            saved(server)
+        code, text = loci(binary, "inspect", disk)
+        expect(code == 0 and "State of models" in text and " f32 " in text, text)
+        code, text = loci(binary, "forget", "nothing", "--disk", disk)
+        expect(code == 1 and "loci inspect" in text, text)
+        code, text = loci(binary, "forget", OTHER, "--disk", disk)
+        expect(code == 0 and "forgot f32" in text, text)
+        expect(held(disk) < 1 << 20, f"{held(disk)} bytes")
+        code, text = loci(binary, "forget", "--all", "--disk", disk)
+        expect_equal(code, 0, text)
+        expect_equal(loci(binary, "forget")[0], 1, "a model or --all is asked for")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--only", default="", help="part of a test's name")
+    options = parser.parse_args()
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
+    return run_tests(tests, os.path.abspath(options.binary), options.model)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
