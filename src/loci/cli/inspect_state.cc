@@ -100,6 +100,7 @@ bool is_state_directory(const std::string& path) {
 }
 
 Result<std::string> inspect_state(const std::string& path) {
+  if (!is_state_directory(path)) return not_found(fmt::format("{}: there is no state here", path));
   if (!is_disk_store(path)) return inspect_models(path);
   LOCI_ASSIGN_OR_RETURN(const DiskSurvey survey, survey_disk_store(path));
   const Superblock& superblock = survey.superblock;
