@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversations go on with the tokens that the server has seen: live_test.py runs these with its server.
 
-Replies at temperature 1 are seldom tokenised as they were sampled, so these would fail on most turns if the
+Replies at temperature 1, drawn of all tokens, are seldom tokenised as they were sampled, so these would fail on most turns if the
 text of a reply were tokenised again. State is reused up to the last token but one of what was said: the last
 token of a reply was never the input of a pass.
 """
 
 
 def say(server, messages, **fields):
-    body = {"messages": messages, "temperature": 1.0, "max_tokens": 48, **fields}
+    # Of all tokens: likely ones are tokenised as they were sampled.
+    body = {"messages": messages, "temperature": 1.0, "top_k": 0, "top_p": 1, "min_p": 0, "max_tokens": 48, **fields}
     reply = server.post("/v1/chat/completions", body).json
     usage = reply["usage"]
     return (reply["choices"][0]["message"]["content"], usage["prompt_tokens"], usage["completion_tokens"],
