@@ -26,8 +26,8 @@ struct EvictionFacts {
   bool behind = false;
   // Other tiers that hold the part: bit 1 << Tier. What remains when this copy goes.
   std::uint8_t elsewhere = 0;
-  // The place in the queue, 0 the next, of the first waiting request that needs it (AttentionStore §3.3.2's
-  // look-ahead window); kNotWanted: none in the window.
+  // The place in the queue of the first waiting request that needs it (AttentionStore §3.3.2's look-ahead
+  // window): the number of its arrival, so the least is the next. kNotWanted: none in the window.
   std::uint32_t wanted = kNotWanted;
 };
 

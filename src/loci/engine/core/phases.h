@@ -18,7 +18,7 @@
 //     kMissed     something that passes in flight read will not come: they bring nothing of it
 //     kHeldBack   a pass found that it read what did not come: none reads on before all loads have ended
 //     kLost       what it went on from will not come (groups with a window): it gives way, and looks for
-//     another place
+//                 another place
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ enum class SharingScope : std::uint8_t {
   kPublic,
 };
 
-// A tenant: requests share state only within one, and the machine is shared fairly among them.
+// A tenant: the machine is shared fairly among tenants, and requests share state within one at most.
 using SharingGroup = std::string;
 
 // A request whose spans are poisoned in so many passes in a row ends: its state will not come.

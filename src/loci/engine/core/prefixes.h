@@ -5,36 +5,30 @@
 // An example: tenant t asks with the blocks A B C and the begin of a fourth, D.
 //
 //     root(t) - A - B - C - d        Each key is that of the parent's key and the block's tokens. probe()
-//     looks up
-//               K   .   K            A, B, C: B is a hole, C has state behind it, d is the request's own
-//               tail, which
-//                                    may begin with the state of a sibling that has the same first tokens.
+//               K   .   K            looks up A, B, C: B is a hole, C has state behind it, d is the request's
+//                                    own tail, which may begin with the state of a sibling that has the same
+//                                    first tokens.
 //
 //     public - A - B - gate(t) - C   A and B were made public: they are found by everybody, and what follows
-//     them is
-//                                    below a gate of the tenant's own. (Blocks that were public once are
-//                                    passed by: whether their state is still there depends on what others
-//                                    do.)
+//                                    them is below a gate of the tenant's own. (Blocks that were public once
+//                                    are passed by: whether their state is still there depends on what
+//                                    others do.)
 //
 //     root(t) - A - B - C - D        The history A B C D E loses B and C. What is left, A D E, is a lineage:
-//     D' and E'
-//                \                   hang below A from a gate whose key stands for what was dropped, so their
-//                state,
-//                 lineage - D' - E'  which has seen B and C, is found by the same history alone. D is the
-//                 *original*
-//                                    of D': the same tokens two blocks further on, whose keys rotate into
-//                                    place.
+//                \                   D' and E' hang below A from a gate whose key stands for what was
+//                 lineage - D' - E'  dropped, so their state, which has seen B and C, is found by the same
+//                                    history alone. D is the *original* of D': the same tokens two blocks
+//                                    further on, whose keys rotate into place.
 //
 // The rules:
 //   - A request looks from its root until the first block that the index does not know: behind it there is
-//   nothing.
+//     nothing.
 //   - What a block lacks comes from a slower tier (transfers.h), from its original, or from a sibling's first
-//   tokens.
+//     tokens.
 //   - A history that was cut several times has a lineage after each cut. The oldest one that has a block is
-//   its
-//     original, so what was computed is rotated once. Groups with a window have no originals.
+//     its original, so what was computed is rotated once. Groups with a window have no originals.
 //   - Public prefixes belong to nobody: writing to their blocks is for the prefix's own request, while it
-//   runs.
+//     runs.
 //
 // It owns the hash of the keys, and the pins of what is public. It requires that the index and the transfers
 // outlive it, and calls these two alone. Invariants, which check_invariants() tests:

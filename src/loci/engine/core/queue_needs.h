@@ -7,9 +7,11 @@
 //     wanted    A: 0   B: 0   C: 1   D: 2     whoever came before another one needs a block sooner
 //     prefetch  A B C, as far as they are on the disk alone and transfers may begin
 //
-// The window, the first requests whose state the slower tiers can hold, is kept as requests come and go: each
-// request's blocks are looked up when it enters and given up when it leaves. A place is the arrival, which
-// stays as others leave the queue.
+// The window has the first requests whose state the slower tiers can hold, at most
+// CoreConfig::lookahead_requests of them. It is kept as requests come and go: a request's blocks are looked
+// up when it enters and given up when it leaves; the first few look again whenever the queue changes, as what
+// they lacked may be there by now. A place is the number of the request's arrival, which stays as others
+// leave the queue.
 //
 // It owns who waits and what they want; the index knows the place of each block (EvictionFacts::wanted). It
 // requires that queue_changed() is said whenever a request begins or ceases to wait, and that look() follows
@@ -42,7 +44,7 @@ class QueueNeeds {
 
   // This request may have begun or ceased to wait.
   void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
-  // Takes up what was said to have changed. O(changes · their blocks · log).
+  // Takes up what was said to have changed. O((changes + the few that look again) · their blocks · log).
   void look(const FindWaiting& find);
   // Brings to host memory what is wanted of the disk, as far as transfers may begin; goes on where it left
   // off.

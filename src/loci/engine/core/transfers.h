@@ -5,32 +5,30 @@
 // An example: a conversation of three whole blocks comes back. K: the state is there; k: it is being written.
 //
 //     block     0   1   2
-//     device    .   K   .        load() begins two moves: block 0 from host memory, block 2 from the disk.
-//     host      K   K   .        It claims both blocks as a pass would, so nobody else fills them meanwhile,
-//     disk      K   .   K        and a second request that needs them waits for the same two moves.
+//     device    .   K   .     load() begins two moves: block 0 from host memory, block 2 from the disk. It
+//     host      K   K   .     claims both blocks as a pass would, so nobody else fills them meanwhile, and a
+//     disk      K   .   K     second request that needs them waits for the same two moves.
 //
-//     device    k   K   k        loading() is true of 0 and 2. Whoever computes behind them waits, or joins:
-//     the
-//                                backend waits for each layer when it gets there (AttentionStore §3.2.1).
-//     device    K   K   .        end() of both: host memory brought 0, and the disk's 2 did not verify. Its
-//     copy is disk      K   .   .        dropped, and end() says that block 2 missed: who needs it computes
-//     it. disk      K   k   .        save(): 1 is not on the disk yet, and nobody waits for it to get there.
+//     device    k   K   k     loading() is true of 0 and 2. Whoever computes behind them waits, or joins:
+//                             the backend waits for each layer when it gets there (AttentionStore §3.2.1).
+//
+//     device    K   K   .     end() of both: host memory brought 0, and the disk's 2 did not verify. Its copy
+//     disk      K   .   .     is dropped, and end() says that block 2 missed: who needs it computes it.
+//
+//     disk      K   k   .     save(): 1 is not on the disk yet, and nobody waits for it to get there.
 //
 // The rules:
 //   - A load holds its block's parts and its claim until its last move has ended. Its source stays as it is.
 //   - A save holds its source and reserves its target, which nobody sees before it is whole. What cannot be
-//   saved at
-//     once is dropped sooner than it holds anybody up: it will be computed again.
+//     saved at once is dropped sooner than it holds anybody up: it will be computed again.
 //   - A link that fails again and again is left alone for a while (link_breaker.h).
 //
 // The corner cases:
 //   - A block that is being loaded may get its state otherwise, in another slot (a request's tail completes
-//   it). The
-//     load goes on writing to its own slot, which keep_slot() hands over, and brings nothing.
+//     it). The load goes on writing to its own slot, which keep_slot() hands over, and brings nothing.
 //   - A pass in flight may still read such a slot when the load has ended: end() returns it then.
 //   - A block may be brought from another one that holds the same tokens at other positions (its *original*,
-//   see
-//     CoreLineage); its keys are rotated on the way. Groups with a window have no originals.
+//     see CoreLineage); its keys are rotated on the way. Groups with a window have no originals.
 //
 // It owns the moves in flight with their pins, the claims of what is loaded, the wishes to save, and what is
 // known of the links. It requires that nobody else reads or writes copies in slower tiers, and that pins and
@@ -38,8 +36,7 @@
 //
 // Invariants, which check_invariants() tests:
 //   3. A move's source stays and its target is reserved and unseen until it has ended; what it has on the
-//   device it
-//      holds. A rotation is of the same tokens, and turns them by what their positions differ.
+//      device it holds. A rotation is of the same tokens, and turns them by what their positions differ.
 //   4. What is loaded has one writer: the load.
 #pragma once
 

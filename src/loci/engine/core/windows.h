@@ -13,27 +13,24 @@
 //     sees [57, 96): block 1 as well as 2, which is missing. At 64 it sees [25, 64): missing too. So it goes
 //     on at 0.
 //
-//     window of 40     .   K   K   .   .      With block 1 as well it goes on at 96, and never looks at block
-//     0.
-//                          ^---^ n            It holds 1 and 2; computing 3 and 4 it lets go of 1, then of 2.
+//     window of 40     .   K   K   .   .     With block 1 as well it goes on at 96, and never looks at
+//                          ^---^ n           block 0. It holds 1 and 2; computing 3 and 4 it lets go of 1,
+//                                            then of 2.
 //
 // The rules:
 //   - A token at n reads [first_visible(n), n) in every group. A request goes on at the last n where all of
-//   that is
-//     there, and computes everything behind it that is not complete, from the left. So what it reads is
-//     always what it held at n or passed over since, and it holds that until its window has moved past.
+//     that is there, and computes everything behind it that is not complete, from the left. So what it reads
+//     is always what it held at n or passed over since, and it holds that until its window has moved past.
 //   - At admission a request is promised the slots that its window and a chunk of its prompt touch; a promise
-//   shrinks
-//     when it decodes. Promises never exceed the pool, so windows never run out.
+//     shrinks when it decodes. Promises never exceed the pool, so windows never run out.
 //
 // The corner cases:
 //   - A window counts as at least a block, so that a block that is begun is seen from its first token; one as
-//   wide as
-//     the context counts as none. limited_windows() says so.
+//     wide as the context counts as none. limited_windows() says so.
 //   - What is loaded, or read by a pass in flight, keeps its slot, and its part of the promise, until that
-//   has ended.
+//     has ended.
 //   - Where a request leaves what others have computed, what is seen from there is worth keeping (the
-//   *parting*).
+//     *parting*).
 //
 // It owns the sums of what is promised and of slots that passes still read though nobody has them. It
 // requires that what was promised is given back once. It calls the index, the transfers and the prefixes.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The disk tier's bytes: fixed-size slots in preallocated files, striped round-robin over directories
+// The disk tier's bytes: fixed-size slots in sparse files, striped round-robin over directories
 // (AttentionStore §3.3; HCache §4.2.2 for the striping). docs/disk-store.md has the format.
 //
 // Each group of layers has slots of its own size. A slot holds one block's state in the group: the layers'
-// slices one after another, each readable alone. Its header (an entry, a checksum for each slice, and one
-// over itself) is in a table of headers, so that a start reads headers only. Nothing is ever flushed: an
-// entry verifies itself when it is read, so one that is torn, flipped or foreign (another model, another
+// slices in packs (disk_layout.h), each pack readable alone. Its header (an entry, a checksum for each slice,
+// and one over itself) is in a table of headers, so that a start reads headers only. Nothing is ever flushed:
+// an entry verifies itself when it is read, so one that is torn, flipped or foreign (another model, another
 // version) is reported as kDataLoss and never served.
 //
 // The store decides nothing: which slot holds what is the core's business. It takes reads before writes.
@@ -76,8 +76,8 @@ class DiskStore : public BlockSource {
 
   virtual const std::vector<DiskGroup>& groups() const = 0;  // with slots
   virtual std::uint32_t hole_records() const = 0;            // slots of holes
-  // What an operator should know of how it was opened (files replaced, O_DIRECT or io_uring refused): a line
-  // of the log each.
+  // What an operator should know of how it was opened (O_DIRECT or io_uring refused): a line of the log
+  // each.
   virtual const std::vector<std::string>& notes() const = 0;
   // What was there before and could not be kept, and why: a warning each.
   virtual const std::vector<std::string>& losses() const = 0;

@@ -239,8 +239,4 @@ Result<std::string> SqliteDatabase::integrity_check() {
   return found;
 }
 
-Status SqliteDatabase::checkpoint() {
-  return groups_.alone([&] { return connection_->execute("PRAGMA wal_checkpoint(PASSIVE);"); });
-}
-
 }  // namespace loci

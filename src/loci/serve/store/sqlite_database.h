@@ -43,8 +43,6 @@ class SqliteDatabase final : public SqlDatabase {
 
   // What `PRAGMA integrity_check` finds; "ok" where nothing is wrong.
   Result<std::string> integrity_check();
-  // Moves what the log holds into the file, as far as readers let it.
-  Status checkpoint();
 
  private:
   // Runs the job while nobody commits; what it writes is not synchronised, only kept in order.

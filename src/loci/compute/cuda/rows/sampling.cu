@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sampling without a copy of the logits and without sorting them.
 //
-// A token's weight is e^((logit - greatest) / temperature), at most 1, the very bits that engine/sampler.cc
+// A token's weight is e^((logit - greatest) / temperature), at most 1, the very bits that run/sampler.cc
 // computes; its mass is the weight in fixed point (kMassOne), so that sums of masses are exact in any order
 // and a sample's bits depend on nothing else. Rounding to masses moves a draw by less than vocabulary *
 // 2^-43.
