@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -19,6 +21,8 @@ namespace {
 constexpr std::uint64_t kStepsOfBudget = 32;     // what is taken from another model at a time
 constexpr std::uint64_t kHeadroomsOfBudget = 4;  // what is granted ahead while nobody wants it
 constexpr const char* kBudgetFileName = "budget";
+constexpr int kBudgetTries = 40;
+constexpr std::chrono::milliseconds kBudgetPause{50};
 
 bool older(const ModelShare& a, const ModelShare& b) {
   return a.oldest_used_at != 0 && (b.oldest_used_at == 0 || a.oldest_used_at < b.oldest_used_at);
@@ -81,7 +85,15 @@ Result<BudgetFile> BudgetFile::lock(const std::string& directory) {
   struct flock whole{};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
-  if (file.descriptor_ < 0 || ::fcntl(file.descriptor_, F_OFD_SETLKW, &whole) != 0) {
+  const auto locked = [&] { return ::fcntl(file.descriptor_, F_OFD_SETLK, &whole) == 0; };
+  bool got = file.descriptor_ >= 0 && locked();
+  // A server that was stopped, or whose disk hangs, holds it for as long.
+  for (int i = 0; !got && file.descriptor_ >= 0 && (errno == EAGAIN || errno == EACCES) && i < kBudgetTries;
+       ++i) {
+    std::this_thread::sleep_for(kBudgetPause);
+    got = locked();
+  }
+  if (!got) {
     return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be locked: {}", path, errno_text(errno)),
                   "--disk");
   }

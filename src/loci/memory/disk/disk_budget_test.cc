@@ -192,6 +192,28 @@ TEST_F(SharedDirectory, AnotherModelsStateStaysAndComesBack) {
   EXPECT_EQ(list_stored_models(directory()).size(), 2u);
 }
 
+TEST_F(SharedDirectory, ABudgetThatCannotBeReadTakesNothing) {
+  Server a = serve(1, "a");
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(a.write(1000 + i));
+  const std::uint64_t room = a.look();
+  std::filesystem::remove(directory() + "/budget");
+  std::filesystem::create_directory(directory() + "/budget");
+  EXPECT_EQ(a.look(), room);
+  DiskKeeper fresh({.directories = {{.path = directory(), .bytes = kBudget}}, .model = a.id});
+  EXPECT_GE(fresh.look(std::nullopt), held()) << "who starts keeps what it has";
+  std::filesystem::remove(directory() + "/budget");
+  EXPECT_GE(a.look(), held());
+}
+
+TEST_F(SharedDirectory, ABudgetThatAnotherServerHoldsIsNotWaitedForLong) {
+  Server a = serve(1, "a");
+  ASSERT_TRUE(a.write(1000));
+  const std::uint64_t room = a.look();
+  const Result<BudgetFile> held_by_another = BudgetFile::lock(directory());
+  ASSERT_TRUE(held_by_another.ok());
+  EXPECT_EQ(a.look(), room);
+}
+
 TEST_F(SharedDirectory, TheOldestStateOfAnyModelGoesFirst) {
   std::uint32_t written = 0;
   {

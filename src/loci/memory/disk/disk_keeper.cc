@@ -11,6 +11,7 @@
 
 #include "loci/base/units.h"
 #include "loci/memory/disk/disk_models.h"
+#include "loci/memory/disk/disk_survey.h"
 
 namespace loci {
 namespace {
@@ -63,18 +64,22 @@ std::uint64_t DiskKeeper::look(std::optional<std::int64_t> oldest_used_at) {
   for (const DiskDirectory& directory : options_.directories) {
     room = std::min(room, look_at(directory, oldest_used_at));
   }
+  room_ = room;
   return room;
 }
 
 std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
                                   std::optional<std::int64_t> oldest_used_at) {
   Result<BudgetFile> file = BudgetFile::lock(directory.path);
-  if (!file.ok()) return 0;  // nothing may be taken of what nobody can divide
+  // What nobody can divide now stays as it is: whoever gave up its room for a passing error would lose its
+  // state.
+  const std::string own = model_folder(directory.path, options_.model);
+  if (!file.ok()) return room_ ? *room_ : held_bytes_of(own);
   const std::vector<StoredModel> models = list_stored_models(directory.path);
   std::vector<ModelShare> shares = shares_of(*file, models, options_.model);
   const auto found = std::find_if(shares.begin(), shares.end(),
                                   [&](const ModelShare& one) { return one.model == options_.model; });
-  if (found == shares.end()) return 0;  // its files were removed
+  if (found == shares.end()) return room_ && is_disk_store(own) ? *room_ : 0;  // 0: its files were removed
   const auto self = static_cast<std::size_t>(found - shares.begin());
   if (oldest_used_at) shares[self].oldest_used_at = *oldest_used_at;
   ShareDecision decision = decide_share(shares, self, directory.bytes);
@@ -84,7 +89,11 @@ std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
     ModelShare& share = shares[*decision.from];
     const Result<DroppedState> dropped = drop_oldest_state(giver, decision.wanted);
     if (!dropped.ok()) {
-      options_.say(fmt::format("{}: no room could be made: {}", directory.path, dropped.status().message()));
+      const std::string line =
+          fmt::format("{}: no room could be made: {}", directory.path, dropped.status().message());
+      if (line != said_) options_.say(line);
+      said_ = line;
+      decision.from.reset();  // nobody is pressed: it is tried again at the next look
       break;
     }
     options_.say(fmt::format("{}: dropped {} of {}'s least recently used state to make room", directory.path,

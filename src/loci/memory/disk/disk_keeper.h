@@ -43,7 +43,9 @@ class DiskKeeper {
   const KeeperOptions options_;
   std::function<std::int64_t()> oldest_;
   std::function<void(std::uint64_t)> changed_;
-  bool pressed_ = false;  // others want room, or it does
+  bool pressed_ = false;               // others want room, or it does
+  std::optional<std::uint64_t> room_;  // as last decided
+  std::string said_;                   // why no room could be made
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

@@ -138,9 +138,10 @@ Status prepare_model_folder(const std::string& directory, const std::string& id,
 std::uint64_t held_bytes_of(const std::string& folder) {
   std::uint64_t bytes = 0;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator at(folder, error); !error && at != end; at.increment(error)) {
     struct stat facts{};
-    if (::stat(entry.path().c_str(), &facts) == 0) bytes += static_cast<std::uint64_t>(facts.st_blocks) * 512;
+    if (::stat(at->path().c_str(), &facts) == 0) bytes += static_cast<std::uint64_t>(facts.st_blocks) * 512;
   }
   return bytes;
 }
@@ -148,11 +149,12 @@ std::uint64_t held_bytes_of(const std::string& folder) {
 std::vector<StoredModel> list_stored_models(const std::string& directory) {
   std::vector<StoredModel> models;
   std::error_code error;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(fmt::format("{}/{}", directory, kModelsFolder), error)) {
-    const std::string folder = entry.path();
+  const std::filesystem::directory_iterator end;
+  std::filesystem::directory_iterator at(fmt::format("{}/{}", directory, kModelsFolder), error);
+  for (; !error && at != end; at.increment(error)) {
+    const std::string folder = at->path();
     if (!is_disk_store(folder)) continue;
-    models.push_back({.id = entry.path().filename(),
+    models.push_back({.id = at->path().filename(),
                       .folder = folder,
                       .name = read_name(folder),
                       .user = disk_folder_user(folder),
@@ -192,8 +194,9 @@ Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t b
         dropped.oldest_used_at = entries[index].entry.used_at;
         return dropped;
       }
-      LOCI_ASSIGN_OR_RETURN(const std::uint64_t freed, drop_entry(*folder, layout, entries[index]));
-      dropped.freed_bytes += freed;
+      const Result<std::uint64_t> freed = drop_entry(*folder, layout, entries[index]);
+      if (!freed.ok()) break;  // nor would the next one be
+      dropped.freed_bytes += *freed;
     }
   }
   LOCI_RETURN_IF_ERROR(remove_folder(model.folder));

@@ -50,7 +50,7 @@ struct DroppedState {
 };
 
 // Drops the least recently used state of a model, a block's descendants before it, until so many bytes are
-// free or nothing is left; then, or where the files cannot be read, the folder goes.
+// free or nothing is left; then, or where the files cannot be read or punched, the folder goes.
 // Errors: kUnavailable where a server has it open.
 Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t bytes);
 

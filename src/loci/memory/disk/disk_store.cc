@@ -93,7 +93,8 @@ void recover_all(const std::shared_ptr<Common> common, const Found found) {
     common->counters.damaged += scan.counts.damaged;
     common->counters.foreign += scan.counts.foreign;
     common->counters.read_errors += scan.counts.read_errors;
-    if (!common->stop) give_back_leftovers(*common, scan);
+    // Records that could not be read may have slots.
+    if (!common->stop && scan.counts.read_errors == 0) give_back_leftovers(*common, scan);
     hand_over(*common, scan, found);
   }
   const std::lock_guard lock(common->mutex);

@@ -67,6 +67,11 @@ void read_best_of(FieldReader& reader, CompletionRequest& out) {
 
 void read_echo(FieldReader& reader, CompletionRequest& out) {
   reader.boolean("echo", out.echo);
+  // Its tokens are computed one by one, for each choice anew.
+  if (out.scores_prompt() && out.fields.choices > 1)
+    reader.fail(
+        "n", fmt::format("expected 1 where echo and logprobs ask for the prompt's log-probabilities; got {}",
+                         out.fields.choices));
   if (out.scores_prompt() && out.fields.stream)
     reader.fail("stream",
                 "expected false where echo and logprobs ask for the prompt's log-probabilities; got true");

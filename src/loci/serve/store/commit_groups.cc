@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/commit_groups.h"
 
+#include <exception>
+
 namespace loci {
 
 Status CommitGroups::run(const SqlDatabase::Body& body) {
@@ -33,6 +35,7 @@ Status CommitGroups::enter(Entry& entry) {
 // The caller's entry is the first that waits.
 void CommitGroups::lead() {
   std::vector<Entry*> group;
+  group.reserve(kMembersMax);
   {
     const std::lock_guard lock(mutex_);
     do {
@@ -41,13 +44,17 @@ void CommitGroups::lead() {
     } while (group.front()->job == nullptr && group.size() < kMembersMax && !waiting_.empty() &&
              waiting_.front()->job == nullptr);
   }
-  if (group.front()->job != nullptr) {
-    group.front()->member.status = (*group.front()->job)();
-  } else {
-    std::vector<CommitMember*> members;
-    members.reserve(group.size());
-    for (Entry* entry : group) members.push_back(&entry->member);
-    commit_(members);
+  try {
+    if (group.front()->job != nullptr) {
+      group.front()->member.status = (*group.front()->job)();
+    } else {
+      std::vector<CommitMember*> members;
+      members.reserve(group.size());
+      for (Entry* entry : group) members.push_back(&entry->member);
+      commit_(members);
+    }
+  } catch (const std::exception& error) {  // out of memory, say: those behind them go on
+    for (Entry* entry : group) entry->member.status = internal_error(error.what());
   }
   // Under the lock: who is done goes, and its entry with it.
   const std::lock_guard lock(mutex_);

@@ -12,12 +12,13 @@ using namespace store_rows;
 
 namespace {
 
+// CROSS: SQLite walks the tenant's threads, the newest first, and stops at the limit.
 constexpr std::string_view kColumns =
     "SELECT conversations.conversation, conversations.id, conversations.created_at, conversations.metadata, "
     "threads.active_at, threads.size_bytes, "
     "(SELECT COUNT(*) FROM items WHERE items.conversation = conversations.conversation) "
-    "FROM conversations JOIN threads ON threads.thread = conversations.thread "
-    "WHERE conversations.tenant = $1 ";
+    "FROM threads CROSS JOIN conversations "
+    "WHERE conversations.thread = threads.thread AND threads.tenant = $1 ";
 constexpr std::string_view kOrder =
     " ORDER BY threads.active_at DESC, conversations.conversation DESC LIMIT ";
 
@@ -31,11 +32,12 @@ Result<SqlRows> read_rows(SqlSession& session, std::string_view tenant, std::str
   LOCI_ASSIGN_OR_RETURN(const SqlRows thread,
                         session.run("SELECT active_at FROM threads WHERE thread = $1", {before->thread}));
   if (thread.empty()) return data_loss("the conversation store lacks a conversation's thread");
-  return session.run(std::string(kColumns) +
-                         "AND (threads.active_at < $2 OR (threads.active_at = $2 AND "
-                         "conversations.conversation < $3))" +
-                         std::string(kOrder) + "$4",
-                     {tenant, thread.integer(0, 0), before->conversation, limit + 1});
+  return session.run(
+      std::string(kColumns) +
+          "AND threads.active_at <= $2 AND (threads.active_at < $2 OR (threads.active_at = $2 AND "
+          "conversations.conversation < $3))" +
+          std::string(kOrder) + "$4",
+      {tenant, thread.integer(0, 0), before->conversation, limit + 1});
 }
 
 }  // namespace

@@ -186,6 +186,8 @@ Status SqliteDatabase::synchronise() {
 }
 
 void SqliteDatabase::commit(std::span<CommitMember* const> members) {
+  // Of a group that was left by an exception.
+  if (connection_->in_transaction()) (void)connection_->execute("ROLLBACK");
   if (const Status status = synchronise_commits(); !status.ok()) {
     for (CommitMember* member : members) member->status = status;
     return;
