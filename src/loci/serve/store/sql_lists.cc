@@ -21,23 +21,24 @@ constexpr std::string_view kColumns =
     "WHERE conversations.thread = threads.thread AND threads.tenant = $1 ";
 constexpr std::string_view kOrder =
     " ORDER BY threads.active_at DESC, conversations.conversation DESC LIMIT ";
+// Statements are constants (SqlSession::run()).
+const std::string kFirstPage = std::string(kColumns) + std::string(kOrder) + "$2";
+const std::string kNextPage =
+    std::string(kColumns) +
+    "AND threads.active_at <= $2 AND (threads.active_at < $2 OR (threads.active_at = $2 "
+    "AND conversations.conversation < $3))" +
+    std::string(kOrder) + "$4";
 
 // One more than asked for, so that it is known whether there are more.
 Result<SqlRows> read_rows(SqlSession& session, std::string_view tenant, std::string_view after,
                           std::int64_t limit) {
-  if (after.empty())
-    return session.run(std::string(kColumns) + std::string(kOrder) + "$2", {tenant, limit + 1});
+  if (after.empty()) return session.run(kFirstPage, {tenant, limit + 1});
   LOCI_ASSIGN_OR_RETURN(const auto before, find_conversation(session, tenant, after));
   if (!before) return invalid_argument("expected the id of a conversation", "after");
   LOCI_ASSIGN_OR_RETURN(const SqlRows thread,
                         session.run("SELECT active_at FROM threads WHERE thread = $1", {before->thread}));
   if (thread.empty()) return data_loss("the conversation store lacks a conversation's thread");
-  return session.run(
-      std::string(kColumns) +
-          "AND threads.active_at <= $2 AND (threads.active_at < $2 OR (threads.active_at = $2 AND "
-          "conversations.conversation < $3))" +
-          std::string(kOrder) + "$4",
-      {tenant, thread.integer(0, 0), before->conversation, limit + 1});
+  return session.run(kNextPage, {tenant, thread.integer(0, 0), before->conversation, limit + 1});
 }
 
 }  // namespace
