@@ -4,7 +4,6 @@
 
     tests/first_hour_test.py build/release/loci [--model default] [--only PART]
 """
-import argparse
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from live_client import chat_body, expect, expect_equal, greedy, run_tests, Server
+from live_client import chat_body, expect, expect_equal, greedy, main_of_tests, Server
 from tenants_test import Keys
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB", "--store", "")
@@ -203,15 +202,5 @@ def test_metrics_tell_tenants_apart(binary, model):
         expect("alice" not in server.get("/metrics").text, "whoever reads all metrics is told no names")
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
-    return run_tests(tests, os.path.abspath(options.binary), options.model)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of_tests(globals()))

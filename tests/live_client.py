@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server process and the clients that live_test.py needs; Python's standard library alone."""
+import argparse
 import http.client
 import json
 import os
@@ -37,6 +38,17 @@ def run_tests(tests, *arguments):
         print("failed:", name)
     print(f"{len(tests) - len(failed) - skipped} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
+
+
+def main_of_tests(names):
+    """A suite's command line: BINARY [--model MODEL] [--only PART]. `names`: its module's, test_... of which are run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--only", default="", help="part of a test's name")
+    options = parser.parse_args()
+    tests = [(name, test) for name, test in names.items() if name.startswith("test_") and options.only in name]
+    return run_tests(tests, os.path.abspath(options.binary), options.model)
 
 
 class Reply:

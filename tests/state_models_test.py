@@ -4,14 +4,13 @@
 
     tests/state_models_test.py build/release/loci [--model default] [--only PART]
 """
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
 
-from live_client import Server, expect, expect_equal, run_tests
+from live_client import Server, expect, expect_equal, main_of_tests
 
 OTHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "tiny", "f32.gguf")
 # A budget that the first model alone can fill.
@@ -134,15 +133,5 @@ def test_inspect_and_forget(binary, model):
         expect_equal(loci(binary, "forget")[0], 1, "a model or --all is asked for")
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
-    return run_tests(tests, os.path.abspath(options.binary), options.model)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of_tests(globals()))

@@ -4,13 +4,12 @@
 
 Needs nothing but Python's standard library. Prints "N passed, N failed".
 """
-import argparse
 import os
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import expect, expect_equal, run_tests, Server  # noqa: E402
+from live_client import expect, expect_equal, main_of_tests, Server  # noqa: E402
 
 CONTEXT = 512
 LIMIT = 448  # an eighth is kept for the reply
@@ -201,15 +200,5 @@ def test_kept_state_survives_a_restart(binary, model):
             expect(now[1] >= prompt // BLOCK * BLOCK - BLOCK, f"{now[1]} of {now[0]} tokens came back from the disk")
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
-    return run_tests(tests, os.path.abspath(options.binary), options.model)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of_tests(globals()))

@@ -194,7 +194,7 @@ void Chat::regenerate() {
   reply();
 }
 
-// A turn is a message and its reply. The state of what stays is still at the server.
+// Goes back by so many turns, each a message with its reply. The server still has the state of those before.
 void Chat::fork(const std::string& turns) {
   const std::optional<std::size_t> back = read_count(turns, 1);
   const std::size_t first = system_.empty() ? 0 : 1, there = (messages_.size() - first) / 2;

@@ -112,8 +112,8 @@ std::vector<double> rotated(const std::vector<float>& key, const RopeSpec& rope,
   return out;
 }
 
-// Half of what a value's rounding is at most a part of: in f16 the last place of the value or the smallest
-// number, in q8 the power of two that the largest value of the group makes it share.
+// Of each value, half of the step between neighbouring numbers that can be stored, so its rounding error is
+// at most that. In f16 the step follows from the value itself; in q8 the largest value of its group sets it.
 std::vector<double> half_units(StateType type, const std::vector<double>& x) {
   std::vector<double> out;
   const std::uint32_t group = q8_group_size(static_cast<std::uint32_t>(x.size()));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# loci_core: the state machine, and the log of what goes in and comes out of it.
+# loci_core: the state machine, and the event log that records its inputs and outputs.
 loci_library(core
   SOURCES core/core.cc core/core_admission.cc core/core_ahead.cc core/core_check.cc core/core_commit.cc core/core_fair.cc
           core/core_lookahead.cc core/core_public.cc core/core_schedule.cc core/core_tiers.cc
