@@ -2,6 +2,7 @@
 // The index's copies in slower tiers: reserving, reading and losing them, and what the disk's records are to
 // say so that a restart finds the way to what is there.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -296,7 +297,13 @@ void BlockIndex::trim(Tier tier, std::uint32_t group) {
   }
 }
 
-void BlockIndex::expire(BlockId id, Nanos before) {
+void BlockIndex::expire(BlockId id, Nanos before) { drop_unused(id, before, MissReason::kExpired); }
+
+void BlockIndex::forget(BlockId id) {
+  drop_unused(id, std::numeric_limits<Nanos>::max(), MissReason::kNeverSeen);
+}
+
+void BlockIndex::drop_unused(BlockId id, Nanos before, MissReason reason) {
   Block& b = at(id);
   if (b.pins > 0 || (b.kind != BlockKind::kFull && b.kind != BlockKind::kTail)) return;
   const auto old = [before](const EvictionFacts& facts) { return facts.last_used < before; };
@@ -313,11 +320,11 @@ void BlockIndex::expire(BlockId id, Nanos before) {
   for (std::size_t i = b.copies.size(); i > 0; --i) {
     const LowerCopy& copy = b.copies[i - 1];
     if (!copy.evictable() || !old(copy.facts)) continue;
-    drop_copy(id, copy.tier, copy.group, MissReason::kExpired);
+    drop_copy(id, copy.tier, copy.group, reason);
     dropped = true;
   }
   if (!dropped) return;
-  b.lost = MissReason::kExpired;
+  b.lost = reason;
   settle(id);
 }
 

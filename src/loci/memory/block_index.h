@@ -330,6 +330,8 @@ class BlockIndex {
   void settle_hole(BlockId id) { update_hole(id); }
   // Drops the parts and copies of a node that nobody pins and that was last used before `before`.
   void expire(BlockId id, Nanos before);
+  // Drops all that there is of a node that nobody pins, as if it had never been seen.
+  void forget(BlockId id);
   // The place in the queue of the first that needs the node (EvictionFacts::wanted).
   void set_wanted(BlockId id, std::uint32_t wanted);
   // What the disk's records are to become, since the last call.
@@ -383,6 +385,7 @@ class BlockIndex {
   bool redundant_tail(BlockId id) const;
   void drop_part(BlockId id, std::uint32_t group);
   void drop_parts(BlockId id);
+  void drop_unused(BlockId id, Nanos before, MissReason reason);
   void discard_parts(BlockPin& pin);
   void evict(std::uint32_t group);
   void enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts);

@@ -139,6 +139,8 @@ void World::run_random() {
       restart();
     } else if (what == 15 && options_.config.groups.front().disk_blocks > 0 && one_in(4)) {
       change_disk_room();
+    } else if (what == 17 && !options_.nothing_is_evicted && !clients_.empty() && one_in(4)) {
+      forget_one();
     } else if (what == 13 && options_.config.state_ttl != kNever && one_in(4)) {
       now_ += static_cast<Nanos>(choose_(50)) * kNanosPerMilli;
       step(Tick{});
@@ -246,6 +248,14 @@ void World::release_one() {
   const RequestId prefix = public_[at];
   public_.erase(public_.begin() + static_cast<std::ptrdiff_t>(at));
   step(Withdraw{prefix});
+}
+
+// What somebody said, or may still be saying, is deleted.
+void World::forget_one() {
+  auto client = clients_.begin();
+  std::advance(client, static_cast<std::ptrdiff_t>(choose_(clients_.size())));
+  const Arrival& arrival = client->second.arrival;
+  step(Forget{.group = arrival.group, .salt = arrival.salt, .tokens = client->second.tokens});
 }
 
 void World::change_disk_room() {

@@ -126,6 +126,7 @@ class World {
   void cancel_one();
   void change_disk_room();
   void release_one();
+  void forget_one();
   bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;
   void finish_pass();
   void begin_pass(const Plan& plan);

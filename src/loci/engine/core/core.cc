@@ -149,6 +149,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       windows_(config_, index_, transfers_, prefixes_),
       queue_needs_(config_, index_, transfers_, prefixes_),
       recovery_(config_, prefixes_.hasher(), index_),
+      forgotten_(prefixes_, index_),
       state_age_(config.state_ttl) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
@@ -163,6 +164,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   transfers_.advance(now_);
   Plan plan;
   std::visit([&](const auto& e) { on(e, plan); }, event);
+  forgotten_.retry();
   expire(plan);
   if (in_flight_.size() <= config_.passes_ahead) schedule(plan);
   look_ahead();
@@ -281,9 +283,11 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   requests_.emplace(event.request, std::move(request));
 }
 
-std::string sharing_of(const Arrival& arrival) {
-  return arrival.salt.empty() ? arrival.group : arrival.group + "\n" + arrival.salt;
+std::string sharing_of(const SharingGroup& group, const std::string& salt) {
+  return salt.empty() ? group : group + "\n" + salt;
 }
+
+std::string sharing_of(const Arrival& arrival) { return sharing_of(arrival.group, arrival.salt); }
 
 void Core::State::on(const Cancel& event, Plan& plan) {
   if (const auto found = requests_.find(event.request); found != requests_.end()) {
@@ -306,6 +310,11 @@ void Core::State::on(const DiskRoom& event, Plan&) {
 void Core::State::on(const Recovered& event, Plan& plan) {
   plan.notes = recovery_.take_over(event, now_);
   if (event.last) transfers_.open_disk();
+}
+
+void Core::State::on(const Forget& event, Plan&) {
+  forgotten_.forget(event);
+  blocked_head_.reset();
 }
 
 void Core::State::on(const Drain& event, Plan&) {
@@ -357,6 +366,7 @@ CoreStats Core::State::stats() const {
   stats.tiers[0].evictions_total = index_.evictions();
   transfers_.add_stats(stats);
   recovery_.add_stats(stats);
+  forgotten_.add_stats(stats);
   return stats;
 }
 

@@ -137,6 +137,8 @@ struct CoreStats {
   std::uint64_t saves_dropped_total = 0;  // too many waited
   std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
   std::uint64_t orphans_total = 0;        // that were not: what they follow is not there, or they are too old
+  std::uint64_t forgets_waiting = 0;      // Forget: for what uses their state
+  std::uint64_t forgets_given_up_total = 0;  // of too many that waited; their state is evicted in its turn
   // Prompts' tokens by where their state came from, and what was computed by reason.
   std::array<std::uint64_t, kTiers> tokens_from_total{};
   std::array<std::uint64_t, kMissReasons> tokens_missed_total{};

@@ -6,6 +6,7 @@
 //   queue_needs.h      what waiting requests need: evicted last, brought to host memory
 //   queue_rate.h       when a refused request should try again
 //   recovery.h         what the disk has from before; time to live
+//   forgotten.h        state that goes because what was said is deleted
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  taking a request into the batch
@@ -32,6 +33,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/forgotten.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
 #include "loci/engine/core/queue_needs.h"
@@ -133,6 +135,7 @@ class Core::State {
   void on(const MovesEnded& event, Plan& plan);
   void on(const Recovered& event, Plan& plan);
   void on(const DiskRoom& event, Plan& plan);
+  void on(const Forget& event, Plan& plan);
   Status refusal(const Arrival& event) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);
@@ -280,6 +283,7 @@ class Core::State {
   Windows windows_;
   QueueNeeds queue_needs_;
   Recovery recovery_;
+  Forgotten forgotten_;
   StateAge state_age_;
 
   Nanos now_ = 0;

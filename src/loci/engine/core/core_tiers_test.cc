@@ -476,6 +476,50 @@ TEST(CoreTiers, StateThatNobodyUsesExpires) {
   d.finish();
 }
 
+// Deleted with what was said: gone from every tier, but for what another conversation hangs from.
+TEST(CoreTiers, WhatIsForgottenIsInNoTier) {
+  TierDriver d(tier_config(16, 16, 16));
+  Tokens other = run_of(0, 40);
+  for (int i = 0; i < 60; ++i) other.push_back(TokenId(7));
+  d.run(1, run_of(0, 110));  // three blocks and a tail
+  d.run(2, other);           // shares the first block
+  d.notes.clear();
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 110)});
+  EXPECT_EQ(d.notes.size(), 2u) << "the disk forgets blocks 1 and 2";
+  for (const DiskNote& note : d.notes) EXPECT_EQ(note.kind, DiskNote::Kind::kForget);
+  d.arrive(3, run_of(0, 110));
+  EXPECT_EQ(d.starts.back().cached_tokens, 40u)
+      << "the other one's first block, and what it shares of its second";
+  d.finish();
+  d.arrive(4, other);
+  EXPECT_EQ(d.starts.back().cached_tokens, 99u) << "nothing of the other one is gone";
+  d.finish();
+}
+
+TEST(CoreTiers, WhatIsForgottenWhileItIsSavedGoesThen) {
+  TierDriver d(tier_config(8, 8, 8));
+  d.arrive(1, run_of(0, 110));
+  d.done();
+  ASSERT_FALSE(d.moves.empty());
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 110)});
+  EXPECT_EQ(d.core.stats().forgets_waiting, 1u);
+  d.finish();
+  const CoreStats stats = d.core.stats();
+  EXPECT_EQ(stats.forgets_waiting, 0u);
+  for (const TierStats& tier : stats.tiers) EXPECT_EQ(tier.free, 8u);
+}
+
+TEST(CoreTiers, NobodyForgetsForAnother) {
+  TierDriver d(tier_config(16, 0, 16));
+  d.run(1, run_of(0, 110), "a");
+  d.step(Forget{.group = "b", .salt = {}, .tokens = run_of(0, 110)});
+  d.step(Forget{.group = "a", .salt = "salt", .tokens = run_of(0, 110)});
+  d.step(Forget{.group = "a", .salt = {}, .tokens = {}});
+  d.arrive(2, run_of(0, 110), 1, "a");
+  EXPECT_EQ(d.starts.back().cached_tokens, 109u);
+  d.finish();
+}
+
 // Other models' servers share the disk: its room changes while it is used.
 TEST(CoreTiers, ADiskWithLessRoomGivesUpWhatWasUsedLongestAgo) {
   TierDriver d(tier_config(4, 0, 16));

@@ -42,6 +42,7 @@ inline constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
 struct Arrival;
 // Whose state a request may use: its tenant's, within one salt. (No tenant's name has a line end.)
+std::string sharing_of(const SharingGroup& group, const std::string& salt);
 std::string sharing_of(const Arrival& arrival);
 
 struct Arrival {
@@ -136,7 +137,17 @@ struct DiskRoom {
   std::vector<std::uint32_t> slots;
 };
 
-using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom>;
+// What was said is deleted: the state of these tokens goes from every tier at once, but for what the state of
+// others hangs from (a beginning that they share). What a request or a move still uses goes when that has
+// ended. State under cuts (Arrival::dropped) is not found by these tokens, and stays until it is evicted.
+struct Forget {
+  SharingGroup group;
+  std::string salt;
+  std::vector<TokenId> tokens;
+};
+
+using Event =
+    std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget>;
 
 // --- plans ---
 

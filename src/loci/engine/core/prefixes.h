@@ -44,6 +44,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "loci/engine/core/core.h"
@@ -84,6 +85,13 @@ class Prefixes {
   // first call.
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
 
+  struct Names {
+    std::vector<ChainKey> keys;     // of the root or gate, then of each whole block below it
+    std::size_t tokens_before = 0;  // public, and not the tenant's
+  };
+  // Under which state of the tokens may lie: below the root, and below the gate behind what is public now.
+  std::vector<Names> names_of(const Forget& event) const;
+
   // --- lineages ---
 
   // Not ok: the arrival's cuts cannot be.
@@ -118,7 +126,8 @@ class Prefixes {
                              CoreProbe& found) const;
   void find_original(const CoreLineage& lineage, std::uint32_t block, const ProbeRules& rules,
                      CoreProbe& found) const;
-  ChainKey original_root(const Arrival& event, std::uint32_t& public_blocks) const;
+  ChainKey original_root(const std::string& sharing, std::span<const TokenId> tokens,
+                         std::uint32_t& public_blocks) const;
 
   const CoreConfig& config_;
   BlockIndex& index_;

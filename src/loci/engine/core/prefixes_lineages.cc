@@ -32,10 +32,10 @@ Status Prefixes::truncation_refusal(const Arrival& event) const {
 
 // The parent key of the history's blocks in its first lineage, as the index has it now: the history may begin
 // with public blocks, whose number is told.
-ChainKey Prefixes::original_root(const Arrival& event, std::uint32_t& public_blocks) const {
+ChainKey Prefixes::original_root(const std::string& sharing, std::span<const TokenId> tokens,
+                                 std::uint32_t& public_blocks) const {
   public_blocks = 0;
   ChainKey key = hasher_.public_root(), last = key;
-  const std::span<const TokenId> tokens(event.prompt);
   while (!public_.empty() && (public_blocks + 1) * kBlockTokens < tokens.size()) {
     key = hasher_.child(key, tokens.subspan(public_blocks * kBlockTokens, kBlockTokens));
     const BlockId node = index_.find(key);
@@ -43,7 +43,25 @@ ChainKey Prefixes::original_root(const Arrival& event, std::uint32_t& public_blo
     last = key;
     ++public_blocks;
   }
-  return public_blocks == 0 ? hasher_.root(sharing_of(event)) : hasher_.gate(last, sharing_of(event));
+  return public_blocks == 0 ? hasher_.root(sharing) : hasher_.gate(last, sharing);
+}
+
+std::vector<Prefixes::Names> Prefixes::names_of(const Forget& event) const {
+  const std::string sharing = sharing_of(event.group, event.salt);
+  const std::span<const TokenId> tokens(event.tokens);
+  const auto names_below = [&](ChainKey key, std::size_t first_block) {
+    Names names{.keys = {key}, .tokens_before = first_block * kBlockTokens};
+    for (std::size_t block = first_block; block < tokens.size() / kBlockTokens; ++block) {
+      key = hasher_.child(key, tokens.subspan(block * kBlockTokens, kBlockTokens));
+      names.keys.push_back(key);
+    }
+    return names;
+  };
+  std::vector<Names> all = {names_below(hasher_.root(sharing), 0)};
+  std::uint32_t public_blocks = 0;
+  const ChainKey gate = original_root(sharing, tokens, public_blocks);
+  if (public_blocks > 0) all.push_back(names_below(gate, public_blocks));
+  return all;
 }
 
 std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) const {
@@ -70,7 +88,7 @@ std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) co
   // The first lineage's own names of what it has depend on what is public at the time; the names of the
   // lineages after it do not.
   std::uint32_t public_blocks = 0;
-  const ChainKey first = original_root(event, public_blocks);
+  const ChainKey first = original_root(sharing_of(event), tokens, public_blocks);
   if (kept < context) add_originals(first, public_blocks, 0);
   ChainKey parent = hasher_.root(sharing_of(event));
   std::uint32_t begin = 0, dropped = 0;

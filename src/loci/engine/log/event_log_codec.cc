@@ -201,6 +201,11 @@ void put(Writer& w, const DiskRoom& e) {
   w.number(static_cast<std::uint32_t>(e.slots.size()));
   for (const std::uint32_t slots : e.slots) w.number(slots);
 }
+void put(Writer& w, const Forget& e) {
+  w.text(e.group);
+  w.text(e.salt);
+  w.ids(e.tokens);
+}
 
 void get(Reader& r, Arrival& e) {
   e.request.value = r.number<std::uint64_t>("request");
@@ -281,6 +286,11 @@ void get(Reader& r, Recovered& e) {
 void get(Reader& r, DiskRoom& e) {
   e.slots.resize(r.count(4, "slots"));
   for (std::uint32_t& slots : e.slots) slots = r.number<std::uint32_t>("slots");
+}
+void get(Reader& r, Forget& e) {
+  e.group = r.text("group");
+  e.salt = r.text("salt");
+  e.tokens = r.tokens("tokens");
 }
 
 template <std::size_t kIndex = 0>

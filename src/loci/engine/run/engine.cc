@@ -48,7 +48,7 @@ bool lost_with_device(FinishReason reason) {
   return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
 }
 
-using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom>;
+using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget>;
 
 // Entries of the disk that are put back into the index in one step: about a millisecond's.
 constexpr std::size_t kRecoveredAtOnce = 512;
@@ -236,6 +236,7 @@ class Engine::State {
   void handle(Withdraw& withdraw) { step(withdraw); }
   void handle(Recovered& recovered) { step(std::move(recovered)); }
   void handle(DiskRoom& room) { step(std::move(room)); }
+  void handle(Forget& forget) { step(std::move(forget)); }
   void handle(MovesEnded& ended) {
     LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
     moves_in_flight_ -= ended.moves.size();
@@ -492,6 +493,7 @@ RequestId Engine::submit(GenerationRequest request, GenerationListener listener)
 }
 void Engine::cancel(RequestId request) { state_->post(Cancel{.request = request}); }
 void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
+void Engine::forget(Forget what) { state_->post(std::move(what)); }
 void Engine::set_disk_room(DiskRoom room) { state_->post(std::move(room)); }
 void Engine::drain(Nanos grace) {
   state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});

@@ -82,6 +82,8 @@ class Engine {
   void cancel(RequestId request);
   // The public prefix that the request of this id made is one no more.
   void withdraw(RequestId prefix);
+  // What was said is deleted, and its state goes from every tier (plan.h); what still uses it ends first.
+  void forget(Forget what);
   // How many of the disk's slots may be used from now on (DiskRoom).
   void set_disk_room(DiskRoom room);
   // Refuses new requests; what runs may go on for `grace`, then is cut off.

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/forgotten.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace loci {
+
+void Forgotten::forget(const Forget& event) {
+  for (Prefixes::Names& names : prefixes_.names_of(event)) {
+    const auto first = event.tokens.begin() + static_cast<std::ptrdiff_t>(names.tokens_before);
+    Path path{.nodes = std::move(names.keys), .tokens = {first, event.tokens.end()}};
+    if (drop(path) == Progress::kDone) continue;
+    waiting_.push_back(std::move(path));
+  }
+  for (; waiting_.size() > kForgottenMax; waiting_.pop_front()) ++given_up_;
+}
+
+void Forgotten::retry() {
+  std::erase_if(waiting_, [this](Path& path) { return drop(path) == Progress::kDone; });
+}
+
+// From the end to the first node that others need.
+Forgotten::Progress Forgotten::drop(Path& path) {
+  for (; !path.nodes.empty(); path.nodes.pop_back()) {
+    const BlockId node = index_.find(path.nodes.back());
+    if (node == kNoBlock) continue;
+    const std::size_t begin = (path.nodes.size() - 1) * kBlockTokens;
+    const std::span<const TokenId> rest = std::span<const TokenId>(path.tokens).subspan(begin);
+    if (drop_tails(node, rest) == Progress::kWaits) return Progress::kWaits;
+    if (path.nodes.size() == 1) break;  // the root ends by itself
+    // (Dropping its last tail may have ended the node.)
+    if (index_.find(path.nodes.back()) == kNoBlock) continue;
+    const Block& block = index_.block(node);
+    if (block.children > 0) break;
+    if (block.pins > 0) return Progress::kWaits;
+    index_.forget(node);
+  }
+  return Progress::kDone;
+}
+
+// The children that have no name of their own: what was computed of the tokens' next block.
+Forgotten::Progress Forgotten::drop_tails(BlockId parent, std::span<const TokenId> tokens) {
+  const std::size_t longest = std::min<std::size_t>(tokens.size(), kBlockTokens);
+  std::vector<BlockId> tails;
+  for (std::size_t count = 1; count <= longest; ++count) {
+    const auto [begin, end] = index_.block(parent).children_with_state.equal_range(tokens.first(count));
+    for (auto child = begin; child != end; ++child) {
+      if (index_.block(*child).kind == BlockKind::kTail) tails.push_back(*child);
+    }
+  }
+  for (const BlockId tail : tails) {
+    if (index_.block(tail).pins > 0) return Progress::kWaits;
+    index_.forget(tail);
+  }
+  return Progress::kDone;
+}
+
+void Forgotten::add_stats(CoreStats& stats) const {
+  stats.forgets_waiting = waiting_.size();
+  stats.forgets_given_up_total = given_up_;
+}
+
+}  // namespace loci

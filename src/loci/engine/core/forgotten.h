@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// State that is deleted because what was said is (Forget). A conversation of three blocks and a tail, which
+// shares its first block with another conversation:
+//
+//     root - 0 - 1 - 2 - tail       forget() goes from the end to the root: the tail, 2 and 1 are dropped
+//              \                    from every tier, and the disk is told to forget its records. Block 0 is
+//               1'                  what 1' hangs from: it stays, and so does all above it.
+//
+// A node that a request or a move pins is waited for: retry() goes on where forget() stopped. Meanwhile who
+// has it may go on using it, and a block that somebody else computes anew under the same name is theirs.
+//
+// It owns what is still to be dropped, at most kForgottenMax paths (beyond, the oldest is given up and
+// counted). It calls nobody but the index and Prefixes, which knows the names of blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/plan.h"
+#include "loci/engine/core/prefixes.h"
+#include "loci/memory/block_index.h"
+#include "loci/memory/chain_key.h"
+
+namespace loci {
+
+inline constexpr std::size_t kForgottenMax = 4096;
+
+// Thread-compatible: the core's thread has it.
+class Forgotten {
+ public:
+  // Both outlive it.
+  Forgotten(const Prefixes& prefixes, BlockIndex& index) : prefixes_(prefixes), index_(index) {}
+
+  // O(tokens · log(children)).
+  void forget(const Forget& event);
+  // Something may have been let go. O(paths that wait).
+  void retry();
+
+  void add_stats(CoreStats& stats) const;
+
+ private:
+  // What is left of a sequence: nodes[0] is the root or gate, nodes[i] the block after i blocks of tokens.
+  struct Path {
+    std::vector<ChainKey> nodes;
+    std::vector<TokenId> tokens;  // after the root or gate
+  };
+  enum class Progress : std::uint8_t { kDone, kWaits };
+
+  Progress drop(Path& path);
+  Progress drop_tails(BlockId parent, std::span<const TokenId> tokens);
+
+  const Prefixes& prefixes_;
+  BlockIndex& index_;
+  std::deque<Path> waiting_;
+  std::uint64_t given_up_ = 0;
+};
+
+}  // namespace loci
