@@ -8,13 +8,14 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 
 from live_client import chat_body, expect, expect_equal, greedy, main_of_tests, Server
-from tenants_test import Keys
+from tenants_test import Keys, wait_for
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB", "--store", "")
 
@@ -146,6 +147,40 @@ def test_stored_conversations_are_listed(binary, model):
             expect_equal(server.get("/v1/conversations?after=none").status, 400, "an id that is none")
         text = run(binary, "inspect", store).stdout
         expect(all(one in text for one in made), text)
+
+
+def bytes_of(folder):
+    return b"".join(open(os.path.join(path, name), "rb").read() for path, _, names in os.walk(folder) for name in names)
+
+
+def test_what_is_deleted_is_in_no_file(binary, model):
+    """A conversation's text and its computed state go from the disk when it is deleted; others' stay."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = ["--store", os.path.join(folder, "talks.db"), "--disk", os.path.join(folder, "state") + ":100MiB"]
+        told = {name: f"My secret is a {name} elephant. " + "It lives by the sea and it likes rain. " * 12 for name in ("purple", "green")}
+        with Server(binary, model, "--threads", "1", "--device-memory", "256MiB", *files) as server:
+            made = {name: server.post("/v1/conversations", {}).json["id"] for name in told}
+            for name, text in told.items():
+                reply = server.post("/v1/responses", {"conversation": made[name], "input": text, "max_output_tokens": 2})
+                expect_equal(reply.status, 200, reply.text)
+            # The name with the token before it or behind it, as a record of the disk has them: one of both is in one block.
+            tokens = {name: server.post("/tokenize", {"content": text}).json["tokens"] for name, text in told.items()}
+            differs = next(i for i, (a, b) in enumerate(zip(tokens["purple"], tokens["green"])) if a != b)
+            pieces = {name: [struct.pack("<2I", *all_of[at:at + 2]) for at in (differs - 1, differs)] for name, all_of in tokens.items()}
+
+            def is_kept(name):
+                kept = bytes_of(folder)
+                return any(piece in kept for piece in pieces[name])
+
+            wait_for(lambda: all(is_kept(name) for name in pieces), "state is saved")
+            expect(all(f"{name} elephant".encode() in bytes_of(folder) for name in told), "text is stored")
+            expect_equal(server.request("DELETE", f"/v1/conversations/{made['purple']}").status, 200, "deleted")
+            wait_for(lambda: not is_kept("purple"), "state is gone")
+            expect(b"purple elephant" not in bytes_of(folder), "text is gone")
+            expect(is_kept("green") and b"green elephant" in bytes_of(folder), "the other one's stay")
+            again = server.post("/v1/responses", {"input": told["purple"], "max_output_tokens": 2, "store": False}).json
+            cached = again["usage"]["input_tokens_details"]["cached_tokens"]
+            expect(cached < 64, f"{cached} tokens are found: no more than what the other one shares")
 
 
 # --- logs and metrics ---

@@ -15,6 +15,7 @@
 #include "loci/serve/page_guard.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/unknown_fields.h"
+#include "loci/serve/responses/conversation_locks.h"
 #include "loci/serve/router.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
@@ -49,6 +50,7 @@ struct ApiServices {
   const Clock& clock;
   std::shared_ptr<spdlog::logger> log;
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
+  ConversationLocks conversation_locks;             // the network thread's
   std::atomic<bool> draining{false};
   std::atomic<bool> stops_at_once{false};  // what ends now was cut off by the server
   UnknownFieldLog unknown_fields;

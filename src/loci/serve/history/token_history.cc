@@ -128,8 +128,7 @@ void TokenHistory::remember(std::string_view tenant, std::span<const TokenId> pr
   {
     const std::lock_guard lock(owner->mutex);
     owner->trie.remember(prompt, reply);
-    const std::size_t bytes = owner->trie.size_bytes();
-    bytes_.fetch_add(bytes - owner->bytes.exchange(bytes));
+    count_bytes(*owner);
   }
   while (bytes_.load() > bytes_max_) {
     const std::shared_ptr<Tenant> most = largest();
@@ -141,11 +140,24 @@ void TokenHistory::remember(std::string_view tenant, std::span<const TokenId> pr
   }
 }
 
+void TokenHistory::forget(std::string_view tenant, std::span<const TokenId> tokens) {
+  const std::shared_ptr<Tenant> owner = find(tenant);
+  if (owner == nullptr) return;
+  const std::lock_guard lock(owner->mutex);
+  owner->trie.forget(tokens);
+  count_bytes(*owner);
+}
+
 void TokenHistory::shrink(Tenant& tenant, std::size_t bytes) {
   const std::lock_guard lock(tenant.mutex);
   tenant.trie.shrink(bytes);
-  const std::size_t left = tenant.trie.size_bytes();
-  bytes_.fetch_sub(tenant.bytes.exchange(left) - left);
+  count_bytes(tenant);
+}
+
+// After a change of the tenant's; its mutex is held.
+void TokenHistory::count_bytes(Tenant& tenant) {
+  const std::size_t bytes = tenant.trie.size_bytes();
+  bytes_.fetch_add(bytes - tenant.bytes.exchange(bytes));
 }
 
 std::shared_ptr<TokenHistory::Tenant> TokenHistory::find(std::string_view tenant) const {

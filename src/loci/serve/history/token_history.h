@@ -53,6 +53,8 @@ class TokenHistory {
   // (StoredResponse::tokens, made with this model's tokenizer) whose prompt's length is not known all is
   // given as `reply`. Time: the sequence's length.
   void remember(std::string_view tenant, std::span<const TokenId> prompt, std::span<const TokenId> reply);
+  // What was said is deleted: of the tenant's sequence stays what begins others. Time: the sequence's length.
+  void forget(std::string_view tenant, std::span<const TokenId> tokens);
 
   std::size_t size_bytes() const { return bytes_.load(); }
   // Tokens that encode() took as they were, of all its calls.
@@ -65,6 +67,7 @@ class TokenHistory {
   std::shared_ptr<Tenant> find_or_add(std::string_view tenant);
   std::shared_ptr<Tenant> largest() const;
   void shrink(Tenant& tenant, std::size_t bytes);
+  void count_bytes(Tenant& tenant);
 
   const std::size_t bytes_max_;
   mutable std::mutex mutex_;                                             // never held with a tenant's

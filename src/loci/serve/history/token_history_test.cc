@@ -355,6 +355,18 @@ TEST_F(TokenHistoryTest, TenantsKnowNothingOfEachOther) {
   EXPECT_TRUE(starts_with(encode(next, "a").tokens, all));
 }
 
+TEST_F(TokenHistoryTest, WhatIsDeletedIsForgotten) {
+  Messages messages;
+  const Tokens all = turn(messages, "q", joined(bytes("the user"), {end()}), "a");
+  history_.forget("b", all);
+  history_.forget("nobody", all);
+  EXPECT_TRUE(starts_with(encode(with_question(messages), "a").tokens, all)) << "another's";
+  const std::size_t bytes = history_.size_bytes();
+  history_.forget("a", all);
+  EXPECT_LT(history_.size_bytes(), bytes);
+  EXPECT_EQ(encode(with_question(messages), "a").reused, 0u);
+}
+
 TEST_F(TokenHistoryTest, MemoryIsBoundedAndTheLargestTenantPays) {
   constexpr std::size_t kMax = 100'000;
   TokenHistory history(kMax);

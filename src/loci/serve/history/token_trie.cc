@@ -120,8 +120,8 @@ void TokenTrie::unlink(Node* node) {
   (node->older == nullptr ? oldest_ : node->older->newer) = node->newer;
 }
 
-void TokenTrie::forget(Node* leaf) {
-  LOCI_CHECK(leaf->children.empty(), "what is used least recently leads to nothing");
+void TokenTrie::drop(Node* leaf) {
+  LOCI_CHECK(leaf->children.empty(), "what is dropped leads to nothing");
   unlink(leaf);
   size_bytes_ -= bytes_of(*leaf);
   std::vector<Child>& children = leaf->parent->children;
@@ -129,7 +129,24 @@ void TokenTrie::forget(Node* leaf) {
 }
 
 void TokenTrie::shrink(std::size_t bytes) {
-  while (size_bytes_ > bytes && oldest_ != nullptr) forget(oldest_);
+  while (size_bytes_ > bytes && oldest_ != nullptr) drop(oldest_);
+}
+
+void TokenTrie::forget(std::span<const TokenId> tokens) {
+  Node* at = root_.get();
+  while (!tokens.empty()) {
+    const auto found = find_child(at->children, tokens.front());
+    if (found == at->children.end()) break;
+    const std::vector<TokenId>& edge = found->node->tokens;
+    if (tokens.size() < edge.size() || !std::equal(edge.begin(), edge.end(), tokens.begin())) break;
+    at = found->node.get();
+    tokens = tokens.subspan(edge.size());
+  }
+  while (at != root_.get() && at->children.empty()) {
+    Node* const parent = at->parent;
+    drop(at);
+    at = parent;
+  }
 }
 
 TokenTrie::Position TokenTrie::step(Position at, TokenId token) {

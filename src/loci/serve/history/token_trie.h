@@ -37,7 +37,8 @@ class TokenTrie {
     Node* older = nullptr;
   };
 
-  // After `used` tokens of the edge to `node`; at the root 0. Valid until the next remember() or shrink().
+  // After `used` tokens of the edge to `node`; at the root 0. Valid until the next remember(), shrink() or
+  // forget().
   struct Position {
     const Node* node = nullptr;
     std::size_t used = 0;
@@ -54,6 +55,9 @@ class TokenTrie {
   void remember(std::span<const TokenId> prompt, std::span<const TokenId> reply);
   // Forgets until size_bytes() is at most `bytes`, or nothing is left.
   void shrink(std::size_t bytes);
+  // Forgets what was remembered of a sequence, from its end up to where another one goes on. Time: as
+  // remember().
+  void forget(std::span<const TokenId> tokens);
   std::size_t size_bytes() const { return size_bytes_; }
 
   Position root() const { return {.node = root_.get()}; }
@@ -76,7 +80,7 @@ class TokenTrie {
   void use(Node* node);
   void link_newest(Node* node);
   void unlink(Node* node);
-  void forget(Node* leaf);
+  void drop(Node* leaf);
 
   std::unique_ptr<Node> root_;
   Node* newest_ = nullptr;

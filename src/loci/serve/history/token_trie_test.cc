@@ -31,6 +31,10 @@ TokenTrie::Position walk(const TokenTrie& trie, const Tokens& tokens) {
 
 bool has(const TokenTrie& trie, const Tokens& tokens) { return walk(trie, tokens).node != nullptr; }
 
+bool begins(const Tokens& beginning, const Tokens& whole) {
+  return beginning.size() <= whole.size() && std::equal(beginning.begin(), beginning.end(), whole.begin());
+}
+
 TEST(TokenTrie, MarksWherePromptsAndRepliesEnd) {
   TokenTrie trie;
   trie.remember(tokens_of({1, 2, 3}), tokens_of({4, 5}));
@@ -87,13 +91,25 @@ TEST(TokenTrie, EqualsAListOfSequences) {
       sequences.push_front(all);
       trie.check_invariants();
     }
-    for (int i = 0; i < 50; ++i) {
-      const Tokens wanted = random_run(10);
-      const bool is_known = std::any_of(sequences.begin(), sequences.end(), [&](const Tokens& tokens) {
-        return tokens.size() >= wanted.size() && std::equal(wanted.begin(), wanted.end(), tokens.begin());
-      });
-      ASSERT_EQ(has(trie, wanted), is_known);
+    const auto expect_equal = [&] {
+      for (int i = 0; i < 50; ++i) {
+        const Tokens wanted = random_run(10);
+        const bool is_known = std::any_of(sequences.begin(), sequences.end(),
+                                          [&](const Tokens& tokens) { return begins(wanted, tokens); });
+        ASSERT_EQ(has(trie, wanted), is_known);
+      }
+    };
+    expect_equal();
+    for (int i = 0; i < 10; ++i) {
+      const Tokens forgotten = sequences[random.below(sequences.size())];
+      trie.forget(forgotten);
+      trie.check_invariants();
+      if (std::none_of(sequences.begin(), sequences.end(), [&](const Tokens& other) {
+            return other.size() > forgotten.size() && begins(forgotten, other);
+          }))
+        std::erase_if(sequences, [&](const Tokens& other) { return begins(other, forgotten); });
     }
+    expect_equal();
     // The newest stay whole, whatever is forgotten.
     trie.shrink(trie.size_bytes() / 2);
     trie.check_invariants();

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // /v1/conversations: conversations and their items.
+#include <fmt/format.h>
+
 #include <functional>
 
 #include "loci/serve/endpoints/endpoints.h"
+#include "loci/serve/responses/response_turn.h"
 #include "loci/serve/responses/stored_objects.h"
 
 namespace loci {
@@ -21,6 +24,16 @@ std::string_view target_of(const Call& call) {
   return {target.data(), target.size()};
 }
 
+asio::awaitable<void> finish(Call& call, Answer answer) {
+  if (auto* error = std::get_if<ApiError>(&answer)) {
+    ApiError refused = std::move(*error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  std::string body = std::get<std::string>(std::move(answer));
+  co_await call.answer(std::move(body));
+}
+
 asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadRequest& read) {
   if (services.store == nullptr) {
     co_await call.fail(no_store_error());
@@ -35,13 +48,7 @@ asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadReques
   }
   const auto store_job = [&] { return (*job)(*services.store, call.tenant->id); };
   Answer result = co_await services.store_thread.run(call.tenant->id, store_job);
-  if (auto* error = std::get_if<ApiError>(&result)) {
-    ApiError refused = std::move(*error);
-    co_await call.fail(std::move(refused));
-    co_return;
-  }
-  std::string body = std::get<std::string>(std::move(result));
-  co_await call.answer(std::move(body));
+  co_await finish(call, std::move(result));
 }
 
 Result<StoreJob> read_create(const Call& call) {
@@ -77,12 +84,6 @@ Result<StoreJob> read_update(const Call& call) {
   });
 }
 
-Result<StoreJob> read_delete(const Call& call) {
-  return StoreJob([id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
-    return delete_conversation(store, tenant, id);
-  });
-}
-
 Result<StoreJob> read_add_items(const Call& call) {
   LOCI_ASSIGN_OR_RETURN(std::vector<Item> items, parse_added_items(call.exchange.request().body()));
   return StoreJob([id = call.parameters[0], items = std::move(items)](ConversationStore& store,
@@ -112,6 +113,45 @@ Result<StoreJob> read_delete_item(const Call& call) {
   });
 }
 
+// The tenant's tokens and state of what was said, as far as the model that is served has made them.
+void forget_said(ApiServices& services, const std::string& tenant, const std::string& salt,
+                 const std::vector<StoredTokens>& said) {
+  const ServedModel* served = services.served.load();
+  if (served == nullptr) return;
+  const std::string tokenizer = tokenizer_name(*served);
+  for (const StoredTokens& one : said) {
+    if (one.tokenizer != tokenizer) continue;
+    services.history.forget(tenant, one.tokens);
+    served->engine->forget({.group = tenant, .salt = {}, .tokens = one.tokens});
+    if (!salt.empty()) served->engine->forget({.group = tenant, .salt = salt, .tokens = one.tokens});
+  }
+}
+
+asio::awaitable<void> remove(ApiServices& services, Call& call) {
+  if (services.store == nullptr) {
+    co_await call.fail(no_store_error());
+    co_return;
+  }
+  const std::string& tenant = call.tenant->id;
+  const std::string& id = call.parameters[0];
+  const std::string salt(Query(target_of(call)).value("cache_salt").value_or(""));
+  if (salt.size() > kCacheSaltBytesMax) {
+    co_await call.fail(api_error(
+        invalid_argument(fmt::format("expected at most {} bytes", kCacheSaltBytesMax), "cache_salt")));
+    co_return;
+  }
+  const std::optional<ConversationLock> lock = services.conversation_locks.take(tenant, id);
+  if (!lock) {
+    co_await call.fail(conversation_locked(
+        "", "a response of this conversation is on its way; delete it when that has ended"));
+    co_return;
+  }
+  const ForgetSaid forget = [&](const auto& said) { forget_said(services, tenant, salt, said); };
+  const auto job = [&] { return delete_conversation(*services.store, tenant, id, forget); };
+  Answer result = co_await services.store_thread.run(tenant, job);
+  co_await finish(call, std::move(result));
+}
+
 }  // namespace
 
 void add_conversations_endpoints(Router& router, ApiServices& services) {
@@ -128,11 +168,14 @@ void add_conversations_endpoints(Router& router, ApiServices& services) {
   add(http::verb::get, "/v1/conversations", read_list);
   add(http::verb::get, "/v1/conversations/{id}", read_show);
   add(http::verb::post, "/v1/conversations/{id}", read_update);
-  add(http::verb::delete_, "/v1/conversations/{id}", read_delete);
   add(http::verb::post, "/v1/conversations/{id}/items", read_add_items);
   add(http::verb::get, "/v1/conversations/{id}/items", read_list_items);
   add(http::verb::get, "/v1/conversations/{id}/items/{item}", read_show_item);
   add(http::verb::delete_, "/v1/conversations/{id}/items/{item}", read_delete_item);
+  router.add({.method = http::verb::delete_,
+              .pattern = "/v1/conversations/{id}",
+              .metering = Metering::kRequest,
+              .handler = [&services](Call& call) { return remove(services, call); }});
 }
 
 }  // namespace loci

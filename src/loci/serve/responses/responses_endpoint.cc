@@ -33,7 +33,6 @@ class ResponsesApi {
   asio::awaitable<void> finish(Call& call, Answer answer);
 
   ApiServices& services_;
-  ConversationLocks locks_;
   std::shared_ptr<BackgroundResponses> background_;
 };
 
@@ -62,14 +61,11 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
   ResponseRequest request = std::get<ResponseRequest>(std::move(parsed));
   background = request.background;
   if (!request.conversation.empty()) {
-    std::optional<ConversationLock> taken = locks_.take(tenant, request.conversation);
+    std::optional<ConversationLock> taken = services_.conversation_locks.take(tenant, request.conversation);
     if (!taken) {
-      ApiError busy = http_error(409,
-                                 "conversation: another response of this conversation is on its way; send "
-                                 "this one when it has ended",
-                                 "conversation_locked");
-      busy.param = "conversation";
-      co_return busy;
+      co_return conversation_locked("conversation",
+                                    "another response of this conversation is on its way; send this one when "
+                                    "it has ended");
     }
     lock = std::move(*taken);
   }

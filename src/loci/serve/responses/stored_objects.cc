@@ -110,6 +110,13 @@ ApiError store_error(const Status& status, std::string_view kind, std::string_vi
   return status.code() == StatusCode::kNotFound ? no_such(kind, id) : api_error(status);
 }
 
+ApiError conversation_locked(std::string_view field, std::string_view message) {
+  const std::string prefix = field.empty() ? std::string() : fmt::format("{}: ", field);
+  ApiError busy = http_error(409, prefix + std::string(message), "conversation_locked");
+  busy.param = field;
+  return busy;
+}
+
 ApiError no_store_error() {
   return http_error(400, "this server keeps no responses and no conversations: it runs without a store",
                     "store_disabled");
@@ -228,9 +235,11 @@ Answer update_conversation(ConversationStore& store, std::string_view tenant, st
   return show_conversation(store, tenant, id);
 }
 
-Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id) {
-  const Status status = store.delete_conversation(tenant, id);
-  if (!status.ok()) return store_error(status, "conversation", id);
+Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
+                           const ForgetSaid& forget) {
+  const Result<std::vector<StoredTokens>> said = store.delete_conversation(tenant, id);
+  if (!said.ok()) return store_error(said.status(), "conversation", id);
+  forget(*said);
   return deleted_json(id, "conversation.deleted");
 }
 

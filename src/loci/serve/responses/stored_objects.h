@@ -3,6 +3,7 @@
 // here; what takes a store runs on a thread of the store's.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ std::string title_of(const ConversationSummary& summary);
 ApiError no_such(std::string_view kind, std::string_view id);
 // The error of a store's call about one thing: what it does not find is that thing.
 ApiError store_error(const Status& status, std::string_view kind, std::string_view id);
+// 409: a turn of the conversation is being made. `field` may be empty.
+ApiError conversation_locked(std::string_view field, std::string_view message);
 // What needs the store of a server that has none.
 ApiError no_store_error();
 
@@ -62,7 +65,10 @@ Answer list_conversations(ConversationStore& store, std::string_view tenant, con
 Answer show_conversation(ConversationStore& store, std::string_view tenant, std::string_view id);
 Answer update_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
                            const nlohmann::ordered_json& metadata);
-Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id);
+// `forget` is told what was said there, once it is gone.
+using ForgetSaid = std::function<void(const std::vector<StoredTokens>& said)>;
+Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
+                           const ForgetSaid& forget);
 Answer add_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                  const std::vector<Item>& items);
 Answer list_items(ConversationStore& store, std::string_view tenant, std::string_view id,

@@ -41,6 +41,12 @@ struct StoredResponse {
   std::string tokenizer;  // the model's fingerprint, hexadecimal
 };
 
+// What a model saw and said, under the tokenizer that made it.
+struct StoredTokens {
+  std::vector<TokenId> tokens;
+  std::string tokenizer;  // as StoredResponse's
+};
+
 struct StoredTurn {
   StoredResponse response;
   std::vector<StoredItem> input;   // what the request added
@@ -68,6 +74,7 @@ struct ConversationSummary {
   std::vector<StoredItem> first;  // of its items, at most kFirstItems: what it is about
 };
 inline constexpr std::uint32_t kFirstItems = 3;
+inline constexpr std::size_t kSaidTokensMax = std::size_t{4} << 20;
 
 struct ConversationList {
   std::vector<ConversationSummary> conversations;
@@ -115,8 +122,12 @@ class ConversationStore {
   virtual Result<ConversationList> conversations(std::string_view tenant, std::string_view after,
                                                  std::uint32_t limit) = 0;
   virtual Status set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) = 0;
-  // Its items go with it; responses stay, as in OpenAI's API.
-  virtual Status delete_conversation(std::string_view tenant, std::string_view id) = 0;
+  // Its thread goes with it: items, responses and what continues these. Only responses that are still
+  // running stay, each for itself. Returns what was said there, so that computed state can be deleted too:
+  // the sequences of which none begins another, the newest first, at most kSaidTokensMax tokens of them.
+  // SQLite: when it returns, nothing of it is in the store's files; PostgreSQL: once its vacuum was there.
+  virtual Result<std::vector<StoredTokens>> delete_conversation(std::string_view tenant,
+                                                                std::string_view id) = 0;
 
   virtual Status add_items(std::string_view tenant, std::string_view conversation,
                            const std::vector<StoredItem>& items) = 0;

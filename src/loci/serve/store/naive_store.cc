@@ -41,6 +41,25 @@ Result<ItemList> page_of(std::vector<StoredItem> items, const ItemPage& page) {
   return list;
 }
 
+bool begins(const StoredTokens& a, const StoredTokens& b) {
+  return a.tokenizer == b.tokenizer && a.tokens.size() <= b.tokens.size() &&
+         std::equal(a.tokens.begin(), a.tokens.end(), b.tokens.begin());
+}
+
+// Of the same ones the newest is left.
+std::vector<StoredTokens> without_beginnings(const std::vector<StoredTokens>& all) {
+  std::vector<StoredTokens> left;
+  for (auto one = all.rbegin(); one != all.rend(); ++one) {
+    const auto begins_it = [&](const StoredTokens& other) { return begins(*one, other); };
+    const bool known = std::any_of(left.begin(), left.end(), begins_it);
+    if (!known && std::none_of(one + 1, all.rend(), [&](const StoredTokens& other) {
+          return begins_it(other) && other.tokens.size() > one->tokens.size();
+        }))
+      left.push_back(*one);
+  }
+  return left;
+}
+
 std::vector<StoredItem> joined(const StoredTurn& turn) {
   std::vector<StoredItem> items = turn.input;
   items.insert(items.end(), turn.output.begin(), turn.output.end());
@@ -61,6 +80,11 @@ NaiveStore::Response* NaiveStore::find_response(std::string_view tenant, std::st
     if (one.tenant == tenant && one.turn.response.id == id) return &one;
   }
   return nullptr;
+}
+
+bool NaiveStore::is_running(const Response& response) {
+  const std::string& status = response.turn.response.status;
+  return status == "in_progress" || status == "queued";
 }
 
 void NaiveStore::touch(int thread) {
@@ -124,14 +148,23 @@ Status NaiveStore::set_metadata(std::string_view tenant, std::string_view id, st
   return {};
 }
 
-Status NaiveStore::delete_conversation(std::string_view tenant, std::string_view id) {
+Result<std::vector<StoredTokens>> NaiveStore::delete_conversation(std::string_view tenant,
+                                                                  std::string_view id) {
   Conversation* found = find_conversation(tenant, id);
   if (found == nullptr) return kNone;
-  for (Response& response : responses_) {
-    if (response.thread == found->thread) response.joins_conversation = false;
+  const int thread = found->thread;
+  std::vector<StoredTokens> said;
+  for (const Response& one : responses_) {
+    const StoredResponse& response = one.turn.response;
+    if (one.thread == thread && !response.tokens.empty())
+      said.push_back({.tokens = response.tokens, .tokenizer = response.tokenizer});
+  }
+  std::erase_if(responses_, [&](const Response& one) { return one.thread == thread && !is_running(one); });
+  for (Response& one : responses_) {
+    if (one.thread == thread) one.joins_conversation = false;
   }
   conversations_.erase(conversations_.begin() + (found - conversations_.data()));
-  return {};
+  return without_beginnings(said);
 }
 
 Status NaiveStore::add_items(std::string_view tenant, std::string_view conversation,
@@ -180,7 +213,7 @@ Status NaiveStore::commit_turn(std::string_view tenant, const StoredTurn& turn) 
   Response* replaced = find_response(tenant, response.id);
   if (replaced != nullptr) {
     const StoredResponse& before = replaced->turn.response;
-    if (before.status != "in_progress" && before.status != "queued") return kBad;
+    if (!is_running(*replaced)) return kBad;
     if (before.conversation != response.conversation || before.previous != response.previous) return kBad;
   }
   Conversation* conversation = find_conversation(tenant, response.conversation);

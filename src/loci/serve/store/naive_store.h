@@ -21,7 +21,8 @@ class NaiveStore final : public ConversationStore {
   Result<ConversationList> conversations(std::string_view tenant, std::string_view after,
                                          std::uint32_t limit) override;
   Status set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) override;
-  Status delete_conversation(std::string_view tenant, std::string_view id) override;
+  Result<std::vector<StoredTokens>> delete_conversation(std::string_view tenant,
+                                                        std::string_view id) override;
   Status add_items(std::string_view tenant, std::string_view conversation,
                    const std::vector<StoredItem>& items) override;
   Result<ItemList> conversation_items(std::string_view tenant, std::string_view conversation,
@@ -58,6 +59,7 @@ class NaiveStore final : public ConversationStore {
     std::uint64_t continues;  // the previous one's
   };
 
+  static bool is_running(const Response& response);
   Conversation* find_conversation(std::string_view tenant, std::string_view id);
   Response* find_response(std::string_view tenant, std::string_view id);
   void touch(int thread);

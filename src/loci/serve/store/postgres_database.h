@@ -32,7 +32,8 @@ class PostgresDatabase final : public SqlDatabase {
   // A random number; each connection holds a shared advisory lock on it, so it has ended when nobody does.
   std::string instance() const override;
   Result<bool> has_ended(SqlSession& session, std::string_view instance) override;
-  Status reclaim() override { return {}; }  // autovacuum does
+  Status reclaim() override { return {}; }        // autovacuum does
+  Status erase_deleted() override { return {}; }  // the same
 
   // Runs `job` while no other server does the same: several may start at once.
   Status alone(const std::function<Status()>& job);

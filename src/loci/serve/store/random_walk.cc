@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 namespace loci {
 namespace {
 
@@ -32,6 +34,18 @@ std::string show(const std::vector<TenantStats>& stats) {
     out += fmt::format("{}: {} {} {} {} {}; ", one.tenant, one.conversations, one.responses, one.items,
                        one.oldest_active_at, one.newest_active_at);
   }
+  return out;
+}
+// In any order.
+std::string show(const std::vector<StoredTokens>& said) {
+  std::set<std::string> sequences;
+  for (const StoredTokens& one : said) {
+    std::string sequence = one.tokenizer + ":";
+    for (const TokenId token : one.tokens) sequence += fmt::format(" {}", token.value);
+    sequences.insert(std::move(sequence));
+  }
+  std::string out;
+  for (const std::string& sequence : sequences) out += sequence + "; ";
   return out;
 }
 template <class T>

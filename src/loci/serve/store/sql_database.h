@@ -98,6 +98,9 @@ class SqlDatabase {
   virtual Result<bool> has_ended(SqlSession& session, std::string_view instance) = 0;
   // Gives disk space that deletions left back to the system, a bounded part at a time; then synchronise().
   virtual Status reclaim() = 0;
+  // After a deletion that was made durable: leaves nothing of it in the database's files, as far as the
+  // database can.
+  virtual Status erase_deleted() = 0;
 };
 
 }  // namespace loci

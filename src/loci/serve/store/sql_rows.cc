@@ -123,6 +123,34 @@ Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread) {
   return responses.size() + conversations.size();
 }
 
+namespace {
+
+#define LOCI_RUNNING "status IN ('in_progress', 'queued')"
+constexpr std::string_view kCountRunning =
+    "SELECT COUNT(*) FROM responses WHERE thread = $1 AND " LOCI_RUNNING;
+constexpr std::string_view kDeleteItemsOfEnded =
+    "DELETE FROM items WHERE thread = $1 AND (response IS NULL OR response NOT IN "
+    "(SELECT response FROM responses WHERE thread = $1 AND " LOCI_RUNNING "))";
+constexpr std::string_view kDeleteEnded =
+    "DELETE FROM responses WHERE thread = $1 AND NOT (" LOCI_RUNNING ") RETURNING sequence";
+#undef LOCI_RUNNING
+
+}  // namespace
+
+Status delete_ended(SqlSession& session, std::int64_t thread) {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows running, session.run(kCountRunning, {thread}));
+  if (running.integer(0, 0) == 0) return delete_thread(session, thread).status();
+  LOCI_RETURN_IF_ERROR(session.run(kDeleteItemsOfEnded, {thread}).status());
+  LOCI_RETURN_IF_ERROR(
+      session.run("UPDATE items SET conversation = NULL WHERE thread = $1", {thread}).status());
+  LOCI_ASSIGN_OR_RETURN(const SqlRows ended, session.run(kDeleteEnded, {thread}));
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    if (!ended.is_null(i, 0)) LOCI_RETURN_IF_ERROR(release_sequence(session, ended.integer(i, 0)));
+  }
+  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM conversations WHERE thread = $1", {thread}).status());
+  return settle_thread(session, thread);
+}
+
 // --- items ---
 
 Result<std::int64_t> add_items(SqlSession& session, const ItemOwner& owner,

@@ -57,6 +57,8 @@ Status grow_thread(SqlSession& session, std::int64_t thread, std::int64_t now, s
 Status settle_thread(SqlSession& session, std::int64_t thread);
 // With everything in it. Returns how many conversations and responses that were.
 Result<std::uint64_t> delete_thread(SqlSession& session, std::int64_t thread);
+// All but the responses that are still running, and their items.
+Status delete_ended(SqlSession& session, std::int64_t thread);
 
 // --- what tenants have ---
 
@@ -106,6 +108,8 @@ Result<NewSequence> add_sequence(SqlSession& session, std::int64_t thread, std::
 Result<std::vector<TokenId>> read_sequence(SqlSession& session, std::int64_t sequence);
 // Deletes it, and what it stands on, as far as nothing else needs them.
 Status release_sequence(SqlSession& session, std::int64_t sequence);
+// What the thread's responses saw and said: see ConversationStore::delete_conversation.
+Result<std::vector<StoredTokens>> said_in(SqlSession& session, std::int64_t thread);
 // The thread's newest; absent: it has none.
 Result<std::optional<std::int64_t>> newest_sequence(SqlSession& session, std::int64_t thread);
 

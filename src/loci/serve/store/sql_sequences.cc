@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "loci/serve/store/sql_rows.h"
 #include "loci/serve/store/token_blob.h"
@@ -107,6 +108,66 @@ Status release_sequence(SqlSession& session, std::int64_t sequence) {
     if (!gone.empty() && !gone.is_null(0, 0)) next = gone.integer(0, 0);
   }
   return {};
+}
+
+namespace {
+
+// A response's sequence, as far as it is known without reading it.
+struct SaidRow {
+  std::int64_t sequence = 0;
+  std::string tokenizer;
+};
+
+// Of the thread's sequences those that no other one's base begins with, the oldest first.
+Result<std::vector<SaidRow>> ends_of(SqlSession& session, std::int64_t thread) {
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("SELECT sequences.sequence, sequences.base, sequences.base_tokens, "
+                  "length(sequences.tokens), substr(sequences.tokens, 1, 1), responses.tokenizer "
+                  "FROM sequences JOIN responses ON responses.sequence = sequences.sequence "
+                  "WHERE sequences.thread = $1 ORDER BY sequences.sequence",
+                  {thread}));
+  std::map<std::int64_t, std::int64_t> used_of;  // of a base, by the one that uses the most of it
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows.is_null(i, 1)) continue;
+    std::int64_t& used = used_of[rows.integer(i, 1)];
+    used = std::max(used, rows.integer(i, 2));
+  }
+  std::vector<SaidRow> ends;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string& width = rows.text(i, 4);
+    if (width.empty() || width[0] <= 0)
+      return data_loss("the conversation store has a sequence without tokens");
+    const std::int64_t count = rows.integer(i, 2) + (rows.integer(i, 3) - 1) / width[0];
+    const auto used = used_of.find(rows.integer(i, 0));
+    if (used != used_of.end() && used->second >= count) continue;
+    ends.push_back({.sequence = rows.integer(i, 0), .tokenizer = rows.text(i, 5)});
+  }
+  return ends;
+}
+
+bool begins(const StoredTokens& beginning, const StoredTokens& whole) {
+  return beginning.tokenizer == whole.tokenizer && beginning.tokens.size() <= whole.tokens.size() &&
+         std::equal(beginning.tokens.begin(), beginning.tokens.end(), whole.tokens.begin());
+}
+
+}  // namespace
+
+Result<std::vector<StoredTokens>> said_in(SqlSession& session, std::int64_t thread) {
+  LOCI_ASSIGN_OR_RETURN(const std::vector<SaidRow> ends, ends_of(session, thread));
+  std::vector<StoredTokens> said;
+  std::size_t total = 0;
+  for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
+    StoredTokens one{.tokens = {}, .tokenizer = end->tokenizer};
+    LOCI_ASSIGN_OR_RETURN(one.tokens, read_sequence(session, end->sequence));
+    if (std::any_of(said.begin(), said.end(), [&](const StoredTokens& newer) { return begins(one, newer); }))
+      continue;
+    total += one.tokens.size();
+    if (total > kSaidTokensMax) break;
+    std::erase_if(said, [&](const StoredTokens& newer) { return begins(newer, one); });
+    said.push_back(std::move(one));
+  }
+  return said;
 }
 
 Result<std::optional<std::int64_t>> newest_sequence(SqlSession& session, std::int64_t thread) {

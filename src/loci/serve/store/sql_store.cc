@@ -76,21 +76,17 @@ Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std:
   });
 }
 
-Status SqlStore::delete_conversation(std::string_view tenant, std::string_view id) {
-  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+Result<std::vector<StoredTokens>> SqlStore::delete_conversation(std::string_view tenant,
+                                                                std::string_view id) {
+  std::vector<StoredTokens> said;
+  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
-    // What a response added is still that response's.
-    LOCI_RETURN_IF_ERROR(session
-                             .run("UPDATE items SET conversation = NULL "
-                                  "WHERE conversation = $1 AND response IS NOT NULL",
-                                  {row.conversation})
-                             .status());
-    LOCI_RETURN_IF_ERROR(
-        session.run("DELETE FROM items WHERE conversation = $1", {row.conversation}).status());
-    LOCI_RETURN_IF_ERROR(
-        session.run("DELETE FROM conversations WHERE conversation = $1", {row.conversation}).status());
-    return settle_thread(session, row.thread);
+    LOCI_ASSIGN_OR_RETURN(said, said_in(session, row.thread));
+    return delete_ended(session, row.thread);
   });
+  LOCI_RETURN_IF_ERROR(done);
+  LOCI_RETURN_IF_ERROR(database_->erase_deleted());
+  return said;
 }
 
 Status SqlStore::add_items(std::string_view tenant, std::string_view conversation,

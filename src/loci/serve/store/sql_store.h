@@ -27,7 +27,8 @@ class SqlStore : public ConversationStore {
   Result<ConversationList> conversations(std::string_view tenant, std::string_view after,
                                          std::uint32_t limit) override;
   Status set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) override;
-  Status delete_conversation(std::string_view tenant, std::string_view id) override;
+  Result<std::vector<StoredTokens>> delete_conversation(std::string_view tenant,
+                                                        std::string_view id) override;
 
   Status add_items(std::string_view tenant, std::string_view conversation,
                    const std::vector<StoredItem>& items) override;

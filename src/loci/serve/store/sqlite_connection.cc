@@ -46,9 +46,13 @@ Result<std::unique_ptr<SqliteConnection>> SqliteConnection::open(const std::stri
   flags |= SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   const int code = sqlite3_open_v2(path.c_str(), &made->handle_, flags, options.sqlite_vfs);
   if (code != SQLITE_OK) return made->error(code);
-  const Nanos milliseconds = std::clamp<Nanos>(options.lock_timeout / kNanosPerMilli, 0, INT32_MAX);
-  sqlite3_busy_timeout(made->handle_, static_cast<int>(milliseconds));
+  made->wait_for_locks();
   return made;
+}
+
+void SqliteConnection::wait_for_locks() {
+  const Nanos milliseconds = std::clamp<Nanos>(lock_timeout_ / kNanosPerMilli, 0, INT32_MAX);
+  sqlite3_busy_timeout(handle_, static_cast<int>(milliseconds));
 }
 
 SqliteConnection::~SqliteConnection() {

@@ -33,6 +33,8 @@ class SqliteConnection final : public SqlSession {
   Status transact(SqlAccess access, const SqlDatabase::Body& body);
   // Whether a transaction is open: after some errors SQLite undoes it by itself.
   bool in_transaction() const;
+  // For as long as the store's options say, from now on.
+  void wait_for_locks();
 
  private:
   SqliteConnection(std::string path, Nanos lock_timeout)

@@ -15,6 +15,8 @@ constexpr std::int64_t kApplicationId = 0x4c6f6369;  // "Loci": tells whose file
 // Given back in one part: some milliseconds of the disk.
 constexpr int kReclaimPages = 256;
 constexpr int kReclaimParts = 8;
+// How long emptying the log waits for who reads; turns wait meanwhile.
+constexpr int kEmptyLogMilliseconds = 200;
 // Connections that only read, so that nobody who reads waits for a commit.
 constexpr std::size_t kReaders = 4;
 constexpr const char* kReaderSettings =
@@ -89,6 +91,7 @@ Status configure(SqlSession& session, std::string_view path, int checkpoint_page
                       "PRAGMA cell_size_check = ON;"
                       "PRAGMA temp_store = MEMORY;"
                       "PRAGMA cache_size = -16384;"
+                      "PRAGMA secure_delete = ON;"
                       "PRAGMA auto_vacuum = INCREMENTAL;"));
   LOCI_ASSIGN_OR_RETURN(const std::string mode, ask(session, "PRAGMA journal_mode = WAL"));
   if (mode != "wal") {
@@ -225,7 +228,24 @@ Status SqliteDatabase::reclaim() {
   // Turns are committed in between.
   for (int part = 0; part < kReclaimParts; ++part)
     LOCI_RETURN_IF_ERROR(unsynchronised([&] { return connection_->execute(statement); }));
-  return synchronise();
+  LOCI_RETURN_IF_ERROR(synchronise());
+  return groups_.alone([&] { return erased_ >= deletions_.load() ? Status() : empty_log(); });
+}
+
+Status SqliteDatabase::erase_deleted() {
+  const std::uint64_t deletion = deletions_.fetch_add(1) + 1;
+  return groups_.alone([&] { return erased_ >= deletion ? Status() : empty_log(); });
+}
+
+Status SqliteDatabase::empty_log() {
+  const std::uint64_t deletions = deletions_.load();
+  LOCI_RETURN_IF_ERROR(connection_->execute(fmt::format("PRAGMA busy_timeout = {};", kEmptyLogMilliseconds)));
+  const Result<SqlRows> rows = connection_->run("PRAGMA wal_checkpoint(TRUNCATE)", {});
+  connection_->wait_for_locks();
+  LOCI_RETURN_IF_ERROR(rows.status());
+  const bool emptied = !rows->empty() && rows->integer(0, 0) == 0;
+  if (emptied) erased_ = deletions;
+  return {};
 }
 
 Result<std::string> SqliteDatabase::integrity_check() {

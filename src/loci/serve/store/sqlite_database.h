@@ -4,7 +4,9 @@
 // synchronises share the next fsync (commit_groups.h).
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -40,6 +42,9 @@ class SqliteDatabase final : public SqlDatabase {
   // One server at a time serves a file: whoever asks at its start is alone.
   Result<bool> has_ended(SqlSession&, std::string_view) override { return true; }
   Status reclaim() override;
+  // The file itself has zeros where something was deleted (secure_delete); its log is emptied. Where another
+  // program reads just then, the next reclaim() does it.
+  Status erase_deleted() override;
 
   // What `PRAGMA integrity_check` finds; "ok" where nothing is wrong.
   Result<std::string> integrity_check();
@@ -48,6 +53,7 @@ class SqliteDatabase final : public SqlDatabase {
   // Runs the job while nobody commits; what it writes is not synchronised, only kept in order.
   Status unsynchronised(const std::function<Status()>& job);
   Status synchronise_commits();
+  Status empty_log();
   explicit SqliteDatabase(std::unique_ptr<SqliteConnection> connection);
   void commit(std::span<CommitMember* const> members);
   bool commit_together(std::span<CommitMember* const> members);
@@ -55,9 +61,11 @@ class SqliteDatabase final : public SqlDatabase {
   std::unique_ptr<SqliteConnection> connection_;  // the leader's of groups_
   CommitGroups groups_;
   // The leader's too:
-  bool synchronises_ = true;       // commits do
-  int synchronised_ = 0;           // by synchronise(), how often
-  std::size_t readers_count_ = 0;  // set by open(); 0: `connection_` reads too
+  bool synchronises_ = true;                 // commits do
+  int synchronised_ = 0;                     // by synchronise(), how often
+  std::uint64_t erased_ = 0;                 // so many deletions are no longer in the log
+  std::size_t readers_count_ = 0;            // set by open(); 0: `connection_` reads too
+  std::atomic<std::uint64_t> deletions_{1};  // that erase_deleted() was called for; one before the start
   std::mutex readers_mutex_;
   std::condition_variable reader_back_;
   std::vector<std::unique_ptr<SqliteConnection>> readers_;  // idle; guarded by readers_mutex_

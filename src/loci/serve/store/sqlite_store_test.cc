@@ -130,6 +130,50 @@ TEST(SqliteStore, SpaceComesBackWithExpiry) {
   EXPECT_LT(std::filesystem::file_size(path), 200'000u);
 }
 
+bool is_in_files(const std::string& path, std::string_view text) {
+  for (const char* suffix : {"", "-wal"}) {
+    std::ifstream file(path + suffix, std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (bytes.find(text) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(SqliteStore, NothingOfADeletedConversationIsInTheFiles) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  const auto store = open_ok(path);
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "c"}, {test_item("a", "a purple elephant")}).ok());
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "d"}, {test_item("b", "a green giraffe")}).ok());
+  for (int i = 0; i < 20; ++i) {
+    StoredTurn turn = test_turn(fmt::format("r{}", i));
+    turn.response.conversation = "c";
+    turn.response.json = "a purple elephant " + std::string(i * 1000, 'x');  // overflow pages too
+    ASSERT_TRUE(store->commit_turn("ann", turn).ok());
+  }
+  ASSERT_TRUE(is_in_files(path, "a purple elephant"));
+  ASSERT_TRUE(store->delete_conversation("ann", "c").ok());
+  EXPECT_FALSE(is_in_files(path, "a purple elephant"));
+  EXPECT_TRUE(is_in_files(path, "a green giraffe"));
+}
+
+// Another program that reads holds up the log, not the deletion.
+TEST(SqliteStore, WhatIsDeletedWhileAnotherReadsGoesWithTheNextExpiry) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  const auto store = open_ok(path);
+  ASSERT_TRUE(store->create_conversation("ann", {.id = "c"}, {test_item("a", "a purple elephant")}).ok());
+  {
+    OtherProcess reader(path);
+    reader.run("BEGIN; SELECT COUNT(*) FROM items;");
+    ASSERT_TRUE(store->delete_conversation("ann", "c").ok());
+    EXPECT_EQ(store->conversation("ann", "c").status().code(), StatusCode::kNotFound);
+    EXPECT_TRUE(is_in_files(path, "a purple elephant"));
+  }
+  ASSERT_TRUE(store->expire(0, {}).ok());
+  EXPECT_FALSE(is_in_files(path, "a purple elephant"));
+}
+
 // Runs all bodies in one group: the first holds the others up until they wait.
 std::vector<Status> run_together(SqliteDatabase& database, const std::vector<SqlDatabase::Body>& bodies) {
   std::vector<Status> statuses(bodies.size());

@@ -209,20 +209,53 @@ TEST_P(StoreContract, MetadataChanges) {
   EXPECT_EQ(store_->set_metadata(kTenant, "d", "{}").code(), StatusCode::kNotFound);
 }
 
-TEST_P(StoreContract, DeletingAConversationLeavesItsResponses) {
+TEST_P(StoreContract, DeletingAConversationDeletesAllOfItsThread) {
   create("c", {test_item("a")});
   StoredTurn turn = test_turn("r");
   turn.response.conversation = "c";
   commit(turn);
+  StoredTurn fork = test_turn("f");
+  fork.response.previous = "r";
+  commit(fork);
   ASSERT_TRUE(store_->delete_conversation(kTenant, "c").ok());
   EXPECT_EQ(store_->conversation(kTenant, "c").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(conversation_history("c"), "there is no conversation 'c'");
-  EXPECT_EQ(history("r"), "r_in r_out");
+  EXPECT_EQ(store_->response(kTenant, "r").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(store_->response(kTenant, "f").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(store_->size_bytes().value(), 0u);
   turn = test_turn("r2");
   turn.response.conversation = "c";
   EXPECT_EQ(store_->commit_turn(kTenant, turn).code(), StatusCode::kNotFound);
-  ASSERT_TRUE(store_->delete_response(kTenant, "r").ok());
-  EXPECT_EQ(store_->size_bytes().value(), 0u);
+}
+
+TEST_P(StoreContract, ADeletedConversationTellsWhatWasSaid) {
+  const auto run = [](std::uint32_t from, std::uint32_t count) {
+    std::vector<TokenId> tokens;
+    for (std::uint32_t i = 0; i < count; ++i) tokens.emplace_back(from + i);
+    return tokens;
+  };
+  create("c");
+  const auto say = [&](const char* id, std::vector<TokenId> tokens, const char* tokenizer = "t") {
+    StoredTurn turn = test_turn(id);
+    turn.response.conversation = "c";
+    turn.response.tokens = std::move(tokens);
+    turn.response.tokenizer = tokenizer;
+    commit(turn);
+  };
+  std::vector<TokenId> forked = run(0, 80);  // stands on the sequence that it parts from
+  forked.emplace_back(7);
+  for (std::uint32_t turn = 1; turn <= 40; ++turn)  // longer than a chain of rows
+    say(fmt::format("r{}", turn).c_str(), run(0, 100 * turn));
+  say("forked", forked);
+  say("short", run(0, 50));
+  say("other", run(0, 50), "another");
+  const Result<std::vector<StoredTokens>> said = store_->delete_conversation(kTenant, "c");
+  ASSERT_TRUE(said.ok()) << said.status().to_string();
+  ASSERT_EQ(said->size(), 3u);
+  EXPECT_EQ((*said)[0].tokens, run(0, 50));
+  EXPECT_EQ((*said)[0].tokenizer, "another");
+  EXPECT_EQ((*said)[1].tokens, forked);
+  EXPECT_EQ((*said)[2].tokens, run(0, 4000));
 }
 
 TEST_P(StoreContract, DeletingAResponseLeavesTheConversationsItems) {
@@ -301,7 +334,7 @@ TEST_P(StoreContract, TenantsSeeNothingOfOneAnother) {
     EXPECT_EQ(store_->conversation_history(other, "c").status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->add_items(other, "c", {test_item("b")}).code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->delete_item(other, "c", "a").code(), StatusCode::kNotFound);
-    EXPECT_EQ(store_->delete_conversation(other, "c").code(), StatusCode::kNotFound);
+    EXPECT_EQ(store_->delete_conversation(other, "c").status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->response(other, "r").status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->input_items(other, "r", {}).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(store_->response_history(other, "r").status().code(), StatusCode::kNotFound);
@@ -487,7 +520,7 @@ TEST_P(StoreContract, StatsTellEachTenant) {
   EXPECT_EQ(ann.oldest_active_at, 10'000);
   EXPECT_EQ(ann.newest_active_at, 20'000);
   EXPECT_EQ((*stats)[0].size_bytes + (*stats)[1].size_bytes, store_->size_bytes().value());
-  ASSERT_TRUE(store_->delete_conversation(kTenant, "c").ok());
+  ASSERT_TRUE(store_->delete_item(kTenant, "c", "a").ok());
   EXPECT_EQ(store_->stats().value()[0].size_bytes + (*stats)[1].size_bytes, store_->size_bytes().value());
 }
 
