@@ -121,6 +121,7 @@ struct Serving {
   PublicPrefixes public_prefixes;
   TokenHistory history;
   StoreClaim store_claim;  // goes after the store
+  std::unique_ptr<QuotaLog> quota_log;
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<WorkerPool> workers;
@@ -410,6 +411,11 @@ Status open_conversations(const ServeFlags& flags, Serving& serving) {
   }
   StoreOptions options;
   options.committed = [&metrics = serving.metrics](Nanos duration) { metrics.turn_committed(duration); };
+  serving.quota_log = std::make_unique<QuotaLog>(serving.clock, StoreKeeping().period, serving.log);
+  options.made_room = [&serving](std::string_view tenant, std::uint64_t gone) {
+    serving.metrics.store_expired(gone);
+    serving.quota_log->made_room(tenant, gone);
+  };
   options.quota_of = [&tenants = serving.tenants](std::string_view tenant) {
     const std::optional<TenantLimits> limits = tenants.limits_of(tenant);
     if (!limits) return StoreQuota();

@@ -68,9 +68,10 @@ Result<StoreUsage> usage_of(SqlSession& session, std::string_view tenant);
 // Of all tenants, by name: as many rows as there are tenants.
 Result<std::vector<StoreUsage>> all_usage(SqlSession& session);
 // After a write to `kept_thread`: while the tenant is over its quota, its own threads that were longest at
-// rest go. Errors: kInvalidArgument (the thread alone is over the quota).
-Status make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
-                 std::int64_t kept_thread);
+// rest go; returns how many conversations and responses that were. Errors: kInvalidArgument (the thread alone
+// is over the quota).
+Result<std::uint64_t> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
+                                std::int64_t kept_thread);
 
 // --- items ---
 

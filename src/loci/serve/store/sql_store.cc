@@ -16,8 +16,15 @@ SqlStore::SqlStore(std::unique_ptr<SqlDatabase> database, StoreOptions options)
     : database_(std::move(database)), options_(std::move(options)) {}
 SqlStore::~SqlStore() = default;
 
-Status SqlStore::keep_quota(SqlSession& session, std::string_view tenant, std::int64_t thread) const {
-  return make_room(session, tenant, quota_of(tenant), thread);
+Status SqlStore::write(std::string_view tenant, const WriteThread& body) {
+  std::uint64_t gone = 0;
+  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const std::int64_t thread, body(session));
+    LOCI_ASSIGN_OR_RETURN(gone, make_room(session, tenant, quota_of(tenant), thread));
+    return {};
+  });
+  if (done.ok() && gone > 0 && options_.made_room) options_.made_room(tenant, gone);
+  return done;
 }
 
 Status SqlStore::create_conversation(std::string_view tenant, const StoredConversation& conversation,
@@ -27,7 +34,7 @@ Status SqlStore::create_conversation(std::string_view tenant, const StoredConver
   LOCI_RETURN_IF_ERROR(check_stored_text(conversation.metadata, kStoredMetadataBytesMax, "metadata"));
   LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
   const std::int64_t now = options_.now_seconds();
-  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  return write(tenant, [&](SqlSession& session) -> Result<std::int64_t> {
     LOCI_ASSIGN_OR_RETURN(const auto same, find_conversation(session, tenant, conversation.id));
     if (same) {
       return invalid_argument(
@@ -45,7 +52,7 @@ Status SqlStore::create_conversation(std::string_view tenant, const StoredConver
     const ItemOwner owner{.thread = thread, .conversation = made.integer(0, 0), .response = {}};
     LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
     LOCI_RETURN_IF_ERROR(grow_thread(session, thread, now, bytes + added));
-    return keep_quota(session, tenant, thread);
+    return thread;
   });
 }
 
@@ -62,7 +69,7 @@ Result<StoredConversation> SqlStore::conversation(std::string_view tenant, std::
 
 Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) {
   LOCI_RETURN_IF_ERROR(check_stored_text(metadata, kStoredMetadataBytesMax, "metadata"));
-  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  return write(tenant, [&](SqlSession& session) -> Result<std::int64_t> {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
     const std::int64_t bytes = row_bytes(id, metadata);
     const std::int64_t before = row_bytes(id, row.stored.metadata);
@@ -72,7 +79,7 @@ Status SqlStore::set_metadata(std::string_view tenant, std::string_view id, std:
                  {metadata, bytes, row.conversation})
             .status());
     LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, options_.now_seconds(), bytes - before));
-    return keep_quota(session, tenant, row.thread);
+    return row.thread;
   });
 }
 
@@ -92,12 +99,12 @@ Result<std::vector<StoredTokens>> SqlStore::delete_conversation(std::string_view
 Status SqlStore::add_items(std::string_view tenant, std::string_view conversation,
                            const std::vector<StoredItem>& items) {
   LOCI_RETURN_IF_ERROR(check_stored_items(items, "items"));
-  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  return write(tenant, [&](SqlSession& session) -> Result<std::int64_t> {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     const ItemOwner owner{.thread = row.thread, .conversation = row.conversation, .response = {}};
     LOCI_ASSIGN_OR_RETURN(const std::int64_t added, store_rows::add_items(session, owner, items, "items"));
     LOCI_RETURN_IF_ERROR(grow_thread(session, row.thread, options_.now_seconds(), added));
-    return keep_quota(session, tenant, row.thread);
+    return row.thread;
   });
 }
 

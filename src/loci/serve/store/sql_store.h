@@ -3,6 +3,7 @@
 // common. The tables are in schema.cc.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,8 +57,10 @@ class SqlStore : public ConversationStore {
   SqlDatabase& database() { return *database_; }
 
  private:
-  // After a write to the thread; see StoreOptions::quota_of.
-  Status keep_quota(SqlSession& session, std::string_view tenant, std::int64_t thread) const;
+  // A transaction that writes to one of the tenant's threads, whose key it returns; then what the tenant's
+  // quota has no room for goes (StoreOptions::quota_of).
+  using WriteThread = std::function<Result<std::int64_t>(SqlSession&)>;
+  Status write(std::string_view tenant, const WriteThread& body);
   StoreQuota quota_of(std::string_view tenant) const {
     return options_.quota_of ? options_.quota_of(tenant) : StoreQuota();
   }

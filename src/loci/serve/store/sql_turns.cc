@@ -147,12 +147,9 @@ Status SqlStore::commit_turn(std::string_view tenant, const StoredTurn& turn) {
   LOCI_RETURN_IF_ERROR(check_stored_turn(tenant, turn));
   const auto begin = std::chrono::steady_clock::now();
   const std::string owner = is_running(turn.response.status) ? database_->instance() : std::string();
-  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(const std::int64_t thread,
-                          write_turn(session, tenant, turn, owner, options_.now_seconds()));
-    return keep_quota(session, tenant, thread);
-  });
-  LOCI_RETURN_IF_ERROR(done);
+  LOCI_RETURN_IF_ERROR(write(tenant, [&](SqlSession& session) {
+    return write_turn(session, tenant, turn, owner, options_.now_seconds());
+  }));
   if (options_.committed) {
     const auto duration = std::chrono::steady_clock::now() - begin;
     options_.committed(std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());

@@ -68,20 +68,22 @@ Result<std::vector<StoreUsage>> all_usage(SqlSession& session) {
   return usages;
 }
 
-Status make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
-                 std::int64_t kept_thread) {
-  if (!quota.bytes_max && !quota.threads_max) return {};
+Result<std::uint64_t> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
+                                std::int64_t kept_thread) {
+  std::uint64_t gone = 0;
+  if (!quota.bytes_max && !quota.threads_max) return gone;
   for (int i = 0; i < kThreadsMadeRoomBy; ++i) {
     LOCI_ASSIGN_OR_RETURN(const StoreUsage usage, usage_of(session, tenant));
-    if (!is_over(surplus_over(usage, quota))) return {};
+    if (!is_over(surplus_over(usage, quota))) return gone;
     LOCI_ASSIGN_OR_RETURN(const SqlRows oldest,
                           session.run("SELECT thread FROM threads WHERE tenant = $1 AND thread <> $2 "
                                       "ORDER BY active_at, thread LIMIT 1",
                                       {tenant, kept_thread}));
     if (oldest.empty()) return too_large(usage, quota);
-    LOCI_RETURN_IF_ERROR(delete_thread(session, oldest.integer(0, 0)).status());
+    LOCI_ASSIGN_OR_RETURN(const std::uint64_t deleted, delete_thread(session, oldest.integer(0, 0)));
+    gone += deleted;
   }
-  return {};
+  return gone;
 }
 
 }  // namespace loci::store_rows

@@ -38,6 +38,10 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
     StoreOptions options;
     options.now_seconds = [this] { return now_.load(); };
     options.quota_of = [this](std::string_view tenant) { return tenant == "bob" ? StoreQuota() : quota_; };
+    options.made_room = [this](std::string_view tenant, std::uint64_t gone) {
+      EXPECT_EQ(tenant, kTenant);
+      made_room_ += gone;
+    };
     auto opened = place_->open(options);
     ASSERT_TRUE(opened.ok()) << opened.status().to_string();
     store_ = std::move(opened).value();
@@ -66,6 +70,7 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
 
   std::atomic<std::int64_t> now_ = 10'000;
   StoreQuota quota_;  // of all but bob
+  std::atomic<std::uint64_t> made_room_ = 0;
   std::unique_ptr<StorePlace> place_;
   std::unique_ptr<ConversationStore> store_;
 };
@@ -463,6 +468,7 @@ TEST_P(StoreContract, AWriteOverTheQuotaTakesTheTenantsOldest) {
   }
   EXPECT_EQ(history("r019"), "there is no response 'r019'");
   EXPECT_EQ(history("r020"), "r020_in r020_out");
+  EXPECT_EQ(made_room_, 20u) << "nothing goes without being told";
   quota_ = {.bytes_max = {}, .threads_max = 3};
   now_ = 30'000;
   create("c", {test_item("a")});

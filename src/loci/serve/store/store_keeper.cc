@@ -4,6 +4,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <utility>
+
+#include "loci/serve/log_line.h"
 
 namespace loci {
 namespace {
@@ -52,6 +55,24 @@ class StoreKeeper : public std::enable_shared_from_this<StoreKeeper> {
 };
 
 }  // namespace
+
+void QuotaLog::made_room(std::string_view tenant, std::uint64_t gone) {
+  const Nanos now = clock_.now();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, is_new] = entries_.try_emplace(std::string(tenant));
+    entry->second.gone += gone;
+    if (!is_new && now - entry->second.told_at < period_) return;
+    gone = std::exchange(entry->second.gone, 0);
+    entry->second.told_at = now;
+  }
+  log(*log_, spdlog::level::warn,
+      LogLine(
+          "a tenant is at its quota (stored_bytes, stored_conversations): its conversations and responses "
+          "that were longest at rest make room for newer ones")
+          .text("tenant", tenant)
+          .count("deleted", static_cast<std::int64_t>(gone)));
+}
 
 void keep_store(WorkerPool& store_thread, ConversationStore& store, const StoreKeeping& keeping,
                 ServeMetrics& metrics, std::shared_ptr<spdlog::logger> log) {

@@ -5,7 +5,13 @@
 
 #include <spdlog/logger.h>
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
 
 #include "loci/base/clock.h"
 #include "loci/serve/metrics.h"
@@ -17,6 +23,27 @@ namespace loci {
 struct StoreKeeping {
   StoreLimits limits;
   Nanos period = 300 * kNanosPerSecond;
+};
+
+// Says in the log whose conversations made room for newer ones (StoreOptions::made_room), of each tenant
+// at once and then once in a period with what went meanwhile. Thread-safe.
+class QuotaLog {
+ public:
+  QuotaLog(const Clock& clock, Nanos period, std::shared_ptr<spdlog::logger> log)
+      : clock_(clock), period_(period), log_(std::move(log)) {}
+  void made_room(std::string_view tenant, std::uint64_t gone);
+
+ private:
+  struct Entry {
+    Nanos told_at = 0;
+    std::uint64_t gone = 0;  // since then
+  };
+
+  const Clock& clock_;
+  const Nanos period_;
+  const std::shared_ptr<spdlog::logger> log_;
+  std::mutex mutex_;
+  std::map<std::string, Entry, std::less<>> entries_;  // of tenants that were ever over; guarded by mutex_
 };
 
 // Works on `store_thread` until that ends, a bounded part at a time, so that turns are committed in

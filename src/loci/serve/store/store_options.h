@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 #include "loci/base/clock.h"
 #include "loci/serve/store/store_shares.h"
@@ -18,6 +19,9 @@ struct StoreOptions {
   // What a tenant may keep. A write that takes a tenant over it deletes the tenant's own threads that were
   // longest at rest. Null: whatever it likes.
   QuotaOf quota_of;
+  // So many of the tenant's conversations and responses went, since a write of its own took it over its
+  // quota. Called on the thread that wrote; may be null.
+  std::function<void(std::string_view tenant, std::uint64_t gone)> made_room;
   // How long a turn took to become durable. Called on the thread that committed it; may be null.
   std::function<void(Nanos)> committed;
   // SQLite alone: pages of the log that are gathered before they are moved into the file.
