@@ -1,20 +1,14 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What people who come from other servers try in their first hour.
-
-    tests/first_hour_test.py build/release/loci [--model default] [--only PART]
-"""
+"""What people who come from other servers try in their first hour."""
 import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 
-from live_client import chat_body, expect, expect_equal, greedy, main_of_tests, Server
-from tenants_test import Keys
+from live_client import chat_body, expect, expect_equal, greedy, Keys, Server
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB", "--store", "")
 
@@ -200,7 +194,3 @@ def test_metrics_tell_tenants_apart(binary, model):
     with Server(binary, model, *SMALL, *flags) as server:
         server.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 1}), headers)
         expect("alice" not in server.get("/metrics").text, "whoever reads all metrics is told no names")
-
-
-if __name__ == "__main__":
-    sys.exit(main_of_tests(globals()))
