@@ -53,7 +53,7 @@ neon: ## test the kernels for 64-bit Arm by emulation
 crash: ## kill a server under load KILLS (200) times: no turn that a client saw end is lost
 	@scripts/setup.sh build test
 	@scripts/build.sh release loci loci-random-model
-	@python3 tests/store_crash_test.py build/release --kills $${KILLS:-200}
+	@scripts/pytest.sh -s tests/store_crash_test.py --kills $${KILLS:-200}
 
 soak: ## mixed traffic, kills and damaged disks for MINUTES (60), every reply checked, memory and files flat
 	@scripts/setup.sh build test

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# clients.sh python|node|openapi...: the official clients, and the generator of tests from /openapi.json, each of a
-# pinned version, in folders of build/. Does nothing where they are there.
+# clients.sh pytest|python|node|openapi...: what runs the Python suites, the official clients, and the generator of tests
+# from /openapi.json, each of a pinned version, in folders of build/. Does nothing where they are there.
 source "$(dirname "$0")/common.sh"
+
+pytest="pytest==9.2.0"
 
 # python_venv FOLDER PACKAGE...
 python_venv() {
@@ -16,8 +18,9 @@ python_venv() {
 
 for group in "$@"; do
   case "$group" in
+    pytest) python_venv build/pytest-venv "$pytest" ;;
     # langchain-core is named because the newest one asks for more than the others allow.
-    python) python_venv build/clients-venv openai==3.54.0 anthropic==2.12.0 langchain-openai==1.7.3 langchain-core==1.7.2 ;;
+    python) python_venv build/clients-venv "$pytest" openai==3.54.0 anthropic==2.12.0 langchain-openai==1.7.3 langchain-core==1.7.2 ;;
     openapi) python_venv build/openapi-venv schemathesis==4.32.5 ;;
     node)
       packages="openai@7.57.0"

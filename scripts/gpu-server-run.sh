@@ -5,7 +5,7 @@
 # device's memory. --quick leaves out these, --load all but these. FILE is the default model (make model); without it a
 # random one of its shape starts, and the suites but one, which are written for the default model's words, are left
 # out. Everything is also in FOLDER: summary.txt, suites.txt, load.txt.
-# Needs python3. All of it ends within 580 s. Exit status: 0 all passed, 1 something failed.
+# Needs Python 3.10 or newer. All of it ends within 580 s. Exit status: 0 all passed, 1 something failed.
 set -u
 out="" model="" device="cuda:0" suites=yes loads=yes
 while [[ $# -gt 0 ]]; do
@@ -56,9 +56,9 @@ slow_to_compute() {  # FILE FLAG...
   "$loci" profile "$model" --no-disk --output "$file" "$@" > "$work/profile.txt" 2>&1 || { say "loci profile: FAILED: $(tail -1 "$work/profile.txt")"; failed=1; }
   python3 -c 'import json, sys; p = json.load(open(sys.argv[1])); p["costs"]["token_ns"] = 10**9; json.dump(p, open(sys.argv[1], "w"))' "$file"
 }
-suite() {  # NAME COMMAND...
+suite() {  # NAME ARGUMENT..., of pytest
   local name="$1" start="$SECONDS" status; shift
-  timeout 200 "$@" > "$work/$name.txt" 2>&1; status=$?
+  PYTHONPATH="$here/python" timeout 200 python3 -m pytest -q --loci "$loci" "$@" > "$work/$name.txt" 2>&1; status=$?
   echo "$name: exit $status in $((SECONDS - start)) s: $(tail -1 "$work/$name.txt")" > "$work/ends/$name"
 }
 all_suites() {
@@ -72,22 +72,22 @@ all_suites() {
   jobs=()
   if [[ -n "$talks" ]]; then
     export LOCI_PROFILE="$work/profile.json"
-    suite live python3 tests/live_test.py "$loci" --model "$model" & jobs+=($!)
-    suite responses python3 tests/responses_test.py "$loci" --model "$model" & jobs+=($!)
+    suite live tests/live_*test.py --model "$model" & jobs+=($!)
+    suite responses tests/responses_test.py --model "$model" & jobs+=($!)
     export LOCI_PROFILE="$work/deterministic.json" LOCI_DETERMINISTIC=on
-    suite live_deterministic python3 tests/live_test.py "$loci" --model "$model" & jobs+=($!)
-    suite tiers python3 tests/tiers_test.py "$loci" --model "$model" & jobs+=($!)
-    suite truncation python3 tests/truncation_test.py "$loci" --model "$model" & jobs+=($!)
+    suite live_deterministic tests/live_*test.py --model "$model" & jobs+=($!)
+    suite tiers tests/tiers_test.py --model "$model" & jobs+=($!)
+    suite truncation tests/truncation_test.py --model "$model" & jobs+=($!)
     unset LOCI_PROFILE LOCI_DETERMINISTIC
   fi
-  [[ "$device" == cpu ]] || { suite paths_of_state python3 tests/gpu_test.py "$loci" "$work/tiny.gguf" & jobs+=($!); }
+  [[ "$device" == cpu ]] || { suite paths_of_state tests/gpu_test.py --model tiny & jobs+=($!); }
   for job in "${jobs[@]}"; do wait "$job"; done
   for end in "$work"/ends/*; do
     say "$(cat "$end")"
     grep -q ': exit 0 ' "$end" || failed=1
   done
   for each in "$work"/ends/*; do echo "=== $(basename "$each")"; cat "$work/$(basename "$each").txt"; done > "$out/suites.txt"
-  grep -h '^failed:' "$out/suites.txt" | tee -a "$out/summary.txt"
+  grep -hE '^(FAILED|ERROR) ' "$out/suites.txt" | tee -a "$out/summary.txt"
   unset LOCI_HOST_MEMORY LOCI_DEVICE_MEMORY
 }
 

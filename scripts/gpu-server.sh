@@ -12,6 +12,10 @@ mkdir -p "$folder/lib" "$folder/tests"
 cp build/release/loci build/release/loci-random-model "$folder/"
 strip "$folder/loci-random-model"
 cp tests/*.py "$folder/tests/"
+cp pytest.ini "$folder/"
+scripts/clients.sh pytest
+# What runs the suites, in Python alone; the last two are what pytest needs on Python 3.10.
+build/pytest-venv/bin/pip install -q --disable-pip-version-check --target "$folder/python" "$(cat build/pytest-venv/installed)" exceptiongroup tomli
 cp scripts/gpu-server-run.sh "$folder/run.sh"
 # All but what belongs to the system's own C and C++.
 ldd build/release/loci | awk '$3 ~ /^\// {print $3}' | grep -vE '/lib(c|m|gcc_s|stdc\+\+|pthread|dl|rt)\.so' | xargs -I{} cp -L {} "$folder/lib/"

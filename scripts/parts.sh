@@ -5,6 +5,8 @@
 #   beside SECONDS NAME COMMAND...   the same among others, LOCI_BESIDE (3) at a time; what it says is in a file, and
 #                                    shown when it fails
 #   beside_done                      waits for those
+#   suite ARGUMENT...                pytest of these arguments, its cases counted in the table (scripts/pytest.sh)
+#   ctests PRESET ARGUMENT...        ctest of that build with these arguments, its cases counted too
 #   on_ground NAME PATH...           whether files below PATH differ from those with which NAME last passed
 #   parts_done                       the table; fails where a part failed
 #
@@ -31,10 +33,15 @@ own_centiseconds() {
     { read -r m1 s1 c1 m2 s2 c2; echo $(((m1 + m2) * 6000 + (10#$s1 + 10#$s2) * 100 + 10#$c1 + 10#$c2)); }
 }
 
+# Where the cases of a part's next suite go, as JUnit writes them. A part may have several.
+cases_file() { local n=0; while [[ -e "$part_cases.$n.xml" ]]; do n=$((n + 1)); done; echo "$part_cases.$n.xml"; }
+suite() { scripts/pytest.sh -q --junit-xml="$(cases_file)" "$@"; }
+ctests() { ctest --test-dir "build/$1" "${@:2}" -j "$cores" --output-on-failure --no-tests=error --output-junit "$(cases_file)"; }
+
 # run_part INDEX COMMAND...: in a subshell; leaves "STATUS SECONDS FAIR OWN": seconds as the clock says, less those that
 # others took, and those of its own processors.
 run_part() {
-  local index="$1" begin="$SECONDS" busy status=0 own=0 others=0 seconds; shift
+  local index="$1" begin="$SECONDS" busy status=0 own=0 others=0 seconds part_cases="$part_folder/$1"; shift
   busy="$(busy_centiseconds)"
   ("$@") || status=$?
   seconds=$((SECONDS - begin))
@@ -105,22 +112,41 @@ on_ground() { [[ ! -e "$(ground_stamp "$@")" ]]; }
 # mark_ground NAME PATH...: it has passed.
 mark_ground() { local stamp; stamp="$(ground_stamp "$@")"; mkdir -p "$(dirname "$stamp")"; touch "$stamp"; }
 
+# Sets `cases`, `cases_failed` and `cases_skipped` of a part; nothing where it has no suite that counts them.
+count_cases() {
+  local files=("$part_folder/$1".*.xml)
+  cases="" cases_failed="" cases_skipped=""
+  [[ -e "${files[0]}" ]] || return 0
+  scripts/cases.py "${files[@]}" > "$part_folder/$1.cases" && read -r cases cases_failed cases_skipped < "$part_folder/$1.cases"
+}
+
 parts_done() {
-  local index status seconds fair own passed=0 failed=0 skipped=0 result
+  local index status seconds fair own passed=0 failed=0 skipped=0 result cases cases_failed cases_skipped skips=0
+  local row='%-66s %7s %7s %7s %7s %7s  %s\n'
   echo
-  printf '%-66s %7s %7s %7s\n' part seconds budget result
+  # shellcheck disable=SC2059
+  printf "$row" part seconds budget passed failed skipped result
   for index in "${!part_names[@]}"; do
     status=1 seconds=0 fair=0 own=0
     [[ ! -f "$part_folder/$index" ]] || read -r status seconds fair own < "$part_folder/$index"
+    count_cases "$index" || status=1
     if [[ "$status" == 75 ]]; then result="skipped: it could not run here" skipped=$((skipped + 1))
     elif [[ "$status" != 0 ]]; then result="FAILED" failed=$((failed + 1))
     elif over_budget "$fair" "${part_budgets[index]}"; then
       result="FAILED: $fair s without what others took, more than 1.5 times the budget" failed=$((failed + 1))
+    elif [[ "$cases" == 0 ]]; then result="skipped: none of its cases could run here" skipped=$((skipped + 1))
+    elif [[ "${cases_skipped:-0}" != 0 ]]; then result="passed, but for the skipped cases" passed=$((passed + 1))
     else result="passed" passed=$((passed + 1)); fi
-    printf '%-66s %7s %7s  %s\n' "${part_names[index]}" "$seconds" "${part_budgets[index]}" "$result"
+    # shellcheck disable=SC2059
+    printf "$row" "${part_names[index]}" "$seconds" "${part_budgets[index]}" "$cases" "$cases_failed" "$cases_skipped" "$result"
+    if [[ "${cases_skipped:-0}" != 0 ]]; then
+      skips=$((skips + cases_skipped))
+      tail -n +2 "$part_folder/$index.cases" | sed 's/^/    skipped: /'
+    fi
   done
-  printf '%-66s %7s\n' "all" "$SECONDS"
-  echo "$passed passed, $failed failed, $skipped skipped"
+  # shellcheck disable=SC2059
+  printf "$row" all "$SECONDS" "" "" "" "" ""
+  echo "$passed passed, $failed failed, $skipped skipped$([[ "$skips" == 0 ]] || echo "; cases that were skipped: $skips")"
   [[ "$failed" == 0 ]] || { note "what each said: $part_folder"; return 1; }
   rm -rf "$part_folder"
   [[ "$((passed + skipped))" -gt 0 ]] || fail "no part was run: look for the name that LOCI_PARTS=\"${LOCI_PARTS:-}\" means in docs/testing.md"

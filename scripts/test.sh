@@ -9,11 +9,6 @@ source "$(dirname "$0")/common.sh"
 scope="${1:-all}"
 source scripts/parts.sh
 
-# ctests PRESET ARGUMENT...: those with labels that CMakeLists.txt gives.
-ctests() { ctest --test-dir "build/$1" "${@:2}" -j "$(nproc)" --output-on-failure --no-tests=error; }
-loci=build/release/loci
-tiny=build/tiny-random.gguf
-
 # sanitizer_tests PRESET TARGET LABEL
 sanitizer_tests() { scripts/build.sh "$1" "$2" && ctests "$1" -L "$3" -LE 'slow|gpu'; }
 
@@ -51,22 +46,16 @@ gpu_tests() {
   scripts/build.sh "$1" gpu_tests && ctests "$1" "${labels[@]}"
 }
 
-# With the tiny model too, whose replies come faster than the client reads them.
-measuring() { python3 tests/bench_test.py "$loci" "$tiny" && python3 tests/bench_test.py "$loci" default; }
-# Every object and event is read by the types of OpenAI's client as well.
-responses_and_types() { scripts/clients.sh python && build/clients-venv/bin/python tests/responses_test.py "$loci"; }
-# The clients of OpenAI and Anthropic, and LangChain, as their users have them.
-python_clients() { scripts/clients.sh python && python3 tests/clients/run.py "$loci" --only .py; }
 node_client() {
   command -v npm >/dev/null || { note "npm is not installed: run make setup"; return 75; }
-  scripts/clients.sh node && python3 tests/clients/run.py "$loci" --only .mjs
+  scripts/clients.sh node && suite tests/clients/node_test.py
 }
 # Requests that schemathesis makes from /openapi.json.
-openapi_requests() { scripts/clients.sh openapi && python3 tests/openapi_test.py "$loci"; }
+openapi_requests() { scripts/clients.sh openapi && suite tests/openapi_test.py; }
 
 # Once, before several ask for it at the same time. Where a client cannot be installed, the suites that need it say so.
 live_programs() {
-  scripts/build.sh release loci loci-random-model loci-simulated-gpu && build/release/loci-random-model --shape tiny "$tiny" || return 1
+  scripts/build.sh release loci loci-random-model loci-simulated-gpu && scripts/clients.sh pytest || return 1
   scripts/clients.sh python || true
 }
 
@@ -74,28 +63,27 @@ live_programs() {
 live_suites() {
   if ! live_programs; then LOCI_PARTS="" part 10 "live suites: the programs that they run" false; return; fi
   export -n LOCI_CUDA_ARCHITECTURES  # the build's: servers would warn that they have no such option
-  beside 150 "live server" python3 tests/live_test.py "$loci"
-  beside 60 "kill -9 under load" python3 tests/store_crash_test.py build/release
-  beside 120 "live server: responses and conversations" responses_and_types
-  beside 120 "official clients for Python" python_clients
+  beside 150 "live server" suite tests/live_*test.py
+  beside 60 "kill -9 under load" suite tests/store_crash_test.py
+  beside 120 "live server: responses and conversations" suite tests/responses_test.py
+  beside 120 "official clients for Python" suite tests/clients --ignore=tests/clients/node_test.py
   beside 60 "official client for Node" node_client
   beside 120 "requests generated from /openapi.json" openapi_requests
-  # On a tiny model, so that a thousand pairs take seconds.
-  beside 120 "tenants: keys, limits, isolation, fairness" python3 tests/tenants_test.py "$loci" "$tiny" --pairs 400
-  beside 60 "pulling models from a registry" python3 tests/pull_test.py "$loci"
-  beside 60 "the first hour: names, sampling, fields, logs" python3 tests/first_hour_test.py "$loci"
-  beside 40 "models that share a directory of kept state" python3 tests/state_models_test.py "$loci"
-  beside 60 "running a server: options, logs, stops" python3 tests/operations_live_test.py "$loci"
-  beside 120 "a simulated GPU: every path of state, a lost device" python3 tests/gpu_test.py build/release/loci-simulated-gpu "$tiny"
-  beside 120 "conversations that outgrow the context" python3 tests/truncation_test.py "$loci"
-  beside 40 "papers' figures" python3 tests/reproduce_test.py "$loci"
+  beside 120 "tenants: keys, limits, isolation, fairness" suite tests/tenants_test.py --pairs 400
+  beside 60 "pulling models from a registry" suite tests/pull_test.py
+  beside 60 "the first hour: names, sampling, fields, logs" suite tests/first_hour_test.py
+  beside 40 "models that share a directory of kept state" suite tests/state_models_test.py
+  beside 60 "running a server: options, logs, stops" suite tests/operations_live_test.py
+  beside 120 "a simulated GPU: every path of state, a lost device" suite tests/gpu_test.py
+  beside 120 "conversations that outgrow the context" suite tests/truncation_test.py
+  beside 40 "papers' figures" suite tests/reproduce_test.py
   beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
-  beside 30 "Grafana's dashboard asks for what there is" python3 tests/dashboard_test.py "$loci" "$tiny"
+  beside 30 "Grafana's dashboard asks for what there is" suite tests/dashboard_test.py
   beside_done
   # Alone, as they measure, or have to be as fast as the server.
-  part 100 "tiers: every path, restart, damage" python3 tests/tiers_test.py "$loci"
-  part 60 "hostile clients" python3 tests/http_abuse_test.py "$loci"
-  part 80 "measuring a server: loci bench" measuring
+  part 100 "tiers: every path, restart, damage" suite tests/tiers_test.py
+  part 60 "hostile clients" suite tests/http_abuse_test.py
+  part 80 "measuring a server: loci bench" suite tests/bench_test.py
   export LOCI_CUDA_ARCHITECTURES
 }
 
@@ -111,7 +99,7 @@ all() {
   scripts/setup.sh build test model lint fuzz arm node
   scripts/fetch-model.sh
   one_kind_of_gpu
-  part 20 "tidy rules" python3 tests/tidy_test.py
+  part 20 "tidy rules" suite tests/tidy_test.py
   part 20 "formatting" scripts/check-format.sh
   # Before the rest is built, which then has the CUDA backend.
   part 240 "CUDA code compiles" cuda_code
@@ -151,7 +139,7 @@ case "$scope" in
   quick)
     scripts/setup.sh build test model
     scripts/fetch-model.sh
-    part 20 "tidy rules" python3 tests/tidy_test.py
+    part 20 "tidy rules" suite tests/tidy_test.py
     one_kind_of_gpu
     release_build_and_tests ;;
   *) fail "test.sh: expected all, quick or changed, found \"$scope\"" ;;

@@ -1,29 +1,30 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`loci bench` against live servers: bench_test.py BINARY MODEL [--only NAME].
-
-Against Loci with MODEL, and against stand-ins that refuse, break off and speak as llama.cpp does. Needs nothing but
-Python's standard library. Prints "N passed, N failed".
-"""
-import argparse
+"""`loci bench` against live servers: Loci, and stand-ins that refuse, break off and speak as llama.cpp does."""
 import http.server
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import expect, expect_equal, Server  # noqa: E402
+import pytest
+
+from live_client import expect, expect_equal, Server
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB")
 DIALOGUES = "\n".join(json.dumps({"messages": [{"role": role, "content": f"{role} {d}.{i}, and more words"}
                                                for i in range(3) for role in ("user", "assistant")]})
                       for d in range(8))
+
+
+@pytest.fixture(params=["tiny", "default"])
+def model(request):
+    """With the tiny model too, whose replies come faster than the client reads them."""
+    named = request.config.getoption("--model")
+    if named and request.param != named:
+        pytest.skip(f"--model {named} was asked for")
+    return request.getfixturevalue("tiny_model") if request.param == "tiny" else request.param
 
 
 def bench(binary, *arguments, text=None):
@@ -179,7 +180,7 @@ def test_an_interrupt_shows_what_there_is(binary, model):
 
 # --- against others ---
 
-def test_a_server_that_refuses(binary, _model):
+def test_a_server_that_refuses(binary):
     def reply(handler, number):
         if number % 2 == 0:
             handler.events(text_event("x"), "[DONE]")
@@ -199,7 +200,7 @@ def test_a_server_that_refuses(binary, _model):
     expect_equal(server.bodies[0]["model"], "default", "the model of a server that names none")
 
 
-def test_streams_that_break_off_or_are_none(binary, _model):
+def test_streams_that_break_off_or_are_none(binary):
     def reply(handler, number):
         if number == 1:
             handler.events(text_event("x"))  # and no end
@@ -219,14 +220,14 @@ def test_streams_that_break_off_or_are_none(binary, _model):
     expect_equal(errors[1], "out of memory", "second error")
 
 
-def test_a_server_that_hangs(binary, _model):
+def test_a_server_that_hangs(binary):
     with StandIn(lambda handler, _number: time.sleep(3)) as server:
         out = bench_json(binary, server.url, "--conversations", "1", "--turns", "1", "--warmup", "0", "--timeout", "0.2",
                          code=1)
     expect("no whole answer" in out["servers"][0]["turns"][0]["error"], out["servers"][0]["turns"])
 
 
-def test_llama_cpps_counts_and_history(binary, _model):
+def test_llama_cpps_counts_and_history(binary):
     def reply(handler, _number):
         end = {"choices": [], "usage": {"prompt_tokens": 50, "completion_tokens": 2}, "timings": {"cache_n": 40}}
         handler.events(text_event("good"), text_event(" day"), json.dumps(end), "[DONE]")
@@ -241,7 +242,7 @@ def test_llama_cpps_counts_and_history(binary, _model):
     expect(second["turn"] == 1, "order")
 
 
-def test_bad_flags_and_no_server(binary, _model):
+def test_bad_flags_and_no_server(binary):
     for arguments in (("https://x",), ("http://x:port",), ("http://127.0.0.1:1", "--compare", "http://y", "--rate", "1"),
                       ("http://127.0.0.1:1", "--dialogues", "/nowhere"), ("http://127.0.0.1:1", "--turns", "0"), ()):
         done = bench(binary, *arguments)
@@ -250,27 +251,3 @@ def test_bad_flags_and_no_server(binary, _model):
     done = bench(binary, "http://127.0.0.1:1")
     expect_equal(done.returncode, 1, done.stderr)
     expect("Connection refused" in done.stderr, done.stderr)
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("model")
-    parser.add_argument("--only", default="")
-    arguments = parser.parse_args()
-    passed = failed = 0
-    for name, test in sorted(globals().items()):
-        if not name.startswith("test_") or arguments.only not in name:
-            continue
-        try:
-            test(arguments.binary, arguments.model)
-            passed += 1
-        except Exception:
-            failed += 1
-            print(f"{name} failed:\n{traceback.format_exc()}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,19 +1,17 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/grafana/loci.json is a dashboard that Grafana can load and that shows what there is: dashboard_test.py BINARY MODEL.
+"""docs/grafana/loci.json is a dashboard that Grafana can load and that shows what there is.
 
-Every metric, and every value of a label, that a panel asks for exists at /metrics of a live server. Needs nothing but
-Python's standard library. Prints "N passed, N failed".
+Every metric, and every value of a label, that a panel asks for exists at /metrics of a live server.
 """
 import json
 import pathlib
 import re
-import sys
-import traceback
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from live_client import chat_body, expect, expect_equal, Server  # noqa: E402
+import pytest
 
+from live_client import chat_body, expect, expect_equal
+
+pytestmark = pytest.mark.serve("--threads", "1", "--device-memory", "64MiB", model="tiny")
 DASHBOARD = pathlib.Path(__file__).resolve().parents[1] / "docs" / "grafana" / "loci.json"
 WIDTH = 24
 PANEL_TYPES = {"row", "timeseries", "stat"}
@@ -93,7 +91,7 @@ def missing(dashboard, series):
     return out
 
 
-def test_the_schema(_server):
+def test_the_schema():
     check_schema(read())
 
 
@@ -116,24 +114,3 @@ def test_the_test_sees_what_is_wrong(server):
         except AssertionError:
             continue
         raise AssertionError(f"{change} was not noticed")
-
-
-def main():
-    binary, model = sys.argv[1:3]
-    passed = failed = 0
-    with Server(binary, model, "--threads", "1", "--device-memory", "64MiB") as server:
-        for name, test in sorted(globals().items()):
-            if not name.startswith("test_"):
-                continue
-            try:
-                test(server)
-                passed += 1
-            except Exception:  # noqa: BLE001
-                failed += 1
-                print(f"{name} failed:\n{traceback.format_exc()}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

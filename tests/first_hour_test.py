@@ -1,21 +1,15 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What people who come from other servers try in their first hour.
-
-    tests/first_hour_test.py build/release/loci [--model default] [--only PART]
-"""
+"""What people who come from other servers try in their first hour."""
 import json
 import os
 import re
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 
-from live_client import chat_body, expect, expect_equal, greedy, main_of_tests, Server
-from tenants_test import Keys, wait_for
+from live_client import chat_body, expect, expect_equal, greedy, Keys, Server, wait_until
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB", "--store", "")
 
@@ -156,7 +150,7 @@ def bytes_of(folder):
 def test_what_is_deleted_is_in_no_file(binary, model):
     """A conversation's text and its computed state go from the disk when it is deleted; others' stay."""
     with tempfile.TemporaryDirectory() as folder:
-        files = ["--store", os.path.join(folder, "talks.db"), "--disk", os.path.join(folder, "state") + ":100MiB"]
+        files = ["--store", os.path.join(folder, "talks.db"), "--disk", os.path.join(folder, "state") + ":40MiB"]
         told = {name: f"My secret is a {name} elephant. " + "It lives by the sea and it likes rain. " * 12 for name in ("purple", "green")}
         with Server(binary, model, "--threads", "1", "--device-memory", "256MiB", *files) as server:
             made = {name: server.post("/v1/conversations", {}).json["id"] for name in told}
@@ -172,10 +166,10 @@ def test_what_is_deleted_is_in_no_file(binary, model):
                 kept = bytes_of(folder)
                 return any(piece in kept for piece in pieces[name])
 
-            wait_for(lambda: all(is_kept(name) for name in pieces), "state is saved")
+            wait_until(lambda: all(is_kept(name) for name in pieces), 30, "state is saved")
             expect(all(f"{name} elephant".encode() in bytes_of(folder) for name in told), "text is stored")
             expect_equal(server.request("DELETE", f"/v1/conversations/{made['purple']}").status, 200, "deleted")
-            wait_for(lambda: not is_kept("purple"), "state is gone")
+            wait_until(lambda: not is_kept("purple"), 30, "state is gone")
             expect(b"purple elephant" not in bytes_of(folder), "text is gone")
             expect(is_kept("green") and b"green elephant" in bytes_of(folder), "the other one's stay")
             again = server.post("/v1/responses", {"input": told["purple"], "max_output_tokens": 2, "store": False}).json
@@ -235,7 +229,3 @@ def test_metrics_tell_tenants_apart(binary, model):
     with Server(binary, model, *SMALL, *flags) as server:
         server.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 1}), headers)
         expect("alice" not in server.get("/metrics").text, "whoever reads all metrics is told no names")
-
-
-if __name__ == "__main__":
-    sys.exit(main_of_tests(globals()))

@@ -1,25 +1,22 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The server on a GPU: gpu_test.py BINARY MODEL.
+"""The server on a GPU.
 
-BINARY is loci on a machine with a GPU, or loci-simulated-gpu: the server with the CUDA backend over a device that the
+--loci names loci on a machine with a GPU; else it is loci-simulated-gpu: the server with the CUDA backend over a device that the
 processor simulates (src/loci/compute/cuda/simulated), which alone can be lost on demand. With --deterministic a reply
-is the same in every way that its context came to be there, in any batch. MODEL is a tiny one. Needs
-nothing but Python's standard library. Prints "N passed, N failed".
+is the same in every way that its context came to be there, in any batch. The model is a tiny one.
 """
-import argparse
 import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import Server, expect, expect_equal, run_tests, skip  # noqa: E402
-from tiers_test import killed, moved, wait_saved  # noqa: E402
+import pytest
 
+from live_client import expect, expect_equal, killed, moved, Server, wait_saved
+
+pytestmark = pytest.mark.serve(model="tiny", program="loci-simulated-gpu")
 CONVERSATIONS, TURNS = 5, 3
 ROOM = "2MiB"   # for all conversations
 TIGHT = "160KiB"  # for two
@@ -204,15 +201,11 @@ def test_fast_mode_is_repeatable(binary, model):
     expect_equal(said[0], said[1], "the same requests, again")
 
 
-def test_lost_device(binary, model):
-    os.environ["LOCI_SIMULATED_LOST_AFTER"] = "4000"
-    try:
-        server = Server(binary, model, *flags(ROOM))
-    finally:
-        del os.environ["LOCI_SIMULATED_LOST_AFTER"]
-    with server:
+def test_lost_device(binary, model, monkeypatch):
+    monkeypatch.setenv("LOCI_SIMULATED_LOST_AFTER", "4000")
+    with Server(binary, model, *flags(ROOM)) as server:
         if "simulated" not in server.banner:
-            skip("no way to lose this device")
+            pytest.skip("no way to lose this device")
         for i in range(200):
             reply = server.post("/v1/completions", {"prompt": question(i, 0), "max_tokens": 20, "temperature": 0, "ignore_eos": True})
             if reply.status != 200:
@@ -234,17 +227,3 @@ def test_no_room(binary, model):
                 expect(False, f"a server with {memory}")
         except AssertionError as error:
             expect(wanted in str(error), f"{memory}: {error}")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("model")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
-    return run_tests(tests, os.path.abspath(options.binary), os.path.abspath(options.model))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

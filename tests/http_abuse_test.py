@@ -1,27 +1,22 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that mean harm, or are broken: http_abuse_test.py BINARY [--only NAME].
+"""Clients that mean harm, or are broken.
 
 Each attack runs while another client asks for replies; those must come within ANSWER_SECONDS_MAX. Afterwards the
 server must live, be idle within IDLE_SECONDS_MAX, and hold no more memory than RSS_GROWTH_MAX above what it had; while
-it was attacked it may have held PEAK_GROWTH_MAX more. The model is a tiny random one. Prints "N passed, N failed".
+it was attacked it may have held PEAK_GROWTH_MAX more. The model is a tiny random one.
 """
-import argparse
 import json
-import os
 import random
 import resource
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import Server, read_all  # noqa: E402
+import pytest
 
+from live_client import Server, read_all
+
+pytestmark = pytest.mark.serve(model="tiny")
 ANSWER_SECONDS_MAX = 5.0
 IDLE_SECONDS_MAX = 10.0
 RSS_GROWTH_MAX = 96 << 20
@@ -71,6 +66,58 @@ class Bystander:
             assert not self.faults, self.faults[:3]
             assert self.count > 2 and self.longest < ANSWER_SECONDS_MAX, (self.count, self.longest)
             print(f"      {self.count} answers beside it, the slowest after {self.longest:.2f} s")
+
+
+def memory(server, field):
+    """VmRSS or VmHWM, its peak, in bytes."""
+    with open(f"/proc/{server.process.pid}/status") as status:
+        for line in status:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) << 10
+    raise AssertionError(f"no {field}")
+
+
+def wait_until_idle(server):
+    """No request runs or waits, and no connection is left but the one that asks."""
+    end = time.monotonic() + IDLE_SECONDS_MAX
+    while True:
+        metrics = server.metrics()
+        left = {name: metrics[name] for name in ("loci_http_connections", "loci_requests_running", "loci_requests_queued")}
+        if list(left.values()) == [1, 0, 0]:
+            return
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def server(binary, model):
+    wanted = IDLE_CONNECTIONS + 500
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:  # for this program and the server that it starts
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard != resource.RLIM_INFINITY else wanted, hard))
+    with Server(binary, model, "--device-memory", "64MiB", "--context", "512", "--threads", "1", "--max-connections",
+                str(wanted), "--header-timeout", "3s", "--body-timeout", "3s", "--max-bodies", f"{BUDGET >> 20}MiB",
+                "--log-level", "warn") as running:
+        running.post(PATH, {"prompt": "warm", "max_tokens": 4})
+        yield running
+
+
+@pytest.fixture(scope="module")
+def memory_at_start(server):
+    return memory(server, "VmRSS"), memory(server, "VmHWM")
+
+
+@pytest.fixture(autouse=True)
+def others_are_served(server, memory_at_start):
+    """Around each attack: another client's answers, and afterwards what is left of the attack."""
+    with Bystander(server):
+        yield
+    assert server.process.poll() is None, "the server lives"
+    wait_until_idle(server)
+    grown, peak = (memory(server, field) - before for field, before in zip(("VmRSS", "VmHWM"), memory_at_start))
+    assert grown < RSS_GROWTH_MAX, f"{grown >> 20} MiB more than at the start"
+    assert peak < PEAK_GROWTH_MAX, f"{peak >> 20} MiB more than at the start, at its peak"
+    print(f"      {grown >> 20} MiB above the start, {peak >> 20} at the peak so far")
 
 
 def status_of(answer):
@@ -235,69 +282,3 @@ def test_pipelined_garbage(server):
         except OSError:
             continue
         assert answer.count(b"HTTP/1.1 200") >= 1, answer[:200]
-
-
-def memory(server, field):
-    """VmRSS or VmHWM, its peak, in bytes."""
-    with open(f"/proc/{server.process.pid}/status") as status:
-        for line in status:
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) << 10
-    raise AssertionError(f"no {field}")
-
-
-def wait_until_idle(server):
-    """No request runs or waits, and no connection is left but the one that asks."""
-    end = time.monotonic() + IDLE_SECONDS_MAX
-    while True:
-        metrics = server.metrics()
-        left = {name: metrics[name] for name in ("loci_http_connections", "loci_requests_running", "loci_requests_queued")}
-        if list(left.values()) == [1, 0, 0]:
-            return
-        assert time.monotonic() < end, left
-        time.sleep(0.1)
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    wanted = IDLE_CONNECTIONS + 500
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:  # for this program and the server that it starts
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard != resource.RLIM_INFINITY else wanted, hard))
-    binary = os.path.abspath(options.binary)
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
-    failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        model = os.path.join(folder, "tiny.gguf")
-        subprocess.run([os.path.join(os.path.dirname(binary), "loci-random-model"), model, "--shape", "tiny"], check=True,
-                       stdout=subprocess.DEVNULL)
-        os.environ["XDG_STATE_HOME"] = folder
-        with Server(binary, model, "--device-memory", "64MiB", "--context", "512", "--threads", "1", "--max-connections",
-                    str(wanted), "--header-timeout", "3s", "--body-timeout", "3s", "--max-bodies", f"{BUDGET >> 20}MiB",
-                    "--log-level", "warn") as server:
-            server.post(PATH, {"prompt": "warm", "max_tokens": 4})
-            before, peak_before = memory(server, "VmRSS"), memory(server, "VmHWM")
-            for name, test in tests:
-                begin = time.monotonic()
-                try:
-                    with Bystander(server):
-                        test(server)
-                    assert server.process.poll() is None, "the server lives"
-                    wait_until_idle(server)
-                    grown, peak = memory(server, "VmRSS") - before, memory(server, "VmHWM") - peak_before
-                    assert grown < RSS_GROWTH_MAX, f"{grown >> 20} MiB more than at the start"
-                    assert peak < PEAK_GROWTH_MAX, f"{peak >> 20} MiB more than at the start, at its peak"
-                    print(f"ok    {name} ({time.monotonic() - begin:.1f} s, {grown >> 20} MiB above the start, "
-                          f"{peak >> 20} at the peak so far)", flush=True)
-                except Exception:  # noqa: BLE001
-                    failed += 1
-                    print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,54 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server process and the clients that live_test.py needs; Python's standard library alone."""
-import argparse
+"""A server process, its keys and the clients that the live suites and benchmarks need; Python's standard library alone."""
+import contextlib
 import http.client
 import json
 import os
 import re
+import signal
 import socket
+import sqlite3
 import subprocess
 import tempfile
 import time
-import traceback
-
-
-class Skipped(Exception):
-    """A test that cannot run here; it says why."""
-
-
-def skip(why):
-    raise Skipped(why)
-
-
-def run_tests(tests, *arguments):
-    """Runs the tests, (name, function) each, and says how each ended; the exit code."""
-    failed, skipped = [], 0
-    for name, test in tests:
-        begin = time.monotonic()
-        try:
-            test(*arguments)
-            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-        except Skipped as why:
-            skipped += 1
-            print(f"skip  {name}: {why}", flush=True)
-        except Exception:  # noqa: BLE001
-            failed.append(name)
-            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
-    for name in failed:
-        print("failed:", name)
-    print(f"{len(tests) - len(failed) - skipped} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
-    return 1 if failed else 0
-
-
-def main_of_tests(names):
-    """A suite's command line: BINARY [--model MODEL] [--only PART]. `names`: its module's, test_... of which are run."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    tests = [(name, test) for name, test in names.items() if name.startswith("test_") and options.only in name]
-    return run_tests(tests, os.path.abspath(options.binary), options.model)
 
 
 class Reply:
@@ -69,6 +31,33 @@ def expect(condition, message):
 
 def expect_equal(got, wanted, what):
     expect(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")
+
+
+def wait_until(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while not condition():
+        expect(time.monotonic() < end, f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def wait_idle(server):
+    def idle():
+        metrics = server.metrics()
+        return (metrics["loci_requests_running"] == 0 and metrics["loci_requests_queued"] == 0
+                and metrics['loci_blocks{state="pinned"}'] == 0)
+    wait_until(idle, 10, "nothing running, nothing queued, no block pinned")
+
+
+def wait_saved(server):
+    """Everything that is to be saved is on the disk."""
+    def ended():
+        metrics = server.metrics()
+        return metrics["loci_moves_in_flight"] == 0 and metrics["loci_saves_waiting"] == 0
+    wait_until(ended, 30, "all saves ended")
+
+
+def moved(server, link, what="bytes"):
+    return server.metrics().get(f'loci_tier_{what}_total{{link="{link}"}}', 0)
 
 
 def chat_body(text, **fields):
@@ -114,7 +103,7 @@ def stream_events(connection):
 class Server:
     """A server on a port of its own; a context that ends it."""
 
-    def __init__(self, binary, model, *flags):
+    def __init__(self, binary, model, *flags, environment=None):
         self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
         level = [] if "--log-level" in flags else ["--log-level", "debug"]
         # Files of many gigabytes are made for those tests alone that ask for them.
@@ -123,7 +112,7 @@ class Server:
         self.state = tempfile.TemporaryDirectory(prefix="loci_state_")
         self.process = subprocess.Popen([binary, "serve", model, "--port", "0", *level, *disk, *flags],
                                         stdout=subprocess.PIPE, stderr=self.log, text=True,
-                                        env={**os.environ, "XDG_STATE_HOME": self.state.name})
+                                        env={**os.environ, "XDG_STATE_HOME": self.state.name, **(environment or {})})
         lines = []
         for line in self.process.stdout:
             lines.append(line)
@@ -205,3 +194,45 @@ class Server:
                 name, value = line.rsplit(" ", 1)
                 out[name] = float(value)
         return out
+
+
+@contextlib.contextmanager
+def killed(server):
+    """A server that ends by kill -9."""
+    try:
+        yield server
+    finally:
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait(20)
+        server.process.stdout.close()
+
+
+class Keys:
+    """A file of keys, made by the binary itself."""
+
+    def __init__(self, binary):
+        self.binary = binary
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self.folder.name, "keys.toml")
+
+    def add(self, name, *flags):
+        done = subprocess.run([self.binary, "keys", "add", name, "--file", self.path, *flags], capture_output=True,
+                              text=True, check=True)
+        return done.stdout.strip()
+
+    def remove(self, name):
+        subprocess.run([self.binary, "keys", "remove", name, "--file", self.path], check=True, capture_output=True)
+
+    def append(self, text):
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write("\n" + text)
+
+
+def check_integrity(path):
+    store = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        found = [row[0] for row in store.execute("PRAGMA integrity_check")]
+        expect(found == ["ok"], f"integrity_check: {found}")
+        expect(not store.execute("PRAGMA foreign_key_check").fetchall(), "foreign_key_check is clean")
+    finally:
+        store.close()

@@ -1,11 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The real binary, a real model, real clients: live_test.py BINARY [--model MODEL] [--only NAME].
+"""The real binary, a real model, real clients.
 
 Starts servers on free ports, talks to them as clients do (also badly), and looks at /metrics afterwards.
-Needs nothing but Python's standard library. Prints "N passed, N failed".
 """
-import argparse
 import json
 import os
 import pty
@@ -13,23 +10,16 @@ import random
 import re
 import select
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import chat_body, expect, expect_equal, greedy, Server, stream_events  # noqa: E402
-from live_explain import *  # noqa: E402,F401,F403
-from live_history import *  # noqa: E402,F401,F403
-from live_scores import *  # noqa: E402,F401,F403
-from live_messages import *  # noqa: E402,F401,F403
-from live_structured import *  # noqa: E402,F401,F403
-from live_tools import *  # noqa: E402,F401,F403
+import pytest
 
+from live_client import chat_body, expect, expect_equal, greedy, Server, stream_events, wait_idle, wait_until
+
+pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 RSS_GROWTH_MAX = 24 << 20  # bytes that a round of load may leave behind: allocator slack, histograms
 
 
@@ -41,23 +31,6 @@ def expect_error(reply, status, param=None, code=None):
         expect_equal(error["param"], param, "param")
     if code is not None:
         expect_equal(error["code"], code, "code")
-
-
-def wait_until(condition, seconds, what):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
-
-def wait_idle(server):
-    def idle():
-        metrics = server.metrics()
-        return (metrics["loci_requests_running"] == 0 and metrics["loci_requests_queued"] == 0
-                and metrics['loci_blocks{state="pinned"}'] == 0)
-    wait_until(idle, 10, "nothing running, nothing queued, no block pinned")
 
 
 # --- what is answered ---
@@ -523,40 +496,3 @@ def test_chat_in_a_terminal(binary, server):
         expect_equal(os.waitpid(child, 0)[1], 0, "exit code")
         os.close(terminal)
         expect("Say hello." in open(os.path.join(folder, "loci", "history")).read().replace("\\040", " "), "history is kept")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    binary = os.path.abspath(options.binary)
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
-    passed, failed = 0, []
-    with Server(binary, options.model, "--device-memory", "192MiB", "--context", "2048") as shared:
-        for name, test in tests:
-            values = {"binary": binary, "model": options.model, "server": shared}
-            names = test.__code__.co_varnames[:test.__code__.co_argcount]
-            begin = time.monotonic()
-            try:
-                test(**{key: values[key] for key in names})
-                passed += 1
-                print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-            except Exception:  # noqa: BLE001
-                failed.append(name)
-                print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
-        try:
-            wait_idle(shared)
-            passed += 1
-        except Exception:  # noqa: BLE001
-            failed.append("the server is idle at the end")
-            print(f"FAIL  idle at the end\n{traceback.format_exc()}", flush=True)
-    for name in failed:
-        print("failed:", name)
-    print(f"{passed} passed, {len(failed)} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

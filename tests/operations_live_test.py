@@ -1,44 +1,20 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How a server is run: operations_live_test.py BINARY [--model MODEL] [--only NAME].
-
-Configuration from flags, environment and file; logs; levels at run time; graceful stops. Needs nothing but Python's
-standard library. Prints "N passed, N failed".
-"""
-import argparse
+"""How a server is run: configuration from flags, environment and file; logs; levels at run time; graceful stops."""
 import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import chat_body, dechunk, expect, expect_equal, read_all, Server  # noqa: E402
+from live_client import chat_body, dechunk, expect, expect_equal, read_all, Server, wait_until
 
 SMALL = ("--threads", "1", "--device-memory", "256MiB")
 
 
-def wait_until(condition, seconds, what):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
-
-def log_text(server):
-    server.log.flush()
-    with open(f"/proc/self/fd/{server.log.fileno()}", encoding="utf-8") as log:
-        return log.read()
-
-
 def log_lines(server):
-    return [json.loads(line) for line in log_text(server).splitlines()]
+    return [json.loads(line) for line in server.log_text().splitlines()]
 
 
 def access_lines(server, **fields):
@@ -68,7 +44,7 @@ def test_every_place_tells_the_version_of_cmakelists(binary, model):
 
 # --- configuration ---
 
-def test_configuration_prints_and_reads_back(binary, _model):
+def test_configuration_prints_and_reads_back(binary):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "loci.toml")
         first = run(binary, "serve", "default", "--port", "9001", "--cors-origin", "", "--print-config",
@@ -90,7 +66,7 @@ def test_configuration_prints_and_reads_back(binary, _model):
         expect("port = 9001" in third.stdout, third.stdout + third.stderr)
 
 
-def test_configuration_faults_name_their_source(binary, _model):
+def test_configuration_faults_name_their_source(binary):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "loci.toml")
         with open(path, "w", encoding="utf-8") as out:
@@ -157,11 +133,11 @@ def test_access_log_off(binary, model):
         server.get("/v1/models")
         server.process.terminate()
         server.process.wait(10)
-        text = log_text(server)
+        text = server.log_text()
         expect("stopped" in text and "access" not in text, text)
     with Server(binary, model, *SMALL) as server:
         server.get("/v1/models", {"X-Request-Id": "seen"})
-        wait_until(lambda: "access request_id=seen tenant=default method=GET path=/v1/models status=200" in log_text(server), 5,
+        wait_until(lambda: "access request_id=seen tenant=default method=GET path=/v1/models status=200" in server.log_text(), 5,
                    "a line of text")
 
 
@@ -255,30 +231,3 @@ def test_stop_lets_turns_end(binary, model):
             connection.close()
             expect('"finish_reason":"length"' in text.replace(" ", ""), text[-400:])
         expect_equal(server.process.wait(10), 0, "exit code")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--only", default="")
-    arguments = parser.parse_args()
-    os.environ["LOCI_CONFIG"] = ""
-    passed = failed = 0
-    for name, test in sorted(globals().items()):
-        if not name.startswith("test_") or arguments.only not in name:
-            continue
-        begin = time.monotonic()
-        try:
-            test(arguments.binary, arguments.model)
-            passed += 1
-            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-        except Exception:
-            failed += 1
-            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

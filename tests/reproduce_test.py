@@ -1,10 +1,6 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The redrawn figures: every figure and table of the five papers has a row, closed forms give what the papers' own numbers give,
-errors name file and field, and a run repeats to the byte.
-
-    tests/reproduce_test.py build/release/loci
-"""
+errors name file and field, and a run repeats to the byte."""
 import json
 import pathlib
 import re
@@ -39,8 +35,8 @@ def test_every_figure_has_a_row():
         assert row["why"] or row["status"] == "waits", row  # a row without results says why
 
 
-def test_closed_forms(loci):
-    presets = json.loads(subprocess.run([loci, "sim", "--presets"], capture_output=True, text=True, check=True).stdout)
+def test_closed_forms(binary):
+    presets = json.loads(subprocess.run([binary, "sim", "--presets"], capture_output=True, text=True, check=True).stdout)
     # REPRODUCE's checks with the calibrated speeds: 13B on DRAM 1.64; 7B on A30 1.34; 13B with one disk 30 layers.
     h = computed.HCache(presets, "llama2-13b", 32e9)
     assert abs(h.load() / h.restore() - 1.64) < 0.01
@@ -56,15 +52,15 @@ def test_closed_forms(loci):
         assert best <= h.restore() <= best * 1.05, link
 
 
-def run(loci, *arguments):
-    return subprocess.run([sys.executable, str(ROOT / "scripts/reproduce/main.py"), "--loci", loci, *arguments], capture_output=True, text=True)
+def run(binary, *arguments):
+    return subprocess.run([sys.executable, str(ROOT / "scripts/reproduce/main.py"), "--loci", binary, *arguments], capture_output=True, text=True)
 
 
-def test_a_run_repeats(loci):
+def test_a_run_repeats(binary):
     with tempfile.TemporaryDirectory() as folder:
         pages = []
         for name in ("a", "b"):
-            done = run(loci, "--quick", "--fresh", "--only", "berkeley", "--output", f"{folder}/{name}")
+            done = run(binary, "--quick", "--fresh", "--only", "berkeley", "--output", f"{folder}/{name}")
             assert done.returncode == 0, done.stderr
             pages.append({path.name: path.read_bytes() for path in pathlib.Path(folder, name).iterdir()})
         assert pages[0] == pages[1]
@@ -74,33 +70,20 @@ def test_a_run_repeats(loci):
             assert f"| {row['figure']} | {row['title']} |" in index, row
 
 
-def test_errors_name_file_and_field(loci):
-    done = run(loci, "--scale", "7")
+def test_errors_name_file_and_field(binary):
+    done = run(binary, "--scale", "7")
     assert done.returncode == 2 and "--scale: expected 0.01 to 1, found 7" in done.stderr, done.stderr
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "s.json")
         path.write_text('{"model": "llama2-13b", "machine": "a100-80g", "engine": {"evict": "lru"}}')
-        done = subprocess.run([loci, "sim", str(path)], capture_output=True, text=True)
+        done = subprocess.run([binary, "sim", str(path)], capture_output=True, text=True)
         assert done.returncode == 2 and f"{path}: engine.evict: expected one of eviction, admission" in done.stderr, done.stderr
-        done = subprocess.run([loci, "sim", "--set", "model=llama2-13b", "--set", "machine=a100-80g", "--memory-limit", "1MiB"],
+        done = subprocess.run([binary, "sim", "--set", "model=llama2-13b", "--set", "machine=a100-80g", "--memory-limit", "1MiB"],
                               capture_output=True, text=True)
         assert done.returncode == 2 and "--memory-limit: expected a run of at most 1.0 MiB" in done.stderr, done.stderr
         log = pathlib.Path(folder, "events.bin")
         arguments = ["--set", "model=opt-13b", "--set", "machine=a100-80g", "--set", "workload.conversations=20", "--event-log", str(log)]
-        done = subprocess.run([loci, "sim", *arguments], capture_output=True, text=True)
+        done = subprocess.run([binary, "sim", *arguments], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        done = subprocess.run([loci, "replay", str(log)], capture_output=True, text=True)
+        done = subprocess.run([binary, "replay", str(log)], capture_output=True, text=True)
         assert done.returncode == 0 and "all the same" in done.stdout, done.stderr
-
-
-def main():
-    loci = sys.argv[1]
-    test_every_figure_has_a_row()
-    test_closed_forms(loci)
-    test_a_run_repeats(loci)
-    test_errors_name_file_and_field(loci)
-    print("reproduce: 4 passed, 0 failed")
-
-
-if __name__ == "__main__":
-    main()

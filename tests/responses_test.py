@@ -1,21 +1,18 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""/v1/responses and /v1/conversations against the real binary: responses_test.py BINARY [--model MODEL] [--only NAME].
+"""/v1/responses and /v1/conversations against the real binary.
 
-Needs nothing but Python's standard library. Where the package `openai` is there (scripts/clients.sh python), every
-object and event is also read by its types. Prints "N passed, N failed".
+Where the package `openai` is there (scripts/clients.sh python), every
+object and event is also read by its types.
 """
-import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
-import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import dechunk, expect, expect_equal, read_all, Server  # noqa: E402
+import pytest
+
+from live_client import dechunk, expect, expect_equal, read_all, Server
 
 try:
     from openai.types.conversations import Conversation, ConversationItem
@@ -26,6 +23,13 @@ except ImportError:
     TypeAdapter = None
 
 FLAGS = ["--device-memory", "192MiB", "--context", "2048", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def server(binary, model, tmp_path_factory):
+    print("types of the package openai: " + ("checked" if TypeAdapter else "not there, not checked"))
+    with Server(binary, model, *FLAGS, "--store", str(tmp_path_factory.mktemp("store") / "conversations.db")) as shared:
+        yield shared
 
 
 def expect_error(reply, status, param=None, code=None):
@@ -465,36 +469,3 @@ def test_tenants_see_their_own(binary, model):
                     expect_equal(reply(response, talk), never, f"{method} {path}")
             for path in ("/v1/responses/" + mine, "/v1/responses/" + background, "/v1/conversations/" + talk):
                 expect_equal(ask(0, "GET", path).status, 200, path)
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    binary = os.path.abspath(options.binary)
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
-    passed, failed = 0, []
-    print("types of the package openai: " + ("checked" if TypeAdapter else "not there, not checked"))
-    with tempfile.TemporaryDirectory() as folder:
-        with Server(binary, options.model, *FLAGS, "--store", os.path.join(folder, "conversations.db")) as shared:
-            for name, test in tests:
-                values = {"binary": binary, "model": options.model, "server": shared}
-                names = test.__code__.co_varnames[:test.__code__.co_argcount]
-                begin = time.monotonic()
-                try:
-                    test(**{key: values[key] for key in names})
-                    passed += 1
-                    print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-                except Exception:  # noqa: BLE001
-                    failed.append(name)
-                    print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
-    for name in failed:
-        print("failed:", name)
-    print(f"{passed} passed, {len(failed)} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

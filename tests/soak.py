@@ -28,11 +28,9 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import expect, Server  # noqa: E402
+from live_client import check_integrity, expect, Keys, Server, wait_until  # noqa: E402
 from soak_client import Client, Host, Reference  # noqa: E402
 from soak_talks import CONTEXT, PUBLIC  # noqa: E402
-from store_crash_test import check_integrity  # noqa: E402
-from tenants_test import Keys, wait_for  # noqa: E402
 
 CLIENTS = 5  # of each of the two servers
 SAMPLES = 60
@@ -161,7 +159,7 @@ def at_rest(metrics):
 
 
 def sample(server, folder):
-    wait_for(lambda: at_rest(server.metrics()), "the server is at rest", 300)
+    wait_until(lambda: at_rest(server.metrics()), 300, "the server is at rest")
     memory, descriptors = read_process(server.process.pid)
     return {"memory": memory, "descriptors": descriptors, "threads": own_threads(server.process.pid),
             "pinned blocks": server.metrics()['loci_blocks{state="pinned"}'], "disk": files_size(folder)}

@@ -1,16 +1,11 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several models keep their state in one directory: one after another, at the same time, and until it is forgotten.
-
-    tests/state_models_test.py build/release/loci [--model default] [--only PART]
-"""
+"""Several models keep their state in one directory: one after another, at the same time, and until it is forgotten."""
 import os
 import subprocess
-import sys
 import tempfile
 import time
 
-from live_client import Server, expect, expect_equal, main_of_tests
+from live_client import expect, expect_equal, Server, wait_saved, wait_until
 
 OTHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "tiny", "f32.gguf")
 # A budget that the first model alone can fill.
@@ -33,23 +28,8 @@ def cached(reply):
     return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def wait_until(condition, what):
-    until = time.monotonic() + 30
-    while not condition():
-        expect(time.monotonic() < until, what)
-        time.sleep(0.1)
-
-
-def saved(server):
-    """Everything that is to be saved is on the disk."""
-    def quiet():
-        metrics = server.metrics()
-        return metrics["loci_moves_in_flight"] == 0 and metrics["loci_saves_waiting"] == 0
-    wait_until(quiet, "saves end")
-
-
 def recovered(server):
-    wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, "state of before is found")
+    wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, 30, "state of before is found")
 
 
 def held(disk):
@@ -66,10 +46,10 @@ def test_switching_models_keeps_the_state_of_both(binary, model):
     with tempfile.TemporaryDirectory(prefix="loci_models_") as disk:
         with serve(binary, model, disk) as server:
             complete(server, TEXT)
-            saved(server)
+            wait_saved(server)
         with serve(binary, OTHER, disk) as server:
             complete(server, "hello " * 40)
-            saved(server)
+            wait_saved(server)
             expect("made anew" not in server.log_text(), server.log_text())
         with serve(binary, model, disk) as server:
             recovered(server)
@@ -84,8 +64,8 @@ def test_two_servers_of_different_models_share_a_directory(binary, model):
             serve(binary, model, disk) as first, serve(binary, OTHER, disk) as second:
         complete(first, TEXT)
         complete(second, "hello " * 40)
-        saved(first)
-        saved(second)
+        wait_saved(first)
+        wait_saved(second)
         for server in (first, second):
             expect("no disk tier" not in server.log_text(), server.log_text())
             expect(server.metrics()['loci_tier_bytes_total{link="disk_save"}'] > 0, "state was saved")
@@ -105,11 +85,11 @@ def test_the_oldest_state_makes_room(binary, model):
         with serve(binary, OTHER, disk) as server:
             for number in range(8):
                 complete(server, f"{number} " + "hello " * 40)
-            saved(server)
+            wait_saved(server)
         with serve(binary, model, disk) as server:
             for number in range(6):
                 complete(server, f"Log {number}. " + TEXT)
-                saved(server)
+                wait_saved(server)
                 time.sleep(1.2)  # the server looks at its share once a second
                 expect(held(disk) <= SIZE + (1 << 20), f"{held(disk)} bytes")
             expect("least recently used state to make room" in server.log_text(), server.log_text()[-2000:])
@@ -120,7 +100,7 @@ def test_inspect_and_forget(binary, model):
     with tempfile.TemporaryDirectory(prefix="loci_models_") as disk:
         with serve(binary, OTHER, disk) as server:
             complete(server, "hello " * 40)
-            saved(server)
+            wait_saved(server)
         code, text = loci(binary, "inspect", disk)
         expect(code == 0 and "State of models" in text and " f32 " in text, text)
         code, text = loci(binary, "forget", "nothing", "--disk", disk)
@@ -131,7 +111,3 @@ def test_inspect_and_forget(binary, model):
         code, text = loci(binary, "forget", "--all", "--disk", disk)
         expect_equal(code, 0, text)
         expect_equal(loci(binary, "forget")[0], 1, "a model or --all is asked for")
-
-
-if __name__ == "__main__":
-    sys.exit(main_of_tests(globals()))

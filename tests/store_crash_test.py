@@ -1,34 +1,21 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 under load: store_crash_test.py BUILD [--kills N] [--seed N].
+"""kill -9 under load.
 
 A live server with a small random model; clients hold chains (previous_response_id) and conversations, whole and
 streamed. The server is killed at a random moment and started again on the same store, N times. Each turn that a
 client has seen end is there, each chain and conversation goes on, a turn that no client has seen end is there whole
-or not at all, and SQLite's integrity_check is clean. Prints "N kills, N turns acknowledged, ...".
+or not at all, and SQLite's integrity_check is clean.
 """
-import argparse
 import http.client
 import json
-import os
 import random
-import sqlite3
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import Server  # noqa: E402
+from live_client import check_integrity, expect, Server
 
 CLIENTS = 6
 ENDED = ("completed", "incomplete")
-
-
-def expect(condition, message):
-    if not condition:
-        raise AssertionError(message)
 
 
 def output_text(response):
@@ -202,16 +189,6 @@ def check_unseen(server, response_id):
         expect(server.get(f"/v1/responses/{response_id}/input_items").json["data"], f"{response_id}: no input")
 
 
-def check_integrity(path):
-    store = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        found = [row[0] for row in store.execute("PRAGMA integrity_check")]
-        expect(found == ["ok"], f"integrity_check: {found}")
-        expect(not store.execute("PRAGMA foreign_key_check").fetchall(), "foreign_key_check is clean")
-    finally:
-        store.close()
-
-
 def kill_under_load(server, clients, draw):
     """Runs all clients, kills the server at a random moment, and waits for the clients."""
     killed, failures = threading.Event(), []
@@ -242,41 +219,31 @@ def check_all(server, store, clients, checked):
         checked[i] = len(client.turns)
 
 
-def run(build, kills, seed):
+def run(binary, model, store, kills, seed):
+    """The number of turns that were acknowledged."""
     draw = random.Random(seed)
     clients = [Client(number, seed) for number in range(CLIENTS)]
-    with tempfile.TemporaryDirectory(prefix="loci_crash_") as folder:
-        model, store = os.path.join(folder, "tiny.gguf"), os.path.join(folder, "store.db")
-        subprocess.run([os.path.join(build, "loci-random-model"), "--shape", "tiny", model], check=True)
-        flags = ["--store", store, "--threads", "1", "--device-memory", "64MiB"]
-        binary, checked = os.path.join(build, "loci"), [0] * CLIENTS
-        for kill in range(kills):
-            server = Server(binary, model, *flags)
-            check_all(server, store, clients, checked)
-            kill_under_load(server, clients, draw)
-            if kill % 20 == 19:
-                print(f"  {kill + 1} kills, {sum(len(client.turns) for client in clients)} turns acknowledged", flush=True)
-        with Server(binary, model, *flags) as server:
-            check_all(server, store, clients, checked)
-            # All of them once more, from the first on.
-            for client in clients:
-                for turn in client.turns:
-                    check_turn(server, turn)
+    flags = ["--store", store, "--threads", "1", "--device-memory", "64MiB"]
+    checked = [0] * CLIENTS
+    for kill in range(kills):
+        server = Server(binary, model, *flags)
+        check_all(server, store, clients, checked)
+        kill_under_load(server, clients, draw)
+        if kill % 20 == 19:
+            print(f"  {kill + 1} kills, {sum(len(client.turns) for client in clients)} turns acknowledged", flush=True)
+    with Server(binary, model, *flags) as server:
+        check_all(server, store, clients, checked)
+        # All of them once more, from the first on.
+        for client in clients:
+            for turn in client.turns:
+                check_turn(server, turn)
     return sum(checked)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", help="the folder of loci and loci-random-model")
-    parser.add_argument("--kills", type=int, default=15)
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
+def test_no_turn_is_lost_or_half_there(binary, tiny_model, tmp_path, pytestconfig):
+    kills, seed = pytestconfig.getoption("--kills"), pytestconfig.getoption("--seed")
+    seed = random.randrange(1 << 32) if seed is None else seed
     print(f"seed {seed}")
-    turns = run(arguments.build, arguments.kills, seed)
-    expect(turns >= arguments.kills, f"{turns} turns in {arguments.kills} kills: too few to tell anything")
-    print(f"{arguments.kills} kills, {turns} turns acknowledged, none lost, none half: passed")
-
-
-if __name__ == "__main__":
-    main()
+    turns = run(binary, tiny_model, str(tmp_path / "store.db"), kills, seed)
+    expect(turns >= kills, f"{turns} turns in {kills} kills: too few to tell anything")
+    print(f"{kills} kills, {turns} turns acknowledged, none lost, none half")

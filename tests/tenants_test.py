@@ -1,11 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Keys, limits, fairness and isolation of a live server: tenants_test.py BINARY MODEL [--pairs N] [--only NAME].
-
-MODEL may be any; a tiny random one makes 1,000 pairs a matter of seconds. Python's standard library alone.
-Prints "N passed, N failed".
+"""Keys, limits, fairness and isolation of a live server. Any model will do; the tiny one makes 1,000 pairs (--pairs) a
+matter of seconds.
 """
-import argparse
 import http.client
 import json
 import math
@@ -15,43 +11,17 @@ import select
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import Server  # noqa: E402
+import pytest
 
+from live_client import expect, Keys, Server, wait_until
+
+pytestmark = pytest.mark.serve(model="tiny")
 ALPHA = 0.01
 PROMPT_TOKENS = 1600  # enough that computing them takes longer than all else
-
-
-def expect(condition, message):
-    if not condition:
-        raise AssertionError(message)
-
-
-class Keys:
-    """A file of keys, made by the binary itself."""
-
-    def __init__(self, binary):
-        self.binary = binary
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = os.path.join(self.folder.name, "keys.toml")
-
-    def add(self, name, *flags):
-        done = subprocess.run([self.binary, "keys", "add", name, "--file", self.path, *flags], capture_output=True,
-                              text=True, check=True)
-        return done.stdout.strip()
-
-    def remove(self, name):
-        subprocess.run([self.binary, "keys", "remove", name, "--file", self.path], check=True, capture_output=True)
-
-    def append(self, text):
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write("\n" + text)
 
 
 def ask(server, key, prompt, max_tokens=1, path="/v1/completions", **fields):
@@ -67,15 +37,6 @@ def cached(reply):
 
 def fresh(generator, count=PROMPT_TOKENS):
     return [generator.randrange(40, 200) for _ in range(count)]
-
-
-def wait_for(condition, what, seconds=10):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Timer:
@@ -121,27 +82,21 @@ def test_keys(binary, model):
         reply = server.request("POST", "/v1/completions", json.dumps({"prompt": [50], "max_tokens": 1}), {"x-api-key": operator})
         expect(reply.status == 200, "the other header")
         bob = keys.add("bob")
-        wait_for(lambda: ask(server, bob, [50]).status == 200, "a new key is read")
+        wait_until(lambda: ask(server, bob, [50]).status == 200, 10, "a new key is read")
         keys.remove("alice")
-        wait_for(lambda: ask(server, alice, [50]).status == 401, "a removed key ends")
+        wait_until(lambda: ask(server, alice, [50]).status == 401, 10, "a removed key ends")
         keys.append("[limits\n")
         time.sleep(1.2)
         expect(ask(server, bob, [50]).status == 200, "a broken file changes nothing")
 
 
-def test_open_servers(binary, model):
+def test_open_servers(binary, model, monkeypatch):
     with Server(binary, model, "--device-memory", "16MiB") as server:
         expect(ask(server, None, [50]).status == 200, "no keys are asked for")
-    environment = dict(os.environ, LOCI_API_KEY="sesame")
-    saved = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        with Server(binary, model, "--device-memory", "16MiB") as server:
-            expect(ask(server, None, [50]).status == 401, "the environment's key is asked for")
-            expect(ask(server, "sesame", [50]).status == 200, "and taken")
-    finally:
-        os.environ.clear()
-        os.environ.update(saved)
+    monkeypatch.setenv("LOCI_API_KEY", "sesame")
+    with Server(binary, model, "--device-memory", "16MiB") as server:
+        expect(ask(server, None, [50]).status == 401, "the environment's key is asked for")
+        expect(ask(server, "sesame", [50]).status == 200, "and taken")
 
 
 # --- limits ---
@@ -190,7 +145,7 @@ class Flood:
     def __enter__(self):
         for thread in self.threads:
             thread.start()
-        wait_for(lambda: self.statuses.count(429) >= 3, "the flood is over its limit", 60)
+        wait_until(lambda: self.statuses.count(429) >= 3, 60, "the flood is over its limit")
         return self
 
     def __exit__(self, *_):
@@ -220,6 +175,17 @@ def p90(values):
     return sorted(values)[len(values) * 9 // 10]
 
 
+@pytest.fixture
+def measure(pytestconfig):
+    return pytestconfig.getoption("--measure")
+
+
+@pytest.fixture
+def pairs(pytestconfig):
+    return pytestconfig.getoption("--pairs")
+
+
+@pytest.mark.measures
 def test_flood_of_bodies(binary, model, measure):
     """A tenant over its limit is told by its headers, whatever it sends; nobody else is refused for it."""
     keys = Keys(binary)
@@ -297,6 +263,7 @@ def test_content(binary, model):
             expect(len(server.get("/v1/loci/warm").json["data"]) == 1, "and listed")
 
 
+@pytest.mark.measures
 def test_time(binary, model, pairs):
     """TTFT of B's probe of what A has sent against B's of what nobody has, in random order."""
     keys = Keys(binary)
@@ -340,7 +307,7 @@ def test_fairness(binary, model):
         threads = [threading.Thread(target=load) for _ in range(40)]
         for thread in threads:
             thread.start()
-        wait_for(lambda: server.metrics()["loci_requests_running"] == 4, "the batch is full")
+        wait_until(lambda: server.metrics()["loci_requests_running"] == 4, 10, "the batch is full")
         reply = ask(server, light, fresh(generator, 50), max_tokens=1)
         light_at = time.monotonic()
         for thread in threads:
@@ -349,32 +316,3 @@ def test_fairness(binary, model):
         after = sum(1 for at, _ in done_at if at > light_at)
         expect(after >= 20, f"only {after} of 40 requests of the heavy tenant came after the light one's")
         expect(all(status == 200 for _, status in done_at), "and all of them end")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("model")
-    parser.add_argument("--pairs", type=int, default=1000)
-    parser.add_argument("--measure", action="store_true", help="hold times to their bounds: on a machine that does nothing else")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    values = {"measure": options.measure, "binary": os.path.abspath(options.binary), "model": options.model, "pairs": options.pairs}
-    passed, failed = 0, []
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or options.only not in name:
-            continue
-        begin = time.monotonic()
-        try:
-            test(**{key: values[key] for key in test.__code__.co_varnames[:test.__code__.co_argcount]})
-            passed += 1
-            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-        except Exception:  # noqa: BLE001
-            failed.append(name)
-            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {len(failed)} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the house that a program can check; the first broken one of a kind is never excused.
+"""The rules of the house that a program can check; the first broken one of a kind is never excused. Under pytest a case for
+each source; as a program it lists what is broken, and needs Python alone.
 
   - a folder under src/loci includes only from floors below it, tests included; a room of the engine only from those
     before it, and from testing/ in tests alone
@@ -154,8 +155,7 @@ def check_version(sources, problems):
         problems.append(f"CHANGELOG.md: has no section for version {version}")
 
 
-def self_test():
-    """The checks see what they are for."""
+def test_the_checks_see_what_they_are_for():
     text = "namespace a {\nclass B {\n int f(int x) {\n  if (x) {\n  }\n  return 1;\n }\n};\nvoid g() {\n}\n}\n"
     assert functions(text) == [(3, 5), (9, 2)], functions(text)
     assert MACHINE_PATH.search('"/' + 'work/x"') and not MACHINE_PATH.search("bench/" + "work/x")
@@ -176,11 +176,36 @@ def fix(sources):
     print(f"{count} of {len(sources)} sources had no line of the licence, and have it now")
 
 
+def pytest_generate_tests(metafunc):
+    """test_source, of every source."""
+    if "source" in metafunc.fixturenames:
+        sources = [path for path in tracked() if is_source(path)]
+        metafunc.parametrize("source", sources, ids=[path.relative_to(ROOT).as_posix() for path in sources])
+
+
+def test_source(source):
+    problems = []
+    check(source, problems)
+    assert not problems, "\n".join(problems)
+
+
+def test_notice_names_the_crates():
+    problems = []
+    check_notice(problems)
+    assert not problems, "\n".join(problems)
+
+
+def test_the_version_stands_once():
+    problems = []
+    check_version([path for path in tracked() if is_source(path)], problems)
+    assert not problems, "\n".join(problems)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fix", action="store_true", help="write the licence's line into sources that lack it")
     arguments = parser.parse_args()
-    self_test()
+    test_the_checks_see_what_they_are_for()
     sources = [path for path in tracked() if is_source(path)]
     if arguments.fix:
         fix(sources)

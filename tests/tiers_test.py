@@ -1,28 +1,23 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""State that leaves the device and comes back, by a live server: tiers_test.py BINARY [--model MODEL] [--only NAME].
+"""State that leaves the device and comes back, by a live server.
 
 Whatever way a conversation's state has gone (host memory, disk, both, through kill -9, past damaged files), every
-greedy reply has the text and the very log-probabilities of a server that never lost any. Needs nothing but Python's
-standard library. Prints "N passed, N failed".
+greedy reply has the text and the very log-probabilities of a server that never lost any.
 """
-import argparse
 import glob
-import contextlib
 import json
 import os
 import random
 import re
 import shutil
-import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import expect, expect_equal, run_tests, Server  # noqa: E402
+import pytest
+
+from live_client import expect, expect_equal, killed, moved, Server, wait_saved, wait_until
 
 TALKS = 4
 TURNS = 3
@@ -35,15 +30,6 @@ LARGE = ("--device-memory", "256MiB")
 AHEAD = 0.15
 WORDS = ("river castle winter letter window garden music paper silver engine market shadow bridge forest candle "
          "harbour mirror village orchard thunder").split()
-
-
-def wait_until(condition, seconds, what):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def story(seed, words):
@@ -135,26 +121,10 @@ def learn_what_is_right(binary, model, *flags):
     Tiers.expected[state_type(flags)] = replies
 
 
-def moved(server, link, what="bytes"):
-    return server.metrics().get(f'loci_tier_{what}_total{{link="{link}"}}', 0)
-
-
-def wait_saved(server):
-    def ended():
-        metrics = server.metrics()
-        return metrics["loci_moves_in_flight"] == 0 and metrics["loci_saves_waiting"] == 0
-    wait_until(ended, 20, "all saves ended")
-
-
-@contextlib.contextmanager
-def killed(server):
-    """A server that ends by kill -9."""
-    try:
-        yield server
-    finally:
-        server.process.send_signal(signal.SIGKILL)
-        server.process.wait(20)
-        server.process.stdout.close()
+@pytest.fixture(scope="module", autouse=True)
+def replies_that_are_right(binary, model):
+    learn_what_is_right(binary, model)
+    learn_what_is_right(binary, model, "--state-type", "q8")
 
 
 # --- every path ---
@@ -404,6 +374,7 @@ def disk_rate(path):
     return int(found.group(1)) / float(found.group(2))
 
 
+@pytest.mark.measures
 def test_restart_measured(binary, model):
     """The next turn of 4,000 tokens after kill -9: its first token's time, beside what its bytes and its new tokens
     cost alone. Printed; only what no load of the machine can explain fails."""
@@ -457,20 +428,3 @@ def test_restart_measured(binary, model):
         expect(cached > 0.95 * tokens, f"cached {cached} of {tokens}")
         if cold > 3 * best:  # a GPU computes a small model faster than a disk reads its state
             expect(back < cold / 2, f"{back:.2f} s, computed anew {cold:.2f} s")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("binary")
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--only", default="", help="part of a test's name")
-    options = parser.parse_args()
-    binary = os.path.abspath(options.binary)
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and options.only in name]
-    learn_what_is_right(binary, options.model)
-    learn_what_is_right(binary, options.model, "--state-type", "q8")
-    return run_tests(tests, binary, options.model)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

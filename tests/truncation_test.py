@@ -1,15 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations that outgrow the context, against the real binary: truncation_test.py BINARY [--model MODEL] [--only NAME].
-
-Needs nothing but Python's standard library. Prints "N passed, N failed".
-"""
-import os
-import sys
+"""Conversations that outgrow the context, against the real binary."""
 import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_client import expect, expect_equal, main_of_tests, Server  # noqa: E402
+from live_client import expect, expect_equal, Server
 
 CONTEXT = 512
 LIMIT = 448  # an eighth is kept for the reply
@@ -198,7 +191,3 @@ def test_kept_state_survives_a_restart(binary, model):
             now = details(chat(server, messages))
             expect_equal(now[2], dropped, "the same cut")
             expect(now[1] >= prompt // BLOCK * BLOCK - BLOCK, f"{now[1]} of {now[0]} tokens came back from the disk")
-
-
-if __name__ == "__main__":
-    sys.exit(main_of_tests(globals()))

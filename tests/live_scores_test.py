@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How likely a prompt's tokens are (echo with logprobs): a part of live_test.py."""
+"""How likely a prompt's tokens are (echo with logprobs)."""
+import pytest
+
 from live_client import expect, expect_equal
+
+pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 
 
 def test_echo_with_logprobs_scores_the_prompt(server):

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations go on with the tokens that the server has seen: live_test.py runs these with its server.
+"""Conversations go on with the tokens that the server has seen.
 
 Replies at temperature 1, drawn of all tokens, are seldom tokenised as they were sampled, so these would fail on most turns if the
 text of a reply were tokenised again. State is reused up to the last token but one of what was said: the last
 token of a reply was never the input of a pass.
 """
+import pytest
+
+pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 
 
 def say(server, messages, **fields):

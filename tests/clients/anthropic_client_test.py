@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anthropic's Python client against the server: anthropic_client.py URL KEY."""
+"""Anthropic's Python client against the server."""
 import asyncio
-import os
-import sys
 from typing import Literal
 
 import anthropic
+import pytest
 from pydantic import BaseModel
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from checks import expect_raises, run_checks  # noqa: E402
+from checks import expect_raises, KEY
 
-URL, KEY = sys.argv[1:3]
-client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0)
 HELLO = [{"role": "user", "content": "Say hello."}]
 WEATHER = [{"role": "user", "content": "What is the weather in Paris?"}]
 # The client has no parameter for the temperature any more.
@@ -30,11 +26,19 @@ class Choice(BaseModel):
     sure: bool
 
 
-def create(**fields):
-    return client.messages.create(**{"model": "default", "max_tokens": 12, "messages": HELLO, "extra_body": GREEDY} | fields)
+@pytest.fixture(scope="module")
+def client(url):
+    return anthropic.Anthropic(base_url=url, api_key=KEY, max_retries=0)
 
 
-def messages():
+@pytest.fixture(scope="module")
+def create(client):
+    def send(**fields):
+        return client.messages.create(**{"model": "default", "max_tokens": 12, "messages": HELLO, "extra_body": GREEDY} | fields)
+    return send
+
+
+def test_messages(create):
     reply = create(system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}])
     assert reply.type == "message" and reply.content[0].type == "text" and reply.content[0].text, reply
     assert reply.stop_reason in ("end_turn", "max_tokens") and reply.usage.output_tokens > 0, reply
@@ -44,7 +48,7 @@ def messages():
     assert again.usage.cache_read_input_tokens > 0, again.usage
 
 
-def streaming():
+def test_streaming(client, create):
     whole = create()
     with client.messages.stream(model="default", max_tokens=12, messages=HELLO, extra_body=GREEDY) as stream:
         text = "".join(stream.text_stream)
@@ -57,9 +61,9 @@ def streaming():
     assert kinds[0] == "message_start" and kinds[-2:] == ["message_delta", "message_stop"], kinds
 
 
-def messages_async():
+def test_messages_async(url):
     async def run():
-        async with anthropic.AsyncAnthropic(base_url=URL, api_key=KEY, max_retries=0) as asynchronous:
+        async with anthropic.AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0) as asynchronous:
             fields = {"model": "default", "max_tokens": 8, "messages": HELLO, "extra_body": GREEDY}
             whole = await asynchronous.messages.create(**fields)
             async with asynchronous.messages.stream(**fields) as stream:
@@ -67,7 +71,7 @@ def messages_async():
     asyncio.run(run())
 
 
-def stop_sequences():
+def test_stop_sequences(create):
     text = create(max_tokens=24).content[0].text
     stop = text[len(text) // 2:len(text) // 2 + 3]
     reply = create(max_tokens=24, stop_sequences=[stop])
@@ -81,7 +85,7 @@ def check_call(block):
     return block.name, block.input
 
 
-def tools():
+def test_tools(client, create):
     for choice, names in (({"type": "any"}, ("get_weather", "add")), ({"type": "tool", "name": "add"}, ("add",))):
         fields = {"messages": WEATHER, "tools": TOOLS, "tool_choice": choice | {"disable_parallel_tool_use": True}, "max_tokens": 120}
         whole = create(**fields)
@@ -94,7 +98,7 @@ def tools():
         assert check_call(final.content[0]) == call and final.stop_reason == "tool_use" and pieces, (final, whole)
 
 
-def tools_round_trip():
+def test_tools_round_trip(create):
     called = create(messages=WEATHER, tools=TOOLS, tool_choice={"type": "any", "disable_parallel_tool_use": True}, max_tokens=120)
     result = {"type": "tool_result", "tool_use_id": called.content[0].id, "content": [{"type": "text", "text": "18 degrees, rain"}]}
     turns = WEATHER + [{"role": "assistant", "content": called.content}, {"role": "user", "content": [result]}]
@@ -104,7 +108,7 @@ def tools_round_trip():
         assert choice == "auto" or reply.content[0].type == "text", reply
 
 
-def tool_runner():
+def test_tool_runner(client):
     """The client's loop that calls the tools itself, over its path of beta features."""
     called = []
 
@@ -125,7 +129,7 @@ def tool_runner():
     assert called and set(called) <= {"red", "green"} and replies[0].stop_reason == "tool_use", (called, replies)
 
 
-def structured_output():
+def test_structured_output(client):
     fields = {"model": "default", "max_tokens": 60, "messages": [{"role": "user", "content": "Choose a colour."}], "extra_body": GREEDY}
     choice = client.messages.parse(**fields, output_format=Choice).parsed_output
     assert isinstance(choice, Choice), choice
@@ -133,14 +137,14 @@ def structured_output():
         assert stream.get_final_message().parsed_output == choice
 
 
-def count_tokens():
+def test_count_tokens(client, create):
     for fields in ({"messages": HELLO}, {"messages": WEATHER, "tools": TOOLS, "system": "Be brief."}):
         counted = client.messages.count_tokens(model="default", **fields)
         reply = create(max_tokens=1, **fields)
         assert counted.input_tokens == reply.usage.input_tokens + reply.usage.cache_read_input_tokens, (counted, reply)
 
 
-def errors():
+def test_errors(client, create):
     error = expect_raises(anthropic.BadRequestError, lambda: create(extra_body={"temperature": 2}))
     assert error.body["error"]["type"] == "invalid_request_error" and "temperature" in error.message, error
     error = expect_raises(anthropic.NotFoundError, lambda: create(model="other"))
@@ -148,15 +152,11 @@ def errors():
     expect_raises(anthropic.NotFoundError, lambda: client.messages.count_tokens(model="other", messages=HELLO))
 
 
-def keys():
-    stranger = anthropic.Anthropic(base_url=URL, api_key="wrong", max_retries=0)
+def test_keys(url):
+    stranger = anthropic.Anthropic(base_url=url, api_key="wrong", max_retries=0)
     for call in (lambda: stranger.messages.create(model="default", max_tokens=4, messages=HELLO),
                  lambda: stranger.messages.count_tokens(model="default", messages=HELLO)):
         error = expect_raises(anthropic.AuthenticationError, call)
         assert error.body["error"]["type"] == "authentication_error" and KEY not in error.message, error
-    bearer = anthropic.Anthropic(base_url=URL, auth_token=KEY, max_retries=0)
+    bearer = anthropic.Anthropic(base_url=url, auth_token=KEY, max_retries=0)
     assert bearer.messages.create(model="default", max_tokens=2, messages=HELLO, extra_body=GREEDY).content
-
-
-run_checks([messages, streaming, messages_async, stop_sequences, tools, tools_round_trip, tool_runner, structured_output,
-            count_tokens, errors, keys])

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a prompt's state came from, as a reply, the metrics and the log tell: a part of live_test.py."""
+"""Where a prompt's state came from, as a reply, the metrics and the log tell."""
 import json
+
+import pytest
 
 from live_client import Server
 
+pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 EXPLAIN = {"loci": {"explain": True}}
 SOURCES = ("device", "host", "disk", "computed")
 STORY = "The lighthouse keeper counts ships. " * 20

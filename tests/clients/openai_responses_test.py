@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenAI's Python client against /v1/responses and /v1/conversations: openai_responses.py URL KEY."""
-import os
-import sys
+"""OpenAI's Python client against /v1/responses and /v1/conversations."""
 from typing import Literal
 
 import openai
+import pytest
 from pydantic import BaseModel, Field
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from checks import expect_raises, run_checks  # noqa: E402
+from checks import expect_raises, KEY
 
-URL, KEY = sys.argv[1:3]
-client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0)
 MODEL = "default"
 
 
@@ -29,11 +25,19 @@ class GetWeather(BaseModel):
 TOOLS = [openai.pydantic_function_tool(GetWeather)["function"] | {"type": "function"}]
 
 
-def create(text, **fields):
-    return client.responses.create(**{"model": MODEL, "input": text, "max_output_tokens": 12, "temperature": 0} | fields)
+@pytest.fixture(scope="module")
+def client(url):
+    return openai.OpenAI(base_url=url + "/v1", api_key=KEY, max_retries=0)
 
 
-def responses():
+@pytest.fixture(scope="module")
+def create(client):
+    def send(text, **fields):
+        return client.responses.create(**{"model": MODEL, "input": text, "max_output_tokens": 12, "temperature": 0} | fields)
+    return send
+
+
+def test_responses(client, create):
     first = create("My name is Ada.")
     assert first.object == "response" and first.output_text and first.usage.output_tokens > 0, first
     second = create("What is my name?", previous_response_id=first.id)
@@ -47,7 +51,7 @@ def responses():
     expect_raises(openai.NotFoundError, lambda: client.responses.retrieve(second.id))
 
 
-def responses_streaming():
+def test_responses_streaming(client, create):
     """A reply that its limit cuts off: the event of the client's stream has it (get_final_response has none then)."""
     whole = create("Say hello.", max_output_tokens=16)
     text, kinds, numbers = "", [], []
@@ -65,7 +69,7 @@ def responses_streaming():
     assert kinds[0] == "response.created" and kinds[-1] == "response." + whole.status, kinds
 
 
-def responses_parsed():
+def test_responses_parsed(client):
     fields = {"model": MODEL, "input": "Invent a person.", "text_format": Person, "max_output_tokens": 120, "temperature": 0}
     person = client.responses.parse(**fields).output_parsed
     assert isinstance(person, Person), person
@@ -74,7 +78,7 @@ def responses_parsed():
     assert final.output_parsed == person and final.status == "completed", final
 
 
-def responses_tools():
+def test_responses_tools(client, create):
     question = "What is the weather in Paris?"
     fields = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_output_tokens": 120}
     first = create(question, **fields)
@@ -99,7 +103,7 @@ def responses_tools():
     assert again.output_text == told.output_text, (again, told)
 
 
-def responses_background():
+def test_responses_background(client, create):
     begun = create("Count.", background=True, max_output_tokens=16)
     assert begun.status in ("queued", "in_progress"), begun
     stream = client.responses.retrieve(begun.id, stream=True)
@@ -108,7 +112,7 @@ def responses_background():
     assert client.responses.retrieve(begun.id).output_text == last.response.output_text
 
 
-def conversations():
+def test_conversations(client, create):
     conversation = client.conversations.create(metadata={"topic": "names"},
                                                items=[{"type": "message", "role": "user", "content": "My name is Ada."}])
     reply = create("What is my name?", conversation=conversation.id)
@@ -125,13 +129,10 @@ def conversations():
     expect_raises(openai.NotFoundError, lambda: client.conversations.retrieve(conversation.id))
 
 
-def errors():
+def test_errors(client, create):
     assert expect_raises(openai.BadRequestError, lambda: create("x", temperature=-1)).param == "temperature"
     expect_raises(openai.NotFoundError, lambda: create("x", previous_response_id="resp_" + "0" * 32))
     expect_raises(openai.NotFoundError, lambda: create("x", conversation="conv_" + "0" * 32))
     expect_raises(openai.NotFoundError, lambda: create("x", model="other"))
     stranger = client.with_options(api_key="wrong")
     expect_raises(openai.AuthenticationError, lambda: stranger.conversations.create())
-
-
-run_checks([responses, responses_streaming, responses_parsed, responses_tools, responses_background, conversations, errors])

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anthropic's /v1/messages against the live server: a part of live_test.py."""
+"""Anthropic's /v1/messages against the live server."""
 import json
 
+import pytest
+
+pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 PATH = "/v1/messages"
 
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structured output against the live server: a part of live_test.py."""
+"""Structured output against the live server."""
 import json
 import random
 import re
 
+import pytest
+
+pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 CHAT = "/v1/chat/completions"
 
 

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools and reasoning of /v1/chat/completions against the live server: a part of live_test.py."""
+"""Tools and reasoning of /v1/chat/completions against the live server."""
 import json
 
+import pytest
+
+pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 CHAT = "/v1/chat/completions"
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "The weather of a city.",
