@@ -301,6 +301,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   LOCI_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags, spec, info, size, tiers));
   options.core.context_tokens = context;
   options.core.max_batch_tokens = pass_tokens(flags, made.gpu ? kPassTokensGpu : kPassTokensCpu);
+  options.core.pass_time = flags.pass_time.value_or(kNever);
   LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint,
                                                         assumed_costs(info)));
   options.core.costs = std::move(costs.curves);

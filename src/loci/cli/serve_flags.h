@@ -40,8 +40,9 @@ struct ServeFlags {
   std::optional<InstructionSet> instruction_set;
   std::optional<StateType> state_type;  // absent: the backend's own
   std::optional<std::uint64_t> device_memory;
-  std::uint32_t context_tokens = 0;    // 0: the model's
-  std::uint32_t max_batch_tokens = 0;  // 0: what suits the device
+  std::uint32_t context_tokens = 0;                       // 0: the model's
+  std::uint32_t max_batch_tokens = 0;                     // 0: what suits the device
+  std::optional<Nanos> pass_time = 100 * kNanosPerMilli;  // absent: no limit
   std::uint32_t max_running = 64;
   std::uint32_t max_queued = 256;
   std::string context_overflow = "refuse";  // or "truncate"

@@ -133,11 +133,12 @@ Table configuration_table(const ServeFlags& flags, const LoadedConfiguration& lo
             "--eviction --admission");
   table.row("sampling", loaded.sampling, "--temperature --top-p --top-k --min-p --repeat-penalty");
   table.row("costs", loaded.costs_source, "--profile");
-  table.row(
-      "batch",
-      fmt::format("{} tokens a pass, {} requests running, {} waiting", format_count(core.max_batch_tokens),
-                  format_count(core.max_running), format_count(core.max_queued)),
-      "--max-batch-tokens --max-running --max-queued");
+  table.row("batch",
+            fmt::format("{} tokens a pass, {} beside replies, {} requests running, {} waiting",
+                        format_count(core.max_batch_tokens),
+                        core.pass_time == kNever ? "as many" : format_duration(core.pass_time),
+                        format_count(core.max_running), format_count(core.max_queued)),
+            "--max-batch-tokens --pass-time --max-running --max-queued");
   table.row("requests",
             fmt::format("body {}, header {}, {} connections", format_bytes(limits.body_bytes_max),
                         format_bytes(limits.header_bytes_max), format_count(limits.connections_max)),

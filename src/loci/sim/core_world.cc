@@ -508,6 +508,7 @@ WorldOptions random_world(const Chooser& choose) {
   config.eviction = kEvictionPolicies[choose(kEvictionPolicies.size())];
   config.admission = kAdmissionOrders[choose(kAdmissionOrders.size())];
   config.seed = choose(1000);
+  if (choose(2) == 0) config.pass_time = number(1, 400) * kNanosPerMilli;
   options.events = number(20, 400);
   options.vocabulary = number(1, 3);
   options.groups = number(1, 4);

@@ -188,7 +188,9 @@ void read_engine(Fields fields, WorldOptions& world) {
   fields.read("decode_reserve_percent", core.decode_reserve_percent, 0, 90);
   fields.read("saves", core.saves_max, 1, 1u << 20);
   fields.read("lookahead_requests", core.lookahead_requests, 0, 1u << 20);
-  double ttl = 0, deadline = 0;
+  double ttl = 0, deadline = 0, pass_time = 0;
+  fields.read("pass_time_ms", pass_time, 0, 1e9);
+  if (pass_time > 0) core.pass_time = static_cast<Nanos>(pass_time * 1e6);
   fields.read("state_ttl_s", ttl, 0, 1e9);
   if (ttl > 0) core.state_ttl = static_cast<Nanos>(ttl * 1e9);
   fields.read("deadline_s", deadline, 0, 1e9);

@@ -23,6 +23,10 @@ std::vector<Option> scheduling_options() {
       integer_option(
           {group, "--max-batch-tokens", "tokens in one pass through the model; 0: 512, on a GPU 2048"},
           [](auto& flags) -> auto& { return flags.max_batch_tokens; }, 0, 1 << 20),
+      limit_duration_option(
+          {group, "--pass-time",
+           "time of one pass while replies are being written; prompts get what fits; 0: no limit"},
+          [](auto& flags) -> auto& { return flags.pass_time; }),
       integer_option(
           {group, "--max-running", "requests in the batch"},
           [](auto& flags) -> auto& { return flags.max_running; }, 1, 65536),

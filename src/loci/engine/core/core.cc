@@ -97,6 +97,7 @@ Status check_tiers(const CoreConfig& config) {
                             "swap_out_percent");
   }
   if (config.state_ttl <= 0) return invalid_argument("expected more than 0", "state_ttl");
+  if (config.pass_time <= 0) return invalid_argument("expected more than 0", "pass_time");
   if (config.costs.attention.empty()) return invalid_argument("expected at least one cost", "costs");
   return {};
 }
@@ -140,6 +141,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       running_max_(std::min(config.max_running, config.max_batch_tokens)),
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
       costs_(config.costs),
+      pass_times_(costs_, config.pass_time),
       through_(config.save == "through"),
       index_(std::move(pools)),
       queue_(running_max_, make_admission_order(config.admission).value(),

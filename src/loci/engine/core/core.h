@@ -54,10 +54,11 @@ struct CoreGroup {
 struct CoreConfig {
   std::vector<CoreGroup> groups;  // 1 to kLayerGroupsMax, the widest window first, as the backend's
   std::uint32_t layers = 0;
-  std::uint32_t context_tokens = 0;           // the most that one sequence may hold
-  std::uint32_t max_batch_tokens = 512;       // budget of a pass
-  std::uint32_t max_running = 64;             // requests in a batch
-  std::uint32_t max_queued = 256;             // requests that wait; beyond: Rejected
+  std::uint32_t context_tokens = 0;      // the most that one sequence may hold
+  std::uint32_t max_batch_tokens = 512;  // budget of a pass
+  Nanos pass_time = kNever;              // and its time, while decodes wait for it (policy/pass_budget.h)
+  std::uint32_t max_running = 64;        // requests in a batch
+  std::uint32_t max_queued = 256;        // requests that wait; beyond: Rejected
   std::uint32_t decode_reserve_percent = 10;  // of the blocks, free of admission
   std::uint32_t passes_ahead = 0;             // in flight beside the one that runs: 0 or 1
   std::array<std::uint8_t, 16> model_fingerprint{};

@@ -14,6 +14,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   LOCI_CHECK(in_flight_.front().spans.size() == done.spans.size(), "each span of a pass has an outcome");
   CorePass pass = std::move(in_flight_.front());
   in_flight_.pop_front();
+  pass_times_.end(now_);
 
   for (const CoreCopy& copy : pass.copies) commit_piece(*copy.request, copy.target, pass);
   pass.copies.clear();  // and with it the pins on the sources

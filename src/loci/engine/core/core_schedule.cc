@@ -3,7 +3,8 @@
 //
 // A pass takes one token of each running decode, and as many waiting requests join as there is budget for
 // (Pensieve §4.2); the rest of it are tokens that prompts lack, divided among tenants (core_fair.cc), first
-// come first served inside one.
+// come first served inside one. While decodes run, prompts get as many tokens as are predicted to keep the
+// pass within its time (policy/pass_budget.h); while none does, nobody waits for the pass.
 //
 // Two requests that lack the same block: the first in order claims it for this pass; the other stops
 // before it and looks again when the pass is done. So nothing is computed twice, and when the first ends
@@ -40,17 +41,59 @@ void Core::State::schedule(Plan& plan) {
   }
 }
 
-// What is left of the budget.
+// What is left of the budget, in tokens and in time.
 void Core::State::take_prompts(CorePass& pass, Plan& plan) {
+  const std::uint32_t tokens_max = pass.budget;
   CorePrompts wanted = prompts();
+  keep_to_time(pass, prompt_runs(), tokens_max);
   admit_waiting(wanted, pass, plan);
+  keep_to_time(pass, prompt_runs(), tokens_max);
   add_prompts(wanted, pass);
   // Requests that wait for others' blocks leave some of it.
   while (pass.budget > 0 && !queue_.empty()) {
     CoreRequest& next = *requests_.at(queue_.heads().front().request);
     if (!try_admit(next, pass, plan)) break;
+    const auto missing = static_cast<std::uint32_t>(missing_tokens(next));
+    const PromptRun run{next.length() - missing, missing};
+    keep_to_time(pass, {&run, 1}, pass.budget);
     add_spans(next, pass);
   }
+}
+
+PassWork Core::State::work_of(const CorePass& pass) const {
+  PassWork work;
+  bool prompts = false, decodes = false;
+  for (const CoreSpan& span : pass.spans) {
+    const bool decode = span.token_of.has_value() || span.request->phase.is(RequestPhase::kDecode);
+    (decode ? decodes : prompts) = true;
+    work.rows.add(span.position, span.count);
+  }
+  if (decodes) work.kind = prompts ? PassKind::kBoth : PassKind::kDecodes;
+  return work;
+}
+
+// What running prompts lack, in their order, as if it were their last tokens: those see the most.
+std::vector<PromptRun> Core::State::prompt_runs() const {
+  std::vector<PromptRun> runs;
+  for (const CoreRequest* request : running_) {
+    if (!request->phase.is(RequestPhase::kPrompt) || (request->in_passes > 0 && !goes_on(*request))) continue;
+    const auto missing = static_cast<std::uint32_t>(missing_tokens(*request));
+    runs.push_back({request->length() - missing, missing});
+  }
+  return runs;
+}
+
+// The budget becomes what fits into the time of a pass, up to `tokens_max`: of `prompts`, then of such as
+// begin and have not been admitted yet. Where no decode runs nobody waits for the pass.
+void Core::State::keep_to_time(CorePass& pass, std::span<const PromptRun> prompts,
+                               std::uint32_t tokens_max) const {
+  if (config_.pass_time == kNever) return;
+  if (std::none_of(running_.begin(), running_.end(),
+                   [](const auto* request) { return request->phase.is(RequestPhase::kDecode); }))
+    return;
+  std::vector<PromptRun> runs(prompts.begin(), prompts.end());
+  runs.push_back({0, tokens_max});
+  pass.budget = pass_times_.fitting(work_of(pass).rows, runs, tokens_max);
 }
 
 // Gives every request whose next token opens a new block that block, the earliest arrivals first; where
@@ -188,6 +231,7 @@ void Core::State::emit(CorePass pass, Plan& plan) {
   Pass& out = plan.pass.emplace();
   out.id = pass.id;
   out.patience = patience_of(pass);
+  pass_times_.begin(work_of(pass), out.patience != kWaitsForEver, now_);
   const bool ahead = config_.passes_ahead > 0;
   const auto enlist = [&pass, ahead](CoreRequest* request) {
     if (request->last_pass == pass.id) return;

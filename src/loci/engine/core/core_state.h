@@ -5,6 +5,7 @@
 //   windows.h          groups with a window: where a request goes on, promised slots, letting go
 //   queue_needs.h      what waiting requests need: evicted last, brought to host memory
 //   queue_rate.h       when a refused request should try again
+//   pass_times.h       how long passes take: predicted, and corrected by what they took
 //   recovery.h         what the disk has from before; time to live
 //   forgotten.h        state that goes because what was said is deleted
 // and does the rest itself, in these source files:
@@ -34,6 +35,7 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/forgotten.h"
+#include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
 #include "loci/engine/core/queue_needs.h"
@@ -170,12 +172,7 @@ class Core::State {
   bool joins(CoreRequest& request, const CorePass& pass);
   void miss(const Transfers::Missed& missed);
   void wish_windows(const CoreRequest& request);
-  struct PassLoad {
-    bool decodes = false;  // somebody waits for its next token
-    std::uint32_t rows = 0;
-    std::uint64_t context = 0;
-  };
-  PassLoad load_of(const CorePass& pass) const;
+  bool decodes_wait(const PassWork& work) const;
   Nanos patience_of(const CorePass& pass) const;
   void save();
 
@@ -193,6 +190,9 @@ class Core::State {
   // core_schedule.cc
   void schedule(Plan& plan);
   void take_prompts(CorePass& pass, Plan& plan);
+  PassWork work_of(const CorePass& pass) const;
+  std::vector<PromptRun> prompt_runs() const;
+  void keep_to_time(CorePass& pass, std::span<const PromptRun> prompts, std::uint32_t tokens_max) const;
   void grow(Plan& plan);
   bool grow(CoreRequest& request);
   void add_spans(CoreRequest& request, CorePass& pass);
@@ -267,6 +267,7 @@ class Core::State {
   std::uint32_t group_count_;
   GroupCounts reserve_blocks_{};  // groups without window
   CostModel costs_;
+  PassTimes pass_times_;
   bool through_ = true;  // save blocks as they fill
   BlockIndex index_;
 

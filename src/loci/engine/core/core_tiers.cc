@@ -41,14 +41,17 @@ bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
   if (request.loads.empty() || request.load_phase.is(LoadPhase::kJoined)) return true;
   // What becomes public is there when it does.
   if (request.load_phase.is(LoadPhase::kHeldBack) || request.is_public) return false;
-  const PassLoad load = load_of(pass);
+  PassWork work = work_of(pass);
+  const bool decodes = decodes_wait(work);
   Nanos arrives = 0;
   for (const std::uint32_t i : request.loads) {
     arrives = std::max(arrives, transfers_.arrives_at(request.blocks[i].block()));
   }
   const auto own = static_cast<std::uint32_t>(std::min<std::uint64_t>(pass.budget, missing_tokens(request)));
-  const Nanos lasts = costs_.pass(load.rows + own, load.context + std::uint64_t{request.length()} * own);
-  if (load.decodes) {
+  work.rows.add(request.length() - own, own);
+  if (work.kind == PassKind::kDecodes) work.kind = PassKind::kBoth;
+  const Nanos lasts = pass_times_.predict(work);
+  if (decodes) {
     // What is late is not waited for: nobody knows for how long. Else layer k of n arrives by
     // arrives * (k + 1) / n and is used at pass * k / n.
     if (arrives < now_ || (arrives - now_) * 2 > lasts) return false;
@@ -59,15 +62,9 @@ bool Core::State::joins(CoreRequest& request, const CorePass& pass) {
   return true;
 }
 
-// What the pass computes. A pass behind one in flight keeps those waiting who decode in that one.
-Core::State::PassLoad Core::State::load_of(const CorePass& pass) const {
-  PassLoad load{.decodes = !in_flight_.empty()};
-  for (const CoreSpan& span : pass.spans) {
-    load.decodes = load.decodes || span.request->phase.is(RequestPhase::kDecode);
-    load.rows += span.count;
-    load.context += std::uint64_t{span.position} * span.count;
-  }
-  return load;
+// Somebody waits for its next token. A pass behind one in flight keeps those waiting who decode in that one.
+bool Core::State::decodes_wait(const PassWork& work) const {
+  return !in_flight_.empty() || work.kind != PassKind::kPrompts;
 }
 
 // How long the pass waits for what arrives. Who decodes in it waits no longer than computing takes, others
@@ -77,9 +74,9 @@ Nanos Core::State::patience_of(const CorePass& pass) const {
   const bool waits = std::any_of(pass.spans.begin(), pass.spans.end(),
                                  [&](const CoreSpan& span) { return any_loading(*span.request); });
   if (!waits) return kWaitsForEver;
-  const PassLoad load = load_of(pass);
-  const Nanos lasts = costs_.pass(load.rows, load.context);
-  return load.decodes ? std::max(kPatienceOfDecodes, lasts) : lasts + kPatienceAlone;
+  const PassWork work = work_of(pass);
+  const Nanos lasts = pass_times_.predict(work);
+  return decodes_wait(work) ? std::max(kPatienceOfDecodes, lasts) : lasts + kPatienceAlone;
 }
 
 void Core::State::on(const MovesEnded& event, Plan&) {
@@ -93,7 +90,6 @@ void Core::State::on(const MovesEnded& event, Plan&) {
       in_flight_.back().detached.push_back({std::nullopt, slot.group, std::move(slot.slot)});
     }
   }
-  transfers_.settle_links();
   blocked_head_.reset();
 }
 

@@ -22,6 +22,7 @@
 //   - A save holds its source and reserves its target, which nobody sees before it is whole. What cannot be
 //     saved at once is dropped sooner than it holds anybody up: it will be computed again.
 //   - A link that fails again and again is left alone for a while (link_breaker.h).
+//   - When a load has come is predicted by what loads took (link_times.h).
 //
 // The corner cases:
 //   - A block that is being loaded may get its state otherwise, in another slot (a request's tail completes
@@ -53,6 +54,7 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/link_breaker.h"
+#include "loci/engine/core/link_times.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/core/probes.h"
 #include "loci/memory/block_index.h"
@@ -68,7 +70,10 @@ class Transfers {
   Transfers(const CoreConfig& config, const CostModel& costs, BlockIndex& index);
 
   // Calls from now on are at this time.
-  void advance(Nanos now) { now_ = now; }
+  void advance(Nanos now) {
+    now_ = now;
+    link_times_.advance(now);
+  }
 
   // --- what can be brought back ---
 
@@ -150,8 +155,6 @@ class Transfers {
   };
   // A move has ended; `first_pass`: the first one in flight.
   Ended end(const MoveOutcome& outcome, std::optional<OperationId> first_pass);
-  // After the last end of an event: predictions of links on which nothing moves begin anew.
-  void settle_links();
 
   // --- what the machine above asks ---
 
@@ -205,9 +208,16 @@ class Transfers {
   bool may_write(Tier tier) const;
   static CoreLink link_of(Tier from, Tier to);
 
-  void begin_load(const BlockPin& held, TierBytes& bytes);
-  void begin_rotation(const BlockPin& held, const CoreProbe& found, TierBytes& bytes);
-  void book(std::span<const BlockId> fresh, const TierBytes& bytes);
+  // Loads that begin at once, by the tier that they come from.
+  struct Booking {
+    OperationId first;  // the first move's; what begins meanwhile is all of it
+    TierBytes bytes{};
+    std::array<std::uint32_t, kTiers> moves{};
+  };
+  Booking begin_booking() const { return {.first = OperationId(moves_begun_ + 1)}; }
+  void begin_load(const BlockPin& held, Booking& booking);
+  void begin_rotation(const BlockPin& held, const CoreProbe& found, Booking& booking);
+  void book(std::span<const BlockId> fresh, const Booking& booking);
   OperationId begin_move(InFlight move);
   void end_read(const InFlight& move, const MoveOutcome& outcome);
   void end_load(InFlight move, const MoveOutcome& outcome, std::optional<OperationId> first_pass,
@@ -236,8 +246,8 @@ class Transfers {
   std::vector<Move> begun_;  // take_begun()
   GroupCounts moving_{};     // moving()
   std::map<BlockId, Load> loads_;
-  std::array<std::uint32_t, kTiers> loads_from_{};  // moves to the device, by source
-  std::array<Nanos, kTiers> link_free_at_{};  // what is being loaded from the tier has come, as predicted
+  std::array<std::uint32_t, kTiers> loads_from_{};        // moves to the device, by source
+  LinkTimes link_times_;                                  // of loads
   std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
   std::uint32_t saves_in_flight_ = 0;                     // and prefetches
   LinkBreaker disk_write_link_, disk_read_link_;

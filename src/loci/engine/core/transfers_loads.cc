@@ -21,7 +21,8 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
       group_count_(index.group_count()),
       through_(config.save == "through"),
       // Saves hold blocks: few enough that admission hardly feels it.
-      saves_max_(std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8))) {}
+      saves_max_(std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8))),
+      link_times_(costs) {}
 
 // --- what can be brought back ---
 
@@ -88,10 +89,9 @@ Tier Transfers::worthwhile(std::span<const CoreProbe> blocks, Tier slowest) cons
   Tier worth = slowest;
   for (std::size_t tier = index_of(slowest); tier > 0; --tier) {
     if (bytes[tier] == 0) continue;  // nothing is asked of it
-    const Nanos waits = std::max<Nanos>(0, link_free_at_[tier] - now_);
-    if (!overdue(static_cast<Tier>(tier)) &&
-        waits + costs_.load(static_cast<Tier>(tier), bytes[tier]) < compute[tier])
-      break;
+    const auto from = static_cast<Tier>(tier);
+    const Nanos waits = std::max<Nanos>(0, link_times_.free_at(from) - now_);
+    if (!overdue(from) && waits + link_times_.load(from, bytes[tier]) < compute[tier]) break;
     worth = static_cast<Tier>(tier - 1);
   }
   return worth;
@@ -104,7 +104,7 @@ Tier Transfers::slowest_readable() const {
 
 // What the tier is bringing should have come long ago.
 bool Transfers::overdue(Tier tier) const {
-  return loads_from_[index_of(tier)] > 0 && now_ - link_free_at_[index_of(tier)] > kOverdue;
+  return loads_from_[index_of(tier)] > 0 && now_ - link_times_.free_at(tier) > kOverdue;
 }
 
 CoreLink Transfers::link_of(Tier from, Tier to) {
@@ -127,25 +127,25 @@ std::vector<std::uint32_t> Transfers::load(std::span<const CoreProbe> wanted,
                                            std::span<const BlockPin> held) {
   std::vector<std::uint32_t> places;
   std::vector<BlockId> fresh;
-  TierBytes bytes{};
+  Booking booking = begin_booking();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (!wanted[i].load) continue;
     places.push_back(static_cast<std::uint32_t>(i));
     if (loading(held[i].block())) continue;
     if (wanted[i].original == kNoBlock) {
-      begin_load(held[i], bytes);
+      begin_load(held[i], booking);
     } else {
-      begin_rotation(held[i], wanted[i], bytes);
+      begin_rotation(held[i], wanted[i], booking);
     }
     fresh.push_back(held[i].block());
   }
-  book(fresh, bytes);
+  book(fresh, booking);
   return places;
 }
 
 std::vector<Tier> Transfers::load_ahead(std::span<const BlockId> blocks) {
   std::vector<Tier> from;
-  TierBytes bytes{};
+  Booking booking = begin_booking();
   for (const BlockId id : blocks) {
     BlockPin pin = index_.pin(id);
     from.push_back(load_tier(id));
@@ -154,29 +154,30 @@ std::vector<Tier> Transfers::load_ahead(std::span<const BlockId> blocks) {
       const bool placed = index_.place(pin, group);
       LOCI_CHECK(placed, "there is room for what is loaded ahead");
     }
-    begin_load(pin, bytes);
+    begin_load(pin, booking);
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (pin.holds(group)) index_.let_go(pin, group, Release::kUnused);  // its load holds it
     }
   }
-  book(blocks, bytes);
+  book(blocks, booking);
   return from;
 }
 
 // When they end, as predicted: those over one link together, as their layers take turns.
-void Transfers::book(std::span<const BlockId> fresh, const TierBytes& bytes) {
+void Transfers::book(std::span<const BlockId> fresh, const Booking& booking) {
   for (std::size_t tier = 1; tier < kTiers; ++tier) {
-    if (bytes[tier] == 0) continue;
-    link_free_at_[tier] =
-        std::max(now_, link_free_at_[tier]) + costs_.load(static_cast<Tier>(tier), bytes[tier]);
+    if (booking.moves[tier] == 0) continue;
+    const Nanos ends_at =
+        link_times_.book(static_cast<Tier>(tier), booking.bytes[tier],
+                         {booking.first, OperationId(moves_begun_)}, booking.moves[tier], now_);
     for (const BlockId id : fresh) {
       Load& load = loads_.at(id);
-      if (index_of(load.slowest) == tier) load.ends_at = link_free_at_[tier];
+      if (index_of(load.slowest) == tier) load.ends_at = ends_at;
     }
   }
 }
 
-void Transfers::begin_load(const BlockPin& held, TierBytes& bytes) {
+void Transfers::begin_load(const BlockPin& held, Booking& booking) {
   const BlockId id = held.block();
   std::optional<AppendToken> token = index_.claim(id);
   LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
@@ -193,23 +194,24 @@ void Transfers::begin_load(const BlockPin& held, TierBytes& bytes) {
       index_.begin_read(id, tier, group);
       move.parts.push_back({group, copy->slot.slot(), block.parts[group]->slot.slot()});
       load.groups[group] = true;
-      bytes[index_of(tier)] += config_.groups[group].block_bytes;
+      booking.bytes[index_of(tier)] += config_.groups[group].block_bytes;
       if (windowed(group)) ++moving_[group];
     }
     if (move.parts.empty()) continue;
     load.slowest = tier;
+    ++booking.moves[index_of(tier)];
     load.moves.push_back(begin_move(std::move(move)));
   }
   LOCI_CHECK(!load.moves.empty(), "a load has something to bring");
 }
 
 // The same from the block of the same tokens at other positions.
-void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, TierBytes& bytes) {
+void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, Booking& booking) {
   const BlockId id = held.block();
   std::optional<AppendToken> token = index_.claim(id);
   LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
   Load& load = loads_.emplace(id, Load{.token = std::move(*token)}).first->second;
-  load.ends_at = std::max(now_, link_free_at_[index_of(Tier::kHost)]);
+  load.ends_at = std::max(now_, link_times_.free_at(Tier::kHost));
   for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
     InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
     move.original = index_.pin(found.original);
@@ -228,10 +230,11 @@ void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, Tie
       const SlotId source = on_device ? from.parts[group]->slot.slot() : copy->slot.slot();
       move.parts.push_back({group, source, index_.block(id).parts[group]->slot.slot()});
       load.groups[group] = true;
-      bytes[index_of(tier)] += config_.groups[group].block_bytes;
+      booking.bytes[index_of(tier)] += config_.groups[group].block_bytes;
     }
     if (move.parts.empty()) continue;
     if (tier != Tier::kDevice) load.slowest = tier;
+    ++booking.moves[index_of(tier)];
     load.moves.push_back(begin_move(std::move(move)));
   }
 }
@@ -277,17 +280,12 @@ Transfers::Ended Transfers::end(const MoveOutcome& outcome, std::optional<Operat
   Ended ended;
   if (move.to == Tier::kDevice) {
     --loads_from_[index_of(move.from)];
+    if (move.from != Tier::kDevice) link_times_.end(move.from, outcome.move, outcome.result, now_);
     end_load(std::move(move), outcome, first_pass, ended);
   } else {
     end_save(std::move(move), outcome);
   }
   return ended;
-}
-
-void Transfers::settle_links() {
-  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
-    if (loads_from_[index_of(tier)] == 0) link_free_at_[index_of(tier)] = now_;
-  }
 }
 
 // A source that did not verify is gone; another reader that is under way will find the same.

@@ -61,7 +61,6 @@ class TransfersTest : public testing::Test {
     std::vector<Transfers::Ended> ended;
     for (const Move& move : transfers_.take_begun())
       ended.push_back(transfers_.end({move.id, result, 0}, std::nullopt));
-    transfers_.settle_links();
     transfers_.check_invariants();
     return ended;
   }

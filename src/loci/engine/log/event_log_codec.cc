@@ -445,6 +445,7 @@ void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& o
   w.number(config.hole_records);
   w.number(config.state_ttl);
   w.number(config.lookahead_requests);
+  w.number(config.pass_time);
   put(w, config.costs);
   const bool keyed = secret == LoggedSecret::kKept && outlives_process(config);
   w.flag(keyed);
@@ -484,6 +485,7 @@ Result<LoggedConfig> decode_config(std::string_view bytes) {
   config.hole_records = r.number<std::uint32_t>("hole_records");
   config.state_ttl = r.number<Nanos>("state_ttl");
   config.lookahead_requests = r.number<std::uint32_t>("lookahead_requests");
+  config.pass_time = r.number<Nanos>("pass_time");
   get(r, config.costs);
   const bool has_secret = r.flag("has_secret");
   if (has_secret && !outlives_process(config)) r.fail("has_secret", "expected none without a disk");

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/link_times.h"
+
+#include <algorithm>
+
+#include "loci/base/check.h"
+
+namespace loci {
+
+void LinkTimes::advance(Nanos now) {
+  for (Link& link : links_) {
+    if (!link.bookings.empty() || now - link.quiet_since < kQuiet) continue;
+    link.correction.relax();
+    link.quiet_since = now;
+  }
+}
+
+Nanos LinkTimes::load(Tier from, std::uint64_t bytes) const {
+  return links_[index_of(from)].correction.apply(costs_.load(from, bytes));
+}
+
+Nanos LinkTimes::book(Tier from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now) {
+  Link& link = links_[index_of(from)];
+  link.bookings.push_back({moves, count, costs_.load(from, bytes), now});
+  link.free_at = std::max(now, link.free_at) + load(from, bytes);
+  return link.free_at;
+}
+
+void LinkTimes::end(Tier from, OperationId move, MoveResult result, Nanos now) {
+  Link& link = links_[index_of(from)];
+  const auto booking = std::find_if(link.bookings.begin(), link.bookings.end(), [&](const Booking& b) {
+    return b.moves.first.value <= move.value && move.value <= b.moves.last.value;
+  });
+  LOCI_CHECK(booking != link.bookings.end(), "a load that ends was booked");
+  booking->failed = booking->failed || result == MoveResult::kDamaged || result == MoveResult::kFailed;
+  booking->given_up = booking->given_up || result == MoveResult::kTooSlow;
+  if (--booking->left > 0) return;
+  learn(link, *booking, now);
+  link.ended_at = link.quiet_since = now;
+  link.bookings.erase(booking);
+  // What is left is expected anew.
+  link.free_at = now;
+  for (const Booking& b : link.bookings) link.free_at += link.correction.apply(b.model);
+}
+
+void LinkTimes::learn(Link& link, const Booking& ended, Nanos now) {
+  if (ended.failed) return;
+  const Nanos took = now - std::max(ended.booked_at, link.ended_at);
+  if (ended.given_up && took <= link.correction.apply(ended.model)) return;
+  link.correction.observe(ended.model, took);
+}
+
+}  // namespace loci

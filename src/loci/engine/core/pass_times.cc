@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/pass_times.h"
+
+#include "loci/base/check.h"
+
+namespace loci {
+
+std::uint32_t PassTimes::fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
+                                 std::uint32_t tokens_max) const {
+  const auto predict_both = [this](const PassRows& rows) { return predict({PassKind::kBoth, rows}); };
+  return fitting_tokens(predict_both, limit_, decodes, prompts, tokens_max);
+}
+
+void PassTimes::begin(const PassWork& work, bool waits, Nanos now) {
+  in_flight_.push_back({work, waits, now});
+}
+
+void PassTimes::end(Nanos now) {
+  LOCI_CHECK(!in_flight_.empty(), "a pass that ends has begun");
+  const Flight ended = in_flight_.front();
+  in_flight_.pop_front();
+  if (!in_flight_.empty()) in_flight_.front().begun_at = now;
+  if (ended.waits) return;
+  corrections_[static_cast<std::size_t>(ended.work.kind)].observe(
+      costs_.pass(ended.work.rows.rows, ended.work.rows.context), now - ended.begun_at);
+}
+
+}  // namespace loci

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long passes take: as the cost model predicts and what passes took corrects (policy/correction.h).
+//
+// An example: costs were never measured, and the model believes 1.5 ms a token. The first pass of a prompt,
+// of 512 tokens, is predicted to take 768 ms and takes 256 ms. From then on passes of prompts are predicted
+// to take a third; those of decodes alone, and those of both, are corrected by what they took themselves.
+//
+//     begin(pass 1)    passes in flight: 1                  its time counts from here
+//     begin(pass 2)    passes in flight: 1 2                queued behind 1 (passes ahead)
+//     end()            passes in flight: 2                  1 took from its begin to here; 2's time counts
+//     from here end()                                                 2 took from the end of 1 to here
+//
+// A pass that waited for loads tells nothing of computing, and is not counted. It owns the corrections and
+// the begins of passes in flight; it calls nobody.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <span>
+
+#include "loci/base/clock.h"
+#include "loci/policy/correction.h"
+#include "loci/policy/cost_model.h"
+#include "loci/policy/pass_budget.h"
+
+namespace loci {
+
+// What passes of one kind have in common is how far the model is off: products of few rows, of many, of many
+// beside the attention of many sequences.
+enum class PassKind : std::uint8_t { kDecodes, kPrompts, kBoth };
+inline constexpr std::size_t kPassKinds = 3;
+
+struct PassWork {
+  PassKind kind = PassKind::kPrompts;
+  PassRows rows;
+};
+
+// Thread-compatible: the core's thread has it.
+class PassTimes {
+ public:
+  // `costs` outlives it. `limit`: of a pass that decodes wait for; kNever (plan.h): none.
+  PassTimes(const CostModel& costs, Nanos limit) : costs_(costs), limit_(limit) {}
+
+  Nanos predict(const PassWork& work) const {
+    return of(work.kind).apply(costs_.pass(work.rows.rows, work.rows.context));
+  }
+  // Tokens of prompts that may join a pass of these decodes (policy/pass_budget.h).
+  std::uint32_t fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
+                        std::uint32_t tokens_max) const;
+
+  // A pass begins, behind those in flight. `waits`: it may wait for loads.
+  void begin(const PassWork& work, bool waits, Nanos now);
+  // The first pass in flight has ended.
+  void end(Nanos now);
+
+ private:
+  struct Flight {
+    PassWork work;
+    bool waits = false;
+    Nanos begun_at = 0;
+  };
+  const Correction& of(PassKind kind) const { return corrections_[static_cast<std::size_t>(kind)]; }
+
+  const CostModel& costs_;
+  Nanos limit_;
+  std::array<Correction, kPassKinds> corrections_;
+  std::deque<Flight> in_flight_;
+};
+
+}  // namespace loci

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is predicted, corrected by what it took: the cost model's curves were measured when the machine was
+// quiet, or never. A prediction is multiplied by the median ratio of time taken to time predicted among the
+// last observations, so that one that was disturbed changes nothing, and a disk that became slower is
+// believed after kObservations / 2 + 1 of them.
+//
+// An example, with kObservations = 9: a link that was measured at 1 GB/s now reaches 250 MB/s. The first
+// eight loads after the change find ratios of 4 beside ratios of 1 from before; with the fifth of them the
+// median is 4.
+//
+// Integers throughout: the same observations give the same corrections everywhere.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "loci/base/clock.h"
+
+namespace loci {
+
+// Thread-compatible. Calls cost O(kObservations).
+class Correction {
+ public:
+  static constexpr std::size_t kObservations = 9;  // that are remembered
+  static constexpr std::uint32_t kOne = 1 << 12;   // the unit of ratios
+  static constexpr std::uint32_t kRatioMax = 1000 * kOne, kRatioMin = kOne / 1000;
+
+  // Something took `took` that the model, uncorrected, had predicted to take `predicted`. Where nothing was
+  // predicted (0) nothing is learnt.
+  void observe(Nanos predicted, Nanos took);
+  // Believes half of how much longer things took: what was slow for a while may not be asked for any more,
+  // and would never be seen to be fast again.
+  void relax();
+  // What the model predicts, corrected; at most kCostMax.
+  Nanos apply(Nanos predicted) const;
+  // Time taken over time predicted, in units of kOne; kOne before the first observation.
+  std::uint32_t ratio() const { return ratio_; }
+
+ private:
+  void find_median();
+
+  std::array<std::uint32_t, kObservations> ratios_{};  // a ring
+  std::size_t seen_ = 0;                               // observations, ever
+  std::uint32_t ratio_ = kOne;
+};
+
+}  // namespace loci
