@@ -290,6 +290,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_state_tiers({.host_bytes = host.bytes,
                                                             .disk = flags.disk,
                                                             .disk_io = flags.disk_io,
+                                                            .io_limit = flags.io_limit.value_or(0),
                                                             .default_folder = default_state_path(),
                                                             .backend = &info,
                                                             .context_tokens = context,

@@ -54,6 +54,7 @@ struct ServeFlags {
   std::optional<std::uint64_t> host_memory;      // absent: none on a CPU, half of what is free on a GPU
   std::optional<std::vector<std::string>> disk;  // absent: the user's own folder; see options/disk_flag.h
   std::string disk_io = "auto";
+  std::optional<std::uint64_t> io_limit;  // bytes a second; absent: none
   std::string save = "through";
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
   std::string event_log;

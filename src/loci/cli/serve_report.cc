@@ -127,7 +127,7 @@ Table configuration_table(const ServeFlags& flags, const LoadedConfiguration& lo
   table.row("context", format_count(core.context_tokens) + " tokens", "--context");
   add_state(loaded, table);
   table.row("host memory", loaded.host_tier, "--host-memory");
-  table.row("disk", loaded.disk_tier, "--disk --disk-io");
+  table.row("disk", loaded.disk_tier, "--disk --disk-io --io-limit");
   table.row("state kept", describe_keeping(flags), "--save --state-ttl");
   table.row("policies", fmt::format("eviction {}, admission {}", core.eviction, core.admission),
             "--eviction --admission");

@@ -103,6 +103,7 @@ Status open_disk(const TierRequest& request, const std::vector<DiskFlag>& flags,
     options.shares.push_back(blocks_needed(pools[group], expected_tokens(pools, request.context_tokens)));
   }
   options.io = request.disk_io;
+  options.bytes_per_second = request.io_limit;
   LOCI_ASSIGN_OR_RETURN(tiers.disk, DiskStore::open(options));
   for (std::size_t i = 0; i < flags.size(); ++i) {
     if (flags[i].bytes == 0)
@@ -118,8 +119,10 @@ void describe_disk(const TierRequest& request, const std::vector<DiskFlag>& flag
   for (const DiskGroup& group : tiers.disk->groups()) slots.push_back(group.slots);
   std::vector<std::string> paths;
   for (const DiskFlag& flag : flags) paths.push_back(flag.path);
-  tiers.disk_summary = fmt::format("{} in {} ({})", describe(*request.backend, slots), fmt::join(paths, ", "),
-                                   tiers.disk->stats().io);
+  const std::string limit =
+      request.io_limit == 0 ? "" : fmt::format(", {}/s at most", format_bytes(request.io_limit));
+  tiers.disk_summary = fmt::format("{} in {} ({}{})", describe(*request.backend, slots),
+                                   fmt::join(paths, ", "), tiers.disk->stats().io, limit);
 }
 
 }  // namespace

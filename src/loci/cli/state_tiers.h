@@ -22,6 +22,7 @@ struct TierRequest {
   std::uint64_t host_bytes = 0;
   std::optional<std::vector<std::string>> disk;  // --disk; absent: `default_folder`
   std::string disk_io = "auto";
+  std::uint64_t io_limit = 0;  // bytes a second of the disk tier; 0: none
   std::string default_folder;
   const BackendInfo* backend = nullptr;
   std::uint32_t context_tokens = 0;

@@ -124,6 +124,8 @@ TEST(Configuration, ErrorsNameTheirSource) {
   sources.flags = {{"--port", "70000"}};
   expect_refused(make_configuration(sources), "--port",
                  "expected an integer from 0 to 65535, found \"70000\"");
+  sources.flags = {{"--io-limit", "0"}};
+  expect_refused(make_configuration(sources), "--io-limit", "expected a size from 1MiB to");
   sources.flags = {{"--port", "80"}};
   sources.environment = {"LOCI_PORT=eighty"};
   expect_refused(make_configuration(sources), "LOCI_PORT", "found \"eighty\"");

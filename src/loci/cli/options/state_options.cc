@@ -27,6 +27,11 @@ std::vector<Option> state_options() {
   std::vector<std::string> types;
   for (const StateType type : kStateTypes) types.emplace_back(state_type_name(type));
   const auto parse_type = [](const std::string& text) { return parse_state_type(text); };
+  Option limit = bytes_option(
+      {group, "--io-limit",
+       "what the disk tier reads and writes in a second, at least 1MiB: for disks that others use"},
+      [](auto& flags) -> auto& { return flags.io_limit; }, 1 << 20);
+  limit.default_note = "as fast as it can";
   const auto write_type = [](StateType of) { return std::string(state_type_name(of)); };
   Option type = choice_option(
       {group, "--state-type",
@@ -40,6 +45,7 @@ std::vector<Option> state_options() {
       choice_option(
           {group, "--disk-io", "how the disk is read and written; auto: io_uring where it is allowed"}, "HOW",
           {"auto", "io_uring", "threads"}, [](auto& flags) -> auto& { return flags.disk_io; }),
+      std::move(limit),
       choice_option(
           {group, "--save", "when state is copied to the lower tiers: as it fills, or before it is evicted"},
           "WHEN", {"through", "ahead"}, [](auto& flags) -> auto& { return flags.save; }),

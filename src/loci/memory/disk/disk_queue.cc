@@ -99,7 +99,8 @@ DiskQueue::DiskQueue(std::unique_ptr<IoEngine> engine, const Clock& clock, const
       answer_limit_(options.answer_limit),
       lane_depth_(std::max(1u, options.depth / options.lanes)),
       lane_writes_(std::clamp(lane_depth_ / 2, 1u, kWritesMost)),
-      lanes_(options.lanes) {
+      lanes_(options.lanes),
+      rate_(options.bytes_per_second) {
   const auto buffers =
       std::max(kLaneBuffersMin, static_cast<std::uint32_t>(kLaneBufferBytes / options.buffer_bytes));
   for (Lane& lane : lanes_) {
@@ -154,6 +155,7 @@ bool DiskQueue::begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoReq
                                              std::make_shared<DiskBuffer>(std::move(data))})
                        .first;
   requests.push_back(request_of(id, one->second));
+  if (!one->second.operation.discard) rate_.begin(one->second.operation.bytes, clock_.now());
   return true;
 }
 
@@ -171,18 +173,30 @@ void DiskQueue::refuse_reads_of_closed_lanes() {
   }
 }
 
+bool DiskQueue::begin_read(Lane& lane, std::vector<IoRequest>& requests) {
+  return lane.in_flight < lane_depth_ && !lane.reads.empty() && begin(lane, lane.reads, requests);
+}
+
+bool DiskQueue::begin_write(Lane& lane, std::vector<IoRequest>& requests) {
+  return lane.reads.empty() && lane.in_flight < lane_depth_ && lane.writes_in_flight < lane_writes_ &&
+         !lane.writes.empty() && begin(lane, lane.writes, requests);
+}
+
+// One of each lane after the other, as long as the rate allows: no directory starves beside another.
+void DiskQueue::begin_in_turn(bool (DiskQueue::*begin_one)(Lane&, std::vector<IoRequest>&),
+                              std::vector<IoRequest>& requests) {
+  for (std::size_t idle = 0; idle < lanes_.size() && rate_.wait(clock_.now()) == 0;) {
+    Lane& lane = lanes_[next_lane_];
+    next_lane_ = (next_lane_ + 1) % lanes_.size();
+    idle = (this->*begin_one)(lane, requests) ? 0 : idle + 1;
+  }
+}
+
 void DiskQueue::begin_what_may() {
   refuse_reads_of_closed_lanes();
   std::vector<IoRequest> requests;
-  for (Lane& lane : lanes_) {
-    while (lane.in_flight < lane_depth_ && !lane.reads.empty()) {
-      if (!begin(lane, lane.reads, requests)) break;
-    }
-    while (lane.reads.empty() && lane.in_flight < lane_depth_ && lane.writes_in_flight < lane_writes_ &&
-           !lane.writes.empty()) {
-      if (!begin(lane, lane.writes, requests)) break;
-    }
-  }
+  begin_in_turn(&DiskQueue::begin_read, requests);
+  begin_in_turn(&DiskQueue::begin_write, requests);
   if (!requests.empty()) engine_->submit(std::move(requests));
 }
 
@@ -245,7 +259,8 @@ void DiskQueue::expire(Nanos now) {
 void DiskQueue::poll(Nanos most) {
   begin_what_may();
   std::vector<IoEnd> ended;
-  engine_->wait(idle() ? most : std::min(most, answer_limit_ / 8), ended);
+  const Nanos paid = rate_.wait(clock_.now());
+  engine_->wait(idle() ? most : std::min({most, answer_limit_ / 8, paid > 0 ? paid : most}), ended);
   std::vector<IoRequest> again;
   for (std::size_t i = 0; i < ended.size(); ++i) {
     end(ended[i], again);

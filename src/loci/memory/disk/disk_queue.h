@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The queue in front of the disks: reads before writes, bounded depth and buffers for each directory, a
-// time limit for each answer.
+// time limit for each answer, a rate for all together.
 //
 // A *lane* is a directory's queue, so that a disk which is slow or dead holds up nothing but itself. An
 // operation that does not answer in time ends with -ETIME; its memory stays untouched until the disk does
@@ -21,6 +21,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/memory/disk/disk_io.h"
+#include "loci/memory/disk/io_rate.h"
 
 namespace loci {
 
@@ -71,6 +72,7 @@ struct DiskQueueOptions {
   std::uint32_t depth = 64;              // operations in flight, all lanes together
   std::size_t buffer_bytes = 512 << 10;  // a multiple of kDiskAlignment
   Nanos answer_limit = 10 * kNanosPerSecond;
+  std::uint64_t bytes_per_second = 0;  // of reads and writes, all lanes together; 0: no limit
 };
 
 class DiskQueue {
@@ -107,6 +109,10 @@ class DiskQueue {
   };
 
   bool begin(Lane& lane, std::deque<Queued>& waiting, std::vector<IoRequest>& requests);
+  bool begin_read(Lane& lane, std::vector<IoRequest>& requests);
+  bool begin_write(Lane& lane, std::vector<IoRequest>& requests);
+  void begin_in_turn(bool (DiskQueue::*begin_one)(Lane&, std::vector<IoRequest>&),
+                     std::vector<IoRequest>& requests);
   void begin_what_may();
   void refuse_reads_of_closed_lanes();
   void end(const IoEnd& io, std::vector<IoRequest>& again);
@@ -119,6 +125,8 @@ class DiskQueue {
   const Nanos answer_limit_;
   const std::uint32_t lane_depth_, lane_writes_;
   std::vector<Lane> lanes_;
+  std::size_t next_lane_ = 0;  // whose turn it is
+  IoRate rate_;
   std::unordered_map<std::uint64_t, InFlight> in_flight_;
   std::uint64_t next_id_ = 0;
   std::uint64_t abandoned_ = 0;  // of in_flight_

@@ -294,7 +294,8 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
   DiskQueueOptions queue{.lanes = layout.directories,
                          .depth = std::max(options.queue_depth, layout.directories),
                          .buffer_bytes = kChunkBytesMax,
-                         .answer_limit = options.answer_limit};
+                         .answer_limit = options.answer_limit,
+                         .bytes_per_second = options.bytes_per_second};
   for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
     common->touched.emplace_back(layout.groups[g].slots);
     common->dates.emplace_back(layout.groups[g].slots);

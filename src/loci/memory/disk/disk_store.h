@@ -52,6 +52,7 @@ struct DiskStoreOptions {
   std::string io = "auto";                    // auto, io_uring, threads (a pool of pread and pwrite)
   std::uint32_t queue_depth = 64;             // reads and writes in flight, in all directories together
   Nanos answer_limit = 10 * kNanosPerSecond;  // after which a disk is given up
+  std::uint64_t bytes_per_second = 0;         // of reads and writes, all directories together; 0: no limit
 };
 
 struct DiskStoreStats {

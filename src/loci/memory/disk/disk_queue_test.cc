@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queue's rate, on a disk that answers at once and in virtual time.
+#include "loci/memory/disk/disk_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kBytes = 256 << 10;
+
+class VirtualClock final : public Clock {
+ public:
+  Nanos now() const override { return now_; }
+  void pass(Nanos time) { now_ += time; }
+
+ private:
+  Nanos now_ = 0;
+};
+
+struct Begun {
+  Nanos at = 0;
+  std::uint32_t lane = 0;
+  bool write = false;
+};
+
+// Ends at once what is submitted; where there is nothing to end, waiting takes as long as it may.
+class InstantEngine final : public IoEngine {
+ public:
+  InstantEngine(VirtualClock& clock, std::vector<Begun>& begun) : clock_(clock), begun_(begun) {}
+  const char* name() const override { return "instant"; }
+  void submit(std::vector<IoRequest> requests) override {
+    for (const IoRequest& request : requests) {
+      begun_.push_back({clock_.now(), request.lane, request.write});
+      ends_.push_back({request.id, static_cast<std::int64_t>(request.bytes)});
+    }
+  }
+  void wait(Nanos most, std::vector<IoEnd>& ended) override {
+    if (ends_.empty()) clock_.pass(most);
+    ended = std::exchange(ends_, {});
+  }
+  void wake() override {}
+
+ private:
+  VirtualClock& clock_;
+  std::vector<Begun>& begun_;
+  std::vector<IoEnd> ends_;
+};
+
+class Owner final : public DiskOperationOwner {
+ public:
+  bool prepare(std::uint32_t, std::span<std::byte>) override { return true; }
+  void ended(std::uint32_t, std::int64_t result, DiskBuffer) override {
+    EXPECT_EQ(result, static_cast<std::int64_t>(kBytes));
+  }
+};
+
+class NoFile final : public DiskFile {
+ public:
+  std::int64_t read(std::uint64_t, std::span<std::byte>) override { return 0; }
+  std::int64_t write(std::uint64_t, std::span<const std::byte>) override { return 0; }
+  std::uint64_t size_bytes() const override { return 0; }
+  std::uint64_t next_data(std::uint64_t) const override { return 0; }
+  std::int64_t discard(std::uint64_t, std::uint64_t) override { return 0; }
+  std::int64_t grow(std::uint64_t) override { return 0; }
+  bool direct() const override { return false; }
+  int descriptor() const override { return -1; }
+};
+
+// So many operations of each lane and kind, all at once; when each began.
+std::vector<Begun> run(std::uint64_t bytes_per_second, std::uint32_t lanes, int each) {
+  VirtualClock clock;
+  std::vector<Begun> begun;
+  DiskQueue queue(std::make_unique<InstantEngine>(clock, begun), clock,
+                  {.lanes = lanes, .depth = 8, .buffer_bytes = kBytes, .bytes_per_second = bytes_per_second});
+  const auto owner = std::make_shared<Owner>();
+  const auto file = std::make_shared<NoFile>();
+  for (const bool write : {true, false}) {
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+      for (int i = 0; i < each; ++i)
+        queue.push({.owner = owner, .lane = lane, .write = write, .file = file, .bytes = kBytes});
+    }
+  }
+  while (!queue.idle()) queue.poll(kNanosPerSecond);
+  return begun;
+}
+
+TEST(DiskQueue, KeepsToItsRate) {
+  constexpr std::uint64_t kRate = 64 << 20;  // an operation in 3.9 ms
+  const std::vector<Begun> begun = run(kRate, 2, 50);
+  ASSERT_EQ(begun.size(), 200u);
+  for (std::size_t i = 0; i < begun.size(); ++i) {
+    const double allowed =
+        static_cast<double>(kRate) * static_cast<double>(begun[i].at + IoRate::kAhead) / 1e9;
+    EXPECT_LE(static_cast<double>(i * kBytes), allowed + 1) << i;
+  }
+  const Nanos whole = static_cast<Nanos>(begun.size()) * static_cast<Nanos>(kBytes) * kNanosPerSecond /
+                      static_cast<Nanos>(kRate);
+  EXPECT_LE(begun.back().at, whole) << "and the rate is used";
+}
+
+TEST(DiskQueue, ReadsGoBeforeWritesAndLanesTakeTurnsUnderARate) {
+  const std::vector<Begun> begun = run(64 << 20, 2, 50);
+  int lanes[2] = {};
+  for (std::size_t i = 0; i < 100; ++i) {
+    EXPECT_FALSE(begun[i].write) << i;
+    ++lanes[begun[i].lane];
+    EXPECT_LE(std::abs(lanes[0] - lanes[1]), 1) << i;
+  }
+}
+
+TEST(DiskQueue, WithoutARateNothingWaits) {
+  const std::vector<Begun> begun = run(0, 2, 50);
+  EXPECT_EQ(begun.size(), 200u);
+  EXPECT_EQ(begun.back().at, 0);
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What reads and writes together may move in a second (--io-limit): a bucket of time. An operation may begin
+// while what began before it has been paid for, but for kAhead; so the disk is kept busy between two polls,
+// and over any time t no more than rate * (t + kAhead) and one operation is begun.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "loci/base/clock.h"
+
+namespace loci {
+
+// Thread-compatible.
+class IoRate {
+ public:
+  static constexpr Nanos kAhead = 2 * kNanosPerMilli;
+
+  // 0: no limit.
+  explicit IoRate(std::uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
+
+  // How long from `now` on the next operation must wait; 0: it may begin.
+  Nanos wait(Nanos now) const { return std::max<Nanos>(0, paid_at_ - kAhead - now); }
+  // An operation of so many bytes begins.
+  void begin(std::uint64_t bytes, Nanos now) {
+    if (bytes_per_second_ == 0) return;
+    const auto takes = static_cast<unsigned __int128>(bytes) * kNanosPerSecond / bytes_per_second_;
+    paid_at_ = std::max(paid_at_, now) + static_cast<Nanos>(takes);
+  }
+
+ private:
+  std::uint64_t bytes_per_second_;
+  Nanos paid_at_ = 0;  // for all that has begun
+};
+
+}  // namespace loci
