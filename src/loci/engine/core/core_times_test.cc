@@ -158,6 +158,17 @@ TEST(PassTime, NoPromptStarvesBesideDecodesThatTakeLonger) {
   EXPECT_EQ(core.rows_in_all(), 40u + 5u + 100u) << "the prompt was computed beside five tokens";
 }
 
+TEST(PassTime, PromptsGetHalfWhereDecodesAloneTakeLonger) {
+  CostCurves large = true_costs();
+  large.pass = 200 * kMilli;  // reading the weights
+  CoreConfig config = timed_config(100 * kMilli);
+  config.costs = large;
+  TimedCore core(config, large);
+  const Nanos longest = longest_wait(core, 3);
+  EXPECT_LE(longest, 400 * kMilli);
+  EXPECT_GE(longest, 350 * kMilli);
+}
+
 // Believed: three times as long, then a third, as where nothing was measured.
 TEST(PassTime, BeliefsAreCorrectedByWhatPassesTook) {
   for (const bool too_slow : {true, false}) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/core/pass_times.h"
 
+#include <algorithm>
+
 #include "loci/base/check.h"
 
 namespace loci {
@@ -8,7 +10,8 @@ namespace loci {
 std::uint32_t PassTimes::fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
                                  std::uint32_t tokens_max) const {
   const auto predict_both = [this](const PassRows& rows) { return predict({PassKind::kBoth, rows}); };
-  return fitting_tokens(predict_both, limit_, decodes, prompts, tokens_max);
+  const Nanos alone = predict({PassKind::kDecodes, decodes});
+  return fitting_tokens(predict_both, std::max(limit_, kDecodesShare * alone), decodes, prompts, tokens_max);
 }
 
 void PassTimes::begin(const PassWork& work, bool waits, Nanos now) {

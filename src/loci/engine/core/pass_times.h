@@ -39,6 +39,10 @@ struct PassWork {
 // Thread-compatible: the core's thread has it.
 class PassTimes {
  public:
+  // A pass that decodes wait for may take so many times what they alone take, where that is more than the
+  // limit: where decodes take long (a large model, a slow machine) prompts get half of the time.
+  static constexpr Nanos kDecodesShare = 2;
+
   // `costs` outlives it. `limit`: of a pass that decodes wait for; kNever (plan.h): none.
   PassTimes(const CostModel& costs, Nanos limit) : costs_(costs), limit_(limit) {}
 
