@@ -13,6 +13,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/sim/packed_file.h"
 #include "loci/sim/report.h"
 #include "loci/sim/scenario.h"
 

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
-#include <memory>
 
 #include "loci/base/check.h"
 #include "loci/base/random.h"
+#include "loci/sim/packed_file.h"
 
 namespace loci {
 namespace {
@@ -98,22 +96,14 @@ LoadReport run_load(const std::vector<LoadRequest>& requests, const LoadOptions&
 }
 
 std::optional<std::vector<LoadRequest>> arena_clients() {
-  const char* shared = std::getenv("LOCI_SHARED_DATA");
-  const char* source = std::getenv("LOCI_SOURCE_DIR");
-  const std::string folder =
-      shared != nullptr ? shared : std::string(source != nullptr ? source : ".") + "/../shared/data";
-  const std::string path = folder + "/arena-clients/requests.csv.gz";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) || path.find('\'') != std::string::npos) return std::nullopt;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(::popen(("gzip -dc '" + path + "'").c_str(), "r"),
-                                                           &::pclose);
-  if (!in) return std::nullopt;
+  const std::optional<std::string> path = sim::shared_data("arena-clients/requests.csv.gz");
+  if (!path) return std::nullopt;
+  sim::PackedFile in = sim::PackedFile::open(*path).value();
   std::vector<LoadRequest> requests;
-  char line[256];
-  while (std::fgets(line, sizeof line, in.get()) != nullptr) {
+  while (const std::optional<std::string> line = in.line().value()) {
     double seconds = 0;
     LoadRequest request;
-    if (std::sscanf(line, "%lf,%u,%u,%u", &seconds, &request.client, &request.prompt_tokens,
+    if (std::sscanf(line->c_str(), "%lf,%u,%u,%u", &seconds, &request.client, &request.prompt_tokens,
                     &request.output_tokens) != 4) {
       continue;  // the header
     }

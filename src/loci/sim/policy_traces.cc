@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "loci/base/random.h"
+#include "loci/compute/backend.h"
+#include "loci/sim/packed_file.h"
 
 namespace loci::sim {
 namespace {
@@ -21,26 +19,17 @@ constexpr std::uint32_t kMooncakeScale = 16;  // its blocks have 512 tokens
 constexpr std::uint32_t kAgentIds = 16;       // its blocks have 64: so many are one of ours
 constexpr std::uint32_t kAgentScale = 64 * kAgentIds / kBlockTokens;
 
-// The lines of a gzipped file below the shared data, as JSON; at most `most`. Empty: it is not there.
+// The lines of a file below the shared data, as JSON; at most `most`. Empty: it is not there.
 std::vector<Json> read_lines(const std::string& name, std::size_t most) {
-  const char* shared = std::getenv("LOCI_SHARED_DATA");
-  const char* source = std::getenv("LOCI_SOURCE_DIR");
-  const std::string path =
-      (shared != nullptr ? shared : std::string(source != nullptr ? source : ".") + "/../shared/data") + "/" +
-      name;
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) || path.find('\'') != std::string::npos) return {};
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(::popen(("gzip -dc '" + path + "'").c_str(), "r"),
-                                                           &::pclose);
+  const std::optional<std::string> path = shared_data(name);
+  if (!path) return {};
+  PackedFile in = PackedFile::open(*path).value();
   std::vector<Json> lines;
-  std::string line;
-  char part[65536];
-  while (in && lines.size() < most && std::fgets(part, sizeof part, in.get()) != nullptr) {
-    line += part;
-    if (line.back() != '\n') continue;
-    Json json = Json::parse(line, nullptr, false);
+  while (lines.size() < most) {
+    const std::optional<std::string> line = in.line().value();
+    if (!line) break;
+    Json json = Json::parse(*line, nullptr, false);
     if (json.is_object()) lines.push_back(std::move(json));
-    line.clear();
   }
   return lines;
 }

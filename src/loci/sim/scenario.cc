@@ -9,6 +9,7 @@
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
 #include "loci/sim/fields.h"
+#include "loci/sim/packed_file.h"
 
 namespace loci::sim {
 namespace {

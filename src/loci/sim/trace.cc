@@ -2,7 +2,6 @@
 #include "loci/sim/trace.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <cerrno>
 #include <cmath>
@@ -14,6 +13,7 @@
 
 #include "loci/base/random.h"
 #include "loci/sim/fields.h"
+#include "loci/sim/packed_file.h"
 
 namespace loci::sim {
 namespace {
@@ -200,10 +200,6 @@ class LociReader {
   std::unordered_map<std::string, Known> known_;  // never iterated
 };
 
-struct CloseGzip {
-  void operator()(gzFile_s* file) const { ::gzclose(file); }
-};
-
 }  // namespace
 
 std::uint64_t Trace::requests() const {
@@ -236,30 +232,6 @@ Result<Trace> parse_mooncake(const std::string& text, const std::string& name) {
     return {};
   }));
   return trace;
-}
-
-Result<std::string> read_text(const std::string& path) {
-  errno = 0;
-  const std::unique_ptr<gzFile_s, CloseGzip> file(::gzopen(path.c_str(), "rb"));
-  if (!file)
-    return not_found(fmt::format("{}: {}", path, errno != 0 ? std::strerror(errno) : "out of memory"));
-  std::string text;
-  std::vector<char> part(std::size_t{1} << 20);
-  for (;;) {
-    const int count = ::gzread(file.get(), part.data(), static_cast<unsigned>(part.size()));
-    if (count > 0) text.append(part.data(), static_cast<std::size_t>(count));
-    if (count == static_cast<int>(part.size())) continue;
-    int code = Z_OK;
-    const char* message = ::gzerror(file.get(), &code);
-    if (code == Z_BUF_ERROR)
-      return data_loss(
-          fmt::format("{}: expected the end of the gzip data, found the end of the file: it is "
-                      "truncated; fetch it again",
-                      path));
-    if (count < 0 || (code != Z_OK && code != Z_STREAM_END))
-      return data_loss(fmt::format("{}: {}", path, code == Z_ERRNO ? std::strerror(errno) : message));
-    return text;
-  }
 }
 
 Result<Trace> read_trace(const std::string& path) {

@@ -51,7 +51,5 @@ Result<Trace> read_trace(const std::string& path);
 // mooncake's: timestamp in ms, input_length, output_length, hash_ids of blocks of 512 tokens.
 Result<Trace> parse_mooncake(const std::string& text, const std::string& name);
 Result<Trace> read_mooncake(const std::string& path);
-// The text of a file, unpacked where it is gzip.
-Result<std::string> read_text(const std::string& path);
 
 }  // namespace loci::sim

@@ -49,27 +49,9 @@ class AheadDriver {
   const Plan& done(std::size_t poisoned = SIZE_MAX) {
     const Plan flight = std::move(flights.front());
     flights.pop_front();
-    PassDone event{flight.pass->id, {}};
-    for (std::size_t i = 0; i < flight.spans.size(); ++i) {
-      SpanOutcome outcome{.ok = i != poisoned, .sample = std::nullopt};
-      if (outcome.ok && flight.spans[i].sample) outcome.sample = token;
-      event.spans.push_back(outcome);
-    }
-    return step(event);
+    return step(pass_done(flight, token, poisoned));
   }
-  // "request:position+count" of each span of the last plan's pass; "<i" where it goes on from the i-th
-  // sample.
-  std::string spans() const {
-    std::string text;
-    for (std::size_t i = 0; plan.pass && i < plan.pass->spans.size(); ++i) {
-      const Span& span = plan.pass->spans[i];
-      if (!text.empty()) text += ' ';
-      text += std::to_string(plan.spans[i].request.value) + ":" + std::to_string(span.position) + "+" +
-              std::to_string(span.tokens.size());
-      if (span.token_of) text += "<" + std::to_string(*span.token_of);
-    }
-    return text;
-  }
+  std::string spans() const { return spans_of(plan); }
 
   Core core;
   TokenId token{7};

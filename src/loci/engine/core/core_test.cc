@@ -31,14 +31,7 @@ class Driver {
   }
   // Ends the pass in flight; span `poisoned` has failed.
   const Plan& done(std::size_t poisoned = SIZE_MAX) {
-    PassDone event{in_flight->pass->id, {}};
-    for (std::size_t i = 0; i < in_flight->spans.size(); ++i) {
-      SpanOutcome outcome{i != poisoned, std::nullopt};
-      if (outcome.ok && in_flight->spans[i].sample) outcome.sample = token;
-      event.spans.push_back(outcome);
-    }
-    in_flight.reset();
-    return step(event);
+    return step(pass_done(*std::exchange(in_flight, {}), token, poisoned));
   }
   void finish() {
     while (in_flight) done();
@@ -58,17 +51,7 @@ class Driver {
     ADD_FAILURE() << "request " << id << " has not finished";
     return {};
   }
-  // "request:position+count" of each span of the last pass.
-  std::string spans() const {
-    std::string text;
-    for (std::size_t i = 0; plan.pass && i < plan.pass->spans.size(); ++i) {
-      const Span& span = plan.pass->spans[i];
-      if (!text.empty()) text += ' ';
-      text += std::to_string(plan.spans[i].request.value) + ":" + std::to_string(span.position) + "+" +
-              std::to_string(span.tokens.size());
-    }
-    return text;
-  }
+  std::string spans() const { return spans_of(plan); }
 
   Core core;
   Nanos now = 0;

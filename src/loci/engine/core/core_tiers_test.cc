@@ -54,16 +54,11 @@ class TierDriver {
                      const std::string& group = "group") {
     return step(Arrival{RequestId(id), group, prompt, max_new, 0, {}, kNever});
   }
-  // The pass in flight has ended; spans of `poisoned` have failed.
+  // The pass in flight has ended; the span of request `poisoned` has failed.
   const Plan& done(std::uint64_t poisoned = 0) {
-    PassDone event{in_flight->pass->id, {}};
-    for (const SpanPlan& span : in_flight->spans) {
-      SpanOutcome outcome{span.request.value != poisoned, std::nullopt};
-      if (outcome.ok && span.sample) outcome.sample = TokenId(7);
-      event.spans.push_back(outcome);
-    }
-    in_flight.reset();
-    return step(event);
+    const Plan flight = *std::exchange(in_flight, {});
+    const auto failed = std::ranges::find(flight.spans, RequestId(poisoned), &SpanPlan::request);
+    return step(pass_done(flight, TokenId(7), static_cast<std::size_t>(failed - flight.spans.begin())));
   }
   // All moves that have begun have ended.
   void end_moves(MoveResult result = MoveResult::kDone, Nanos took = 0) {
@@ -87,16 +82,7 @@ class TierDriver {
     arrive(id, prompt, 1, group);
     finish();
   }
-  std::string spans() const {
-    std::string text;
-    for (std::size_t i = 0; plan.pass && i < plan.pass->spans.size(); ++i) {
-      const Span& span = plan.pass->spans[i];
-      if (!text.empty()) text += ' ';
-      text += std::to_string(plan.spans[i].request.value) + ":" + std::to_string(span.position) + "+" +
-              std::to_string(span.tokens.size());
-    }
-    return text;
-  }
+  std::string spans() const { return spans_of(plan); }
   std::size_t count(Tier from, Tier to) const {
     return static_cast<std::size_t>(std::count_if(
         moves.begin(), moves.end(), [&](const Move& m) { return m.from == from && m.to == to; }));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "loci/engine/core/core.h"
@@ -31,6 +32,32 @@ inline CoreConfig config_of(std::uint32_t blocks, std::uint32_t batch = 512) {
   config.context_tokens = blocks * kBlockTokens;
   config.max_batch_tokens = batch;
   return config;
+}
+
+// "request:position+count" of each span of the plan's pass, apart by blanks; "<i" behind it where the span
+// goes on from the i-th sample of the pass before. Empty: no pass.
+inline std::string spans_of(const Plan& plan) {
+  std::string text;
+  for (std::size_t i = 0; plan.pass && i < plan.pass->spans.size(); ++i) {
+    const Span& span = plan.pass->spans[i];
+    if (!text.empty()) text += ' ';
+    text += std::to_string(plan.spans[i].request.value) + ":" + std::to_string(span.position) + "+" +
+            std::to_string(span.tokens.size());
+    if (span.token_of) text += "<" + std::to_string(*span.token_of);
+  }
+  return text;
+}
+
+// The pass of `plan` has ended, and every sample is `sample`; the span at the index `poisoned`, where there
+// is one, has failed.
+inline PassDone pass_done(const Plan& plan, TokenId sample, std::size_t poisoned = SIZE_MAX) {
+  PassDone event{plan.pass->id, {}};
+  for (std::size_t i = 0; i < plan.spans.size(); ++i) {
+    SpanOutcome outcome{.ok = i != poisoned, .sample = std::nullopt};
+    if (outcome.ok && plan.spans[i].sample) outcome.sample = sample;
+    event.spans.push_back(outcome);
+  }
+  return event;
 }
 
 }  // namespace loci
