@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "loci/cli/profile_disk.h"
 #include "loci/cli/profile_file.h"
 #include "loci/cli/profile_measure.h"
+#include "loci/cli/profile_svg.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/status_text.h"
 #include "loci/compute/make_backend.h"
@@ -34,6 +36,7 @@ struct ProfileFlags {
   std::string output;  // empty: the user's own file of the model
   std::string disk;    // empty: where the output is
   bool no_disk = false;
+  std::string svg;  // file; empty: none
   LoadOptions load;
   BackendOptions backend;
   std::uint32_t max_batch_tokens = 512;
@@ -125,6 +128,13 @@ Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_byte
   return profile;
 }
 
+Status write_svg(const std::string& path, const std::string& svg) {
+  std::ofstream out(path, std::ios::trunc);
+  out << svg << std::flush;
+  if (out) return {};
+  return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be written", path), "--svg");
+}
+
 int run_profile(ProfileFlags flags) {
   if (flags.disk.empty()) flags.disk = default_profile_folder();
   std::uint64_t block_bytes = 0;
@@ -134,6 +144,7 @@ int run_profile(ProfileFlags flags) {
                                ? flags.output
                                : default_profile_path(profile->model_fingerprint);
   if (status.ok()) status = write_profile(path, *profile);
+  if (status.ok() && !flags.svg.empty()) status = write_svg(flags.svg, profile_svg(*profile, block_bytes));
   if (!status.ok()) {
     fmt::print(stderr, "loci profile: {}\n", for_people(status));
     return 1;
@@ -154,6 +165,7 @@ void add_profile_command(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   command->add_option("--disk", flags->disk, "measure the disk of this directory")->type_name("DIR");
   command->add_flag("--no-disk", flags->no_disk, "leave the disk out");
+  command->add_option("--svg", flags->svg, "draw the costs into FILE")->type_name("FILE");
   add_device_flags(*command, flags->backend);
   command
       ->add_option("--threads", flags->backend.cpu.threads,

@@ -13,6 +13,7 @@
 #include "loci/cli/profile_disk.h"
 #include "loci/cli/profile_file.h"
 #include "loci/cli/profile_measure.h"
+#include "loci/cli/profile_svg.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
@@ -200,6 +201,37 @@ TEST(ProfileMeasure, MeasuresATinyModel) {
   EXPECT_GT(curves.host_save.bytes_per_second, 1u << 20);
   EXPECT_EQ(curves.disk_read, CostCurves{}.disk_read) << "the disk is another's business";
   EXPECT_EQ(CostModel(curves).curves(), curves) << "curves that can be";
+}
+
+std::size_t count_of(const std::string& text, std::string_view what) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+TEST(ProfileSvg, DrawsWhatWasMeasured) {
+  CostProfile profile = some_profile();
+  profile.model = "<a & b>";
+  profile.disk_directory = "/disk";
+  const std::string with_disk = profile_svg(profile, 1 << 20);
+  EXPECT_TRUE(with_disk.starts_with("<svg ") && with_disk.ends_with("</svg>\n"));
+  EXPECT_EQ(count_of(with_disk, "<polyline"), 7u);
+  EXPECT_NE(with_disk.find("&lt;a &amp; b&gt; on Some CPU"), std::string::npos);
+  EXPECT_EQ(with_disk.find("nan"), std::string::npos);
+  EXPECT_EQ(with_disk.find("inf"), std::string::npos);
+  profile.disk_directory.clear();
+  const std::string without = profile_svg(profile, 1 << 20);
+  EXPECT_EQ(count_of(without, "<polyline"), 4u);
+  EXPECT_EQ(without.find("disk"), std::string::npos);
+}
+
+TEST(ProfileSvg, StandsCostsOfNothing) {
+  CostProfile profile;
+  profile.curves = {
+      .token = 0, .attention = {0}, .pass = 0, .host_load = {0, UINT64_MAX}, .host_save = {0, 1}};
+  const std::string svg = profile_svg(profile, 0);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
 TEST(AssumedCosts, GrowWithAGpusWeightsAndState) {
