@@ -40,3 +40,5 @@ BENCHMARK(two_tiers)->Range(1 << 10, 1 << 15);
 
 }  // namespace
 }  // namespace loci
+
+BENCHMARK_MAIN();
