@@ -20,6 +20,9 @@ def check_explanation(loci, prompt, cached):
     assert tokens["device"] + tokens["host"] + tokens["disk"] == cached, f"{tokens}: {cached} were cached"
     assert sum(because.values()) == tokens["computed"], f"each computed token has a reason: {loci}"
     assert sorted(loci["predicted_ms"]) == ["compute", "load"] and min(loci["predicted_ms"].values()) >= 0, loci
+    restore = loci["restore"]
+    assert sorted(restore) == ["computing_all_ms", "loading_all_ms", "plan", "planned_ms"], restore
+    assert 0 < restore["planned_ms"] <= min(restore["loading_all_ms"], restore["computing_all_ms"]) or restore["plan"] != "auto", restore
     assert loci["real_ms"]["queued"] >= 0 and loci["real_ms"]["first_token"] > 0, loci
 
 

@@ -151,6 +151,7 @@ CostCurves assumed_costs(const BackendInfo& backend) {
   curves.token = nanos(backend.weight_bytes, kProducts) + 100;
   curves.attention = {1, 1, 1, 1, 1, nanos(4 * backend.block_bytes, kProducts)};
   curves.host_load = curves.host_save = {20'000, std::uint64_t{16} << 30};
+  curves.load_charge = 0;  // it is not the GPU that verifies and copies
   return curves;
 }
 
@@ -240,8 +241,11 @@ Result<ChosenCosts> choose_costs(const std::string& file, const MachineId& machi
   const std::string path = file.empty() ? default_profile_path(fingerprint) : file;
   const Result<CostProfile> profile = read_profile(path);
   const Status status = profile.ok() ? check_profile(*profile, machine, fingerprint) : profile.status();
-  if (status.ok())
-    return ChosenCosts{profile->curves, fmt::format("measured {} ({})", profile->measured_at, path)};
+  if (status.ok()) {
+    CostCurves measured = profile->curves;
+    measured.load_charge = assumed.load_charge;  // which is not measured
+    return ChosenCosts{measured, fmt::format("measured {} ({})", profile->measured_at, path)};
+  }
   if (!file.empty()) {
     const std::string message =
         profile.ok() ? fmt::format("{}: {}", path, status.message()) : status.message();

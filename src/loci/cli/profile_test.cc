@@ -240,6 +240,7 @@ TEST(AssumedCosts, GrowWithAGpusWeightsAndState) {
   EXPECT_EQ(assumed_costs(backend), CostCurves{});
   backend.name = "cuda";
   EXPECT_GT(assumed_costs(backend).token, 0) << "of a model without weights, too";
+  EXPECT_EQ(assumed_costs(backend).load_charge, 0);
   backend.weight_bytes = std::uint64_t{16} << 30;  // 8 billion parameters
   backend.block_bytes = std::uint64_t{4} << 20;
   const CostCurves curves = assumed_costs(backend);

@@ -205,6 +205,7 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
                   .model_fingerprint = spec.fingerprint,
                   .eviction = flags.eviction,
                   .admission = flags.admission,
+                  .restore = flags.restore,
                   .save = flags.save,
                   .state_ttl = flags.state_ttl.value_or(kNever),
                   .seed = flags.seed};

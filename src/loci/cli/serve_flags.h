@@ -49,6 +49,7 @@ struct ServeFlags {
   std::uint32_t truncation_percent = 50;    // of the context, that a cut drops
   std::string eviction = "value";
   std::string admission = "fcfs";
+  std::string restore = "auto";
   std::string profile;  // file of measured costs; empty: the model's own, if it is there
   std::uint64_t seed = 0;
   std::optional<std::uint64_t> host_memory;      // absent: none on a CPU, half of what is free on a GPU

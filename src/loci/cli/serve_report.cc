@@ -129,8 +129,9 @@ Table configuration_table(const ServeFlags& flags, const LoadedConfiguration& lo
   table.row("host memory", loaded.host_tier, "--host-memory");
   table.row("disk", loaded.disk_tier, "--disk --disk-io --io-limit");
   table.row("state kept", describe_keeping(flags), "--save --state-ttl");
-  table.row("policies", fmt::format("eviction {}, admission {}", core.eviction, core.admission),
-            "--eviction --admission");
+  table.row("policies",
+            fmt::format("eviction {}, admission {}, restore {}", core.eviction, core.admission, core.restore),
+            "--eviction --admission --restore");
   table.row("sampling", loaded.sampling, "--temperature --top-p --top-k --min-p --repeat-penalty");
   table.row("costs", loaded.costs_source, "--profile");
   table.row("batch",

@@ -26,6 +26,7 @@ Nanos transfer(const LinkCost& link, std::uint64_t bytes) {
 CostModel::CostModel(CostCurves curves) : curves_(std::move(curves)) {
   curves_.token = std::clamp<Nanos>(curves_.token, 0, kCostMax);
   curves_.pass = std::clamp<Nanos>(curves_.pass, 0, kCostMax);
+  curves_.load_charge = std::clamp<Nanos>(curves_.load_charge, 0, kCostMax);
   if (curves_.attention.empty()) curves_.attention = {0};
   if (curves_.attention.size() > 32) curves_.attention.resize(32);  // contexts are below 2^32
   Nanos most = 0;
@@ -42,7 +43,7 @@ Nanos CostModel::attention(std::uint32_t before) const {
   const std::size_t last = at.size() - 1;
   if (power >= last) return cut((wide(at[last]) * before) >> last);
   const Wide low = Wide{1} << power;
-  return at[power] + cut(wide(at[power + 1] - at[power]) * (before - low) / low);
+  return at[power] + cut((wide(at[power + 1] - at[power]) * (before - low)) >> power);
 }
 
 // Between powers of two the curve is straight, so the sum over such a piece is that of its ends.
@@ -69,6 +70,10 @@ Nanos CostModel::pass(std::uint32_t rows, std::uint64_t context) const {
 Nanos CostModel::load(Tier from, std::uint64_t bytes) const {
   if (from == Tier::kDevice) return 0;
   return transfer(from == Tier::kHost ? curves_.host_load : curves_.disk_read, bytes);
+}
+
+Nanos CostModel::load_charge(std::uint64_t bytes) const {
+  return cut((wide(curves_.load_charge) * bytes) >> 20);
 }
 
 Nanos CostModel::save(Tier to, std::uint64_t bytes) const {

@@ -29,7 +29,10 @@ struct CostCurves {
   // attention[i]: the attention of one token that has 2^i tokens before it; at least one entry. Beyond the
   // last it grows in proportion.
   std::vector<Nanos> attention = {2'000};
-  Nanos pass = 10'000'000;                                // a pass of one row: reading the weights
+  Nanos pass = 10'000'000;  // a pass of one row: reading the weights
+  // Of computing, that loading a MiB takes away, as the processor verifies and copies: a quarter of a second
+  // a GiB (docs/decisions/tiers.md) on two threads.
+  Nanos load_charge = 120'000;
   LinkCost host_load = {20'000, std::uint64_t{5} << 30};  // host to device
   LinkCost host_save = {20'000, std::uint64_t{5} << 30};
   LinkCost disk_read = {200'000, std::uint64_t{1} << 30};
@@ -59,6 +62,8 @@ class CostModel {
   Nanos pass(std::uint32_t rows, std::uint64_t context) const;
   // Bringing `bytes` from the tier to the device, alone on the link; 0 from the device.
   Nanos load(Tier from, std::uint64_t bytes) const;
+  // Of computing, what loading `bytes` takes away.
+  Nanos load_charge(std::uint64_t bytes) const;
   // Occupation of the link to the tier.
   Nanos save(Tier to, std::uint64_t bytes) const;
 

@@ -507,6 +507,7 @@ WorldOptions random_world(const Chooser& choose) {
   config.decode_reserve_percent = number(0, 40);
   config.eviction = kEvictionPolicies[choose(kEvictionPolicies.size())];
   config.admission = kAdmissionOrders[choose(kAdmissionOrders.size())];
+  if (choose(3) == 0) config.restore = kRestoreRules[choose(kRestoreRules.size())];
   config.seed = choose(1000);
   if (choose(2) == 0) config.pass_time = number(1, 400) * kNanosPerMilli;
   options.events = number(20, 400);

@@ -62,10 +62,11 @@ struct WorldHistory {
   CoreStats stats;
   std::uint64_t holes = 0;  // spans that were not the last of their request
   std::uint64_t copies = 0;
-  std::uint64_t public_rows = 0;  // that spans of others than the prefix itself have read
-  std::uint64_t kept_rows = 0;    // of spans, that were in one group and lacked in another
-  std::uint64_t loads = 0;        // of blocks, that succeeded
-  std::uint64_t early_reads = 0;  // spans that read what was still being loaded
+  std::uint64_t public_rows = 0;    // that spans of others than the prefix itself have read
+  std::uint64_t kept_rows = 0;      // of spans, that were in one group and lacked in another
+  std::uint64_t loads = 0;          // of blocks, that succeeded
+  std::uint64_t early_reads = 0;    // spans that read what was still being loaded
+  std::uint64_t partial_loads = 0;  // requests of which a tier had more than was loaded
   std::uint64_t saves = 0;
   std::uint64_t restarts = 0;
   std::uint64_t after_restart = 0;  // loads of what an earlier process had saved

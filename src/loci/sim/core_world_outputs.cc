@@ -38,6 +38,9 @@ void World::see(const Started& output) {
   require(!started.started && !started.ended, "a request starts once");
   started.started = true;
   started.cached_tokens = output.cached_tokens;
+  const ContextSources& from = output.sources;
+  history_.partial_loads +=
+      from.host + from.disk > 0 && from.computed[static_cast<std::size_t>(MissReason::kTooSlow)] > 0;
   check_cached(started);
 }
 

@@ -2,6 +2,7 @@
 // The world's host memory and disk: moves that end in any order, fail or are decided only when a pass reads
 // what they bring; and processes that end while the disk stays.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "loci/sim/core_world.h"
@@ -208,9 +209,12 @@ WorldOptions random_tier_world(const Chooser& choose) {
   config.state_ttl = choose(4) == 0 ? 200 * kNanosPerMilli : kNever;
   config.costs.token = choose(4) == 0 ? number(0, 3) : 100;
   config.costs.pass = number(0, 200);
+  config.costs.load_charge = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(2'000'000'000));
   for (LinkCost* link : {&config.costs.host_load, &config.costs.disk_read}) {
-    *link = {static_cast<Nanos>(choose(3) == 0 ? number(0, 400) : 0),
-             choose(2) == 0 ? 1'000'000'000'000ull : 100'000'000'000ull};
+    // The last one brings a block in about the time of computing one: plans mix both.
+    const std::array<std::uint64_t, 3> rates = {1'000'000'000'000, 100'000'000'000,
+                                                number(1, 20) * 100'000ull};
+    *link = {static_cast<Nanos>(choose(3) == 0 ? number(0, 400) : 0), rates[choose(rates.size())]};
   }
   options.move_fails_one_in = choose(2) == 0 ? 0 : number(2, 30);
   options.restarts = choose(2) == 0;

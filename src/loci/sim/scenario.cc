@@ -178,6 +178,8 @@ void read_engine(Fields fields, WorldOptions& world) {
   CoreConfig& core = world.core;
   fields.read("eviction", core.eviction, {"lru", "fifo", "random", "retention", "lookahead", "value"});
   fields.read("admission", core.admission, {"fcfs", "fpf", "relaxed-fpf"});
+  fields.read("restore", core.restore,
+              {"kv", "recompute", "pensieve", "token-wise", "token-wise-rounded", "naive-hybrid", "auto"});
   fields.read("save", core.save, {"through", "ahead"});
   fields.read("batch_tokens", core.max_batch_tokens, 1, 1u << 20);
   fields.read("running", core.max_running, 1, 1u << 16);

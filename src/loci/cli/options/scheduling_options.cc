@@ -4,6 +4,7 @@
 #include "loci/cli/options/option_table.h"
 #include "loci/policy/admission_order.h"
 #include "loci/policy/eviction.h"
+#include "loci/policy/restore_plan.h"
 
 namespace loci {
 namespace {
@@ -42,6 +43,10 @@ std::vector<Option> scheduling_options() {
            "or both weighed"},
           "ORDER", {kAdmissionOrders.begin(), kAdmissionOrders.end()},
           [](auto& flags) -> auto& { return flags.admission; }),
+      choice_option({group, "--restore",
+                     "what of a request's state is loaded from slower tiers, and what is computed again"},
+                    "PLAN", {kRestoreRules.begin(), kRestoreRules.end()},
+                    [](auto& flags) -> auto& { return flags.restore; }),
       profile_option(group),
       integer_option(
           {group, "--seed", "of random eviction"}, [](auto& flags) -> auto& { return flags.seed; }, 0,

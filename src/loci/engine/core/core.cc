@@ -110,6 +110,7 @@ Result<Core> Core::make(const CoreConfig& config) {
   };
   LOCI_RETURN_IF_ERROR(check_groups(config.groups));
   LOCI_RETURN_IF_ERROR(make_admission_order(config.admission).status());
+  LOCI_RETURN_IF_ERROR(find_restore_rule(config.restore).status());
   LOCI_RETURN_IF_ERROR(at_least_one(config.layers, "layers"));
   LOCI_RETURN_IF_ERROR(at_least_one(config.max_batch_tokens, "max_batch_tokens"));
   LOCI_RETURN_IF_ERROR(at_least_one(config.max_running, "max_running"));
@@ -142,6 +143,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       group_count_(static_cast<std::uint32_t>(config.groups.size())),
       costs_(config.costs),
       pass_times_(costs_, config.pass_time),
+      restore_rule_(find_restore_rule(config.restore).value()),
       through_(config.save == "through"),
       index_(std::move(pools)),
       queue_(running_max_, make_admission_order(config.admission).value(),

@@ -65,6 +65,7 @@ struct CoreConfig {
   std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
   std::string eviction = "value";               // policy/eviction.h; of every tier
   std::string admission = "fcfs";               // policy/admission.h
+  std::string restore = "auto";                 // policy/restore_plan.h
   // Lower tiers. "through": whole blocks as they fill (AttentionStore §3.2.2); "ahead": what is next to be
   // evicted, while less than swap_out_percent of the pool is free (Pensieve §4.3.2).
   std::string save = "through";

@@ -114,10 +114,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (request.without_disk && slowest == Tier::kDisk)
     slowest = index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
   CoreProbes probes = choose(request, true, slowest);
-  if (const Tier worth = transfers_.worthwhile(probes.blocks, slowest); worth != slowest) {
-    slowest = worth;
-    probes = choose(request, true, slowest);
-  }
+  const RestoreForecast forecast = plan_restore_of(request, probes, slowest);
   if (request.lineage) fit_originals(probes, pass);
   const bool with_copies = copies_fit(probes, pass);
   if (windows_.any() && !with_copies) probes = choose(request, false, slowest);
@@ -130,7 +127,8 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
       blocked_head_ = request.id;
     return false;
   }
-  const ContextSources from = sources(request, probes, with_copies);
+  ContextSources from = sources(request, probes, with_copies);
+  from.restore = forecast;
   queue_.begin_running(request.group);
   queue_.erase(request.group, request.arrival);
   queue_needs_.queue_changed(request.arrival, request.id);
@@ -291,15 +289,9 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
     const bool last = i + 1 == probes.blocks.size();
     const std::uint32_t begin = i * kBlockTokens;
     const std::uint32_t count = last ? request.length() - begin : kBlockTokens;
-    std::uint32_t there = found.node == kNoBlock ? 0 : index_.block(found.node).filled;
-    if (found.source == CoreProbe::Source::kTakeOver) there = found.run;
-    if (found.source == CoreProbe::Source::kCopy && with_copies) there = found.run;
-    if (windows_.any()) there = probes.start <= begin ? 0 : std::min(kBlockTokens, probes.start - begin);
+    const std::uint32_t there = tokens_there(probes, i, with_copies);
     if (found.load) {
-      const Tier tier = found.original == kNoBlock
-                            ? transfers_.load_tier(found.node)
-                            : transfers_.original_tier(found.original, Tier::kDisk).value();
-      from.of(tier) += kBlockTokens;
+      from.of(transfers_.load_tier(found)) += kBlockTokens;
       continue;
     }
     const auto preload = last ? request.preloads.end() : request.preloads.find(found.key);

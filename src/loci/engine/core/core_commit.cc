@@ -23,8 +23,12 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
   for (std::size_t i = 0; i < pass.spans.size(); ++i) {
     const CoreSpan& span = pass.spans[i];
     if (span.request == nullptr || span.wasted) continue;
-    // A request's spans stand together, and later ones read what earlier ones have written.
-    if ((!done.spans[i].ok || span.request->passes_bring_nothing()) && span.request != poisoned) {
+    // A request's spans stand together, and later ones read what earlier ones have written. Those before the
+    // first block that was being loaded stand also where that did not come.
+    const bool missed = span.request->load_phase.is(LoadPhase::kLost) ||
+                        (span.request->load_phase.is(LoadPhase::kMissed) && span.reads_arriving);
+    if (span.request->load_phase.is(LoadPhase::kMissed)) waste_ahead(*span.request);
+    if ((!done.spans[i].ok || missed) && span.request != poisoned) {
       poisoned = span.request;
       ++span.request->poisoned_passes;
       if (!span.request->load_phase.is(LoadPhase::kLost))

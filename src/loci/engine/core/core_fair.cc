@@ -22,12 +22,16 @@ namespace loci {
 
 // The tokens that the request is to compute before it decodes; at least one.
 std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
-  if (request.in_passes > 0) return request.length() - request.computes_to;
+  const bool behind = request.in_passes > 0;  // what the passes in flight compute
+  const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
   std::uint64_t missing = 0;
-  for (std::uint32_t i = request.whole_blocks; i < request.blocks.size(); ++i) {
+  for (std::uint32_t i = first; i < request.blocks.size(); ++i) {
     if (transfers_.loading(request.blocks[i].block())) continue;
-    const std::uint32_t wanted = std::min(kBlockTokens, request.length() - i * kBlockTokens);
-    missing += wanted - std::min(wanted, index_.block(request.blocks[i].block()).filled);
+    const std::uint32_t begin = i * kBlockTokens;
+    const std::uint32_t wanted = std::min(kBlockTokens, request.length() - begin);
+    std::uint32_t there = index_.block(request.blocks[i].block()).filled;
+    if (behind && request.computes_to > begin) there = std::max(there, request.computes_to - begin);
+    missing += wanted - std::min(wanted, there);
   }
   return missing;
 }

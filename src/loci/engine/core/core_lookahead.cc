@@ -32,9 +32,9 @@ void Core::State::preload() {
 }
 
 void Core::State::preload(CoreRequest& request) {
-  const Tier slowest = transfers_.slowest_readable();
+  Tier slowest = transfers_.slowest_readable();
   CoreProbes probes = choose(request, true, slowest);
-  if (transfers_.worthwhile(probes.blocks, slowest) != slowest) return;
+  plan_restore_of(request, probes, slowest);
   // What is there of the request is held meanwhile, so that nothing of it makes room.
   std::vector<BlockPin> there;
   std::vector<BlockId> lacking;

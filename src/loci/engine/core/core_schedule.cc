@@ -193,12 +193,21 @@ void Core::State::add_piece(CoreRequest& request, std::uint32_t position, std::u
   pass.budget -= count;
 }
 
+// The first of its blocks that is being loaded.
+std::uint32_t Core::State::first_loading(const CoreRequest& request) const {
+  const auto found = std::find_if(request.loads.begin(), request.loads.end(), [&](std::uint32_t i) {
+    return transfers_.loading(request.blocks[i].block());
+  });
+  return found == request.loads.end() ? UINT32_MAX : *found;
+}
+
 // Adds what the request lacks, from the left: a span for every range.
 void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
   if (windows_.advance(request)) blocked_head_.reset();
   const bool joined = joins(request, pass);
   if (windows_.any() && !joined) return;
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());
+  const std::uint32_t arriving = first_loading(request);
   bool adjacent = false;                      // to the last span's end
   const bool behind = request.in_passes > 0;  // what the pass in flight computes of it
   const std::uint32_t first = behind ? request.computes_to / kBlockTokens : request.whole_blocks;
@@ -221,6 +230,7 @@ void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
     if (!piece) break;
     const std::uint32_t count = std::min(wanted - piece->filled, pass.budget);
     add_piece(request, begin + piece->filled, count, *piece, adjacent, pass);
+    pass.spans.back().reads_arriving = i > arriving;
     adjacent = true;
     if (piece->filled + count < wanted) break;
   }

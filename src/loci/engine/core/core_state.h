@@ -11,6 +11,7 @@
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  taking a request into the batch
+//   core_restore.cc    what of its state is loaded, what computed
 //   core_schedule.cc   growth, forming a pass
 //   core_ahead.cc      the pass that is planned while another is in flight
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
@@ -48,6 +49,7 @@
 #include "loci/memory/chain_key.h"
 #include "loci/memory/slot_pool.h"
 #include "loci/policy/admission.h"
+#include "loci/policy/restore_plan.h"
 
 namespace loci {
 
@@ -67,7 +69,8 @@ struct CoreSpan {
   std::size_t piece_count = 0;
   GroupCounts write_from{};                              // BlockTable::write_from
   std::optional<std::uint32_t> token_of = std::nullopt;  // Span::token_of
-  bool wasted = false;  // it goes on from what was poisoned: nothing of it counts
+  bool wasted = false;          // it goes on from what was poisoned: nothing of it counts
+  bool reads_arriving = false;  // something of its request before it was being loaded when it was planned
 };
 
 struct CoreCopy {
@@ -161,6 +164,13 @@ class Core::State {
   void add_copy(CoreRequest& request, BlockPin source, BlockId target, std::uint32_t tokens, bool to_tail,
                 CorePass& pass);
 
+  // core_restore.cc
+  std::uint32_t tokens_there(const CoreProbes& probes, std::uint32_t block, bool with_copies) const;
+  Nanos compute_booked() const;
+  RestoreProblem restore_problem(const CoreRequest& request, CoreProbes& probes) const;
+  Tier slowest_loaded(const RestoreProblem& problem, const RestorePlan& plan, Tier slowest) const;
+  RestoreForecast plan_restore_of(const CoreRequest& request, CoreProbes& probes, Tier& slowest) const;
+
   // core_public.cc
   Status public_refusal(const Arrival& event) const;
   void keep_public(CoreRequest& request);
@@ -200,6 +210,7 @@ class Core::State {
   bool continues(const CoreSpan& span, const Block& block) const;
   void add_piece(CoreRequest& request, std::uint32_t position, std::uint32_t count, CorePiece piece,
                  bool adjacent, CorePass& pass) const;
+  std::uint32_t first_loading(const CoreRequest& request) const;
   void emit(CorePass pass, Plan& plan);
   void stop_running(CoreRequest& request);
 
@@ -268,6 +279,7 @@ class Core::State {
   GroupCounts reserve_blocks_{};  // groups without window
   CostModel costs_;
   PassTimes pass_times_;
+  RestoreRule restore_rule_;
   bool through_ = true;  // save blocks as they fill
   BlockIndex index_;
 

@@ -13,95 +13,10 @@
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/link_breaker.h"
 #include "loci/engine/testing/core_testing.h"
+#include "loci/engine/testing/tier_driver.h"
 
 namespace loci {
 namespace {
-
-CoreConfig tier_config(std::uint32_t device, std::uint32_t host, std::uint32_t disk) {
-  CoreConfig config;
-  config.groups = {
-      {.window = 0, .block_count = device, .host_blocks = host, .disk_blocks = disk, .block_bytes = 1000}};
-  config.layers = 2;
-  config.context_tokens = device * kBlockTokens;
-  config.decode_reserve_percent = 0;
-  config.eviction = "lru";
-  config.hole_records = disk;
-  return config;
-}
-
-class TierDriver {
- public:
-  explicit TierDriver(const CoreConfig& config, bool recovered = true) : core(Core::make(config).value()) {
-    if (recovered) step(Recovered{{}, 0, true});
-  }
-
-  const Plan& step(const Event& event) {
-    plan = core.step(now, event);
-    core.check_invariants();
-    moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
-    notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
-    if (plan.pass) {
-      in_flight = plan;
-      for (const Span& span : plan.pass->spans) rows += span.tokens.size();
-    }
-    for (const Output& output : plan.outputs) {
-      if (const auto* started = std::get_if<Started>(&output)) starts.push_back(*started);
-      if (const auto* finished = std::get_if<Finished>(&output)) ends.push_back(*finished);
-    }
-    return plan;
-  }
-  const Plan& arrive(std::uint64_t id, const Tokens& prompt, std::uint32_t max_new = 1,
-                     const std::string& group = "group") {
-    return step(Arrival{RequestId(id), group, prompt, max_new, 0, {}, kNever});
-  }
-  // The pass in flight has ended; the span of request `poisoned` has failed.
-  const Plan& done(std::uint64_t poisoned = 0) {
-    const Plan flight = *std::exchange(in_flight, {});
-    const auto failed = std::ranges::find(flight.spans, RequestId(poisoned), &SpanPlan::request);
-    return step(pass_done(flight, TokenId(7), static_cast<std::size_t>(failed - flight.spans.begin())));
-  }
-  // All moves that have begun have ended.
-  void end_moves(MoveResult result = MoveResult::kDone, Nanos took = 0) {
-    while (!moves.empty()) {
-      MovesEnded ended;
-      for (const Move& move : std::exchange(moves, {})) {
-        if (move.to == Tier::kDisk && result == MoveResult::kDone) on_disk.push_back(move);
-        ended.moves.push_back({move.id, result, took});
-      }
-      step(ended);
-    }
-  }
-  void finish() {
-    while (in_flight || !moves.empty()) {
-      end_moves();
-      if (in_flight) done();
-    }
-  }
-  // A conversation from its prompt to its end, with everything that follows from it.
-  void run(std::uint64_t id, const Tokens& prompt, const std::string& group = "group") {
-    arrive(id, prompt, 1, group);
-    finish();
-  }
-  std::string spans() const { return spans_of(plan); }
-  std::size_t count(Tier from, Tier to) const {
-    return static_cast<std::size_t>(std::count_if(
-        moves.begin(), moves.end(), [&](const Move& m) { return m.from == from && m.to == to; }));
-  }
-  std::uint32_t missed(MissReason reason) const {
-    return starts.back().sources.computed[static_cast<std::size_t>(reason)];
-  }
-
-  Core core;
-  Nanos now = 0;
-  Plan plan;
-  std::optional<Plan> in_flight;
-  std::vector<Move> moves;  // that have not ended
-  std::vector<DiskNote> notes;
-  std::vector<Move> on_disk;
-  std::vector<Started> starts;
-  std::vector<Finished> ends;
-  std::size_t rows = 0;  // that all passes have computed
-};
 
 TEST(CoreTiers, WhatTheDeviceGaveUpComesBackFromHostMemory) {
   TierDriver d(tier_config(4, 16, 0));

@@ -16,6 +16,7 @@
 //     kWaits      something is, and no pass may read that yet
 //     kJoined     passes may read what is still coming: they wait for it layer by layer
 //     kMissed     something that passes in flight read will not come: they bring nothing of it
+//                 from the first block on that was being loaded
 //     kHeldBack   a pass found that it read what did not come: none reads on before all loads have ended
 //     kLost       what it went on from will not come (groups with a window): it gives way, and looks for
 //                 another place

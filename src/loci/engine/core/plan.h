@@ -18,6 +18,7 @@
 #include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/miss_reason.h"
 #include "loci/memory/tier.h"
+#include "loci/policy/restore_plan.h"
 #include "loci/policy/truncation.h"
 
 namespace loci {
@@ -160,6 +161,15 @@ enum class FinishReason : std::uint8_t {
   kGrammar,   // the grammar has failed
 };
 
+// What was predicted when it was decided how a request gets its state: until its new tokens are computed,
+// from its admission on.
+struct RestoreForecast {
+  RestoreRule rule = RestoreRule::kAuto;
+  Nanos planned = 0;        // as it was decided
+  Nanos loading_all = 0;    // had all been loaded that a tier has
+  Nanos computing_all = 0;  // had nothing been loaded
+};
+
 // Where a prompt's state came from when the request was first admitted; the tokens of all sources together
 // are the prompt's.
 struct ContextSources {
@@ -169,6 +179,7 @@ struct ContextSources {
   std::array<std::uint32_t, kMissReasons> computed{};  // by reason
   Nanos predicted_load = 0;                            // until the last load was to arrive
   Nanos predicted_compute = 0;                         // of what is computed
+  RestoreForecast restore;
   std::uint32_t cached() const { return device + host + disk; }
   // What came from the tier.
   std::uint32_t& of(Tier tier) { return tier == Tier::kDevice ? device : tier == Tier::kHost ? host : disk; }

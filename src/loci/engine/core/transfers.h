@@ -59,6 +59,7 @@
 #include "loci/engine/core/probes.h"
 #include "loci/memory/block_index.h"
 #include "loci/policy/cost_model.h"
+#include "loci/policy/restore_plan.h"
 
 namespace loci {
 
@@ -87,9 +88,14 @@ class Transfers {
   // The slowest tier that brings all of an original; absent: some of it is nowhere, or in a tier beyond
   // `slowest`.
   std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
-  // The slowest tier up to `slowest` that brings what these blocks of a request ask of it sooner than it is
-  // computed (MemServe §6, "cost model", over the whole of a tier).
-  Tier worthwhile(std::span<const CoreProbe> blocks, Tier slowest) const;
+  // The slowest tier that a load of what was found reads from; kDevice: it is rotated there.
+  Tier load_tier(const CoreProbe& found) const;
+  // What loading or computing it would take, if it is the sequence's block `number`.
+  RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
+  // Of the way from the tier to the device.
+  RestoreLink link(Tier from) const;
+  // What the tier is bringing should have come long ago: it is asked for nothing more.
+  bool overdue(Tier tier) const;
   // The slowest tier that answers: from where state may be brought back.
   Tier slowest_readable() const;
 
@@ -204,7 +210,6 @@ class Transfers {
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
   bool has(Tier tier) const { return index_.has_tier(tier); }
   std::uint64_t block_bytes(BlockId id) const;
-  bool overdue(Tier tier) const;
   bool may_write(Tier tier) const;
   static CoreLink link_of(Tier from, Tier to);
 

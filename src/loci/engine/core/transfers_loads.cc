@@ -74,27 +74,24 @@ std::optional<Tier> Transfers::original_tier(BlockId original, Tier slowest) con
   return tier;
 }
 
-Tier Transfers::worthwhile(std::span<const CoreProbe> blocks, Tier slowest) const {
-  TierBytes bytes{};
-  std::array<Nanos, kTiers> compute{};
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const CoreProbe& found = blocks[i];
-    if (!found.load || loading(found.node)) continue;
-    const bool here = found.original == kNoBlock;
-    const std::size_t tier =
-        index_of(here ? load_tier(found.node) : original_tier(found.original, Tier::kDisk).value());
-    bytes[tier] += block_bytes(here ? found.node : found.original);
-    compute[tier] += costs_.compute(static_cast<std::uint32_t>(i) * kBlockTokens, kBlockTokens);
-  }
-  Tier worth = slowest;
-  for (std::size_t tier = index_of(slowest); tier > 0; --tier) {
-    if (bytes[tier] == 0) continue;  // nothing is asked of it
-    const auto from = static_cast<Tier>(tier);
-    const Nanos waits = std::max<Nanos>(0, link_times_.free_at(from) - now_);
-    if (!overdue(from) && waits + link_times_.load(from, bytes[tier]) < compute[tier]) break;
-    worth = static_cast<Tier>(tier - 1);
-  }
-  return worth;
+Tier Transfers::load_tier(const CoreProbe& found) const {
+  if (found.original == kNoBlock || loading(found.node)) return load_tier(found.node);
+  return original_tier(found.original, Tier::kDisk).value();
+}
+
+RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t number) const {
+  const Tier from = load_tier(found);
+  const std::uint64_t bytes = block_bytes(found.original == kNoBlock ? found.node : found.original);
+  return {.number = number,
+          .from = from,
+          .compute = costs_.compute(number * kBlockTokens, kBlockTokens),
+          .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
+          .charge = costs_.load_charge(bytes)};
+}
+
+RestoreLink Transfers::link(Tier from) const {
+  return {.booked = std::max<Nanos>(0, link_times_.free_at(from) - now_),
+          .latency = link_times_.load(from, 0)};
 }
 
 Tier Transfers::slowest_readable() const {

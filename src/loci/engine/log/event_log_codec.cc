@@ -312,6 +312,9 @@ void put(Writer& w, const Started& o) {
   for (const std::uint32_t tokens : sources.computed) w.number(tokens);
   w.number(sources.predicted_load);
   w.number(sources.predicted_compute);
+  const RestoreForecast& restore = sources.restore;
+  w.number(static_cast<std::uint8_t>(restore.rule));
+  for (const Nanos time : {restore.planned, restore.loading_all, restore.computing_all}) w.number(time);
 }
 void put(Writer& w, const TokenSampled& o) {
   w.id(o.request);
@@ -394,6 +397,7 @@ void put(Writer& w, const CostCurves& costs) {
   w.number(static_cast<std::uint32_t>(costs.attention.size()));
   for (const Nanos cost : costs.attention) w.number(cost);
   w.number(costs.pass);
+  w.number(costs.load_charge);
   for (const LinkCost& link : {costs.host_load, costs.host_save, costs.disk_read, costs.disk_write})
     put(w, link);
 }
@@ -404,6 +408,7 @@ void get(Reader& r, CostCurves& costs) {
   for (Nanos& cost : costs.attention) cost = r.number<Nanos>("attention");
   if (costs.attention.empty()) r.fail("attention", "expected at least one cost, found none");
   costs.pass = r.number<Nanos>("pass");
+  costs.load_charge = r.number<Nanos>("load_charge");
   for (LinkCost* link : {&costs.host_load, &costs.host_save, &costs.disk_read, &costs.disk_write}) {
     link->latency = r.number<Nanos>("latency");
     link->bytes_per_second = r.number<std::uint64_t>("bytes_per_second");
@@ -439,6 +444,7 @@ void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& o
   w.text(config.eviction);
   w.number(config.seed);
   w.text(config.admission);
+  w.text(config.restore);
   w.text(config.save);
   w.number(config.swap_out_percent);
   w.number(config.saves_max);
@@ -479,6 +485,7 @@ Result<LoggedConfig> decode_config(std::string_view bytes) {
   config.eviction = r.text("eviction");
   config.seed = r.number<std::uint64_t>("seed");
   config.admission = r.text("admission");
+  config.restore = r.text("restore");
   config.save = r.text("save");
   config.swap_out_percent = r.number<std::uint32_t>("swap_out_percent");
   config.saves_max = r.number<std::uint32_t>("saves_max");

@@ -5,6 +5,7 @@
 // two of three requests are sampled on the device, which gives no log-probabilities.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -137,6 +138,9 @@ struct Case {
   std::vector<CoreGroup> groups;
   std::uint32_t fails_one_in = 0;  // transfers between tiers
   std::uint32_t passes_ahead = 0;
+  RestoreRule restore = RestoreRule::kAuto;
+  // Loads of a block are predicted to take as long as computing it, so that plans mix both; else no time.
+  bool even_links = false;
 };
 
 // Slices that are refused: at random, and the `one_in`th after each at the latest, so that however few there
@@ -164,6 +168,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
     options.core.max_batch_tokens = 80;
     options.core.max_running = 6;
     options.core.passes_ahead = GetParam().passes_ahead;
+    options.core.restore = restore_rule_name(GetParam().restore);
     options.event_log_path = log_;
     options.event_log_secret = LoggedSecret::kKept;  // the disk outlives the engine
     add_tiers(options);
@@ -183,6 +188,12 @@ class EngineWindows : public testing::TestWithParam<Case> {
                       .slots = tested.groups[i].disk_blocks});
     }
     options.core.costs.token = token_cost_;
+    if (tested.even_links) {
+      CostCurves& costs = options.core.costs;
+      const Nanos block_seconds = kBlockTokens * token_cost_ / kNanosPerSecond;
+      costs.host_load.bytes_per_second = costs.disk_read.bytes_per_second =
+          options.core.groups[0].block_bytes / static_cast<std::uint64_t>(block_seconds);
+    }
     options.core.hole_records = 100;
     options.mover.before_slice = [refuse = faults(tested.fails_one_in, 1, StatusCode::kInternal)](
                                      const Move&, std::uint32_t) { return refuse(); };
@@ -223,7 +234,9 @@ class EngineWindows : public testing::TestWithParam<Case> {
     return tokens;
   }
 
-  const std::string log_ = testing::TempDir() + "engine_windows_" + GetParam().name;
+  const std::string log_ = testing::TempDir() + "engine_windows_" + GetParam().name + "_" +
+                           std::string(restore_rule_name(GetParam().restore)) +
+                           (GetParam().even_links ? "_even" : "");
   SystemClock clock_;
   std::unique_ptr<TestModel> model_;
   Reference reference_;
@@ -336,6 +349,41 @@ TEST_P(EngineOnDisk, StateOutlivesTheEngine) {
   std::remove(log_.c_str());
 }
 
+class EngineRestores : public EngineWindows {};
+
+// A conversation whose state is taken from it before each turn: whatever plan brings it back, the bits are
+// those of computing.
+TEST_P(EngineRestores, TheBitsOfComputing) {
+  Tokens history = text(1, 250);
+  check(history, 6);
+  for (std::uint64_t turn = 0; turn < 3; ++turn) {
+    std::vector<std::unique_ptr<Waiter>> others;
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      others.push_back(std::make_unique<Waiter>());
+      submit(text(100 + 10 * turn + seed, 180), 4, *others.back());
+    }
+    for (const auto& other : others) EXPECT_TRUE(other->wait().status.ok());
+    history = history + last_.tokens + text(2 + turn, 20);
+    check(history, 6);
+  }
+  const CoreStats stats = engine_->stats();
+  const std::uint64_t loaded = stats.tokens_from_total[1] + stats.tokens_from_total[2];
+  const std::uint64_t too_slow = stats.tokens_missed_total[static_cast<std::size_t>(MissReason::kTooSlow)];
+  if (GetParam().restore == RestoreRule::kRecompute) {
+    EXPECT_EQ(loaded, 0u);
+    EXPECT_GT(too_slow, 0u);
+  } else if (GetParam().restore == RestoreRule::kKv) {
+    EXPECT_GT(loaded, 0u);
+  } else if (GetParam().restore != RestoreRule::kPensieve && std::string(GetParam().name) == "disk") {
+    EXPECT_GT(loaded, 0u) << "a part";
+    EXPECT_GT(too_slow, 0u) << "and a part";
+  }
+  engine_.reset();
+  const Result<ReplayReport> replayed = replay(log_);
+  ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
+  std::remove(log_.c_str());
+}
+
 class EngineBesideAHang : public EngineWindows {};
 
 // Others' requests are answered while the disk hangs, and who needs what it holds is when it answers again.
@@ -384,6 +432,36 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineOnDisk, kOnDisk, name_of);
 INSTANTIATE_TEST_SUITE_P(Models, EngineBesideAHang,
                          testing::Values(Case{"full_hang", {0, 0}, {{0, 26, 0, 100}}}), name_of);
 INSTANTIATE_TEST_SUITE_P(ModelsOnDisk, EngineWindows, kOnDisk, name_of);
+// Every plan forced, with links that fail.
+std::vector<Case> forced_plans() {
+  const Case shapes[] = {
+      {"disk", {0, 0}, {{0, 26, 0, 100}}},
+      {"tiers", {0, 0}, {{0, 26, 20, 100}}, 15},
+      {"tiers_ahead", {0, 0}, {{0, 26, 20, 100}}, 15, 1},
+      {"windows", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15},  // whole tiers
+  };
+  std::vector<Case> cases;
+  for (const Case& shape : shapes) {
+    for (std::size_t rule = 0; rule < kRestoreRules.size(); ++rule) {
+      const auto plan = static_cast<RestoreRule>(rule);
+      const bool mixes = plan == RestoreRule::kAuto || plan == RestoreRule::kNaiveHybrid;
+      if (shape.passes_ahead > 0 && !mixes) continue;
+      if (shape.groups.size() > 1 && plan != RestoreRule::kAuto && plan != RestoreRule::kPensieve) continue;
+      Case& forced = cases.emplace_back(shape);
+      forced.restore = plan;
+      forced.even_links = true;
+    }
+  }
+  return cases;
+}
+std::string plan_name_of(const testing::TestParamInfo<Case>& tested) {
+  std::string name =
+      std::string(tested.param.name) + "_" + std::string(restore_rule_name(tested.param.restore));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Plans, EngineRestores, testing::ValuesIn(forced_plans()), plan_name_of);
+
 INSTANTIATE_TEST_SUITE_P(
     Models, EngineWindows,
     testing::Values(Case{"full_host", {0, 0}, {{0, 26, 100}}},

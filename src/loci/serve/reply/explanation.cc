@@ -33,6 +33,10 @@ void add(ContextSources& sum, const ContextSources& sources) {
   // Prompts of one request load at the same time and are computed one after another.
   sum.predicted_load = std::max(sum.predicted_load, sources.predicted_load);
   sum.predicted_compute += sources.predicted_compute;
+  sum.restore.rule = sources.restore.rule;
+  sum.restore.planned = std::max(sum.restore.planned, sources.restore.planned);
+  sum.restore.loading_all = std::max(sum.restore.loading_all, sources.restore.loading_all);
+  sum.restore.computing_all = std::max(sum.restore.computing_all, sources.restore.computing_all);
 }
 
 OrderedJson explanation_json(const ReplyExplanation& explanation) {
@@ -48,6 +52,11 @@ OrderedJson explanation_json(const ReplyExplanation& explanation) {
         {"computed", computed_tokens(from)}}},
       {"computed_because", std::move(reasons)},
       {"predicted_ms", {{"load", ms(from.predicted_load)}, {"compute", ms(from.predicted_compute)}}},
+      {"restore",
+       {{"plan", restore_rule_name(from.restore.rule)},
+        {"planned_ms", ms(from.restore.planned)},
+        {"loading_all_ms", ms(from.restore.loading_all)},
+        {"computing_all_ms", ms(from.restore.computing_all)}}},
       {"real_ms",
        {{"queued", ms_or_null(explanation.queued)}, {"first_token", ms_or_null(explanation.first_token)}}}};
 }

@@ -23,13 +23,19 @@ ReplyExplanation sample(bool wanted) {
   out.sources = {.device = 64, .host = 32, .disk = 96, .computed = {7, 32, 0, 64, 1}};
   out.sources.predicted_load = 2'000'000;
   out.sources.predicted_compute = 3'250'000;
+  out.sources.restore = {.rule = RestoreRule::kPensieve,
+                         .planned = 4'000'000,
+                         .loading_all = 5'000'000,
+                         .computing_all = 6'500'000};
   return out;
 }
 
 const json kExpected = json::parse(R"({
   "tokens": {"device": 64, "host": 32, "disk": 96, "computed": 104},
   "computed_because": {"never_seen": 7, "evicted": 32, "expired": 0, "damaged": 64, "too_slow": 1},
-  "predicted_ms": {"load": 2.0, "compute": 3.25}, "real_ms": {"queued": 1.5, "first_token": null}})");
+  "predicted_ms": {"load": 2.0, "compute": 3.25},
+  "restore": {"plan": "pensieve", "planned_ms": 4.0, "loading_all_ms": 5.0, "computing_all_ms": 6.5},
+  "real_ms": {"queued": 1.5, "first_token": null}})");
 
 TEST(Explanation, IsJson) { EXPECT_EQ(json::parse(explanation_json(sample(true)).dump()), kExpected); }
 
@@ -38,11 +44,19 @@ TEST(Explanation, AddsPromptsThatLoadTogether) {
   ContextSources other{.device = 1, .host = 2, .disk = 3, .computed = {1, 1, 1, 1, 1}};
   other.predicted_load = 9'000'000;
   other.predicted_compute = 1'000'000;
+  other.restore = {.rule = RestoreRule::kPensieve,
+                   .planned = 3'000'000,
+                   .loading_all = 9'000'000,
+                   .computing_all = 7'000'000};
   add(sum, other);
   EXPECT_EQ(sum.cached(), 64u + 32 + 96 + 6);
   EXPECT_EQ(computed_tokens(sum), 109u);
   EXPECT_EQ(sum.predicted_load, 9'000'000);
   EXPECT_EQ(sum.predicted_compute, 4'250'000);
+  EXPECT_EQ(sum.restore.rule, RestoreRule::kPensieve);
+  EXPECT_EQ(sum.restore.planned, 4'000'000);
+  EXPECT_EQ(sum.restore.loading_all, 9'000'000);
+  EXPECT_EQ(sum.restore.computing_all, 7'000'000);
 }
 
 FinishedChoice choice() {

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/policy/restore_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "loci/base/check.h"
+#include "loci/compute/backend.h"
+
+namespace loci {
+namespace {
+
+// Sums of all blocks' times, of fixed times and of links stay below, so that they and a multiple by
+// kOthersMax fit.
+constexpr Nanos kSumMax = Nanos{1} << 48;
+constexpr std::uint32_t kOthersMax = 255;
+
+constexpr std::size_t kHostTier = static_cast<std::size_t>(Tier::kHost);
+constexpr std::size_t kDiskTier = static_cast<std::size_t>(Tier::kDisk);
+
+Nanos limited(Nanos time, Nanos most) { return std::clamp<Nanos>(time, 0, most); }
+
+// Of one tier's blocks: sums over the first ones, so [i] is of those before block i.
+struct TierSums {
+  std::vector<std::uint32_t> numbers;
+  std::vector<Nanos> compute{0};
+  std::vector<Nanos> charge{0};
+  std::vector<Nanos> load{0};
+  std::vector<Nanos> layer{0};  // loading one layer
+
+  std::size_t count() const { return numbers.size(); }
+  // Where the first `i` are computed and the rest is loaded:
+  Nanos processor(std::size_t i) const { return compute[i] + charge.back() - charge[i]; }
+  Nanos link(std::size_t i) const { return load.back() - load[i]; }
+  Nanos link_of_layer(std::size_t i) const { return layer.back() - layer[i]; }
+};
+
+// How many of each tier's blocks are computed.
+struct Point {
+  std::array<std::size_t, kTiers> computed{};
+};
+
+class Search {
+ public:
+  explicit Search(const RestoreProblem& problem) : problem_(problem) {
+    const Nanos most = kSumMax / static_cast<Nanos>(std::max<std::size_t>(problem.blocks.size(), 1));
+    std::array<Nanos, kTiers> least{};
+    for (const RestorableBlock& block : problem.blocks) {
+      const auto tier = static_cast<std::size_t>(block.from);
+      LOCI_CHECK(tier != 0, "what is on the device is not restored");
+      TierSums& sums = tiers_[tier];
+      least[tier] = std::max(least[tier], limited(block.compute, most));
+      const Nanos charge = limited(block.charge, most), load = limited(block.load, most);
+      sums.numbers.push_back(block.number);
+      sums.compute.push_back(sums.compute.back() + least[tier]);
+      sums.charge.push_back(sums.charge.back() + charge);
+      sums.load.push_back(sums.load.back() + load);
+      sums.layer.push_back(sums.layer.back() + load / std::max(problem.layers, 1u));
+    }
+    booked_ = limited(problem.compute_booked, kSumMax);
+    anyway_ = limited(problem.computed_anyway, kSumMax);
+    const Nanos reading = limited(problem.first_reading, anyway_);
+    behind_last_layer_ = anyway_ - reading + reading / std::max(problem.layers, 1u);
+  }
+
+  Point all_loaded() const { return {}; }
+  Point all_computed() const { return {{0, tiers_[kHostTier].count(), tiers_[kDiskTier].count()}}; }
+  Point disk_computed() const { return {{0, 0, tiers_[kDiskTier].count()}}; }
+  // The first `count` blocks are computed.
+  Point leading(std::size_t count) const {
+    Point point;
+    for (std::size_t i = 0; i < count; ++i)
+      ++point.computed[static_cast<std::size_t>(problem_.blocks[i].from)];
+    return point;
+  }
+
+  RestoreTimes times(const Point& point) const {
+    Nanos compute = anyway_;
+    Nanos first = 0, last = 0;
+    for (const std::size_t tier : {kHostTier, kDiskTier}) {
+      const TierSums& sums = tiers_[tier];
+      const std::size_t i = point.computed[tier];
+      compute += sums.processor(i);
+      const RestoreLink& link = problem_.links[tier];
+      const Nanos booked = limited(link.booked, kSumMax);
+      if (i < sums.count()) {
+        const Nanos begins = booked + limited(link.latency, kSumMax);
+        first = std::max(first, begins + sums.link_of_layer(i));
+        last = std::max(last, begins + sums.link(i));
+      } else if (link.awaited) {
+        last = std::max(last, booked);
+      }
+    }
+    Nanos ready = booked_ + compute;
+    if (first > 0) ready = std::max(ready, first + anyway_);
+    if (last > 0) ready = std::max(ready, last + behind_last_layer_);
+    return {ready, compute, 8 * ready + compute * (8 * Nanos{std::min(problem_.others, kOthersMax)} + 1)};
+  }
+
+  // HCache §4.1.1: were each token computed in the same time and loaded in the same time.
+  Point balanced(std::uint32_t round_tokens) const {
+    const std::size_t count = problem_.blocks.size();
+    const Nanos loading = slowest_link(all_loaded());
+    const Nanos computing = tiers_[kHostTier].compute.back() + tiers_[kDiskTier].compute.back();
+    if (loading == 0) return all_loaded();
+    const auto tokens = static_cast<std::uint64_t>(static_cast<unsigned __int128>(count) * kBlockTokens *
+                                                   static_cast<std::uint64_t>(loading) /
+                                                   static_cast<std::uint64_t>(loading + computing));
+    const std::uint64_t rounded = (tokens + round_tokens - 1) / round_tokens * round_tokens;
+    return leading(std::min<std::size_t>(count, (round_tokens == 1 ? tokens : rounded) / kBlockTokens));
+  }
+
+  // HCache §6.3.1.
+  Point naive_hybrid() const {
+    Point point, best = point;
+    Nanos compute = 0, least = slowest_link(point);
+    for (const RestorableBlock& block : problem_.blocks) {
+      const auto tier = static_cast<std::size_t>(block.from);
+      const TierSums& sums = tiers_[tier];
+      const std::size_t i = point.computed[tier]++;
+      compute += sums.compute[i + 1] - sums.compute[i];
+      const Nanos longer = std::max(compute, slowest_link(point));
+      if (longer >= least) continue;
+      least = longer;
+      best = point;
+    }
+    return best;
+  }
+
+  Point best_of_whole_tiers() const { return best_of({all_loaded(), disk_computed(), all_computed()}); }
+
+  // Of the tier with fewer blocks every choice; for each the best of the other one, whose price is convex in
+  // how many are computed: compute grows by more and more, loading falls evenly. Only where all are computed
+  // it falls by more, as nothing is waited for.
+  Point best() const {
+    Point best = best_of(
+        {all_loaded(), disk_computed(), all_computed(), balanced(1), balanced(kRoundTokens), naive_hybrid()});
+    Nanos least = times(best).price;
+    const bool more_disk = tiers_[kDiskTier].count() >= tiers_[kHostTier].count();
+    const std::size_t many = more_disk ? kDiskTier : kHostTier, few = more_disk ? kHostTier : kDiskTier;
+    const auto consider = [&](const Point& point) {
+      const Nanos price = times(point).price;
+      if (price >= least) return;
+      least = price;
+      best = point;
+    };
+    const std::size_t count = tiers_[many].count();
+    for (Point point; point.computed[few] <= tiers_[few].count(); ++point.computed[few]) {
+      point.computed[many] = lowest(point, many);
+      consider(point);
+      point.computed[many] = count;
+      consider(point);
+    }
+    return best;
+  }
+
+  LoadFrom load_from(const Point& point) const {
+    LoadFrom from{};
+    for (const std::size_t tier : {kHostTier, kDiskTier}) {
+      const TierSums& sums = tiers_[tier];
+      const std::size_t i = point.computed[tier];
+      from[tier] = i < sums.count() ? (i == 0 ? 0 : sums.numbers[i]) : UINT32_MAX;
+    }
+    return from;
+  }
+
+ private:
+  Nanos slowest_link(const Point& point) const {
+    Nanos slowest = 0;
+    for (const std::size_t tier : {kHostTier, kDiskTier}) {
+      if (point.computed[tier] == tiers_[tier].count()) continue;
+      slowest = std::max(
+          slowest, limited(problem_.links[tier].latency, kSumMax) + tiers_[tier].link(point.computed[tier]));
+    }
+    return slowest;
+  }
+
+  // Ties: the first.
+  Point best_of(std::initializer_list<Point> points) const {
+    const Point* best = points.begin();
+    for (const Point& point : points) {
+      if (times(point).price < times(*best).price) best = &point;
+    }
+    return *best;
+  }
+
+  // Where the price is lowest while something of the tier is loaded: the first place from which it does not
+  // fall on.
+  std::size_t lowest(Point point, std::size_t tier) const {
+    std::size_t low = 0, high = tiers_[tier].count();
+    if (high > 0) --high;
+    const auto price = [&](std::size_t computed) {
+      point.computed[tier] = computed;
+      return times(point).price;
+    };
+    while (low < high) {
+      const std::size_t middle = low + (high - low) / 2;
+      if (price(middle + 1) < price(middle)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  const RestoreProblem& problem_;
+  std::array<TierSums, kTiers> tiers_;
+  Nanos booked_ = 0;
+  Nanos anyway_ = 0;
+  Nanos behind_last_layer_ = 0;
+};
+
+Point point_of(const Search& search, bool whole_tiers, RestoreRule rule) {
+  switch (rule) {
+    case RestoreRule::kKv: return search.all_loaded();
+    case RestoreRule::kRecompute: return search.all_computed();
+    case RestoreRule::kPensieve: return search.disk_computed();
+    default: break;
+  }
+  if (whole_tiers) return search.best_of_whole_tiers();
+  switch (rule) {
+    case RestoreRule::kTokenWise: return search.balanced(1);
+    case RestoreRule::kTokenWiseRounded: return search.balanced(kRoundTokens);
+    case RestoreRule::kNaiveHybrid: return search.naive_hybrid();
+    default: return search.best();
+  }
+}
+
+}  // namespace
+
+Result<RestoreRule> find_restore_rule(std::string_view name) {
+  const auto found = std::find(kRestoreRules.begin(), kRestoreRules.end(), name);
+  if (found != kRestoreRules.end()) return static_cast<RestoreRule>(found - kRestoreRules.begin());
+  std::string known;
+  for (const std::string_view rule : kRestoreRules) {
+    if (!known.empty()) known += ", ";
+    known += rule;
+  }
+  return invalid_argument(fmt::format("expected one of {}, found '{}'", known, name), "restore");
+}
+
+RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule) {
+  const Search search(problem);
+  const Point point = point_of(search, problem.whole_tiers, rule);
+  return {rule, search.load_from(point), search.times(point), search.times(search.all_loaded()),
+          search.times(search.all_computed())};
+}
+
+}  // namespace loci

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a request's missing state is loaded, and what is computed: one plan, by which computing and all
+// links end together.
+//
+// An example: blocks 0 to 5 are on the disk, and six new tokens follow. The disk brings a block in 2 ms;
+// computing one takes 2 ms at the begin, more further on, as later tokens attend to more.
+//
+//     block     0  1  2  3  4  5  new       compute  |0-|1-|new|
+//     source    c  c  L  L  L  L  c         disk     |2-|3-|4-|5-|
+//
+//     The leading blocks are computed while those behind them are loaded: no later block is cheaper to
+//     compute, and what is computed first reads nothing that is still on its way (Pensieve §4.3.4 computes
+//     leading tokens for the same reasons). The new tokens are computed in the same passes. Layers come in
+//     order, and a pass waits for one only when it gets there, so only the last layer is computed behind the
+//     last load.
+//
+// The model. Of each tier the blocks are computed up to some block and loaded from there on. With
+//     compute = what is computed in any case + the chosen blocks + what loading takes from the processor
+//     link    = what is booked on it + its latency + its loads; nothing where it brings nothing
+// the request is ready at the latest of
+//     booked compute + compute;
+//     the slowest link's first layer + what is computed in any case;
+//     the slowest link's last layer + the last layer of the first pass that reads it + the passes after.
+// Whoever else runs or waits is delayed by what is computed. Nor is it free where nobody does, as those who
+// load need the processor too: an eighth of it counts. A plan's price is what all lose by it:
+//     ready + (others + 1/8) * compute.
+//
+// Integers alone: the same problem has the same plan everywhere.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/memory/tier.h"
+
+namespace loci {
+
+enum class RestoreRule : std::uint8_t {
+  kKv,                // load all that any tier has
+  kRecompute,         // compute all
+  kPensieve,          // load what host memory has, compute the rest: Pensieve has no disk (§4.3.4)
+  kTokenWise,         // leading tokens are computed, so many that both would end together if every token took
+                      // the same time; down to a whole block (HCache §4.1.1)
+  kTokenWiseRounded,  // the same, up to a number of tokens that products like: kRoundTokens (HCache §6.3.2)
+  kNaiveHybrid,       // leading tokens are computed, so that the longer of computing and loading is shortest,
+                      // each by its own costs alone (HCache §6.3.1, "naive hybrid")
+  kAuto,              // the least price of all plans
+};
+// By RestoreRule.
+inline constexpr std::array<std::string_view, 7> kRestoreRules = {
+    "kv", "recompute", "pensieve", "token-wise", "token-wise-rounded", "naive-hybrid", "auto"};
+inline constexpr std::uint32_t kRoundTokens = 128;
+
+// Errors: kInvalidArgument (field "restore") naming the rules.
+Result<RestoreRule> find_restore_rule(std::string_view name);
+constexpr std::string_view restore_rule_name(RestoreRule rule) {
+  return kRestoreRules[static_cast<std::size_t>(rule)];
+}
+
+// What a copy holds. Hidden states, which are projected to keys and values (HCache §3.2), are to be another.
+enum class StateForm : std::uint8_t { kKeysAndValues };
+
+// A block that the device lacks and a slower tier has. (What is nowhere is computed in any case.)
+struct RestorableBlock {
+  std::uint32_t number = 0;                    // of the sequence
+  Tier from = Tier::kDisk;                     // the fastest that has all of it: kHost or kDisk
+  StateForm form = StateForm::kKeysAndValues;  // of the copy
+  Nanos compute = 0;                           // its tokens; never less than of a block before
+  Nanos load = 0;                              // the link's time, but for the latency
+  Nanos charge = 0;                            // of compute, that loading it takes away
+  friend bool operator==(const RestorableBlock&, const RestorableBlock&) = default;
+};
+
+struct RestoreLink {
+  Nanos booked = 0;      // until what is being loaded has come
+  Nanos latency = 0;     // once
+  bool awaited = false;  // some of what is booked is the request's own
+};
+
+struct RestoreProblem {
+  std::vector<RestorableBlock> blocks;  // by number
+  std::array<RestoreLink, kTiers> links{};
+  Nanos compute_booked = 0;   // until the processor has what others' prompts lack
+  Nanos computed_anyway = 0;  // new tokens, and what no tier has
+  Nanos first_reading = 0;    // of that: the first pass that reads what is loaded
+  std::uint32_t layers = 1;   // at least 1
+  std::uint32_t others = 0;   // requests that run or wait
+  // Of a tier all is loaded or all computed, and nothing slower than a tier that is computed is loaded:
+  // models whose layers have windows go on from one place.
+  bool whole_tiers = false;
+};
+
+struct RestoreTimes {
+  Nanos ready = 0;    // from now until the new tokens are computed
+  Nanos compute = 0;  // of it: the processor's
+  Nanos price = 0;    // what all lose, in eighths of a nanosecond
+};
+
+// kDevice's place is unused. A block of a tier is loaded if its number is at least the tier's.
+using LoadFrom = std::array<std::uint32_t, kTiers>;
+
+struct RestorePlan {
+  RestoreRule rule = RestoreRule::kAuto;
+  LoadFrom load_from{};
+  RestoreTimes times;
+  // Of the plans kKv and kRecompute (MemServe §5.3 decides between these two).
+  RestoreTimes loading_all;
+  RestoreTimes computing_all;
+  bool loads(const RestorableBlock& block) const {
+    return block.number >= load_from[static_cast<std::size_t>(block.from)];
+  }
+};
+
+// Thread-safe, pure. Times are cut off where they are absurd (a day or more for what a request lacks).
+// `kAuto` has the least price of all choices of loading or computing each block, where blocks of one tier
+// have equal loads and charges; where they do not, a price at most that of every other rule. O(n + m log n)
+// for n blocks of one tier and m, fewer, of the other.
+RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule);
+
+}  // namespace loci

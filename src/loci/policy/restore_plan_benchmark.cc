@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan costs: the blocks' prices, and the search, for contexts of `range` tokens.
+#include <benchmark/benchmark.h>
+
+#include "loci/compute/backend.h"
+#include "loci/policy/cost_model.h"
+#include "loci/policy/restore_plan.h"
+
+namespace loci {
+namespace {
+
+// Every `host`-th block is in host memory, the others on the disk; 0: none.
+void plan_for(benchmark::State& state, std::uint32_t host) {
+  CostCurves curves;
+  curves.attention.clear();
+  for (int i = 0; i < 16; ++i) curves.attention.push_back(Nanos{900} << i);
+  const CostModel costs(curves);
+  const auto count = static_cast<std::uint32_t>(state.range(0)) / kBlockTokens;
+  for (auto _ : state) {
+    RestoreProblem problem;
+    problem.blocks.reserve(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const Tier from = host != 0 && i % host == 0 ? Tier::kHost : Tier::kDisk;
+      problem.blocks.push_back({.number = i,
+                                .from = from,
+                                .compute = costs.compute(i * kBlockTokens, kBlockTokens),
+                                .load = from == Tier::kHost ? 400'000 : 20'000'000,
+                                .charge = 100'000});
+    }
+    problem.layers = 30;
+    problem.computed_anyway = problem.first_reading = 100'000'000;
+    benchmark::DoNotOptimize(plan_restore(problem, RestoreRule::kAuto));
+  }
+}
+
+void one_tier(benchmark::State& state) { plan_for(state, 0); }
+void two_tiers(benchmark::State& state) { plan_for(state, 2); }
+BENCHMARK(one_tier)->Range(1 << 10, 1 << 15);
+BENCHMARK(two_tiers)->Range(1 << 10, 1 << 15);
+
+}  // namespace
+}  // namespace loci
+
+BENCHMARK_MAIN();

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/policy/restore_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "loci/base/random.h"
+
+namespace loci {
+namespace {
+
+constexpr RestoreRule kEveryRule[] = {
+    RestoreRule::kKv,        RestoreRule::kRecompute,        RestoreRule::kPensieve,
+    RestoreRule::kTokenWise, RestoreRule::kTokenWiseRounded, RestoreRule::kNaiveHybrid,
+    RestoreRule::kAuto,
+};
+
+// Blocks [0, count) of one tier, at 100 + 10 i to compute and `load` to load.
+RestoreProblem problem_of(std::uint32_t count, Tier from, Nanos load) {
+  RestoreProblem problem;
+  for (std::uint32_t i = 0; i < count; ++i)
+    problem.blocks.push_back({.number = i, .from = from, .compute = 100 + 10 * i, .load = load});
+  problem.layers = 10;
+  return problem;
+}
+
+std::string sources(const RestoreProblem& problem, const RestorePlan& plan) {
+  std::string out;
+  for (const RestorableBlock& block : problem.blocks) out += plan.loads(block) ? 'L' : 'c';
+  return out;
+}
+
+std::string sources(const RestoreProblem& problem, RestoreRule rule) {
+  return sources(problem, plan_restore(problem, rule));
+}
+
+// The header's model, said again for any choice: bit i of `computed` is of blocks[i].
+RestoreTimes naive_times(const RestoreProblem& problem, std::uint32_t computed) {
+  Nanos compute = problem.computed_anyway, first = 0, last = 0;
+  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+    const RestoreLink& link = problem.links[static_cast<std::size_t>(tier)];
+    Nanos load = 0, layer = 0;
+    bool any = false;
+    for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
+      const RestorableBlock& block = problem.blocks[i];
+      if (block.from != tier) continue;
+      if ((computed >> i & 1) != 0) {
+        compute += block.compute;
+        continue;
+      }
+      any = true;
+      compute += block.charge;
+      load += block.load;
+      layer += block.load / problem.layers;
+    }
+    if (any) {
+      first = std::max(first, link.booked + link.latency + layer + problem.computed_anyway);
+      last = std::max(last, link.booked + link.latency + load);
+    } else if (link.awaited) {
+      last = std::max(last, link.booked);
+    }
+  }
+  Nanos ready = std::max(problem.compute_booked + compute, first);
+  if (last > 0)
+    ready = std::max(ready, last + problem.computed_anyway - problem.first_reading +
+                                problem.first_reading / problem.layers);
+  return {ready, compute, 8 * ready + compute * (8 * problem.others + 1)};
+}
+
+std::uint32_t computed_by(const RestoreProblem& problem, const RestorePlan& plan) {
+  std::uint32_t out = 0;
+  for (std::size_t i = 0; i < problem.blocks.size(); ++i)
+    if (!plan.loads(problem.blocks[i])) out |= 1u << i;
+  return out;
+}
+
+RestoreProblem random_problem(Random& random, std::uint32_t blocks_max) {
+  const auto below = [&](std::uint64_t most) { return static_cast<Nanos>(random.below(most)); };
+  // Ties are as likely as what is far apart.
+  const std::uint64_t scale = std::uint64_t{1} << (1 + random.below(20));
+  RestoreProblem problem;
+  Nanos compute = below(scale);
+  const std::array<Nanos, kTiers> load = {0, below(scale), below(4 * scale)};
+  const std::array<Nanos, kTiers> charge = {0, below(scale / 2 + 1), below(scale / 2 + 1)};
+  const std::uint64_t on_host = random.below(101);
+  for (std::uint64_t i = random.below(blocks_max + 1); i > 0; --i) {
+    const std::uint32_t before = problem.blocks.empty() ? 0 : problem.blocks.back().number + 1;
+    const Tier from = random.below(100) < on_host ? Tier::kHost : Tier::kDisk;
+    const auto tier = static_cast<std::size_t>(from);
+    compute += below(scale / 8 + 1);
+    problem.blocks.push_back({.number = before + static_cast<std::uint32_t>(random.below(3)),
+                              .from = from,
+                              .compute = compute,
+                              .load = load[tier],
+                              .charge = charge[tier]});
+  }
+  for (const std::size_t tier : {1u, 2u}) {
+    problem.links[tier] = {.booked = random.below(2) == 0 ? 0 : below(8 * scale),
+                           .latency = below(scale),
+                           .awaited = random.below(3) == 0};
+  }
+  problem.compute_booked = random.below(2) == 0 ? 0 : below(8 * scale);
+  problem.computed_anyway = below(8 * scale);
+  problem.first_reading =
+      static_cast<Nanos>(random.below(static_cast<std::uint64_t>(problem.computed_anyway) + 1));
+  problem.layers = 1 + static_cast<std::uint32_t>(random.below(40));
+  problem.others = static_cast<std::uint32_t>(random.below(2) == 0 ? 0 : random.below(5));
+  return problem;
+}
+
+TEST(RestorePlan, ComputesLeadingBlocksWhileTheRestIsLoaded) {
+  RestoreProblem problem = problem_of(8, Tier::kDisk, 100);
+  // 3 blocks are 330, 5 loads 500 and a layer; 4 blocks 460, 4 loads 400.
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "ccccLLLL");
+  EXPECT_EQ(plan_restore(problem, RestoreRule::kAuto).times.ready, 460);
+  EXPECT_EQ(sources(problem, RestoreRule::kKv), "LLLLLLLL");
+  EXPECT_EQ(plan_restore(problem, RestoreRule::kKv).times.ready, 800);
+  EXPECT_EQ(sources(problem, RestoreRule::kRecompute), "cccccccc");
+  EXPECT_EQ(plan_restore(problem, RestoreRule::kRecompute).times.ready, 1'080);
+}
+
+TEST(RestorePlan, NamedPlansAreThePapers) {
+  RestoreProblem problem = problem_of(8, Tier::kDisk, 100);
+  // 800 of 1,880: 3.4 of 8 blocks.
+  EXPECT_EQ(sources(problem, RestoreRule::kTokenWise), "cccLLLLL");
+  EXPECT_EQ(sources(problem, RestoreRule::kTokenWiseRounded), "ccccLLLL");
+  EXPECT_EQ(sources(problem, RestoreRule::kNaiveHybrid), "ccccLLLL");
+  EXPECT_EQ(sources(problem, RestoreRule::kPensieve), "cccccccc") << "it has no disk";
+  for (std::size_t i = 3; i < 8; ++i) problem.blocks[i].from = Tier::kHost;
+  EXPECT_EQ(sources(problem, RestoreRule::kPensieve), "cccLLLLL");
+  // Both links bring at a time: 500 of 1,580 is 2.5 of 8 blocks.
+  EXPECT_EQ(sources(problem, RestoreRule::kTokenWise), "ccLLLLLL");
+}
+
+TEST(RestorePlan, NewTokensAreComputedMeanwhile) {
+  RestoreProblem problem = problem_of(8, Tier::kDisk, 100);
+  problem.computed_anyway = problem.first_reading = 1'000;
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "LLLLLLLL") << "the link has ended before";
+  problem.compute_booked = 0;
+  problem.first_reading = 0;  // nothing of it may begin before the last load: it is another pass
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto)[0], 'c');
+}
+
+TEST(RestorePlan, LoadsChargeTheProcessor) {
+  RestoreProblem problem = problem_of(8, Tier::kHost, 1);
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "LLLLLLLL");
+  for (RestorableBlock& block : problem.blocks) block.charge = 125;
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "cccLLLLL") << "these are computed sooner than copied";
+}
+
+TEST(RestorePlan, WhatIsBookedIsWaitedFor) {
+  RestoreProblem problem = problem_of(8, Tier::kDisk, 10);
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "LLLLLLLL");
+  problem.links[2].booked = 2'000;
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "cccccccc") << "computing all ends before that";
+  problem.compute_booked = 2'000;
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "LLLLLLLL") << "so does the processor come late";
+}
+
+// A link that is much faster has the processor to itself: little is gained by computing.
+TEST(RestorePlan, ComputesOnlyWhatIsWorthAnEighthOfItsTime) {
+  RestoreProblem problem = problem_of(8, Tier::kDisk, 12);
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "LLLLLLLL");
+  for (RestorableBlock& block : problem.blocks) block.load = 20;
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "cLLLLLLL");
+}
+
+// What is computed delays others, what is loaded does not.
+TEST(RestorePlan, SparesTheProcessorWhereOthersWantIt) {
+  RestoreProblem problem = problem_of(8, Tier::kDisk, 100);
+  problem.others = 1;
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "LLLLLLLL");
+}
+
+// Every choice of every block, where a tier's blocks are alike.
+TEST(RestorePlan, AutoEqualsExhaustiveSearch) {
+  Random random(5);
+  std::uint32_t mixed = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const RestoreProblem problem = random_problem(random, 9);
+    Nanos least = std::numeric_limits<Nanos>::max();
+    for (std::uint32_t computed = 0; computed < 1u << problem.blocks.size(); ++computed)
+      least = std::min(least, naive_times(problem, computed).price);
+    const RestorePlan plan = plan_restore(problem, RestoreRule::kAuto);
+    const std::uint32_t computed = computed_by(problem, plan);
+    ASSERT_EQ(plan.times.price, least) << i << " " << sources(problem, plan);
+    ASSERT_EQ(naive_times(problem, computed).price, least) << i << " " << sources(problem, plan);
+    mixed += computed != 0 && computed + 1 != 1u << problem.blocks.size();
+  }
+  EXPECT_GT(mixed, 2'000u) << "most problems had nothing to weigh";
+}
+
+// Also where a tier's blocks differ.
+TEST(RestorePlan, AutoIsNeverWorseThanANamedPlan) {
+  Random random(6);
+  for (int i = 0; i < 3'000; ++i) {
+    RestoreProblem problem = random_problem(random, 200);
+    problem.whole_tiers = random.below(4) == 0;
+    if (random.below(2) == 0) {
+      for (RestorableBlock& block : problem.blocks) {
+        block.load = static_cast<Nanos>(random.below(static_cast<std::uint64_t>(block.load) + 1));
+        block.charge = static_cast<Nanos>(random.below(static_cast<std::uint64_t>(block.charge) + 1));
+      }
+    }
+    const Nanos best = plan_restore(problem, RestoreRule::kAuto).times.price;
+    for (const RestoreRule rule : kEveryRule) {
+      const RestorePlan plan = plan_restore(problem, rule);
+      ASSERT_LE(best, plan.times.price) << i << " " << restore_rule_name(rule);
+      ASSERT_EQ(plan.rule, rule);
+    }
+  }
+}
+
+TEST(RestorePlan, ModelsWithWindowsTakeWholeTiersTheSlowestLast) {
+  Random random(7);
+  for (int i = 0; i < 2'000; ++i) {
+    RestoreProblem problem = random_problem(random, 20);
+    problem.whole_tiers = true;
+    for (const RestoreRule rule : kEveryRule) {
+      const RestorePlan plan = plan_restore(problem, rule);
+      std::array<std::uint32_t, kTiers> loaded{}, all{};
+      for (const RestorableBlock& block : problem.blocks) {
+        ++all[static_cast<std::size_t>(block.from)];
+        loaded[static_cast<std::size_t>(block.from)] += plan.loads(block);
+      }
+      for (const std::size_t tier : {1u, 2u}) ASSERT_TRUE(loaded[tier] == 0 || loaded[tier] == all[tier]);
+      ASSERT_TRUE(loaded[2] == 0 || loaded[1] == all[1]) << "nothing slower than what is computed";
+    }
+  }
+}
+
+TEST(RestorePlan, AbsurdTimesAreCutOff) {
+  Random random(8);
+  for (int i = 0; i < 2'000; ++i) {
+    const auto any = [&] { return static_cast<Nanos>(random.next() >> random.below(64)); };
+    RestoreProblem problem = random_problem(random, 64);
+    for (RestorableBlock& block : problem.blocks)
+      block.compute = any(), block.load = any(), block.charge = any();
+    for (RestoreLink& link : problem.links) link.booked = any(), link.latency = any();
+    problem.compute_booked = any(), problem.computed_anyway = any(), problem.first_reading = any();
+    problem.others = static_cast<std::uint32_t>(random.next());
+    problem.layers = static_cast<std::uint32_t>(random.below(3));
+    for (const RestoreRule rule : kEveryRule) {
+      const RestorePlan plan = plan_restore(problem, rule);
+      ASSERT_GE(plan.times.ready, 0);
+      ASSERT_GE(plan.times.compute, 0);
+      ASSERT_GE(plan.times.price, plan.times.ready);
+    }
+  }
+}
+
+TEST(RestorePlan, NamesAreRefusedWithTheListOfThem) {
+  for (const RestoreRule rule : kEveryRule)
+    EXPECT_EQ(find_restore_rule(restore_rule_name(rule)).value(), rule);
+  const Status status = find_restore_rule("fastest").status();
+  EXPECT_EQ(status.field(), "restore");
+  EXPECT_NE(status.message().find("kv, recompute, pensieve"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("'fastest'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace loci
