@@ -13,6 +13,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/paths.h"
+#include "loci/serve/files/text_file.h"
 #include "loci/serve/tenants/api_key.h"
 #include "loci/serve/tenants/keys_file.h"
 

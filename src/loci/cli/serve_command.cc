@@ -35,6 +35,7 @@
 #include "loci/engine/run/engine.h"
 #include "loci/model/model.h"
 #include "loci/serve/api.h"
+#include "loci/serve/files/text_file.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/store/open_store.h"
 #include "loci/serve/store/store_claim.h"
@@ -450,15 +451,16 @@ int report_serve(const ServeFlags& flags, Serving& serving, const Status& status
 
 // What standard output says of a server that is ready. In JSON it is lines of the log too.
 void tell_ready(const ServeFlags& flags, const LoadedConfiguration& loaded, Serving& serving, Nanos loading) {
-  const std::uint16_t port = serving.server->port();
+  HttpServer::Options http = flags.http;
+  http.port = serving.server->port();
   if (flags.log_format == LogFormat::kText) {
     fmt::print("{}", describe_configuration(flags, loaded, serving.served));
-    fmt::print("{}", describe_ready(flags.http.host, port, serving.served, loading));
+    fmt::print("{}", describe_ready(http, serving.served, loading));
   } else {
     spdlog::logger out("loci", std::make_shared<spdlog::sinks::stdout_sink_st>());
     out.set_formatter(log_formatter(flags.log_format));
     log(out, spdlog::level::info, configuration_line(flags, loaded, serving.served));
-    log(out, spdlog::level::info, ready_line(flags.http.host, port, loading));
+    log(out, spdlog::level::info, ready_line(http, loading));
     out.flush();
   }
   std::fflush(stdout);
