@@ -17,6 +17,9 @@ from live_client import Server, chat_body, expect, expect_equal, greedy, stream_
 HEADER_TIMEOUT_SECONDS = 2
 STALLED = 300
 CHAT = "/v1/chat/completions"
+CURVE, RSA = ("ec", "-pkeyopt", "ec_paramgen_curve:P-256"), ("rsa:2048",)
+IDLE_CONNECTIONS = 800
+BYTES_OF_A_CONNECTION_MAX = 160 << 10
 
 
 class Workplace:
@@ -25,7 +28,7 @@ class Workplace:
     def __init__(self, binary, model, folder):
         self.binary, self.model, self.folder = binary, model, folder
 
-    def certificate(self, name, subject="IP:127.0.0.1", kind=("ec", "-pkeyopt", "ec_paramgen_curve:P-256")):
+    def certificate(self, name, subject="IP:127.0.0.1", kind=CURVE):
         """A certificate that signs itself, and its key: two paths."""
         paths = [os.path.join(self.folder, name + ending) for ending in (".pem", ".key")]
         subprocess.run(["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
@@ -66,7 +69,7 @@ def test_the_same_replies_as_over_http(place):
     body = greedy("Say something", max_tokens=12)
     with Server(place.binary, place.model, "--threads", "1") as plain:
         wanted = plain.post(CHAT, body).json["choices"][0]["message"]["content"]
-    for kind in (("ec", "-pkeyopt", "ec_paramgen_curve:P-256"), ("rsa:2048",)):
+    for kind in (CURVE, RSA):
         with place.server(*place.certificate("same", kind=kind)) as server:
             expect(server.url.startswith("https://"), server.url)
             expect("--tls-cert" in server.banner, server.banner)
@@ -150,6 +153,29 @@ def test_a_client_that_leaves_is_noticed(place):
             connection.close()
             before += 1
             wait_until(lambda: server.metrics()["loci_client_disconnects_total"] >= before, 10, f"{ending} is noticed")
+
+
+@pytest.mark.measures
+def test_what_a_connection_costs(place):
+    """Memory and processor's time of the server for each of many idle connections. Printed; the memory is bounded."""
+    def spent(server):
+        with open(f"/proc/{server.process.pid}/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as file:
+            ticks = sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+        return resident, ticks / os.sysconf("SC_CLK_TCK")
+
+    for kind in (CURVE, RSA):
+        with place.server(*place.certificate("cost", kind=kind), "--max-connections", "1000") as server:
+            server.post(CHAT, greedy("Hello", max_tokens=4))
+            before = spent(server)
+            connections = [server.tls.wrap_socket(connect(server), server_hostname="127.0.0.1") for _ in range(IDLE_CONNECTIONS)]
+            wait_until(lambda: server.metrics()["loci_http_connections"] == IDLE_CONNECTIONS + 1, 10, "all are open")
+            held, seconds = [(after - first) / IDLE_CONNECTIONS for after, first in zip(spent(server), before)]
+            print(f"      {kind[0]}: a connection takes {held / 1024:.0f} KiB and {seconds * 1000:.2f} ms of the processor")
+            expect(held < BYTES_OF_A_CONNECTION_MAX, f"{held / 1024:.0f} KiB a connection")
+            for connection in connections:
+                connection.close()
 
 
 def client_hello():
