@@ -73,6 +73,7 @@ live_suites() {
   beside 60 "pulling models from a registry" suite tests/pull_test.py
   beside 60 "the first hour: names, sampling, fields, logs" suite tests/first_hour_test.py
   beside 40 "models that share a directory of kept state" suite tests/state_models_test.py
+  beside 60 "servers that share a cluster's secret" suite tests/cluster_test.py
   beside 60 "running a server: options, logs, stops" suite tests/operations_live_test.py
   beside 120 "a simulated GPU: every path of state, a lost device" suite tests/gpu_test.py
   beside 120 "conversations that outgrow the context" suite tests/truncation_test.py
@@ -83,6 +84,7 @@ live_suites() {
   # Alone, as they measure, or have to be as fast as the server.
   part 100 "tiers: every path, restart, damage" suite tests/tiers_test.py
   part 60 "hostile clients" suite tests/http_abuse_test.py
+  part 60 "HTTPS: certificates, clients, hostile ones" suite tests/tls_test.py
   part 80 "measuring a server: loci bench" suite tests/bench_test.py
   export LOCI_CUDA_ARCHITECTURES
 }

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import tempfile
 import time
@@ -116,14 +117,16 @@ class Server:
         lines = []
         for line in self.process.stdout:
             lines.append(line)
-            if match := (re.match(r"ready .*: (http://127\.0\.0\.1:(\d+))$", line) or
-                         re.search(r'"message":"ready","url":"(http://127\.0\.0\.1:(\d+))"', line)):
+            if match := (re.match(r"ready .*: (https?://127\.0\.0\.1:(\d+))$", line) or
+                         re.search(r'"message":"ready","url":"(https?://127\.0\.0\.1:(\d+))"', line)):
                 self.url, self.port = match.group(1), int(match.group(2))
                 break
         else:
             self.log.seek(0)
             raise AssertionError("the server did not start:\n" + "".join(lines) + self.log.read())
         self.banner = "".join(lines)
+        # Trusts its certificate alone; None: plain HTTP.
+        self.tls = ssl.create_default_context(cafile=flags[flags.index("--tls-cert") + 1]) if "--tls-cert" in flags else None
 
     def log_text(self):
         """What the server has logged so far. The file's offset is the server's too, and stays."""
@@ -150,7 +153,8 @@ class Server:
             raise AssertionError(f"a sanitizer reports:\n{text[-8000:]}")
 
     def request(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = (http.client.HTTPSConnection("127.0.0.1", self.port, timeout=120, context=self.tls) if self.tls else
+                      http.client.HTTPConnection("127.0.0.1", self.port, timeout=120))
         try:
             connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
             return Reply(connection.getresponse())
@@ -171,6 +175,8 @@ class Server:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         connection.settimeout(120)
         connection.connect(("127.0.0.1", self.port))
+        if self.tls:
+            connection = self.tls.wrap_socket(connection, server_hostname="127.0.0.1")
         more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
                            f"{more}Content-Length: {len(data)}\r\n\r\n".encode() + data)

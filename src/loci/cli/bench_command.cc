@@ -213,6 +213,7 @@ void add_request_options(CLI::App& command, BenchFlags& flags) {
       ->default_str("chat");
   command.add_option("--model", request.model, "as the server knows it")->default_str("its first");
   command.add_option("--api-key", request.api_key, "sent as a bearer")->envname("LOCI_API_KEY");
+  command.add_option("--tls-ca", request.tls_ca, kTlsCaHelp)->type_name("FILE");
   command.add_option("--max-tokens", request.max_tokens, "of a reply")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();

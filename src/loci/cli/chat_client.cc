@@ -6,7 +6,6 @@
 #include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -20,6 +19,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "loci/cli/http_call.h"
+#include "loci/serve/http/http_socket.h"
+
 namespace loci {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
@@ -28,10 +30,11 @@ using boost::system::error_code;
 
 namespace {
 
-Status unreachable(const ServerAddress& address, const error_code& error) {
+Status unreachable(const ServerAddress& address, const Status& status) {
+  if (status.code() != StatusCode::kUnavailable) return status;
   return {StatusCode::kUnavailable,
           fmt::format("no server answers at {}:{} ({}); start one with `loci serve default`", address.host,
-                      address.port, error.message())};
+                      address.port, status.message())};
 }
 
 // One reply in flight: connection, response parser, where its bytes go.
@@ -41,13 +44,13 @@ struct Call {
   }
 
   asio::awaitable<void> run(const std::string& body);
-  asio::awaitable<error_code> send(const std::string& body);
+  asio::awaitable<Status> send(const std::string& body);
   asio::awaitable<void> receive();
 
   const ServerAddress& address;
   ChatStream& stream;
   asio::io_context io{1};
-  tcp::socket socket{io};
+  HttpSocket socket{tcp::socket(io), address.tls};
   boost::beast::flat_buffer buffer;
   http::response_parser<http::buffer_body> parser;
   std::string error_body;
@@ -55,14 +58,15 @@ struct Call {
   bool interrupted = false;
 };
 
-asio::awaitable<error_code> Call::send(const std::string& body) {
+asio::awaitable<Status> Call::send(const std::string& body) {
   error_code error;
   tcp::resolver resolver(io);
   const auto found = co_await resolver.async_resolve(address.host, address.port,
                                                      asio::redirect_error(asio::use_awaitable, error));
-  if (!error) co_await asio::async_connect(socket, found, asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return error;
-  socket.set_option(tcp::no_delay(true), error);
+  if (error) co_return Status(StatusCode::kUnavailable, error.message());
+  const CalledServer server{.address = address, .endpoints = found};
+  Status connected = co_await connect_to(socket, server);
+  if (!connected.ok()) co_return connected;
   http::request<http::string_body> request(http::verb::post, "/v1/chat/completions", 11);
   request.set(http::field::host, address.host);
   request.set(http::field::content_type, "application/json");
@@ -73,7 +77,7 @@ asio::awaitable<error_code> Call::send(const std::string& body) {
   if (!error)
     co_await http::async_read_header(socket, buffer, parser,
                                      asio::redirect_error(asio::use_awaitable, error));
-  co_return error;
+  co_return error ? Status(StatusCode::kUnavailable, error.message()) : Status();
 }
 
 asio::awaitable<void> Call::receive() {
@@ -99,12 +103,11 @@ asio::awaitable<void> Call::receive() {
 }
 
 asio::awaitable<void> Call::run(const std::string& body) {
-  const error_code error = co_await send(body);
-  if (interrupted) co_return;
-  if (error) {
-    status = unreachable(address, error);
+  if (const Status sent = co_await send(body); !sent.ok()) {
+    if (!interrupted) status = unreachable(address, sent);
     co_return;
   }
+  if (interrupted) co_return;
   co_await receive();
   const int code = parser.get().result_int();
   if (!interrupted && status.ok() && code != 200) {
@@ -116,37 +119,6 @@ asio::awaitable<void> Call::run(const std::string& body) {
 }
 
 }  // namespace
-
-Result<ServerAddress> parse_server_url(std::string_view url) {
-  const std::string whole(url);
-  if (url.starts_with("https://")) {
-    return invalid_argument(fmt::format("'{}': only http:// is spoken", whole), "URL");
-  }
-  if (url.starts_with("http://")) url.remove_prefix(7);
-  while (url.ends_with('/')) url.remove_suffix(1);
-  ServerAddress address{.host = {}, .port = "8080", .key = {}};
-  std::string_view rest;
-  if (url.starts_with('[')) {
-    const auto end = url.find(']');
-    if (end == url.npos) return invalid_argument(fmt::format("'{}': a ']' is missing", whole), "URL");
-    address.host = url.substr(1, end - 1);
-    rest = url.substr(end + 1);
-  } else {
-    const auto colon = url.find(':');
-    address.host = url.substr(0, colon);
-    rest = colon == url.npos ? std::string_view() : url.substr(colon);
-  }
-  if (rest.starts_with(':')) {
-    address.port = rest.substr(1);
-    rest = {};
-  }
-  const bool digits = !address.port.empty() && address.port.size() <= 5 &&
-                      address.port.find_first_not_of("0123456789") == std::string::npos;
-  if (address.host.empty() || !rest.empty() || !digits || address.host.find('/') != std::string::npos) {
-    return invalid_argument(fmt::format("expected http://HOST:PORT; got '{}'", whole), "URL");
-  }
-  return address;
-}
 
 void ChatStream::push(std::string_view bytes) {
   for (const std::string& data : parser_.push(bytes)) on_event(data);
@@ -205,28 +177,17 @@ std::string error_message(int http_status, std::string_view body) {
   return fmt::format("the server answered {}: {}", http_status, body.substr(0, 200));
 }
 
-ServerHealth ChatClient::health() const {
-  asio::io_context io{1};
-  error_code error;
-  tcp::resolver resolver(io);
-  tcp::socket socket(io);
-  const auto found = resolver.resolve(address_.host, address_.port, error);
-  if (!error) asio::connect(socket, found, error);
-  if (error) return ServerHealth::kAbsent;
+ChatClient::Health ChatClient::health() const {
   // A server that accepts and never answers counts as absent.
-  const timeval patience{.tv_sec = 5, .tv_usec = 0};
-  setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  http::request<http::empty_body> request(http::verb::get, "/health", 11);
-  request.set(http::field::host, address_.host);
-  request.set(http::field::connection, "close");
-  http::write(socket, request, error);
-  boost::beast::flat_buffer buffer;
-  http::response<http::string_body> response;
-  if (!error) http::read(socket, buffer, response, error);
-  if (error) return ServerHealth::kAbsent;
-  if (response.result() == http::status::ok) return ServerHealth::kReady;
-  return response.body().find("draining") != std::string::npos ? ServerHealth::kDraining
-                                                               : ServerHealth::kLoading;
+  const HttpAnswer answer = call_and_wait(address_, {.path = "/health", .timeout = 5 * kNanosPerSecond});
+  if (answer.status.code() == StatusCode::kInvalidArgument)
+    return {ServerHealth::kUnsuited, answer.status.message()};
+  if (!answer.status.ok()) return {ServerHealth::kAbsent, answer.status.message()};
+  if (answer.code == 200) return {ServerHealth::kReady, {}};
+  if (answer.code != 503) return {ServerHealth::kUnsuited, error_message(answer.code, answer.body)};
+  return {
+      answer.body.find("draining") != std::string::npos ? ServerHealth::kDraining : ServerHealth::kLoading,
+      {}};
 }
 
 ChatClient::Outcome ChatClient::chat(const std::string& body, ChatStream& stream) const {
@@ -241,7 +202,7 @@ ChatClient::Outcome ChatClient::chat(const std::string& body, ChatStream& stream
   signals.async_wait([&](error_code error, int) {
     if (error) return;
     call.interrupted = true;
-    call.socket.close(error);
+    call.socket.tcp().close(error);
   });
   asio::co_spawn(call.io, call.run(body), [&](const std::exception_ptr& failure) {
     signals.cancel();

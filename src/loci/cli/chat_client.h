@@ -12,19 +12,10 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
+#include "loci/cli/server_address.h"
 #include "loci/serve/reply/sse.h"
 
 namespace loci {
-
-struct ServerAddress {
-  std::string host;
-  std::string port;
-  std::string key;  // an API key; empty: none is sent
-};
-
-// "http://127.0.0.1:8080", "localhost:9000", "http://[::1]"; the port is 8080 where none is given.
-// Errors: kInvalidArgument.
-Result<ServerAddress> parse_server_url(std::string_view url);
 
 // The events of one streamed chat reply. Thread-compatible; no networking.
 class ChatStream {
@@ -63,15 +54,20 @@ class ChatStream {
 // The message of an error object, or the body itself where it is none.
 std::string error_message(int http_status, std::string_view body);
 
-enum class ServerHealth : std::uint8_t { kReady, kLoading, kDraining, kAbsent };
+// kAbsent: nobody answers there. kUnsuited: somebody does, who is not trusted or speaks something else.
+enum class ServerHealth : std::uint8_t { kReady, kLoading, kDraining, kAbsent, kUnsuited };
 
 // Thread-compatible.
 class ChatClient {
  public:
   explicit ChatClient(ServerAddress address) : address_(std::move(address)) {}
 
-  // One GET /health. kAbsent: nobody answers there.
-  ServerHealth health() const;
+  // One GET /health.
+  struct Health {
+    ServerHealth state = ServerHealth::kAbsent;
+    std::string reason;  // of kAbsent and kUnsuited
+  };
+  Health health() const;
 
   // Streams one reply into `stream`. SIGINT closes the connection (which makes the server stop) and
   // counts as an end: `interrupted`.

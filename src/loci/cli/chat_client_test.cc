@@ -10,8 +10,9 @@ namespace loci {
 namespace {
 
 std::string url(std::string_view text) {
-  const Result<ServerAddress> address = parse_server_url(text);
-  return address.ok() ? address.value().host + "|" + address.value().port : "refused";
+  const Result<ServerAddress> address = parse_server_url(text, "");
+  if (!address.ok()) return "refused";
+  return address.value().host + "|" + address.value().port + (address.value().tls ? "|tls" : "");
 }
 
 TEST(ServerUrl, TakesTheUsualForms) {
@@ -20,11 +21,13 @@ TEST(ServerUrl, TakesTheUsualForms) {
   EXPECT_EQ(url("localhost:81"), "localhost|81");
   EXPECT_EQ(url("http://[::1]:82"), "::1|82");
   EXPECT_EQ(url("[::1]"), "::1|8080");
+  EXPECT_EQ(url("https://chat.example/"), "chat.example|443|tls");
+  EXPECT_EQ(url("https://[::1]:82"), "::1|82|tls");
 }
 
 TEST(ServerUrl, RefusesOthers) {
-  for (const char* text : {"", "http://", "https://x", "http://x:port", "http://x:", "http://x/v1",
-                           "http://[::1", "x:123456", "http://[::1]x"}) {
+  for (const char* text : {"", "http://", "https://", "ftp://x", "http://x:port", "https://x:port",
+                           "http://x:", "http://x/v1", "http://[::1", "x:123456", "http://[::1]x"}) {
     EXPECT_EQ(url(text), "refused") << text;
   }
 }

@@ -28,6 +28,7 @@ struct ChatFlags {
   std::string url = "http://127.0.0.1:8080";
   std::string system;
   std::string key;
+  std::string tls_ca;
   std::optional<float> temperature, top_p;  // absent: the server's
   std::optional<std::uint32_t> max_tokens;
   std::optional<std::uint64_t> seed;
@@ -102,16 +103,16 @@ bool Chat::wait_for_server() {
   const auto begin = std::chrono::steady_clock::now();
   const auto waited = [&] { return std::chrono::steady_clock::now() - begin; };
   bool spun = false;
-  ServerHealth health = ServerHealth::kAbsent;
+  ChatClient::Health health;
   for (std::size_t i = 0;; ++i) {
     // The spinner turns faster than the server is asked.
     if (i % 2 == 0) health = client_.health();
-    if (health == ServerHealth::kReady || health == ServerHealth::kDraining) break;
-    if (health == ServerHealth::kAbsent && waited() > kAbsentMax) break;
+    if (health.state != ServerHealth::kLoading && health.state != ServerHealth::kAbsent) break;
+    if (health.state == ServerHealth::kAbsent && waited() > kAbsentMax) break;
     if (waited() > std::chrono::seconds(flags_.wait_seconds)) break;
     if (terminal_) {
-      const char* what =
-          health == ServerHealth::kLoading ? "the server is loading its model" : "waiting for the server";
+      const char* what = health.state == ServerHealth::kLoading ? "the server is loading its model"
+                                                                : "waiting for the server";
       fmt::print("\r\x1b[2m{} {}\x1b[0m\x1b[K", kFrames[i % kFrames.size()], what);
       std::fflush(stdout);
       spun = true;
@@ -119,11 +120,11 @@ bool Chat::wait_for_server() {
     std::this_thread::sleep_for(std::chrono::milliseconds(80));
   }
   if (spun) fmt::print("\r\x1b[K");
-  if (health == ServerHealth::kReady) return true;
-  const char* why = health == ServerHealth::kDraining ? "is stopping"
-                    : health == ServerHealth::kLoading
-                        ? "is still loading its model; try again later"
-                        : "does not answer: start one with `loci serve default`";
+  if (health.state == ServerHealth::kReady) return true;
+  std::string why = "does not answer: start one with `loci serve default`";
+  if (health.state == ServerHealth::kDraining) why = "is stopping";
+  if (health.state == ServerHealth::kLoading) why = "is still loading its model; try again later";
+  if (health.state == ServerHealth::kUnsuited) why = "cannot be spoken to: " + health.reason;
   fmt::print(stderr, "loci chat: the server at {} {}\n", flags_.url, why);
   return false;
 }
@@ -300,6 +301,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_option("--key", flags->key, "the API key, where the server wants one")
       ->envname("LOCI_API_KEY")
       ->type_name("KEY");
+  command->add_option("--tls-ca", flags->tls_ca, kTlsCaHelp)->type_name("FILE");
   command->add_option("--temperature", flags->temperature, "0: always the likeliest token; else the server's")
       ->check(CLI::NonNegativeNumber);
   command
@@ -316,9 +318,9 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       "  LOCI_API_KEY=sk-... loci chat\n"
       "  echo 'What is the capital of France?' | loci chat --temperature 0");
   command->callback([flags, &exit_code] {
-    Result<ServerAddress> address = parse_server_url(flags->url);
+    Result<ServerAddress> address = parse_server_url(flags->url, flags->tls_ca);
     if (!address.ok()) {
-      fmt::print(stderr, "loci chat: {}\n", address.status().message());
+      fmt::print(stderr, "loci chat: {}: {}\n", address.status().field(), address.status().message());
       exit_code = 2;
       return;
     }

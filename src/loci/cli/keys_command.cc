@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `loci keys add|list|remove`: the file of API keys (docs/tenants.md). A key is shown once, when it is made.
+// `loci keys cluster FILE`: the secret that the servers of a cluster share.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -11,8 +12,10 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/units.h"
+#include "loci/cli/cluster_secret.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/paths.h"
+#include "loci/serve/files/text_file.h"
 #include "loci/serve/tenants/api_key.h"
 #include "loci/serve/tenants/keys_file.h"
 
@@ -106,7 +109,7 @@ void add_file_flag(CLI::App& command, KeysFlags& flags) {
 }  // namespace
 
 void add_keys_command(CLI::App& app, int& exit_code) {
-  CLI::App* keys = app.add_subcommand("keys", "make, list and remove API keys");
+  CLI::App* keys = app.add_subcommand("keys", "make, list and remove API keys; make a cluster's secret");
   keys->require_subcommand(1);
   keys->footer(
       "Examples:\n  loci keys add alice\n  loci keys add alice-laptop --tenant alice\n  loci serve default "
@@ -125,6 +128,10 @@ void add_keys_command(CLI::App& app, int& exit_code) {
   CLI::App* removing = keys->add_subcommand("remove", "end a key");
   removing->add_option("NAME", flags->name, "the key's name")->required();
   add_file_flag(*removing, *flags);
+  CLI::App* cluster = keys->add_subcommand(
+      "cluster", "make a file with the secret of a cluster, for `loci serve --cluster-secret FILE`");
+  cluster->add_option("FILE", flags->file, "a path where nothing is yet")->required();
+  cluster->callback([flags, &exit_code] { exit_code = report_keys(make_cluster_secret(flags->file)); });
   removing->callback([flags, &exit_code] { exit_code = report_keys(remove(*flags)); });
 }
 

@@ -2,7 +2,6 @@
 // `loci serve MODEL`. The network answers (503) before the model is loaded; a first SIGINT or SIGTERM
 // drains, a second one stops at once.
 #include <fmt/format.h>
-#include <sodium.h>
 #include <spdlog/async.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -35,6 +34,7 @@
 #include "loci/engine/run/engine.h"
 #include "loci/model/model.h"
 #include "loci/serve/api.h"
+#include "loci/serve/files/text_file.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/store/open_store.h"
 #include "loci/serve/store/store_claim.h"
@@ -194,7 +194,7 @@ Result<PoolSize> size_device(const ServeFlags& flags, const MadeBackend& made, c
   return size_pool(pool);
 }
 
-// Takes the disk out of `tiers`. The keys of what it holds are keyed with its own secret.
+// Takes the disk out of `tiers`.
 Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& spec, const BackendInfo& info,
                                      const PoolSize& size, StateTiers& tiers) {
   EngineOptions options;
@@ -216,13 +216,8 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
     group.block_bytes = info.groups[i].block_bytes;
     options.core.groups.push_back(group);
   }
-  if (tiers.disk != nullptr) {
-    options.core.hole_records = tiers.disk->hole_records();
-    options.core.chain_secret = tiers.disk->secret();
-  } else {
-    if (sodium_init() < 0) return internal_error("the system gives no random numbers");
-    randombytes_buf(options.core.chain_secret.data(), options.core.chain_secret.size());
-  }
+  options.core.chain_secret = tiers.chain_secret;
+  if (tiers.disk != nullptr) options.core.hole_records = tiers.disk->hole_records();
   options.mover.host_blocks = tiers.host_blocks;
   if (tiers.disk != nullptr) options.disk_room.slots = tiers.disk->room(tiers.room);
   options.mover.disk = std::move(tiers.disk);
@@ -266,14 +261,7 @@ Status allocate_pools(const ServeFlags& flags, Backend& backend, const PoolSize&
   return {};
 }
 
-Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
-  const auto say = [&serving](const std::string& line) { serving.log->info(line); };
-  LOCI_ASSIGN_OR_RETURN(
-      const std::string path,
-      resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail, say));
-  LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
-  serving.model = std::make_unique<Model>(std::move(model));
-  const ModelSpec& spec = serving.model->spec;
+Result<std::uint32_t> context_of(const ServeFlags& flags, const ModelSpec& spec) {
   const std::uint32_t context = flags.context_tokens == 0 ? spec.context_length : flags.context_tokens;
   if (context < 2 || context > spec.context_length) {
     return invalid_argument(
@@ -281,6 +269,25 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
                     spec.context_length, context),
         "--context");
   }
+  return context;
+}
+
+Result<std::optional<ClusterSecret>> cluster_secret_of(const ServeFlags& flags) {
+  if (flags.cluster_secret.empty()) return std::optional<ClusterSecret>();
+  LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(flags.cluster_secret));
+  return std::optional<ClusterSecret>(secret);
+}
+
+Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
+  const auto say = [&serving](const std::string& line) { serving.log->info(line); };
+  LOCI_ASSIGN_OR_RETURN(
+      const std::string path,
+      resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail, say));
+  LOCI_ASSIGN_OR_RETURN(const std::optional<ClusterSecret> cluster_secret, cluster_secret_of(flags));
+  LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
+  serving.model = std::make_unique<Model>(std::move(model));
+  const ModelSpec& spec = serving.model->spec;
+  LOCI_ASSIGN_OR_RETURN(const std::uint32_t context, context_of(flags, spec));
   LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(flags, spec, context, serving.log));
   serving.log->info("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")");
   LOCI_ASSIGN_OR_RETURN(const HostTier host, size_host_tier(flags, made));
@@ -296,6 +303,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
                                                             .backend = &info,
                                                             .context_tokens = context,
                                                             .model_fingerprint = spec.fingerprint,
+                                                            .cluster_secret = cluster_secret,
                                                             .model_name = {serving.model->id, path},
                                                             .say = say}));
   for (const std::string& note : tiers.notes) serving.log->info(note);
@@ -451,15 +459,16 @@ int report_serve(const ServeFlags& flags, Serving& serving, const Status& status
 
 // What standard output says of a server that is ready. In JSON it is lines of the log too.
 void tell_ready(const ServeFlags& flags, const LoadedConfiguration& loaded, Serving& serving, Nanos loading) {
-  const std::uint16_t port = serving.server->port();
+  HttpServer::Options http = flags.http;
+  http.port = serving.server->port();
   if (flags.log_format == LogFormat::kText) {
     fmt::print("{}", describe_configuration(flags, loaded, serving.served));
-    fmt::print("{}", describe_ready(flags.http.host, port, serving.served, loading));
+    fmt::print("{}", describe_ready(http, serving.served, loading));
   } else {
     spdlog::logger out("loci", std::make_shared<spdlog::sinks::stdout_sink_st>());
     out.set_formatter(log_formatter(flags.log_format));
     log(out, spdlog::level::info, configuration_line(flags, loaded, serving.served));
-    log(out, spdlog::level::info, ready_line(flags.http.host, port, loading));
+    log(out, spdlog::level::info, ready_line(http, loading));
     out.flush();
   }
   std::fflush(stdout);

@@ -58,6 +58,7 @@ struct ServeFlags {
   std::optional<std::uint64_t> io_limit;  // bytes a second; absent: none
   std::string save = "through";
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
+  std::string cluster_secret;  // file; empty: none
   std::string event_log;
   bool event_log_secret = false;
   std::string public_prefix;         // file; empty: none

@@ -149,16 +149,17 @@ Table configuration_table(const ServeFlags& flags, const LoadedConfiguration& lo
                         flags.request_timeout ? format_duration(*flags.request_timeout) : "unlimited",
                         format_duration(limits.idle_timeout), format_duration(flags.drain_timeout)),
             "--request-timeout --idle-timeout --drain-timeout");
+  if (flags.http.tls.given()) table.row("certificate", flags.http.tls.certificate, "--tls-cert --tls-key");
   table.row("conversations", describe_conversations(flags), "--store --store-age --store-size");
   if (!flags.event_log.empty()) table.row("event log", flags.event_log, "--event-log");
   return table;
 }
 
-std::string url_of(const std::string& host, std::uint16_t port) {
-  const bool every = host == "0.0.0.0" || host == "::";
-  std::string name = every ? "127.0.0.1" : host;
+std::string url_of(const HttpServer::Options& http) {
+  const bool every = http.host == "0.0.0.0" || http.host == "::";
+  std::string name = every ? "127.0.0.1" : http.host;
   if (name.find(':') != std::string::npos) name = "[" + name + "]";
-  return fmt::format("http://{}:{}", name, port);
+  return fmt::format("{}://{}:{}", http.tls.given() ? "https" : "http", name, http.port);
 }
 
 }  // namespace
@@ -171,8 +172,8 @@ LogLine configuration_line(const ServeFlags& flags, const LoadedConfiguration& l
   return line;
 }
 
-LogLine ready_line(const std::string& host, std::uint16_t port, Nanos loading) {
-  return LogLine("ready").text("url", url_of(host, port)).duration("loading", loading);
+LogLine ready_line(const HttpServer::Options& http, Nanos loading) {
+  return LogLine("ready").text("url", url_of(http)).duration("loading", loading);
 }
 
 std::string describe_configuration(const ServeFlags& flags, const LoadedConfiguration& loaded,
@@ -188,9 +189,8 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
   return out;
 }
 
-std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served,
-                           Nanos loading) {
-  const std::string url = url_of(host, port);
+std::string describe_ready(const HttpServer::Options& http, const ServedModel& served, Nanos loading) {
+  const std::string url = url_of(http);
   const char* path = served.model->chat_template ? "/v1/chat/completions" : "/v1/completions";
   const char* body = served.model->chat_template
                          ? R"({"messages": [{"role": "user", "content": "Hello"}], "stream": true})"

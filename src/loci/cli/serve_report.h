@@ -27,9 +27,9 @@ std::string describe_configuration(const ServeFlags& flags, const LoadedConfigur
 // The same as a line of the log.
 LogLine configuration_line(const ServeFlags& flags, const LoadedConfiguration& loaded,
                            const ServedModel& served);
-LogLine ready_line(const std::string& host, std::uint16_t port, Nanos loading);
+// `http`: with the port that was found.
+LogLine ready_line(const HttpServer::Options& http, Nanos loading);
 // The address, and a request to try.
-std::string describe_ready(const std::string& host, std::uint16_t port, const ServedModel& served,
-                           Nanos loading);
+std::string describe_ready(const HttpServer::Options& http, const ServedModel& served, Nanos loading);
 
 }  // namespace loci

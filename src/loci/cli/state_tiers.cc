@@ -86,6 +86,8 @@ std::uint64_t held_by_others(const std::string& directory, const std::string& mo
 Status open_disk(const TierRequest& request, const std::vector<DiskFlag>& flags, StateTiers& tiers) {
   DiskStoreOptions options;
   options.model_fingerprint = state_fingerprint(request);
+  if (request.cluster_secret)
+    options.model_fingerprint = cluster_state_id(*request.cluster_secret, options.model_fingerprint);
   KeeperOptions keeper{.directories = {}, .model = model_id(options.model_fingerprint), .say = request.say};
   for (const DiskFlag& flag : flags) {
     const std::uint64_t bytes = flag.bytes > 0 ? flag.bytes : default_disk_bytes(flag.path);
@@ -125,19 +127,7 @@ void describe_disk(const TierRequest& request, const std::vector<DiskFlag>& flag
                                    fmt::join(paths, ", "), tiers.disk->stats().io, limit);
 }
 
-}  // namespace
-
-std::uint64_t default_disk_bytes(const std::string& folder) {
-  std::uint64_t before = 0;
-  if (std::ifstream(folder + "/" + kSizeFile) >> before && before > 0) return before;
-  std::error_code error;
-  std::filesystem::path place = std::filesystem::absolute(folder, error);
-  while (!std::filesystem::exists(place, error) && place.has_relative_path()) place = place.parent_path();
-  const std::filesystem::space_info space = std::filesystem::space(place, error);
-  return error ? 0 : std::min<std::uint64_t>(kDefaultDiskBytesMax, space.available / 10);
-}
-
-Result<StateTiers> open_state_tiers(const TierRequest& request) {
+Result<StateTiers> open_tiers(const TierRequest& request) {
   StateTiers tiers;
   LOCI_RETURN_IF_ERROR(size_host(request, tiers));
   std::vector<DiskFlag> flags = {{.path = request.default_folder}};
@@ -158,6 +148,31 @@ Result<StateTiers> open_state_tiers(const TierRequest& request) {
       fmt::format("no disk tier, so state does not outlive this server: {} (--disk DIR:SIZE names another "
                   "place, --disk none wants none)",
                   disk.message()));
+  return tiers;
+}
+
+}  // namespace
+
+std::uint64_t default_disk_bytes(const std::string& folder) {
+  std::uint64_t before = 0;
+  if (std::ifstream(folder + "/" + kSizeFile) >> before && before > 0) return before;
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::absolute(folder, error);
+  while (!std::filesystem::exists(place, error) && place.has_relative_path()) place = place.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(place, error);
+  return error ? 0 : std::min<std::uint64_t>(kDefaultDiskBytesMax, space.available / 10);
+}
+
+Result<StateTiers> open_state_tiers(const TierRequest& request) {
+  LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_tiers(request));
+  if (request.cluster_secret) {
+    tiers.chain_secret = cluster_chain_secret(*request.cluster_secret, state_fingerprint(request));
+  } else if (tiers.disk != nullptr) {
+    tiers.chain_secret = tiers.disk->secret();
+  } else {
+    if (sodium_init() < 0) return internal_error("the system gives no random numbers");
+    randombytes_buf(tiers.chain_secret.data(), tiers.chain_secret.size());
+  }
   return tiers;
 }
 

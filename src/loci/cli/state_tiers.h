@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "loci/base/status.h"
+#include "loci/cli/cluster_secret.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/disk/disk_keeper.h"
 #include "loci/memory/disk/disk_models.h"
@@ -27,7 +28,8 @@ struct TierRequest {
   const BackendInfo* backend = nullptr;
   std::uint32_t context_tokens = 0;
   std::array<std::uint8_t, 16> model_fingerprint{};
-  ModelName model_name;  // for `loci inspect` and `loci forget`
+  std::optional<ClusterSecret> cluster_secret;  // chain keys follow from it
+  ModelName model_name;                         // for `loci inspect` and `loci forget`
   std::function<void(const std::string&)> say = [](const std::string&) {};  // of room made for this model
 };
 
@@ -35,9 +37,11 @@ struct StateTiers {
   std::vector<std::uint32_t> host_blocks;  // by group; empty: no host tier
   std::unique_ptr<DiskStore> disk;         // null: no disk tier
   std::unique_ptr<DiskKeeper> keeper;      // of the disk tier; may outlive the store
-  std::uint64_t room = 0;                  // bytes in each directory that the model may fill to begin with
-  std::string host, disk_summary;          // for people
-  std::vector<std::string> notes;          // a line of the log each
+  // Keys the chain keys: of the cluster, else of the disk, else of this process.
+  std::array<std::uint8_t, 32> chain_secret{};
+  std::uint64_t room = 0;          // bytes in each directory that the model may fill to begin with
+  std::string host, disk_summary;  // for people
+  std::vector<std::string> notes;  // a line of the log each
   std::vector<std::string> warnings;
 };
 

@@ -121,6 +121,37 @@ TEST_F(StateTiersTest, TwoServersOfOneModelDoNotShareADirectory) {
   EXPECT_LE(first->room + other->room, 4 * kMib);
 }
 
+TEST_F(StateTiersTest, KeysComeFromTheClusterElseFromTheDiskElseFromNowhere) {
+  const auto chain_secret = [this](const std::string& disk) {
+    request_.disk = {{disk}};
+    const Result<StateTiers> tiers = open_state_tiers(request_);
+    EXPECT_TRUE(tiers.ok()) << tiers.status().to_string();
+    EXPECT_TRUE(tiers->warnings.empty());
+    return tiers->chain_secret;
+  };
+  const auto of_disk = chain_secret(sized("a"));
+  EXPECT_EQ(chain_secret(sized("a")), of_disk);
+  EXPECT_NE(chain_secret(sized("b")), of_disk);
+  EXPECT_NE(chain_secret("none"), chain_secret("none"));
+  request_.cluster_secret = ClusterSecret{1};
+  const auto of_cluster = chain_secret(sized("a"));
+  EXPECT_NE(of_cluster, of_disk);
+  EXPECT_EQ(chain_secret(sized("b")), of_cluster);
+  EXPECT_EQ(chain_secret("none"), of_cluster);
+  // State that is computed or laid out in another way, and state under another secret, has other keys.
+  backend_.layout = "another";
+  EXPECT_NE(chain_secret("none"), of_cluster);
+  backend_.layout = "test";
+  request_.model_fingerprint.fill(9);
+  EXPECT_NE(chain_secret("none"), of_cluster);
+  request_.model_fingerprint.fill(0);
+  request_.cluster_secret = ClusterSecret{2};
+  EXPECT_NE(chain_secret(sized("a")), of_cluster);
+  // What lay in the directory without a cluster lies there still.
+  request_.cluster_secret.reset();
+  EXPECT_EQ(chain_secret(sized("a")), of_disk);
+}
+
 TEST(DiskFlag, Parses) {
   EXPECT_EQ(parse_disk_flag("/data/loci")->path, "/data/loci");
   EXPECT_EQ(parse_disk_flag("/data/loci")->bytes, 0u);

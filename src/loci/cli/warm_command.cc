@@ -4,11 +4,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -18,6 +13,8 @@
 
 #include "loci/cli/chat_client.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/http_call.h"
+#include "loci/serve/files/text_file.h"
 #include "loci/serve/tenants/keys_file.h"
 #include "loci/serve/tenants/public_prefixes.h"
 
@@ -25,41 +22,25 @@ namespace loci {
 namespace {
 
 namespace http = boost::beast::http;
-using boost::asio::ip::tcp;
+
+constexpr Nanos kWarmTimeout = 24 * 3600 * kNanosPerSecond;  // all of a prefix is computed meanwhile
 
 struct WarmFlags {
-  std::string file, url = "http://127.0.0.1:8080", name, release;
+  std::string file, url = "http://127.0.0.1:8080", tls_ca, name, release;
   bool is_public = false;
   bool list = false;
 };
 
 Result<nlohmann::json> request_json(const WarmFlags& flags, http::verb method, const std::string& path,
                                     std::string body) {
-  LOCI_ASSIGN_OR_RETURN(const ServerAddress address, parse_server_url(flags.url));
-  boost::asio::io_context io{1};
-  boost::system::error_code error;
-  tcp::resolver resolver(io);
-  tcp::socket socket(io);
-  const auto found = resolver.resolve(address.host, address.port, error);
-  if (!error) boost::asio::connect(socket, found, error);
-  if (error) return Status(StatusCode::kUnavailable, fmt::format("{} does not answer", flags.url));
-  http::request<http::string_body> request(method, path, 11);
-  request.set(http::field::host, address.host);
-  request.set(http::field::connection, "close");
-  request.set(http::field::content_type, "application/json");
-  if (const char* key = std::getenv("LOCI_OPERATOR_KEY"); key != nullptr && *key != '\0') {
-    request.set(http::field::authorization, fmt::format("Bearer {}", key));
-  }
-  request.body() = std::move(body);
-  request.prepare_payload();
-  http::write(socket, request, error);
-  boost::beast::flat_buffer buffer;
-  http::response<http::string_body> response;
-  if (!error) http::read(socket, buffer, response, error);
-  if (error) return Status(StatusCode::kUnavailable, fmt::format("{}: {}", flags.url, error.message()));
-  const int code = response.result_int();
-  if (code != 200) return invalid_argument(error_message(code, response.body()));
-  nlohmann::json json = nlohmann::json::parse(response.body(), nullptr, false);
+  LOCI_ASSIGN_OR_RETURN(ServerAddress address, parse_server_url(flags.url, flags.tls_ca));
+  if (const char* key = std::getenv("LOCI_OPERATOR_KEY"); key != nullptr) address.key = key;
+  const HttpAnswer answer = call_and_wait(
+      address, {.method = method, .path = path, .body = std::move(body), .timeout = kWarmTimeout});
+  if (!answer.status.ok())
+    return Status(answer.status.code(), fmt::format("{}: {}", flags.url, answer.status.message()));
+  if (answer.code != 200) return invalid_argument(error_message(answer.code, answer.body));
+  nlohmann::json json = nlohmann::json::parse(answer.body, nullptr, false);
   if (!json.is_object()) return internal_error("the server's answer is not JSON");
   return json;
 }
@@ -110,6 +91,7 @@ void add_warm_command(CLI::App& app, int& exit_code) {
   command->add_flag("--list", flags->list, "show what is public");
   command->add_option("--release", flags->release, "stop sharing this prefix")->type_name("NAME");
   command->add_option("--url", flags->url, "the server")->capture_default_str();
+  command->add_option("--tls-ca", flags->tls_ca, kTlsCaHelp)->type_name("FILE");
   command->footer(
       "The environment's LOCI_OPERATOR_KEY is sent, where the server has keys.\n\nExamples:\n  loci warm "
       "system.txt "

@@ -10,6 +10,7 @@
 #include <boost/asio/write.hpp>
 #include <string>
 
+#include "loci/serve/files/text_file.h"
 #include "loci/serve/http/server.h"
 
 namespace loci {

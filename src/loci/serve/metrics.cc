@@ -131,6 +131,8 @@ ServeMetrics::ServeMetrics(std::string_view version) {
                            "Tokens of tenants: of prompts, of those the cached ones, and generated ones");
   disconnects_ =
       &counter("loci_client_disconnects_total", "Clients that left before their reply ended")->Add({});
+  tls_failures_ =
+      &counter("loci_tls_handshake_failures_total", "Connections that ended in their TLS handshake")->Add({});
   received_bytes_ = &counter("loci_http_received_bytes_total", "Bytes of request bodies")->Add({});
   sent_bytes_ = &counter("loci_http_sent_bytes_total", "Bytes sent")->Add({});
   connections_ = &gauge("loci_http_connections", "Open connections")->Add({});

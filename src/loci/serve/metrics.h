@@ -54,6 +54,7 @@ class ServeMetrics {
   void store_expired(std::uint64_t count) { store_expired_->Increment(static_cast<double>(count)); }
   void client_left() { disconnects_->Increment(); }
   void connections(std::size_t open) { connections_->Set(static_cast<double>(open)); }
+  void tls_handshake_failed() { tls_failures_->Increment(); }
   void received(std::size_t bytes) { received_bytes_->Increment(static_cast<double>(bytes)); }
   void sent(std::size_t bytes) { sent_bytes_->Increment(static_cast<double>(bytes)); }
 
@@ -76,6 +77,7 @@ class ServeMetrics {
   prometheus::Family<prometheus::Counter>* tenant_tokens_;
   prometheus::Family<prometheus::Counter>* requests_;
   prometheus::Counter* disconnects_;
+  prometheus::Counter* tls_failures_;
   prometheus::Counter* received_bytes_;
   prometheus::Counter* sent_bytes_;
   prometheus::Gauge* connections_;

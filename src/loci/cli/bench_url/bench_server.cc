@@ -77,10 +77,11 @@ Result<std::unique_ptr<BenchServer>> BenchServer::open(asio::io_context& io, con
     prefix = base.substr(path);
     base.resize(path);
   }
-  LOCI_ASSIGN_OR_RETURN(const ServerAddress address, parse_server_url(base));
+  LOCI_ASSIGN_OR_RETURN(ServerAddress address, parse_server_url(base, options.tls_ca));
+  address.key = options.api_key;
   boost::system::error_code error;
-  CalledServer http{.host = address.host + ":" + address.port, .endpoints = {}, .api_key = options.api_key};
-  http.endpoints = tcp::resolver(io).resolve(address.host, address.port, error);
+  CalledServer http{.address = address,
+                    .endpoints = tcp::resolver(io).resolve(address.host, address.port, error)};
   if (error) return Status(StatusCode::kUnavailable, fmt::format("{}: {}", url, error.message()));
   return std::unique_ptr<BenchServer>(new BenchServer(url, prefix, std::move(http), options, clock));
 }
@@ -90,7 +91,7 @@ asio::awaitable<Status> BenchServer::greet(Nanos patience) {
   asio::steady_timer timer(co_await asio::this_coro::executor);
   HttpAnswer answer;
   while (true) {
-    CallRequest request{.path = prefix_ + "/models", .body = {}, .timeout = kGreetTimeout};
+    CallRequest request{.path = prefix_ + "/models", .timeout = kGreetTimeout};
     HttpSink none;
     answer = co_await http_call(http_, clock_, std::move(request), std::move(none));
     const bool loading = answer.status.ok() && answer.code == 503;
@@ -157,7 +158,8 @@ CallRequest BenchServer::make_request(const History& history) const {
     body["messages"] = history.messages;
   else
     body["prompt"] = history.transcript;
-  return {.path = prefix_ + (chat ? "/chat/completions" : "/completions"),
+  return {.method = boost::beast::http::verb::post,
+          .path = prefix_ + (chat ? "/chat/completions" : "/completions"),
           .body = to_text(body),
           .timeout = options_.timeout};
 }

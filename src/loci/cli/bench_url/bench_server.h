@@ -15,9 +15,9 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/cli/bench_url/dialogue.h"
-#include "loci/cli/bench_url/http_call.h"
 #include "loci/cli/bench_url/reply_stream.h"
 #include "loci/cli/bench_url/turn_schedule.h"
+#include "loci/cli/http_call.h"
 
 namespace loci {
 
@@ -25,6 +25,7 @@ struct RequestOptions {
   BenchApi api = BenchApi::kChat;
   std::string model;  // empty: the first that the server names
   std::string api_key;
+  std::string tls_ca;  // of https: whom to trust; empty: as the system does
   std::uint32_t max_tokens = 64;
   bool ignore_eos = false;  // replies of exactly max_tokens, where the server heeds it
   double temperature = 0;

@@ -2,7 +2,7 @@
 # loci_bench_url: what `loci bench` does.
 loci_library(bench_url
   SOURCES bench_url/bench_figures.cc bench_url/bench_report.cc bench_url/bench_run.cc bench_url/bench_server.cc
-          bench_url/dialogue.cc bench_url/http_call.cc bench_url/reply_stream.cc bench_url/samples.cc
+          bench_url/dialogue.cc bench_url/reply_stream.cc bench_url/samples.cc
           bench_url/turn_schedule.cc
   DEPENDS loci_cli_parts)
 loci_test(bench_url_test

@@ -13,6 +13,13 @@ std::vector<Option> network_options() {
       integer_option(
           {group, "--port", "port to listen on; 0: one that is free, printed at start"},
           [](auto& flags) -> auto& { return flags.http.port; }, 0, 65535),
+      path_option(
+          {group, "--tls-cert",
+           "speak HTTPS: the server's certificate and those that lead to an authority, PEM; read again "
+           "when it changes"},
+          [](auto& flags) -> auto& { return flags.http.tls.certificate; }),
+      path_option({group, "--tls-key", "the certificate's private key, PEM without a pass phrase"},
+                  [](auto& flags) -> auto& { return flags.http.tls.key; }),
       list_option({group, "--cors-origin",
                    "web pages that may use the API, by their origins (https://chat.example); *: all"},
                   "ORIGIN", [](auto& flags) -> auto& { return flags.cors_origins; }),
@@ -31,9 +38,10 @@ std::vector<Option> network_options() {
           {group, "--max-header", "largest header of a request"},
           [](auto& flags) -> auto& { return flags.http.limits.header_bytes_max; }, 1024, 16 << 20),
       integer_option(
-          {group, "--max-connections", "most connections at once; more get a 503"},
+          {group, "--max-connections", "most connections at once; more get a 503 (with TLS: are closed)"},
           [](auto& flags) -> auto& { return flags.http.limits.connections_max; }, 1, 1'000'000),
-      duration_option({group, "--header-timeout", "time for a request's header to arrive"},
+      duration_option({group, "--header-timeout",
+                       "time for a request's header to arrive, and before it for a TLS handshake"},
                       [](auto& flags) -> auto& { return flags.http.limits.header_timeout; }),
       duration_option({group, "--body-timeout", "time for a request's body to arrive"},
                       [](auto& flags) -> auto& { return flags.http.limits.body_timeout; }),

@@ -49,6 +49,9 @@ std::vector<Option> state_options() {
       choice_option(
           {group, "--save", "when state is copied to the lower tiers: as it fills, or before it is evicted"},
           "WHEN", {"through", "ahead"}, [](auto& flags) -> auto& { return flags.save; }),
+      path_option({group, "--cluster-secret",
+                   "servers that have this file (`loci keys cluster`) name the same state by the same keys"},
+                  [](auto& flags) -> auto& { return flags.cluster_secret; }),
       choice_option(
           {group, "--context-overflow",
            "a conversation that outgrows the context is refused, or its oldest part after the system "

@@ -36,8 +36,8 @@ ApiError too_many_bodies(const HttpLimits& limits) {
 
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
-    : socket_(std::move(socket)),
+Connection::Connection(asio::ip::tcp::socket socket, TlsContext tls, ConnectionContext& context)
+    : socket_(std::move(socket), std::move(tls)),
       context_(context),
       buffer_(context.limits.header_bytes_max + (std::size_t{128} << 10)),
       watchdog_(context.io),
@@ -65,7 +65,7 @@ void Connection::arm_watchdog() {
     if (self->deadline_ > steady_clock::now()) return self->arm_watchdog();
     self->timed_out_ = true;
     error_code ignored;
-    self->socket_.cancel(ignored);
+    self->socket_.tcp().cancel(ignored);
   });
 }
 
@@ -73,7 +73,7 @@ void Connection::close_now() {
   closing_ = true;
   keep_alive_ = false;
   error_code ignored;
-  socket_.close(ignored);
+  socket_.tcp().close(ignored);
   watchdog_.cancel();
 }
 
@@ -86,6 +86,7 @@ void Connection::close_when_idle() {
 // --- reading requests ---
 
 asio::awaitable<void> Connection::run() {
+  keep_alive_ = co_await accept_tls();
   for (bool first = true; keep_alive_; first = false) {
     if (!co_await read_header(first)) break;
     clear_deadline();
@@ -97,9 +98,27 @@ asio::awaitable<void> Connection::run() {
     if (gone_ || timed_out_ || exchange.status() == 0) break;
     if (!parser_->is_done() && !co_await skip_body()) break;
   }
-  error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  if (!gone_ && !timed_out_) co_await end_sending();
   close_now();
+}
+
+asio::awaitable<bool> Connection::accept_tls() {
+  set_deadline(context_.limits.header_timeout);
+  const error_code error = co_await socket_.handshake_as_server();
+  if (!error) co_return !closing_;
+  context_.metrics.tls_handshake_failed();
+  if (is_plain_http(error)) {
+    // Said as it was asked.
+    static constexpr std::string_view kAnswer =
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 37\r\nConnection: "
+        "close\r\n\r\n"
+        "this port speaks HTTPS: use https://\n";
+    error_code ignored;
+    co_await asio::async_write(socket_.tcp(), asio::buffer(kAnswer),
+                               asio::redirect_error(asio::use_awaitable, ignored));
+    co_await linger();
+  }
+  co_return false;
 }
 
 asio::awaitable<bool> Connection::read_header(bool first) {
@@ -229,13 +248,17 @@ asio::awaitable<bool> Connection::skip_body() {
 // the rest is read and dropped for a while.
 asio::awaitable<void> Connection::linger() {
   error_code error;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
-  set_deadline(kLingerTimeout);
+  co_await end_sending();
   buffer_.consume(buffer_.size());
   for (std::size_t dropped = 0; !error && dropped < kLingerBytes;) {
-    dropped += co_await socket_.async_read_some(buffer_.prepare(kReadBytes),
-                                                asio::redirect_error(asio::use_awaitable, error));
+    dropped += co_await socket_.tcp().async_read_some(buffer_.prepare(kReadBytes),
+                                                      asio::redirect_error(asio::use_awaitable, error));
   }
+}
+
+asio::awaitable<void> Connection::end_sending() {
+  set_deadline(kLingerTimeout);
+  co_await socket_.end_sending();
 }
 
 // --- writing ---

@@ -21,6 +21,7 @@
 #include "loci/base/clock.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/http_message.h"
+#include "loci/serve/http/http_socket.h"
 #include "loci/serve/metrics.h"
 #include "loci/serve/request/api_error.h"
 
@@ -101,7 +102,8 @@ struct ConnectionContext {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(boost::asio::ip::tcp::socket socket, ConnectionContext& context);
+  // `tls`: null where the connection is plain.
+  Connection(boost::asio::ip::tcp::socket socket, TlsContext tls, ConnectionContext& context);
 
   // Until the connection has ended. The caller keeps the connection alive.
   boost::asio::awaitable<void> run();
@@ -116,6 +118,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // What has become of the request's body.
   enum class BodyState : std::uint8_t { kUnread, kRead, kFailed };
 
+  // False: no handshake came about, in time or at all.
+  boost::asio::awaitable<bool> accept_tls();
   boost::asio::awaitable<bool> read_header(bool first);
   boost::asio::awaitable<std::optional<ApiError>> read_body(HttpRequest& request);
   // Reads past a body that nobody wants. False: the connection is to end.
@@ -127,6 +131,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<ApiError> reason(boost::system::error_code error);
   boost::asio::awaitable<void> refuse(boost::system::error_code error);
   boost::asio::awaitable<void> linger();
+  // The client is told that nothing more comes, if it can be told soon.
+  boost::asio::awaitable<void> end_sending();
   boost::asio::awaitable<bool> write(std::array<boost::asio::const_buffer, 3> buffers);
 
   // Past the deadline whatever the socket does is cancelled.
@@ -136,7 +142,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void watch_read();
 
-  boost::asio::ip::tcp::socket socket_;
+  HttpSocket socket_;
   ConnectionContext& context_;
   boost::beast::flat_buffer buffer_;
   boost::asio::steady_timer watchdog_;

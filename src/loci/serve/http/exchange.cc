@@ -42,7 +42,7 @@ Exchange::Exchange(Connection& connection, HttpRequest header, Nanos received_at
 
 bool Exchange::is_local() const {
   boost::system::error_code error;
-  const auto peer = connection_.socket_.remote_endpoint(error);
+  const auto peer = connection_.socket_.tcp().remote_endpoint(error);
   if (error) return false;
   const auto address = peer.address();
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();

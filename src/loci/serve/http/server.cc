@@ -58,6 +58,7 @@ HttpServer::HttpServer(const Options& options, const Clock& clock, ServeMetrics&
 HttpServer::~HttpServer() { stop(0); }
 
 Status HttpServer::listen(ExchangeHandler handler) {
+  LOCI_RETURN_IF_ERROR(tls_.open(options_.tls, log_));
   context_.handler = std::move(handler);
   error_code error;
   tcp::resolver resolver(io_);
@@ -93,6 +94,9 @@ asio::awaitable<void> HttpServer::accept_loop() {
       continue;
     }
     socket.set_option(tcp::no_delay(true), error);
+    TlsContext tls = tls_.context();
+    // Who would have to be greeted first, at the cost of a signature, to be turned away is closed.
+    if (tls && connections_.size() >= options_.limits.connections_max) continue;
     if (connections_.size() >= options_.limits.connections_max) {
       asio::co_spawn(io_, turn_away(std::make_shared<tcp::socket>(std::move(socket))), asio::detached);
       // Whoever comes next waits in the system's queue until one of those has read its answer.
@@ -102,7 +106,8 @@ asio::awaitable<void> HttpServer::accept_loop() {
       }
       continue;
     }
-    asio::co_spawn(io_, serve(std::make_shared<Connection>(std::move(socket), context_)), asio::detached);
+    asio::co_spawn(io_, serve(std::make_shared<Connection>(std::move(socket), std::move(tls), context_)),
+                   asio::detached);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/serve/http/connection.h"
+#include "loci/serve/http/tls_identity.h"
 
 namespace loci {
 
@@ -26,6 +27,7 @@ class HttpServer {
   struct Options {
     std::string host = "127.0.0.1";
     std::uint16_t port = 8080;  // 0: one that is free
+    TlsFiles tls;               // none: plain HTTP
     HttpLimits limits;
   };
 
@@ -34,7 +36,8 @@ class HttpServer {
   ~HttpServer();  // as stop(0)
 
   // Binds, listens and starts the network thread.
-  // Errors: kInvalidArgument (the host is no address of this machine), kUnavailable (address in use).
+  // Errors: kInvalidArgument (the host is no address of this machine), kUnavailable (address in use); those
+  // of the certificate (tls.h).
   Status listen(ExchangeHandler handler);
   std::uint16_t port() const { return port_; }
   boost::asio::io_context& io() { return io_; }
@@ -51,6 +54,7 @@ class HttpServer {
   Options options_;
   std::shared_ptr<spdlog::logger> log_;
   ServeMetrics& metrics_;
+  TlsIdentity tls_;
   ConnectionContext context_;  // outlives io_, whose last coroutines give back what they hold of it
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;

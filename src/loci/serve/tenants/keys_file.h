@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file of keys and limits (docs/tenants.md): TOML that people edit and `loci keys` adds to. Text in,
-// values out; no I/O but for the two functions that say so.
+// values out; no I/O.
 #pragma once
 
 #include <map>
@@ -43,11 +43,5 @@ Status check_name(std::string_view name, std::string_view field);
 Result<std::string> add_key(std::string_view text, const KeyEntry& key);
 // The text without the key and nothing else changed. Errors: kNotFound; kInvalidArgument.
 Result<std::string> remove_key(std::string_view text, std::string_view name);
-
-// Errors: kNotFound; kUnavailable.
-Result<std::string> read_text_file(const std::string& path);
-// In place of what is there, at once and on the disk before the return; mode 0600 where it is new.
-// Errors: kUnavailable.
-Status replace_text_file(const std::string& path, std::string_view text);
 
 }  // namespace loci

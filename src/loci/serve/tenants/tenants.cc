@@ -2,20 +2,18 @@
 #include "loci/serve/tenants/tenants.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <boost/beast/core/string.hpp>
-#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <string_view>
+
+#include "loci/serve/files/text_file.h"
 
 namespace loci {
 namespace http = boost::beast::http;
 
 namespace {
-
-constexpr std::chrono::milliseconds kLookAgain{500};
 
 std::vector<std::string> split_keys(const char* text) {
   std::vector<std::string> keys;
@@ -60,34 +58,15 @@ KeySources keys_of_environment() {
           .operator_keys = split_keys(std::getenv("LOCI_OPERATOR_KEY"))};
 }
 
-Tenants::~Tenants() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  stop_changed_.notify_all();
-  if (watcher_.joinable()) watcher_.join();
-}
-
 Status Tenants::open(KeySources sources, std::shared_ptr<spdlog::logger> log) {
   sources_ = std::move(sources);
   log_ = std::move(log);
   if (sources_.empty()) return {};
-  if (!sources_.file.empty()) stamp_ = stamp_of(sources_.file);
+  if (!sources_.file.empty()) watch_.look({sources_.file});
   LOCI_RETURN_IF_ERROR(read());
   closed_ = true;
-  if (!sources_.file.empty()) watcher_ = std::thread([this] { watch(); });
+  if (!sources_.file.empty()) watch_.start([this] { read_again(); });
   return {};
-}
-
-Tenants::Stamp Tenants::stamp_of(const std::string& path) {
-  struct stat facts{};
-  if (::stat(path.c_str(), &facts) != 0) return {};
-  return {.seconds = facts.st_mtim.tv_sec,
-          .nanos = facts.st_mtim.tv_nsec,
-          .inode = facts.st_ino,
-          .size = static_cast<std::uint64_t>(facts.st_size),
-          .there = true};
 }
 
 Status Tenants::read() {
@@ -123,17 +102,11 @@ std::shared_ptr<const Tenants::Table> Tenants::current() const {
   return table_;
 }
 
-void Tenants::watch() {
-  std::unique_lock lock(mutex_);
-  while (!stop_changed_.wait_for(lock, kLookAgain, [this] { return stopping_; })) {
-    const Stamp now = stamp_of(sources_.file);
-    if (now == stamp_) continue;
-    stamp_ = now;
-    if (const Status status = read(); !status.ok()) {
-      log_->error("the keys stay as they were: {}", status.message());
-    } else {
-      log_->info("{} was read again: {} keys", sources_.file, current()->keys.size());
-    }
+void Tenants::read_again() {
+  if (const Status status = read(); !status.ok()) {
+    log_->error("the keys stay as they were: {}", status.message());
+  } else {
+    log_->info("{} was read again: {} keys", sources_.file, current()->keys.size());
   }
 }
 

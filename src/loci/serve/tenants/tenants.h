@@ -6,7 +6,6 @@
 #include <spdlog/logger.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,10 +13,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <variant>
 #include <vector>
 
+#include "loci/serve/files/file_watch.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/tenants/keys_file.h"
@@ -40,7 +39,6 @@ KeySources keys_of_environment();
 class Tenants {
  public:
   Tenants() = default;  // no keys
-  ~Tenants();
   Tenants(const Tenants&) = delete;
   Tenants& operator=(const Tenants&) = delete;
 
@@ -69,17 +67,8 @@ class Tenants {
     TenantLimits default_limits;
     std::map<std::string, TenantLimits, std::less<>> tenants;
   };
-  // Which file was read: a change shows in one of them.
-  struct Stamp {
-    std::int64_t seconds = 0, nanos = 0;
-    std::uint64_t inode = 0, size = 0;
-    bool there = false;
-    friend bool operator==(const Stamp&, const Stamp&) = default;
-  };
-
-  static Stamp stamp_of(const std::string& path);
   Status read();
-  void watch();
+  void read_again();
   std::shared_ptr<const Table> current() const;
 
   std::atomic<bool> closed_ = false;  // set by open()
@@ -90,11 +79,7 @@ class Tenants {
   std::shared_ptr<const Table> table_;  // guarded by table_mutex_
   std::shared_ptr<const Tenant> default_ = std::make_shared<const Tenant>();
 
-  Stamp stamp_;  // the watching thread's, after open()
-  std::mutex mutex_;
-  std::condition_variable stop_changed_;
-  bool stopping_ = false;  // guarded by mutex_
-  std::thread watcher_;
+  FileWatch watch_;  // last: its thread reads what is above
 };
 
 }  // namespace loci

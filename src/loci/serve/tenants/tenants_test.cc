@@ -11,6 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "loci/serve/files/text_file.h"
+
 namespace loci {
 namespace {
 

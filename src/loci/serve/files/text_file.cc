@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files whole, for keys_file.h.
+#include "loci/serve/files/text_file.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -11,8 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-
-#include "loci/serve/tenants/keys_file.h"
 
 namespace loci {
 namespace {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/files/file_watch.h"
+
+#include <sys/stat.h>
+
+#include <chrono>
+#include <utility>
+
+namespace loci {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{500};
+
+}  // namespace
+
+FileWatch::~FileWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void FileWatch::look(std::vector<std::string> paths) {
+  paths_ = std::move(paths);
+  seen_ = stamps();
+}
+
+void FileWatch::start(std::function<void()> changed) {
+  changed_ = std::move(changed);
+  thread_ = std::thread([this] { run(); });
+}
+
+FileWatch::Stamp FileWatch::stamp_of(const std::string& path) {
+  struct stat facts{};
+  if (::stat(path.c_str(), &facts) != 0) return {};
+  return {.seconds = facts.st_mtim.tv_sec,
+          .nanos = facts.st_mtim.tv_nsec,
+          .inode = facts.st_ino,
+          .size = static_cast<std::uint64_t>(facts.st_size),
+          .there = true};
+}
+
+std::vector<FileWatch::Stamp> FileWatch::stamps() const {
+  std::vector<Stamp> out;
+  for (const std::string& path : paths_) out.push_back(stamp_of(path));
+  return out;
+}
+
+void FileWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!stop_changed_.wait_for(lock, kLookAgain, [this] { return stopping_; })) {
+    lock.unlock();
+    std::vector<Stamp> now = stamps();
+    if (now != seen_) {
+      seen_ = std::move(now);
+      changed_();
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace loci

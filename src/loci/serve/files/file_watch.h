@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Notices that files changed: were written, replaced, taken away or put back. A thread of its own looks twice
+// a second, so that a file system that is slow to answer holds up nobody.
+//
+//   FileWatch watch;
+//   watch.look(paths);       // what the files are before they are read: a change from now on is noticed
+//   ... read them ...
+//   watch.start(read_again);
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace loci {
+
+// look(), start() and the destructor: the owner's thread.
+class FileWatch {
+ public:
+  FileWatch() = default;  // watches nothing
+  ~FileWatch();           // waits for a call that is under way
+  FileWatch(const FileWatch&) = delete;
+  FileWatch& operator=(const FileWatch&) = delete;
+
+  void look(std::vector<std::string> paths);
+  // Once, after look(). `changed` is called on the watch's thread within a second of a change.
+  void start(std::function<void()> changed);
+
+ private:
+  // Which file it is: a change shows in one of them.
+  struct Stamp {
+    std::int64_t seconds = 0, nanos = 0;
+    std::uint64_t inode = 0, size = 0;
+    bool there = false;
+    friend bool operator==(const Stamp&, const Stamp&) = default;
+  };
+  static Stamp stamp_of(const std::string& path);
+  std::vector<Stamp> stamps() const;
+  void run();
+
+  std::vector<std::string> paths_;
+  std::vector<Stamp> seen_;  // the thread's, after start()
+  std::function<void()> changed_;
+  std::mutex mutex_;
+  std::condition_variable stop_changed_;
+  bool stopping_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace loci

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that an operator writes, whole. All of these: thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+// Errors: kNotFound; kUnavailable. The message names the path.
+Result<std::string> read_text_file(const std::string& path);
+// In place of what is there, at once and on the disk before the return; mode 0600 where it is new.
+// Errors: kUnavailable.
+Status replace_text_file(const std::string& path, std::string_view text);
+
+}  // namespace loci

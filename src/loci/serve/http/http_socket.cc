@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/http/http_socket.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/sslerr.h>
+#include <openssl/x509_vfy.h>
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace loci {
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+HttpSocket::HttpSocket(tcp::socket tcp, TlsContext tls) : tcp_(std::move(tcp)), context_(std::move(tls)) {
+  if (context_) tls_.emplace(tcp_, *context_);
+}
+
+asio::awaitable<error_code> HttpSocket::handshake_as_server() {
+  error_code error;
+  if (!tls_) co_return error;
+  co_await tls_->async_handshake(asio::ssl::stream_base::server,
+                                 asio::redirect_error(asio::use_awaitable, error));
+  is_secured_ = !error;
+  co_return error;
+}
+
+asio::awaitable<error_code> HttpSocket::handshake_as_client(const std::string& host) {
+  error_code error;
+  if (!tls_) co_return error;
+  SSL* ssl = tls_->native_handle();
+  error_code not_address;
+  asio::ip::make_address(host, not_address);
+  bool is_asked = true;
+  if (not_address)
+    is_asked = SSL_set_tlsext_host_name(ssl, host.c_str()) == 1 && SSL_set1_host(ssl, host.c_str()) == 1;
+  else
+    is_asked = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
+  if (!is_asked) co_return asio::error::invalid_argument;
+  co_await tls_->async_handshake(asio::ssl::stream_base::client,
+                                 asio::redirect_error(asio::use_awaitable, error));
+  is_secured_ = !error;
+  co_return error;
+}
+
+std::string HttpSocket::distrust() {
+  if (!tls_) return {};
+  const long result = SSL_get_verify_result(tls_->native_handle());
+  return result == X509_V_OK ? std::string() : X509_verify_cert_error_string(result);
+}
+
+asio::awaitable<void> HttpSocket::end_sending() {
+  if (std::exchange(has_ended_, true)) co_return;
+  error_code ignored;
+  if (is_secured_) {
+    // As if the peer had ended already: its answer is not waited for.
+    SSL* ssl = tls_->native_handle();
+    SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
+    co_await tls_->async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  tcp_.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+bool is_plain_http(const error_code& handshake_error) {
+  const auto code = static_cast<unsigned long>(handshake_error.value());
+  return handshake_error.category() == asio::error::get_ssl_category() && ERR_GET_LIB(code) == ERR_LIB_SSL &&
+         ERR_GET_REASON(code) == SSL_R_HTTP_REQUEST;
+}
+
+}  // namespace loci

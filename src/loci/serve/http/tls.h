@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What either side of a TLS connection needs before it: a server its certificate and key, a client those whom
+// it trusts. TLS 1.2 and 1.3; of 1.2 only ciphers that authenticate and whose keys are forgotten (ECDHE with
+// AES-GCM or ChaCha20).
+#pragma once
+
+#include <boost/asio/ssl/context.hpp>
+#include <memory>
+#include <string>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+using TlsContext = std::shared_ptr<boost::asio::ssl::context>;
+
+// A server's files, PEM both.
+struct TlsFiles {
+  std::string certificate;  // its own first, then those that lead to an authority
+  std::string key;          // without a pass phrase
+  // Whether TLS is spoken.
+  bool given() const { return !certificate.empty() || !key.empty(); }
+};
+
+// Thread-safe. Errors name --tls-cert or --tls-key and the path: kInvalidArgument (one without the other, not
+// PEM, locked by a pass phrase, a key of another certificate), kNotFound, kUnavailable.
+Result<TlsContext> make_server_tls(const TlsFiles& files);
+
+// Trusts the certificates of `authorities` (a PEM file) alone; where it is empty, those that the system
+// trusts. Thread-safe. Errors name --tls-ca and the path: kInvalidArgument, kNotFound, kUnavailable.
+Result<TlsContext> make_client_tls(const std::string& authorities);
+
+}  // namespace loci

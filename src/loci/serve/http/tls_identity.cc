@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/http/tls_identity.h"
+
+#include <utility>
+
+namespace loci {
+
+Status TlsIdentity::open(const TlsFiles& files, std::shared_ptr<spdlog::logger> log) {
+  if (!files.given()) return {};
+  files_ = files;
+  log_ = std::move(log);
+  watch_.look({files_.certificate, files_.key});
+  LOCI_RETURN_IF_ERROR(read());
+  watch_.start([this] { read_again(); });
+  return {};
+}
+
+TlsContext TlsIdentity::context() const {
+  const std::lock_guard lock(mutex_);
+  return context_;
+}
+
+Status TlsIdentity::read() {
+  LOCI_ASSIGN_OR_RETURN(TlsContext context, make_server_tls(files_));
+  const std::lock_guard lock(mutex_);
+  context_ = std::move(context);
+  return {};
+}
+
+void TlsIdentity::read_again() {
+  if (const Status status = read(); !status.ok())
+    log_->warn("the certificate stays as it was: {}: {}", status.field(), status.message());
+  else
+    log_->info("the certificate {} was read again", files_.certificate);
+}
+
+}  // namespace loci

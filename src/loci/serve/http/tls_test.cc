@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// TLS: files that are wrong, connections that are right, handshakes that are neither, certificates that
+// change.
+#include "loci/serve/http/tls.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <openssl/ssl.h>
+#include <spdlog/sinks/null_sink.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "loci/serve/http/server.h"
+
+namespace loci {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+// A certificate for 127.0.0.1 that signs itself, and its key; `name` tells it from others.
+TlsFiles make_certificate(const std::filesystem::path& folder, const std::string& name) {
+  TlsFiles files{.certificate = folder / (name + ".pem"), .key = folder / (name + ".key")};
+  const std::string command = fmt::format(
+      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={} "
+      "-addext subjectAltName=IP:127.0.0.1 -keyout {} -out {} 2>/dev/null",
+      name, files.key, files.certificate);
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  return files;
+}
+
+class TlsFilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              fmt::format("tls_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name) << text;
+    return folder_ / name;
+  }
+  static void expect_refused(const TlsFiles& files, const std::string& field, const std::string& message) {
+    const Result<TlsContext> context = make_server_tls(files);
+    ASSERT_FALSE(context.ok()) << message;
+    EXPECT_EQ(context.status().field(), field);
+    EXPECT_NE(context.status().message().find(message), std::string::npos) << context.status().message();
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(TlsFilesTest, ErrorsNameTheFlagAndThePath) {
+  const TlsFiles good = make_certificate(folder_, "good");
+  const TlsFiles other = make_certificate(folder_, "other");
+  EXPECT_TRUE(make_server_tls(good).ok());
+  expect_refused({good.certificate, ""}, "--tls-key", "--tls-cert");
+  expect_refused({"", good.key}, "--tls-cert", "--tls-key");
+  expect_refused({"/nowhere/a.pem", good.key}, "--tls-cert", "/nowhere/a.pem is not there");
+  expect_refused({good.certificate, "/nowhere/a.key"}, "--tls-key", "/nowhere/a.key is not there");
+  expect_refused({folder_, good.key}, "--tls-cert", folder_.string() + " can't be read");
+  expect_refused({good.key, good.key}, "--tls-cert", good.key);
+  expect_refused({good.certificate, good.certificate}, "--tls-key", good.certificate);
+  expect_refused({write("empty", ""), good.key}, "--tls-cert", "empty");
+  expect_refused({good.certificate, write("garbage", "-----BEGIN PRIVATE KEY-----\nx\n")}, "--tls-key",
+                 "garbage");
+  expect_refused({good.certificate, other.key}, "--tls-key",
+                 other.key + " is not the key of the certificate in " + good.certificate);
+}
+
+TEST_F(TlsFilesTest, NobodyIsAskedForAPassPhrase) {
+  const TlsFiles good = make_certificate(folder_, "good");
+  const std::string locked = folder_ / "locked.key";
+  const std::string command =
+      fmt::format("openssl pkey -in {} -aes256 -passout pass:x -out {}", good.key, locked);
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  expect_refused({good.certificate, locked}, "--tls-key", "pass phrase");
+}
+
+TEST_F(TlsFilesTest, AClientsAuthoritiesAreChecked) {
+  const TlsFiles good = make_certificate(folder_, "good");
+  EXPECT_TRUE(make_client_tls("").ok());
+  EXPECT_TRUE(make_client_tls(good.certificate).ok());
+  for (const std::string& path : {write("empty", ""), good.key, std::string("/nowhere/ca.pem")}) {
+    const Result<TlsContext> context = make_client_tls(path);
+    ASSERT_FALSE(context.ok()) << path;
+    EXPECT_EQ(context.status().field(), "--tls-ca");
+    EXPECT_NE(context.status().message().find(path), std::string::npos) << context.status().message();
+  }
+}
+
+// A client that waits, with a time limit, and trusts whom it meets: who is trusted is tests/tls_test.py's.
+class TlsClient {
+ public:
+  explicit TlsClient(std::uint16_t port, int version = TLS1_3_VERSION)
+      : context_(asio::ssl::context::tls_client) {
+    SSL_CTX_set_max_proto_version(context_.native_handle(), version);
+    stream_.emplace(io_, context_);
+    tcp::socket& socket = stream_->next_layer();
+    socket.connect({asio::ip::make_address("127.0.0.1"), port});
+    const timeval patience{.tv_sec = 10, .tv_usec = 0};
+    setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    stream_->handshake(asio::ssl::stream_base::client, error_);
+  }
+  bool is_connected() const { return !error_; }
+  error_code error() const { return error_; }
+  std::string version() { return SSL_get_version(stream_->native_handle()); }
+  // Whose certificate the server showed.
+  std::string shown_name() {
+    X509* certificate = SSL_get1_peer_certificate(stream_->native_handle());
+    char name[64] = "";
+    X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name, sizeof(name));
+    X509_free(certificate);
+    return name;
+  }
+  void send(std::string_view data) { asio::write(*stream_, asio::buffer(data), error_); }
+  // Until `end` was seen, or the connection's end.
+  std::string read_until(const std::string& end) {
+    std::string got;
+    for (std::size_t looked = 0; !error_ && got.find(end, looked) == got.npos;) {
+      looked = got.size() - std::min(got.size(), end.size());
+      char piece[16384];
+      const std::size_t bytes = stream_->read_some(asio::buffer(piece), error_);
+      got.append(piece, bytes);
+    }
+    return got;
+  }
+
+ private:
+  asio::io_context io_;
+  asio::ssl::context context_;
+  std::optional<asio::ssl::stream<tcp::socket>> stream_;
+  error_code error_;
+};
+
+class TlsServerTest : public TlsFilesTest {
+ protected:
+  void start(const HttpLimits& limits = {}) {
+    files_ = make_certificate(folder_, "first");
+    server_.emplace(
+        HttpServer::Options{.host = "127.0.0.1", .port = 0, .tls = files_, .limits = limits}, clock_,
+        metrics_, std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
+    const Status status = server_->listen([](Exchange& exchange) { return handle(exchange); });
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+
+  static asio::awaitable<void> handle(Exchange& exchange) {
+    co_await exchange.read_body();
+    if (exchange.path() == "/stream") {
+      co_await exchange.begin_stream("text/plain");
+      for (int i = 0; i < 3; ++i) co_await exchange.stream(fmt::format("piece {}.", i));
+      co_await exchange.end_stream();
+      co_return;
+    }
+    if (exchange.path() == "/watch") {
+      // Reads ahead for a while, as a generation does.
+      exchange.watch([] {});
+      asio::steady_timer timer(exchange.io(), std::chrono::milliseconds(50));
+      error_code ignored;
+      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    HttpResponse response{.body = fmt::format("<{}:{}>", exchange.path(), exchange.request().body()),
+                          .headers = {}};
+    co_await exchange.respond(std::move(response));
+  }
+
+  // What a raw connection gets that sends `data`.
+  std::string raw(std::string_view data) {
+    asio::io_context io;
+    tcp::socket socket(io);
+    socket.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
+    const timeval patience{.tv_sec = 10, .tv_usec = 0};
+    setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    error_code error;
+    asio::write(socket, asio::buffer(data), error);
+    std::string got;
+    char piece[4096];
+    ssize_t bytes = 0;
+    while ((bytes = recv(socket.native_handle(), piece, sizeof(piece), 0)) > 0)
+      got.append(piece, static_cast<std::size_t>(bytes));
+    ended_ = bytes == 0 || errno == ECONNRESET;
+    return got;
+  }
+  bool metrics_say(const std::string& line) {
+    return metrics_.scrape(std::nullopt, 0).find("\n" + line + "\n") != std::string::npos;
+  }
+  static bool eventually(const std::function<bool()>& condition) {
+    for (int i = 0; i < 2000; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
+  SystemClock clock_;
+  ServeMetrics metrics_{"test"};
+  TlsFiles files_;
+  std::optional<HttpServer> server_;
+  bool ended_ = false;  // raw() saw the connection's end
+};
+
+TEST_F(TlsServerTest, ServesBothVersions) {
+  start();
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    TlsClient client(server_->port(), version);
+    ASSERT_TRUE(client.is_connected()) << client.error().message();
+    EXPECT_EQ(client.version(), version == TLS1_2_VERSION ? "TLSv1.2" : "TLSv1.3");
+    // Two requests at once on a connection that is kept, the second while the first one is watched.
+    client.send(
+        "POST /watch HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET /next HTTP/1.1\r\nHost: "
+        "x\r\n\r\n");
+    std::string got = client.read_until("</next:>");
+    EXPECT_NE(got.find("</watch:abc>"), std::string::npos) << got;
+    EXPECT_NE(got.find("</next:>"), std::string::npos) << got;
+    client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_NE(client.read_until("0\r\n\r\n").find("piece 2."), std::string::npos);
+    const std::string body(3 << 20, 'x');
+    client.send(
+        fmt::format("POST /large HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+    got = client.read_until("x>");
+    EXPECT_NE(got.find("</large:" + body + ">"), std::string::npos);
+  }
+  TlsClient old(server_->port(), TLS1_1_VERSION);
+  EXPECT_FALSE(old.is_connected());
+}
+
+// A client must be able to tell a whole reply from one that somebody cut off on the way.
+TEST_F(TlsServerTest, EndsConnectionsWithAWord) {
+  start();
+  TlsClient client(server_->port());
+  client.send("GET /stream HTTP/1.0\r\nHost: x\r\n\r\n");
+  EXPECT_NE(client.read_until("\x01never").find("piece 0.piece 1.piece 2."), std::string::npos);
+  EXPECT_EQ(client.error(), asio::error::eof) << client.error().message();
+}
+
+TEST_F(TlsServerTest, RefusesWhatIsNoHandshake) {
+  start();
+  const std::string answer = raw("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << answer;
+  EXPECT_NE(answer.find("https://"), std::string::npos) << answer;
+  EXPECT_TRUE(ended_);
+  // A record of a length that none has; one of another kind; a hello that is cut in the middle of a length.
+  const std::string long_record = std::string("\x16\x03\x01\xff\xff") + std::string(1 << 16, 'x');
+  const std::string hello_in_pieces("\x16\x03\x01\x00\x05\x01\xff\xff\xff\x03", 10);
+  for (const std::string& data : {long_record, std::string("\x17\x03\x03\x00\x01x", 6),
+                                  std::string(200, '\0'), hello_in_pieces, std::string("SSH-2.0-x\r\n")}) {
+    EXPECT_FALSE(raw(data).starts_with("HTTP")) << data.substr(0, 8);
+    EXPECT_TRUE(ended_) << data.substr(0, 8);
+  }
+  EXPECT_TRUE(eventually([&] { return metrics_say("loci_http_connections 0"); }));
+  EXPECT_TRUE(metrics_say("loci_tls_handshake_failures_total 6"));
+  EXPECT_TRUE(TlsClient(server_->port()).is_connected());
+}
+
+TEST_F(TlsServerTest, EndsHandshakesThatStall) {
+  start({.header_timeout = 300 * kNanosPerMilli});
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(raw(""), "");
+  EXPECT_TRUE(ended_);
+  EXPECT_EQ(raw(std::string("\x16\x03\x01\x01\x00\x01", 6)), "");
+  EXPECT_TRUE(ended_);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(took, std::chrono::milliseconds(600));
+  EXPECT_LT(took, std::chrono::seconds(8));
+  EXPECT_TRUE(eventually([&] { return metrics_say("loci_http_connections 0"); }));
+}
+
+// Time that is up in the middle of a request is said to the client, over the same connection.
+TEST_F(TlsServerTest, AnswersARequestThatStalls) {
+  start({.header_timeout = kNanosPerSecond});
+  TlsClient client(server_->port());
+  ASSERT_TRUE(client.is_connected()) << client.error().message();
+  client.send("GET /x HTTP/1.1\r\nHos");
+  const std::string got = client.read_until("\x01never");
+  EXPECT_TRUE(got.starts_with("HTTP/1.1 408 ")) << got;
+  EXPECT_EQ(client.error(), asio::error::eof) << client.error().message();
+}
+
+TEST_F(TlsServerTest, ResumesBySessionTickets) {
+  start();
+  asio::io_context io;
+  asio::ssl::context context(asio::ssl::context::tls_client);
+  SSL_CTX_set_max_proto_version(context.native_handle(), TLS1_2_VERSION);
+  SSL_SESSION* session = nullptr;
+  for (const bool is_first : {true, false}) {
+    asio::ssl::stream<tcp::socket> stream(io, context);
+    stream.next_layer().connect({asio::ip::make_address("127.0.0.1"), server_->port()});
+    if (!is_first) SSL_set_session(stream.native_handle(), session);
+    error_code error;
+    stream.handshake(asio::ssl::stream_base::client, error);
+    ASSERT_FALSE(error) << error.message();
+    EXPECT_EQ(SSL_session_reused(stream.native_handle()) == 1, !is_first);
+    if (is_first) session = SSL_get1_session(stream.native_handle());
+    SSL_set_shutdown(stream.native_handle(), SSL_SENT_SHUTDOWN);  // else the session counts as broken
+  }
+  SSL_SESSION_free(session);
+}
+
+TEST_F(TlsServerTest, HandshakesCountAsConnections) {
+  start({.connections_max = 1});
+  asio::io_context io;
+  tcp::socket silent(io);
+  silent.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
+  ASSERT_TRUE(eventually([&] { return metrics_say("loci_http_connections 1"); }));
+  EXPECT_FALSE(TlsClient(server_->port()).is_connected());
+  silent.close();
+  EXPECT_TRUE(eventually([&] { return TlsClient(server_->port()).is_connected(); }));
+}
+
+TEST_F(TlsServerTest, ShowsTheCertificateThatIsThereNow) {
+  start();
+  TlsClient before(server_->port());
+  EXPECT_EQ(before.shown_name(), "first");
+  const TlsFiles next = make_certificate(folder_, "second");
+  // The certificate without its key changes nothing.
+  std::filesystem::rename(next.certificate, files_.certificate);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_EQ(TlsClient(server_->port()).shown_name(), "first");
+  std::filesystem::rename(next.key, files_.key);
+  EXPECT_TRUE(eventually([&] { return TlsClient(server_->port()).shown_name() == "second"; }));
+  // Who was connected stays so.
+  before.send("GET /still HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(before.read_until("</still:>").find("</still:>"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace loci
