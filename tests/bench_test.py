@@ -21,10 +21,10 @@ DIALOGUES = "\n".join(json.dumps({"messages": [{"role": role, "content": f"{role
 @pytest.fixture(params=["tiny", "default"])
 def model(request):
     """With the tiny model too, whose replies come faster than the client reads them."""
-    named = request.config.getoption("--model")
-    if named and request.param != named:
+    named = request.config.getoption("--model") or request.param
+    if named != request.param and (named in ("tiny", "default") or request.param == "tiny"):
         pytest.skip(f"--model {named} was asked for")
-    return request.getfixturevalue("tiny_model") if request.param == "tiny" else request.param
+    return request.getfixturevalue("tiny_model") if named == "tiny" else named
 
 
 def bench(binary, *arguments, text=None):

@@ -5,11 +5,10 @@ import os
 import stat
 import struct
 import subprocess
-import time
 
 import pytest
 
-from live_client import Server, expect, expect_equal
+from live_client import Server, expect, expect_equal, wait_recovered
 
 RECORD_BYTES, BLOCK_TOKENS = 512, 32  # of a record with few layers: docs/disk-store.md
 PROMPT = "A conversation that is long enough to fill some blocks of thirty-two tokens each. " * 4
@@ -26,7 +25,7 @@ class Workplace:
 
     def command(self, *words):
         return subprocess.run([self.binary, *words], capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "XDG_STATE_HOME": self.folder})
+                              env={**os.environ, "LOCI_CONFIG": "", "XDG_STATE_HOME": self.folder})
 
     def secret(self, name):
         path = self.path(name)
@@ -35,12 +34,13 @@ class Workplace:
             expect_equal((made.returncode, made.stderr), (0, ""), "loci keys cluster")
         return path
 
-    def talk(self, disk, *flags):
-        """A reply to PROMPT by a server with that disk, and the tokens of the prompt that it did not compute."""
+    def talk(self, disk, *flags, after_state=False):
+        """A reply to PROMPT by a server with that disk, once it found the state that is there if there is to be some,
+        and the tokens of the prompt that it did not compute."""
         with Server(self.binary, self.model, "--threads", "1", "--device-memory", "4MiB", "--context", "1024", "--disk",
                     f"{self.path(disk)}:64MiB", *flags) as server:
-            # What the disk has is taken over while the server answers.
-            time.sleep(0.5)
+            if after_state:
+                wait_recovered(server)
             reply = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 40, "temperature": 0, "ignore_eos": True})
             expect_equal(reply.status, 200, reply.text)
             details = reply.json["usage"].get("prompt_tokens_details") or {}
@@ -115,6 +115,6 @@ def test_state_under_each_secret_outlives_the_others(place):
     expect_equal(place.talk("turns", "--cluster-secret", other), (text, 0), "under another secret")
     expect_equal(place.talk("turns"), (text, 0), "without a secret")
     for flags in (("--cluster-secret", one), ("--cluster-secret", other), ()):
-        again, cached = place.talk("turns", *flags)
+        again, cached = place.talk("turns", *flags, after_state=True)
         expect_equal(again, text, "the reply from kept state")
         expect(cached >= 4 * BLOCK_TOKENS, f"{cached} tokens are found again with {flags}")

@@ -57,6 +57,11 @@ def wait_saved(server):
     wait_until(ended, 30, "all saves ended")
 
 
+def wait_recovered(server):
+    """A server that began with a disk has taken over state of before."""
+    wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, 30, "state of before is found")
+
+
 def moved(server, link, what="bytes"):
     return server.metrics().get(f'loci_tier_{what}_total{{link="{link}"}}', 0)
 
@@ -113,7 +118,7 @@ class Server:
         self.state = tempfile.TemporaryDirectory(prefix="loci_state_")
         self.process = subprocess.Popen([binary, "serve", model, "--port", "0", *level, *disk, *flags],
                                         stdout=subprocess.PIPE, stderr=self.log, text=True,
-                                        env={**os.environ, "XDG_STATE_HOME": self.state.name, **(environment or {})})
+                                        env={**os.environ, "LOCI_CONFIG": "", "XDG_STATE_HOME": self.state.name, **(environment or {})})
         lines = []
         for line in self.process.stdout:
             lines.append(line)

@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 import time
 
-from live_client import expect, expect_equal, Server, wait_saved, wait_until
+from live_client import expect, expect_equal, Server, wait_recovered, wait_saved
 
 OTHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "tiny", "f32.gguf")
 # A budget that the first model alone can fill.
@@ -28,10 +28,6 @@ def cached(reply):
     return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def recovered(server):
-    wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, 30, "state of before is found")
-
-
 def held(disk):
     return sum(os.stat(os.path.join(folder, name)).st_blocks * 512
                for folder, _, names in os.walk(disk) for name in names)
@@ -52,10 +48,10 @@ def test_switching_models_keeps_the_state_of_both(binary, model):
             wait_saved(server)
             expect("made anew" not in server.log_text(), server.log_text())
         with serve(binary, model, disk) as server:
-            recovered(server)
+            wait_recovered(server)
             expect(cached(complete(server, TEXT)) > 200, "the first model's state is there")
         with serve(binary, OTHER, disk) as server:
-            recovered(server)
+            wait_recovered(server)
             expect(cached(complete(server, "hello " * 40)) > 30, "the second model's state is there")
 
 

@@ -76,6 +76,13 @@ void add_moves(const CoreStats& stats, std::vector<MetricFamily>& out) {
              "Entries of the disk that were not: what they follow is gone, or they are too old",
              MetricType::Counter),
       stats.orphans_total);
+  add(family(out, "loci_deletions_waiting", "Deleted sequences whose state something still uses",
+             MetricType::Gauge),
+      stats.forgets_waiting);
+  add(family(out, "loci_deletions_given_up_total",
+             "Deleted sequences whose state was left to eviction because too many waited",
+             MetricType::Counter),
+      stats.forgets_given_up_total);
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       windows_(config_, index_, transfers_, prefixes_),
       queue_needs_(config_, index_, transfers_, prefixes_),
       recovery_(config_, prefixes_.hasher(), index_),
-      forgotten_(prefixes_, index_),
+      forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0),
       state_age_(config.state_ttl) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
@@ -313,7 +313,9 @@ void Core::State::on(const DiskRoom& event, Plan&) {
 
 void Core::State::on(const Recovered& event, Plan& plan) {
   plan.notes = recovery_.take_over(event, now_);
-  if (event.last) transfers_.open_disk();
+  if (!event.last) return;
+  transfers_.open_disk();
+  forgotten_.recovered();
 }
 
 void Core::State::on(const Forget& event, Plan&) {

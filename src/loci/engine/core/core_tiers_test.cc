@@ -410,6 +410,40 @@ TEST(CoreTiers, WhatIsForgottenWhileItIsSavedGoesThen) {
   for (const TierStats& tier : stats.tiers) EXPECT_EQ(tier.free, 8u);
 }
 
+// Its next turn is on its way, and is given up.
+TEST(CoreTiers, WhatIsForgottenWhileItIsGoneOnWithGoesThen) {
+  TierDriver d(tier_config(16, 0, 0));
+  d.run(1, run_of(0, 96));
+  d.arrive(2, run_of(0, 110));
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 97)});
+  EXPECT_EQ(d.core.stats().forgets_waiting, 1u);
+  d.step(Cancel{RequestId(2)});
+  d.done(2);
+  d.finish();
+  EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
+  EXPECT_EQ(d.core.stats().tiers[0].free, 16u);
+}
+
+TEST(CoreTiers, WhatIsForgottenBeforeTheDiskIsKnownDoesNotComeBack) {
+  const CoreConfig config = tier_config(8, 0, 16);
+  std::vector<RecoveredEntry> entries;
+  {
+    TierDriver d(config);
+    d.run(1, run_of(0, 100));
+    for (const Move& move : d.on_disk) entries.push_back({move.entry, 0, false, move.parts.front().to});
+  }
+  ASSERT_EQ(entries.size(), 3u);
+  TierDriver d(config, false);
+  d.step(Recovered{{entries[0]}, 1000, false});
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 100)});
+  d.step(Recovered{{entries[1], entries[2]}, 1000, true});
+  d.step(Tick{});
+  EXPECT_EQ(d.notes.size(), 3u) << "the disk forgets them";
+  d.arrive(2, run_of(0, 100));
+  EXPECT_EQ(d.starts.back().cached_tokens, 0u);
+  d.finish();
+}
+
 TEST(CoreTiers, NobodyForgetsForAnother) {
   TierDriver d(tier_config(16, 0, 16));
   d.run(1, run_of(0, 110), "a");

@@ -76,7 +76,6 @@ class TimedCore {
     core_.check_invariants();
     return true;
   }
-  Nanos now() const { return now_; }
   std::uint64_t rows_in_all() const { return rows_; }
 
   std::vector<Nanos> waited_for, alone;  // times of passes: that decodes were in, and others

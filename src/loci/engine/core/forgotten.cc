@@ -10,18 +10,34 @@ void Forgotten::forget(const Forget& event) {
   for (Prefixes::Names& names : prefixes_.names_of(event)) {
     const auto first = event.tokens.begin() + static_cast<std::ptrdiff_t>(names.tokens_before);
     Path path{.nodes = std::move(names.keys), .tokens = {first, event.tokens.end()}};
-    if (drop(path) == Progress::kDone) continue;
-    waiting_.push_back(std::move(path));
+    if (recovers_ || drop(path) == Progress::kWaits) wait(std::move(path));
   }
-  for (; waiting_.size() > kForgottenMax; waiting_.pop_front()) ++given_up_;
+  for (; waiting_.size() > kForgottenMax || waiting_tokens_ > kForgottenTokensMax; ++given_up_) pop();
+}
+
+void Forgotten::wait(Path path) {
+  waiting_tokens_ += path.tokens.size();
+  waiting_.push_back(std::move(path));
+}
+
+Forgotten::Path Forgotten::pop() {
+  Path path = std::move(waiting_.front());
+  waiting_.pop_front();
+  waiting_tokens_ -= path.tokens.size();
+  return path;
 }
 
 void Forgotten::retry() {
-  std::erase_if(waiting_, [this](Path& path) { return drop(path) == Progress::kDone; });
+  if (recovers_) return;
+  for (std::size_t left = std::min(waiting_.size(), kRetriesMax); left > 0; --left) {
+    Path path = pop();
+    if (drop(path) == Progress::kWaits) wait(std::move(path));
+  }
 }
 
 // From the end to the first node that others need.
 Forgotten::Progress Forgotten::drop(Path& path) {
+  bool is_end = true;
   for (; !path.nodes.empty(); path.nodes.pop_back()) {
     const BlockId node = index_.find(path.nodes.back());
     if (node == kNoBlock) continue;
@@ -31,10 +47,13 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     if (path.nodes.size() == 1) break;  // the root ends by itself
     // (Dropping its last tail may have ended the node.)
     if (index_.find(path.nodes.back()) == kNoBlock) continue;
+    // Who goes on from the end of it may be its own next turn, on its way; elsewhere it is another sequence.
     const Block& block = index_.block(node);
-    if (block.children > 0) break;
+    if (block.children > 0 && !is_end) break;
     if (block.pins > 0) return Progress::kWaits;
+    if (block.children > 0) break;
     index_.forget(node);
+    is_end = false;
   }
   return Progress::kDone;
 }

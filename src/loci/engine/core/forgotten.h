@@ -8,9 +8,11 @@
 //
 // A node that a request or a move pins is waited for: retry() goes on where forget() stopped. Meanwhile who
 // has it may go on using it, and a block that somebody else computes anew under the same name is theirs.
+// Until all that the disk has from before is known every path waits, since its nodes may still come.
 //
-// It owns what is still to be dropped, at most kForgottenMax paths (beyond, the oldest is given up and
-// counted). It calls nobody but the index and Prefixes, which knows the names of blocks.
+// It owns what is still to be dropped, at most kForgottenMax paths of kForgottenTokensMax tokens (beyond, the
+// oldest are given up and counted). It calls nobody but the index and Prefixes, which knows the names of
+// blocks.
 #pragma once
 
 #include <cstddef>
@@ -27,16 +29,20 @@
 namespace loci {
 
 inline constexpr std::size_t kForgottenMax = 4096;
+inline constexpr std::size_t kForgottenTokensMax = std::size_t{8} << 20;
 
 // Thread-compatible: the core's thread has it.
 class Forgotten {
  public:
-  // Both outlive it.
-  Forgotten(const Prefixes& prefixes, BlockIndex& index) : prefixes_(prefixes), index_(index) {}
+  // Both outlive it. `recovers`: there is a disk, of which recovered() will be told.
+  Forgotten(const Prefixes& prefixes, BlockIndex& index, bool recovers)
+      : prefixes_(prefixes), index_(index), recovers_(recovers) {}
 
   // O(tokens · log(children)).
   void forget(const Forget& event);
-  // Something may have been let go. O(paths that wait).
+  // All that the disk has from before is known.
+  void recovered() { recovers_ = false; }
+  // Something may have been let go. O(kRetriesMax paths).
   void retry();
 
   void add_stats(CoreStats& stats) const;
@@ -49,12 +55,18 @@ class Forgotten {
   };
   enum class Progress : std::uint8_t { kDone, kWaits };
 
+  static constexpr std::size_t kRetriesMax = 16;
+
+  void wait(Path path);
+  Path pop();
   Progress drop(Path& path);
   Progress drop_tails(BlockId parent, std::span<const TokenId> tokens);
 
   const Prefixes& prefixes_;
   BlockIndex& index_;
+  bool recovers_;
   std::deque<Path> waiting_;
+  std::size_t waiting_tokens_ = 0;  // of waiting_
   std::uint64_t given_up_ = 0;
 };
 

@@ -5,12 +5,11 @@
 // What is asked of a tier at once is a *booking*: its blocks arrive together, as their layers take turns.
 // Bookings over one link come one after another.
 //
-//     t = 0    open(disk), 3 moves, 30 MB at 1 GB/s         predicted: the first until 30 ms,
-//     t = 10   open(disk), 1 move, 10 MB                    the second until 40 ms
-//     t = 60   the third move of the first has ended        it took 60 ms instead of 30: from now on twice
-//     what
-//              the model says is predicted, and the second is expected at 60 + 20 ms
-//     t = 82   the move of the second has ended             it took 22 ms, from the end of the first
+//     t = 0    book(disk), 3 moves, 30 MB at 1 GB/s    predicted: the first until 30 ms,
+//     t = 10   book(disk), 1 move, 10 MB               the second until 40 ms
+//     t = 60   the third move of the first has ended   it took 60 ms instead of 30: from now on twice what
+//                                                      the model says, so the second is expected at 80 ms
+//     t = 82   the move of the second has ended        it took 22 ms, from the end of the first
 //
 // A booking of which something failed tells nothing of the link's speed; one that was given up, that the link
 // is slower than predicted at the least. It owns what is booked and the corrections; it calls nobody.

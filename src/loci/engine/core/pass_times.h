@@ -5,10 +5,10 @@
 // of 512 tokens, is predicted to take 768 ms and takes 256 ms. From then on passes of prompts are predicted
 // to take a third; those of decodes alone, and those of both, are corrected by what they took themselves.
 //
-//     begin(pass 1)    passes in flight: 1                  its time counts from here
-//     begin(pass 2)    passes in flight: 1 2                queued behind 1 (passes ahead)
-//     end()            passes in flight: 2                  1 took from its begin to here; 2's time counts
-//     from here end()                                                 2 took from the end of 1 to here
+//     begin(pass 1)   in flight: 1      its time counts from here
+//     begin(pass 2)   in flight: 1 2    queued behind 1 (passes ahead)
+//     end()           in flight: 2      1 took from its begin to here; the time of 2 counts from here
+//     end()                             2 took from the end of 1 to here
 //
 // A pass that waited for loads tells nothing of computing, and is not counted. It owns the corrections and
 // the begins of passes in flight; it calls nobody.

@@ -231,6 +231,8 @@ void DiskQueue::end(const IoEnd& io, std::vector<IoRequest>& again) {
 }
 
 void DiskQueue::expire_queue(std::deque<Queued>& waiting, const Lane& lane, Nanos now) {
+  // It is the rate that keeps them waiting, not the disk.
+  if (lane.in_flight == 0 && rate_.wait(now) > 0) return;
   while (!waiting.empty() && now - std::max(waiting.front().since, lane.answered) > answer_limit_) {
     const DiskOperation operation = std::move(waiting.front().operation);
     waiting.pop_front();

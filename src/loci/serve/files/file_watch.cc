@@ -37,6 +37,8 @@ FileWatch::Stamp FileWatch::stamp_of(const std::string& path) {
   if (::stat(path.c_str(), &facts) != 0) return {};
   return {.seconds = facts.st_mtim.tv_sec,
           .nanos = facts.st_mtim.tv_nsec,
+          .status_seconds = facts.st_ctim.tv_sec,
+          .status_nanos = facts.st_ctim.tv_nsec,
           .inode = facts.st_ino,
           .size = static_cast<std::uint64_t>(facts.st_size),
           .there = true};

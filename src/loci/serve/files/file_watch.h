@@ -33,7 +33,8 @@ class FileWatch {
  private:
   // Which file it is: a change shows in one of them.
   struct Stamp {
-    std::int64_t seconds = 0, nanos = 0;
+    std::int64_t seconds = 0, nanos = 0;                // of its content
+    std::int64_t status_seconds = 0, status_nanos = 0;  // of its rights too
     std::uint64_t inode = 0, size = 0;
     bool there = false;
     friend bool operator==(const Stamp&, const Stamp&) = default;

@@ -116,20 +116,24 @@ Result<StoreJob> read_delete_item(const Call& call) {
 // The tenant's tokens and state of what was said, as far as the model that is served has made them.
 void forget_said(ApiServices& services, const std::string& tenant, const std::string& salt,
                  const std::vector<StoredTokens>& said) {
-  const ServedModel* served = services.served.load();
-  if (served == nullptr) return;
-  const std::string tokenizer = tokenizer_name(*served);
+  const ServedModel& served = *services.served.load();
+  const std::string tokenizer = tokenizer_name(served);
   for (const StoredTokens& one : said) {
     if (one.tokenizer != tokenizer) continue;
     services.history.forget(tenant, one.tokens);
-    served->engine->forget({.group = tenant, .salt = {}, .tokens = one.tokens});
-    if (!salt.empty()) served->engine->forget({.group = tenant, .salt = salt, .tokens = one.tokens});
+    served.engine->forget({.group = tenant, .salt = {}, .tokens = one.tokens});
+    if (!salt.empty()) served.engine->forget({.group = tenant, .salt = salt, .tokens = one.tokens});
   }
 }
 
 asio::awaitable<void> remove(ApiServices& services, Call& call) {
   if (services.store == nullptr) {
     co_await call.fail(no_store_error());
+    co_return;
+  }
+  // Else its state would stay.
+  if (services.served.load() == nullptr) {
+    co_await call.fail(*services.not_ready());
     co_return;
   }
   const std::string& tenant = call.tenant->id;

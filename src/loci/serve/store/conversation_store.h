@@ -74,7 +74,6 @@ struct ConversationSummary {
   std::vector<StoredItem> first;  // of its items, at most kFirstItems: what it is about
 };
 inline constexpr std::uint32_t kFirstItems = 3;
-inline constexpr std::size_t kSaidTokensMax = std::size_t{4} << 20;
 
 struct ConversationList {
   std::vector<ConversationSummary> conversations;
@@ -124,8 +123,9 @@ class ConversationStore {
   virtual Status set_metadata(std::string_view tenant, std::string_view id, std::string_view metadata) = 0;
   // Its thread goes with it: items, responses and what continues these. Only responses that are still
   // running stay, each for itself. Returns what was said there, so that computed state can be deleted too:
-  // the sequences of which none begins another, the newest first, at most kSaidTokensMax tokens of them.
-  // SQLite: when it returns, nothing of it is in the store's files; PostgreSQL: once its vacuum was there.
+  // the sequences of which none begins another, the newest first, as many as StoreOptions::said_tokens_max
+  // lets. SQLite: when it returns, nothing of it is in the store's files; PostgreSQL: once its vacuum was
+  // there.
   virtual Result<std::vector<StoredTokens>> delete_conversation(std::string_view tenant,
                                                                 std::string_view id) = 0;
 

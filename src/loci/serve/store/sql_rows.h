@@ -110,7 +110,7 @@ Result<std::vector<TokenId>> read_sequence(SqlSession& session, std::int64_t seq
 // Deletes it, and what it stands on, as far as nothing else needs them.
 Status release_sequence(SqlSession& session, std::int64_t sequence);
 // What the thread's responses saw and said: see ConversationStore::delete_conversation.
-Result<std::vector<StoredTokens>> said_in(SqlSession& session, std::int64_t thread);
+Result<std::vector<StoredTokens>> said_in(SqlSession& session, std::int64_t thread, std::size_t tokens_max);
 // The thread's newest; absent: it has none.
 Result<std::optional<std::int64_t>> newest_sequence(SqlSession& session, std::int64_t thread);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "loci/serve/store/sql_rows.h"
 #include "loci/serve/store/token_blob.h"
@@ -146,28 +147,42 @@ Result<std::vector<SaidRow>> ends_of(SqlSession& session, std::int64_t thread) {
   return ends;
 }
 
-bool begins(const StoredTokens& beginning, const StoredTokens& whole) {
-  return beginning.tokenizer == whole.tokenizer && beginning.tokens.size() <= whole.tokens.size() &&
-         std::equal(beginning.tokens.begin(), beginning.tokens.end(), whole.tokens.begin());
+// Of all that were read those that begin no other one, in their order. In the order of dictionaries whatever
+// begins something stands right before that, or before another one that begins it.
+std::vector<StoredTokens> without_beginnings(std::vector<StoredTokens> all) {
+  const auto begins = [&](std::size_t a, std::size_t b) {
+    const StoredTokens &beginning = all[a], &whole = all[b];
+    return beginning.tokenizer == whole.tokenizer && beginning.tokens.size() <= whole.tokens.size() &&
+           std::equal(beginning.tokens.begin(), beginning.tokens.end(), whole.tokens.begin());
+  };
+  std::vector<std::size_t> order(all.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    if (all[a].tokenizer != all[b].tokenizer) return all[a].tokenizer < all[b].tokenizer;
+    if (all[a].tokens == all[b].tokens) return a > b;  // of the same ones the first stays
+    return std::ranges::lexicographical_compare(all[a].tokens, all[b].tokens, {}, &TokenId::value,
+                                                &TokenId::value);
+  });
+  for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+    if (begins(order[i], order[i + 1])) all[order[i]].tokens.clear();
+  }
+  std::erase_if(all, [](const StoredTokens& one) { return one.tokens.empty(); });
+  return all;
 }
 
 }  // namespace
 
-Result<std::vector<StoredTokens>> said_in(SqlSession& session, std::int64_t thread) {
+Result<std::vector<StoredTokens>> said_in(SqlSession& session, std::int64_t thread, std::size_t tokens_max) {
   LOCI_ASSIGN_OR_RETURN(const std::vector<SaidRow> ends, ends_of(session, thread));
   std::vector<StoredTokens> said;
   std::size_t total = 0;
   for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
-    StoredTokens one{.tokens = {}, .tokenizer = end->tokenizer};
-    LOCI_ASSIGN_OR_RETURN(one.tokens, read_sequence(session, end->sequence));
-    if (std::any_of(said.begin(), said.end(), [&](const StoredTokens& newer) { return begins(one, newer); }))
-      continue;
-    total += one.tokens.size();
-    if (total > kSaidTokensMax) break;
-    std::erase_if(said, [&](const StoredTokens& newer) { return begins(newer, one); });
-    said.push_back(std::move(one));
+    LOCI_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, read_sequence(session, end->sequence));
+    total += tokens.size();
+    if (total > tokens_max) break;
+    said.push_back({.tokens = std::move(tokens), .tokenizer = end->tokenizer});
   }
-  return said;
+  return without_beginnings(std::move(said));
 }
 
 Result<std::optional<std::int64_t>> newest_sequence(SqlSession& session, std::int64_t thread) {

@@ -88,13 +88,16 @@ Result<std::vector<StoredTokens>> SqlStore::delete_conversation(std::string_view
   std::vector<StoredTokens> said;
   const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, id));
-    LOCI_ASSIGN_OR_RETURN(said, said_in(session, row.thread));
+    LOCI_ASSIGN_OR_RETURN(said, said_in(session, row.thread, options_.said_tokens_max));
     return delete_ended(session, row.thread);
   });
   LOCI_RETURN_IF_ERROR(done);
-  LOCI_RETURN_IF_ERROR(database_->erase_deleted());
+  erase_deleted();
   return said;
 }
+
+// It is deleted whatever comes of this: what fails here expire() tries again, and tells.
+void SqlStore::erase_deleted() { (void)database_->erase_deleted(); }
 
 Status SqlStore::add_items(std::string_view tenant, std::string_view conversation,
                            const std::vector<StoredItem>& items) {
@@ -136,7 +139,7 @@ Result<StoredItem> SqlStore::conversation_item(std::string_view tenant, std::str
 }
 
 Status SqlStore::delete_item(std::string_view tenant, std::string_view conversation, std::string_view item) {
-  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ConversationRow row, get_conversation(session, tenant, conversation));
     LOCI_ASSIGN_OR_RETURN(const std::int64_t key, get_item(session, row.conversation, item));
     LOCI_RETURN_IF_ERROR(
@@ -144,6 +147,8 @@ Status SqlStore::delete_item(std::string_view tenant, std::string_view conversat
     LOCI_RETURN_IF_ERROR(session.run("UPDATE items SET conversation = NULL WHERE item = $1", {key}).status());
     return settle_thread(session, row.thread);
   });
+  if (done.ok()) erase_deleted();
+  return done;
 }
 
 Result<std::vector<StoredItem>> SqlStore::conversation_history(std::string_view tenant, std::string_view id) {

@@ -61,6 +61,7 @@ class SqlStore : public ConversationStore {
   // quota has no room for goes (StoreOptions::quota_of).
   using WriteThread = std::function<Result<std::int64_t>(SqlSession&)>;
   Status write(std::string_view tenant, const WriteThread& body);
+  void erase_deleted();
   StoreQuota quota_of(std::string_view tenant) const {
     return options_.quota_of ? options_.quota_of(tenant) : StoreQuota();
   }

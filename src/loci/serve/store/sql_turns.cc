@@ -182,7 +182,7 @@ Result<StoredResponse> SqlStore::response(std::string_view tenant, std::string_v
 }
 
 Status SqlStore::delete_response(std::string_view tenant, std::string_view id) {
-  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(const ResponseRow row, get_response(session, tenant, id));
     LOCI_RETURN_IF_ERROR(session
                              .run("UPDATE items SET response = NULL "
@@ -194,6 +194,8 @@ Status SqlStore::delete_response(std::string_view tenant, std::string_view id) {
     if (row.sequence) LOCI_RETURN_IF_ERROR(release_sequence(session, *row.sequence));
     return settle_thread(session, row.thread);
   });
+  if (done.ok()) erase_deleted();
+  return done;
 }
 
 Result<ItemList> SqlStore::input_items(std::string_view tenant, std::string_view response,

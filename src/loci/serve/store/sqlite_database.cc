@@ -229,12 +229,15 @@ Status SqliteDatabase::reclaim() {
   for (int part = 0; part < kReclaimParts; ++part)
     LOCI_RETURN_IF_ERROR(unsynchronised([&] { return connection_->execute(statement); }));
   LOCI_RETURN_IF_ERROR(synchronise());
-  return groups_.alone([&] { return erased_ >= deletions_.load() ? Status() : empty_log(); });
+  return groups_.alone([&] {
+    log_is_held_ = false;
+    return erased_ >= deletions_.load() ? Status() : empty_log();
+  });
 }
 
 Status SqliteDatabase::erase_deleted() {
   const std::uint64_t deletion = deletions_.fetch_add(1) + 1;
-  return groups_.alone([&] { return erased_ >= deletion ? Status() : empty_log(); });
+  return groups_.alone([&] { return erased_ >= deletion || log_is_held_ ? Status() : empty_log(); });
 }
 
 Status SqliteDatabase::empty_log() {
@@ -245,6 +248,7 @@ Status SqliteDatabase::empty_log() {
   LOCI_RETURN_IF_ERROR(rows.status());
   const bool emptied = !rows->empty() && rows->integer(0, 0) == 0;
   if (emptied) erased_ = deletions;
+  log_is_held_ = !emptied;
   return {};
 }
 

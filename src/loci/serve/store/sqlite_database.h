@@ -61,10 +61,11 @@ class SqliteDatabase final : public SqlDatabase {
   std::unique_ptr<SqliteConnection> connection_;  // the leader's of groups_
   CommitGroups groups_;
   // The leader's too:
-  bool synchronises_ = true;                 // commits do
-  int synchronised_ = 0;                     // by synchronise(), how often
-  std::uint64_t erased_ = 0;                 // so many deletions are no longer in the log
-  std::size_t readers_count_ = 0;            // set by open(); 0: `connection_` reads too
+  bool synchronises_ = true;       // commits do
+  int synchronised_ = 0;           // by synchronise(), how often
+  std::uint64_t erased_ = 0;       // so many deletions are no longer in the log
+  bool log_is_held_ = false;       // by another program: turns wait for it once, until the next reclaim()
+  std::size_t readers_count_ = 0;  // set by open(); 0: `connection_` reads too
   std::atomic<std::uint64_t> deletions_{1};  // that erase_deleted() was called for; one before the start
   std::mutex readers_mutex_;
   std::condition_variable reader_back_;

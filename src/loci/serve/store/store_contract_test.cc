@@ -38,6 +38,7 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
     StoreOptions options;
     options.now_seconds = [this] { return now_.load(); };
     options.quota_of = [this](std::string_view tenant) { return tenant == "bob" ? StoreQuota() : quota_; };
+    options.said_tokens_max = said_tokens_max_;
     options.made_room = [this](std::string_view tenant, std::uint64_t gone) {
       EXPECT_EQ(tenant, kTenant);
       made_room_ += gone;
@@ -70,6 +71,7 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
 
   std::atomic<std::int64_t> now_ = 10'000;
   StoreQuota quota_;  // of all but bob
+  std::size_t said_tokens_max_ = StoreOptions().said_tokens_max;
   std::atomic<std::uint64_t> made_room_ = 0;
   std::unique_ptr<StorePlace> place_;
   std::unique_ptr<ConversationStore> store_;
@@ -261,6 +263,23 @@ TEST_P(StoreContract, ADeletedConversationTellsWhatWasSaid) {
   EXPECT_EQ((*said)[0].tokenizer, "another");
   EXPECT_EQ((*said)[1].tokens, forked);
   EXPECT_EQ((*said)[2].tokens, run(0, 4000));
+}
+
+TEST_P(StoreContract, WhatWasSaidIsToldUpToALimit) {
+  said_tokens_max_ = 150;
+  reopen();
+  create("c");
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    StoredTurn turn = test_turn(fmt::format("r{}", i));
+    turn.response.conversation = "c";
+    turn.response.tokens.assign(70, TokenId(i));
+    commit(turn);
+  }
+  const Result<std::vector<StoredTokens>> said = store_->delete_conversation(kTenant, "c");
+  ASSERT_TRUE(said.ok()) << said.status().to_string();
+  ASSERT_EQ(said->size(), 2u) << "the newest";
+  EXPECT_EQ((*said)[1].tokens.front(), TokenId(2));
+  EXPECT_EQ(store_->size_bytes().value(), 0u);
 }
 
 TEST_P(StoreContract, DeletingAResponseLeavesTheConversationsItems) {

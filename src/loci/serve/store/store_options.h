@@ -22,6 +22,8 @@ struct StoreOptions {
   // So many of the tenant's conversations and responses went, since a write of its own took it over its
   // quota. Called on the thread that wrote; may be null.
   std::function<void(std::string_view tenant, std::uint64_t gone)> made_room;
+  // Tokens that the deletion of a conversation tells at most, so that the longest ones cost a bounded time.
+  std::size_t said_tokens_max = std::size_t{4} << 20;
   // How long a turn took to become durable. Called on the thread that committed it; may be null.
   std::function<void(Nanos)> committed;
   // SQLite alone: pages of the log that are gathered before they are moved into the file.
