@@ -335,7 +335,8 @@ def test_responses_of_a_conversation(server):
                  "previous_response_id")
     expect_error(server.post("/v1/responses", {"conversation": conversation["id"], "input": [items[0]]}), 400, "input[0].id")
     server.request("DELETE", "/v1/conversations/" + conversation["id"])
-    expect_equal(server.get("/v1/responses/" + second["id"]).status, 200, "responses stay")
+    for response in (first, second):
+        expect_error(server.get("/v1/responses/" + response["id"]), 404, code="not_found")
 
 
 def test_one_turn_at_a_time(server):
