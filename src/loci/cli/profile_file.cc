@@ -251,9 +251,9 @@ Result<ChosenCosts> choose_costs(const std::string& file, const MachineId& machi
         profile.ok() ? fmt::format("{}: {}", path, status.message()) : status.message();
     return Status(status.code(), message + "; `loci profile MODEL` measures", "--profile");
   }
-  const std::string why = status.code() == StatusCode::kNotFound
-                              ? "not measured here"
-                              : fmt::format("{} is not used: {}", path, status.message());
+  const std::string why = status.code() == StatusCode::kNotFound ? "not measured here"
+                          : profile.ok() ? fmt::format("{} is not used: {}", path, status.message())
+                                         : "not used: " + status.message();  // which names the file
   return ChosenCosts{assumed, fmt::format("assumed, {} (`loci profile MODEL` measures)", why)};
 }
 

@@ -145,6 +145,18 @@ TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
   EXPECT_EQ(ignored->curves, CostCurves{});
   EXPECT_NE(ignored->source.find("is not used: the profile is of another machine"), std::string::npos)
       << ignored->source;
+  // So is one of a former format.
+  const std::string path = default_profile_path(profile.model_fingerprint);
+  std::string former = format_profile(profile);
+  former.replace(former.find("loci-profile-1"), 14, "loci-profile-0");
+  std::ofstream(path, std::ios::trunc) << former;
+  const Result<ChosenCosts> passed_over = choose_costs("", profile.machine, model, {});
+  ASSERT_TRUE(passed_over.ok());
+  EXPECT_EQ(passed_over->curves, CostCurves{});
+  for (const char* said : {"not used", "loci-profile-0", "`loci profile MODEL` measures"})
+    EXPECT_NE(passed_over->source.find(said), std::string::npos) << passed_over->source;
+  EXPECT_EQ(passed_over->source.find(path), passed_over->source.rfind(path)) << "the file is named once";
+  ASSERT_TRUE(write_profile(path, profile).ok());
   const Status refused =
       choose_costs(default_profile_path(profile.model_fingerprint), other, model, {}).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
