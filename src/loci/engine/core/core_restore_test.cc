@@ -143,6 +143,7 @@ TEST_F(CoreRestore, ComputesNoMoreThanItMustWhereOthersRun) {
 TEST_F(CoreRestore, APreloadBringsWhatThePlanLoads) {
   TierDriver d = beside_a_decode("naive-hybrid");
   EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u);
+  d.now += 2 * kBlock;  // as predicted: the link is what it was believed to be
   d.end_moves();
   d.done();
   ASSERT_EQ(d.starts.back().request.value, 4u);
