@@ -235,7 +235,7 @@ TEST(World, LooksAsFarAheadAsItIsTold) {
   WorldOptions options = options_of(60, 120, 3000);
   options.core.max_running = 1;
   options.core.eviction = "lookahead";
-  options.core.costs.disk_read.bytes_per_second = 1'000'000;  // not worth waiting for
+  options.core.restore = "pensieve";  // the disk is not worth waiting for
   std::uint64_t before = 0;
   for (const std::uint32_t requests : {0u, 4u, 1000u}) {
     options.core.lookahead_requests = requests;
