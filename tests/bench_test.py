@@ -243,7 +243,7 @@ def test_llama_cpps_counts_and_history(binary):
 
 
 def test_bad_flags_and_no_server(binary):
-    for arguments in (("https://x",), ("http://x:port",), ("http://127.0.0.1:1", "--compare", "http://y", "--rate", "1"),
+    for arguments in (("ftp://x",), ("http://x:port",), ("http://127.0.0.1:1", "--compare", "http://y", "--rate", "1"),
                       ("http://127.0.0.1:1", "--dialogues", "/nowhere"), ("http://127.0.0.1:1", "--turns", "0"), ()):
         done = bench(binary, *arguments)
         expect_equal(done.returncode, 2, f"{arguments}: {done.stderr}")
