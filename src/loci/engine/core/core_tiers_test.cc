@@ -410,6 +410,25 @@ TEST(CoreTiers, WhatIsForgottenWhileItIsSavedGoesThen) {
   for (const TierStats& tier : stats.tiers) EXPECT_EQ(tier.free, 8u);
 }
 
+// A turn that was stopped, say: nobody can tell its tokens.
+TEST(CoreTiers, WhatGoesOnFromWhatIsForgottenGoesWithIt) {
+  TierDriver d(tier_config(16, 16, 16));
+  Tokens longer = run_of(0, 110), other = run_of(0, 105);
+  for (std::uint32_t i = 0; i < 90; ++i) longer.push_back(TokenId(500 + i));
+  for (std::uint32_t i = 0; i < 30; ++i) other.push_back(TokenId(900 + i));
+  d.run(1, run_of(0, 110));
+  d.run(2, longer);
+  d.run(3, other);
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 110)});
+  EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
+  d.arrive(4, longer);
+  EXPECT_EQ(d.starts.back().cached_tokens, 105u) << "what the other one knows as well";
+  d.finish();
+  d.arrive(5, other);
+  EXPECT_EQ(d.starts.back().cached_tokens, 134u) << "it parted before the end";
+  d.finish();
+}
+
 // Its next turn is on its way, and is given up.
 TEST(CoreTiers, WhatIsForgottenWhileItIsGoneOnWithGoesThen) {
   TierDriver d(tier_config(16, 0, 0));

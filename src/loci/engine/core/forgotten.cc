@@ -43,6 +43,9 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     if (node == kNoBlock) continue;
     const std::size_t begin = (path.nodes.size() - 1) * kBlockTokens;
     const std::span<const TokenId> rest = std::span<const TokenId>(path.tokens).subspan(begin);
+    if (rest.size() < kBlockTokens && path.nodes.size() > 1 &&
+        drop_what_goes_on(node, rest) == Progress::kWaits)
+      return Progress::kWaits;
     if (drop_tails(node, rest) == Progress::kWaits) return Progress::kWaits;
     if (path.nodes.size() == 1) break;  // the root ends by itself
     // (Dropping its last tail may have ended the node.)
@@ -56,6 +59,29 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     is_end = false;
   }
   return Progress::kDone;
+}
+
+// `last`: the last whole block of the sequence, which `rest` follows. What goes on from all of it knows all
+// of it: turns that were stopped before they were stored, say.
+Forgotten::Progress Forgotten::drop_what_goes_on(BlockId last, std::span<const TokenId> rest) {
+  std::vector<BlockId> below;
+  const auto& behind = index_.block(last).children_with_state;
+  for (auto child = behind.lower_bound(rest); child != behind.end(); ++child) {
+    const Block& block = index_.block(*child);
+    if (block.filled < rest.size() || !std::equal(rest.begin(), rest.end(), block.tokens.begin())) break;
+    below.push_back(*child);
+  }
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    const auto& children = index_.block(below[i]).children_with_state;
+    below.insert(below.end(), children.begin(), children.end());
+  }
+  Progress progress = Progress::kDone;
+  for (auto node = below.rbegin(); node != below.rend(); ++node) {  // children before parents
+    if (index_.block(*node).kind == BlockKind::kUnused) continue;   // it ended with the last of its children
+    if (index_.block(*node).pins > 0) progress = Progress::kWaits;
+    index_.forget(*node);
+  }
+  return progress;
 }
 
 // The children that have no name of their own: what was computed of the tokens' next block.

@@ -6,6 +6,8 @@
 //              \                    from every tier, and the disk is told to forget its records. Block 0 is
 //               1'                  what 1' hangs from: it stays, and so does all above it.
 //
+// What goes on from the whole of the sequence is dropped first, as it knows all of it.
+//
 // A node that a request or a move pins is waited for: retry() goes on where forget() stopped. Meanwhile who
 // has it may go on using it, and a block that somebody else computes anew under the same name is theirs.
 // Until all that the disk has from before is known every path waits, since its nodes may still come.
@@ -60,6 +62,7 @@ class Forgotten {
   void wait(Path path);
   Path pop();
   Progress drop(Path& path);
+  Progress drop_what_goes_on(BlockId last, std::span<const TokenId> rest);
   Progress drop_tails(BlockId parent, std::span<const TokenId> tokens);
 
   const Prefixes& prefixes_;
