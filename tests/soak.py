@@ -196,7 +196,9 @@ class World:
         self.folder, self.counts, self.draw = folder, collections.Counter(), random.Random(seed)
         keys, public = Keys(binary), os.path.join(folder, "public.txt")
         tenants = [keys.add(name) for name in ("wide", "narrow", "heavy")]
-        keys.append("[tenants.narrow]\nconcurrent_requests = 1\n[tenants.heavy]\nweight = 4\n")
+        # What is stored grows with every talk until a tenant is at its quota, and SQLite's caches with it.
+        quota = 'stored_bytes = "512KiB"\n'
+        keys.append(f"[tenants.wide]\n{quota}[tenants.narrow]\nconcurrent_requests = 1\n{quota}[tenants.heavy]\nweight = 4\n{quota}")
         with open(public, "w", encoding="utf-8") as file:
             file.write(PUBLIC)
         # (The clients' own threads may wait long for a processor: no connection is cut off for that.)

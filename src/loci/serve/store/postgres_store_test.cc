@@ -49,7 +49,6 @@ TEST_F(PostgresStoreTest, ManyServersStartAtOnce) {
 TEST_F(PostgresStoreTest, TurnsOfManyServersInOneConversationStayWhole) {
   const auto first = open(), second = open();
   ASSERT_TRUE(first->create_conversation("ann", {.id = "c"}, {}).ok());
-  std::atomic<int> failed = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
