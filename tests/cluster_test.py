@@ -4,28 +4,17 @@ import glob
 import os
 import stat
 import struct
-import subprocess
 
 import pytest
 
-from live_client import Server, expect, expect_equal, wait_recovered
+from live_client import Server, Workplace, expect, expect_equal, wait_recovered
 
 RECORD_BYTES, BLOCK_TOKENS = 512, 32  # of a record with few layers: docs/disk-store.md
 PROMPT = "A conversation that is long enough to fill some blocks of thirty-two tokens each. " * 4
 
 
-class Workplace:
-    """The binary, a model, and a folder for secrets and disks."""
-
-    def __init__(self, binary, model, folder):
-        self.binary, self.model, self.folder = binary, model, folder
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def command(self, *words):
-        return subprocess.run([self.binary, *words], capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "LOCI_CONFIG": "", "XDG_STATE_HOME": self.folder})
+class SecretWorkplace(Workplace):
+    """With secrets and disks."""
 
     def secret(self, name):
         path = self.path(name)
@@ -60,7 +49,7 @@ class Workplace:
 
 @pytest.fixture(scope="module")
 def place(binary, tiny_model, tmp_path_factory):
-    return Workplace(binary, tiny_model, str(tmp_path_factory.mktemp("cluster")))
+    return SecretWorkplace(binary, tiny_model, str(tmp_path_factory.mktemp("cluster")))
 
 
 def test_the_file_is_made_once_and_for_its_owner(place):

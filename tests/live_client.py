@@ -239,6 +239,20 @@ class Keys:
             file.write("\n" + text)
 
 
+class Workplace:
+    """The binary, a model, and a folder for what a suite's servers and commands read and write."""
+
+    def __init__(self, binary, model, folder):
+        self.binary, self.model, self.folder = binary, model, folder
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def command(self, *words, text=""):
+        return subprocess.run([self.binary, *words], input=text, capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "LOCI_CONFIG": "", "XDG_STATE_HOME": self.folder})
+
+
 def check_integrity(path):
     store = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from http_abuse_test import Bystander, closed_within, connect
-from live_client import Server, chat_body, expect, expect_equal, greedy, stream_events, wait_until
+from live_client import Server, Workplace, chat_body, expect, expect_equal, greedy, stream_events, wait_until
 
 HEADER_TIMEOUT_SECONDS = 2
 STALLED = 300
@@ -22,15 +22,12 @@ IDLE_CONNECTIONS = 800
 BYTES_OF_A_CONNECTION_MAX = 160 << 10
 
 
-class Workplace:
-    """The binary, a model, and a folder for certificates."""
-
-    def __init__(self, binary, model, folder):
-        self.binary, self.model, self.folder = binary, model, folder
+class TlsWorkplace(Workplace):
+    """With certificates."""
 
     def certificate(self, name, subject="IP:127.0.0.1", kind=CURVE):
         """A certificate that signs itself, and its key: two paths."""
-        paths = [os.path.join(self.folder, name + ending) for ending in (".pem", ".key")]
+        paths = [self.path(name + ending) for ending in (".pem", ".key")]
         subprocess.run(["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
                         f"subjectAltName={subject}", "-out", paths[0], "-keyout", paths[1]], check=True, stderr=subprocess.DEVNULL)
         return paths
@@ -39,14 +36,10 @@ class Workplace:
         return Server(self.binary, self.model, "--threads", "1", "--device-memory", "64MiB", "--context", "512", "--tls-cert",
                       certificate, "--tls-key", key, *flags)
 
-    def command(self, *words, text=""):
-        return subprocess.run([self.binary, *words], input=text, capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "LOCI_CONFIG": "", "XDG_STATE_HOME": self.folder})
-
 
 @pytest.fixture(scope="module")
 def place(binary, tiny_model, tmp_path_factory):
-    return Workplace(binary, tiny_model, str(tmp_path_factory.mktemp("tls")))
+    return TlsWorkplace(binary, tiny_model, str(tmp_path_factory.mktemp("tls")))
 
 
 def test_wrong_files_end_the_start(place):

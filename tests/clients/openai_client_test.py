@@ -2,27 +2,16 @@
 """OpenAI's Python client against the server. Responses: openai_responses_test.py."""
 import asyncio
 import json
-from typing import Literal
 
 import openai
 import pytest
 from pydantic import BaseModel, Field
 
 from checks import expect_raises, KEY
+from shapes import GetWeather, Person
 
 HELLO = [{"role": "user", "content": "Say hello."}]
 WEATHER = [{"role": "user", "content": "What is the weather in Paris?"}]
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
-
-
-class GetWeather(BaseModel):
-    """The weather of a city."""
-    city: str = Field(max_length=20)
-    unit: Literal["celsius", "fahrenheit"]
 
 
 class Add(BaseModel):

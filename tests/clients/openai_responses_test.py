@@ -1,25 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenAI's Python client against /v1/responses and /v1/conversations."""
-from typing import Literal
-
 import openai
 import pytest
-from pydantic import BaseModel, Field
 
 from checks import expect_raises, KEY
+from shapes import GetWeather, Person
 
 MODEL = "default"
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
-
-
-class GetWeather(BaseModel):
-    """The weather of a city."""
-    city: str = Field(max_length=20)
-    unit: Literal["celsius", "fahrenheit"]
 
 
 TOOLS = [openai.pydantic_function_tool(GetWeather)["function"] | {"type": "function"}]

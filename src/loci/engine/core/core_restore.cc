@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request that is admitted next loads of what it lacks, and what it computes: the question to
-// policy/restore_plan.h, and its answer in the probes.
+// Decides which of a request's missing blocks are loaded and which are computed: describes them to
+// policy/restore_plan.h, and writes its answer into the probes. Called before the request is admitted.
 #include <algorithm>
 
 #include "loci/engine/core/core_state.h"

@@ -101,7 +101,7 @@ TEST_F(CoreRestore, AMissedLoadCostsItsBlockAlone) {
   }
 }
 
-// A pass that reads nothing of what is missing stands whole.
+// A pass whose tokens come before every block that failed to load keeps all that it computed.
 TEST_F(CoreRestore, APassAheadOfTheLoadsStandsWhateverTheyBring) {
   CoreConfig config = even_config("auto");
   config.max_batch_tokens = 64;

@@ -310,14 +310,18 @@ TEST(CoreTiers, TwoRequestsShareOneLoad) {
   EXPECT_EQ(d.ends.size(), 4u);
 }
 
+// What a process with this configuration leaves on the disk of one conversation.
+std::vector<RecoveredEntry> left_on_disk(const CoreConfig& config, const Tokens& prompt) {
+  std::vector<RecoveredEntry> entries;
+  TierDriver d(config);
+  d.run(1, prompt);
+  for (const Move& move : d.on_disk) entries.push_back({move.entry, 0, false, move.parts.front().to});
+  return entries;
+}
+
 TEST(CoreTiers, AProcessGoesOnWithWhatTheLastOneLeftOnDisk) {
   const CoreConfig config = tier_config(4, 0, 16);
-  std::vector<RecoveredEntry> entries;
-  {
-    TierDriver d(config);
-    d.run(1, run_of(0, 100));
-    for (const Move& move : d.on_disk) entries.push_back({move.entry, 0, false, move.parts.front().to});
-  }
+  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 100));
   ASSERT_EQ(entries.size(), 3u);
   TierDriver d(config, false);
   d.arrive(1, run_of(500, 40));
@@ -445,12 +449,7 @@ TEST(CoreTiers, WhatIsForgottenWhileItIsGoneOnWithGoesThen) {
 
 TEST(CoreTiers, WhatIsForgottenBeforeTheDiskIsKnownDoesNotComeBack) {
   const CoreConfig config = tier_config(8, 0, 16);
-  std::vector<RecoveredEntry> entries;
-  {
-    TierDriver d(config);
-    d.run(1, run_of(0, 100));
-    for (const Move& move : d.on_disk) entries.push_back({move.entry, 0, false, move.parts.front().to});
-  }
+  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 100));
   ASSERT_EQ(entries.size(), 3u);
   TierDriver d(config, false);
   d.step(Recovered{{entries[0]}, 1000, false});

@@ -223,8 +223,7 @@ class TimedLoads {
     arrive(id, blocks);
     run(next, next_blocks);
   }
-  // Of what was loaded since the last call: by how many percent of what it took predictions were off, the
-  // median.
+  // The median error of the predictions for all loads since the last call, in percent of the time taken.
   Nanos median_error() {
     std::sort(errors_.begin(), errors_.end());
     const Nanos median = errors_.at(errors_.size() / 2);

@@ -52,8 +52,7 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     if (index_.find(path.nodes.back()) == kNoBlock) continue;
     // Who goes on from the end of it may be its own next turn, on its way; elsewhere it is another sequence.
     const Block& block = index_.block(node);
-    if (block.children > 0 && !is_end) break;
-    if (block.pins > 0) return Progress::kWaits;
+    if (block.pins > 0 && (is_end || block.children == 0)) return Progress::kWaits;
     if (block.children > 0) break;
     index_.forget(node);
     is_end = false;

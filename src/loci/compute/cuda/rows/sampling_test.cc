@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares sampling with a plain float64 version of what engine/run/sampler.h defines, which sorts the
-// candidates and adds up their weights. The weights are the engine's own (exp_negative); sums are of another
-// rounding, so at a boundary, and only within `slack` of it, either side is right.
+// Compares sampling on the device with a plain version in float64, which does what engine/run/sampler.h says:
+// it sorts the candidates and adds up their weights. The weights are the engine's own (exp_negative); sums
+// are of another rounding, so at a boundary, and only within `slack` of it, either side is right.
 #include <fmt/format.h>
 
 #include <algorithm>
