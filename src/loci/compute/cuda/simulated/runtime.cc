@@ -483,7 +483,12 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
     void (*kernel)();
   };
   check_launch_shape(name, shape, device_->properties().shared_bytes_max);
-  if (world().options.refused_kernel == name) {
+  bool refused = false;
+  {
+    std::lock_guard lock(world().mutex);
+    refused = world().options.refused_kernel == name;
+  }
+  if (refused) {
     if (failure_.ok())
       failure_ = Status(StatusCode::kInternal, fmt::format("cuda:0 refused {}: a simulated fault", name));
     return;
