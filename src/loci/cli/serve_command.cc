@@ -132,6 +132,7 @@ struct Serving {
   ~Serving() {
     if (server) server->stop(0);
     workers.reset();
+    if (services && services->turn_claims) services->turn_claims->stop();
     store_thread.reset();
     server.reset();
     disk_keeper.reset();
@@ -440,6 +441,11 @@ Status open_conversations(const ServeFlags& flags, Serving& serving) {
 
 void keep_conversations(const ServeFlags& flags, Serving& serving) {
   if (serving.store == nullptr) return;
+  if (is_store_url(flags.store.value_or(""))) {
+    serving.services->turn_claims =
+        std::make_shared<TurnClaims>(*serving.store_thread, *serving.store, serving.log);
+    serving.services->turn_claims->start(StoreOptions().turn_lease / 3);
+  }
   StoreKeeping keeping;
   if (flags.store_age) keeping.limits.age_seconds_max = *flags.store_age / kNanosPerSecond;
   keeping.limits.bytes_max = flags.store_size;

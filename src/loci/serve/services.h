@@ -15,7 +15,7 @@
 #include "loci/serve/page_guard.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/unknown_fields.h"
-#include "loci/serve/responses/conversation_locks.h"
+#include "loci/serve/responses/turn_claims.h"
 #include "loci/serve/router.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/store/conversation_store.h"
@@ -51,6 +51,7 @@ struct ApiServices {
   std::shared_ptr<spdlog::logger> log;
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   ConversationLocks conversation_locks;             // the network thread's
+  std::shared_ptr<TurnClaims> turn_claims;          // null: nobody shares the store
   std::atomic<bool> draining{false};
   std::atomic<bool> stops_at_once{false};  // what ends now was cut off by the server
   UnknownFieldLog unknown_fields;

@@ -122,7 +122,7 @@ asio::awaitable<Status> BackgroundResponses::store(std::string tenant, StoredTur
 
 asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin origin,
                                                                     PreparedResponse prepared,
-                                                                    ConversationLock lock) {
+                                                                    HeldTurn held) {
   std::string tenant = origin.tenant->id;
   Key key(tenant, prepared.turn->record->head().id);
   StoredTurn waiting = prepared.turn->waiting("queued");
@@ -137,12 +137,12 @@ asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin 
   prepared.generation.format = std::move(format);
   runs_[key] = begun;
   asio::io_context& io = origin.io;
-  asio::co_spawn(io, run(begun, std::move(origin), std::move(prepared), std::move(lock)), asio::detached);
+  asio::co_spawn(io, run(begun, std::move(origin), std::move(prepared), std::move(held)), asio::detached);
   co_return std::nullopt;
 }
 
 asio::awaitable<void> BackgroundResponses::run(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
-                                               PreparedResponse prepared, ConversationLock lock) {
+                                               PreparedResponse prepared, HeldTurn held) {
   const auto self = shared_from_this();  // the API may go first
   const OpenWork open(services_);
   const EndOfRun end(run);
@@ -154,7 +154,7 @@ asio::awaitable<void> BackgroundResponses::run(std::shared_ptr<BackgroundRun> ru
     failed = error.what();
   }
   if (!failed.empty()) services_.log->error("{} failed: {}", key.second, failed);
-  lock = ConversationLock();
+  held = HeldTurn();
   run->end();
   retire(key);
 }

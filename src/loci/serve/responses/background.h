@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "loci/serve/generation/reply_sink.h"
-#include "loci/serve/responses/conversation_locks.h"
 #include "loci/serve/responses/response_turn.h"
+#include "loci/serve/responses/turn_claims.h"
 #include "loci/serve/router.h"
 #include "loci/serve/services.h"
 
@@ -64,7 +64,7 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
 
   // Stores the response as queued and starts it. `origin` says for whom. Errors: of the store.
   boost::asio::awaitable<std::optional<ApiError>> start(ReplyOrigin origin, PreparedResponse prepared,
-                                                        ConversationLock lock);
+                                                        HeldTurn held);
   // Null: none of that id runs here, nor ended lately.
   std::shared_ptr<BackgroundRun> find(const std::string& tenant, const std::string& id) const;
   // Cancels one that runs and waits for its end in the store.
@@ -79,7 +79,7 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
   using Key = std::pair<std::string, std::string>;  // tenant, response
 
   boost::asio::awaitable<void> run(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
-                                   PreparedResponse prepared, ConversationLock lock);
+                                   PreparedResponse prepared, HeldTurn held);
   boost::asio::awaitable<void> make(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
                                     PreparedResponse prepared);
   boost::asio::awaitable<Status> store(std::string tenant, StoredTurn turn);

@@ -144,10 +144,11 @@ asio::awaitable<void> remove(ApiServices& services, Call& call) {
         invalid_argument(fmt::format("expected at most {} bytes", kCacheSaltBytesMax), "cache_salt")));
     co_return;
   }
-  const std::optional<ConversationLock> lock = services.conversation_locks.take(tenant, id);
-  if (!lock) {
-    co_await call.fail(conversation_locked(
-        "", "a response of this conversation is on its way; delete it when that has ended"));
+  const std::variant<HeldTurn, ApiError> held =
+      co_await hold_turn(services, tenant, id, "",
+                         "a response of this conversation is on its way; delete it when that has ended");
+  if (const auto* error = std::get_if<ApiError>(&held)) {
+    co_await call.fail(*error);
     co_return;
   }
   const ForgetSaid forget = [&](const auto& said) { forget_said(services, tenant, salt, said); };

@@ -139,6 +139,7 @@ StoredTurn ResponseTurn::waiting(const std::string& status) const {
                                .json = dump_json(response_json(head, status)),
                                .tokens = {},
                                .tokenizer = {}},
+                  .claim = claim,
                   .input = {},
                   .output = {}};
   // A conversation gets its items when the turn has ended well: both or none.
@@ -178,7 +179,8 @@ std::variant<ResponseHistory, ApiError> load_history(ConversationStore& store, s
 
 std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest request, ResponseHistory history,
                                                           const ServedModel& served, TokenHistory& tokens,
-                                                          std::string_view tenant, ConversationStore* store) {
+                                                          std::string_view tenant, ConversationStore* store,
+                                                          std::int64_t claim) {
   if (Status status = resolve_references(request.input, history.items, "input"); !status.ok())
     return api_error(status);
   if (Status status = check_call_outputs(request.input, history.items, "input"); !status.ok())
@@ -212,6 +214,7 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
                                                                .logprobs = request.logprobs});
   turn->input = to_stored(request.input);
   turn->previous = request.previous_response_id;
+  turn->claim = claim;
   turn->tokenizer = std::move(tokenizer);
   PreparedResponse out{.turn = turn, .generation = std::get<PreparedGeneration>(std::move(prepared))};
   if (!request.store) return out;

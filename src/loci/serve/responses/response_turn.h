@@ -30,6 +30,7 @@ struct ResponseTurn {
   std::vector<StoredItem> input;
   std::string previous;
   std::string tokenizer;
+  std::int64_t claim = 0;  // of its conversation: StoredTurn's
 
   // `status` is "queued" or "in_progress".
   StoredTurn waiting(const std::string& status) const;
@@ -51,10 +52,11 @@ std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bo
 std::variant<ResponseHistory, ApiError> load_history(ConversationStore& store, std::string_view tenant,
                                                      const ResponseRequest& request);
 
-// `store` may be null where the request is not stored.
+// `store` may be null where the request is not stored. `claim` is StoredTurn's.
 std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest request, ResponseHistory history,
                                                           const ServedModel& served, TokenHistory& tokens,
-                                                          std::string_view tenant, ConversationStore* store);
+                                                          std::string_view tenant, ConversationStore* store,
+                                                          std::int64_t claim);
 
 // The model's fingerprint in hexadecimal: what StoredResponse::tokenizer holds.
 std::string tokenizer_name(const ServedModel& served);

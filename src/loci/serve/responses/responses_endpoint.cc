@@ -3,9 +3,9 @@
 #include "loci/serve/endpoints/endpoints.h"
 #include "loci/serve/generation/generation.h"
 #include "loci/serve/responses/background.h"
-#include "loci/serve/responses/conversation_locks.h"
 #include "loci/serve/responses/response_turn.h"
 #include "loci/serve/responses/stored_objects.h"
+#include "loci/serve/responses/turn_claims.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -26,10 +26,10 @@ class ResponsesApi {
   asio::awaitable<void> input_items(Call& call);
 
  private:
-  // The turn of the call's body; of a conversation, it is locked.
-  asio::awaitable<std::variant<PreparedResponse, ApiError>> prepare(Call& call, ConversationLock& lock,
+  // The turn of the call's body; of a conversation, it is held.
+  asio::awaitable<std::variant<PreparedResponse, ApiError>> prepare(Call& call, HeldTurn& held,
                                                                     bool& background);
-  asio::awaitable<void> create_in_background(Call& call, PreparedResponse prepared, ConversationLock lock);
+  asio::awaitable<void> create_in_background(Call& call, PreparedResponse prepared, HeldTurn held);
   asio::awaitable<void> finish(Call& call, Answer answer);
 
   ApiServices& services_;
@@ -46,8 +46,7 @@ asio::awaitable<void> ResponsesApi::finish(Call& call, Answer answer) {
   }
 }
 
-asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(Call& call,
-                                                                                ConversationLock& lock,
+asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(Call& call, HeldTurn& held,
                                                                                 bool& background) {
   const ServedModel& served = *services_.served.load();
   const std::string tenant = call.tenant->id;
@@ -61,13 +60,14 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
   ResponseRequest request = std::get<ResponseRequest>(std::move(parsed));
   background = request.background;
   if (!request.conversation.empty()) {
-    std::optional<ConversationLock> taken = services_.conversation_locks.take(tenant, request.conversation);
-    if (!taken) {
-      co_return conversation_locked("conversation",
-                                    "another response of this conversation is on its way; send this one when "
-                                    "it has ended");
+    std::variant<HeldTurn, ApiError> taken = co_await hold_turn(
+        services_, tenant, request.conversation, "conversation",
+        "another response of this conversation is on its way; send this one when it has ended");
+    if (auto* error = std::get_if<ApiError>(&taken)) {
+      ApiError refused = std::move(*error);
+      co_return refused;
     }
-    lock = std::move(*taken);
+    held = std::get<HeldTurn>(std::move(taken));
   }
   ResponseHistory history;
   if (!request.conversation.empty() || !request.previous_response_id.empty()) {
@@ -83,7 +83,7 @@ asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(
   }
   const auto make = [&] {
     return prepare_response(std::move(request), std::move(history), served, services_.history, tenant,
-                            services_.store);
+                            services_.store, held.claim());
   };
   std::variant<PreparedResponse, ApiError> prepared = co_await services_.workers.run(call.tenant->id, make);
   co_return prepared;
@@ -95,9 +95,9 @@ asio::awaitable<void> ResponsesApi::create(Call& call) {
     co_await call.fail(std::move(refused));
     co_return;
   }
-  ConversationLock lock;
+  HeldTurn held;
   bool background = false;
-  std::variant<PreparedResponse, ApiError> made = co_await prepare(call, lock, background);
+  std::variant<PreparedResponse, ApiError> made = co_await prepare(call, held, background);
   if (auto* error = std::get_if<ApiError>(&made)) {
     ApiError refused = std::move(*error);
     co_await call.fail(std::move(refused));
@@ -105,7 +105,7 @@ asio::awaitable<void> ResponsesApi::create(Call& call) {
   }
   PreparedResponse prepared = std::get<PreparedResponse>(std::move(made));
   if (background) {
-    co_await create_in_background(call, std::move(prepared), std::move(lock));
+    co_await create_in_background(call, std::move(prepared), std::move(held));
     co_return;
   }
   prepared.generation.format = std::make_unique<ResponsesFormat>(prepared.turn->record);
@@ -113,7 +113,7 @@ asio::awaitable<void> ResponsesApi::create(Call& call) {
 }
 
 asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedResponse prepared,
-                                                         ConversationLock lock) {
+                                                         HeldTurn held) {
   const bool stream = prepared.generation.fields.stream;
   const std::string id = prepared.turn->record->head().id;
   const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
@@ -121,7 +121,7 @@ asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedRes
   prepared.generation.ticket = std::move(call.ticket);
   ReplyOrigin origin = CallSink(call).origin();
   std::optional<ApiError> error =
-      co_await background_->start(std::move(origin), std::move(prepared), std::move(lock));
+      co_await background_->start(std::move(origin), std::move(prepared), std::move(held));
   if (error) {
     ApiError refused = *std::move(error);
     co_await call.fail(std::move(refused));

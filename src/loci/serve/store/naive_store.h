@@ -37,6 +37,11 @@ class NaiveStore final : public ConversationStore {
                                const ItemPage& page) override;
   Result<std::vector<StoredItem>> response_history(std::string_view tenant, std::string_view id) override;
   Result<std::vector<StoredItem>> conversation_history(std::string_view tenant, std::string_view id) override;
+  Result<std::optional<std::int64_t>> claim_turn(std::string_view, std::string_view) override {
+    return std::optional<std::int64_t>(0);  // it is one server's
+  }
+  Status release_turn(std::string_view, std::string_view, std::int64_t) override { return {}; }
+  Status renew_claims() override { return {}; }
   Status fail_interrupted() override;
   Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
   Result<std::uint64_t> size_bytes() override { return std::uint64_t{0}; }

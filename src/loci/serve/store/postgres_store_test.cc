@@ -102,6 +102,116 @@ TEST_F(PostgresStoreTest, TurnsAreCommittedInParallel) {
   EXPECT_EQ(store->size_bytes().value(), store->stats().value()[0].size_bytes);
 }
 
+StoredTurn turn_in(const std::string& conversation, const std::string& id, std::int64_t claim) {
+  StoredTurn turn = test_turn(id);
+  turn.response.conversation = conversation;
+  turn.claim = claim;
+  return turn;
+}
+
+TEST_F(PostgresStoreTest, OneServerAtATimeClaimsAConversationsTurn) {
+  const auto first = open(), second = open();
+  ASSERT_TRUE(first->create_conversation("ann", {.id = "c"}, {}).ok());
+  const std::int64_t claim = first->claim_turn("ann", "c").value().value();
+  EXPECT_FALSE(second->claim_turn("ann", "c").value().has_value());
+  EXPECT_TRUE(second->claim_turn("bob", "c").value().has_value()) << "another tenant's of the same name";
+  EXPECT_TRUE(second->claim_turn("ann", "d").value().has_value());
+  // The turn's end in the store ends its claim.
+  ASSERT_TRUE(first->commit_turn("ann", turn_in("c", "r0", claim)).ok());
+  const std::optional<std::int64_t> next = second->claim_turn("ann", "c").value();
+  ASSERT_TRUE(next.has_value());
+  EXPECT_FALSE(first->claim_turn("ann", "c").value().has_value());
+  // A claim that has ended ends no other.
+  ASSERT_TRUE(first->release_turn("ann", "c", claim).ok());
+  EXPECT_FALSE(first->claim_turn("ann", "c").value().has_value());
+  ASSERT_TRUE(second->release_turn("ann", "c", *next).ok());
+  EXPECT_TRUE(first->claim_turn("ann", "c").value().has_value());
+}
+
+TEST_F(PostgresStoreTest, AServerThatWasPausedCommitsNothingThatAnotherTookOver) {
+  const auto paused = open({.turn_lease = kNanosPerMilli}), other = open();
+  ASSERT_TRUE(paused->create_conversation("ann", {.id = "c"}, {}).ok());
+  const std::int64_t lost = paused->claim_turn("ann", "c").value().value();
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::int64_t taken = other->claim_turn("ann", "c").value().value();
+  // What the paused server renews is not what it has lost.
+  ASSERT_TRUE(paused->renew_claims().ok());
+  const Status late = paused->commit_turn("ann", turn_in("c", "late", lost));
+  EXPECT_EQ(late.code(), StatusCode::kUnavailable);
+  EXPECT_NE(late.message().find("taken over"), std::string::npos) << late.to_string();
+  EXPECT_EQ(other->response("ann", "late").status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(other->commit_turn("ann", turn_in("c", "r", taken)).ok());
+  EXPECT_FALSE(paused->commit_turn("ann", turn_in("c", "late", lost)).ok()) << "the row is gone by now";
+  EXPECT_EQ(other->conversation_history("ann", "c").value().size(), 2u) << "the one turn's items";
+  // What it failed to say may still be told of.
+  StoredTurn failed = turn_in("c", "late", lost);
+  failed.response.status = "failed";
+  failed.input.clear();
+  failed.output.clear();
+  EXPECT_TRUE(paused->commit_turn("ann", failed).ok());
+}
+
+TEST_F(PostgresStoreTest, ALeaseThatNobodyTookOverStillCommits) {
+  const auto slow = open({.turn_lease = kNanosPerMilli});
+  ASSERT_TRUE(slow->create_conversation("ann", {.id = "c"}, {}).ok());
+  const std::int64_t claim = slow->claim_turn("ann", "c").value().value();
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(slow->commit_turn("ann", turn_in("c", "r", claim)).ok());
+}
+
+TEST_F(PostgresStoreTest, ARenewedLeaseIsNotTakenOver) {
+  const auto first = open({.turn_lease = 600 * kNanosPerSecond}), second = open();
+  ASSERT_TRUE(first->claim_turn("ann", "c").value().has_value());
+  {
+    pqxx::connection connection(url_);
+    pqxx::nontransaction(connection).exec("UPDATE loci.turn_claims SET expires_at = 0 WHERE tenant = 'ann'");
+  }
+  ASSERT_TRUE(first->renew_claims().ok());
+  EXPECT_FALSE(second->claim_turn("ann", "c").value().has_value());
+}
+
+TEST_F(PostgresStoreTest, TheClaimsOfAServerThatEndedAreFree) {
+  auto first = open({.turn_lease = 600 * kNanosPerSecond});
+  const auto second = open();
+  ASSERT_TRUE(first->claim_turn("ann", "c").value().has_value());
+  first.reset();
+  // PostgreSQL notices after a moment.
+  std::optional<std::int64_t> claim;
+  for (int i = 0; i < 200 && !claim; ++i) {
+    claim = second->claim_turn("ann", "c").value();
+    if (!claim) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(claim.has_value());
+}
+
+TEST_F(PostgresStoreTest, OfManyServersOneAtATimeMakesATurn) {
+  const auto first = open(), second = open();
+  ASSERT_TRUE(first->create_conversation("ann", {.id = "c"}, {}).ok());
+  std::atomic<int> holding = 0, most = 0, committed = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      ConversationStore& store = t == 0 ? *first : *second;
+      for (int i = 0; i < 20;) {
+        const Result<std::optional<std::int64_t>> claim = store.claim_turn("ann", "c");
+        ASSERT_TRUE(claim.ok()) << claim.status().to_string();
+        if (!*claim) continue;
+        most = std::max(most.load(), ++holding);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        --holding;
+        const Status done = store.commit_turn("ann", turn_in("c", fmt::format("r{}_{}", t, i), **claim));
+        EXPECT_TRUE(done.ok()) << done.to_string();
+        committed += done.ok() ? 1 : 0;
+        ++i;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(committed, 40);
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(first->conversation_history("ann", "c").value().size(), 80u);
+}
+
 TEST_F(PostgresStoreTest, OnlyWhatAnEndedServerLeftHasFailed) {
   auto first = open();
   const auto second = open();

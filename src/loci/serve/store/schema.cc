@@ -100,6 +100,19 @@ INSERT INTO tenant_usage (tenant, writer, threads, size_bytes)
   SELECT tenant, 0, COUNT(*), SUM(size_bytes) FROM threads GROUP BY tenant;
 CREATE INDEX threads_by_tenant ON threads (tenant, active_at, thread);
 )sql"},
+    // Who makes a conversation's next turn, until when in milliseconds since 1970. Only servers that share a
+    // database claim turns.
+    Migration{.version = 4, .statements = R"sql(
+CREATE TABLE turn_claims (
+  tenant TEXT NOT NULL,
+  conversation TEXT NOT NULL,
+  holder TEXT NOT NULL,
+  claim {int} NOT NULL,
+  expires_at {int} NOT NULL,
+  PRIMARY KEY (tenant, conversation)
+){strict};
+CREATE INDEX turn_claims_by_holder ON turn_claims (holder);
+)sql"},
 };
 
 constexpr std::string_view kVersionTable =

@@ -73,6 +73,12 @@ Result<std::vector<StoreUsage>> all_usage(SqlSession& session);
 Result<std::uint64_t> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,
                                 std::int64_t kept_thread);
 
+// --- claims of turns ---
+
+// The claim of a turn that is committed ends. False: it was taken over, or it ended long ago.
+Result<bool> end_claim(SqlSession& session, std::string_view tenant, std::string_view conversation,
+                       std::string_view holder, std::int64_t claim);
+
 // --- items ---
 
 enum class ItemPart : std::uint8_t { kInput = 0, kOutput = 1 };

@@ -3,6 +3,7 @@
 // common. The tables are in schema.cc.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -40,6 +41,10 @@ class SqlStore : public ConversationStore {
   Status delete_item(std::string_view tenant, std::string_view conversation, std::string_view item) override;
 
   Status commit_turn(std::string_view tenant, const StoredTurn& turn) override;
+  Result<std::optional<std::int64_t>> claim_turn(std::string_view tenant,
+                                                 std::string_view conversation) override;
+  Status release_turn(std::string_view tenant, std::string_view conversation, std::int64_t claim) override;
+  Status renew_claims() override;
   Result<StoredResponse> response(std::string_view tenant, std::string_view id) override;
   Status delete_response(std::string_view tenant, std::string_view id) override;
   Result<ItemList> input_items(std::string_view tenant, std::string_view response,
@@ -69,6 +74,7 @@ class SqlStore : public ConversationStore {
 
   std::unique_ptr<SqlDatabase> database_;
   StoreOptions options_;
+  std::atomic<std::int64_t> claims_{0};  // given so far: the number of the latest
 };
 
 }  // namespace loci

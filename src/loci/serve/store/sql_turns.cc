@@ -113,6 +113,21 @@ Result<std::int64_t> write_response(SqlSession& session, std::string_view tenant
   return rows.integer(0, 0);
 }
 
+bool is_said(std::string_view status) { return status == "completed" || status == "incomplete"; }
+
+// What is said in a conversation is added by who has its claim. What was not said just ends the claim.
+Status check_claim(SqlSession& session, std::string_view tenant, const StoredTurn& turn,
+                   std::string_view holder) {
+  const StoredResponse& response = turn.response;
+  if (turn.claim == 0 || is_running(response.status)) return {};
+  LOCI_ASSIGN_OR_RETURN(const bool is_held,
+                        end_claim(session, tenant, response.conversation, holder, turn.claim));
+  if (is_held || !is_said(response.status)) return {};
+  return {StatusCode::kUnavailable,
+          "another server has taken over the conversation, as this one did not answer for some time; nothing "
+          "of this turn was stored: send it again"};
+}
+
 // Returns the thread that it is in.
 Result<std::int64_t> write_turn(SqlSession& session, std::string_view tenant, const StoredTurn& turn,
                                 std::string_view owner, std::int64_t now) {
@@ -147,9 +162,11 @@ Status SqlStore::commit_turn(std::string_view tenant, const StoredTurn& turn) {
   LOCI_RETURN_IF_ERROR(check_stored_turn(tenant, turn));
   const auto begin = std::chrono::steady_clock::now();
   const std::string owner = is_running(turn.response.status) ? database_->instance() : std::string();
-  LOCI_RETURN_IF_ERROR(write(tenant, [&](SqlSession& session) {
+  const Status done = write(tenant, [&](SqlSession& session) -> Result<std::int64_t> {
+    LOCI_RETURN_IF_ERROR(check_claim(session, tenant, turn, database_->instance()));
     return write_turn(session, tenant, turn, owner, options_.now_seconds());
-  }));
+  });
+  LOCI_RETURN_IF_ERROR(done);
   if (options_.committed) {
     const auto duration = std::chrono::steady_clock::now() - begin;
     options_.committed(std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());

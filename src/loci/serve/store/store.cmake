@@ -2,7 +2,7 @@
 # loci_store: the durable store of conversations (docs/conversation-store.md).
 loci_library(store
   SOURCES store/commit_groups.cc store/open_store.cc store/postgres_connection.cc store/postgres_database.cc
-          store/postgres_store.cc store/schema.cc store/sql_rows.cc store/sql_sequences.cc store/sql_store.cc store/sql_turns.cc
+          store/postgres_store.cc store/schema.cc store/sql_claims.cc store/sql_rows.cc store/sql_sequences.cc store/sql_store.cc store/sql_turns.cc
           store/sql_upkeep.cc store/sql_usage.cc store/sqlite_connection.cc store/sqlite_database.cc store/sqlite_store.cc store/store_claim.cc store/store_shares.cc store/stored_text.cc
           store/token_blob.cc store/sql_lists.cc
   DEPENDS loci_messages PkgConfig::sqlite PkgConfig::pqxx Threads::Threads)

@@ -77,6 +77,21 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
   std::unique_ptr<ConversationStore> store_;
 };
 
+TEST_P(StoreContract, ATurnIsClaimedAndItsCommitEndsTheClaim) {
+  create("c");
+  for (const char* id : {"r0", "r1"}) {
+    const auto claim = store_->claim_turn(kTenant, "c");
+    ASSERT_TRUE(claim.ok()) << claim.status().to_string();
+    ASSERT_TRUE(claim->has_value());
+    StoredTurn turn = test_turn(id);
+    turn.response.conversation = "c";
+    turn.claim = **claim;
+    commit(turn);
+    EXPECT_TRUE(store_->renew_claims().ok());
+    EXPECT_TRUE(store_->release_turn(kTenant, "c", **claim).ok());
+  }
+}
+
 TEST_P(StoreContract, ListsATenantsConversationsTheLastActiveFirst) {
   const auto ids = [&](const std::string& after, std::uint32_t limit) {
     const auto list = store_->conversations(kTenant, after, limit);

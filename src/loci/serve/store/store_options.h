@@ -14,6 +14,8 @@ namespace loci {
 struct StoreOptions {
   // How long a call waits for another process's lock (SQLite), or for the server (PostgreSQL).
   Nanos lock_timeout = 10 * kNanosPerSecond;
+  // For how long a turn is claimed (ConversationStore::claim_turn).
+  Nanos turn_lease = 10 * kNanosPerSecond;
   // When something was active: seconds since 1970.
   std::function<std::int64_t()> now_seconds = &seconds_since_1970;
   // What a tenant may keep. A write that takes a tenant over it deletes the tenant's own threads that were

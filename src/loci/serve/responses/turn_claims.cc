@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/responses/turn_claims.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <optional>
+
+#include "loci/serve/responses/stored_objects.h"
+#include "loci/serve/services.h"
+
+namespace loci {
+namespace asio = boost::asio;
+
+void TurnClaims::start(Nanos period) {
+  const std::lock_guard lock(mutex_);
+  if (store_thread_ == nullptr) return;
+  // Kept alive by the timer, which goes with the store's threads.
+  auto timer = std::make_shared<asio::steady_timer>(store_thread_->executor());
+  const auto wait = std::make_shared<std::function<void()>>();
+  *wait = [self = shared_from_this(), timer, period, weak = std::weak_ptr(wait)] {
+    timer->expires_after(std::chrono::nanoseconds(period));
+    timer->async_wait([self, again = weak.lock()](const boost::system::error_code& error) {
+      if (error || !again) return;
+      const Status renewed = self->store_.renew_claims();
+      if (!renewed.ok()) self->log_->warn("claims of conversations can't be renewed: {}", renewed.message());
+      (*again)();
+    });
+  };
+  (*wait)();
+}
+
+void TurnClaims::release(std::string tenant, std::string conversation, std::int64_t claim) {
+  const std::lock_guard lock(mutex_);
+  if (store_thread_ == nullptr) return;
+  asio::post(store_thread_->executor(), [self = shared_from_this(), tenant = std::move(tenant),
+                                         conversation = std::move(conversation), claim] {
+    const Status released = self->store_.release_turn(tenant, conversation, claim);
+    if (!released.ok())
+      self->log_->warn("the claim of {} ends with its lease: {}", conversation, released.message());
+  });
+}
+
+void TurnClaims::stop() {
+  const std::lock_guard lock(mutex_);
+  store_thread_ = nullptr;
+}
+
+asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& services, std::string tenant,
+                                                            std::string conversation, std::string field,
+                                                            std::string busy) {
+  std::optional<ConversationLock> lock = services.conversation_locks.take(tenant, conversation);
+  if (!lock) co_return conversation_locked(field, busy);
+  std::optional<std::int64_t> claim = 0;
+  if (services.store != nullptr && services.turn_claims) {
+    const auto job = [&] { return services.store->claim_turn(tenant, conversation); };
+    const Result<std::optional<std::int64_t>> claimed = co_await services.store_thread.run(tenant, job);
+    if (!claimed.ok()) co_return api_error(claimed.status());
+    claim = *claimed;
+  }
+  if (!claim) co_return conversation_locked(field, busy);
+  co_return HeldTurn(*std::move(lock), services.turn_claims, std::move(tenant), std::move(conversation),
+                     *claim);
+}
+
+}  // namespace loci
