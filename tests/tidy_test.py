@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FLOORS = ["base", "model", "compute", "memory", "policy", "engine", "cluster", "serve", "sim", "cli"]
+FLOORS = ["base", "model", "compute", "memory", "policy", "engine", "serve", "cluster", "sim", "cli"]
 ROOMS = ["core", "log", "mover", "run", "testing"]  # of the engine
 FILE_LINES, FUNCTION_LINES, KERNEL_LINES = 600, 70, 150
 SOURCE = (".h", ".cc", ".inl", ".cu", ".cuh", ".rs", ".py", ".sh")

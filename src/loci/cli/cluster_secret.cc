@@ -127,4 +127,10 @@ std::array<std::uint8_t, 16> cluster_state_id(const ClusterSecret& secret,
   return out;
 }
 
+std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret) {
+  std::array<std::uint8_t, 32> out{};
+  derive(secret, "loci cluster members", {}, out);
+  return out;
+}
+
 }  // namespace loci

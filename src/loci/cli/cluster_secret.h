@@ -33,4 +33,7 @@ std::array<std::uint8_t, 32> cluster_chain_secret(const ClusterSecret& secret,
 std::array<std::uint8_t, 16> cluster_state_id(const ClusterSecret& secret,
                                               const std::array<std::uint8_t, 16>& state_fingerprint);
 
+// What the members of the cluster seal what they say of themselves with (cluster/member.h).
+std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret);
+
 }  // namespace loci

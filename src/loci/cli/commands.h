@@ -14,6 +14,7 @@ inline constexpr const char* kVersion = LOCI_VERSION;
 void add_serve_command(CLI::App& app, int& exit_code);
 void add_chat_command(CLI::App& app, int& exit_code);
 void add_forget_command(CLI::App& app, int& exit_code);
+void add_cluster_command(CLI::App& app, int& exit_code);
 void add_inspect_command(CLI::App& app, int& exit_code);
 void add_bench_command(CLI::App& app, int& exit_code);
 void add_bench_compute_command(CLI::App& app, int& exit_code);

@@ -66,6 +66,7 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   loci::add_serve_command(app, exit_code);
   loci::add_chat_command(app, exit_code);
+  loci::add_cluster_command(app, exit_code);
   loci::add_inspect_command(app, exit_code);
   loci::add_forget_command(app, exit_code);
   loci::add_bench_command(app, exit_code);

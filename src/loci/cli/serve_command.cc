@@ -2,16 +2,12 @@
 // `loci serve MODEL`. The network answers (503) before the model is loaded; a first SIGINT or SIGTERM
 // drains, a second one stops at once.
 #include <fmt/format.h>
-#include <spdlog/async.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -22,12 +18,14 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/host_memory.h"
+#include "loci/cli/join_cluster.h"
 #include "loci/cli/options_command.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/profile_file.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/sampling_choice.h"
 #include "loci/cli/serve_flags.h"
+#include "loci/cli/serve_process.h"
 #include "loci/cli/serve_report.h"
 #include "loci/cli/state_tiers.h"
 #include "loci/compute/make_backend.h"
@@ -42,69 +40,6 @@
 
 namespace loci {
 namespace {
-
-// The network thread logs too, and must not wait for whoever reads standard error.
-std::shared_ptr<spdlog::logger> make_logger(const ServeFlags& flags) {
-  spdlog::init_thread_pool(8192, 1);
-  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
-  auto log = std::make_shared<spdlog::async_logger>("loci", std::move(sink), spdlog::thread_pool(),
-                                                    spdlog::async_overflow_policy::overrun_oldest);
-  log->set_formatter(log_formatter(flags.log_format));
-  log->set_level(spdlog::level::from_str(flags.log_level));
-  log->flush_on(spdlog::level::info);
-  return log;
-}
-
-// As many connections as the system lets us have.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-sigset_t operator_signals() {
-  sigset_t set{};
-  sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
-  return set;
-}
-
-// Before any thread starts, so that every thread inherits it.
-void block_operator_signals() {
-  const sigset_t set = operator_signals();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-}
-
-// The signals of an operator, which are blocked and taken by waiting for them: SIGINT and SIGTERM stop,
-// SIGUSR1 and SIGUSR2 make the log tell more and less.
-class OperatorSignals {
- public:
-  explicit OperatorSignals(spdlog::logger& log) : log_(log) {}
-
-  // Waits for at most `time`, and sees to what is not a stop.
-  bool stop_within(std::chrono::milliseconds time) const {
-    const timespec wait{.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1'000'000};
-    const int signal = sigtimedwait(&set_, nullptr, &wait);
-    if (signal == SIGUSR1) set_level(static_cast<int>(log_.level()) - 1);
-    if (signal == SIGUSR2) set_level(static_cast<int>(log_.level()) + 1);
-    return signal == SIGINT || signal == SIGTERM;
-  }
-
- private:
-  void set_level(int level) const {
-    const int bounded = std::clamp(level, int{SPDLOG_LEVEL_TRACE}, int{SPDLOG_LEVEL_OFF});
-    log_.set_level(static_cast<spdlog::level::level_enum>(bounded));
-    const spdlog::string_view_t name = spdlog::level::to_string_view(log_.level());
-    // Said at a level that is shown.
-    if (log_.level() != spdlog::level::off)
-      log(log_, log_.level(), LogLine("log level").text("level", std::string_view(name.data(), name.size())));
-  }
-
-  spdlog::logger& log_;
-  sigset_t set_ = operator_signals();
-};
 
 // Everything that serves, in the order in which it must be taken down.
 struct Serving {
@@ -128,8 +63,11 @@ struct Serving {
   std::unique_ptr<WorkerPool> store_thread;
   std::unique_ptr<ApiServices> services;
   std::unique_ptr<Api> api;
+  std::unique_ptr<MemberTable> members;    // until it has joined
+  std::unique_ptr<Membership> membership;  // null: of no cluster
 
   ~Serving() {
+    membership.reset();
     if (server) server->stop(0);
     workers.reset();
     if (services && services->turn_claims) services->turn_claims->stop();
@@ -361,8 +299,16 @@ Result<LoadedConfiguration> load_or_leave(const ServeFlags& flags, Serving& serv
   return loading.get();
 }
 
+// Fronts read the list of members every second.
+constexpr std::chrono::milliseconds kFrontsHear{1'500};
+
 // Returns the exit code.
 int drain_and_stop(const ServeFlags& flags, Serving& serving, const OperatorSignals& signals) {
+  if (serving.membership) {
+    // Fronts hear of it while new requests are still answered, so that none of theirs fails.
+    serving.membership->drain();
+    signals.stop_within(kFrontsHear);
+  }
   serving.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
                     format_duration(flags.drain_timeout));
   serving.services->draining.store(true);
@@ -480,14 +426,37 @@ void tell_ready(const ServeFlags& flags, const LoadedConfiguration& loaded, Serv
   std::fflush(stdout);
 }
 
+// With what one flag says of another.
+ServeFlags completed(ServeFlags flags) {
+  if (!flags.join.empty() && !flags.store) flags.store = flags.join;
+  return flags;
+}
+
+// Before the model is loaded, so that a mistake shows at once.
+Status open_cluster(const ServeFlags& flags, Serving& serving) {
+  if (flags.join.empty()) return {};
+  LOCI_ASSIGN_OR_RETURN(serving.members, open_members(flags.join, flags.cluster_secret));
+  return {};
+}
+
+Status join_opened(const ServeFlags& flags, Serving& serving) {
+  if (!serving.members) return {};
+  LOCI_ASSIGN_OR_RETURN(
+      serving.membership,
+      join_cluster(std::move(serving.members), flags, serving.server->port(), serving.served, serving.log));
+  return {};
+}
+
 int run_serve(const Configuration& configuration) {
-  const ServeFlags& flags = configuration.flags;
+  const ServeFlags flags = completed(configuration.flags);
   raise_descriptor_limit();
   block_operator_signals();
   Serving serving;
-  serving.log = make_logger(flags);
+  serving.log = make_logger(flags.log_format, flags.log_level);
   spdlog::set_default_logger(serving.log);  // of what knows no other
   const OperatorSignals signals(*serving.log);
+  if (const Status status = open_cluster(flags, serving); !status.ok())
+    return report_serve(flags, serving, status);
   if (const Status status = open_conversations(flags, serving); !status.ok())
     return report_serve(flags, serving, status);
   for (const std::string& warning : configuration.warnings) serving.log->warn(warning);
@@ -528,6 +497,7 @@ int run_serve(const Configuration& configuration) {
   if (!loaded.ok()) return report_serve(flags, serving, loaded.status());
   if (Status status = warm_public(flags, serving); !status.ok()) return report_serve(flags, serving, status);
   serving.services->served.store(&serving.served);
+  if (Status status = join_opened(flags, serving); !status.ok()) return report_serve(flags, serving, status);
   tell_ready(flags, *loaded, serving, serving.clock.now() - begin);
   while (!signals.stop_within(std::chrono::milliseconds(60'000))) {
   }

@@ -59,6 +59,8 @@ struct ServeFlags {
   std::string save = "through";
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
   std::string cluster_secret;  // file; empty: none
+  std::string join;            // a database's URL; empty: no cluster
+  std::string advertise;       // host:port; empty: as it listens
   std::string event_log;
   bool event_log_secret = false;
   std::string public_prefix;         // file; empty: none

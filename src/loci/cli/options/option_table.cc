@@ -12,8 +12,9 @@ namespace {
 
 std::vector<Option> make_table() {
   std::vector<Option> out;
-  for (const auto& group : {&network_options, &compute_options, &sampling_options, &scheduling_options,
-                            &state_options, &store_options, &tenants_options, &logging_options}) {
+  for (const auto& group :
+       {&network_options, &compute_options, &sampling_options, &scheduling_options, &state_options,
+        &store_options, &cluster_options, &tenants_options, &logging_options}) {
     std::vector<Option> rows = group();
     std::move(rows.begin(), rows.end(), std::back_inserter(out));
   }
@@ -52,6 +53,7 @@ const std::vector<OptionGroup>& option_groups() {
       {"scheduling", "which requests run, and whose state is kept"},
       {"state", "where the model's state is kept beside the device, and for how long"},
       {"store", "conversations that the server keeps"},
+      {"cluster", "servers that are members of one cluster"},
       {"tenants", "who may use the server, and how much of it"},
       {"logging", "what is written about the server's work"},
   };

@@ -34,6 +34,7 @@ std::vector<Option> compute_options();
 std::vector<Option> scheduling_options();
 std::vector<Option> state_options();
 std::vector<Option> store_options();
+std::vector<Option> cluster_options();
 std::vector<Option> tenants_options();
 std::vector<Option> sampling_options();
 std::vector<Option> logging_options();

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// `loci cluster`: who is a member, what each serves and how much it has to do; drains one.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "loci/cli/commands.h"
+#include "loci/cli/join_cluster.h"
+#include "loci/serve/store/open_store.h"
+
+namespace loci {
+namespace {
+
+struct ClusterFlags {
+  std::string join, secret, drain, undrain;
+};
+
+void print_members(const MemberList& list) {
+  std::size_t address = 7;
+  for (const Member& member : list.members) address = std::max(address, member.address().size());
+  fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:<8}  models\n", "member", "address", address, "running",
+             "queued", "state");
+  for (const Member& member : list.members) {
+    fmt::print("{:<16}  {:<{}}  {:>7}  {:>6}  {:<8}  {} ({}, numerics {}, blocks of {})\n", member.id,
+               member.address(), address, member.running, member.queued,
+               member.draining ? "draining" : "serving", fmt::join(member.models, ", "),
+               member.fingerprint.substr(0, 8), member.numerics, member.block_tokens);
+  }
+  if (list.refused > 0)
+    fmt::print("{} rows are not believed: they are not sealed with this cluster's secret\n", list.refused);
+}
+
+Status run_cluster(const ClusterFlags& flags) {
+  if (!is_store_url(flags.join)) return invalid_argument("expected postgresql://...", "--join");
+  LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
+  if (!flags.drain.empty()) {
+    const Status asked = table->ask_to_drain(flags.drain, true);
+    if (!asked.ok()) return Status(asked.code(), asked.message(), "--drain");
+    fmt::print("{} is asked to drain: fronts send it no new requests, and what runs there ends\n",
+               flags.drain);
+    return {};
+  }
+  if (!flags.undrain.empty()) {
+    const Status asked = table->ask_to_drain(flags.undrain, false);
+    if (!asked.ok()) return Status(asked.code(), asked.message(), "--undrain");
+    fmt::print("{} is asked to serve again\n", flags.undrain);
+    return {};
+  }
+  LOCI_ASSIGN_OR_RETURN(const MemberList list, table->list());
+  print_members(list);
+  return {};
+}
+
+}  // namespace
+
+void add_cluster_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("cluster", "list the members of a cluster, or drain one");
+  auto flags = std::make_shared<ClusterFlags>();
+  command->add_option("--join", flags->join, "the database of the cluster's members, postgresql://...")
+      ->envname("LOCI_JOIN")
+      ->required();
+  command->add_option("--cluster-secret", flags->secret, "the cluster's secret (`loci keys cluster`)")
+      ->envname("LOCI_CLUSTER_SECRET")
+      ->required();
+  CLI::Option* drain = command->add_option("--drain", flags->drain, "fronts send this member nothing new");
+  command->add_option("--undrain", flags->undrain, "fronts send to it again")->excludes(drain);
+  command->footer("Example:\n  loci cluster --join postgresql://db/loci --cluster-secret cluster.secret");
+  command->callback([flags, &exit_code] {
+    const Status status = run_cluster(*flags);
+    if (status.ok()) return;
+    fmt::print(stderr, "loci cluster: {}{}{}\n", status.field(), status.field().empty() ? "" : ": ",
+               status.message());
+    exit_code = 1;
+  });
+}
+
+}  // namespace loci

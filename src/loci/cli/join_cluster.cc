@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cli/join_cluster.h"
+
+#include <fmt/format.h>
+
+#include "loci/cli/cluster_secret.h"
+#include "loci/cli/commands.h"
+#include "loci/memory/chain_key.h"
+#include "loci/serve/page_guard.h"
+
+namespace loci {
+namespace {
+
+// As others reach it.
+std::string reachable_host(const std::string& host) {
+  return host == "0.0.0.0" || host == "::" ? machine_name() : host;
+}
+
+std::string fingerprint_text(const ServedModel& served) {
+  std::string out;
+  for (const std::uint8_t byte : served.model->spec.fingerprint) out += fmt::format("{:02x}", byte);
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const std::string& secret_file) {
+  if (secret_file.empty()) {
+    return invalid_argument(
+        "a cluster's members share a secret: give its file (`loci keys cluster FILE` makes one)",
+        "--cluster-secret");
+  }
+  LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(secret_file));
+  Result<std::unique_ptr<MemberTable>> table = MemberTable::open(url, cluster_member_key(secret));
+  if (!table.ok()) return Status(table.status().code(), table.status().message(), "--join");
+  return table;
+}
+
+Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table, const ServeFlags& flags,
+                                                 std::uint16_t port, const ServedModel& served,
+                                                 std::shared_ptr<spdlog::logger> log) {
+  Member member{.id = random_member_id(),
+                .host = reachable_host(flags.http.host),
+                .port = port,
+                .tls = flags.http.tls.given(),
+                .models = {served.model->id},
+                .any_model = served.any_name,
+                .fingerprint = fingerprint_text(served),
+                .numerics = fmt::format("{} {}", kNumericsVersion, served.backend.layout),
+                .block_tokens = kBlockTokens,
+                .version = kVersion};
+  member.models.insert(member.models.end(), served.aliases.begin(), served.aliases.end());
+  if (!flags.advertise.empty()) {
+    LOCI_ASSIGN_OR_RETURN(auto address, parse_member_address(flags.advertise));
+    std::tie(member.host, member.port) = std::move(address);
+  }
+  const auto load = [engine = served.engine] {
+    const CoreStats stats = engine->stats();
+    return MemberLoad{.running = stats.running, .queued = stats.queued};
+  };
+  const std::string said = fmt::format("{} at {}", member.id, member.address());
+  Result<std::unique_ptr<Membership>> joined =
+      Membership::join(std::move(table), std::move(member), load, log);
+  if (!joined.ok()) return Status(joined.status().code(), joined.status().message(), "--join");
+  log->info("joined the cluster as {}", said);
+  return joined;
+}
+
+}  // namespace loci

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Membership of a cluster of servers. (--cluster-secret, which names state alike without it, is among the
+// state's.)
+#include "loci/cli/options/option_builders.h"
+#include "loci/cli/options/option_table.h"
+#include "loci/cluster/member.h"
+#include "loci/serve/store/open_store.h"
+
+namespace loci {
+
+std::vector<Option> cluster_options() {
+  const std::string group = "cluster";
+  Option join = text_option({group, "--join",
+                             "become a member of the cluster whose members are rows of this database "
+                             "(docs/cluster.md); conversations are stored there too, unless --store says "
+                             "where; needs --cluster-secret"},
+                            "URL", [](auto& flags) -> auto& { return flags.join; });
+  join.set = [set = join.set](ServeFlags& flags, const std::string& text) -> Status {
+    if (!text.empty() && !is_store_url(text))
+      return invalid_argument(fmt::format("expected postgresql://..., found \"{}\"", text));
+    return set(flags, text);
+  };
+  join.get = [](const ServeFlags& flags) { return std::optional<std::string>(describe_store(flags.join)); };
+  Option advertise = text_option({group, "--advertise", "where fronts of the cluster reach this server"},
+                                 "HOST:PORT", [](auto& flags) -> auto& { return flags.advertise; });
+  advertise.default_note = "the address that it listens on, or this machine's name";
+  advertise.set = [set = advertise.set](ServeFlags& flags, const std::string& text) -> Status {
+    if (!text.empty()) LOCI_RETURN_IF_ERROR(parse_member_address(text).status());
+    return set(flags, text);
+  };
+  return {std::move(join), std::move(advertise)};
+}
+
+}  // namespace loci

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/member_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "loci/serve/store/postgres_database.h"
+
+namespace loci {
+namespace {
+
+#define LOCI_DATABASE_NOW "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+constexpr Nanos kWait = 2 * kNanosPerSecond;
+constexpr std::int64_t kRowsMax = 4'096;
+constexpr std::int64_t kLifetimeMs = kMemberLifetime / kNanosPerMilli;
+constexpr std::int64_t kForgottenAfterMs = 600'000;
+constexpr std::string_view kMemberSeal = "member", kDrainSeal = "drain";
+
+// Columns: id, body (write_member()), its seal, the seal of the wish that it drain (or empty), and when it
+// was written, for those who clear away what is old.
+constexpr const char* kTables = R"sql(
+CREATE TABLE IF NOT EXISTS members (
+  id TEXT PRIMARY KEY,
+  body TEXT NOT NULL,
+  seal TEXT NOT NULL,
+  drain TEXT NOT NULL DEFAULT '',
+  written_at BIGINT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS member_joins (
+  one BIGINT PRIMARY KEY,
+  joins BIGINT NOT NULL
+);
+)sql";
+
+}  // namespace
+
+MemberTable::MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key)
+    : database_(std::move(database)), key_(key) {}
+MemberTable::~MemberTable() = default;
+
+Result<std::unique_ptr<MemberTable>> MemberTable::open(const std::string& url, const MemberKey& key) {
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresDatabase> database,
+                        PostgresDatabase::open(url, {.lock_timeout = kWait}));
+  const auto make = [&] {
+    return database->transact(SqlAccess::kWrite,
+                              [](SqlSession& session) { return session.execute(kTables); });
+  };
+  LOCI_RETURN_IF_ERROR(database->alone(make));
+  return std::unique_ptr<MemberTable>(new MemberTable(std::move(database), key));
+}
+
+Result<std::int64_t> MemberTable::now_ms() {
+  std::int64_t now = 0;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run("SELECT " LOCI_DATABASE_NOW, {}));
+    now = rows.integer(0, 0);
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return now;
+}
+
+Result<MemberList> MemberTable::read(SqlSession& session) const {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run("SELECT id, body, seal, " LOCI_DATABASE_NOW
+                                    " FROM members WHERE OCTET_LENGTH(body) <= $1 ORDER BY id LIMIT $2",
+                                    {static_cast<std::int64_t>(kMemberBytesMax), kRowsMax}));
+  MemberList out;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool is_ours = is_sealed(key_, kMemberSeal, rows.text(i, 1), rows.text(i, 2));
+    Result<SaidMember> said = is_ours ? read_member(rows.text(i, 1)) : invalid_argument("the seal is wrong");
+    if (!said.ok() || said->member.id != rows.text(i, 0)) {
+      ++out.refused;
+      continue;
+    }
+    const std::int64_t age_ms = rows.integer(i, 3) - said->at_ms;
+    if (age_ms <= kLifetimeMs && age_ms >= -kLifetimeMs) out.members.push_back(std::move(said->member));
+  }
+  return out;
+}
+
+Result<MemberRenewal> MemberTable::write(SqlSession& session, const Member& member,
+                                         std::int64_t at_ms) const {
+  const std::string body = write_member(member, at_ms);
+  const std::string mark = seal(key_, kMemberSeal, body);
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("INSERT INTO members (id, body, seal, written_at) VALUES ($1, $2, $3, " LOCI_DATABASE_NOW
+                  ") ON CONFLICT (id) DO UPDATE SET body = excluded.body, seal = excluded.seal, "
+                  "written_at = excluded.written_at RETURNING drain, " LOCI_DATABASE_NOW,
+                  {member.id, body, mark}));
+  return MemberRenewal{.now_ms = rows.integer(0, 1),
+                       .is_asked_to_drain = is_sealed(key_, kDrainSeal, member.id, rows.text(0, 0))};
+}
+
+Result<MemberRenewal> MemberTable::join(const Member& member) {
+  MemberRenewal renewal;
+  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    // Those who join at the same time write this row, so that each sees the one before.
+    LOCI_ASSIGN_OR_RETURN(const SqlRows turn,
+                          session.run("INSERT INTO member_joins (one, joins) VALUES (1, 1) ON CONFLICT (one) "
+                                      "DO UPDATE SET joins = member_joins.joins + 1 "
+                                      "RETURNING " LOCI_DATABASE_NOW,
+                                      {}));
+    LOCI_ASSIGN_OR_RETURN(const SqlRows cleared,
+                          session.run("DELETE FROM members WHERE written_at < $1 RETURNING id",
+                                      {turn.integer(0, 0) - kForgottenAfterMs}));
+    LOCI_ASSIGN_OR_RETURN(const MemberList others, read(session));
+    for (const Member& other : others.members) {
+      if (other.id != member.id) LOCI_RETURN_IF_ERROR(check_alike(member, other));
+    }
+    LOCI_ASSIGN_OR_RETURN(renewal, write(session, member, turn.integer(0, 0)));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return renewal;
+}
+
+Result<MemberRenewal> MemberTable::renew(const Member& member, std::int64_t at_ms) {
+  MemberRenewal renewal;
+  const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(renewal, write(session, member, at_ms));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return renewal;
+}
+
+Status MemberTable::leave(const std::string& id) {
+  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) {
+    return session.run("DELETE FROM members WHERE id = $1", {id}).status();
+  });
+}
+
+Result<MemberList> MemberTable::list() {
+  MemberList out;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(out, read(session));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return out;
+}
+
+Status MemberTable::ask_to_drain(const std::string& id, bool drain) {
+  const std::string wish = drain ? seal(key_, kDrainSeal, id) : std::string();
+  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(const MemberList list, read(session));
+    const bool lives = std::any_of(list.members.begin(), list.members.end(),
+                                   [&](const Member& one) { return one.id == id; });
+    if (!lives) return not_found(fmt::format("no member '{}' lives", id.substr(0, 64)));
+    return session.run("UPDATE members SET drain = $2 WHERE id = $1", {id, wish}).status();
+  });
+}
+
+#undef LOCI_DATABASE_NOW
+
+}  // namespace loci

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/member.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/null_sink.h>
+
+#include <atomic>
+#include <chrono>
+#include <pqxx/pqxx>
+#include <thread>
+
+#include "loci/cluster/member_table.h"
+#include "loci/cluster/membership.h"
+#include "loci/serve/store/test_postgres.h"
+
+namespace loci {
+namespace {
+
+MemberKey test_key(std::uint8_t first) {
+  MemberKey key{};
+  key[0] = first;
+  return key;
+}
+
+Member test_member(const std::string& id) {
+  return {.id = id,
+          .host = "10.0.0.7",
+          .port = 8080,
+          .models = {"tiny", "gpt"},
+          .fingerprint = "00ff",
+          .numerics = "2 f16",
+          .block_tokens = 32,
+          .running = 3,
+          .queued = 1,
+          .version = "1"};
+}
+
+TEST(Member, IsReadAsItWasWritten) {
+  Member member = test_member("0123456789abcdef");
+  member.tls = member.draining = member.any_model = true;
+  const std::string text = write_member(member, 1'700'000'000'123);
+  const SaidMember said = read_member(text).value();
+  EXPECT_EQ(said.at_ms, 1'700'000'000'123);
+  EXPECT_EQ(write_member(said.member, said.at_ms), text);
+  EXPECT_EQ(said.member.address(), "10.0.0.7:8080");
+  EXPECT_TRUE(said.member.serves("anything"));
+}
+
+TEST(Member, WrongTextsAreRefusedByField) {
+  const std::string good = write_member(test_member("0123456789abcdef"), 5);
+  const auto field_of = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    return read_member(text).status().field();
+  };
+  EXPECT_EQ(field_of("8080", "0"), "port");
+  EXPECT_EQ(field_of("8080", "65536"), "port");
+  EXPECT_EQ(field_of("\"10.0.0.7\"", "\"a b\""), "host");
+  EXPECT_EQ(field_of("\"10.0.0.7\"", "7"), "host");
+  EXPECT_EQ(field_of("0123456789abcdef", "0123456789ABCDEF"), "id");
+  EXPECT_EQ(field_of("[\"tiny\",\"gpt\"]", "[]"), "models");
+  EXPECT_EQ(field_of("\"version\":1", "\"version\":2"), "version");
+  EXPECT_EQ(field_of("\"queued\":1", "\"queued\":-1"), "queued");
+  EXPECT_EQ(field_of("\"tls\":false,", ""), "tls");
+  EXPECT_FALSE(read_member("[]").ok());
+  EXPECT_FALSE(read_member(std::string(kMemberBytesMax + 1, ' ')).ok());
+}
+
+TEST(Member, AddressesAreHostAndPort) {
+  EXPECT_EQ(parse_member_address("node-3:80").value(), std::pair(std::string("node-3"), std::uint16_t{80}));
+  EXPECT_EQ(parse_member_address("[::1]:8080").value(), std::pair(std::string("::1"), std::uint16_t{8080}));
+  for (const char* wrong : {"node", "node:", "node:0", "node:70000", "::1:80", ":80", "a b:80", "node:8o"})
+    EXPECT_FALSE(parse_member_address(wrong).ok()) << wrong;
+}
+
+TEST(Member, ASealIsOfItsKeyPurposeAndText) {
+  const std::string made = seal(test_key(1), "member", "text");
+  EXPECT_TRUE(is_sealed(test_key(1), "member", "text", made));
+  EXPECT_FALSE(is_sealed(test_key(2), "member", "text", made));
+  EXPECT_FALSE(is_sealed(test_key(1), "drain", "text", made));
+  EXPECT_FALSE(is_sealed(test_key(1), "member", "texT", made));
+  EXPECT_FALSE(is_sealed(test_key(1), "member", "text", ""));
+  EXPECT_FALSE(is_sealed(test_key(1), "member", "text", made.substr(1)));
+}
+
+TEST(Member, OneNameStandsForOneModel) {
+  const Member one = test_member("0000000000000001");
+  Member other = test_member("0000000000000002");
+  EXPECT_TRUE(check_alike(one, other).ok());
+  other.fingerprint = "aa11";
+  const Status unlike = check_alike(one, other);
+  EXPECT_NE(unlike.message().find("aa11"), std::string::npos) << unlike.message();
+  EXPECT_NE(unlike.message().find("00ff"), std::string::npos) << unlike.message();
+  other.models = {"other"};
+  EXPECT_TRUE(check_alike(one, other).ok()) << "another name may stand for another model";
+  other = test_member("0000000000000002");
+  other.block_tokens = 64;
+  EXPECT_NE(check_alike(one, other).message().find("64"), std::string::npos);
+  other = test_member("0000000000000002");
+  other.numerics = "3 f16";
+  EXPECT_NE(check_alike(one, other).message().find("3 f16"), std::string::npos);
+}
+
+class MemberTableTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    server_ = TestPostgres::shared();
+    if (server_ == nullptr) GTEST_SKIP() << "there is no PostgreSQL on this machine";
+    url_ = server_->new_database();
+    table_ = open(1);
+  }
+  std::unique_ptr<MemberTable> open(std::uint8_t key) {
+    auto table = MemberTable::open(url_, test_key(key));
+    EXPECT_TRUE(table.ok()) << table.status().to_string();
+    return std::move(table).value();
+  }
+  void sql(const std::string& statement) {
+    pqxx::connection connection(url_);
+    pqxx::nontransaction(connection).exec(statement);
+  }
+
+  TestPostgres* server_ = nullptr;
+  std::string url_;
+  std::unique_ptr<MemberTable> table_;
+};
+
+TEST_F(MemberTableTest, MembersJoinRenewAndLeave) {
+  Member member = test_member("0000000000000001");
+  const MemberRenewal joined = table_->join(member).value();
+  ASSERT_EQ(table_->list()->members.size(), 1u);
+  EXPECT_EQ(table_->list()->members[0].running, 3u);
+  member.running = 5;
+  ASSERT_TRUE(table_->renew(member, joined.now_ms).ok());
+  EXPECT_EQ(table_->list()->members[0].running, 5u);
+  // Five seconds by the database's clock.
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 5'001).ok());
+  EXPECT_TRUE(table_->list()->members.empty());
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value()).ok());
+  EXPECT_EQ(table_->list()->members.size(), 1u);
+  ASSERT_TRUE(table_->leave(member.id).ok());
+  EXPECT_TRUE(table_->list()->members.empty());
+}
+
+TEST_F(MemberTableTest, WhoLacksTheSecretIsNotBelieved) {
+  ASSERT_TRUE(table_->join(test_member("0000000000000001")).ok());
+  const auto stranger = open(2);
+  ASSERT_TRUE(stranger->join(test_member("0000000000000002")).ok()) << "the row can be written";
+  const MemberList list = table_->list().value();
+  ASSERT_EQ(list.members.size(), 1u);
+  EXPECT_EQ(list.members[0].id, "0000000000000001");
+  EXPECT_EQ(list.refused, 1u);
+  // A true row under another id, and one that was changed.
+  sql("INSERT INTO loci.members SELECT 'ffffffffffffffff', body, seal, '', written_at FROM loci.members "
+      "WHERE id = '0000000000000001'");
+  EXPECT_EQ(table_->list()->members.size(), 1u);
+  sql("UPDATE loci.members SET body = replace(body, '10.0.0.7', '10.6.6.6')");
+  EXPECT_TRUE(table_->list()->members.empty());
+  // Nor is a wish of theirs.
+  ASSERT_TRUE(table_->join(test_member("0000000000000001")).ok());
+  sql("UPDATE loci.members SET drain = 'yes'");
+  EXPECT_FALSE(table_->renew(test_member("0000000000000001"), table_->now_ms().value())->is_asked_to_drain);
+}
+
+TEST_F(MemberTableTest, AMemberIsAskedToDrain) {
+  const Member member = test_member("0000000000000001");
+  ASSERT_TRUE(table_->join(member).ok());
+  ASSERT_TRUE(table_->ask_to_drain(member.id, true).ok());
+  EXPECT_TRUE(table_->renew(member, table_->now_ms().value())->is_asked_to_drain);
+  ASSERT_TRUE(table_->ask_to_drain(member.id, false).ok());
+  EXPECT_FALSE(table_->renew(member, table_->now_ms().value())->is_asked_to_drain);
+  EXPECT_EQ(table_->ask_to_drain("ffffffffffffffff", true).code(), StatusCode::kNotFound);
+}
+
+TEST_F(MemberTableTest, OfUnlikeOnesThatBeginAtOnceOneJoins) {
+  std::atomic<int> joined = 0, refused = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&, i] {
+      Member member = test_member("000000000000000" + std::to_string(i));
+      member.fingerprint = std::to_string(i);
+      const auto table = open(1);
+      const Result<MemberRenewal> done = table->join(member);
+      if (done.ok()) ++joined;
+      if (done.status().code() == StatusCode::kInvalidArgument) ++refused;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(joined, 1);
+  EXPECT_EQ(refused, 5);
+}
+
+TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
+  const auto log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
+  std::atomic<std::uint32_t> running = 1;
+  auto membership = Membership::join(
+                        open(1), test_member("0000000000000001"),
+                        [&] { return MemberLoad{.running = running.load(), .queued = 0}; }, log)
+                        .value();
+  const auto wait_for = [&](const auto& is_so) {
+    for (int i = 0; i < 1'000; ++i) {
+      const Result<MemberList> list = table_->list();
+      if (list.ok() && is_so(list->members)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  };
+  running = 7;
+  EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1 && all[0].running == 7; }));
+  // A row that somebody deleted is there again.
+  sql("DELETE FROM loci.members");
+  EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1; }));
+  ASSERT_TRUE(table_->ask_to_drain("0000000000000001", true).ok());
+  EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1 && all[0].draining; }));
+  ASSERT_TRUE(table_->ask_to_drain("0000000000000001", false).ok());
+  EXPECT_TRUE(wait_for([](const auto& all) { return all.size() == 1 && !all[0].draining; }));
+  membership->drain();
+  EXPECT_TRUE(table_->list()->members[0].draining) << "at once";
+  membership.reset();
+  EXPECT_TRUE(table_->list()->members.empty());
+}
+
+}  // namespace
+}  // namespace loci

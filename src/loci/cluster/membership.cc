@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/membership.h"
+
+#include <chrono>
+#include <utility>
+
+namespace loci {
+namespace {
+
+std::int64_t monotonic_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Membership::Membership(std::unique_ptr<MemberTable> table, Member member, std::function<MemberLoad()> load,
+                       std::shared_ptr<spdlog::logger> log, MemberRenewal joined)
+    : table_(std::move(table)),
+      member_(std::move(member)),
+      load_(std::move(load)),
+      log_(std::move(log)),
+      last_(joined),
+      last_at_(monotonic_ms()),
+      thread_([this] { run(); }) {}
+
+Result<std::unique_ptr<Membership>> Membership::join(std::unique_ptr<MemberTable> table, Member member,
+                                                     std::function<MemberLoad()> load,
+                                                     std::shared_ptr<spdlog::logger> log) {
+  LOCI_ASSIGN_OR_RETURN(const MemberRenewal joined, table->join(member));
+  return std::unique_ptr<Membership>(
+      new Membership(std::move(table), std::move(member), std::move(load), std::move(log), joined));
+}
+
+Membership::~Membership() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  const Status left = table_->leave(member_.id);
+  if (!left.ok()) log_->warn("the member's row stays until it is too old: {}", left.message());
+}
+
+void Membership::drain() {
+  std::unique_lock lock(mutex_);
+  is_draining_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, std::chrono::seconds(2), [this] { return is_told_; });
+}
+
+bool Membership::renew() {
+  const MemberLoad load = load_();
+  member_.running = load.running;
+  member_.queued = load.queued;
+  const bool was_asked = last_.is_asked_to_drain;
+  {
+    const std::lock_guard lock(mutex_);
+    member_.draining = is_draining_ || was_asked;
+  }
+  const std::int64_t begin = monotonic_ms();
+  const Result<MemberRenewal> renewed = table_->renew(member_, last_.now_ms + begin - last_at_);
+  if (!renewed.ok()) return false;
+  last_ = *renewed;
+  last_at_ = monotonic_ms();
+  if (last_.is_asked_to_drain != was_asked) {
+    log_->info(last_.is_asked_to_drain ? "asked to drain: fronts send no new requests"
+                                       : "asked to drain no longer");
+    // Said at once.
+    member_.draining = member_.draining || last_.is_asked_to_drain;
+    const Result<MemberRenewal> told = table_->renew(member_, last_.now_ms + monotonic_ms() - last_at_);
+    if (!told.ok()) return false;
+  }
+  if (member_.draining) {
+    const std::lock_guard lock(mutex_);
+    is_told_ = is_draining_;
+    if (is_told_) changed_.notify_all();
+  }
+  return true;
+}
+
+void Membership::run() {
+  bool was_well = true;
+  std::unique_lock lock(mutex_);
+  while (!is_stopping_) {
+    const bool was_draining = is_draining_;
+    lock.unlock();
+    const bool is_well = renew();
+    if (is_well != was_well)
+      log_->log(is_well ? spdlog::level::info : spdlog::level::warn,
+                is_well ? "the cluster's database answers again"
+                        : "the cluster's database does not answer: this server goes on, and tries again");
+    was_well = is_well;
+    lock.lock();
+    changed_.wait_for(lock, std::chrono::nanoseconds(kMemberRenewal),
+                      [&] { return is_stopping_ || is_draining_ != was_draining; });
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server's membership of a cluster: a thread that renews its row every second, with its load.
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "loci/base/status.h"
+#include "loci/cluster/member.h"
+#include "loci/cluster/member_table.h"
+
+namespace loci {
+
+struct MemberLoad {
+  std::uint32_t running = 0;
+  std::uint32_t queued = 0;
+};
+
+// Thread-safe. With the database gone the server goes on, and joins again by itself.
+class Membership {
+ public:
+  // `load` is called on the membership's thread until that ends. Errors: MemberTable::join()'s.
+  static Result<std::unique_ptr<Membership>> join(std::unique_ptr<MemberTable> table, Member member,
+                                                  std::function<MemberLoad()> load,
+                                                  std::shared_ptr<spdlog::logger> log);
+  ~Membership();  // leaves
+
+  const std::string& id() const { return member_.id; }
+  // From now on the row says that it drains. Waits, two seconds at most, until that is written.
+  void drain();
+
+ private:
+  Membership(std::unique_ptr<MemberTable> table, Member member, std::function<MemberLoad()> load,
+             std::shared_ptr<spdlog::logger> log, MemberRenewal joined);
+  void run();
+  // False: it could not be renewed.
+  bool renew();
+
+  const std::unique_ptr<MemberTable> table_;
+  Member member_;  // the thread's, but for its id
+  const std::function<MemberLoad()> load_;
+  const std::shared_ptr<spdlog::logger> log_;
+  MemberRenewal last_;        // the thread's
+  std::int64_t last_at_ = 0;  // by the monotonic clock, in milliseconds; the thread's
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool is_draining_ = false;
+  bool is_told_ = false;  // the row says that it drains
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace loci
