@@ -116,9 +116,13 @@ class Server:
         disk = [] if "--disk" in flags else ["--disk", "none"]
         # What it keeps without being told where goes with it, and never into the user's own folder.
         self.state = tempfile.TemporaryDirectory(prefix="loci_state_")
+        # What a server measures when it is idle would come in the midst of what tests compare. A variable that
+        # is None is not set.
+        values = {**os.environ, "LOCI_CONFIG": "", "LOCI_PROFILE": "none", "XDG_STATE_HOME": self.state.name,
+                  **(environment or {})}
         self.process = subprocess.Popen([binary, "serve", model, "--port", "0", *level, *disk, *flags],
                                         stdout=subprocess.PIPE, stderr=self.log, text=True,
-                                        env={**os.environ, "LOCI_CONFIG": "", "XDG_STATE_HOME": self.state.name, **(environment or {})})
+                                        env={name: value for name, value in values.items() if value is not None})
         lines = []
         for line in self.process.stdout:
             lines.append(line)

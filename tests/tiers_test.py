@@ -364,6 +364,49 @@ def test_a_directory_that_cannot_be_written(binary, model):
     expect("1.0 KiB" in line or "1 KiB" in line or "1024" in line, line)
 
 
+# --- costs that nobody measured ---
+
+def test_an_idle_server_measures_by_itself(binary, model):
+    """Requests that come meanwhile get the right replies; what is found is kept, used and replayed."""
+    with Tiers(binary, model) as tiers:
+        events = os.path.join(tiers.folder, "events")
+        home = {"LOCI_PROFILE": None, "XDG_STATE_HOME": tiers.folder}
+
+        def start():
+            return Server(binary, model, *COMMON, *LARGE, *tiers.disk(), "--store", os.path.join(tiers.folder, "talks.db"),
+                          "--event-log", events, "--event-log-secret", "on", environment=home)
+        with start() as server:
+            expect("assumed, not measured here" in server.banner, server.banner)
+            tiers.turn(server, 0)
+            time.sleep(1.2)  # so that the next turn comes in the midst of it, on most machines
+            tiers.turn(server, 1)
+            wait_until(lambda: "costs measured roughly" in server.log_text(), 60, "a profile")
+            tiers.turn(server, 2)
+            kept = "kept in" in server.log_text()
+            expect(kept or re.search(r"not kept: others took \d+ %", server.log_text()), server.log_text()[-2000:])
+        replayed = subprocess.run([binary, "replay", events], capture_output=True, text=True, timeout=60)
+        expect_equal(replayed.returncode, 0, replayed.stdout + replayed.stderr)
+        files = glob.glob(os.path.join(tiers.folder, "loci", "profiles", "*.json"))
+        expect_equal(len(files), int(kept), "profiles")
+        if not kept:
+            return  # the machine is too busy for a profile that is worth keeping
+        with open(files[0], encoding="utf-8") as file:
+            profile = json.load(file)
+        expect_equal((profile["format"], profile["rough"]), ("loci-profile-2", True), "what was written")
+        expect_equal(profile["disk_directory"], os.path.join(tiers.folder, "disk"), "the disk that was measured")
+        with start() as server:
+            expect("measured roughly" in server.banner, server.banner)
+
+        # One of a former format is passed over, and stays.
+        with open(files[0], "w", encoding="utf-8") as file:
+            file.write(json.dumps(profile | {"format": "loci-profile-1"}))
+        with start() as server:
+            expect("loci-profile-1" in server.banner and "`loci profile MODEL` measures" in server.banner, server.banner)
+            wait_until(lambda: "costs measured roughly" in server.log_text(), 60, "a profile")
+        with open(files[0], encoding="utf-8") as file:
+            expect_equal(json.load(file)["format"], "loci-profile-1", "the file")
+
+
 # --- how fast a restart is ---
 
 def disk_rate(path):

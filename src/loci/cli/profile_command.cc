@@ -24,6 +24,7 @@
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/status_text.h"
 #include "loci/compute/make_backend.h"
+#include "loci/memory/disk/disk_store.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -68,6 +69,13 @@ std::string describe(const CostProfile& profile, std::uint64_t block_bytes) {
   if (!profile.disk_directory.empty()) {
     row("disk, reading", describe_link(curves.disk_read));
     row("disk, writing", describe_link(curves.disk_write));
+    for (const ReadRate& rate : profile.disk_reads)
+      row(fmt::format("  reads of {}", format_bytes(rate.bytes)), format_bytes(rate.bytes_per_second) + "/s");
+  }
+  if (curves.host_charge > 0 || curves.disk_charge > 0) {
+    row("loading takes",
+        fmt::format("{} of computing a MiB from host memory, {} from disk",
+                    format_duration(curves.host_charge), format_duration(curves.disk_charge)));
   }
   const std::uint32_t deep = 1u << (curves.attention.size() - 1);
   row("a block of 32 tokens",
@@ -115,12 +123,18 @@ Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_byte
   if (flags.no_disk) return profile;
   DiskMeasureOptions disk;
   disk.directory = flags.disk;
-  disk.request_bytes = block_bytes;
+  const LayerGroup& first = backend->info().groups.front();
+  disk.request_bytes = default_read_bytes(first.layer_slice_bytes, first.layers.size());
+  disk.read_sizes = {16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
+  std::erase(disk.read_sizes, disk.request_bytes);
   const Result<DiskMeasurement> measured = measure_disk(disk);
   if (!measured.ok()) return measured.status().with_context("--disk");
   profile.curves.disk_read = measured->read;
   profile.curves.disk_write = measured->write;
   profile.disk_directory = flags.disk;
+  profile.disk_reads = measured->reads;
+  if (backend->info().name == "cpu")
+    profile.curves.disk_charge = profile.curves.host_charge + measured->charge;
   say(fmt::format("disk {}: {}/s read, {}/s written{}", flags.disk,
                   format_bytes(measured->read.bytes_per_second),
                   format_bytes(measured->write.bytes_per_second),

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,6 +21,7 @@
 
 #include "loci/base/random.h"
 #include "loci/base/units.h"
+#include "loci/cli/profile_timing.h"
 
 namespace loci {
 namespace {
@@ -101,8 +103,10 @@ struct Stream {
 };
 
 // Requests [0, count) of `request` bytes each, several at once, until the time is up.
-Stream run_stream(int fd, Way way, std::uint64_t request, std::uint64_t count, Nanos limit) {
-  std::atomic<std::uint64_t> next = 0, done = 0;
+// What is read is verified, as the disk store does.
+Stream run_stream(int fd, Way way, std::uint64_t request, std::uint64_t count, Nanos limit,
+                  const std::function<bool()>& stop) {
+  std::atomic<std::uint64_t> next = 0, done = 0, checks = 0;
   std::atomic<bool> ok = true;
   std::vector<Buffer> buffers;
   for (unsigned t = 0; t < kRequestsAtOnce; ++t) {
@@ -114,10 +118,11 @@ Stream run_stream(int fd, Way way, std::uint64_t request, std::uint64_t count, N
     std::vector<std::jthread> threads;
     for (unsigned t = 0; t < kRequestsAtOnce; ++t) {
       threads.emplace_back([&, t] {
-        while (ok && since(begin) < limit) {
+        while (ok && since(begin) < limit && !(stop && stop())) {
           const std::uint64_t i = next.fetch_add(1);
           if (i >= count) return;
           if (!transfer(fd, way, buffers[t].get(), request, i * request)) ok = false;
+          if (way == Way::kRead) checks.fetch_xor(XXH3_64bits(buffers[t].get(), request));
           done.fetch_add(1);
         }
       });
@@ -147,6 +152,11 @@ std::uint64_t rate_of(const Stream& stream) {
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<double>(stream.bytes) / seconds));
 }
 
+// What direct I/O takes.
+std::uint64_t read_size(std::uint64_t bytes) {
+  return std::clamp<std::uint64_t>((bytes + kPage - 1) / kPage, 1, 2048) * kPage;
+}
+
 Status check_space(const DiskMeasureOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(options.directory, error);
@@ -166,20 +176,38 @@ Result<DiskMeasurement> measure_disk(const DiskMeasureOptions& options) {
   LOCI_RETURN_IF_ERROR(check_space(options));
   ScratchFile file;
   LOCI_RETURN_IF_ERROR(file.open(options.directory));
-  const std::uint64_t request =
-      std::clamp<std::uint64_t>((options.request_bytes + kPage - 1) / kPage, 16, 2048) * kPage;
+  const std::uint64_t request = read_size(options.request_bytes);
   const std::uint64_t count = std::max<std::uint64_t>(options.file_bytes / request, 1);
-  const Stream written = run_stream(file.fd(), Way::kWrite, request, count, options.time_limit);
-  file.forget_pages();
-  const Stream read = run_stream(file.fd(), Way::kRead, request, written.bytes / request, options.time_limit);
-  if (!written.ok || !read.ok || written.bytes == 0 || read.bytes == 0) {
-    return Status(StatusCode::kUnavailable, fmt::format("{}: reading or writing failed", options.directory));
-  }
+  const auto stopped = [&options] { return options.stop && options.stop(); };
+  const Stream written = run_stream(file.fd(), Way::kWrite, request, count, options.time_limit, options.stop);
   DiskMeasurement out;
   out.direct = file.direct();
+  std::vector<std::uint64_t> sizes = {request};
+  for (const std::uint64_t size : options.read_sizes) sizes.push_back(read_size(size));
+  for (const std::uint64_t size : sizes) {
+    if (stopped()) return Status(StatusCode::kCancelled, "the measurement was stopped");
+    file.forget_pages();
+    const Nanos before = processor_time();
+    const Stream read =
+        run_stream(file.fd(), Way::kRead, size, written.bytes / size, options.time_limit, options.stop);
+    const Nanos processor = processor_time() - before;
+    if (!written.ok || !read.ok) {
+      return Status(StatusCode::kUnavailable,
+                    fmt::format("{}: reading or writing failed", options.directory));
+    }
+    if (read.bytes == 0) continue;  // larger than what was written
+    out.reads.push_back({size, rate_of(read)});
+    if (size == request && out.reads.size() == 1) out.charge = charge_per_mib(processor, read.bytes);
+  }
+  if (stopped()) return Status(StatusCode::kCancelled, "the measurement was stopped");
+  if (out.reads.empty() || out.reads.front().bytes != request) {
+    return Status(StatusCode::kUnavailable, fmt::format("{}: nothing came in time", options.directory));
+  }
   file.forget_pages();
-  out.read = {measure_latency(file.fd(), Way::kRead, written.bytes), rate_of(read)};
+  out.read = {measure_latency(file.fd(), Way::kRead, written.bytes), out.reads.front().bytes_per_second};
   out.write = {measure_latency(file.fd(), Way::kWrite, written.bytes), rate_of(written)};
+  std::sort(out.reads.begin(), out.reads.end(),
+            [](const ReadRate& a, const ReadRate& b) { return a.bytes < b.bytes; });
   return out;
 }
 

@@ -22,9 +22,10 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "loci-profile-1";
+constexpr const char* kFormat = "loci-profile-2";
 constexpr std::size_t kFileMax = 1 << 20;
 constexpr std::int64_t kMost = kCostMax;
+constexpr std::size_t kRatesMax = 64;
 
 OrderedJson write_link(const LinkCost& link) {
   return {{"latency_ns", link.latency}, {"bytes_per_second", link.bytes_per_second}};
@@ -45,6 +46,7 @@ class ProfileReader {
     top.text("model_fingerprint", out_.model_fingerprint);
     top.text("measured_at", out_.measured_at);
     top.text("disk_directory", out_.disk_directory);
+    top.boolean("rough", out_.rough);
     LOCI_RETURN_IF_ERROR(top.status());
     LOCI_RETURN_IF_ERROR(read_machine(top));
     LOCI_RETURN_IF_ERROR(read_curves(top));
@@ -92,6 +94,31 @@ class ProfileReader {
     return reader.status();
   }
 
+  Status read_rates(FieldReader& costs) {
+    const nlohmann::json* rates = costs.find("disk_reads");
+    if (rates == nullptr || !rates->is_array() || rates->size() > kRatesMax) {
+      costs.expected("disk_reads", fmt::format("an array of at most {} rates", kRatesMax),
+                     rates == nullptr ? nlohmann::json() : *rates);
+      return costs.status();
+    }
+    for (const nlohmann::json& json : *rates) {
+      std::uint64_t before = out_.disk_reads.empty() ? 0 : out_.disk_reads.back().bytes;
+      const auto number = [&](const char* name) -> std::uint64_t {
+        const auto found = json.is_object() ? json.find(name) : json.end();
+        const std::optional<std::int64_t> value =
+            json.is_object() && found != json.end() ? as_integer(*found) : std::nullopt;
+        return static_cast<std::uint64_t>(std::max<std::int64_t>(value.value_or(0), 0));
+      };
+      const ReadRate rate{number("bytes"), number("bytes_per_second")};
+      if (rate.bytes <= before || rate.bytes_per_second == 0) {
+        costs.expected("disk_reads", "objects of bytes, ascending, and bytes_per_second, each above 0", json);
+        return costs.status();
+      }
+      out_.disk_reads.push_back(rate);
+    }
+    return {};
+  }
+
   Status read_curves(FieldReader& top) {
     const nlohmann::json* object_of_costs = object(top, "costs");
     if (object_of_costs == nullptr) return top.status();
@@ -116,7 +143,11 @@ class ProfileReader {
     LOCI_RETURN_IF_ERROR(read_link(costs, "host_load", curves.host_load));
     LOCI_RETURN_IF_ERROR(read_link(costs, "host_save", curves.host_save));
     LOCI_RETURN_IF_ERROR(read_link(costs, "disk_read", curves.disk_read));
-    return read_link(costs, "disk_write", curves.disk_write);
+    LOCI_RETURN_IF_ERROR(read_link(costs, "disk_write", curves.disk_write));
+    read_cost(costs, "host_charge_ns", curves.host_charge);
+    read_cost(costs, "disk_charge_ns", curves.disk_charge);
+    LOCI_RETURN_IF_ERROR(costs.status());
+    return read_rates(costs);
   }
 
   const nlohmann::json& root_;
@@ -151,7 +182,7 @@ CostCurves assumed_costs(const BackendInfo& backend) {
   curves.token = nanos(backend.weight_bytes, kProducts) + 100;
   curves.attention = {1, 1, 1, 1, 1, nanos(4 * backend.block_bytes, kProducts)};
   curves.host_load = curves.host_save = {20'000, std::uint64_t{16} << 30};
-  curves.load_charge = 0;  // it is not the GPU that verifies and copies
+  curves.host_charge = curves.disk_charge = 0;  // it is not the GPU that verifies and copies
   return curves;
 }
 
@@ -163,6 +194,9 @@ std::string fingerprint_text(const std::array<std::uint8_t, 16>& fingerprint) {
 
 std::string format_profile(const CostProfile& profile) {
   const CostCurves& curves = profile.curves;
+  OrderedJson reads = OrderedJson::array();
+  for (const ReadRate& rate : profile.disk_reads)
+    reads.push_back({{"bytes", rate.bytes}, {"bytes_per_second", rate.bytes_per_second}});
   const OrderedJson json = {{"format", kFormat},
                             {"measured_at", profile.measured_at},
                             {"machine",
@@ -172,6 +206,7 @@ std::string format_profile(const CostProfile& profile) {
                             {"model", profile.model},
                             {"model_fingerprint", profile.model_fingerprint},
                             {"disk_directory", profile.disk_directory},
+                            {"rough", profile.rough},
                             {"costs",
                              {{"token_ns", curves.token},
                               {"pass_ns", curves.pass},
@@ -179,7 +214,10 @@ std::string format_profile(const CostProfile& profile) {
                               {"host_load", write_link(curves.host_load)},
                               {"host_save", write_link(curves.host_save)},
                               {"disk_read", write_link(curves.disk_read)},
-                              {"disk_write", write_link(curves.disk_write)}}}};
+                              {"disk_write", write_link(curves.disk_write)},
+                              {"host_charge_ns", curves.host_charge},
+                              {"disk_charge_ns", curves.disk_charge},
+                              {"disk_reads", reads}}}};
   return json.dump(2) + "\n";
 }
 
@@ -237,24 +275,29 @@ Status check_profile(const CostProfile& profile, const MachineId& machine,
 Result<ChosenCosts> choose_costs(const std::string& file, const MachineId& machine,
                                  const std::array<std::uint8_t, 16>& model_fingerprint,
                                  const CostCurves& assumed) {
+  if (file == kNoProfile) return ChosenCosts{.curves = assumed, .source = "assumed"};
   const std::string fingerprint = fingerprint_text(model_fingerprint);
   const std::string path = file.empty() ? default_profile_path(fingerprint) : file;
   const Result<CostProfile> profile = read_profile(path);
   const Status status = profile.ok() ? check_profile(*profile, machine, fingerprint) : profile.status();
   if (status.ok()) {
-    CostCurves measured = profile->curves;
-    measured.load_charge = assumed.load_charge;  // which is not measured
-    return ChosenCosts{measured, fmt::format("measured {} ({})", profile->measured_at, path)};
+    return ChosenCosts{.curves = profile->curves,
+                       .source = fmt::format("measured{} {} ({})", profile->rough ? " roughly" : "",
+                                             profile->measured_at, path),
+                       .measured = true};
   }
   if (!file.empty()) {
     const std::string message =
         profile.ok() ? fmt::format("{}: {}", path, status.message()) : status.message();
     return Status(status.code(), message + "; `loci profile MODEL` measures", "--profile");
   }
-  const std::string why = status.code() == StatusCode::kNotFound ? "not measured here"
+  const bool missing = status.code() == StatusCode::kNotFound;
+  const std::string why = missing        ? "not measured here"
                           : profile.ok() ? fmt::format("{} is not used: {}", path, status.message())
                                          : "not used: " + status.message();  // which names the file
-  return ChosenCosts{assumed, fmt::format("assumed, {} (`loci profile MODEL` measures)", why)};
+  return ChosenCosts{.curves = assumed,
+                     .source = fmt::format("assumed, {} (`loci profile MODEL` measures)", why),
+                     .measure_into = missing ? path : ""};
 }
 
 }  // namespace loci

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
@@ -28,7 +30,9 @@ struct CostProfile {
   std::string model_fingerprint;  // hexadecimal
   std::string measured_at;        // for people, UTC
   std::string disk_directory;     // empty: the disk's costs were not measured
+  bool rough = false;             // by a server, in two seconds (profile_rough.h)
   CostCurves curves;
+  std::vector<ReadRate> disk_reads;  // by size, ascending; may be empty
   friend bool operator==(const CostProfile&, const CostProfile&) = default;
 };
 
@@ -51,9 +55,14 @@ Status check_profile(const CostProfile& profile, const MachineId& machine,
 struct ChosenCosts {
   CostCurves curves;
   std::string source;
+  bool measured = false;
+  // Where nothing is measured, and it is not asked for that nothing be: where the server is to write what it
+  // measures. A file there that cannot be used is left alone: nothing is written.
+  std::optional<std::string> measure_into;  // empty text: nowhere
 };
-// `file` (--profile): it must be this machine's and this model's; errors name the field "--profile". Empty:
-// the default file, if it is there and is; else `assumed`, with the reason.
+inline constexpr const char* kNoProfile = "none";
+// `file` (--profile): it must be this machine's and this model's; errors name the field "--profile".
+// kNoProfile: `assumed`. Empty: the default file, if it is there and is; else `assumed`, with the reason.
 Result<ChosenCosts> choose_costs(const std::string& file, const MachineId& machine,
                                  const std::array<std::uint8_t, 16>& model_fingerprint,
                                  const CostCurves& assumed);

@@ -9,14 +9,11 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <functional>
-#include <latch>
-#include <limits>
-#include <span>
-#include <utility>
+#include <optional>
 
 #include "loci/base/check.h"
 #include "loci/base/units.h"
+#include "loci/cli/profile_timing.h"
 
 namespace loci {
 namespace {
@@ -43,33 +40,22 @@ class Measurement {
 
  private:
   static std::chrono::nanoseconds to_chrono(Nanos nanos) { return std::chrono::nanoseconds(nanos); }
-  static Nanos since(SteadyClock::time_point begin) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now() - begin).count();
-  }
   bool time_left() const { return SteadyClock::now() < ends_; }
   void say(const std::string& line) const {
     if (options_.say) options_.say(line);
   }
-  Nanos run_once(std::uint32_t position, std::uint32_t rows, LogitsWanted logits);
+  Nanos run_once(std::uint32_t position, std::uint32_t rows, LogitsWanted logits) {
+    return passes_->run(position, rows, backend_.info().layers, logits);
+  }
   Nanos best_of(int tries, std::uint32_t position, std::uint32_t rows,
                 LogitsWanted logits = LogitsWanted::kNone);
-  // Layers of slots go from or to host memory, or begin to; `done` is called when they all have.
-  struct Link {
-    std::function<void(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces)> copy;
-    std::function<void(Copied done)> after;
-    bool whole = false;  // blocks, else a few layers of all blocks at a time
-  };
-  Result<LinkCost> measure_link(const Link& link) const;
-  Nanos copy_blocks(const Link& link, std::uint32_t slots, std::span<std::byte> host) const;
-  Nanos copy_slice(const Link& link, std::span<std::byte> host) const;
-  static Nanos until_over(const Link& link, SteadyClock::time_point begin);
-
   Backend& backend_;
   const MeasureOptions& options_;
   SteadyClock::time_point ends_;
   std::uint32_t blocks_ = 0;
   std::uint32_t chunk_ = kChunkMax;
-  std::vector<SpanResult> results_;
+  SpareSlots slots_;
+  std::optional<PassTimer> passes_;
 };
 
 std::uint32_t blocks_for(std::uint64_t tokens) {
@@ -92,29 +78,9 @@ Status Measurement::allocate() {
         backend_.write_layer(SlotId(slot), layer, zeros);
     }
   }
+  slots_ = {std::vector<std::uint32_t>(info.groups.size(), 0), blocks_};
+  passes_.emplace(backend_, slots_);
   return {};
-}
-
-Nanos Measurement::run_once(std::uint32_t position, std::uint32_t rows, LogitsWanted logits) {
-  const BackendInfo& info = backend_.info();
-  Span span;
-  for (std::uint32_t i = 0; i < rows; ++i) {
-    span.tokens.emplace_back(
-        static_cast<std::uint32_t>((std::uint64_t{position} + i) * 7919 % info.vocabulary));
-  }
-  span.position = position;
-  span.layers = {0, info.layers};
-  span.logits = logits;
-  BlockTable table;
-  for (std::uint32_t block = 0; block < blocks_for(std::uint64_t{position} + rows); ++block) {
-    table.blocks.emplace_back(block);
-  }
-  span.tables.assign(info.groups.size(), table);
-  Pass pass;
-  pass.spans.push_back(std::move(span));
-  const SteadyClock::time_point begin = SteadyClock::now();
-  backend_.run(pass, results_);
-  return since(begin);
 }
 
 Nanos Measurement::best_of(int tries, std::uint32_t position, std::uint32_t rows, LogitsWanted logits) {
@@ -155,81 +121,9 @@ void Measurement::measure_token(CostCurves& curves) {
                   format_duration(curves.token)));
 }
 
-Nanos Measurement::until_over(const Link& link, SteadyClock::time_point begin) {
-  std::latch done(1);
-  link.after([&](const Status&) { done.count_down(); });
-  done.wait();
-  return since(begin);
-}
-
-// The first so many slots' blocks, as movers bring and take them. `host` holds them one after another.
-Nanos Measurement::copy_blocks(const Link& link, std::uint32_t slots, std::span<std::byte> host) const {
-  const BackendInfo& info = backend_.info();
-  std::vector<SavePiece> pieces;
-  const SteadyClock::time_point begin = SteadyClock::now();
-  std::uint64_t part = 0;  // begin of the group's, in a block
-  for (std::uint32_t g = 0; g < info.groups.size(); ++g) {
-    const LayerGroup& group = info.groups[g];
-    const std::uint64_t slice = group.layer_slice_bytes;
-    const auto layers = static_cast<std::uint32_t>(group.layers.size());
-    const auto run =
-        link.whole
-            ? layers
-            : static_cast<std::uint32_t>(std::clamp<std::uint64_t>(info.copy_bytes / slice, 1, layers));
-    for (std::uint32_t first = 0; first < layers; first += run) {
-      const LayerRange range{first, std::min(first + run, layers)};
-      pieces.clear();
-      for (std::uint32_t slot = 0; slot < slots; ++slot) {
-        pieces.push_back({SlotId(slot), host.subspan(slot * info.block_bytes + part + first * slice,
-                                                     (range.end - range.begin) * slice)});
-      }
-      link.copy(g, range, pieces);
-    }
-    part += group.block_bytes;
-  }
-  return until_over(link, begin);
-}
-
-Nanos Measurement::copy_slice(const Link& link, std::span<std::byte> host) const {
-  const SavePiece piece{SlotId(0), host.first(backend_.info().groups[0].layer_slice_bytes)};
-  const SteadyClock::time_point begin = SteadyClock::now();
-  link.copy(0, {0, 1}, {&piece, 1});
-  return until_over(link, begin);
-}
-
-Result<LinkCost> Measurement::measure_link(const Link& link) const {
-  const BackendInfo& info = backend_.info();
-  const std::uint64_t wanted = info.copy_bytes > 0 ? kLinkBytesBehind : kLinkBytes;
-  const auto slots = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(wanted / std::max<std::uint64_t>(info.block_bytes, 1), 1, blocks_));
-  LOCI_ASSIGN_OR_RETURN(const HostMemory host, backend_.allocate_host(slots * info.block_bytes));
-  const std::span<std::byte> bytes(host.data(), host.size());
-  std::fill(bytes.begin(), bytes.end(), std::byte{1});
-  Nanos best = std::numeric_limits<Nanos>::max(), slice = best;
-  for (int i = 0; i < 4; ++i) best = std::min(best, copy_blocks(link, slots, bytes));
-  for (int i = 0; i < 64; ++i) slice = std::min(slice, copy_slice(link, bytes));
-  const double rate =
-      static_cast<double>(bytes.size()) / (static_cast<double>(std::max<Nanos>(best, 1)) / 1e9);
-  const double moving = static_cast<double>(info.groups[0].layer_slice_bytes) / rate * 1e9;
-  return LinkCost{.latency = std::max<Nanos>(0, slice - static_cast<Nanos>(moving)),
-                  .bytes_per_second = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(rate))};
-}
-
 Status Measurement::measure_links(CostCurves& curves) {
-  const Link load{.copy =
-                      [this](std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) {
-                        std::vector<LoadPiece> loads;
-                        for (const SavePiece& piece : pieces) loads.push_back({piece.slot, piece.bytes});
-                        backend_.load_layers(group, layers, loads);
-                      },
-                  .after = [this](Copied done) { backend_.after_loads(std::move(done)); }};
-  const Link save{
-      .copy = [this](std::uint32_t group, LayerRange layers,
-                     std::span<const SavePiece> pieces) { backend_.save_layers(group, layers, pieces); },
-      .after = [this](Copied done) { backend_.after_saves(std::move(done)); },
-      .whole = true};
-  LOCI_ASSIGN_OR_RETURN(curves.host_load, measure_link(load));
-  LOCI_ASSIGN_OR_RETURN(curves.host_save, measure_link(save));
+  const std::uint64_t bytes = backend_.info().copy_bytes > 0 ? kLinkBytesBehind : kLinkBytes;
+  LOCI_RETURN_IF_ERROR(measure_host_links(backend_, slots_, bytes, 4, curves));
   say(fmt::format("host memory: {}/s to the device, {}/s from it",
                   format_bytes(curves.host_load.bytes_per_second),
                   format_bytes(curves.host_save.bytes_per_second)));

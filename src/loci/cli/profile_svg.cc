@@ -142,6 +142,12 @@ Panel links_panel(const CostProfile& profile) {
   if (profile.disk_directory.empty()) return panel;
   line("disk, reading", "#1e8449", [&](std::uint64_t bytes) { return model.load(Tier::kDisk, bytes); });
   line("disk, writing", "#82e0aa", [&](std::uint64_t bytes) { return model.save(Tier::kDisk, bytes); });
+  if (profile.disk_reads.size() < 2) return panel;
+  Line& sizes = panel.lines.emplace_back("disk, many reads of a size", "#145a32",
+                                         std::vector<std::pair<double, double>>());
+  for (const ReadRate& rate : profile.disk_reads) {
+    sizes.points.emplace_back(static_cast<double>(rate.bytes), static_cast<double>(rate.bytes_per_second));
+  }
   return panel;
 }
 

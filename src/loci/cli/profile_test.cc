@@ -13,6 +13,7 @@
 #include "loci/cli/profile_disk.h"
 #include "loci/cli/profile_file.h"
 #include "loci/cli/profile_measure.h"
+#include "loci/cli/profile_rough.h"
 #include "loci/cli/profile_svg.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/model/gguf.h"
@@ -50,6 +51,9 @@ CostProfile some_profile() {
   profile.curves.host_save = {12, 4'000'000'000};
   profile.curves.disk_read = {90'000, 2'000'000'000};
   profile.curves.disk_write = {91'000, 1};
+  profile.curves.host_charge = 1'111;
+  profile.curves.disk_charge = 2'222;
+  profile.disk_reads = {{4096, 100}, {65536, 200}};
   return profile;
 }
 
@@ -95,7 +99,7 @@ TEST(ProfileFile, SaysWhatIsWrongWithIt) {
     EXPECT_EQ(read.status().field(), field) << read.status().message();
     EXPECT_NE(read.status().message().find("expected"), std::string::npos) << read.status().message();
   };
-  expect_refused("loci-profile-1", "loci-profile-9", "format");
+  expect_refused("loci-profile-2", "loci-profile-9", "format");
   expect_refused("\"machine\"", "\"machines\"", "machine");
   expect_refused("\"threads\": 8", "\"threads\": 0", "machine.threads");
   expect_refused("\"token_ns\": 123456", "\"token_ns\": -1", "costs.token_ns");
@@ -105,6 +109,10 @@ TEST(ProfileFile, SaysWhatIsWrongWithIt) {
   expect_refused("\"latency_ns\": 0", "\"latency_ns\": 1.5", "costs.host_load.latency_ns");
   expect_refused("\"bytes_per_second\": 1\n", "\"bytes_per_second\": 0\n",
                  "costs.disk_write.bytes_per_second");
+  expect_refused("\"host_charge_ns\": 1111", "\"host_charge_ns\": -1", "costs.host_charge_ns");
+  expect_refused("\"disk_reads\"", "\"reads\"", "costs.disk_reads");
+  expect_refused("\"bytes\": 65536", "\"bytes\": 4096", "costs.disk_reads");
+  expect_refused("\"bytes_per_second\": 200\n", "\"bytes_per_second\": \"x\"\n", "costs.disk_reads");
   for (const char* text : {"", "[]", "{", "{}", "null"}) EXPECT_FALSE(parse_profile(text).ok()) << text;
 }
 
@@ -130,11 +138,18 @@ TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->curves, CostCurves{});
   EXPECT_NE(none->source.find("assumed, not measured here"), std::string::npos) << none->source;
+  EXPECT_EQ(none->measure_into, default_profile_path(profile.model_fingerprint));
+  const Result<ChosenCosts> unwanted = choose_costs("none", profile.machine, model, {});
+  ASSERT_TRUE(unwanted.ok());
+  EXPECT_EQ(unwanted->source, "assumed");
+  EXPECT_FALSE(unwanted->measure_into) << "nor is it to be measured";
 
   ASSERT_TRUE(write_profile(default_profile_path(profile.model_fingerprint), profile).ok());
   const Result<ChosenCosts> own = choose_costs("", profile.machine, model, {});
   ASSERT_TRUE(own.ok());
   EXPECT_EQ(own->curves, profile.curves);
+  EXPECT_TRUE(own->measured);
+  EXPECT_FALSE(own->measure_into);
   EXPECT_NE(own->source.find("measured 2026"), std::string::npos);
 
   // Another machine's default file is left alone, and said so; given by name it is refused.
@@ -148,13 +163,14 @@ TEST_F(ProfileFolder, ChoosesTheFileThatWasGivenOrTheModelsOwnOrNone) {
   // So is one of a former format.
   const std::string path = default_profile_path(profile.model_fingerprint);
   std::string former = format_profile(profile);
-  former.replace(former.find("loci-profile-1"), 14, "loci-profile-0");
+  former.replace(former.find("loci-profile-2"), 14, "loci-profile-1");
   std::ofstream(path, std::ios::trunc) << former;
   const Result<ChosenCosts> passed_over = choose_costs("", profile.machine, model, {});
   ASSERT_TRUE(passed_over.ok());
   EXPECT_EQ(passed_over->curves, CostCurves{});
-  for (const char* said : {"not used", "loci-profile-0", "`loci profile MODEL` measures"})
+  for (const char* said : {"not used", "loci-profile-1", "`loci profile MODEL` measures"})
     EXPECT_NE(passed_over->source.find(said), std::string::npos) << passed_over->source;
+  EXPECT_EQ(passed_over->measure_into, "") << "it is measured, and the file left alone";
   EXPECT_EQ(passed_over->source.find(path), passed_over->source.rfind(path)) << "the file is named once";
   ASSERT_TRUE(write_profile(path, profile).ok());
   const Status refused =
@@ -176,12 +192,24 @@ TEST_F(ProfileFolder, MeasuresADisk) {
   options.directory = (folder_ / "made/for/it").string();
   options.request_bytes = 100'000;
   options.file_bytes = 8 << 20;
+  options.read_sizes = {1 << 20, 5000};
   const Result<DiskMeasurement> measured = measure_disk(options);
   ASSERT_TRUE(measured.ok()) << measured.status().to_string();
   EXPECT_GT(measured->read.bytes_per_second, 1u << 20);
   EXPECT_GT(measured->write.bytes_per_second, 1u << 20);
   EXPECT_GT(measured->read.latency, 0);
   EXPECT_TRUE(std::filesystem::is_empty(options.directory)) << "nothing is left";
+  ASSERT_EQ(measured->reads.size(), 3u);
+  EXPECT_EQ(measured->reads[0].bytes, 8192u) << "whole pages";
+  EXPECT_EQ(measured->reads[1].bytes, 102'400u);
+  EXPECT_EQ(measured->reads[1].bytes_per_second, measured->read.bytes_per_second);
+  EXPECT_EQ(measured->reads[2].bytes, 1u << 20);
+  EXPECT_GT(measured->charge, 0) << "verifying takes time";
+
+  int asked = 0;
+  options.stop = [&asked] { return ++asked > 3; };
+  EXPECT_EQ(measure_disk(options).status().code(), StatusCode::kCancelled);
+  options.stop = nullptr;
 
   options.directory = "/proc/no/such";
   const Status status = measure_disk(options).status();
@@ -215,6 +243,69 @@ TEST(ProfileMeasure, MeasuresATinyModel) {
   EXPECT_EQ(CostModel(curves).curves(), curves) << "curves that can be";
 }
 
+struct TinyBackend {
+  TinyBackend() {
+    RandomModelOptions random;
+    random.tokenizer = false;
+    bytes = make_random_model(random).value().to_bytes();
+    file = std::make_unique<GgufFile>(std::move(GgufFile::parse(bytes)).value());
+    spec = read_model_spec(*file).value();
+    backend = std::move(make_cpu_backend(spec, {.threads = 1})).value();
+    for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group) {
+      EXPECT_TRUE(backend->allocate_blocks(group, 20).ok());
+      slots.first.push_back(4);
+    }
+    slots.count = 16;
+  }
+  std::vector<std::byte> bytes;
+  std::unique_ptr<GgufFile> file;
+  ModelSpec spec;
+  std::unique_ptr<Backend> backend;
+  SpareSlots slots;
+};
+
+TEST(ProfileRough, MeasuresInPiecesAndGoesOnWhereItWasStopped) {
+  TinyBackend tiny;
+  const CostCurves assumed;
+  RoughProfile rough(*tiny.backend, {.slots = tiny.slots, .batch_tokens = 64, .context_tokens = 2000},
+                     assumed);
+  // Stopped at every place where it asks, one after the other.
+  int calls = 0;
+  for (bool done = false; !done; ++calls) {
+    ASSERT_LT(calls, 1000);
+    int left = calls;
+    done = rough.measure([&left] { return left-- <= 0; });
+  }
+  EXPECT_GT(calls, 5);
+  const CostCurves& curves = rough.curves();
+  EXPECT_NE(curves.pass, assumed.pass);
+  EXPECT_NE(curves.token, assumed.token);
+  EXPECT_GE(curves.attention.size(), 7u);
+  EXPECT_GT(curves.host_load.bytes_per_second, 1u << 20);
+  EXPECT_EQ(curves.disk_read, assumed.disk_read) << "no directory was given";
+  EXPECT_EQ(CostModel(curves).curves(), curves) << "curves that can be";
+
+  RoughProfile short_context(*tiny.backend, {.slots = tiny.slots, .batch_tokens = 64, .context_tokens = 100},
+                             assumed);
+  EXPECT_TRUE(short_context.measure([] { return false; }));
+  EXPECT_EQ(short_context.curves(), assumed);
+}
+
+TEST(ProfileRough, LayersThatStandForAllHaveEachGroupsShare) {
+  BackendInfo info;
+  info.layers = 26;  // as of Gemma 3: five with a window, then one without
+  info.groups.resize(2);
+  for (std::uint32_t layer = 0; layer < info.layers; ++layer)
+    info.groups[layer % 6 == 5 ? 0 : 1].layers.push_back(layer);
+  EXPECT_EQ(representative_layers(info, 1), 6u);
+  EXPECT_EQ(representative_layers(info, 9), 12u);
+  EXPECT_EQ(representative_layers(info, 100), 26u);
+  info.groups = {info.groups[0]};
+  info.groups[0].layers = {0, 1, 2, 3};
+  info.layers = 4;
+  EXPECT_EQ(representative_layers(info, 1), 1u);
+}
+
 std::size_t count_of(const std::string& text, std::string_view what) {
   std::size_t count = 0;
   for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
@@ -227,7 +318,7 @@ TEST(ProfileSvg, DrawsWhatWasMeasured) {
   profile.disk_directory = "/disk";
   const std::string with_disk = profile_svg(profile, 1 << 20);
   EXPECT_TRUE(with_disk.starts_with("<svg ") && with_disk.ends_with("</svg>\n"));
-  EXPECT_EQ(count_of(with_disk, "<polyline"), 7u);
+  EXPECT_EQ(count_of(with_disk, "<polyline"), 8u);
   EXPECT_NE(with_disk.find("&lt;a &amp; b&gt; on Some CPU"), std::string::npos);
   EXPECT_EQ(with_disk.find("nan"), std::string::npos);
   EXPECT_EQ(with_disk.find("inf"), std::string::npos);
@@ -252,7 +343,8 @@ TEST(AssumedCosts, GrowWithAGpusWeightsAndState) {
   EXPECT_EQ(assumed_costs(backend), CostCurves{});
   backend.name = "cuda";
   EXPECT_GT(assumed_costs(backend).token, 0) << "of a model without weights, too";
-  EXPECT_EQ(assumed_costs(backend).load_charge, 0);
+  EXPECT_EQ(assumed_costs(backend).host_charge, 0);
+  EXPECT_EQ(assumed_costs(backend).disk_charge, 0);
   backend.weight_bytes = std::uint64_t{16} << 30;  // 8 billion parameters
   backend.block_bytes = std::uint64_t{4} << 20;
   const CostCurves curves = assumed_costs(backend);

@@ -26,6 +26,7 @@
 #include "loci/cli/sampling_choice.h"
 #include "loci/cli/serve_flags.h"
 #include "loci/cli/serve_process.h"
+#include "loci/cli/serve_profile.h"
 #include "loci/cli/serve_report.h"
 #include "loci/cli/state_tiers.h"
 #include "loci/compute/make_backend.h"
@@ -189,15 +190,32 @@ void keep_within_budget(Serving& serving, std::unique_ptr<DiskKeeper> keeper, co
                              });
 }
 
-// The pools of the device.
+// The pools of the device, with room to measure in.
 Status allocate_pools(const ServeFlags& flags, Backend& backend, const PoolSize& size) {
   for (std::uint32_t group = 0; group < backend.info().groups.size(); ++group) {
-    Status status = backend.allocate_blocks(group, size.blocks[group]);
+    Status status = backend.allocate_blocks(group, size.blocks[group] + spare_slots(size.blocks));
     if (!status.ok() && status.field().empty() && flags.device_memory)
       status = Status(status.code(), status.message(), "--device-memory");
     LOCI_RETURN_IF_ERROR(status);
   }
   return {};
+}
+
+// What the server measures by itself where nothing was measured.
+SelfProfile self_profile(const Model& model, const std::string& path, const ChosenCosts& costs,
+                         const BackendInfo& info, const CoreConfig& core) {
+  SelfProfile self{.path = costs.measure_into.value_or(""),
+                   .batch_tokens = core.max_batch_tokens,
+                   .context_tokens = core.context_tokens};
+  std::vector<std::uint32_t> blocks;
+  for (const CoreGroup& group : core.groups) blocks.push_back(group.block_count);
+  self.slots = spare_slots_behind(blocks);
+  self.profile.machine = this_machine(info);
+  self.profile.model = path;
+  self.profile.model_fingerprint = fingerprint_text(model.spec.fingerprint);
+  self.profile.rough = true;
+  self.profile.curves = costs.curves;
+  return self;
 }
 
 Result<std::uint32_t> context_of(const ServeFlags& flags, const ModelSpec& spec) {
@@ -253,10 +271,14 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   options.core.pass_time = flags.pass_time.value_or(kNever);
   LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint,
                                                         assumed_costs(info)));
-  options.core.costs = std::move(costs.curves);
+  options.core.costs = limited_costs(costs.curves, flags.io_limit.value_or(0));
+  SelfProfile self = self_profile(*serving.model, path, costs, info, options.core);
+  self.profile.disk_directory = tiers.disk_folder;
+  self.io_limit = flags.io_limit.value_or(0);
   const DiskStore* disk = options.mover.disk.get();
   LOCI_ASSIGN_OR_RETURN(serving.engine, Engine::start(std::move(options), *serving.backend, serving.clock));
   if (disk != nullptr) keep_within_budget(serving, std::move(tiers.keeper), *disk);
+  if (costs.measure_into) profile_when_idle(std::move(self), *serving.backend, *serving.engine, serving.log);
 
   SamplingChoice sampling = choose_sampling(flags.sampling, serving.model->sampling);
   for (const std::string& ignored : serving.model->sampling.ignored) serving.log->warn(ignored);

@@ -50,7 +50,8 @@ struct ServeFlags {
   std::string eviction = "value";
   std::string admission = "fcfs";
   std::string restore = "auto";
-  std::string profile;  // file of measured costs; empty: the model's own, if it is there
+  // File of measured costs; "none": assumed ones; empty: the model's own, or else measured when idle.
+  std::string profile;
   std::uint64_t seed = 0;
   std::optional<std::uint64_t> host_memory;      // absent: none on a CPU, half of what is free on a GPU
   std::optional<std::vector<std::string>> disk;  // absent: the user's own folder; see options/disk_flag.h

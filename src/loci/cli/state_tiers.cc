@@ -111,6 +111,7 @@ Status open_disk(const TierRequest& request, const std::vector<DiskFlag>& flags,
     if (flags[i].bytes == 0)
       std::ofstream(flags[i].path + "/" + kSizeFile) << options.directories[i].bytes << "\n";
   }
+  tiers.disk_folder = flags.front().path;
   tiers.keeper = std::make_unique<DiskKeeper>(std::move(keeper));
   tiers.room = tiers.keeper->look(std::nullopt);
   return {};

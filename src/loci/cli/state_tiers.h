@@ -37,6 +37,7 @@ struct StateTiers {
   std::vector<std::uint32_t> host_blocks;  // by group; empty: no host tier
   std::unique_ptr<DiskStore> disk;         // null: no disk tier
   std::unique_ptr<DiskKeeper> keeper;      // of the disk tier; may outlive the store
+  std::string disk_folder;                 // the disk tier's first directory; empty: no disk tier
   // Keys the chain keys: of the cluster, else of the disk, else of this process.
   std::array<std::uint8_t, 32> chain_secret{};
   std::uint64_t room = 0;          // bytes in each directory that the model may fill to begin with

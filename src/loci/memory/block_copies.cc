@@ -111,6 +111,27 @@ void BlockIndex::delist(BlockId id, Tier tier, std::uint32_t group, const Evicti
   if (p.unsaved != nullptr && savable(id, tier, group, facts)) p.unsaved->erase(id, facts);
 }
 
+void BlockIndex::set_orders(Tier tier, std::uint32_t group, std::unique_ptr<EvictionOrder> eviction,
+                            std::unique_ptr<EvictionOrder> unsaved) {
+  Pool& p = pool(tier, group);
+  LOCI_CHECK((unsaved == nullptr) == (p.unsaved == nullptr), "the same copies are saved");
+  p.eviction = std::move(eviction);
+  p.unsaved = std::move(unsaved);
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+    Block& b = blocks_[i];
+    if (b.kind == BlockKind::kUnused) continue;
+    if (tier == Tier::kDevice) {
+      if (b.parts[group] && b.parts[group]->evictable())
+        enlist(BlockId(i), tier, group, b.parts[group]->facts);
+      continue;
+    }
+    for (LowerCopy& copy : b.copies) {
+      if (copy.tier == tier && copy.group == group && copy.evictable())
+        enlist(BlockId(i), tier, group, copy.facts);
+    }
+  }
+}
+
 template <class Change>
 void BlockIndex::update_facts(BlockId id, std::uint32_t group, Change change) {
   Block& b = at(id);

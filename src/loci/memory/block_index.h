@@ -232,6 +232,11 @@ class BlockIndex {
   // The time that uses from now on are recorded with.
   void advance(Nanos now) { now_ = now; }
 
+  // What is given up next of the tier's copies in the group, and saved next, follows these orders from now
+  // on. O(blocks · log).
+  void set_orders(Tier tier, std::uint32_t group, std::unique_ptr<EvictionOrder> eviction,
+                  std::unique_ptr<EvictionOrder> unsaved);
+
   // --- looking ---
 
   const Block& block(BlockId id) const { return blocks_[id.value]; }

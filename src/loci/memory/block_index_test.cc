@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -74,6 +76,44 @@ class BlockIndexTest : public testing::Test {
   ChainKeyHasher hasher_{{}, {}};
   BlockIndex index_;
 };
+
+class DeepestFirst final : public EvictionOrder {
+ public:
+  void insert(BlockId block, const EvictionFacts& facts) override { blocks_.emplace(facts.depth, block); }
+  void erase(BlockId block, const EvictionFacts& facts) override {
+    ASSERT_EQ(blocks_.erase({facts.depth, block}), 1u);
+  }
+  BlockId choose(Nanos) override { return blocks_.empty() ? kNoBlock : blocks_.rbegin()->second; }
+  std::size_t size() const override { return blocks_.size(); }
+  bool spares_wanted() const override { return false; }
+
+ private:
+  std::set<std::pair<std::uint32_t, BlockId>> blocks_;
+};
+
+TEST_F(BlockIndexTest, AnotherOrderTakesOverWhatIsThere) {
+  BlockPin used = full(root().block(), tokens_of({9}, kBlockTokens));
+  {
+    const BlockPin first = full(root().block(), tokens_of({1}, kBlockTokens));
+    const BlockPin second = full(first.block(), tokens_of({2}, kBlockTokens));
+    full(second.block(), tokens_of({3}, kBlockTokens));
+  }
+  EXPECT_EQ(index_.evictable_count(0), 3u);
+  index_.set_orders(Tier::kDevice, 0, std::make_unique<DeepestFirst>(), nullptr);
+  EXPECT_EQ(index_.evictable_count(0), 3u);
+  index_.check_invariants();
+  {
+    const BlockPin let_go = std::move(used);
+  }
+  EXPECT_EQ(index_.evictable_count(0), 4u);
+  std::vector<SlotReservation> all;
+  while (index_.free_count(0) > 0) all.push_back(*index_.reserve(0));
+  const std::uint32_t nodes = index_.block_count();
+  all.push_back(*index_.reserve(0));
+  EXPECT_EQ(index_.block_count(), nodes - 1) << "the deepest went, and nothing hangs from it";
+  const std::uint32_t detached[] = {static_cast<std::uint32_t>(all.size())};
+  index_.check_invariants(detached);
+}
 
 TEST_F(BlockIndexTest, MatchesByTokenInsideABlock) {
   const BlockPin r = root();

@@ -26,7 +26,8 @@ Nanos transfer(const LinkCost& link, std::uint64_t bytes) {
 CostModel::CostModel(CostCurves curves) : curves_(std::move(curves)) {
   curves_.token = std::clamp<Nanos>(curves_.token, 0, kCostMax);
   curves_.pass = std::clamp<Nanos>(curves_.pass, 0, kCostMax);
-  curves_.load_charge = std::clamp<Nanos>(curves_.load_charge, 0, kCostMax);
+  curves_.host_charge = std::clamp<Nanos>(curves_.host_charge, 0, kCostMax);
+  curves_.disk_charge = std::clamp<Nanos>(curves_.disk_charge, 0, kCostMax);
   if (curves_.attention.empty()) curves_.attention = {0};
   if (curves_.attention.size() > 32) curves_.attention.resize(32);  // contexts are below 2^32
   Nanos most = 0;
@@ -72,8 +73,9 @@ Nanos CostModel::load(Tier from, std::uint64_t bytes) const {
   return transfer(from == Tier::kHost ? curves_.host_load : curves_.disk_read, bytes);
 }
 
-Nanos CostModel::load_charge(std::uint64_t bytes) const {
-  return cut((wide(curves_.load_charge) * bytes) >> 20);
+Nanos CostModel::load_charge(Tier from, std::uint64_t bytes) const {
+  if (from == Tier::kDevice) return 0;
+  return cut((wide(from == Tier::kHost ? curves_.host_charge : curves_.disk_charge) * bytes) >> 20);
 }
 
 Nanos CostModel::save(Tier to, std::uint64_t bytes) const {

@@ -22,6 +22,13 @@ struct LinkCost {
   friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
+// How fast many reads of one size come, several at once.
+struct ReadRate {
+  std::uint64_t bytes = 0;             // of a read
+  std::uint64_t bytes_per_second = 0;  // at least 1
+  friend bool operator==(const ReadRate&, const ReadRate&) = default;
+};
+
 // Plain values; part of the core's configuration and of its log.
 struct CostCurves {
   // A prompt's token, all but its attention, in a pass that is full enough for throughput to count.
@@ -30,9 +37,10 @@ struct CostCurves {
   // last it grows in proportion.
   std::vector<Nanos> attention = {2'000};
   Nanos pass = 10'000'000;  // a pass of one row: reading the weights
-  // Of computing, that loading a MiB takes away, as the processor verifies and copies: a quarter of a second
-  // a GiB (docs/decisions/tiers.md) on two threads.
-  Nanos load_charge = 120'000;
+  // Of computing, that loading a MiB takes away, as the processor copies, and verifies what comes from the
+  // disk: a quarter of a second a GiB (docs/decisions/tiers.md) on two threads.
+  Nanos host_charge = 120'000;
+  Nanos disk_charge = 120'000;
   LinkCost host_load = {20'000, std::uint64_t{5} << 30};  // host to device
   LinkCost host_save = {20'000, std::uint64_t{5} << 30};
   LinkCost disk_read = {200'000, std::uint64_t{1} << 30};
@@ -62,8 +70,8 @@ class CostModel {
   Nanos pass(std::uint32_t rows, std::uint64_t context) const;
   // Bringing `bytes` from the tier to the device, alone on the link; 0 from the device.
   Nanos load(Tier from, std::uint64_t bytes) const;
-  // Of computing, what loading `bytes` takes away.
-  Nanos load_charge(std::uint64_t bytes) const;
+  // Of computing, what loading `bytes` from the tier takes away; 0 from the device.
+  Nanos load_charge(Tier from, std::uint64_t bytes) const;
   // Occupation of the link to the tier.
   Nanos save(Tier to, std::uint64_t bytes) const;
 

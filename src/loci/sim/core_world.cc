@@ -139,6 +139,8 @@ void World::run_random() {
       restart();
     } else if (what == 15 && options_.config.groups.front().disk_blocks > 0 && one_in(4)) {
       change_disk_room();
+    } else if (what == 16 && options_.events >= 100 && one_in(8)) {
+      change_costs();
     } else if (what == 17 && !options_.nothing_is_evicted && !clients_.empty() && one_in(4)) {
       forget_one();
     } else if (what == 13 && options_.config.state_ttl != kNever && one_in(4)) {
@@ -256,6 +258,19 @@ void World::forget_one() {
   std::advance(client, static_cast<std::ptrdiff_t>(choose_(clients_.size())));
   const Arrival& arrival = client->second.arrival;
   step(Forget{.group = arrival.group, .salt = arrival.salt, .tokens = client->second.tokens});
+}
+
+// Somebody measured, and it is not what was believed.
+void World::change_costs() {
+  CostCurves costs = options_.config.costs;
+  const auto other = [this](auto& value) { value = value * (1 + choose_(16)) / 4; };
+  for (Nanos* cost : {&costs.token, &costs.pass, &costs.host_charge, &costs.disk_charge}) other(*cost);
+  for (Nanos& cost : costs.attention) other(cost);
+  for (LinkCost* link : {&costs.host_load, &costs.disk_read}) {
+    other(link->latency);
+    other(link->bytes_per_second);
+  }
+  step(CostsMeasured{costs});
 }
 
 void World::change_disk_room() {

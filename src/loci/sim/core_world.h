@@ -126,6 +126,7 @@ class World {
   std::vector<TokenId> make_prompt(const std::string& group);
   void cancel_one();
   void change_disk_room();
+  void change_costs();
   void release_one();
   void forget_one();
   bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;

@@ -209,7 +209,8 @@ WorldOptions random_tier_world(const Chooser& choose) {
   config.state_ttl = choose(4) == 0 ? 200 * kNanosPerMilli : kNever;
   config.costs.token = choose(4) == 0 ? number(0, 3) : 100;
   config.costs.pass = number(0, 200);
-  config.costs.load_charge = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(2'000'000'000));
+  config.costs.host_charge = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(2'000'000'000));
+  config.costs.disk_charge = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(2'000'000'000));
   for (LinkCost* link : {&config.costs.host_load, &config.costs.disk_read}) {
     // The last one brings a block in about the time of computing one: plans mix both.
     const std::array<std::uint64_t, 3> rates = {1'000'000'000'000, 100'000'000'000,

@@ -71,7 +71,7 @@ CostCurves PassModel::curves() const {
     const double flops = 4.0 * before * model_.width * model_.layers;
     curves.attention.push_back(nanos(flops / machine_.attention_flops));
   }
-  curves.load_charge = 0;  // the machine's links take nothing of its processor
+  curves.host_charge = curves.disk_charge = 0;  // the machine's links take nothing of its processor
   curves.pass = machine_.fixed + nanos(model_.weight_bytes / machine_.memory_bandwidth);
   curves.host_load = machine_.host_load;
   curves.host_save = machine_.host_save;

@@ -10,9 +10,11 @@ namespace loci {
 namespace {
 
 Option profile_option(const std::string& group) {
-  Option out = path_option({group, "--profile", "measured costs, as `loci profile` writes them"},
-                           [](auto& flags) -> auto& { return flags.profile; });
-  out.default_note = "the model's own, if it was measured here";
+  Option out = path_option(
+      {group, "--profile", "measured costs, as `loci profile` writes them; none: costs are assumed"},
+      [](auto& flags) -> auto& { return flags.profile; });
+  out.default_note =
+      "the model's own, if it was measured here; else the server measures roughly when it is idle";
   return out;
 }
 

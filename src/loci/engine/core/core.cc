@@ -46,8 +46,8 @@ constexpr Nanos kDatesOfALife = 8;
 constexpr Nanos kDateGranularityMax = 3600 * kNanosPerSecond;
 
 // A policy of its own for each tier and group; what is to be saved is in the same order.
-Result<IndexPools> index_pools(const CoreConfig& config) {
-  const auto costs = std::make_shared<const CostModel>(config.costs);
+Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curves) {
+  const auto costs = std::make_shared<const CostModel>(curves);
   const bool host = config.groups.front().host_blocks > 0, disk = config.groups.front().disk_blocks > 0;
   const bool windows = std::any_of(config.groups.begin(), config.groups.end(), [&](const CoreGroup& group) {
     return group.window != 0 && group.window < config.context_tokens;
@@ -127,7 +127,7 @@ Result<Core> Core::make(const CoreConfig& config) {
     return invalid_argument(fmt::format("expected at most 1, found {}", config.passes_ahead), "passes_ahead");
   }
   LOCI_RETURN_IF_ERROR(check_tiers(config));
-  LOCI_ASSIGN_OR_RETURN(IndexPools pools, index_pools(config));
+  LOCI_ASSIGN_OR_RETURN(IndexPools pools, index_pools(limited_windows(config), config.costs));
   return Core(std::make_unique<State>(config, std::move(pools)));
 }
 
@@ -321,6 +321,21 @@ void Core::State::on(const Recovered& event, Plan& plan) {
 void Core::State::on(const Forget& event, Plan&) {
   forgotten_.forget(event);
   blocked_head_.reset();
+}
+
+void Core::State::on(const CostsMeasured& event, Plan&) {
+  costs_ = CostModel(event.costs);
+  pass_times_.costs_changed();
+  transfers_.costs_changed();
+  IndexPools pools = index_pools(config_, event.costs).value();
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    std::vector<IndexPool>& of_tier = tier == Tier::kDevice ? pools.device
+                                      : tier == Tier::kHost ? pools.host
+                                                            : pools.disk;
+    for (std::uint32_t group = 0; group < of_tier.size(); ++group) {
+      index_.set_orders(tier, group, std::move(of_tier[group].eviction), std::move(of_tier[group].unsaved));
+    }
+  }
 }
 
 void Core::State::on(const Drain& event, Plan&) {

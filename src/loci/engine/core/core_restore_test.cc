@@ -152,6 +152,28 @@ TEST_F(CoreRestore, APreloadBringsWhatThePlanLoads) {
   d.finish();
 }
 
+// What was believed of the machine is replaced by what was measured, from the next decision on.
+TEST_F(CoreRestore, MeasuredCostsDecideFromThenOn) {
+  TierDriver d(even_config("auto"));
+  come_back(d);
+  EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 2u);
+  d.finish();
+  CostCurves measured = even_config("auto").costs;
+  measured.disk_read = {0, 31'250'000};
+  d.step(CostsMeasured{measured});
+  d.run(4, run_of(5000, 250));  // takes the whole device
+  d.rows = 0;
+  d.arrive(5, run_of(0, 140));
+  EXPECT_EQ(d.starts.back().sources.disk, 128u) << "a disk that is a thousand times as fast";
+  d.finish();
+  measured.disk_read = {0, 31};
+  d.step(CostsMeasured{measured});
+  d.run(6, run_of(5000, 250));
+  d.arrive(7, run_of(0, 140));
+  EXPECT_EQ(d.starts.back().sources.disk, 0u) << "and one that is as slow";
+  d.finish();
+}
+
 TEST_F(CoreRestore, AnUnknownPlanIsRefusedByName) {
   CoreConfig config = even_config("fastest");
   const Status status = Core::make(config).status();

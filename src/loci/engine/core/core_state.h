@@ -141,6 +141,7 @@ class Core::State {
   void on(const Recovered& event, Plan& plan);
   void on(const DiskRoom& event, Plan& plan);
   void on(const Forget& event, Plan& plan);
+  void on(const CostsMeasured& event, Plan& plan);
   Status refusal(const Arrival& event) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);

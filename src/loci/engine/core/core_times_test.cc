@@ -13,6 +13,7 @@
 #include "loci/base/random.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/link_times.h"
+#include "loci/engine/core/pass_times.h"
 #include "loci/engine/testing/core_testing.h"
 #include "loci/policy/pass_budget.h"
 
@@ -339,6 +340,46 @@ TEST(LinkTimes, IsAsItsExampleSays) {
   links.end(Tier::kDisk, id(4), MoveResult::kDone, 82 * kMilli);
   EXPECT_EQ(links.free_at(Tier::kDisk), 82 * kMilli) << "nothing is booked";
   EXPECT_EQ(links.load(Tier::kHost, 1 << 30), costs.load(Tier::kHost, 1 << 30)) << "another link";
+}
+
+// Corrections are of the costs that they were learnt of.
+TEST(LinkTimes, NewCostsForgetWhatTheFormerOnesTaught) {
+  CostCurves curves;
+  curves.disk_read = {0, 1'000'000'000};
+  CostModel costs(curves);
+  LinkTimes links(costs);
+  const auto id = [](std::uint64_t number) { return OperationId(number); };
+  links.book(Tier::kDisk, 10'000'000, {id(1), id(1)}, 1, 0);
+  links.end(Tier::kDisk, id(1), MoveResult::kDone, 40 * kMilli);
+  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 40 * kMilli);
+  links.book(Tier::kDisk, 10'000'000, {id(2), id(2)}, 1, 50 * kMilli);
+  curves.disk_read = {0, 500'000'000};
+  costs = CostModel(curves);
+  links.costs_changed(60 * kMilli);
+  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 20 * kMilli);
+  EXPECT_EQ(links.free_at(Tier::kDisk), 80 * kMilli) << "what is booked is expected anew";
+  links.end(Tier::kDisk, id(2), MoveResult::kDone, 70 * kMilli);
+  EXPECT_EQ(links.load(Tier::kDisk, 10'000'000), 20 * kMilli) << "as it took: from its booking on";
+}
+
+TEST(PassTime, NewCostsForgetWhatTheFormerOnesTaught) {
+  CostCurves curves;
+  curves.token = kMilli;
+  curves.attention = {0};
+  curves.pass = 0;
+  CostModel costs(curves);
+  PassTimes times(costs, kNever);
+  const PassWork work{PassKind::kPrompts, {100, 0}};
+  times.begin(work, false, 0);
+  times.end(300 * kMilli);
+  EXPECT_EQ(times.predict(work), 300 * kMilli);
+  times.begin(work, false, 400 * kMilli);
+  curves.token = 2 * kMilli;
+  costs = CostModel(curves);
+  times.costs_changed();
+  EXPECT_EQ(times.predict(work), 200 * kMilli);
+  times.end(900 * kMilli);
+  EXPECT_EQ(times.predict(work), 200 * kMilli) << "a pass that began before is not counted";
 }
 
 TEST(LinkTimes, WhatFailedTeachesNothingAndWhatWasGivenUpThatItIsSlower) {

@@ -21,7 +21,7 @@ Nanos LinkTimes::load(Tier from, std::uint64_t bytes) const {
 
 Nanos LinkTimes::book(Tier from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now) {
   Link& link = links_[index_of(from)];
-  link.bookings.push_back({moves, count, costs_.load(from, bytes), now});
+  link.bookings.push_back({moves, count, bytes, now});
   link.free_at = std::max(now, link.free_at) + load(from, bytes);
   return link.free_at;
 }
@@ -35,19 +35,33 @@ void LinkTimes::end(Tier from, OperationId move, MoveResult result, Nanos now) {
   booking->failed = booking->failed || result == MoveResult::kDamaged || result == MoveResult::kFailed;
   booking->given_up = booking->given_up || result == MoveResult::kTooSlow;
   if (--booking->left > 0) return;
-  learn(link, *booking, now);
+  learn(from, *booking, now);
   link.ended_at = link.quiet_since = now;
   link.bookings.erase(booking);
-  // What is left is expected anew.
-  link.free_at = now;
-  for (const Booking& b : link.bookings) link.free_at += link.correction.apply(b.model);
+  expect_anew(from, now);
 }
 
-void LinkTimes::learn(Link& link, const Booking& ended, Nanos now) {
+void LinkTimes::expect_anew(Tier from, Nanos now) {
+  Link& link = links_[index_of(from)];
+  link.free_at = now;
+  for (const Booking& b : link.bookings) link.free_at += link.correction.apply(model(from, b));
+}
+
+void LinkTimes::costs_changed(Nanos now) {
+  for (const Tier from : {Tier::kHost, Tier::kDisk}) {
+    Link& link = links_[index_of(from)];
+    link.correction = {};
+    link.quiet_since = now;
+    if (!link.bookings.empty()) expect_anew(from, now);
+  }
+}
+
+void LinkTimes::learn(Tier from, const Booking& ended, Nanos now) {
   if (ended.failed) return;
+  Link& link = links_[index_of(from)];
   const Nanos took = now - std::max(ended.booked_at, link.ended_at);
-  if (ended.given_up && took <= link.correction.apply(ended.model)) return;
-  link.correction.observe(ended.model, took);
+  if (ended.given_up && took <= link.correction.apply(model(from, ended))) return;
+  link.correction.observe(model(from, ended), took);
 }
 
 }  // namespace loci

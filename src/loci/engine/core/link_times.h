@@ -52,12 +52,15 @@ class LinkTimes {
   Nanos book(Tier from, std::uint64_t bytes, Moves moves, std::uint32_t count, Nanos now);
   // One of them has ended.
   void end(Tier from, OperationId move, MoveResult result, Nanos now);
+  // The costs are others from now on, so corrections of the former ones are forgotten, and what is booked
+  // is expected anew.
+  void costs_changed(Nanos now);
 
  private:
   struct Booking {
     Moves moves;
     std::uint32_t left = 0;  // moves that have not ended
-    Nanos model = 0;         // what the model predicts, uncorrected
+    std::uint64_t bytes = 0;
     Nanos booked_at = 0;
     bool failed = false, given_up = false;  // some of it
   };
@@ -68,7 +71,9 @@ class LinkTimes {
     Nanos ended_at = 0;     // the last booking that ended
     Nanos quiet_since = 0;  // that, or when it was last believed to be faster
   };
-  static void learn(Link& link, const Booking& ended, Nanos now);
+  Nanos model(Tier from, const Booking& booking) const { return costs_.load(from, booking.bytes); }
+  void learn(Tier from, const Booking& ended, Nanos now);
+  void expect_anew(Tier from, Nanos now);
   static constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
   const CostModel& costs_;

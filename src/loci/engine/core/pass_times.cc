@@ -28,4 +28,9 @@ void PassTimes::end(Nanos now) {
       costs_.pass(ended.work.rows.rows, ended.work.rows.context), now - ended.begun_at);
 }
 
+void PassTimes::costs_changed() {
+  corrections_ = {};
+  for (Flight& flight : in_flight_) flight.waits = true;
+}
+
 }  // namespace loci

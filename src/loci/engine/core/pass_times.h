@@ -57,6 +57,9 @@ class PassTimes {
   void begin(const PassWork& work, bool waits, Nanos now);
   // The first pass in flight has ended.
   void end(Nanos now);
+  // The costs are others from now on, so what is known of them is forgotten, and passes in flight, which were
+  // begun under the former ones, are not counted.
+  void costs_changed();
 
  private:
   struct Flight {

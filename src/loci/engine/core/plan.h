@@ -18,6 +18,7 @@
 #include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/miss_reason.h"
 #include "loci/memory/tier.h"
+#include "loci/policy/cost_model.h"
 #include "loci/policy/restore_plan.h"
 #include "loci/policy/truncation.h"
 
@@ -147,8 +148,14 @@ struct Forget {
   std::vector<TokenId> tokens;
 };
 
-using Event =
-    std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget>;
+// What computing and moving costs was measured: from now on all is decided by it. Corrections that were
+// learnt of the costs before are forgotten.
+struct CostsMeasured {
+  CostCurves costs;
+};
+
+using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom,
+                           Forget, CostsMeasured>;
 
 // --- plans ---
 

@@ -76,6 +76,9 @@ class Transfers {
     link_times_.advance(now);
   }
 
+  // The costs that this was made with have changed.
+  void costs_changed() { link_times_.costs_changed(now_); }
+
   // --- what can be brought back ---
 
   // The device lacks the group's part, and it comes: it is being loaded, or a tier not slower than `slowest`

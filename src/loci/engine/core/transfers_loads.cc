@@ -86,7 +86,7 @@ RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t numb
           .from = from,
           .compute = costs_.compute(number * kBlockTokens, kBlockTokens),
           .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
-          .charge = costs_.load_charge(bytes)};
+          .charge = costs_.load_charge(from, bytes)};
 }
 
 RestoreLink Transfers::link(Tier from) const {

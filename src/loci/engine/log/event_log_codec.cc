@@ -130,6 +130,36 @@ class Reader {
   Status status_;
 };
 
+void put(Writer& w, const LinkCost& link) {
+  w.number(link.latency);
+  w.number(link.bytes_per_second);
+}
+
+void put(Writer& w, const CostCurves& costs) {
+  w.number(costs.token);
+  w.number(static_cast<std::uint32_t>(costs.attention.size()));
+  for (const Nanos cost : costs.attention) w.number(cost);
+  w.number(costs.pass);
+  w.number(costs.host_charge);
+  w.number(costs.disk_charge);
+  for (const LinkCost& link : {costs.host_load, costs.host_save, costs.disk_read, costs.disk_write})
+    put(w, link);
+}
+
+void get(Reader& r, CostCurves& costs) {
+  costs.token = r.number<Nanos>("token");
+  costs.attention.resize(r.count(8, "attention"));
+  for (Nanos& cost : costs.attention) cost = r.number<Nanos>("attention");
+  if (costs.attention.empty()) r.fail("attention", "expected at least one cost, found none");
+  costs.pass = r.number<Nanos>("pass");
+  costs.host_charge = r.number<Nanos>("host_charge");
+  costs.disk_charge = r.number<Nanos>("disk_charge");
+  for (LinkCost* link : {&costs.host_load, &costs.host_save, &costs.disk_read, &costs.disk_write}) {
+    link->latency = r.number<Nanos>("latency");
+    link->bytes_per_second = r.number<std::uint64_t>("bytes_per_second");
+  }
+}
+
 void put(Writer& w, const Arrival& e) {
   w.id(e.request);
   w.text(e.group);
@@ -206,6 +236,7 @@ void put(Writer& w, const Forget& e) {
   w.text(e.salt);
   w.ids(e.tokens);
 }
+void put(Writer& w, const CostsMeasured& e) { put(w, e.costs); }
 
 void get(Reader& r, Arrival& e) {
   e.request.value = r.number<std::uint64_t>("request");
@@ -292,6 +323,7 @@ void get(Reader& r, Forget& e) {
   e.salt = r.text("salt");
   e.tokens = r.tokens("tokens");
 }
+void get(Reader& r, CostsMeasured& e) { get(r, e.costs); }
 
 template <std::size_t kIndex = 0>
 bool get_event(Reader& r, std::size_t index, Event& event) {
@@ -385,34 +417,6 @@ void put(Writer& w, const DiskNote& note) {
   w.number(note.group);
   w.id(note.slot);
   put_named(w, note.entry);
-}
-
-void put(Writer& w, const LinkCost& link) {
-  w.number(link.latency);
-  w.number(link.bytes_per_second);
-}
-
-void put(Writer& w, const CostCurves& costs) {
-  w.number(costs.token);
-  w.number(static_cast<std::uint32_t>(costs.attention.size()));
-  for (const Nanos cost : costs.attention) w.number(cost);
-  w.number(costs.pass);
-  w.number(costs.load_charge);
-  for (const LinkCost& link : {costs.host_load, costs.host_save, costs.disk_read, costs.disk_write})
-    put(w, link);
-}
-
-void get(Reader& r, CostCurves& costs) {
-  costs.token = r.number<Nanos>("token");
-  costs.attention.resize(r.count(8, "attention"));
-  for (Nanos& cost : costs.attention) cost = r.number<Nanos>("attention");
-  if (costs.attention.empty()) r.fail("attention", "expected at least one cost, found none");
-  costs.pass = r.number<Nanos>("pass");
-  costs.load_charge = r.number<Nanos>("load_charge");
-  for (LinkCost* link : {&costs.host_load, &costs.host_save, &costs.disk_read, &costs.disk_write}) {
-    link->latency = r.number<Nanos>("latency");
-    link->bytes_per_second = r.number<std::uint64_t>("bytes_per_second");
-  }
 }
 
 // Entries of a disk name themselves by keys that another process has made, which its secret alone can check.

@@ -48,7 +48,8 @@ bool lost_with_device(FinishReason reason) {
   return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
 }
 
-using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget>;
+using InboxItem =
+    std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget, CostsMeasured>;
 
 // Entries of the disk that are put back into the index in one step: about a millisecond's.
 constexpr std::size_t kRecoveredAtOnce = 512;
@@ -127,6 +128,15 @@ class Engine::State {
     };
     post(std::move(submission));
     return id;
+  }
+
+  void when_idle(Nanos quiet, IdleWork work) {
+    {
+      std::lock_guard lock(mutex_);
+      idle_quiet_ = std::chrono::nanoseconds(quiet);
+      idle_work_ = std::move(work);
+    }
+    job_changed_.notify_one();
   }
 
   bool wait_drained(Nanos time_limit) {
@@ -215,7 +225,7 @@ class Engine::State {
         recovered_taken_.wait(lock, [&] { return stopping_ || !recovered_waits_; });
         if (stopping_) return;
         recovered_waits_ = true;
-        inbox_.push_back(std::move(batch));
+        inbox_.emplace_back(std::in_place_type<Recovered>, std::move(batch));
       }
       inbox_changed_.notify_one();
     }
@@ -237,6 +247,7 @@ class Engine::State {
   void handle(Recovered& recovered) { step(std::move(recovered)); }
   void handle(DiskRoom& room) { step(std::move(room)); }
   void handle(Forget& forget) { step(std::move(forget)); }
+  void handle(CostsMeasured& measured) { step(std::move(measured)); }
   void handle(MovesEnded& ended) {
     LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
     moves_in_flight_ -= ended.moves.size();
@@ -426,9 +437,33 @@ class Engine::State {
   // False: that was the end.
   bool wait_for_planned() {
     std::unique_lock lock(mutex_);
-    job_changed_.wait(lock, [&] { return stopping_ || planned_waits_; });
+    const auto called = [&] { return stopping_ || planned_waits_; };
+    while (!called()) {
+      if (!idle_work_) {
+        job_changed_.wait(lock, [&] { return called() || idle_work_; });
+      } else if (!job_changed_.wait_for(lock, idle_quiet_, called)) {
+        const IdleWork work = idle_work_;
+        lock.unlock();
+        const bool over = work_idly(work);
+        lock.lock();
+        if (over) idle_work_ = nullptr;
+      }
+    }
     planned_waits_ = false;
     return !stopping_;
+  }
+
+  // True: it is done, or there is nothing to do it on.
+  bool work_idly(const IdleWork& work) {
+    if (is_lost_.load(std::memory_order_acquire)) return true;
+    {
+      std::lock_guard lock(core_mutex_);
+      if (moves_in_flight_ > 0 || !active_.empty()) return false;
+    }
+    return work([this] {
+      std::lock_guard lock(mutex_);
+      return stopping_ || planned_waits_ || !inbox_.empty();
+    });
   }
 
   Backend& backend_;
@@ -461,6 +496,8 @@ class Engine::State {
   bool stepped_ = false;  // the compute thread has: there may be something to deliver, another time to wake
   bool drained_ = false;
   bool stopping_ = false;
+  IdleWork idle_work_;  // when_idle(); empty: none, or it is done
+  std::chrono::nanoseconds idle_quiet_{0};
 
   std::unique_ptr<Mover> mover_;
   ConstraintWorker constraints_;
@@ -495,6 +532,8 @@ void Engine::cancel(RequestId request) { state_->post(Cancel{.request = request}
 void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
 void Engine::forget(Forget what) { state_->post(std::move(what)); }
 void Engine::set_disk_room(DiskRoom room) { state_->post(std::move(room)); }
+void Engine::when_idle(Nanos quiet, IdleWork work) { state_->when_idle(quiet, std::move(work)); }
+void Engine::set_costs(CostCurves costs) { state_->post(CostsMeasured{.costs = std::move(costs)}); }
 void Engine::drain(Nanos grace) {
   state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});
 }

@@ -60,6 +60,12 @@ using GenerationEvent = std::variant<GenerationStarted, GeneratedToken, Generati
 // event on (to a queue, a strand).
 using GenerationListener = std::function<void(const GenerationEvent&)>;
 
+// Whether work that is done while the engine is idle (Engine::when_idle) should leave the processor now.
+// Thread-safe.
+using IdleStop = std::function<bool()>;
+// True: it is done. False: it was stopped, and wants to go on when the engine is idle again.
+using IdleWork = std::function<bool(const IdleStop&)>;
+
 struct EngineOptions {
   CoreConfig core;
   MoverOptions mover;          // its tiers are those of `core`
@@ -86,6 +92,12 @@ class Engine {
   void forget(Forget what);
   // How many of the disk's slots may be used from now on (DiskRoom).
   void set_disk_room(DiskRoom room);
+  // Calls `work` on the thread that runs passes, which then may use the backend as that thread does, once
+  // nothing has run, moved or waited for `quiet`; again after it was stopped, until it is done. What arrives
+  // meanwhile waits for it, so `work` looks at its IdleStop often. Once, while the engine lives.
+  void when_idle(Nanos quiet, IdleWork work);
+  // What computing and moving costs was measured (plan.h).
+  void set_costs(CostCurves costs);
   // Refuses new requests; what runs may go on for `grace`, then is cut off.
   void drain(Nanos grace);
   // True once everything has ended after drain(), moves too; false at the time limit.

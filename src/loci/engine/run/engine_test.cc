@@ -76,6 +76,55 @@ TEST(Engine, ManyAtOnceAnswerAsIfAlone) {
   std::filesystem::remove(log);
 }
 
+// Work for idle times waits for the last reply, is told to stop when somebody comes, and is called again.
+TEST(Engine, IdleWorkStopsForARequestAndGoesOn) {
+  const std::string log = testing::TempDir() + "engine_test_idle";
+  EngineOptions engine_options = options(64);
+  engine_options.event_log_path = log;
+  {
+    World world(std::move(engine_options));
+    std::mutex mutex;
+    std::condition_variable changed;
+    int calls = 0, stopped = 0;
+    bool over = false;
+    const auto wait_for = [&](const std::function<bool()>& what) {
+      std::unique_lock lock(mutex);
+      return changed.wait_for(lock, std::chrono::seconds(60), what);
+    };
+    world.engine->when_idle(kNanosPerMilli, [&](const IdleStop& stop) {
+      std::unique_lock lock(mutex);
+      ++calls;
+      changed.notify_all();
+      if (calls > 1) {
+        over = true;
+        return true;
+      }
+      while (!stop()) changed.wait_for(lock, std::chrono::milliseconds(1));
+      ++stopped;
+      return false;
+    });
+    ASSERT_TRUE(wait_for([&] { return calls == 1; }));
+    const auto prompt = some_prompt(1, 50);
+    Record record;
+    world.engine->submit(greedy(prompt, 5), record.listener());
+    EXPECT_TRUE(record.wait().status.ok());
+    EXPECT_EQ(record.tokens(), expected_reply(prompt, 5));
+    ASSERT_TRUE(wait_for([&] { return over; }));
+    EXPECT_EQ(stopped, 1);
+    CostCurves measured;
+    measured.token = 12'345;
+    world.engine->set_costs(measured);
+    Record after;
+    world.engine->submit(greedy(prompt, 5), after.listener());
+    EXPECT_TRUE(after.wait().status.ok());
+    EXPECT_EQ(calls, 2) << "what is done is not called again";
+  }
+  const Result<ReplayReport> report = replay(log);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->compared, report->steps);
+  std::filesystem::remove(log);
+}
+
 TEST(Engine, CancelEndsOnceAndFreesItsBlocks) {
   World world(options(64), std::chrono::microseconds(500));
   Record record;

@@ -14,12 +14,6 @@
 
 namespace loci {
 
-// The most that one operation moves, unless a single slice is larger.
-inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{512} << 10;
-// Where the caller leaves it to the store: large enough for nearly all of a disk's bandwidth, small enough
-// that the first layers come early (HCache §4.2.1).
-inline constexpr std::uint64_t kChunkBytesDefault = std::uint64_t{256} << 10;
-
 // Layers that one operation reads or writes; `wanted` 0: the default.
 std::uint32_t layers_of_chunk(const DiskLayout& layout, std::uint32_t group, std::uint32_t wanted);
 

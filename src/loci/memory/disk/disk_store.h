@@ -13,6 +13,7 @@
 // Thread-safe. Callbacks run on the store's own threads, must not block, and may call the store.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,19 @@
 #include "loci/memory/disk/disk_entry.h"
 
 namespace loci {
+
+// The most that one operation moves, unless a single slice is larger.
+inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{512} << 10;
+// Where the caller leaves it to the store: large enough for nearly all of a disk's bandwidth, small enough
+// that the first layers come early (HCache §4.2.1).
+inline constexpr std::uint64_t kChunkBytesDefault = std::uint64_t{256} << 10;
+
+// Bytes that one operation reads by default, of slots that are so many slices.
+constexpr std::uint64_t default_read_bytes(std::uint64_t slice_bytes, std::uint64_t layers) {
+  const std::uint64_t slices = (kChunkBytesDefault + slice_bytes - 1) / slice_bytes;
+  const std::uint64_t most = kChunkBytesMax > slice_bytes ? kChunkBytesMax / slice_bytes : 1;
+  return std::min(std::min(slices, most), layers) * slice_bytes;
+}
 
 // The shape of one group's slots.
 struct DiskGroup {
