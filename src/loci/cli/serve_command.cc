@@ -190,14 +190,18 @@ void keep_within_budget(Serving& serving, std::unique_ptr<DiskKeeper> keeper, co
                              });
 }
 
-// The pools of the device, with room to measure in.
-Status allocate_pools(const ServeFlags& flags, Backend& backend, const PoolSize& size) {
+// The pools of the device, with room to measure in; and what the first pass would pay is paid.
+Status allocate_pools(const ServeFlags& flags, Backend& backend, const PoolSize& size,
+                      std::uint32_t context) {
   for (std::uint32_t group = 0; group < backend.info().groups.size(); ++group) {
     Status status = backend.allocate_blocks(group, size.blocks[group] + spare_slots(size.blocks));
     if (!status.ok() && status.field().empty() && flags.device_memory)
       status = Status(status.code(), status.message(), "--device-memory");
     LOCI_RETURN_IF_ERROR(status);
   }
+  const std::uint32_t batch =
+      pass_tokens(flags, backend.info().name == "cpu" ? kPassTokensCpu : kPassTokensGpu);
+  warm_up(backend, size.blocks, batch, context);
   return {};
 }
 
@@ -251,7 +255,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   LOCI_ASSIGN_OR_RETURN(const PoolSize size, size_device(flags, made, host, context));
   serving.backend = std::move(made.backend);
   const BackendInfo& info = serving.backend->info();
-  LOCI_RETURN_IF_ERROR(allocate_pools(flags, *serving.backend, size));
+  LOCI_RETURN_IF_ERROR(allocate_pools(flags, *serving.backend, size, context));
   LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_state_tiers({.host_bytes = host.bytes,
                                                             .disk = flags.disk,
                                                             .disk_io = flags.disk_io,

@@ -83,6 +83,26 @@ SpareSlots spare_slots_behind(const std::vector<std::uint32_t>& blocks) {
   return {.first = blocks, .count = spare_slots(blocks)};
 }
 
+void warm_up(Backend& backend, const std::vector<std::uint32_t>& blocks, std::uint32_t batch_tokens,
+             std::uint32_t context_tokens) {
+  const BackendInfo& info = backend.info();
+  PassTimer passes(backend, spare_slots_behind(blocks));
+  const std::uint32_t rows = std::min({batch_tokens, context_tokens, passes.rows_max()});
+  passes.run(0, rows, representative_layers(info, 1), LogitsWanted::kNone);
+  passes.run(0, 1, info.layers, LogitsWanted::kLast);
+  if (info.name != "cpu") return;  // a device's memory is there from the start
+  for (std::uint32_t g = 0; g < info.groups.size(); ++g) {
+    const LayerGroup& group = info.groups[g];
+    const std::uint64_t most =
+        std::min<std::uint64_t>(kTouchedBytes / std::max<std::uint64_t>(info.block_bytes, 1),
+                                (context_tokens + kBlockTokens - 1) / kBlockTokens);
+    const std::vector<std::byte> zeros(group.layer_slice_bytes);
+    for (std::uint32_t slot = 0; slot < std::min<std::uint64_t>(most, blocks[g]); ++slot) {
+      for (const std::uint32_t layer : group.layers) backend.write_layer(SlotId(slot), layer, zeros);
+    }
+  }
+}
+
 CostCurves limited_costs(CostCurves costs, std::uint64_t io_limit) {
   if (io_limit == 0) return costs;
   for (LinkCost* link : {&costs.disk_read, &costs.disk_write})

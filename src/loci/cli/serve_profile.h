@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server's own first profile of costs: where nothing was measured it measures roughly by itself, once
-// nobody asks anything of it (profile_rough.h).
+// What a server does on slots that nobody's state is in: it warms the backend up before it is ready, and
+// where costs were never measured it measures them roughly by itself, once nobody asks anything of it
+// (profile_rough.h).
 #pragma once
 
 #include <spdlog/logger.h>
@@ -21,6 +22,13 @@ namespace loci {
 std::uint32_t spare_slots(const std::vector<std::uint32_t>& blocks);
 // The spare slots behind those.
 SpareSlots spare_slots_behind(const std::vector<std::uint32_t>& blocks);
+
+// Pays before the first request what it would pay: a full pass through a few layers (buffers of so many
+// rows), a pass of one row through all of them (the weights, the output), and the memory of the first slots,
+// up to a context's and kTouchedBytes. Before the engine starts.
+inline constexpr std::uint64_t kTouchedBytes = std::uint64_t{128} << 20;
+void warm_up(Backend& backend, const std::vector<std::uint32_t>& blocks, std::uint32_t batch_tokens,
+             std::uint32_t context_tokens);
 
 // A disk that is read and written at most so fast is believed to be no faster; 0: no limit.
 CostCurves limited_costs(CostCurves costs, std::uint64_t io_limit);
