@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from live_client import Server, read_all
+from live_client import Server, read_all, wait_until
 
 pytestmark = pytest.mark.serve(model="tiny")
 ANSWER_SECONDS_MAX = 5.0
@@ -23,6 +23,7 @@ RSS_GROWTH_MAX = 96 << 20
 PEAK_GROWTH_MAX = 160 << 20
 IDLE_CONNECTIONS = 2000
 PATH = "/v1/completions"
+NEVER_READ_GROWTH_MAX = 48 << 20
 BUDGET = 32 << 20  # --max-bodies
 
 
@@ -264,6 +265,43 @@ def test_idle_connections(server):
     finally:
         for connection in connections:
             connection.close()
+
+
+def test_clients_that_never_read(binary, model):
+    """What is made for them ends when no more can be written, and goes on where they read after all."""
+    clients, choices, tokens_max = 8, 4, 1900
+    body = json.dumps({"messages": [{"role": "user", "content": "Count."}], "stream": True, "max_tokens": tokens_max, "n": choices,
+                       "ignore_eos": True, "logprobs": True, "top_logprobs": 20}).encode()
+    with Server(binary, model, "--device-memory", "64MiB", "--context", "2048", "--log-level", "warn") as server:
+        server.post(PATH, {"prompt": "warm", "max_tokens": 4})
+        before = memory(server, "VmRSS")
+        connections = []
+        try:
+            for _ in range(clients):
+                connection = socket.socket()
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+                connection.connect(("127.0.0.1", server.port))
+                connection.sendall(head(len(body)).replace(PATH.encode(), b"/v1/chat/completions") + body)
+                connections.append(connection)
+            wait_until(lambda: server.metrics()["loci_requests_paused"] == clients * choices
+                       and server.metrics()["loci_requests_running"] == 0, 60, "all are paused")
+            made = server.metrics()["loci_generated_tokens_total"]
+            assert made < clients * choices * tokens_max / 2, made
+            assert server.metrics()["loci_requests_queued"] == 0, "they wait for nobody"
+            grown = memory(server, "VmRSS") - before
+            assert grown < NEVER_READ_GROWTH_MAX, f"{grown >> 20} MiB more for {clients} clients"
+            print(f"      {made} tokens made, {grown >> 20} MiB more for {clients} clients")
+            assert server.post(PATH, {"prompt": "Hello", "max_tokens": 4}).status == 200
+            # One of them reads: its reply comes whole.
+            connections[0].settimeout(30)
+            answer = bytearray()
+            while b"data: [DONE]" not in answer[-200:]:
+                answer += connections[0].recv(1 << 20)
+            assert answer.count(b"data: ") > choices * tokens_max, answer[-300:]
+        finally:
+            for connection in connections:
+                connection.close()
+        wait_until_idle(server)
 
 
 def test_pipelined_garbage(server):

@@ -58,6 +58,7 @@ void add_engine(const EngineSnapshot& engine, Snapshot& out) {
     used_bytes += (pool.blocks_total - pool.blocks_free) * engine.block_bytes[group];
   }
   out.gauge("loci_requests_running", "Requests in the batch", stats.running);
+  out.gauge("loci_requests_paused", "Requests whose clients do not read what they say", stats.paused);
   out.gauge("loci_requests_queued", "Requests that wait for admission", stats.queued);
   const char* blocks = "Blocks of state in device memory; cached ones hold state that nobody needs now";
   out.gauge("loci_blocks", blocks, stats.blocks_total, "state", "total");

@@ -49,7 +49,8 @@ class CoreWorlds : public testing::Test {
 struct Totals {
   std::uint64_t events = 0, generated = 0, cached = 0, copies = 0, inner_spans = 0, kept_rows = 0;
   std::uint64_t evictions = 0, suspensions = 0, public_rows = 0;
-  std::uint64_t loads = 0, early_reads = 0, partial_loads = 0, saves = 0, restarts = 0, after_restart = 0;
+  std::uint64_t loads = 0, early_reads = 0, partial_loads = 0, saves = 0, pauses = 0, restarts = 0,
+                after_restart = 0;
   std::uint64_t followed = 0, gone_on = 0, wasted = 0;
   std::uint64_t digest = 0;  // the same before and after a change that is to change no plan
 
@@ -68,6 +69,7 @@ struct Totals {
     early_reads += history.early_reads;
     partial_loads += history.partial_loads;
     saves += history.saves;
+    pauses += history.pauses;
     restarts += history.restarts;
     after_restart += history.after_restart;
     followed += history.followed;
@@ -83,9 +85,10 @@ struct Totals {
         (unsigned long long)evictions, (unsigned long long)suspensions);
     std::printf(
         "%llu loads, %llu of them read before they ended, %llu requests that loaded a part, %llu saves, "
-        "%llu restarts, %llu loads from before\n",
+        "%llu pauses, %llu restarts, %llu loads from before\n",
         (unsigned long long)loads, (unsigned long long)early_reads, (unsigned long long)partial_loads,
-        (unsigned long long)saves, (unsigned long long)restarts, (unsigned long long)after_restart);
+        (unsigned long long)saves, (unsigned long long)pauses, (unsigned long long)restarts,
+        (unsigned long long)after_restart);
     std::printf(
         "%llu spans went on from samples on the device, %llu behind prompts, %llu of all for nothing\n",
         (unsigned long long)followed, (unsigned long long)gone_on, (unsigned long long)wasted);
@@ -122,6 +125,7 @@ TEST_F(CoreWorlds, KeepEveryPromise) {
   const Totals totals = run_worlds(random_world, seeds);
   if (seeds >= 1000) {
     EXPECT_GT(totals.suspensions, seeds / 10);
+    EXPECT_GT(totals.pauses, seeds / 2);
     EXPECT_GT(totals.evictions, seeds);
     EXPECT_GT(totals.copies, seeds);
     EXPECT_GT(totals.public_rows, seeds);

@@ -68,6 +68,7 @@ WorldHistory World::run() {
   } else {
     run_small();
   }
+  resume_all();
   for (std::uint64_t passes = 0; !flights_.empty() || !moves_.empty(); ++passes) {
     require(passes < kFinishPassesMax, "what runs never finishes");
     if (options_.prompts.empty()) now_ += static_cast<Nanos>(choose_(3));
@@ -143,6 +144,8 @@ void World::run_random() {
       change_costs();
     } else if (what == 17 && !options_.nothing_is_evicted && !clients_.empty() && one_in(4)) {
       forget_one();
+    } else if (what == 19 && options_.pauses && one_in(3)) {
+      pause_one();
     } else if (what == 13 && options_.config.state_ttl != kNever && one_in(4)) {
       now_ += static_cast<Nanos>(choose_(50)) * kNanosPerMilli;
       step(Tick{});
@@ -293,6 +296,24 @@ void World::cancel_one() {
     client(id).cancelled = true;
   }
   step(Cancel{id});
+}
+
+// A client stops taking what its request says, or takes it again.
+void World::pause_one() {
+  if (live_.empty()) return;
+  const RequestId id = live_[choose_(live_.size())];
+  Client& from = client(id);
+  from.paused = !from.paused;
+  history_.pauses += from.paused;
+  step(Pause{.request = id, .paused = from.paused});
+}
+
+void World::resume_all() {
+  for (const RequestId id : std::vector<RequestId>(live_)) {
+    if (!client(id).paused) continue;
+    client(id).paused = false;
+    step(Pause{.request = id, .paused = false});
+  }
 }
 
 void World::finish_pass() {
@@ -537,6 +558,7 @@ WorldOptions random_world(const Chooser& choose) {
   options.grammar_end_one_in = choose(3) == 0 ? number(5, 60) : 0;
   options.drain = choose(3) == 0;
   options.publics = choose(3) == 0;
+  options.pauses = choose(3) == 0;
   if (choose(3) == 0) {  // decodes that run out of blocks together
     config.context_tokens = blocks * kBlockTokens;
     config.max_running = number(3, 8);

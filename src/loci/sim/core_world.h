@@ -44,6 +44,7 @@ struct WorldOptions {
   std::uint32_t grammar_end_one_in = 0;  // samples; 0: none
   bool drain = false;
   std::uint32_t move_fails_one_in = 0;  // moves; 0: none
+  bool pauses = false;                  // clients stop taking what is said, and go on
   bool restarts = false;                // the process ends now and then, and the disk stays
   bool publics = false;                 // some arrivals are public prefixes, which are released later
   bool nothing_is_evicted = false;      // the pool holds all: then what is cached is known exactly
@@ -68,6 +69,7 @@ struct WorldHistory {
   std::uint64_t early_reads = 0;    // spans that read what was still being loaded
   std::uint64_t partial_loads = 0;  // requests of which a tier had more than was loaded
   std::uint64_t saves = 0;
+  std::uint64_t pauses = 0;
   std::uint64_t restarts = 0;
   std::uint64_t after_restart = 0;  // loads of what an earlier process had saved
   std::uint64_t followed = 0;       // spans that went on from a sample on the device
@@ -89,6 +91,7 @@ class World {
     bool started = false;
     bool ended = false;
     bool cancelled = false;
+    bool paused = false;
     std::uint32_t poisoned_passes = 0;  // in a row
     std::uint32_t cached_tokens = 0;
     GrammarEnd grammar_end = GrammarEnd::kGoesOn;
@@ -125,6 +128,8 @@ class World {
   void arrive(Arrival arrival);
   std::vector<TokenId> make_prompt(const std::string& group);
   void cancel_one();
+  void pause_one();
+  void resume_all();
   void change_disk_room();
   void change_costs();
   void release_one();

@@ -140,9 +140,11 @@ void World::check_wake(const Plan& plan) const {
   }
   if (!live_.empty() && drain_deadline_ > now_) require(plan.wake_at <= drain_deadline_, "the drain's too");
   // (What goes on from a sample that has ended its request ends later.)
-  require(
-      live_.empty() ? flights_.size() <= options_.config.passes_ahead : !flights_.empty() || !moves_.empty(),
-      "while there are requests, a pass or a move is in flight");
+  const bool none_goes_on =
+      std::all_of(live_.begin(), live_.end(), [&](RequestId id) { return clients_.at(id).paused; });
+  require(live_.empty() ? flights_.size() <= options_.config.passes_ahead
+                        : none_goes_on || !flights_.empty() || !moves_.empty(),
+          "while there are requests, a pass or a move is in flight, or all are paused");
   for (const RequestId id : live_) {
     require(in_flight(id) || clients_.at(id).poisoned_passes < kPoisonedPassesMax, "then they end");
   }

@@ -231,9 +231,7 @@ bool Core::State::find_place(const Arrival& event, Plan& plan) {
 
 void Core::State::reject_waiting(CoreRequest& request, Status status, Plan& plan) {
   deadlines_.erase({request.deadline, request.id});
-  if (blocked_head_ == request.id) blocked_head_.reset();
-  queue_.erase(request.group, request.arrival);
-  queue_needs_.queue_changed(request.arrival, request.id);
+  leave_queue(request);
   reject(request.id, std::move(status), plan);
   requests_.erase(request.id);
 }
@@ -282,8 +280,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->deadline = event.deadline;
   request->follows = event.follows;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
-  queue_.push(request->group, request->weight, request->arrival, request->id, request->arrived_at);
-  queue_needs_.queue_changed(request->arrival, request->id);
+  enqueue(*request);
   requests_.emplace(event.request, std::move(request));
 }
 
@@ -338,6 +335,18 @@ void Core::State::on(const CostsMeasured& event, Plan&) {
   }
 }
 
+void Core::State::on(const Pause& event, Plan&) {
+  const auto found = requests_.find(event.request);
+  if (found == requests_.end() || found->second->paused == event.paused) return;
+  CoreRequest& request = *found->second;
+  if (request.is_public || request.phase.is(RequestPhase::kEnding)) return;
+  if (event.paused && paused_ >= config_.max_queued) return;
+  if (request.waits()) leave_queue(request);
+  request.paused = event.paused;
+  event.paused ? ++paused_ : --paused_;
+  if (request.waits()) enqueue(request);
+}
+
 void Core::State::on(const Drain& event, Plan&) {
   drain_deadline_ = std::min(event.deadline, drain_deadline_.value_or(kNever));
 }
@@ -365,6 +374,7 @@ CoreStats Core::State::stats() const {
   CoreStats stats = totals_;
   stats.running = static_cast<std::uint32_t>(running_.size());
   stats.queued = static_cast<std::uint32_t>(queue_.size());
+  stats.paused = static_cast<std::uint32_t>(paused_);
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint32_t count = index_.slot_count(group);
     stats.pools[group] = {count, index_.free_count(group), count - index_.available(group)};

@@ -117,6 +117,7 @@ struct PublicPrefix {
 struct CoreStats {
   std::uint32_t running = 0;
   std::uint32_t queued = 0;
+  std::uint32_t paused = 0;                        // whose clients do not take what they say
   std::uint32_t blocks_total = 0;                  // of all groups, as the next two
   std::uint32_t blocks_free = 0;                   // hold nothing
   std::uint32_t blocks_pinned = 0;                 // needed by running requests

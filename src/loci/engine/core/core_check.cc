@@ -32,16 +32,15 @@ void Core::State::check_invariants() const {
     }
   }
   index_.check_invariants(std::span<const std::uint32_t>(detached).first(group_count_));  // 1, 2, 4, 6
-  std::size_t waiting = 0;
+  std::size_t waiting = 0, paused = 0, at_rest = 0;
   for (const auto& [id, request] : requests_) {
     LOCI_CHECK(request->id == id, "a request is found by its id");
     LOCI_CHECK(!request->phase.is(RequestPhase::kEnding) || request->in_passes > 0,
                "invariant 7: what ends waits for its pass alone");
-    if (request->runs()) {
-      check_request(*request);
-    } else {
-      ++waiting;
-    }
+    if (request->runs()) check_request(*request);
+    waiting += request->waits();
+    paused += request->paused;
+    at_rest += request->paused && !request->runs();
   }
   check_pins();
   prefixes_.check_invariants();                    // 1, 2, 4, 5
@@ -50,8 +49,10 @@ void Core::State::check_invariants() const {
   queue_needs_.check_invariants([this](RequestId id) { return waiting_request(id); });
   check_passes();
   // 7.
-  LOCI_CHECK(requests_.empty() || !in_flight_.empty() || !transfers_.idle(),
-             "invariant 7: while there are requests, a pass or a move is in flight");
+  LOCI_CHECK(requests_.size() == at_rest || !in_flight_.empty() || !transfers_.idle(),
+             "invariant 7: while there are requests, a pass or a move is in flight, or all are paused");
+  LOCI_CHECK(paused == paused_ && paused_ <= config_.max_queued,
+             "invariant 7: pauses are counted, and bounded");
   queue_.check_invariants();
   std::map<std::string, std::uint32_t> running_by_tenant;
   for (const CoreRequest* request : running_) ++running_by_tenant[request->group];
@@ -59,8 +60,9 @@ void Core::State::check_invariants() const {
     LOCI_CHECK(queue_.running(tenant) == count, "what runs of each tenant is counted");
   }
   LOCI_CHECK(waiting == queue_.size(), "invariant 7: what does not run is in the queue");
-  LOCI_CHECK(queue_.size() <= std::size_t{config_.max_queued} + running_max_, "invariant 7: a bounded queue");
-  LOCI_CHECK(running_.size() + waiting == requests_.size() && running_.size() <= running_max_,
+  LOCI_CHECK(queue_.size() + at_rest <= std::size_t{2} * config_.max_queued + running_max_,
+             "invariant 7: a bounded queue");
+  LOCI_CHECK(running_.size() + waiting + at_rest == requests_.size() && running_.size() <= running_max_,
              "invariant 7: a bounded batch");
   LOCI_CHECK(std::is_sorted(running_.begin(), running_.end(),
                             [](auto* a, auto* b) { return a->arrival < b->arrival; }),

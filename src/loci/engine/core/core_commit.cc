@@ -145,11 +145,11 @@ void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan&
 void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
   if (request.runs()) {
     stop_running(request);
-  } else {
-    queue_.erase(request.group, request.arrival);
-    queue_needs_.queue_changed(request.arrival, request.id);
+  } else if (request.waits()) {
+    leave_queue(request);
     blocked_head_.reset();
   }
+  if (request.paused) --paused_;
   deadlines_.erase({request.deadline, request.id});
   plan.outputs.emplace_back(Finished{
       request.id, reason,

@@ -150,11 +150,23 @@ CoreRequest* Core::State::latest_of(const std::string& tenant) const {
   return nullptr;
 }
 
-void Core::State::suspend(CoreRequest& request) {
-  queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at, true);
+void Core::State::enqueue(CoreRequest& request) {
+  queue_.push(request.group, request.weight, request.arrival, request.id, request.arrived_at,
+              request.was_admitted());
   queue_needs_.queue_changed(request.arrival, request.id);
+}
+
+void Core::State::leave_queue(CoreRequest& request) {
+  queue_.erase(request.group, request.arrival);
+  queue_needs_.queue_changed(request.arrival, request.id);
+  if (blocked_head_ == request.id) blocked_head_.reset();
+}
+
+void Core::State::suspend(CoreRequest& request) {
+  if (!request.paused) enqueue(request);
   stop_running(request);
   request.phase.become(RequestPhase::kSuspended);
+  if (request.paused) return;
   ++request.suspensions;
   ++totals_.suspensions_total;
 }
@@ -187,8 +199,7 @@ void Core::State::make_room() {
 
 // What is to be suspended must be in no pass in flight.
 bool Core::State::someone_gives_way() {
-  if (std::any_of(running_.begin(), running_.end(),
-                  [](const auto* request) { return request->load_phase.is(LoadPhase::kLost); }))
+  if (std::any_of(running_.begin(), running_.end(), [](const auto* request) { return request->gives_way(); }))
     return true;
   if (queue_.empty() || running_.empty()) return false;
   const CoreRequest& head = *requests_.at(queue_.heads().front().request);

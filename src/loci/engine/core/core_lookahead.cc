@@ -6,10 +6,10 @@
 #include "loci/engine/core/core_state.h"
 
 namespace loci {
-// The request, if it waits; null: it runs or is gone.
+// The request, if it waits; null: it runs, is paused or is gone.
 CoreRequest* Core::State::waiting_request(RequestId id) const {
   const auto request = requests_.find(id);
-  return request == requests_.end() || request->second->runs() ? nullptr : request->second.get();
+  return request == requests_.end() || !request->second->waits() ? nullptr : request->second.get();
 }
 
 void Core::State::look_ahead() {

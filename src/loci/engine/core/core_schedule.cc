@@ -21,7 +21,7 @@ void Core::State::schedule(Plan& plan) {
   if (!in_flight_.empty()) return schedule_ahead(plan);
   queue_.begin_step(now_);
   for (std::size_t i = running_.size(); i > 0; --i) {
-    if (running_[i - 1]->load_phase.is(LoadPhase::kLost)) suspend(*running_[i - 1]);
+    if (running_[i - 1]->gives_way()) suspend(*running_[i - 1]);
   }
   grow(plan);
   make_room();

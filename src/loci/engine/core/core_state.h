@@ -142,6 +142,7 @@ class Core::State {
   void on(const DiskRoom& event, Plan& plan);
   void on(const Forget& event, Plan& plan);
   void on(const CostsMeasured& event, Plan& plan);
+  void on(const Pause& event, Plan& plan);
   Status refusal(const Arrival& event) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);
@@ -243,6 +244,8 @@ class Core::State {
   std::uint32_t blocks_held(const CoreRequest& request, std::uint32_t group) const;
   std::map<std::string, std::uint64_t> blocks_by_tenant(std::uint32_t group) const;
   CoreRequest* latest_of(const std::string& tenant) const;
+  void enqueue(CoreRequest& request);
+  void leave_queue(CoreRequest& request);
   void suspend(CoreRequest& request);
   void suspend_for_growth();
   void make_room();
@@ -287,6 +290,7 @@ class Core::State {
   // The pins and tokens inside are dropped before the index: members end in reverse order.
   std::map<RequestId, std::unique_ptr<CoreRequest>> requests_;
   std::vector<CoreRequest*> running_;  // by arrival
+  std::size_t paused_ = 0;             // requests whose client does not take what they say
   FairQueue queue_;
   std::optional<RequestId> blocked_head_;            // lacked blocks, and none were let go since
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending

@@ -154,8 +154,17 @@ struct CostsMeasured {
   CostCurves costs;
 };
 
+// The client does not take what the request says: until it does, the request leaves the batch, or the queue.
+// Its state stays where it is, as that of a conversation at rest does, and is let go like it; it goes on as
+// one that was suspended. Not every pause is granted (CoreConfig::max_queued bounds them), and one of a
+// request that is not there is ignored. Who pauses a request resumes or cancels it, in bounded time.
+struct Pause {
+  RequestId request;
+  bool paused = true;  // false: it goes on
+};
+
 using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom,
-                           Forget, CostsMeasured>;
+                           Forget, CostsMeasured, Pause>;
 
 // --- plans ---
 

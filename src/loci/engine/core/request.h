@@ -45,6 +45,8 @@ struct CoreRequest {
   std::uint32_t poisoned_passes = 0;  // in a row
 
   PhaseOf<RequestPhase> phase;
+  // Its client does not take what it says. It leaves the batch as soon as no pass has it, and is in no queue.
+  bool paused = false;
   FinishReason end_reason = FinishReason::kCancelled;  // of a request that is ending
 
   // While it runs:
@@ -79,11 +81,14 @@ struct CoreRequest {
   std::array<std::uint32_t, 2> computes_from{};  // the first token that each pass in flight computes
 
   bool runs() const { return phase.now() >= RequestPhase::kPrompt; }
+  bool waits() const { return !runs() && !paused; }  // in the queue
   bool was_admitted() const { return !phase.is(RequestPhase::kQueued); }
   // Its passes in flight read what did not come.
   bool passes_bring_nothing() const {
     return load_phase.is(LoadPhase::kMissed) || load_phase.is(LoadPhase::kLost);
   }
+  // As soon as no pass has it.
+  bool gives_way() const { return paused || load_phase.is(LoadPhase::kLost); }
   bool has_grown() const { return grown.front().has_value(); }
   std::uint32_t length() const { return static_cast<std::uint32_t>(tokens.size()); }
   std::uint32_t new_tokens() const { return length() - prompt_tokens; }

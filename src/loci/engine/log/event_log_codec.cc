@@ -237,6 +237,10 @@ void put(Writer& w, const Forget& e) {
   w.ids(e.tokens);
 }
 void put(Writer& w, const CostsMeasured& e) { put(w, e.costs); }
+void put(Writer& w, const Pause& e) {
+  w.id(e.request);
+  w.flag(e.paused);
+}
 
 void get(Reader& r, Arrival& e) {
   e.request.value = r.number<std::uint64_t>("request");
@@ -324,6 +328,10 @@ void get(Reader& r, Forget& e) {
   e.tokens = r.tokens("tokens");
 }
 void get(Reader& r, CostsMeasured& e) { get(r, e.costs); }
+void get(Reader& r, Pause& e) {
+  e.request.value = r.number<std::uint64_t>("request");
+  e.paused = r.flag("paused");
+}
 
 template <std::size_t kIndex = 0>
 bool get_event(Reader& r, std::size_t index, Event& event) {

@@ -48,8 +48,8 @@ bool lost_with_device(FinishReason reason) {
   return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
 }
 
-using InboxItem =
-    std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget, CostsMeasured>;
+using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget,
+                               CostsMeasured, Pause>;
 
 // Entries of the disk that are put back into the index in one step: about a millisecond's.
 constexpr std::size_t kRecoveredAtOnce = 512;
@@ -242,6 +242,7 @@ class Engine::State {
     step(std::move(submission.arrival));
   }
   void handle(Cancel& cancel) { step(cancel); }
+  void handle(Pause& pause) { step(pause); }
   void handle(Drain& drain) { step(drain); }
   void handle(Withdraw& withdraw) { step(withdraw); }
   void handle(Recovered& recovered) { step(std::move(recovered)); }
@@ -529,6 +530,9 @@ RequestId Engine::submit(GenerationRequest request, GenerationListener listener)
   return state_->submit(std::move(request), std::move(listener));
 }
 void Engine::cancel(RequestId request) { state_->post(Cancel{.request = request}); }
+void Engine::pause(RequestId request, bool paused) {
+  state_->post(Pause{.request = request, .paused = paused});
+}
 void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
 void Engine::forget(Forget what) { state_->post(std::move(what)); }
 void Engine::set_disk_room(DiskRoom room) { state_->post(std::move(room)); }

@@ -86,6 +86,9 @@ class Engine {
   RequestId submit(GenerationRequest request, GenerationListener listener);
   // The listener's end follows (kCancelled), unless it has come already.
   void cancel(RequestId request);
+  // The request's client does not take what it says, or takes it again: it computes nothing meanwhile
+  // (Pause). Whoever pauses resumes or cancels it.
+  void pause(RequestId request, bool paused);
   // The public prefix that the request of this id made is one no more.
   void withdraw(RequestId prefix);
   // What was said is deleted, and its state goes from every tier (plan.h); what still uses it ends first.

@@ -21,14 +21,30 @@ GenerationListener EventMailbox::listener(std::uint32_t choice) {
 }
 
 void EventMailbox::put(MailboxEvent event) {
-  bool first = false;
+  bool first = false, full = false;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     first = events_.empty();
     events_.push_back(std::move(event));
+    full = events_.size() == kMailboxFull;
   }
   if (first) asio::post(io_, [self = shared_from_this()] { self->wake(); });
+  if (full) asio::post(io_, [self = shared_from_this()] { self->tell_if_full(); });
+}
+
+// Somebody may have taken them since.
+void EventMailbox::tell_if_full() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || events_.size() < kMailboxFull) return;
+  }
+  if (tell_full_) tell_full_();
+}
+
+bool EventMailbox::empty() {
+  const std::lock_guard lock(mutex_);
+  return events_.empty();
 }
 
 std::vector<MailboxEvent> EventMailbox::take() {
@@ -51,6 +67,7 @@ asio::awaitable<void> EventMailbox::wait() {
 
 void EventMailbox::close() {
   signal_.reset();
+  tell_full_ = nullptr;
   const std::lock_guard lock(mutex_);
   closed_ = true;
   events_.clear();

@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the engine's events reach the network thread: the core's thread puts them in, the network thread
-// is woken once for all that wait and takes them out. Bounded by the tokens that its requests may
-// generate.
+// is woken once for all that wait and takes them out. Who takes none for long (the client does not read, so
+// nothing more is written to it) is told that the mailbox is full, and pauses its requests: no more than a
+// pass's tokens follow.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/engine/run/engine.h"
 
 namespace loci {
+
+// Events that wait when a mailbox is full.
+inline constexpr std::size_t kMailboxFull = 256;
 
 struct MailboxEvent {
   std::uint32_t choice = 0;
@@ -34,18 +40,23 @@ class EventMailbox : public std::enable_shared_from_this<EventMailbox> {
   // Returns when there are events or wake() was called.
   boost::asio::awaitable<void> wait();
   std::vector<MailboxEvent> take();
+  bool empty();
   void wake();
+  // Called when so many events wait that the mailbox is full, each time that it becomes so; until close().
+  void on_full(std::function<void()> tell) { tell_full_ = std::move(tell); }
   // Nobody will take events any more: later ones are dropped.
   void close();
 
  private:
   void put(MailboxEvent event);
+  void tell_if_full();
 
   boost::asio::io_context& io_;
   const Clock& clock_;
   // Only the network thread locks the timer, so it is never destroyed on another one.
   std::shared_ptr<boost::asio::steady_timer> signal_;
   bool woken_ = false;
+  std::function<void()> tell_full_;
 
   std::mutex mutex_;
   std::vector<MailboxEvent> events_;  // guarded by mutex_

@@ -50,6 +50,14 @@ void Generation::cancel_open() {
   open_ = 0;
 }
 
+void Generation::pause_open(bool paused) {
+  if (paused == paused_) return;
+  paused_ = paused;
+  for (const Slot& slot : slots_) {
+    if (slot.open) served_.engine->pause(slot.request, paused);
+  }
+}
+
 void Generation::submit() {
   const GenerationFields& fields = prepared_.fields;
   const Tenant& tenant = *sink_.origin().tenant;
@@ -130,6 +138,7 @@ asio::awaitable<void> Generation::run() {
     co_await services_.workers.run(sink_.origin().tenant->id, job);
   }
   sink_.watch([mailbox = mailbox_] { mailbox->wake(); });
+  mailbox_->on_full([this] { pause_open(true); });
   while (open_ > 0 && !failure_) {
     co_await mailbox_->wait();
     client_left_ = client_left_ || sink_.gone();
@@ -137,6 +146,7 @@ asio::awaitable<void> Generation::run() {
     for (const MailboxEvent& event : mailbox_->take()) on_event(event);
     if (prepared_.fields.stream && accepted_ && !failure_ && !co_await flush()) client_left_ = true;
     if (client_left_) break;
+    if (mailbox_->empty()) pause_open(false);
   }
   ended_at_ = services_.clock.now();
   cancel_open();
@@ -235,7 +245,11 @@ void Generation::show(std::uint32_t index) {
   Slot& slot = slots_[index];
   OutputDelta output = slot.choice.take();
   if (output.empty()) return;
-  if (prepared_.fields.stream) frames_ += prepared_.format->delta(index, output);
+  if (prepared_.fields.stream) {
+    frames_ += prepared_.format->delta(index, output);
+    // They are most of a reply's bytes, and were told.
+    if (!prepared_.commit) output.logprobs.clear();
+  }
   slot.reply.output.append(std::move(output));
 }
 

@@ -65,6 +65,8 @@ class Generation {
   void show(std::uint32_t index);
   void close(Slot& slot, ReplyFinish finish);
   void cancel_open();
+  // The client does not read, or reads again: what runs computes nothing meanwhile.
+  void pause_open(bool paused);
   boost::asio::awaitable<bool> flush();
   void remember_tokens();
   // Makes the turn durable where that was asked for.
@@ -88,6 +90,7 @@ class Generation {
   bool begun_ = false;      // the format has begun its stream
   bool streaming_ = false;  // its header was sent
   bool client_left_ = false;
+  bool paused_ = false;
   std::string frames_;  // events of the stream that are not yet written
   std::optional<ApiError> failure_;
   std::vector<FinishedChoice> choices_;  // once all have ended
