@@ -165,6 +165,8 @@ TEST(DiskFlag, Parses) {
   EXPECT_EQ(parse_disk_flags({"a", "b:1GiB"})->size(), 2u);
   EXPECT_FALSE(parse_disk_flags({"a", "none"}).ok());
   EXPECT_FALSE(parse_disk_flags({"a", "a:1GiB"}).ok());
+  for (const char* text : {"off", "no", "false", "0"}) EXPECT_FALSE(parse_disk_flags({text}).ok()) << text;
+  EXPECT_EQ(parse_disk_flags({"./off"})->size(), 1u);
 }
 
 }  // namespace

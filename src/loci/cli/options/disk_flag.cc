@@ -30,6 +30,9 @@ Result<std::vector<DiskFlag>> parse_disk_flags(const std::vector<std::string>& t
   for (const std::string& text : texts) {
     if (text == "none")
       return invalid_argument("expected `none` alone or directories, found both (a directory: ./none)");
+    if (text == "off" || text == "no" || text == "false" || text == "0")  // nobody means a directory
+      return invalid_argument(
+          fmt::format("expected `none` or a directory, found \"{0}\" (a directory: ./{0})", text));
     LOCI_ASSIGN_OR_RETURN(DiskFlag flag, parse_disk_flag(text));
     for (const DiskFlag& other : flags) {
       if (other.path == flag.path)
