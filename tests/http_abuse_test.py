@@ -269,7 +269,7 @@ def test_idle_connections(server):
 
 def test_clients_that_never_read(binary, model):
     """What is made for them ends when no more can be written, and goes on where they read after all."""
-    clients, choices, tokens_max = 6, 2, 1900
+    clients, choices, tokens_max = 4, 4, 1900
     body = json.dumps({"messages": [{"role": "user", "content": "Count."}], "stream": True, "max_tokens": tokens_max, "n": choices,
                        "ignore_eos": True, "logprobs": True, "top_logprobs": 20}).encode()
     with Server(binary, model, "--device-memory", "64MiB", "--context", "2048", "--log-level", "warn") as server:
