@@ -5,8 +5,7 @@
 
 #include "loci/base/random.h"
 #include "loci/engine/log/event_log_codec.h"
-#include "loci/policy/admission_order.h"
-#include "loci/policy/eviction.h"
+#include "loci/policy/pass_budget.h"
 #include "loci/sim/core_world_require.h"
 
 namespace loci {
@@ -207,7 +206,9 @@ std::vector<TokenId> World::make_prompt(const std::string& group) {
     if (cut == 1) prompt.resize(prompt.size() / kBlockTokens * kBlockTokens);
     if (cut == 2 && !prompt.empty()) prompt.pop_back();
   }
-  for (std::uint64_t more = choose_(options_.turn_tokens_max + 1); more > 0; --more) {
+  const bool first = prompt.empty() && options_.first_tokens_max > 0;
+  const std::uint32_t most = first ? options_.first_tokens_max : options_.turn_tokens_max;
+  for (std::uint64_t more = choose_(most + 1); more > 0; --more) {
     prompt.push_back(TokenId(static_cast<std::uint32_t>(choose_(options_.vocabulary))));
   }
   if (prompt.empty()) prompt.push_back(TokenId(0));
@@ -230,7 +231,8 @@ void World::arrive() {
   arrival.weight = one_in(2) ? 1 : 1 + static_cast<std::uint32_t>(choose_(5));
   if (one_in(6)) arrival.queued_max = 1 + static_cast<std::uint32_t>(choose_(4));
   if (options_.publics && one_in(6)) arrival.scope = SharingScope::kPublic;
-  if (options_.deadlines && one_in(8)) arrival.deadline = now_ + static_cast<Nanos>(choose_(150));
+  if (options_.deadlines && one_in(8))
+    arrival.deadline = now_ + static_cast<Nanos>(choose_(options_.passes_take_time ? 100'000 : 150));
   if (options_.config.passes_ahead > 0) arrival.follows = !one_in(4);
   arrive(std::move(arrival));
 }
@@ -320,10 +322,18 @@ void World::finish_pass() {
   if (!flights_.front().ran) run_pass(flights_.front());
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
+  if (options_.passes_take_time) now_ += time_of(*flight.plan.pass);
   for (const auto& [request, prefix] : flight.written) {
     if (!client(request).ended) committed_.insert(prefix);
   }
   step(flight.done);
+}
+
+Nanos World::time_of(const Pass& pass) {
+  PassRows work;
+  for (const Span& span : pass.spans) work.add(span.position, static_cast<std::uint32_t>(span.tokens.size()));
+  const Nanos predicted = CostModel(options_.config.costs).pass(work.rows, work.context);
+  return predicted / 2 + static_cast<Nanos>(choose_(static_cast<std::uint64_t>(predicted) * 3 / 2 + 1));
 }
 
 void World::run_next_pass() {
@@ -524,70 +534,6 @@ SpanOutcome World::outcome(const Span& span, const SpanPlan& plan) {
     client(plan.request).grammar_end = result.end;
   }
   return result;
-}
-
-WorldOptions random_world(const Chooser& choose) {
-  const auto number = [&](std::uint32_t low, std::uint32_t high) {
-    return low + static_cast<std::uint32_t>(choose(high - low + 1));
-  };
-  WorldOptions options;
-  CoreConfig& config = options.config;
-  const std::uint32_t blocks = number(1, choose(2) == 0 ? 6 : 24);
-  config.groups = {{.window = 0, .block_count = blocks}};
-  config.layers = number(1, 4);
-  config.context_tokens = number(2, blocks * kBlockTokens * 3 / 2);
-  if (choose(2) == 0) config.context_tokens = blocks * kBlockTokens;
-  config.max_batch_tokens = number(1, choose(2) == 0 ? 16 : 120);
-  config.max_running = number(1, 8);
-  config.max_queued = number(1, 6);
-  config.decode_reserve_percent = number(0, 40);
-  config.eviction = kEvictionPolicies[choose(kEvictionPolicies.size())];
-  config.admission = kAdmissionOrders[choose(kAdmissionOrders.size())];
-  if (choose(3) == 0) config.restore = kRestoreRules[choose(kRestoreRules.size())];
-  config.seed = choose(1000);
-  if (choose(2) == 0) config.pass_time = number(1, 400) * kNanosPerMilli;
-  options.events = number(20, 400);
-  options.vocabulary = number(1, 3);
-  options.groups = number(1, 4);
-  options.live_max = number(1, 10);
-  options.turn_tokens_max = number(0, 70);
-  options.new_tokens_max = number(1, 80);
-  options.cancels = choose(2) == 0;
-  options.deadlines = choose(3) == 0;
-  options.poison_one_in = choose(2) == 0 ? 0 : number(1, 30);
-  options.grammar_end_one_in = choose(3) == 0 ? number(5, 60) : 0;
-  options.drain = choose(3) == 0;
-  options.publics = choose(3) == 0;
-  options.pauses = choose(3) == 0;
-  if (choose(3) == 0) {  // decodes that run out of blocks together
-    config.context_tokens = blocks * kBlockTokens;
-    config.max_running = number(3, 8);
-    config.max_batch_tokens = number(8, 200);
-    config.decode_reserve_percent = number(0, 15);
-    options.live_max = 10;
-    options.turn_tokens_max = number(0, 40);
-    options.new_tokens_max = blocks * kBlockTokens;
-    options.deadlines = options.cancels = false;
-  }
-  return options;
-}
-
-WorldOptions random_window_world(const Chooser& choose) {
-  WorldOptions options = random_world(choose);
-  const auto number = [&](std::uint32_t low, std::uint32_t high) {
-    return low + static_cast<std::uint32_t>(choose(high - low + 1));
-  };
-  std::vector<CoreGroup>& groups = options.config.groups;
-  const std::uint32_t blocks = groups.front().block_count;
-  const std::uint64_t shape = choose(4);
-  if (shape == 0) groups.clear();  // all layers have a window
-  const auto pool = [&] { return choose(2) == 0 ? number(1, 2 + blocks) : number(4, 30); };
-  const std::uint32_t window = choose(3) == 0 ? number(1, 200) : 32 * number(1, 3);
-  groups.push_back({.window = window, .block_count = pool()});
-  if (shape == 3 && window > 1) {
-    groups.push_back({.window = number(1, window - 1), .block_count = pool()});
-  }
-  return options;
 }
 
 }  // namespace loci

@@ -37,6 +37,7 @@ struct WorldOptions {
   std::uint32_t groups = 1;
   std::uint32_t live_max = 8;          // clients at once
   std::uint32_t turn_tokens_max = 40;  // that a turn adds to its history
+  std::uint32_t first_tokens_max = 0;  // that a conversation begins with; 0: as any turn
   std::uint32_t new_tokens_max = 60;
   bool cancels = true;
   bool deadlines = true;
@@ -45,9 +46,12 @@ struct WorldOptions {
   bool drain = false;
   std::uint32_t move_fails_one_in = 0;  // moves; 0: none
   bool pauses = false;                  // clients stop taking what is said, and go on
-  bool restarts = false;                // the process ends now and then, and the disk stays
-  bool publics = false;                 // some arrivals are public prefixes, which are released later
-  bool nothing_is_evicted = false;      // the pool holds all: then what is cached is known exactly
+  // Passes take between half and twice of what the costs say, so that loading and computing are weighed by
+  // times that prove right; else no time.
+  bool passes_take_time = false;
+  bool restarts = false;            // the process ends now and then, and the disk stays
+  bool publics = false;             // some arrivals are public prefixes, which are released later
+  bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
   // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
   // choice among those that are possible, and there are at most live_max clients in all.
   std::vector<std::vector<TokenId>> prompts;
@@ -63,11 +67,15 @@ struct WorldHistory {
   CoreStats stats;
   std::uint64_t holes = 0;  // spans that were not the last of their request
   std::uint64_t copies = 0;
-  std::uint64_t public_rows = 0;    // that spans of others than the prefix itself have read
-  std::uint64_t kept_rows = 0;      // of spans, that were in one group and lacked in another
-  std::uint64_t loads = 0;          // of blocks, that succeeded
-  std::uint64_t early_reads = 0;    // spans that read what was still being loaded
-  std::uint64_t partial_loads = 0;  // requests of which a tier had more than was loaded
+  std::uint64_t public_rows = 0;  // that spans of others than the prefix itself have read
+  std::uint64_t kept_rows = 0;    // of spans, that were in one group and lacked in another
+  std::uint64_t loads = 0;        // of blocks, that succeeded
+  std::uint64_t early_reads = 0;  // spans that read what was still being loaded
+  // Requests of which a tier had more than was loaded, by the plan that was forced.
+  std::array<std::uint64_t, kRestoreRules.size()> partial_loads{};
+  std::uint64_t partial_holes = 0;   // of them, that also lacked what no tier had
+  std::uint64_t partial_copies = 0;  // of them, that also had some of a block copied
+  std::uint64_t failed_loads = 0;    // of blocks
   std::uint64_t saves = 0;
   std::uint64_t pauses = 0;
   std::uint64_t restarts = 0;
@@ -136,6 +144,7 @@ class World {
   void forget_one();
   bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;
   void finish_pass();
+  Nanos time_of(const Pass& pass);
   void begin_pass(const Plan& plan);
   bool in_flight(RequestId request) const;
 
@@ -218,6 +227,9 @@ WorldOptions random_world(const Chooser& choose);
 WorldOptions random_window_world(const Chooser& choose);
 // Either with host memory, a disk or both, on which moves fail and take any time, and restarts.
 WorldOptions random_tier_world(const Chooser& choose);
+// Conversations of many blocks that do not fit the device together, on tiers that bring a block in about the
+// time of computing one: every plan loads some of a request's blocks and computes others.
+WorldOptions random_restore_world(const Chooser& choose);
 // Any of them with passes ahead.
 WorldOptions random_ahead_world(const Chooser& choose);
 

@@ -39,8 +39,11 @@ void World::see(const Started& output) {
   started.started = true;
   started.cached_tokens = output.cached_tokens;
   const ContextSources& from = output.sources;
-  history_.partial_loads +=
-      from.host + from.disk > 0 && from.computed[static_cast<std::size_t>(MissReason::kTooSlow)] > 0;
+  if (from.host + from.disk > 0 && from.computed[static_cast<std::size_t>(MissReason::kTooSlow)] > 0) {
+    ++history_.partial_loads[static_cast<std::size_t>(from.restore.rule)];
+    history_.partial_holes += from.computed[static_cast<std::size_t>(MissReason::kEvicted)] > 0;
+    history_.partial_copies += from.device % kBlockTokens != 0;
+  }
   check_cached(started);
 }
 

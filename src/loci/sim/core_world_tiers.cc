@@ -73,6 +73,7 @@ bool World::decide(WorldMove& begun) {
   begun.result = MoveResult::kDone;
   if (options_.move_fails_one_in > 0 && one_in(options_.move_fails_one_in)) {
     begun.result = static_cast<MoveResult>(1 + choose_(3));
+    history_.failed_loads += move.to == Tier::kDevice;
     return false;
   }
   for (std::size_t i = 0; i < move.parts.size(); ++i) {
@@ -187,54 +188,6 @@ void World::recover() {
   }
   Recovered batch{{entries.begin() + static_cast<std::ptrdiff_t>(next), entries.end()}, 0, true};
   step(batch);
-}
-
-WorldOptions random_tier_world(const Chooser& choose) {
-  const auto number = [&](std::uint32_t low, std::uint32_t high) {
-    return low + static_cast<std::uint32_t>(choose(high - low + 1));
-  };
-  WorldOptions options = choose(3) == 0 ? random_window_world(choose) : random_world(choose);
-  CoreConfig& config = options.config;
-  const std::uint64_t tiers = choose(3);
-  for (CoreGroup& group : config.groups) {
-    if (tiers != 1) group.host_blocks = number(1, 30);
-    if (tiers != 0) group.disk_blocks = number(1, 60);
-    group.block_bytes = 1000;
-  }
-  config.hole_records = number(0, 20);
-  config.save = choose(2) == 0 ? "through" : "ahead";
-  config.swap_out_percent = number(0, 100);
-  config.saves_max = number(1, 8);
-  config.lookahead_requests = config.saves_max / 2;  // from 0, so that the queue outgrows the window
-  config.state_ttl = choose(4) == 0 ? 200 * kNanosPerMilli : kNever;
-  config.costs.token = choose(4) == 0 ? number(0, 3) : 100;
-  config.costs.pass = number(0, 200);
-  config.costs.host_charge = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(2'000'000'000));
-  config.costs.disk_charge = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(2'000'000'000));
-  for (LinkCost* link : {&config.costs.host_load, &config.costs.disk_read}) {
-    // The last one brings a block in about the time of computing one: plans mix both.
-    const std::array<std::uint64_t, 3> rates = {1'000'000'000'000, 100'000'000'000,
-                                                number(1, 20) * 100'000ull};
-    *link = {static_cast<Nanos>(choose(3) == 0 ? number(0, 400) : 0), rates[choose(rates.size())]};
-  }
-  options.move_fails_one_in = choose(2) == 0 ? 0 : number(2, 30);
-  options.restarts = choose(2) == 0;
-  if (choose(2) == 0) {  // long histories on a small device
-    config.groups.front().block_count = number(3, 8);
-    config.context_tokens = config.groups.front().block_count * kBlockTokens;
-    options.live_max = number(1, 4);
-    options.publics = options.deadlines = false;
-  }
-  return options;
-}
-
-WorldOptions random_ahead_world(const Chooser& choose) {
-  const std::uint64_t kind = choose(3);
-  WorldOptions options = kind == 0   ? random_world(choose)
-                         : kind == 1 ? random_window_world(choose)
-                                     : random_tier_world(choose);
-  options.config.passes_ahead = 1;
-  return options;
 }
 
 }  // namespace loci

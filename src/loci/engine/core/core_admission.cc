@@ -304,7 +304,7 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
     MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.key);
     if (found.too_slow) reason = MissReason::kTooSlow;
     from.computed[static_cast<std::size_t>(reason)] += count - there;
-    from.predicted_compute += costs_.compute(begin + there, count - there);
+    from.predicted_compute += pass_times_.compute(begin + there, count - there);
   }
   return from;
 }

@@ -65,6 +65,7 @@ TEST(CorePause, WhoWaitsLeavesTheQueueAndComesBackToItsPlace) {
 
 TEST(CorePause, APausedRequestCanEndInEveryWay) {
   TierDriver d(tier_config(8, 0, 0));
+  d.passes_take_time = false;
   d.arrive(1, run_of(0, 10), 30);
   d.done();
   d.step(pause(1));

@@ -33,7 +33,7 @@ std::uint32_t Core::State::tokens_there(const CoreProbes& probes, std::uint32_t 
 // What running requests' prompts still ask of the processor, but for their attention.
 Nanos Core::State::compute_booked() const {
   const std::uint64_t tokens = std::min<std::uint64_t>(prompts().total, UINT32_MAX);
-  return tokens == 0 ? 0 : costs_.compute(0, 1) * static_cast<Nanos>(tokens);
+  return tokens == 0 ? 0 : pass_times_.compute(0, 1) * static_cast<Nanos>(tokens);
 }
 
 RestoreProblem Core::State::restore_problem(const CoreRequest& request, CoreProbes& probes) const {
@@ -50,6 +50,7 @@ RestoreProblem Core::State::restore_problem(const CoreRequest& request, CoreProb
       if (from == Tier::kDevice || transfers_.loading(found.node)) continue;
       if (!transfers_.overdue(from)) {
         problem.blocks.push_back(transfers_.restorable(found, i));
+        problem.blocks.back().compute = pass_times_.compute(i * kBlockTokens, kBlockTokens);
         continue;
       }
       if (!windows_.any()) compute_instead(found);
@@ -59,9 +60,10 @@ RestoreProblem Core::State::restore_problem(const CoreRequest& request, CoreProb
     const std::uint32_t count = std::min(kBlockTokens, request.length() - begin);
     if (count <= there) continue;
     rows += count - there;
-    problem.computed_anyway += costs_.compute(begin + there, count - there);
+    problem.computed_anyway += pass_times_.compute(begin + there, count - there);
   }
-  problem.computed_anyway = std::max(problem.computed_anyway, costs_.pass(1, 0));
+  problem.computed_anyway =
+      std::max(problem.computed_anyway, pass_times_.predict({PassKind::kPrompts, {.rows = 1}}));
   const std::uint64_t passes = (rows + config_.max_batch_tokens - 1) / config_.max_batch_tokens;
   problem.first_reading = problem.computed_anyway / static_cast<Nanos>(std::max<std::uint64_t>(passes, 1));
   return problem;

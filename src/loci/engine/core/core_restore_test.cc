@@ -61,6 +61,20 @@ TEST_F(CoreRestore, LeadingBlocksAreComputedInThePassThatReadsTheOthers) {
   EXPECT_EQ(d.rows, 76u);
 }
 
+// On a machine that computes at a quarter of the speed that was believed.
+TEST_F(CoreRestore, WhatPassesTookIsThePriceOfComputing) {
+  TierDriver d(even_config("auto"));
+  CostCurves slow = even_config("auto").costs;
+  slow.token *= 4;
+  d.costs = CostModel(slow);
+  come_back(d);
+  EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 4u) << "two would be computed at the believed price";
+  const RestoreForecast& forecast = d.starts.back().sources.restore;
+  EXPECT_NEAR(static_cast<double>(forecast.computing_all), 560e6, 5e6);
+  EXPECT_NEAR(static_cast<double>(d.starts.back().sources.predicted_compute), 48e6, 1e6);
+  d.finish();
+}
+
 TEST_F(CoreRestore, NamedPlansAreForced) {
   const std::vector<std::pair<std::string, std::string>> wanted = {
       {"kv", "3:128+12"},

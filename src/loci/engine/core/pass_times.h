@@ -49,6 +49,10 @@ class PassTimes {
   Nanos predict(const PassWork& work) const {
     return of(work.kind).apply(costs_.pass(work.rows.rows, work.rows.context));
   }
+  // Computing tokens [begin, begin + count) of a prompt, its share of passes of prompts: corrected as those.
+  Nanos compute(std::uint32_t begin, std::uint32_t count) const {
+    return of(PassKind::kPrompts).apply(costs_.compute(begin, count));
+  }
   // Tokens of prompts that may join a pass of these decodes (policy/pass_budget.h).
   std::uint32_t fitting(const PassRows& decodes, std::span<const PromptRun> prompts,
                         std::uint32_t tokens_max) const;

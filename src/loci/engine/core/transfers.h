@@ -93,7 +93,7 @@ class Transfers {
   std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
   // The slowest tier that a load of what was found reads from; kDevice: it is rotated there.
   Tier load_tier(const CoreProbe& found) const;
-  // What loading or computing it would take, if it is the sequence's block `number`.
+  // What loading it would take, if it is the sequence's block `number`; not what computing it would.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // Of the way from the tier to the device.
   RestoreLink link(Tier from) const;

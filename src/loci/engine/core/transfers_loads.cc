@@ -84,7 +84,6 @@ RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t numb
   const std::uint64_t bytes = block_bytes(found.original == kNoBlock ? found.node : found.original);
   return {.number = number,
           .from = from,
-          .compute = costs_.compute(number * kBlockTokens, kBlockTokens),
           .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
           .charge = costs_.load_charge(from, bytes)};
 }

@@ -10,6 +10,8 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/testing/core_testing.h"
+#include "loci/policy/cost_model.h"
+#include "loci/policy/pass_budget.h"
 
 namespace loci {
 
@@ -26,10 +28,12 @@ inline CoreConfig tier_config(std::uint32_t device, std::uint32_t host, std::uin
   return config;
 }
 
-// Steps a core: runs no pass and moves nothing, but says that they have ended.
+// Steps a core: runs no pass and moves nothing, but says that they have ended; passes after the time that the
+// core's costs predict.
 class TierDriver {
  public:
-  explicit TierDriver(const CoreConfig& config, bool recovered = true) : core(Core::make(config).value()) {
+  explicit TierDriver(const CoreConfig& config, bool recovered = true)
+      : core(Core::make(config).value()), costs(config.costs) {
     if (recovered) step(Recovered{{}, 0, true});
   }
 
@@ -55,6 +59,10 @@ class TierDriver {
   // The pass in flight has ended; the span of request `poisoned` has failed.
   const Plan& done(std::uint64_t poisoned = 0) {
     const Plan flight = *std::exchange(in_flight, {});
+    PassRows work;
+    for (const Span& span : flight.pass->spans)
+      work.add(span.position, static_cast<std::uint32_t>(span.tokens.size()));
+    if (passes_take_time) now += costs.pass(work.rows, work.context);
     const auto failed = std::ranges::find(flight.spans, RequestId(poisoned), &SpanPlan::request);
     return step(pass_done(flight, TokenId(7), static_cast<std::size_t>(failed - flight.spans.begin())));
   }
@@ -90,6 +98,8 @@ class TierDriver {
   }
 
   Core core;
+  CostModel costs;
+  bool passes_take_time = true;
   Nanos now = 0;
   Plan plan;
   std::optional<Plan> in_flight;

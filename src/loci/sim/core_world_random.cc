@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Worlds of a chooser's taste: what core_world.h lets one choose, chosen at random.
+#include <array>
+
+#include "loci/policy/admission_order.h"
+#include "loci/policy/eviction.h"
+#include "loci/sim/core_world.h"
+
+namespace loci {
+
+WorldOptions random_world(const Chooser& choose) {
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  WorldOptions options;
+  CoreConfig& config = options.config;
+  const std::uint32_t blocks = number(1, choose(2) == 0 ? 6 : 24);
+  config.groups = {{.window = 0, .block_count = blocks}};
+  config.layers = number(1, 4);
+  config.context_tokens = number(2, blocks * kBlockTokens * 3 / 2);
+  if (choose(2) == 0) config.context_tokens = blocks * kBlockTokens;
+  config.max_batch_tokens = number(1, choose(2) == 0 ? 16 : 120);
+  config.max_running = number(1, 8);
+  config.max_queued = number(1, 6);
+  config.decode_reserve_percent = number(0, 40);
+  config.eviction = kEvictionPolicies[choose(kEvictionPolicies.size())];
+  config.admission = kAdmissionOrders[choose(kAdmissionOrders.size())];
+  if (choose(3) == 0) config.restore = kRestoreRules[choose(kRestoreRules.size())];
+  config.seed = choose(1000);
+  if (choose(2) == 0) config.pass_time = number(1, 400) * kNanosPerMilli;
+  options.events = number(20, 400);
+  options.vocabulary = number(1, 3);
+  options.groups = number(1, 4);
+  options.live_max = number(1, 10);
+  options.turn_tokens_max = number(0, 70);
+  options.new_tokens_max = number(1, 80);
+  options.cancels = choose(2) == 0;
+  options.deadlines = choose(3) == 0;
+  options.poison_one_in = choose(2) == 0 ? 0 : number(1, 30);
+  options.grammar_end_one_in = choose(3) == 0 ? number(5, 60) : 0;
+  options.drain = choose(3) == 0;
+  options.publics = choose(3) == 0;
+  options.pauses = choose(3) == 0;
+  if (choose(3) == 0) {  // decodes that run out of blocks together
+    config.context_tokens = blocks * kBlockTokens;
+    config.max_running = number(3, 8);
+    config.max_batch_tokens = number(8, 200);
+    config.decode_reserve_percent = number(0, 15);
+    options.live_max = 10;
+    options.turn_tokens_max = number(0, 40);
+    options.new_tokens_max = blocks * kBlockTokens;
+    options.deadlines = options.cancels = false;
+  }
+  return options;
+}
+
+WorldOptions random_window_world(const Chooser& choose) {
+  WorldOptions options = random_world(choose);
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  std::vector<CoreGroup>& groups = options.config.groups;
+  const std::uint32_t blocks = groups.front().block_count;
+  const std::uint64_t shape = choose(4);
+  if (shape == 0) groups.clear();  // all layers have a window
+  const auto pool = [&] { return choose(2) == 0 ? number(1, 2 + blocks) : number(4, 30); };
+  const std::uint32_t window = choose(3) == 0 ? number(1, 200) : 32 * number(1, 3);
+  groups.push_back({.window = window, .block_count = pool()});
+  if (shape == 3 && window > 1) {
+    groups.push_back({.window = number(1, window - 1), .block_count = pool()});
+  }
+  return options;
+}
+
+WorldOptions random_tier_world(const Chooser& choose) {
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  WorldOptions options = choose(3) == 0 ? random_window_world(choose) : random_world(choose);
+  CoreConfig& config = options.config;
+  const std::uint64_t tiers = choose(3);
+  for (CoreGroup& group : config.groups) {
+    if (tiers != 1) group.host_blocks = number(1, 30);
+    if (tiers != 0) group.disk_blocks = number(1, 60);
+    group.block_bytes = 1000;
+  }
+  config.hole_records = number(0, 20);
+  config.save = choose(2) == 0 ? "through" : "ahead";
+  config.swap_out_percent = number(0, 100);
+  config.saves_max = number(1, 8);
+  config.lookahead_requests = config.saves_max / 2;  // from 0, so that the queue outgrows the window
+  config.state_ttl = choose(4) == 0 ? 200 * kNanosPerMilli : kNever;
+  config.costs.token = choose(4) == 0 ? number(0, 3) : 100;
+  config.costs.pass = number(0, 200);
+  config.costs.host_charge = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(2'000'000));
+  config.costs.disk_charge = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(2'000'000));
+  for (LinkCost* link : {&config.costs.host_load, &config.costs.disk_read}) {
+    // The last one brings a block in about the time of computing one: plans mix both.
+    const std::array<std::uint64_t, 4> rates = {
+        1'000'000'000'000, 10'000'000'000, number(1, 20) * 100'000'000ull, number(1, 20) * 100'000'000ull};
+    *link = {static_cast<Nanos>(choose(3) == 0 ? number(0, 4'000) : 0), rates[choose(rates.size())]};
+  }
+  options.passes_take_time = choose(4) != 0;
+  if (choose(2) == 0) config.restore = kRestoreRules[choose(kRestoreRules.size())];
+  options.move_fails_one_in = choose(2) == 0 ? 0 : number(2, 30);
+  options.restarts = choose(2) == 0;
+  if (choose(2) == 0) {  // long histories on a small device
+    config.groups.front().block_count = number(3, 8);
+    config.context_tokens = config.groups.front().block_count * kBlockTokens;
+    options.live_max = number(1, 4);
+    options.publics = options.deadlines = false;
+  }
+  return options;
+}
+
+WorldOptions random_restore_world(const Chooser& choose) {
+  const auto number = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(choose(high - low + 1));
+  };
+  WorldOptions options = random_world(choose);
+  CoreConfig& config = options.config;
+  const std::uint32_t blocks = number(8, 20);
+  const std::uint64_t tiers = choose(3);
+  config.groups = {{.window = 0, .block_count = blocks, .block_bytes = 1000}};
+  if (tiers != 1) config.groups.front().host_blocks = number(10, 60);
+  if (tiers != 0) config.groups.front().disk_blocks = number(30, 100);
+  config.context_tokens = blocks * kBlockTokens;
+  config.max_batch_tokens = number(32, 200);
+  config.max_running = number(1, 3);
+  config.hole_records = number(0, 40);
+  config.save = choose(4) == 0 ? "ahead" : "through";
+  config.restore = kRestoreRules[choose(kRestoreRules.size())];
+  config.costs.token = 100;
+  config.costs.attention = {0, 0, 0, 0, 0, static_cast<Nanos>(choose(20))};
+  config.costs.pass = number(0, 200);
+  config.costs.host_charge = static_cast<Nanos>(choose(1'000'000));
+  config.costs.disk_charge = static_cast<Nanos>(choose(1'000'000));
+  for (LinkCost* link : {&config.costs.host_load, &config.costs.disk_read})
+    *link = {static_cast<Nanos>(number(0, 400)), number(1, 15) * 100'000'000ull};
+  options.passes_take_time = true;
+  options.events = number(200, 400);
+  options.groups = number(1, 2);
+  options.live_max = choose(2) == 0 ? 1 : number(2, 4);
+  options.first_tokens_max = blocks * kBlockTokens;
+  options.turn_tokens_max = number(1, 100);
+  options.new_tokens_max = number(1, 60);
+  options.deadlines = options.drain = options.publics = false;
+  options.move_fails_one_in = choose(2) == 0 ? 0 : number(4, 30);
+  options.restarts = choose(2) == 0;
+  return options;
+}
+
+WorldOptions random_ahead_world(const Chooser& choose) {
+  const std::uint64_t kind = choose(4);
+  WorldOptions options = kind == 0   ? random_world(choose)
+                         : kind == 1 ? random_window_world(choose)
+                         : kind == 2 ? random_tier_world(choose)
+                                     : random_restore_world(choose);
+  options.config.passes_ahead = 1;
+  return options;
+}
+
+}  // namespace loci
