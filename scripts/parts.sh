@@ -36,7 +36,11 @@ own_centiseconds() {
 # Where the cases of a part's next suite go, as JUnit writes them. A part may have several.
 cases_file() { local n=0; while [[ -e "$part_cases.$n.xml" ]]; do n=$((n + 1)); done; echo "$part_cases.$n.xml"; }
 suite() { scripts/pytest.sh -q --junit-xml="$(cases_file)" "$@"; }
-ctests() { ctest --test-dir "build/$1" "${@:2}" -j "$cores" --output-on-failure --no-tests=error --output-junit "$(cases_file)"; }
+# Each GoogleTest program writes its own cases into a folder beside the file of ctest's.
+ctests() {
+  local file; file="$(cases_file)"
+  GTEST_OUTPUT="xml:${file%.xml}.programs/" ctest --test-dir "build/$1" "${@:2}" -j "$cores" --output-on-failure --no-tests=error --output-junit "$file"
+}
 
 # run_part INDEX COMMAND...: in a subshell; leaves "STATUS SECONDS FAIR OWN": seconds as the clock says, less those that
 # others took, and those of its own processors.

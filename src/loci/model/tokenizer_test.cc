@@ -59,7 +59,8 @@ TEST(Tokenizer, ConformsOnGpt2) {
 // fetches it): every vocabulary there that has test cases is checked.
 TEST(Tokenizer, ConformsOnLlamaCppVocabularies) {
   const std::string folder = environment("LOCI_VOCABULARIES");
-  if (folder.empty()) GTEST_SKIP() << "LOCI_VOCABULARIES is not set";
+  if (folder.empty())
+    GTEST_SKIP() << "left to another part (published vocabularies): LOCI_VOCABULARIES is not set";
   check_conformance(open_tokenizer(folder + "/ggml-vocab-qwen2.gguf").value(), "qwen2.jsonl");
   const std::string separator = "\n__ggml_vocab_test__\n";
   for (const char* name :
