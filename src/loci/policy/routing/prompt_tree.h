@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which instance has seen the beginning of a prompt: a front's memory of where it sent what (MemServe, section
+// 6: a tree of prompts for each instance, filled when a prompt is routed, forgotten after a time to live).
+//
+// A prompt is a row of keys, one for each whole chunk of its text, and each key stands for all text up to the
+// chunk's end. So a path from the root is a key, the tree needs no links, and a prompt of n chunks costs n
+// lookups. An example with chunks of a word, routed to instances 1, 1 and 2:
+//
+//   "a b c"   a:{1}  ab:{1}    abc:{1}
+//   "a b d"   a:{1}  ab:{1}    abd:{1}
+//   "a b c"   a:{1,2} ab:{1,2} abc:{1,2}        to 2, as 1 was busy
+//
+// "a b c e" then matches 3 chunks at 1 and at 2, "a b d" 3 at 1 and 2 at 2.
+//
+// What it approximates: an instance may have evicted what it was sent, and may hold what another front sent
+// or a disk kept; instances do not tell fronts which blocks they hold.
+//
+// Bounded: beyond `entries_max` the entry longest unused goes (of one prompt the end first). Deterministic.
+// Thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "loci/base/clock.h"
+
+namespace loci {
+
+class PromptTree {
+ public:
+  // `entries_max`: of pairs of a key and an instance, 48 bytes each and 32 a key; at least 1.
+  PromptTree(std::size_t entries_max, Nanos time_to_live);
+
+  // How many chunks from the first on each of `instances` was sent. O(chunks * instances that have them).
+  std::vector<std::uint32_t> match(std::span<const std::uint64_t> keys,
+                                   std::span<const std::uint32_t> instances, Nanos now) const;
+  // The prompt was sent to the instance. O(chunks).
+  void insert(std::span<const std::uint64_t> keys, std::uint32_t instance, Nanos now);
+
+  std::size_t entries() const { return entries_; }
+
+ private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  struct Entry {
+    std::uint64_t key = 0;
+    Nanos used_at = 0;
+    std::uint32_t instance = 0;
+    std::uint32_t next_of_key = kNone;            // another instance's
+    std::uint32_t older = kNone, younger = kNone;  // by use
+  };
+
+  std::uint32_t find(std::uint64_t key, std::uint32_t instance) const;
+  void unlink(std::uint32_t entry);
+  void make_youngest(std::uint32_t entry);
+  void drop_oldest();
+
+  const std::size_t entries_max_;
+  const Nanos time_to_live_;
+  std::vector<Entry> pool_;
+  std::vector<std::uint32_t> free_;
+  std::unordered_map<std::uint64_t, std::uint32_t> first_of_key_;
+  std::size_t entries_ = 0;
+  std::uint32_t oldest_ = kNone, youngest_ = kNone;
+};
+
+}  // namespace loci
