@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that share a PostgreSQL database: one turn of a conversation at a time, whoever makes it."""
+"""Servers that share a PostgreSQL database: one turn of a conversation at a time, members, and a front before them."""
 import contextlib
 import re
 import signal
+import ssl
 import subprocess
+import tempfile
+import threading
 
 import pytest
 
-from live_client import Server, Workplace, expect, expect_equal, killed, wait_until
+from live_client import Server, Workplace, expect, expect_equal, greedy, killed, stream_events, wait_until
 from postgres_server import Postgres, find_binaries
 
 FLAGS = ("--threads", "1", "--device-memory", "16MiB", "--context", "1024")
@@ -32,6 +35,22 @@ def texts(server, conversation):
     return [(item["role"], "".join(part.get("text", "") for part in item["content"])) for item in items]
 
 
+class Front(Server):
+    """`loci route` on a port of its own; a context that ends it."""
+
+    def __init__(self, binary, *flags):
+        self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8")
+        self.process = subprocess.Popen([binary, "route", "--port", "0", *flags], stdout=subprocess.PIPE, stderr=self.log, text=True)
+        match = re.match(r"ready: https?://127\.0\.0\.1:(\d+)$", self.process.stdout.readline())
+        expect(match, f"the front did not start: {self.log_text()}")
+        self.port = int(match.group(1))
+        self.tls = ssl.create_default_context(cafile=flags[flags.index("--tls-cert") + 1]) if "--tls-cert" in flags else None
+
+    def wait_for(self, instances):
+        """Until the front knows so many that serve."""
+        wait_until(lambda: self.metrics()['loci_front_instances{state="serving"}'] == instances, 15, f"{instances} instances")
+
+
 class Cluster(Workplace):
     """With a database and a secret; servers join it."""
 
@@ -43,6 +62,9 @@ class Cluster(Workplace):
 
     def server(self, *flags, model=None):
         return Server(self.binary, model or self.model, *FLAGS, "--join", self.url, "--cluster-secret", self.secret, *flags)
+
+    def front(self, *flags):
+        return Front(self.binary, "--join", self.url, "--cluster-secret", self.secret, *flags)
 
     def cluster(self, *flags):
         return self.command("cluster", "--join", self.url, "--cluster-secret", self.secret, *flags)
@@ -159,3 +181,179 @@ def test_another_model_under_a_members_name_is_refused(place, binary):
         expect_equal(set(place.members()), {first.port}, "members")
         with place.server(model=other) as second:
             expect_equal(set(place.members()), {first.port, second.port}, "under a name of its own it joins")
+
+
+# --- a front ---
+
+def chat(text, **fields):
+    return greedy(text, max_tokens=8, **fields)
+
+
+def reply_text(reply):
+    expect_equal(reply.status, 200, reply.text)
+    return reply.json["choices"][0]["message"]["content"]
+
+
+@pytest.fixture
+def fresh(binary, tiny_model, tmp_path, postgres):
+    """A cluster without members."""
+    return Cluster(binary, tiny_model, str(tmp_path), postgres)
+
+
+@pytest.fixture(scope="module")
+def behind(binary, tiny_model, tmp_path_factory, postgres):
+    """Two members and a front, of a cluster of their own."""
+    place = Cluster(binary, tiny_model, str(tmp_path_factory.mktemp("behind")), postgres)
+    with contextlib.ExitStack() as stack:
+        members = [stack.enter_context(place.server()) for _ in range(2)]
+        front = stack.enter_context(place.front())
+        front.wait_for(2)
+        yield front, members
+
+
+def test_a_front_passes_replies_on_as_they_are(behind):
+    front, members = behind
+    for path, body in (("/v1/chat/completions", chat("Hello?")), ("/v1/completions", {"prompt": "Once", "max_tokens": 8, "temperature": 0}),
+                       ("/v1/messages", chat("Hello?")), ("/tokenize", {"content": "Once"})):
+        direct, passed = members[0].post(path, body), front.post(path, body)
+        expect_equal(passed.status, direct.status, passed.text)
+        plain = [re.sub(r'"(id|created|\w*cache\w*|input_tokens)":("[^"]*"|\d+)', "", reply.text) for reply in (direct, passed)]
+        expect_equal(plain[1], plain[0], path)
+        expect(passed.headers["X-Loci-Member"], "the member is named")
+    stream = [{"choices": event["choices"]} for event in front.stream("/v1/chat/completions", chat("Hello?"))]
+    expect_equal(stream, [{"choices": event["choices"]} for event in members[0].stream("/v1/chat/completions", chat("Hello?"))], "events")
+    wrong = front.post("/v1/chat/completions", {"messages": 5})
+    expect_equal((wrong.status, wrong.json["error"]["param"]), (400, "messages"), "an instance's own refusal")
+    expect_equal(front.get("/v1/models").json, members[0].get("/v1/models").json | {"data": front.get("/v1/models").json["data"]}, "models")
+    expect_equal(front.get("/health").json, {"status": "ok", "instances": 2}, "health")
+    expect_equal(front.get("/v1/loci/warm").status, 404, "what is an operator's alone")
+
+
+def test_a_conversation_goes_on_where_it_was_and_anywhere(behind):
+    front, members = behind
+    conversation = front.post("/v1/conversations", {}).json["id"]
+    homes = set()
+    for turn in range(4):
+        reply = front.post("/v1/responses", question(conversation, f"Question {turn}? " + "And more of it. " * 8))
+        expect_equal(reply.status, 200, reply.text)
+        homes.add(reply.headers["X-Loci-Member"])
+        if turn > 0:
+            expect(reply.json["usage"]["input_tokens_details"]["cached_tokens"] > 0, "its state is found")
+    expect_equal(len(homes), 1, "instances")
+    reply = members[1].post("/v1/responses", question(conversation, "Elsewhere?"))
+    expect_equal(reply.status, 200, reply.text)
+    expect_equal(len(texts(front, conversation)), 10, "items")
+    # By the response before it too.
+    first = front.post("/v1/responses", {"input": "Hello? " * 40, "max_output_tokens": 8})
+    second = front.post("/v1/responses", {"input": "And?", "previous_response_id": first.json["id"], "max_output_tokens": 8})
+    expect_equal(second.headers["X-Loci-Member"], first.headers["X-Loci-Member"], "where the response before was made")
+
+
+def test_a_killed_member_fails_no_request_that_has_not_begun(fresh):
+    with fresh.server() as first, killed(fresh.server()) as second, fresh.front("--policy", "least-load") as front:
+        front.wait_for(2)
+        wanted = reply_text(first.post("/v1/chat/completions", chat("Hello?")))
+        second.process.send_signal(signal.SIGKILL)
+        for _ in range(6):
+            expect_equal(reply_text(front.post("/v1/chat/completions", chat("Hello?"))), wanted, "the reply")
+        front.wait_for(1)
+
+
+def test_a_stream_whose_member_is_killed_ends_with_an_error(fresh):
+    with killed(fresh.server()) as member, fresh.front() as front:
+        front.wait_for(1)
+        stream = front.send("/v1/chat/completions", chat("Long?", stream=True) | {"max_tokens": 900, "ignore_eos": True})
+        stream.recv(2000)
+        member.process.send_signal(signal.SIGKILL)
+        data = b""
+        while piece := stream.recv(65536):
+            data += piece
+        stream.close()
+        expect(b"instance_lost" in data and data.rstrip().endswith(b"0"), f"how it ended: {data[-300:]}")
+        wait_until(lambda: front.post("/v1/chat/completions", chat("Hello?")).status == 503, 10, "nobody is left")
+        wait_until(lambda: front.get("/health").status == 503, 10, "health says so")
+
+
+def test_a_paused_member_is_left(fresh):
+    with fresh.server() as first, fresh.server() as paused, fresh.front("--policy", "least-load") as front:
+        front.wait_for(2)
+        wanted = reply_text(first.post("/v1/chat/completions", chat("Hello?")))
+        paused.process.send_signal(signal.SIGSTOP)
+        try:
+            replies = []
+            threads = [threading.Thread(target=lambda: replies.append(reply_text(front.post("/v1/chat/completions", chat("Hello?"))))) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            expect_equal(replies, [wanted] * 6, "replies, those too that waited for the paused one")
+            front.wait_for(1)
+        finally:
+            paused.process.send_signal(signal.SIGCONT)
+        front.wait_for(2)
+
+
+def test_a_rolling_restart_fails_no_request(fresh):
+    with contextlib.ExitStack() as stack:
+        members = [fresh.server() for _ in range(2)]
+        front = stack.enter_context(fresh.front("--policy", "least-load"))
+        front.wait_for(2)
+        stop, statuses = threading.Event(), []
+
+        def ask():
+            while not stop.is_set():
+                statuses.append(front.post("/v1/chat/completions", chat("Hello?")).status)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for member in members:
+            member.__exit__(None)
+            stack.enter_context(fresh.server())
+            front.wait_for(2)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        expect(len(statuses) > 20 and set(statuses) == {200}, f"{len(statuses)} requests: {set(statuses)}")
+
+
+def test_a_drained_member_gets_nothing_new(fresh):
+    with fresh.server() as first, fresh.server() as second, fresh.front("--policy", "least-load") as front:
+        front.wait_for(2)
+        drained = fresh.members()[first.port].split()[0]
+        expect_equal(fresh.cluster("--drain", drained).returncode, 0, "it is asked to drain")
+        front.wait_for(1)
+        homes = {front.post("/v1/chat/completions", chat(f"Hello {i}?")).headers["X-Loci-Member"] for i in range(6)}
+        expect_equal(homes, {fresh.members()[second.port].split()[0]}, "who answers")
+
+
+def test_a_row_without_the_secret_is_not_believed(fresh, tmp_path):
+    with fresh.server() as member, fresh.front() as front:
+        front.wait_for(1)
+        other = str(tmp_path / "other.secret")
+        expect_equal(fresh.command("keys", "cluster", other).returncode, 0, "another secret")
+        with Server(fresh.binary, fresh.model, *FLAGS, "--join", fresh.url, "--cluster-secret", other):
+            wait_until(lambda: front.metrics()["loci_front_rows_refused"] == 1, 10, "its row is there")
+            homes = {front.post("/v1/chat/completions", chat(f"Hello {i}?")).headers["X-Loci-Member"] for i in range(4)}
+            expect_equal(homes, {fresh.members()[member.port].split()[0]}, "who answers")
+            expect_equal(front.metrics()['loci_front_instances{state="serving"}'], 1, "instances")
+
+
+def test_without_the_database_stateless_requests_go_on(binary, tiny_model, tmp_path):
+    with Postgres() as postgres:
+        place = Cluster(binary, tiny_model, str(tmp_path), postgres)
+        with place.server() as first, place.server(), place.front() as front:
+            front.wait_for(2)
+            wanted = reply_text(first.post("/v1/chat/completions", chat("Hello?")))
+            stream = front.send("/v1/chat/completions", chat("Long?", stream=True) | {"max_tokens": 600, "ignore_eos": True})
+            wait_until(lambda: front.metrics()["loci_front_requests_running"] == 1, 10, "it runs")
+            postgres.stop()
+            for i in range(4):
+                expect_equal(reply_text(front.post("/v1/chat/completions", chat("Hello?"))), wanted, f"reply {i} without the database")
+            refused = front.post("/v1/responses", {"input": "Stored?", "max_output_tokens": 4})
+            expect_equal(refused.status, 503, "what is stored")
+            expect_equal(stream_events(stream)[-1]["choices"][0]["finish_reason"], "length", "the stream that ran")
+            postgres.start()
+            wait_until(lambda: front.post("/v1/responses", {"input": "Stored?", "max_output_tokens": 4}).status == 200, 20, "it is stored again")
+            wait_until(lambda: len(place.members()) == 2, 10, "the members are back")
+            expect_equal(front.metrics()['loci_front_instances{state="serving"}'], 2, "instances")

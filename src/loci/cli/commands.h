@@ -23,6 +23,7 @@ void add_warm_command(CLI::App& app, int& exit_code);
 void add_replay_command(CLI::App& app, int& exit_code);
 void add_pull_commands(CLI::App& app, int& exit_code);  // pull, list, rm
 void add_profile_command(CLI::App& app, int& exit_code);
+void add_route_command(CLI::App& app, int& exit_code);
 void add_options_command(CLI::App& app, int& exit_code);
 void add_sim_command(CLI::App& app, int& exit_code);
 

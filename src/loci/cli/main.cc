@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   loci::add_replay_command(app, exit_code);
   loci::add_pull_commands(app, exit_code);
   loci::add_profile_command(app, exit_code);
+  loci::add_route_command(app, exit_code);
   loci::add_options_command(app, exit_code);
   loci::add_sim_command(app, exit_code);
   try {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instance has seen the beginning of a prompt: a front's memory of where it sent what (MemServe, section
-// 6: a tree of prompts for each instance, filled when a prompt is routed, forgotten after a time to live).
+// Which instance has seen the beginning of a prompt: a front's memory of where it sent what (MemServe,
+// section 6: a tree of prompts for each instance, filled when a prompt is routed, forgotten after a time to
+// live).
 //
 // A prompt is a row of keys, one for each whole chunk of its text, and each key stands for all text up to the
 // chunk's end. So a path from the root is a key, the tree needs no links, and a prompt of n chunks costs n
@@ -48,7 +49,7 @@ class PromptTree {
     std::uint64_t key = 0;
     Nanos used_at = 0;
     std::uint32_t instance = 0;
-    std::uint32_t next_of_key = kNone;            // another instance's
+    std::uint32_t next_of_key = kNone;             // another instance's
     std::uint32_t older = kNone, younger = kNone;  // by use
   };
 

@@ -46,9 +46,9 @@ std::optional<std::size_t> route(RoutingPolicy policy, const RoutedRequest& requ
     }
     return std::tuple(predicted(request, one), last);
   };
-  const auto best = std::min_element(
-      instances.begin(), instances.end(),
-      [&](const RoutedTo& one, const RoutedTo& other) { return cost(one) < cost(other); });
+  const auto best =
+      std::min_element(instances.begin(), instances.end(),
+                       [&](const RoutedTo& one, const RoutedTo& other) { return cost(one) < cost(other); });
   return static_cast<std::size_t>(best - instances.begin());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a prompt of 4,000 tokens (16 KiB of text, 64 chunks of 256 bytes) costs in a front's memory of a million
-// entries: aim 40 us for a match or an insertion.
+// What a prompt of 4,000 tokens (16 KiB of text, 64 chunks of 256 bytes) costs in a front's memory of a
+// million entries: aim 40 us for a match or an insertion.
 #include <benchmark/benchmark.h>
 
 #include <random>
@@ -29,7 +29,8 @@ void match(benchmark::State& state) {
   Prompts prompts;
   const std::vector<std::uint32_t> instances = {0, 1, 2, 3, 4, 5, 6, 7};
   std::size_t at = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(prompts.tree.match(prompts.keys[at++ * 97 % kPrompts], instances, 1));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(prompts.tree.match(prompts.keys[at++ * 97 % kPrompts], instances, 1));
 }
 BENCHMARK(match)->Unit(benchmark::kMicrosecond);
 

@@ -63,9 +63,11 @@ class Exchange {
 
   // False: the client is gone; nothing more need be written.
   boost::asio::awaitable<bool> respond(HttpResponse response);
-  boost::asio::awaitable<bool> begin_stream(std::string_view content_type);
+  boost::asio::awaitable<bool> begin_stream(std::string_view content_type, int status = 200);
   boost::asio::awaitable<bool> stream(std::string_view data);
   boost::asio::awaitable<bool> end_stream();
+  // In place of a stream's end: the connection ends, and the client sees that something is missing.
+  void cut_stream();
 
   // From now on the connection is read (what a client sends ahead is kept for its next request), so that
   // its end is noticed at once: `on_gone` is called then, once. It must stay valid until unwatch().

@@ -83,14 +83,14 @@ asio::awaitable<bool> Exchange::respond(HttpResponse response) {
   co_return co_await connection_.write(buffers);
 }
 
-asio::awaitable<bool> Exchange::begin_stream(std::string_view content_type) {
-  status_ = 200;
+asio::awaitable<bool> Exchange::begin_stream(std::string_view content_type, int status) {
+  status_ = status;
   connection_.before_answer();
   chunked_ = request_.version() >= 11;
   // A client of HTTP/1.0 learns the end from the connection's.
   if (!chunked_) connection_.keep_alive_ = false;
   const std::string top =
-      head(200, content_type, {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}, {});
+      head(status, content_type, {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}, {});
   const std::array<asio::const_buffer, 3> buffers = {asio::buffer(top), asio::const_buffer(),
                                                      asio::const_buffer()};
   co_return co_await connection_.write(buffers);
@@ -104,6 +104,8 @@ asio::awaitable<bool> Exchange::stream(std::string_view data) {
                                                      asio::buffer(end)};
   co_return co_await connection_.write(buffers);
 }
+
+void Exchange::cut_stream() { connection_.gone_ = true; }
 
 asio::awaitable<bool> Exchange::end_stream() {
   const std::string_view last = chunked_ ? "0\r\n\r\n" : "";

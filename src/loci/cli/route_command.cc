@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// `loci route`: a front of a cluster, without a model (docs/cluster.md). A first SIGINT or SIGTERM drains, a
+// second one stops at once.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/units.h"
+#include "loci/cli/commands.h"
+#include "loci/cli/join_cluster.h"
+#include "loci/cli/serve_process.h"
+#include "loci/cli/server_address.h"
+#include "loci/cluster/front.h"
+#include "loci/cluster/member_watch.h"
+#include "loci/serve/http/server.h"
+#include "loci/serve/metrics.h"
+#include "loci/serve/store/open_store.h"
+
+namespace loci {
+namespace {
+
+struct RouteFlags {
+  std::string join, secret, policy = "first-token", tls_ca, log_level = "info", log_format = "text";
+  std::string max_body = "8MiB", max_bodies = "256MiB", request_timeout = "1h", drain_timeout = "30s";
+  std::vector<std::string> allowed_hosts;
+  bool access_log = true;
+  HttpServer::Options http;
+};
+
+// Everything that routes, in the order in which it must be taken down.
+struct Routing {
+  SystemClock clock;
+  std::shared_ptr<spdlog::logger> log;
+  ServeMetrics metrics{kVersion};
+  std::unique_ptr<WorkerPool> workers;
+  std::unique_ptr<HttpServer> server;
+  std::unique_ptr<Front> front;
+  std::unique_ptr<MemberWatch> watch;
+
+  ~Routing() {
+    watch.reset();
+    if (server) server->stop(0);
+    workers.reset();
+    server.reset();  // with the coroutines that use the front
+  }
+};
+
+template <class Value, class Parsed>
+Status take(Result<Parsed> parsed, const char* flag, Value& out) {
+  if (!parsed.ok()) return invalid_argument(parsed.status().message(), flag);
+  out = static_cast<Value>(*parsed);
+  return {};
+}
+
+Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
+  FrontOptions out;
+  if (!is_store_url(flags.join)) return invalid_argument("expected postgresql://...", "--join");
+  const std::optional<RoutingPolicy> policy = parse_routing_policy(flags.policy);
+  if (!policy) {
+    return invalid_argument(
+        fmt::format("expected first-token, session or least-load, found \"{}\"", flags.policy), "--policy");
+  }
+  out.instances.policy = *policy;
+  HttpLimits& limits = flags.http.limits;
+  LOCI_RETURN_IF_ERROR(take(parse_bytes(flags.max_body, ""), "--max-body", limits.body_bytes_max));
+  LOCI_RETURN_IF_ERROR(take(parse_bytes(flags.max_bodies, ""), "--max-bodies", limits.bodies_bytes_max));
+  LOCI_RETURN_IF_ERROR(
+      take(parse_duration(flags.request_timeout, ""), "--request-timeout", out.request_timeout));
+  if (out.request_timeout <= 0) return invalid_argument("expected more than 0", "--request-timeout");
+  LOCI_RETURN_IF_ERROR(take(parse_duration(flags.drain_timeout, ""), "--drain-timeout", drain_timeout));
+  std::vector<std::string> names = flags.allowed_hosts;
+  for (const std::string& name : {flags.http.host, machine_name()}) {
+    if (!name.empty()) names.push_back(name);
+  }
+  out.pages = PageGuard({.origins = {}, .host_names = std::move(names)});
+  out.access_log = flags.access_log;
+  return out;
+}
+
+// The list that it begins with is there before the first request.
+void watch_members(Routing& routing, std::unique_ptr<MemberTable> table) {
+  const auto first = std::make_shared<std::promise<void>>();
+  std::future<void> told = first->get_future();
+  Front& front = *routing.front;
+  boost::asio::io_context& io = routing.server->io();
+  const auto tell = [&front, &io, first, is_first = std::make_shared<bool>(true)](MemberList list) {
+    boost::asio::post(io, [&front, first, is_first, list = std::move(list)] {
+      front.update(list);
+      if (std::exchange(*is_first, false)) first->set_value();
+    });
+  };
+  routing.watch = std::make_unique<MemberWatch>(std::move(table), tell, routing.log);
+  told.wait_for(std::chrono::seconds(5));
+}
+
+Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
+  LOCI_ASSIGN_OR_RETURN(const FrontOptions options, front_options(flags, drain_timeout));
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
+  LOCI_ASSIGN_OR_RETURN(TlsContext trusted, make_client_tls(flags.tls_ca));
+  routing.workers = std::make_unique<WorkerPool>(2);
+  routing.server = std::make_unique<HttpServer>(flags.http, routing.clock, routing.metrics, routing.log);
+  routing.front =
+      std::make_unique<Front>(options, routing.server->io(), *routing.workers, routing.clock, routing.log);
+  routing.front->trust(std::move(trusted));
+  Front& front = *routing.front;
+  LOCI_RETURN_IF_ERROR(
+      routing.server->listen([&front](Exchange& exchange) { return front.handle(exchange); }));
+  watch_members(routing, std::move(table));
+  fmt::print("ready: {}://{}:{}\n", flags.http.tls.given() ? "https" : "http", flags.http.host,
+             routing.server->port());
+  std::fflush(stdout);
+  return {};
+}
+
+int run_route(RouteFlags& flags) {
+  raise_descriptor_limit();
+  block_operator_signals();
+  Routing routing;
+  routing.log =
+      make_logger(flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText, flags.log_level);
+  const OperatorSignals signals(*routing.log);
+  Nanos drain_timeout = 0;
+  if (const Status status = start(flags, routing, drain_timeout); !status.ok()) {
+    fmt::print(stderr, "loci route: {}{}{}\n", status.field(), status.field().empty() ? "" : ": ",
+               status.message());
+    return 1;
+  }
+  while (!signals.stop_within(std::chrono::minutes(1))) {
+  }
+  routing.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
+                    format_duration(drain_timeout));
+  boost::asio::post(routing.server->io(), [&front = *routing.front] { front.drain(); });
+  auto stopping = std::async(std::launch::async, [&] { routing.server->stop(drain_timeout); });
+  while (stopping.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
+    if (!signals.stop_within(std::chrono::milliseconds(20))) continue;
+    routing.log->warn("stopping at once: replies are cut off");
+    routing.log->flush();
+    spdlog::shutdown();
+    std::_Exit(1);
+  }
+  routing.log->info("stopped");
+  return 0;
+}
+
+}  // namespace
+
+void add_route_command(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("route", "a front of a cluster: passes requests on to its members, without a model");
+  auto flags = std::make_shared<RouteFlags>();
+  const auto add = [&](const char* name, auto& value, const char* variable, const char* help) {
+    return command->add_option(name, value, help)->envname(variable)->capture_default_str();
+  };
+  add("--join", flags->join, "LOCI_JOIN", "the database of the cluster's members, postgresql://...")
+      ->required();
+  add("--cluster-secret", flags->secret, "LOCI_CLUSTER_SECRET", "the cluster's secret (`loci keys cluster`)")
+      ->required();
+  add("--policy", flags->policy, "LOCI_POLICY",
+      "who gets a request: first-token (predicted from prompts seen and queues), session or least-load");
+  add("--host", flags->http.host, "LOCI_HOST", "address to listen on; 0.0.0.0: every interface");
+  add("--port", flags->http.port, "LOCI_PORT", "port to listen on; 0: one that is free, printed at start");
+  add("--tls-cert", flags->http.tls.certificate, "LOCI_TLS_CERT", "speak HTTPS: the certificate, PEM");
+  add("--tls-key", flags->http.tls.key, "LOCI_TLS_KEY", "the certificate's private key, PEM");
+  add("--tls-ca", flags->tls_ca, "LOCI_TLS_CA", kTlsCaHelp);
+  add("--max-connections", flags->http.limits.connections_max, "LOCI_MAX_CONNECTIONS",
+      "most clients' connections at once")
+      ->check(CLI::Range(1, 1'000'000));
+  add("--max-body", flags->max_body, "LOCI_MAX_BODY", "largest body of a request");
+  add("--max-bodies", flags->max_bodies, "LOCI_MAX_BODIES", "memory for all requests' bodies together");
+  add("--request-timeout", flags->request_timeout, "LOCI_REQUEST_TIMEOUT", "time for a whole reply");
+  add("--drain-timeout", flags->drain_timeout, "LOCI_DRAIN_TIMEOUT",
+      "how long running replies may go on after a stop");
+  add("--allowed-host", flags->allowed_hosts, "LOCI_ALLOWED_HOST",
+      "names under which clients without a key reach this front, besides private ones");
+  add("--log-level", flags->log_level, "LOCI_LOG_LEVEL", "how much is logged")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "critical", "off"}));
+  add("--log-format", flags->log_format, "LOCI_LOG_FORMAT", "lines of the log")
+      ->check(CLI::IsMember({"text", "json"}));
+  command->add_flag("!--no-access-log", flags->access_log, "do not log requests");
+  command->footer(
+      "Example:\n  loci route --join postgresql://db/loci --cluster-secret cluster.secret --host 0.0.0.0");
+  command->callback([flags, &exit_code] {
+    exit_code = run_route(*flags);
+    spdlog::shutdown();
+  });
+}
+
+}  // namespace loci

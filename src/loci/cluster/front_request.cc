@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/front_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/beast/core/string.hpp>
+#include <utility>
+
+#include "loci/serve/reply/sse.h"
+#include "loci/serve/request/api_error.h"
+
+namespace loci {
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+namespace {
+
+std::string_view plain(const beast::string_view& text) { return {text.data(), text.size()}; }
+
+// Of one connection, or written anew by who passes the message on.
+bool is_of_connection(const beast::string_view& name) {
+  static constexpr std::array<beast::string_view, 17> kNames = {"Connection",
+                                                                "Keep-Alive",
+                                                                "Proxy-Connection",
+                                                                "Proxy-Authenticate",
+                                                                "Proxy-Authorization",
+                                                                "TE",
+                                                                "Trailer",
+                                                                "Transfer-Encoding",
+                                                                "Upgrade",
+                                                                "Content-Length",
+                                                                "Host",
+                                                                "Expect",
+                                                                "X-Request-Id",
+                                                                "Server",
+                                                                "Date",
+                                                                "X-Loci-Member",
+                                                                "HTTP2-Settings"};
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [&](const auto& one) { return beast::iequals(one, name); });
+}
+
+// What a client named in Connection is between it and the front too.
+bool is_named_in(const beast::string_view& connection, const beast::string_view& name) {
+  return http::token_list(connection).exists(name);
+}
+
+ApiError lost_error() {
+  ApiError error =
+      http_error(502, "the instance that wrote this reply ended; send the request again", "instance_lost");
+  return error;
+}
+
+}  // namespace
+
+std::string request_head(const HttpRequest& request, std::string_view address, std::string_view request_id) {
+  std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nX-Request-Id: {}\r\n",
+                                plain(request.method_string()), plain(request.target()), address, request_id);
+  const beast::string_view connection = request[http::field::connection];
+  for (const auto& field : request) {
+    const beast::string_view name = field.name_string();
+    if (is_of_connection(name) || is_named_in(connection, name)) continue;
+    out += fmt::format("{}: {}\r\n", plain(name), plain(field.value()));
+  }
+  const bool has_body = !request.body().empty() || request.method() == http::verb::post;
+  if (has_body) out += fmt::format("Content-Length: {}\r\n", request.body().size());
+  return out + "\r\n";
+}
+
+HttpResponse response_of(const http::response_header<>& header) {
+  HttpResponse out{
+      .status = static_cast<int>(header.result_int()), .content_type = {}, .body = {}, .headers = {}};
+  for (const auto& field : header) {
+    const beast::string_view name = field.name_string();
+    if (field.name() == http::field::content_type)
+      out.content_type = plain(field.value());
+    else if (!is_of_connection(name) && !beast::iequals(name, "Cache-Control") &&
+             !beast::iequals(name, "X-Accel-Buffering"))
+      out.headers.emplace_back(plain(name), plain(field.value()));
+  }
+  return out;
+}
+
+bool is_not_ready(std::string_view body) {
+  const nlohmann::json answer = nlohmann::json::parse(body, nullptr, false);
+  if (!answer.is_object()) return false;
+  const auto error = answer.find("error");
+  if (error == answer.end() || !error->is_object()) return false;
+  const auto code = error->find("code");
+  if (code == error->end() || !code->is_string()) return false;
+  const std::string& name = code->get_ref<const std::string&>();
+  return name == "draining" || name == "loading" || name == "device_lost" || name == "too_many_connections";
+}
+
+std::string lost_event(RoutedApi api) {
+  const ApiError error = lost_error();
+  if (api == RoutedApi::kMessages)
+    return fmt::format("event: error\n{}", sse_event(to_json(error, ErrorStyle::kAnthropic)));
+  if (api == RoutedApi::kResponses) {
+    const nlohmann::ordered_json event = {
+        {"type", "error"}, {"code", error.code}, {"message", error.message}, {"param", nullptr}};
+    return fmt::format("event: error\n{}", sse_event(event.dump()));
+  }
+  return sse_event(to_json(error)) + sse_event(kSseDone);
+}
+
+std::string WholeEvents::push(std::string_view piece) {
+  part_ += piece;
+  const std::size_t end = part_.rfind("\n\n");
+  const std::size_t whole =
+      end != std::string::npos ? end + 2 : (part_.size() > kEventMax ? part_.size() : 0);
+  std::string out = part_.substr(0, whole);
+  part_.erase(0, whole);
+  return out;
+}
+
+bool ModelUnion::add(HttpResponse response) {
+  if (response.status != 200) {
+    refusal_ = std::move(response);
+    return true;
+  }
+  const nlohmann::ordered_json list = nlohmann::ordered_json::parse(response.body, nullptr, false);
+  if (!list.is_object() || !list.contains("data") || !list["data"].is_array()) return false;
+  for (const nlohmann::ordered_json& model : list["data"]) {
+    if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) return false;
+    const std::string id = model["id"].get<std::string>();
+    if (std::find(ids_.begin(), ids_.end(), id) != ids_.end()) continue;
+    ids_.push_back(id);
+    data_.push_back(model);
+  }
+  return true;
+}
+
+HttpResponse ModelUnion::take() {
+  if (data_.empty()) return *std::move(refusal_);
+  const nlohmann::ordered_json list = {{"object", "list"}, {"data", std::move(data_)}};
+  return {.body = list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), .headers = {}};
+}
+
+std::string front_metrics(const FrontCounts& counts, std::size_t serving, std::size_t draining,
+                          std::uint64_t running) {
+  std::string out;
+  const auto begin = [&](const char* name, const char* help, const char* type) {
+    out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  };
+  begin("loci_front_instances", "Instances that the front knows, by what they do", "gauge");
+  out += fmt::format(
+      "loci_front_instances{{state=\"serving\"}} {}\nloci_front_instances{{state=\"draining\"}} {}\n",
+      serving, draining);
+  begin("loci_front_requests_running", "Requests that were sent to instances and have not ended", "gauge");
+  out += fmt::format("loci_front_requests_running {}\n", running);
+  begin("loci_front_requests_total", "Requests by who answered them", "counter");
+  out += fmt::format(
+      "loci_front_requests_total{{by=\"instance\"}} {}\nloci_front_requests_total{{by=\"front\"}} {}\n",
+      counts.answered, counts.refused);
+  begin("loci_front_retries_total", "Requests that were sent to another instance", "counter");
+  out += fmt::format("loci_front_retries_total {}\n", counts.retried);
+  begin("loci_front_lost_total", "Requests whose instance ended, which their clients were told", "counter");
+  out += fmt::format("loci_front_lost_total {}\n", counts.lost);
+  begin("loci_front_rows_refused", "Rows of the latest list of members without this cluster's seal", "gauge");
+  out += fmt::format("loci_front_rows_refused {}\n", counts.refused_rows);
+  return out;
+}
+
+}  // namespace loci

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// A front before instances that answer as the test says, garbage too; no database, no model.
+#include "loci/cluster/front.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/null_sink.h>
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "loci/cluster/front_request.h"
+#include "loci/serve/http/server.h"
+
+namespace loci {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+// Answers each request on a connection of its own with what the script gives, then closes it.
+class FakeInstance {
+ public:
+  using Script = std::function<std::string(const std::string& request)>;
+
+  explicit FakeInstance(Script script) : script_(std::move(script)), acceptor_(io_, {tcp::v4(), 0}) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~FakeInstance() {
+    is_stopping_ = true;
+    error_code ignored;
+    tcp::socket wake(io_);
+    wake.connect({asio::ip::make_address("127.0.0.1"), port()}, ignored);
+    thread_.join();
+  }
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  int requests() const { return requests_; }
+  Member member(const std::string& id) const {
+    return {.id = id, .host = "127.0.0.1", .port = port(), .models = {"tiny"}, .block_tokens = 32};
+  }
+
+ private:
+  void run() {
+    while (!is_stopping_) {
+      error_code error;
+      tcp::socket socket(io_);
+      acceptor_.accept(socket, error);
+      if (error || is_stopping_) return;
+      std::string request;
+      asio::read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", error);
+      if (error) continue;
+      const std::size_t at = request.find("Content-Length: ");
+      const std::size_t body = at == std::string::npos ? 0 : std::stoul(request.substr(at + 16));
+      const std::size_t wanted = request.find("\r\n\r\n") + 4 + body;
+      if (request.size() < wanted)
+        asio::read(socket, asio::dynamic_buffer(request), asio::transfer_exactly(wanted - request.size()),
+                   error);
+      if (!request.starts_with("GET /health")) ++requests_;
+      asio::write(socket, asio::buffer(script_(request)), error);
+      socket.shutdown(tcp::socket::shutdown_send, error);
+    }
+  }
+
+  Script script_;
+  asio::io_context io_;
+  tcp::acceptor acceptor_;
+  std::atomic<bool> is_stopping_ = false;
+  std::atomic<int> requests_ = 0;
+  std::thread thread_;
+};
+
+std::string whole(const std::string& body, const std::string& status = "200 OK") {
+  return fmt::format("HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", status,
+                     body.size(), body);
+}
+
+std::string events(const std::string& first) {
+  return fmt::format(
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n{:x}\r\n{}\r\n",
+      first.size(), first);
+}
+
+class FrontTest : public testing::Test {
+ protected:
+  FrontTest()
+      : log_(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
+        server_({.host = "127.0.0.1", .port = 0, .tls = {}, .limits = {}}, clock_, metrics_, log_),
+        front_({.instances = {.policy = RoutingPolicy::kLeastLoad}, .connect_timeout = kNanosPerSecond},
+               server_.io(), workers_, clock_, log_) {
+    EXPECT_TRUE(server_.listen([this](Exchange& exchange) { return front_.handle(exchange); }).ok());
+  }
+  ~FrontTest() override { server_.stop(0); }
+
+  void update(const std::vector<Member>& members) {
+    std::promise<void> done;
+    asio::post(server_.io(), [&] {
+      front_.update({.members = members});
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  // The whole answer.
+  std::string send(const std::string& request) {
+    asio::io_context io;
+    tcp::socket socket(io);
+    socket.connect({asio::ip::make_address("127.0.0.1"), server_.port()});
+    asio::write(socket, asio::buffer(request));
+    std::string out;
+    error_code error;
+    asio::read(socket, asio::dynamic_buffer(out), error);
+    return out;
+  }
+  std::string post(const std::string& path, const std::string& body, const std::string& more = "") {
+    return send(
+        fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n{}"
+                    "Content-Length: {}\r\n\r\n{}",
+                    path, more, body.size(), body));
+  }
+
+  SystemClock clock_;
+  ServeMetrics metrics_{"test"};
+  std::shared_ptr<spdlog::logger> log_;
+  WorkerPool workers_{2};
+  HttpServer server_;
+  Front front_;
+};
+
+const std::string kChat = R"({"model":"tiny","messages":[{"role":"user","content":"hi"}]})";
+
+TEST_F(FrontTest, PassesRequestAndAnswerOn) {
+  std::string seen;
+  FakeInstance instance([&](const std::string& request) {
+    seen = request;
+    return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-RateLimit-Limit-Requests: 7\r\nServer: "
+           "x\r\n"
+           "Content-Length: 2\r\n\r\n{}";
+  });
+  update({instance.member("0000000000000001")});
+  const std::string answer =
+      post("/v1/chat/completions?a=b", kChat,
+           "Authorization: Bearer k\r\nX-Request-Id: id7\r\nX-Hop: 1\r\nUpgrade: h2c\r\n");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200")) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n{}")) << answer;
+  EXPECT_NE(answer.find("X-RateLimit-Limit-Requests: 7"), std::string::npos);
+  EXPECT_NE(answer.find("X-Loci-Member: 0000000000000001"), std::string::npos);
+  EXPECT_TRUE(seen.starts_with("POST /v1/chat/completions?a=b HTTP/1.1\r\n")) << seen;
+  for (const char* part : {"Authorization: Bearer k", "X-Request-Id: id7", "X-Hop: 1"})
+    EXPECT_NE(seen.find(part), std::string::npos) << seen;
+  EXPECT_EQ(seen.find("Upgrade"), std::string::npos) << "it is between the client and the front";
+  EXPECT_NE(seen.find(fmt::format("Host: 127.0.0.1:{}", instance.port())), std::string::npos);
+  EXPECT_TRUE(seen.ends_with(kChat));
+}
+
+TEST_F(FrontTest, WithoutInstancesItSaysSo) {
+  EXPECT_NE(post("/v1/chat/completions", kChat).find("no_instance"), std::string::npos);
+  EXPECT_TRUE(
+      send("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 503"));
+  EXPECT_TRUE(post("/v1/loci/warm", "{}").starts_with("HTTP/1.1 404"));
+  EXPECT_TRUE(post("/elsewhere", "{}").starts_with("HTTP/1.1 404"));
+}
+
+TEST_F(FrontTest, GarbageOfAnInstanceIsAnotherInstancesChance) {
+  for (const std::string& garbage :
+       {std::string("garbage\r\n\r\n"), std::string(), std::string("HTTP/1.1 999999 x\r\n\r\n"),
+        std::string("HTTP/1.1 100 Continue\r\n\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"),
+        "HTTP/1.1 200 OK\r\nA: " + std::string(100'000, 'a') + "\r\n\r\n",
+        std::string("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n")}) {
+    FakeInstance bad([&](const std::string&) { return garbage; });
+    FakeInstance good([](const std::string&) { return whole("{\"ok\":1}"); });
+    update({bad.member("0000000000000001"), good.member("0000000000000002")});
+    // Among equals a prompt's hash decides.
+    for (int i = 0; i < 64 && bad.requests() == 0; ++i) {
+      const std::string answer = post("/v1/chat/completions",
+                                      fmt::format(R"({{"messages":[{{"role":"user","content":"{}"}}]}})", i));
+      ASSERT_TRUE(answer.ends_with("{\"ok\":1}")) << answer << " after " << garbage.substr(0, 60);
+    }
+    EXPECT_GT(bad.requests(), 0) << "nobody asked it";
+    update({good.member("0000000000000002")});
+  }
+}
+
+TEST_F(FrontTest, ATurnThatMayBeStoredIsSentOnce) {
+  FakeInstance dying([](const std::string&) { return std::string(); });
+  FakeInstance other([](const std::string&) { return std::string(); });
+  update({dying.member("0000000000000001"), other.member("0000000000000002")});
+  EXPECT_NE(post("/v1/responses", R"({"input":"x","model":"tiny"})").find("502"), std::string::npos);
+  EXPECT_EQ(dying.requests() + other.requests(), 1);
+  // What is not stored may be computed twice.
+  const std::string answer = post("/v1/responses", R"({"input":"x","store":false})");
+  EXPECT_NE(answer.find("no_instance"), std::string::npos) << answer;
+  EXPECT_EQ(dying.requests() + other.requests(), 3);
+}
+
+TEST_F(FrontTest, WhoStopsOrLoadsIsLeftForAnother) {
+  const auto refusing = [](const char* code) {
+    return whole(fmt::format(R"({{"error":{{"code":"{}"}}}})", code), "503 Service Unavailable");
+  };
+  FakeInstance stopping([&](const std::string&) { return refusing("draining"); });
+  FakeInstance good([](const std::string&) { return whole("{\"ok\":1}"); });
+  update({stopping.member("0000000000000001"), good.member("0000000000000002")});
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(post("/v1/responses", R"({"input":"x"})").ends_with("{\"ok\":1}"));
+  // Another 503 is the client's to know: the turn may have been stored.
+  FakeInstance full([&](const std::string&) { return refusing("unavailable"); });
+  Member member = full.member("0000000000000003");
+  member.models = {"full"};
+  update({member, good.member("0000000000000002")});
+  const std::string answer = post("/v1/responses", R"({"input":"x","model":"full"})");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
+  EXPECT_EQ(full.requests(), 1);
+}
+
+TEST_F(FrontTest, AStreamThatBreaksOffEndsWithAnErrorAfterWholeEvents) {
+  const std::string part = "data: {\"a\":1}\n\ndata: {\"b\":";
+  FakeInstance instance([&](const std::string&) { return events(part); });
+  update({instance.member("0000000000000001")});
+  const std::string chat = post("/v1/chat/completions", kChat);
+  EXPECT_NE(chat.find("data: {\"a\":1}\n\n"), std::string::npos) << chat;
+  EXPECT_EQ(chat.find("\"b\""), std::string::npos) << "half an event is none";
+  EXPECT_NE(chat.find("instance_lost"), std::string::npos);
+  EXPECT_NE(chat.find("data: [DONE]"), std::string::npos);
+  EXPECT_TRUE(chat.ends_with("0\r\n\r\n")) << chat;
+  EXPECT_NE(post("/v1/messages", kChat).find("event: error\ndata: {\"type\":\"error\""), std::string::npos);
+  EXPECT_NE(post("/v1/responses", R"({"input":"x"})")
+                .find("event: error\ndata: {\"type\":\"error\",\"code\":\"instance_lost\""),
+            std::string::npos);
+}
+
+TEST_F(FrontTest, AWholeStreamIsPassedOnAsItIs) {
+  const std::string body = "data: {\"a\":1}\n\n: comment\n\ndata: [DONE]\n\n";
+  FakeInstance instance([&](const std::string&) { return events(body) + "0\r\n\r\n"; });
+  update({instance.member("0000000000000001")});
+  const std::string answer = post("/v1/chat/completions", kChat);
+  EXPECT_NE(answer.find(body), std::string::npos) << answer;
+  EXPECT_EQ(answer.find("instance_lost"), std::string::npos);
+}
+
+TEST_F(FrontTest, RoutesByModelAndListsAll) {
+  const auto models = [](const char* id) {
+    return whole(fmt::format(R"({{"object":"list","data":[{{"id":"{}"}}]}})", id));
+  };
+  FakeInstance one([&](const std::string&) { return models("tiny"); });
+  FakeInstance other([&](const std::string&) { return models("large"); });
+  Member large = other.member("0000000000000002");
+  large.models = {"large"};
+  update({one.member("0000000000000001"), large});
+  const std::string list = send("GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(list.find("\"tiny\""), std::string::npos) << list;
+  EXPECT_NE(list.find("\"large\""), std::string::npos) << list;
+  const int before = other.requests();
+  for (int i = 0; i < 5; ++i) post("/v1/chat/completions", R"({"model":"large","messages":[]})");
+  EXPECT_EQ(other.requests(), before + 5);
+}
+
+TEST_F(FrontTest, ADrainingInstanceGetsNothingNew) {
+  FakeInstance one([](const std::string&) { return whole("{}"); });
+  Member member = one.member("0000000000000001");
+  member.draining = true;
+  update({member});
+  EXPECT_NE(post("/v1/chat/completions", kChat).find("no_instance"), std::string::npos);
+  EXPECT_EQ(one.requests(), 0);
+}
+
+TEST_F(FrontTest, WhoIsListedNoMoreAndDoesNotAnswerIsForgotten) {
+  auto instance = std::make_unique<FakeInstance>([](const std::string&) { return whole("{}"); });
+  update({instance->member("0000000000000001")});
+  update({});
+  EXPECT_TRUE(post("/v1/chat/completions", kChat).starts_with("HTTP/1.1 200")) << "it lives";
+  instance.reset();
+  update({});
+  const auto health = [&] { return send("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); };
+  for (int i = 0; i < 500 && health().starts_with("HTTP/1.1 200"); ++i) {
+    update({});
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(health().starts_with("HTTP/1.1 503"));
+}
+
+TEST(RoutedRequest, ALaterTurnsKeysBeginWithAnEarlierOnes) {
+  namespace http = boost::beast::http;
+  const auto keys = [](const std::string& messages, std::uint64_t seed = 1) {
+    return read_prompt(http::verb::post, "/v1/chat/completions",
+                       R"({"temperature":1,"messages":[)" + messages + R"(],"model":"m"})", seed);
+  };
+  const std::string first = R"({"role":"system","content":")" + std::string(700, 's') +
+                            R"("},{"role":"user","content":")" + std::string(700, 'u') + "\"}";
+  const RoutedPrompt one = keys(first), two = keys(first + R"(,{"role":"assistant","content":")" +
+                                                   std::string(400, 'a') + "\"}");
+  ASSERT_GE(one.keys.size(), 5u);
+  ASSERT_GT(two.keys.size(), one.keys.size());
+  EXPECT_TRUE(std::equal(one.keys.begin(), one.keys.end(), two.keys.begin()));
+  EXPECT_EQ(one.beginning, two.beginning);
+  EXPECT_NE(keys(first, 2).keys[0], one.keys[0]) << "another tenant's";
+  EXPECT_TRUE(one.may_be_repeated);
+  EXPECT_EQ(one.model, "m");
+}
+
+TEST(RoutedRequest, KnowsWhatGoesOnFromWhatAndWhatIsStored) {
+  namespace http = boost::beast::http;
+  const auto read = [](const std::string& body) {
+    return read_prompt(http::verb::post, "/v1/responses", body, 1);
+  };
+  EXPECT_FALSE(read(R"({"input":"x"})").may_be_repeated);
+  EXPECT_TRUE(read(R"({"input":"x","store":false})").may_be_repeated);
+  EXPECT_EQ(read(R"({"conversation":"c"})").continues, continued_key("c", 1));
+  EXPECT_EQ(read(R"({"conversation":{"id":"c"}})").continues, continued_key("c", 1));
+  EXPECT_EQ(read(R"({"previous_response_id":"r"})").continues, continued_key("r", 1));
+  EXPECT_EQ(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", 1).continues, continued_key("r", 1));
+  EXPECT_FALSE(read_prompt(http::verb::post, "/v1/responses/r/cancel", "", 1).may_be_repeated);
+  for (const char* garbage :
+       {"", "{", "[]", "5", R"({"messages":5,"model":7,"conversation":[],"input":{"a":[1]}})"})
+    read(garbage);
+  EXPECT_EQ(response_id_of(R"({"id":"resp_12","object":"response"})"), "resp_12");
+  EXPECT_EQ(response_id_of("event: response.created\ndata: {\"response\":{\"id\":\"resp_12\"}}"), "resp_12");
+  EXPECT_EQ(response_id_of("{\"id\":\"resp_" + std::string(200, 'x')), "");
+  EXPECT_EQ(response_id_of("{}"), "");
+}
+
+}  // namespace
+}  // namespace loci

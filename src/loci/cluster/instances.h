@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a front knows of its instances: who there is, what each serves, how much it has to do, who was sent
+// what. Chooses one for a request by the policy.
+//
+// Network thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/cluster/member.h"
+#include "loci/cluster/routed_request.h"
+#include "loci/policy/routing/prompt_tree.h"
+#include "loci/policy/routing/routing.h"
+
+namespace loci {
+
+// Requests that were sent to an instance and have not ended.
+struct Instance {
+  Member member;
+  std::uint32_t number = 0;  // never given again
+  bool is_listed = true;     // in the latest list
+  Nanos avoided_until = 0;   // after a connection failed
+  std::uint32_t sent = 0;
+  std::uint64_t bytes_before = 0;     // of the prompts of those that have not begun to answer
+  std::uint32_t reported_beyond = 0;  // requests that others sent, as far as its row says
+
+  // Those who end a request when the instance is dead.
+  std::map<std::uint64_t, std::function<void()>> enders;
+};
+
+struct InstancesOptions {
+  RoutingPolicy policy = RoutingPolicy::kFirstToken;
+  Nanos time_to_live = 1800 * kNanosPerSecond;  // of what is remembered of prompts and conversations
+  std::size_t tree_entries_max = 1 << 20;
+  std::size_t sessions_max = 1 << 18;
+};
+
+class Instances {
+ public:
+  explicit Instances(const InstancesOptions& options);
+
+  // The latest list. Who is not on it stays until remove(): it may live, and have lost the database.
+  void update(const std::vector<Member>& members);
+  // What it was sent is ended.
+  void remove(std::uint32_t number);
+  const std::map<std::uint32_t, std::shared_ptr<Instance>>& all() const { return all_; }
+
+  struct Choice {
+    std::shared_ptr<Instance> instance;
+    std::uint64_t unseen_bytes = 0;  // of the request, that the instance was not sent before
+  };
+  // The instance that is to get the request, of those not in `tried`; null: there is none. One that serves
+  // the request's model; where nobody does any, whose answer says so. Avoided ones where there are no others;
+  // draining ones for what asks after work that is there.
+  Choice choose(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried, Nanos now) const;
+  // It was sent to the instance, whose answer has begun now: the next turn is better off there.
+  void remember(const RoutedPrompt& prompt, const Instance& instance, Nanos now);
+  // A conversation's or a response's next turn goes on from there.
+  void remember_session(std::uint64_t key, const RoutedPrompt& prompt, const Instance& instance, Nanos now);
+
+ private:
+  struct Session {
+    std::uint64_t key = 0;
+    std::uint32_t instance = 0;
+    std::uint64_t bytes = 0;  // that a turn after it has seen
+    Nanos used_at = 0;
+  };
+
+  const Session* session(const RoutedPrompt& prompt, Nanos now) const;
+  std::vector<Instance*> candidates(const RoutedPrompt& prompt, std::span<const std::uint32_t> tried,
+                                    Nanos now) const;
+
+  const InstancesOptions options_;
+  std::map<std::uint32_t, std::shared_ptr<Instance>> all_;  // by number
+  std::uint32_t next_number_ = 1;
+  PromptTree tree_;
+  std::list<Session> sessions_;  // the latest used first
+  std::unordered_map<std::uint64_t, std::list<Session>::iterator> session_of_;
+};
+
+}  // namespace loci

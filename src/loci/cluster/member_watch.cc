@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/member_watch.h"
+
+#include <chrono>
+#include <utility>
+
+namespace loci {
+
+MemberWatch::MemberWatch(std::unique_ptr<MemberTable> table, std::function<void(MemberList)> tell,
+                         std::shared_ptr<spdlog::logger> log)
+    : table_(std::move(table)), tell_(std::move(tell)), log_(std::move(log)), thread_([this] { run(); }) {}
+
+MemberWatch::~MemberWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  stopped_.notify_all();
+  thread_.join();
+}
+
+void MemberWatch::run() {
+  bool was_well = true;
+  std::unique_lock lock(mutex_);
+  while (!is_stopping_) {
+    lock.unlock();
+    Result<MemberList> list = table_->list();
+    if (list.ok() != was_well) {
+      log_->log(list.ok() ? spdlog::level::info : spdlog::level::warn,
+                list.ok() ? "the cluster's database answers again"
+                          : "the cluster's database does not answer: who was known stays known");
+    }
+    was_well = list.ok();
+    if (list.ok()) tell_(*std::move(list));
+    lock.lock();
+    stopped_.wait_for(lock, std::chrono::nanoseconds(kMemberRenewal), [this] { return is_stopping_; });
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/routed_request.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "loci/serve/request/json_parse.h"
+
+namespace loci {
+namespace http = boost::beast::http;
+
+using nlohmann::json;
+
+namespace {
+
+std::string text_of(const json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string member_text(const json& object, const char* name) {
+  const auto at = object.find(name);
+  return at == object.end() ? std::string() : text_of(*at);
+}
+
+// The text of the prompt, in an order in which a later turn's begins with an earlier one's: what stands
+// before the messages, then each message.
+struct PromptText {
+  std::string text;
+  std::size_t beginning_bytes = 0;  // up to the end of the first message that is not the system's
+
+  void add(std::string_view part) {
+    text += part;
+    text += '\n';
+  }
+  void add_messages(const json& messages) {
+    if (!messages.is_array()) return add(text_of(messages));
+    for (const json& message : messages) {
+      add(text_of(message));
+      const std::string role = message.is_object() ? member_text(message, "role") : "";
+      if (beginning_bytes == 0 && role != "system" && role != "developer") beginning_bytes = text.size();
+    }
+  }
+};
+
+PromptText prompt_text(const json& request) {
+  PromptText out;
+  for (const char* name : {"tools", "system", "instructions"}) {
+    if (request.contains(name)) out.add(member_text(request, name));
+  }
+  for (const char* name : {"messages", "prompt", "input"}) {
+    const auto at = request.find(name);
+    if (at != request.end()) out.add_messages(*at);
+  }
+  if (out.beginning_bytes == 0) out.beginning_bytes = std::min(out.text.size(), kPromptChunkBytes);
+  return out;
+}
+
+// "conv_1" of "conv_1" or {"id": "conv_1"}.
+std::string id_of(const json& request, const char* name) {
+  const auto at = request.find(name);
+  if (at == request.end()) return {};
+  if (at->is_string()) return at->get<std::string>();
+  const auto id = at->is_object() ? at->find("id") : at->end();
+  return at->is_object() && id != at->end() && id->is_string() ? id->get<std::string>() : std::string();
+}
+
+void read_body(std::string_view body, std::uint64_t seed, RoutedPrompt& out) {
+  const Result<json> parsed = parse_json(body);
+  if (!parsed.ok() || !parsed->is_object()) return;
+  const json& request = *parsed;
+  if (const auto model = request.find("model"); model != request.end() && model->is_string())
+    out.model = model->get<std::string>();
+  if (out.api == RoutedApi::kResponses) {
+    // Stored unless the request says otherwise.
+    const auto store = request.find("store");
+    out.may_be_repeated = store != request.end() && store->is_boolean() && !store->get<bool>();
+    const std::string conversation = id_of(request, "conversation");
+    const std::string previous = id_of(request, "previous_response_id");
+    out.is_conversation = !conversation.empty();
+    if (out.is_conversation || !previous.empty())
+      out.continues = continued_key(out.is_conversation ? conversation : previous, seed);
+  }
+  const PromptText prompt = prompt_text(request);
+  out.bytes = prompt.text.size();
+  out.beginning = XXH3_64bits_withSeed(prompt.text.data(), prompt.beginning_bytes, seed);
+  std::uint64_t key = XXH3_64bits_withSeed(out.model.data(), out.model.size(), seed);
+  const std::size_t chunks = std::min(prompt.text.size() / kPromptChunkBytes, kPromptKeysMax);
+  out.keys.reserve(chunks);
+  for (std::size_t i = 0; i < chunks; ++i) {
+    key = XXH3_64bits_withSeed(prompt.text.data() + i * kPromptChunkBytes, kPromptChunkBytes, key);
+    out.keys.push_back(key);
+  }
+}
+
+// "abc" of "/v1/responses/abc/cancel" where `prefix` is "/v1/responses/".
+std::string_view id_after(std::string_view path, std::string_view prefix) {
+  if (!path.starts_with(prefix)) return {};
+  const std::string_view rest = path.substr(prefix.size());
+  return rest.substr(0, rest.find('/'));
+}
+
+bool computes_only(std::string_view path) {
+  return path == "/v1/chat/completions" || path == "/v1/completions" || path.starts_with("/v1/messages") ||
+         path == "/tokenize" || path == "/detokenize";
+}
+
+}  // namespace
+
+std::uint64_t continued_key(std::string_view id, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(id.data(), id.size(), ~seed);
+}
+
+RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_view body,
+                         std::uint64_t seed) {
+  RoutedPrompt out;
+  const bool reads = method == http::verb::get || method == http::verb::head || method == http::verb::options;
+  out.may_be_repeated = reads || computes_only(path);
+  if (path == "/v1/responses" && method == http::verb::post) out.api = RoutedApi::kResponses;
+  if (path == "/v1/chat/completions" || path == "/v1/completions") out.api = RoutedApi::kChat;
+  if (path.starts_with("/v1/messages")) out.api = RoutedApi::kMessages;
+  for (const std::string_view prefix : {"/v1/responses/", "/v1/conversations/"}) {
+    const std::string_view id = id_after(path, prefix);
+    if (!id.empty()) out.continues = continued_key(id, seed);
+  }
+  if (!body.empty()) read_body(body, seed, out);
+  return out;
+}
+
+std::string_view response_id_of(std::string_view reply) {
+  constexpr std::string_view kBegin = "\"id\":\"resp_";
+  constexpr std::size_t kIdBytesMax = 128;
+  const std::size_t at = reply.substr(0, 4'096).find(kBegin);
+  if (at == std::string_view::npos) return {};
+  const std::string_view id = reply.substr(at + kBegin.size() - 5);
+  const std::size_t end = id.substr(0, kIdBytesMax).find('"');
+  return end == std::string_view::npos ? std::string_view() : id.substr(0, end);
+}
+
+bool is_routed_path(std::string_view path) {
+  if (path == "/tokenize" || path == "/detokenize" || path == "/openapi.json") return true;
+  return path.starts_with("/v1/") && path != "/v1/loci" && !path.starts_with("/v1/loci/");
+}
+
+}  // namespace loci

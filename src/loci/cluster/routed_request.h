@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a front reads of a request to route it. The request itself is passed on as it came, and judged by the
+// instance: what can't be read here is routed all the same.
+//
+// Values; thread-compatible.
+#pragma once
+
+#include <boost/beast/http/verb.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace loci {
+
+// Whose error events a client of the path understands.
+enum class RoutedApi : std::uint8_t { kOther, kChat, kMessages, kResponses };
+
+struct RoutedPrompt {
+  std::string model;  // empty: it names none
+  // Of the prompt's text in whole chunks of kPromptChunkBytes, each of all text up to its end.
+  std::vector<std::uint64_t> keys;
+  std::uint64_t bytes = 0;                 // of the text
+  std::uint64_t beginning = 0;             // of its system prompt and first message: the same in all turns
+  std::optional<std::uint64_t> continues;  // key of the conversation or response that it goes on from
+  bool is_conversation = false;            // of the two, a conversation
+  bool may_be_repeated = true;             // sent twice it does what it does once: it stores nothing
+  RoutedApi api = RoutedApi::kOther;
+
+  // Something is computed for it.
+  bool is_new_work() const { return bytes > 0; }
+};
+
+inline constexpr std::size_t kPromptChunkBytes = 256;
+// Beyond, a prompt's end is not looked at.
+inline constexpr std::size_t kPromptKeysMax = 4'096;
+
+// `seed`: of the keys; the same for a tenant's requests, unlike for another's. `path` without its query. At
+// most linear in the body.
+RoutedPrompt read_prompt(boost::beast::http::verb method, std::string_view path, std::string_view body,
+                         std::uint64_t seed);
+
+// The key of a conversation or response: RoutedPrompt::continues of who goes on from it.
+std::uint64_t continued_key(std::string_view id, std::uint64_t seed);
+
+// "resp_..." of the beginning of a reply of the Responses API; empty: it has none.
+std::string_view response_id_of(std::string_view reply);
+
+// Whether a front passes requests to that path on. What only operators of an instance may ask is not among
+// them: to an instance without keys a front on its own machine would be one.
+bool is_routed_path(std::string_view path);
+
+}  // namespace loci

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/upstream.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/read.hpp>
+#include <limits>
+
+namespace loci {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr std::uint32_t kHeaderBytesMax = 64 << 10;
+
+}  // namespace
+
+Upstream::Upstream(asio::io_context& io, TlsContext tls)
+    : io_(io),
+      socket_(std::make_shared<HttpSocket>(tcp::socket(io), std::move(tls))),
+      timer_(io),
+      buffer_(kHeaderBytesMax + 2 * kPieceBytes) {}
+
+asio::awaitable<Status> Upstream::connect(const Member& member, Nanos timeout) {
+  set_deadline(timeout);
+  error_code error;
+  const asio::ip::address address = asio::ip::make_address(member.host, error);
+  if (!error) {
+    co_await socket_->tcp().async_connect({address, member.port},
+                                          asio::redirect_error(asio::use_awaitable, error));
+  } else {
+    tcp::resolver resolver(io_);
+    const auto found = co_await resolver.async_resolve(member.host, std::to_string(member.port),
+                                                       asio::redirect_error(asio::use_awaitable, error));
+    if (!error)
+      co_await asio::async_connect(socket_->tcp(), found, asio::redirect_error(asio::use_awaitable, error));
+  }
+  if (error) co_return Status(StatusCode::kUnavailable, "no connection: " + error.message());
+  error_code ignored;
+  socket_->tcp().set_option(tcp::no_delay(true), ignored);
+  error = co_await socket_->handshake_as_client(member.host);
+  if (!error) co_return Status();
+  const std::string why = socket_->distrust();
+  if (!why.empty()) co_return invalid_argument("its certificate is not trusted: " + why);
+  co_return Status(StatusCode::kUnavailable, "no TLS: " + error.message());
+}
+
+bool Upstream::is_stale() {
+  char byte = 0;
+  const ssize_t got = ::recv(socket_->tcp().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+asio::awaitable<bool> Upstream::send(std::string_view head, std::string_view body) {
+  error_code error;
+  const std::array<asio::const_buffer, 2> buffers = {asio::buffer(head), asio::buffer(body)};
+  co_await asio::async_write(*socket_, buffers, asio::redirect_error(asio::use_awaitable, error));
+  co_return !error;
+}
+
+asio::awaitable<const Upstream::Header*> Upstream::read_header(bool is_head_request) {
+  parser_.emplace();
+  parser_->header_limit(kHeaderBytesMax);
+  parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
+  if (is_head_request) parser_->skip(true);
+  error_code error;
+  co_await http::async_read_header(*socket_, buffer_, *parser_,
+                                   asio::redirect_error(asio::use_awaitable, error));
+  // A status that Exchange can't say (1xx, which nobody asked for, too) is as good as none.
+  const unsigned status = error ? 0 : parser_->get().result_int();
+  co_return status >= 200 && status <= 599 ? &parser_->get().base() : nullptr;
+}
+
+std::optional<std::uint64_t> Upstream::content_length() const {
+  const auto length = parser_->content_length();
+  return length ? std::optional<std::uint64_t>(*length) : std::nullopt;
+}
+
+asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
+  piece_.resize(kPieceBytes);
+  while (!parser_->is_done()) {
+    auto& body = parser_->get().body();
+    body.data = piece_.data();
+    body.size = piece_.size();
+    error_code error;
+    co_await http::async_read_some(*socket_, buffer_, *parser_,
+                                   asio::redirect_error(asio::use_awaitable, error));
+    const std::string_view got(piece_.data(), piece_.size() - body.size);
+    if (error && error != http::error::need_buffer) co_return std::nullopt;
+    if (!got.empty()) co_return got;
+  }
+  co_return std::string_view();
+}
+
+bool Upstream::is_reusable() const {
+  return parser_ && parser_->is_done() && parser_->keep_alive() && buffer_.size() == 0 && !*timed_out_ &&
+         socket_->tcp().is_open();
+}
+
+void Upstream::close() {
+  error_code ignored;
+  socket_->tcp().close(ignored);
+}
+
+void Upstream::set_deadline(Nanos from_now) {
+  timer_.expires_after(std::chrono::nanoseconds(from_now));
+  timer_.async_wait([weak = std::weak_ptr(socket_), timed_out = timed_out_](const error_code& error) {
+    const std::shared_ptr<HttpSocket> socket = weak.lock();
+    if (error || !socket) return;
+    *timed_out = true;
+    error_code ignored;
+    socket->tcp().close(ignored);
+  });
+}
+
+std::unique_ptr<Upstream> UpstreamPool::take(std::uint32_t instance) {
+  const auto at = idle_.find(instance);
+  if (at == idle_.end()) return nullptr;
+  const auto oldest = std::chrono::steady_clock::now() - kIdleTime;
+  while (!at->second.empty()) {
+    Idle last = std::move(at->second.back());
+    at->second.pop_back();
+    if (last.since >= oldest && !last.connection->is_stale()) return std::move(last.connection);
+    if (last.since < oldest) at->second.clear();  // those below are older
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Upstream> UpstreamPool::make(const Member& member) {
+  return std::make_unique<Upstream>(io_, member.tls ? tls_ : nullptr);
+}
+
+void UpstreamPool::give(std::uint32_t instance, std::unique_ptr<Upstream> connection) {
+  if (!connection->is_reusable()) return;
+  std::vector<Idle>& idle = idle_[instance];
+  if (idle.size() >= kIdleMax) return;
+  connection->set_deadline(std::chrono::nanoseconds(kIdleTime).count());
+  idle.push_back({.connection = std::move(connection), .since = std::chrono::steady_clock::now()});
+}
+
+}  // namespace loci

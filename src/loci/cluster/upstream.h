@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections of a front to its instances: made when they are needed, kept for the next request where the
+// instance lets them. HTTP/1.1, TLS where the member says so.
+//
+// Network thread only.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/cluster/member.h"
+#include "loci/serve/http/http_message.h"
+#include "loci/serve/http/http_socket.h"
+
+namespace loci {
+
+// One request at a time.
+class Upstream {
+ public:
+  Upstream(boost::asio::io_context& io, TlsContext tls);
+
+  // Errors: kUnavailable; of a member that is not trusted kInvalidArgument.
+  boost::asio::awaitable<Status> connect(const Member& member, Nanos timeout);
+  // Whether it was closed, or something came that nobody asked for, while it was idle.
+  bool is_stale();
+  // `head`: the request's lines up to the empty one. False: it could not be sent.
+  boost::asio::awaitable<bool> send(std::string_view head, std::string_view body);
+  // The answer's header; null: none that can be read.
+  using Header = boost::beast::http::response_header<>;
+  boost::asio::awaitable<const Header*> read_header(bool is_head_request);
+  std::optional<std::uint64_t> content_length() const;  // where it says one
+  // More of the body: empty at its end. Nothing: it broke before its end.
+  boost::asio::awaitable<std::optional<std::string_view>> read_piece();
+  // After the body's end: another request may follow.
+  bool is_reusable() const;
+  // Whatever goes on ends with an error. From any coroutine.
+  void close();
+  // Closes it when it is not done by then.
+  void set_deadline(Nanos from_now);
+  bool timed_out() const { return *timed_out_; }
+
+ private:
+  static constexpr std::size_t kPieceBytes = 64 << 10;
+  using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
+
+  boost::asio::io_context& io_;
+  std::shared_ptr<HttpSocket> socket_;
+  std::shared_ptr<bool> timed_out_ = std::make_shared<bool>(false);
+  boost::asio::steady_timer timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::vector<char> piece_;
+};
+
+// Idle connections, by the instance's number.
+class UpstreamPool {
+ public:
+  explicit UpstreamPool(boost::asio::io_context& io) : io_(io) {}
+
+  // Trusted by members that speak TLS.
+  void trust(TlsContext tls) { tls_ = std::move(tls); }
+  bool has_trust() const { return tls_ != nullptr; }
+  // One that is idle and not stale; null: none.
+  std::unique_ptr<Upstream> take(std::uint32_t instance);
+  std::unique_ptr<Upstream> make(const Member& member);
+  void give(std::uint32_t instance, std::unique_ptr<Upstream> connection);
+  void drop(std::uint32_t instance) { idle_.erase(instance); }
+
+ private:
+  static constexpr std::size_t kIdleMax = 256;  // of an instance
+  static constexpr std::chrono::seconds kIdleTime =
+      std::chrono::seconds(30);  // less than a server keeps them
+
+  struct Idle {
+    std::unique_ptr<Upstream> connection;
+    std::chrono::steady_clock::time_point since;
+  };
+  boost::asio::io_context& io_;
+  TlsContext tls_;
+  std::map<std::uint32_t, std::vector<Idle>> idle_;
+};
+
+}  // namespace loci
