@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace loci {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{500};
+constexpr int kLooksToTryAgain = 2, kLooksToTryAgainMax = 128;
 
 }  // namespace
 
@@ -27,7 +29,7 @@ void FileWatch::look(std::vector<std::string> paths) {
   seen_ = stamps();
 }
 
-void FileWatch::start(std::function<void()> changed) {
+void FileWatch::start(std::function<bool()> changed) {
   changed_ = std::move(changed);
   thread_ = std::thread([this] { run(); });
 }
@@ -51,13 +53,17 @@ std::vector<FileWatch::Stamp> FileWatch::stamps() const {
 }
 
 void FileWatch::run() {
+  int wait = 0, left = 0;  // looks until it is tried again, where it failed
   std::unique_lock lock(mutex_);
   while (!stop_changed_.wait_for(lock, kLookAgain, [this] { return stopping_; })) {
     lock.unlock();
     std::vector<Stamp> now = stamps();
-    if (now != seen_) {
+    const bool differs = now != seen_;
+    if (differs) wait = 0;
+    if (differs || (wait > 0 && --left == 0)) {
       seen_ = std::move(now);
-      changed_();
+      wait = changed_() ? 0 : std::clamp(2 * wait, kLooksToTryAgain, kLooksToTryAgainMax);
+      left = wait;
     }
     lock.lock();
   }

@@ -6,6 +6,9 @@
 //   watch.look(paths);       // what the files are before they are read: a change from now on is noticed
 //   ... read them ...
 //   watch.start(read_again);
+//
+// What could not be read (half of a pair is new, the machine had no descriptor left) is tried again after a
+// second, then ever more rarely, up to once a minute, until it is read.
 #pragma once
 
 #include <condition_variable>
@@ -27,8 +30,9 @@ class FileWatch {
   FileWatch& operator=(const FileWatch&) = delete;
 
   void look(std::vector<std::string> paths);
-  // Once, after look(). `changed` is called on the watch's thread within a second of a change.
-  void start(std::function<void()> changed);
+  // Once, after look(). `changed` is called on the watch's thread within a second of a change. False: it
+  // could not take up what is there now, and is called again.
+  void start(std::function<bool()> changed);
 
  private:
   // Which file it is: a change shows in one of them.
@@ -45,7 +49,7 @@ class FileWatch {
 
   std::vector<std::string> paths_;
   std::vector<Stamp> seen_;  // the thread's, after start()
-  std::function<void()> changed_;
+  std::function<bool()> changed_;
   std::mutex mutex_;
   std::condition_variable stop_changed_;
   bool stopping_ = false;  // guarded by mutex_

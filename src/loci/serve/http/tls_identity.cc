@@ -11,7 +11,7 @@ Status TlsIdentity::open(const TlsFiles& files, std::shared_ptr<spdlog::logger> 
   log_ = std::move(log);
   watch_.look({files_.certificate, files_.key});
   LOCI_RETURN_IF_ERROR(read());
-  watch_.start([this] { read_again(); });
+  watch_.start([this] { return read_again(); });
   return {};
 }
 
@@ -27,11 +27,14 @@ Status TlsIdentity::read() {
   return {};
 }
 
-void TlsIdentity::read_again() {
-  if (const Status status = read(); !status.ok())
-    log_->warn("the certificate stays as it was: {}: {}", status.field(), status.message());
-  else
+bool TlsIdentity::read_again() {
+  const Status status = read();
+  if (status.ok())
     log_->info("the certificate {} was read again", files_.certificate);
+  else if (told_ != status.message())
+    log_->warn("the certificate stays as it was: {}: {}", status.field(), status.message());
+  told_ = status.message();
+  return status.ok();
 }
 
 }  // namespace loci

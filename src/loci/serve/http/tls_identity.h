@@ -28,12 +28,13 @@ class TlsIdentity {
 
  private:
   Status read();
-  void read_again();
+  bool read_again();
 
   TlsFiles files_;
   std::shared_ptr<spdlog::logger> log_;
   mutable std::mutex mutex_;
   TlsContext context_;  // guarded by mutex_
+  std::string told_;    // what was wrong when it was last said; the watch's
   FileWatch watch_;     // last: its thread reads what is above
 };
 

@@ -65,7 +65,7 @@ Status Tenants::open(KeySources sources, std::shared_ptr<spdlog::logger> log) {
   if (!sources_.file.empty()) watch_.look({sources_.file});
   LOCI_RETURN_IF_ERROR(read());
   closed_ = true;
-  if (!sources_.file.empty()) watch_.start([this] { read_again(); });
+  if (!sources_.file.empty()) watch_.start([this] { return read_again(); });
   return {};
 }
 
@@ -102,12 +102,14 @@ std::shared_ptr<const Tenants::Table> Tenants::current() const {
   return table_;
 }
 
-void Tenants::read_again() {
-  if (const Status status = read(); !status.ok()) {
-    log_->error("the keys stay as they were: {}", status.message());
-  } else {
+bool Tenants::read_again() {
+  const Status status = read();
+  if (status.ok())
     log_->info("{} was read again: {} keys", sources_.file, current()->keys.size());
-  }
+  else if (told_ != status.message())
+    log_->error("the keys stay as they were: {}", status.message());
+  told_ = status.message();
+  return status.ok();
 }
 
 std::optional<TenantLimits> Tenants::limits_of(std::string_view tenant) const {

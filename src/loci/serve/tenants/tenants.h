@@ -68,7 +68,7 @@ class Tenants {
     std::map<std::string, TenantLimits, std::less<>> tenants;
   };
   Status read();
-  void read_again();
+  bool read_again();
   std::shared_ptr<const Table> current() const;
 
   std::atomic<bool> closed_ = false;  // set by open()
@@ -79,7 +79,8 @@ class Tenants {
   std::shared_ptr<const Table> table_;  // guarded by table_mutex_
   std::shared_ptr<const Tenant> default_ = std::make_shared<const Tenant>();
 
-  FileWatch watch_;  // last: its thread reads what is above
+  std::string told_;  // what was wrong when it was last said; the watch's
+  FileWatch watch_;   // last: its thread reads what is above
 };
 
 }  // namespace loci
