@@ -6,7 +6,7 @@ ARGS ?=
 PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed ci quick neon crash soak bench bench-tiers reproduce peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed ci quick neon crash soak bench bench-tiers bench-restore reproduce peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -71,6 +71,11 @@ bench-tiers: model ## measure conversations that outgrow the device's memory, ag
 	@scripts/build.sh release loci
 	@$(MAKE) --no-print-directory peers
 	@python3 bench/tiers.py $(ARGS)
+
+bench-restore: model ## measure how fast every named plan brings state back from a disk of several speeds
+	@scripts/setup.sh build
+	@scripts/build.sh release loci
+	@python3 bench/restore.py $(ARGS)
 
 reproduce: ## draw the five papers' figures beside ours: docs/reproduction; ARGS=--quick in three minutes
 	@scripts/setup.sh build
