@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a store is asked at all: after kFailuresMax failures in a row, whoever met them, it is left alone
+// until a probe succeeds, one every kPause. So a store that is dead or silent costs a few operations their
+// deadlines, and nobody anything after that.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "loci/base/clock.h"
+
+namespace loci {
+
+// Thread-safe.
+class RedisHealth {
+ public:
+  static constexpr std::uint32_t kFailuresMax = 3;
+  static constexpr Nanos kPause = 2 * kNanosPerSecond;
+
+  bool up() const {
+    std::lock_guard lock(mutex_);
+    return up_;
+  }
+  // When the store that is down is to be probed.
+  Nanos probe_at() const {
+    std::lock_guard lock(mutex_);
+    return probe_at_;
+  }
+  // True: it was down until now.
+  bool succeeded() {
+    std::lock_guard lock(mutex_);
+    failures_ = 0;
+    return !std::exchange(up_, true);
+  }
+  // True: it is down from now on.
+  bool failed(Nanos now) {
+    std::lock_guard lock(mutex_);
+    probe_at_ = now + kPause;
+    return ++failures_ >= kFailuresMax && std::exchange(up_, false);
+  }
+  // The same at once: nobody is there to begin with.
+  void begin_down(Nanos now) {
+    std::lock_guard lock(mutex_);
+    up_ = false;
+    probe_at_ = now + kPause;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::uint32_t failures_ = 0;  // in a row
+  bool up_ = true;
+  Nanos probe_at_ = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/memory/shared/redis_store.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "loci/base/check.h"
+#include "loci/memory/shared/redis_connection.h"
+#include "loci/memory/shared/redis_health.h"
+#include "loci/memory/shared/redis_read.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kAsksMax = 1024;       // that wait; beyond it nothing is there
+constexpr std::size_t kForgetsMax = 16'384;  // that wait; beyond it the oldest are left to their time to live
+constexpr std::uint64_t kSmallReplyBytes = 1024;
+constexpr std::size_t kAskedAhead = 512;  // questions that are sent before an answer is taken
+
+// What waits for one of the store's threads. Thread-safe.
+template <class Job>
+class JobQueue {
+ public:
+  void push(Job job) {
+    {
+      std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+  }
+  std::size_t size() const {
+    std::lock_guard lock(mutex_);
+    return jobs_.size();
+  }
+  // Waits at most `time` (kForEver: without a limit); absent: nothing came, or it is closed and empty.
+  static constexpr Nanos kForEver = -1;
+  std::optional<Job> pop(Nanos time) {
+    std::unique_lock lock(mutex_);
+    const auto ready = [&] { return closed_ || !jobs_.empty(); };
+    if (time == kForEver) {
+      changed_.wait(lock, ready);
+    } else {
+      changed_.wait_for(lock, std::chrono::nanoseconds(time), ready);
+    }
+    if (jobs_.empty()) return std::nullopt;
+    std::optional<Job> job(std::move(jobs_.front()));
+    jobs_.pop_front();
+    return job;
+  }
+  void close() {
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+  }
+  bool closed() const {
+    std::lock_guard lock(mutex_);
+    return closed_ && jobs_.empty();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  bool closed_ = false;
+};
+
+struct AskJob {
+  std::vector<ChainKey> keys;
+  Nanos deadline = 0;
+  SharedStore::Answer answer;
+};
+
+struct WriteJob {
+  ChainKey key;
+  std::uint32_t group = 0;
+  std::vector<std::byte> bytes;      // empty: forget the key in all groups
+  std::function<void(Status)> done;  // null where it is forgotten
+  Nanos deadline = 0;
+};
+
+// The connection of one thread, made when it is needed.
+class Line {
+ public:
+  Line(const RedisAddress& address, const Clock& clock, const RedisStop& stop)
+      : address_(address), clock_(clock), stop_(stop) {}
+
+  Result<RedisConnection*> get(Nanos deadline) {
+    if (connection_ != nullptr && connection_->is_open()) return connection_.get();
+    connection_.reset();
+    LOCI_ASSIGN_OR_RETURN(connection_, RedisConnection::open(address_, clock_, stop_, deadline));
+    return connection_.get();
+  }
+  // Replies that nobody wants may be on their way.
+  void drop() { connection_.reset(); }
+
+ private:
+  const RedisAddress& address_;
+  const Clock& clock_;
+  const RedisStop& stop_;
+  std::unique_ptr<RedisConnection> connection_;
+};
+
+class RedisStore final : public SharedStore {
+ public:
+  RedisStore(RedisStoreOptions options, const Clock& clock)
+      : options_(std::move(options)), clock_(clock), format_(options_.keys, options_.groups) {
+    time_to_live_ = options_.time_to_live == 0
+                        ? ""
+                        : fmt::format("{}", (options_.time_to_live + kNanosPerSecond - 1) / kNanosPerSecond);
+  }
+
+  // Once, before anything else.
+  Status begin() {
+    Line line(options_.address, clock_, stop_);
+    const Status status = line.get(clock_.now() + options_.connect_limit).status();
+    if (status.code() == StatusCode::kInvalidArgument) return status;
+    if (!status.ok()) {
+      health_.begin_down(clock_.now());
+      options_.warn(fmt::format("the shared store {} is not reached, and is tried again: {}",
+                                options_.address.shown(), status.message()));
+    }
+    threads_.emplace_back([this] { run("loci-shared-ask", asks_, &RedisStore::ask_now); });
+    threads_.emplace_back([this] { run_writer(); });
+    for (std::uint32_t i = 0; i < std::max(1u, options_.readers); ++i)
+      reads_.push_back(std::make_unique<JobQueue<RedisRead>>());
+    for (const auto& queue : reads_)
+      threads_.emplace_back([this, &queue] { run("loci-shared-get", *queue, &RedisStore::read_now); });
+    return {};
+  }
+
+  ~RedisStore() override {
+    stop_.stop();
+    asks_.close();
+    writes_.close();
+    for (const auto& queue : reads_) queue->close();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void ask(std::vector<ChainKey> keys, Nanos time_limit, Answer answer) override {
+    count(&SharedStoreStats::asks_total, 1);
+    count(&SharedStoreStats::blocks_asked_total, keys.size() * format_.group_count());
+    AskJob job{.keys = std::move(keys), .deadline = clock_.now() + time_limit, .answer = std::move(answer)};
+    if (asks_.size() >= kAsksMax) job.deadline = 0;
+    asks_.push(std::move(job));
+  }
+
+  void read(std::vector<BlockRead> items, std::uint32_t, std::shared_ptr<BlockReadSink> sink) override {
+    const Nanos deadline = clock_.now() + options_.transfer_limit;
+    const std::size_t jobs = std::min(items.size(), reads_.size());
+    for (std::size_t j = 0; j < jobs; ++j) {
+      std::vector<RedisRead::Item> own;
+      for (std::size_t i = j; i < items.size(); i += jobs)
+        own.push_back({.place = i, .key = items[i].key, .group = items[i].group});
+      const std::size_t queue = (next_reader_.fetch_add(1, std::memory_order_relaxed)) % reads_.size();
+      reads_[queue]->push(RedisRead(std::move(own), sink, deadline));
+    }
+  }
+
+  void write(std::uint32_t group, SlotId, DiskEntry entry, std::vector<std::byte> bytes,
+             std::function<void(Status)> done) override {
+    writes_.push({.key = entry.key,
+                  .group = group,
+                  .bytes = std::move(bytes),
+                  .done = std::move(done),
+                  .deadline = clock_.now() + options_.transfer_limit});
+  }
+
+  void note(const DiskNote& note) override {
+    if (note.kind == DiskNote::Kind::kForget) forget(note.entry.key);
+  }
+
+  SharedStoreStats stats() const override {
+    std::lock_guard lock(stats_mutex_);
+    SharedStoreStats stats = stats_;
+    stats.up = health_.up();
+    return stats;
+  }
+
+ private:
+  void count(std::uint64_t SharedStoreStats::* what, std::uint64_t by) {
+    std::lock_guard lock(stats_mutex_);
+    stats_.*what += by;
+  }
+
+  void forget(const ChainKey& key) {
+    if (writes_.size() >= kForgetsMax) return;
+    writes_.push(
+        {.key = key, .bytes = {}, .done = nullptr, .deadline = clock_.now() + options_.transfer_limit});
+  }
+
+  // The store's answers say how it is; what a caller's stop cut short says nothing.
+  void note_health(const Status& status) {
+    if (status.code() == StatusCode::kCancelled) return;
+    if (status.ok()) {
+      if (health_.succeeded())
+        options_.warn(fmt::format("the shared store {} is asked again", options_.address.shown()));
+      return;
+    }
+    count(&SharedStoreStats::failures_total, 1);
+    if (!health_.failed(clock_.now())) return;
+    options_.warn(
+        fmt::format("the shared store {} is left alone until it answers; what it holds is computed: {}",
+                    options_.address.shown(), status.message()));
+  }
+
+  template <class Job>
+  void run(const char* name, JobQueue<Job>& queue, void (RedisStore::*carry_out)(Job&, Line&)) {
+    pthread_setname_np(pthread_self(), name);
+    Line line(options_.address, clock_, stop_);
+    while (!queue.closed()) {
+      std::optional<Job> job = queue.pop(JobQueue<Job>::kForEver);
+      if (job) (this->*carry_out)(*job, line);
+    }
+  }
+
+  // --- asking ---
+
+  void ask_now(AskJob& job, Line& line) {
+    std::vector<std::uint8_t> groups(job.keys.size(), 0);
+    Status status(StatusCode::kUnavailable, "the store is left alone");
+    if (health_.up() && clock_.now() < job.deadline) {
+      status = ask_lengths(job, line, groups);
+      if (!status.ok()) line.drop();
+      note_health(status);
+    }
+    if (!status.ok()) {
+      count(&SharedStoreStats::asks_failed_total, 1);
+      groups.assign(job.keys.size(), 0);
+    }
+    std::uint64_t found = 0;
+    for (const std::uint8_t bits : groups) found += static_cast<std::uint64_t>(__builtin_popcount(bits));
+    count(&SharedStoreStats::blocks_found_total, found);
+    job.answer(std::move(groups));
+  }
+
+  Status ask_lengths(const AskJob& job, Line& line, std::vector<std::uint8_t>& groups) {
+    LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(job.deadline));
+    const std::size_t questions = job.keys.size() * format_.group_count();
+    RedisReply reply;
+    for (std::size_t sent = 0, taken = 0; taken < questions; ++taken) {
+      for (; sent < questions && sent < taken + kAskedAhead; ++sent) {
+        const std::string name = name_of(job, sent);
+        LOCI_RETURN_IF_ERROR(connection->send({"STRLEN", name}, job.deadline));
+      }
+      LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
+      if (reply.kind == RedisReply::Kind::kError) return refusal(reply);
+      const auto group = static_cast<std::uint32_t>(taken % format_.group_count());
+      const bool there = reply.kind == RedisReply::Kind::kInteger &&
+                         reply.integer == static_cast<std::int64_t>(format_.value_bytes(group));
+      if (there) groups[taken / format_.group_count()] |= static_cast<std::uint8_t>(1u << group);
+    }
+    return {};
+  }
+
+  std::string name_of(const AskJob& job, std::size_t question) const {
+    return format_.name(job.keys[question / format_.group_count()],
+                        static_cast<std::uint32_t>(question % format_.group_count()));
+  }
+
+  static Status refusal(const RedisReply& reply) {
+    return {StatusCode::kUnavailable, fmt::format("the store says: {}", reply.text().substr(0, 200))};
+  }
+
+  // --- reading ---
+
+  void read_now(RedisRead& job, Line& line) {
+    if (!health_.up()) {
+      // Refused at once: nobody waits for a deadline of which it is known how it ends.
+      job.end(Status(StatusCode::kUnavailable, "the shared store is left alone"));
+      return;
+    }
+    const Nanos connect_by = std::min(job.deadline(), clock_.now() + options_.connect_limit);
+    Result<RedisConnection*> connection = line.get(connect_by);
+    Status status = connection.status();
+    if (status.ok()) {
+      status = job.carry_out(**connection, format_, {options_.window_bytes, time_to_live_});
+      if (!status.ok()) line.drop();
+    }
+    note_health(status);
+    const RedisRead::Counts& counts = job.counts();
+    count(&SharedStoreStats::blocks_read_total, counts.read);
+    count(&SharedStoreStats::blocks_gone_total, counts.gone);
+    count(&SharedStoreStats::blocks_damaged_total, counts.damaged.size());
+    count(&SharedStoreStats::bytes_read_total, counts.bytes);
+    // What is not what was written is in the way of what is.
+    for (const ChainKey& key : counts.damaged) forget(key);
+    job.end(status.ok() ? Status() : status);
+  }
+
+  // --- writing ---
+
+  void run_writer() {
+    pthread_setname_np(pthread_self(), "loci-shared-set");
+    Line line(options_.address, clock_, stop_);
+    while (!writes_.closed()) {
+      const bool down = !health_.up();
+      const Nanos pause = std::max<Nanos>(0, health_.probe_at() - clock_.now());
+      std::optional<WriteJob> job = writes_.pop(down ? pause : JobQueue<WriteJob>::kForEver);
+      if (down && health_.probe_at() <= clock_.now()) probe(line);
+      if (job) write_now(*job, line);
+    }
+  }
+
+  void probe(Line& line) {
+    line.drop();
+    note_health(line.get(clock_.now() + options_.connect_limit).status());
+  }
+
+  void write_now(WriteJob& job, Line& line) {
+    Status status(StatusCode::kUnavailable, "the shared store is left alone");
+    if (health_.up()) {
+      status = clock_.now() < job.deadline
+                   ? write_to(job, line)
+                   : Status(StatusCode::kDeadlineExceeded, "the shared store takes less than it is given");
+      const bool answered = status.ok() || status.code() == StatusCode::kResourceExhausted;
+      if (!answered) line.drop();
+      if (answered || clock_.now() < job.deadline || status.code() != StatusCode::kDeadlineExceeded ||
+          !job.bytes.empty())
+        note_health(answered ? Status() : status);
+    }
+    if (job.done) job.done(status);
+  }
+
+  Status write_to(const WriteJob& job, Line& line) {
+    const Nanos connect_by = std::min(job.deadline, clock_.now() + options_.connect_limit);
+    LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(connect_by));
+    RedisReply reply;
+    if (job.bytes.empty()) {
+      for (std::uint32_t group = 0; group < format_.group_count(); ++group) {
+        const std::string name = format_.name(job.key, group);
+        LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, job.deadline));
+        LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
+      }
+      return {};
+    }
+    const std::string name = format_.name(job.key, job.group);
+    LOCI_ASSIGN_OR_RETURN(const bool there, is_there(*connection, name, job));
+    if (there) {
+      count(&SharedStoreStats::blocks_present_total, 1);
+      return {};
+    }
+    const std::vector<std::byte> value = format_.seal(job.key, job.group, job.bytes);
+    RedisConnection::Words words = {
+        "SET", name, std::string_view(reinterpret_cast<const char*>(value.data()), value.size())};
+    if (!time_to_live_.empty()) {
+      words.emplace_back("EX");
+      words.emplace_back(time_to_live_);
+    }
+    LOCI_RETURN_IF_ERROR(connection->send(words, job.deadline));
+    LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
+    if (reply.kind == RedisReply::Kind::kError) {
+      count(&SharedStoreStats::blocks_refused_total, 1);
+      return resource_exhausted(fmt::format("the store says: {}", reply.text().substr(0, 200)));
+    }
+    count(&SharedStoreStats::blocks_written_total, 1);
+    count(&SharedStoreStats::bytes_written_total, value.size());
+    return {};
+  }
+
+  // Another server has written it: its time to live begins anew.
+  Result<bool> is_there(RedisConnection& connection, const std::string& name, const WriteJob& job) {
+    RedisReply reply;
+    LOCI_RETURN_IF_ERROR(connection.send({"STRLEN", name}, job.deadline));
+    if (!time_to_live_.empty())
+      LOCI_RETURN_IF_ERROR(connection.send({"EXPIRE", name, time_to_live_}, job.deadline));
+    LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, job.deadline, reply));
+    bool there = reply.kind == RedisReply::Kind::kInteger &&
+                 reply.integer == static_cast<std::int64_t>(format_.value_bytes(job.group));
+    if (time_to_live_.empty()) return there;
+    LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, job.deadline, reply));
+    there = there && reply.kind == RedisReply::Kind::kInteger && reply.integer == 1;
+    return there;
+  }
+
+  const RedisStoreOptions options_;
+  const Clock& clock_;
+  const SharedFormat format_;
+  std::string time_to_live_;  // seconds; empty: none
+  RedisStop stop_;
+  RedisHealth health_;
+  mutable std::mutex stats_mutex_;
+  SharedStoreStats stats_;
+  JobQueue<AskJob> asks_;
+  JobQueue<WriteJob> writes_;
+  std::vector<std::unique_ptr<JobQueue<RedisRead>>> reads_;  // one for each reader
+  std::atomic<std::size_t> next_reader_{0};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<SharedStore>> open_redis_store(RedisStoreOptions options, const Clock& clock) {
+  auto store = std::make_unique<RedisStore>(std::move(options), clock);
+  LOCI_RETURN_IF_ERROR(store->begin());
+  return std::unique_ptr<SharedStore>(std::move(store));
+}
+
+}  // namespace loci

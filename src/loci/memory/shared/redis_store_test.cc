@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store against a server that behaves, and against ones that do not.
+#include "loci/memory/shared/redis_store.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "loci/memory/disk/disk_test_values.h"
+#include "loci/memory/shared/redis_connection.h"
+#include "loci/memory/shared/redis_fake.h"
+#include "loci/memory/shared/redis_health.h"
+
+namespace loci {
+namespace {
+
+const std::vector<SharedGroup> kGroups = {{.layers = 5, .layer_slice_bytes = 60'000},
+                                          {.layers = 2, .layer_slice_bytes = 1'000}};
+
+SharedKeys keys_of(std::uint8_t number) {
+  SharedKeys keys;
+  keys.names.fill(number);
+  keys.seals.fill(number);
+  return keys;
+}
+
+class RedisStoreTest : public testing::Test {
+ protected:
+  RedisStoreOptions options(std::uint8_t secret = 1) {
+    RedisStoreOptions options{.address = {.host = "127.0.0.1", .port = server_.port()},
+                              .keys = keys_of(secret),
+                              .groups = kGroups,
+                              .time_to_live = 60 * kNanosPerSecond};
+    options.warn = [this](const std::string& line) {
+      std::lock_guard lock(mutex_);
+      warnings_.push_back(line);
+    };
+    return options;
+  }
+  std::unique_ptr<SharedStore> open(RedisStoreOptions options) {
+    return open_redis_store(std::move(options), clock_).value();
+  }
+
+  static std::vector<std::byte> bytes_of(std::uint64_t seed, std::uint32_t group) {
+    return test_bytes(
+        seed, {.layers = kGroups[group].layers, .layer_slice_bytes = kGroups[group].layer_slice_bytes});
+  }
+  static Status write(SharedStore& store, std::uint64_t seed, std::uint32_t group) {
+    std::promise<Status> done;
+    store.write(group, {}, {.key = test_key(seed)}, bytes_of(seed, group),
+                [&](Status status) { done.set_value(std::move(status)); });
+    return done.get_future().get();
+  }
+  static std::vector<std::uint8_t> ask(SharedStore& store, const std::vector<std::uint64_t>& seeds,
+                                       Nanos limit = kNanosPerSecond) {
+    std::vector<ChainKey> keys;
+    for (const std::uint64_t seed : seeds) keys.push_back(test_key(seed));
+    std::promise<std::vector<std::uint8_t>> answer;
+    store.ask(std::move(keys), limit,
+              [&](std::vector<std::uint8_t> groups) { answer.set_value(std::move(groups)); });
+    return answer.get_future().get();
+  }
+  static std::shared_ptr<CollectingSink> read(SharedStore& store, const std::vector<std::uint64_t>& seeds,
+                                              std::uint32_t group) {
+    auto sink = std::make_shared<CollectingSink>(seeds.size());
+    std::vector<BlockRead> items;
+    for (const std::uint64_t seed : seeds)
+      items.push_back({.group = group, .slot = {}, .key = test_key(seed)});
+    store.read(std::move(items), 0, sink);
+    sink->wait();
+    return sink;
+  }
+  std::string warnings() {
+    std::lock_guard lock(mutex_);
+    std::string all;
+    for (const std::string& line : warnings_) all += line + "\n";
+    return all;
+  }
+  // Until it does, or the test's own limit ends it.
+  template <class Condition>
+  static void await(Condition condition) {
+    while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
+  SystemClock clock_;
+  RedisFake server_;
+  std::mutex mutex_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(RedisStoreTest, WhatIsWrittenIsFoundAndRead) {
+  const auto store = open(options());
+  for (std::uint64_t seed = 0; seed < 9; ++seed) {
+    for (std::uint32_t group = 0; group < 2; ++group) EXPECT_TRUE(write(*store, seed, group).ok());
+  }
+  EXPECT_EQ(ask(*store, {3, 100, 8}), (std::vector<std::uint8_t>{3, 0, 3}));
+  for (std::uint32_t group = 0; group < 2; ++group) {
+    const auto sink = read(*store, {0, 1, 2, 3, 4, 5, 6, 7, 8}, group);
+    for (std::size_t i = 0; i < 9; ++i) {
+      EXPECT_TRUE(sink->wait()[i].status->ok());
+      EXPECT_EQ(sink->wait()[i].bytes, bytes_of(i, group));
+    }
+  }
+  const SharedStoreStats stats = store->stats();
+  EXPECT_EQ(stats.blocks_written_total, 18u);
+  EXPECT_EQ(stats.blocks_read_total, 18u);
+  EXPECT_EQ(stats.blocks_found_total, 4u);
+  EXPECT_TRUE(stats.up);
+}
+
+TEST_F(RedisStoreTest, AnotherServerFindsIt) {
+  const auto one = open(options()), other = open(options()), stranger = open(options(2));
+  EXPECT_TRUE(write(*one, 5, 0).ok());
+  EXPECT_EQ(ask(*other, {5}), std::vector<std::uint8_t>{1});
+  EXPECT_EQ(read(*other, {5}, 0)->wait()[0].bytes, bytes_of(5, 0));
+  EXPECT_EQ(ask(*stranger, {5}), std::vector<std::uint8_t>{0}) << "under another secret";
+  // It is not written again.
+  EXPECT_TRUE(write(*other, 5, 0).ok());
+  EXPECT_EQ(server_.commands("SET"), 1u);
+  EXPECT_EQ(other->stats().blocks_present_total, 1u);
+}
+
+TEST_F(RedisStoreTest, WhatIsGoneOrDamagedIsToldSo) {
+  const auto store = open(options());
+  for (std::uint64_t seed = 0; seed < 4; ++seed) ASSERT_TRUE(write(*store, seed, 0).ok());
+  const SharedFormat format(keys_of(1), kGroups);
+  std::map<std::string, std::string> values = server_.values();
+  values.erase(format.name(test_key(0), 0));
+  values[format.name(test_key(1), 0)].back() ^= 1;                            // in the last pack
+  values[format.name(test_key(2), 0)] = values[format.name(test_key(3), 0)];  // another's
+  server_.set_values(values);
+  EXPECT_EQ(ask(*store, {0, 1, 2, 3}), (std::vector<std::uint8_t>{0, 1, 1, 1}));
+  const auto sink = read(*store, {0, 1, 2, 3}, 0);
+  EXPECT_EQ(sink->wait()[0].status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(sink->wait()[1].status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(sink->wait()[1].layers, 4u) << "what came before the damaged pack was genuine";
+  EXPECT_EQ(sink->wait()[2].status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(sink->wait()[2].layers, 0u);
+  EXPECT_EQ(sink->wait()[3].bytes, bytes_of(3, 0));
+  EXPECT_EQ(store->stats().blocks_gone_total, 1u);
+  EXPECT_EQ(store->stats().blocks_damaged_total, 2u);
+  await([&] { return server_.values().size() == 1; });  // what is damaged is deleted
+  EXPECT_TRUE(write(*store, 2, 0).ok());
+  EXPECT_EQ(read(*store, {2}, 0)->wait()[0].bytes, bytes_of(2, 0)) << "and written anew";
+}
+
+TEST_F(RedisStoreTest, ForgettingDeletes) {
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  ASSERT_TRUE(write(*store, 1, 1).ok());
+  store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(1)}});
+  await([&] { return server_.values().empty(); });
+}
+
+TEST_F(RedisStoreTest, AFullStoreRefusesAndStays) {
+  server_.answer([](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "SET") return "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    return std::nullopt;
+  });
+  const auto store = open(options());
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(write(*store, i, 0).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(store->stats().blocks_refused_total, 10u);
+  EXPECT_TRUE(store->stats().up);
+}
+
+TEST_F(RedisStoreTest, GarbageIsNeverServed) {
+  const std::vector<std::string> garbage = {"$-7\r\n",
+                                            "*1000000000\r\n",
+                                            "$99999999999999999999\r\n",
+                                            "$5\r\nab",
+                                            "HTTP/1.1 400 Bad Request\r\n\r\n",
+                                            "+OK\r\n",
+                                            ":12\r\n",
+                                            "$-1\r\n",
+                                            "-ERR no\r\n",
+                                            "*2\r\n:1\r\n:2\r\n",
+                                            "\0\0\0\0",
+                                            ":zero\r\n",
+                                            "$3\r\nabc\r\n",
+                                            "$1073741824\r\n" + std::string(1 << 20, 'x')};
+  for (const std::string& text : garbage) {
+    RedisStoreOptions fast = options();
+    fast.transfer_limit = kNanosPerSecond / 5;
+    const auto store = open(fast);
+    ASSERT_TRUE(write(*store, 1, 0).ok());
+    server_.answer([&](const auto& command) -> std::optional<std::string> {
+      if (command[0] == "GETRANGE" || command[0] == "STRLEN") return text;
+      return std::nullopt;
+    });
+    EXPECT_EQ(ask(*store, {1}, kNanosPerSecond / 5), std::vector<std::uint8_t>{0}) << text.substr(0, 20);
+    const auto sink = read(*store, {1, 2, 3}, 0);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_FALSE(sink->wait()[i].status->ok()) << text.substr(0, 20);
+      EXPECT_EQ(sink->wait()[i].layers, 0u);
+    }
+    server_.answer(nullptr);
+  }
+}
+
+TEST_F(RedisStoreTest, ASilentStoreCostsDeadlinesThenNothing) {
+  RedisStoreOptions fast = options();
+  fast.transfer_limit = fast.connect_limit = kNanosPerSecond / 10;
+  const auto store = open(fast);
+  server_.answer([](const auto&) { return std::string(); });
+  for (std::uint32_t i = 0; i < RedisHealth::kFailuresMax; ++i)
+    EXPECT_EQ(ask(*store, {1}, kNanosPerSecond / 20), std::vector<std::uint8_t>{0});
+  EXPECT_FALSE(store->stats().up);
+  EXPECT_NE(warnings().find("left alone"), std::string::npos) << warnings();
+  const std::uint64_t asked = server_.commands("STRLEN");
+  EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{0});
+  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kUnavailable);
+  EXPECT_EQ(write(*store, 1, 0).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(server_.commands("STRLEN"), asked) << "it was asked all the same";
+  server_.answer(nullptr);
+  await([&] { return store->stats().up; });  // a probe finds it
+  EXPECT_TRUE(write(*store, 1, 0).ok());
+  EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{1});
+}
+
+TEST_F(RedisStoreTest, AByteNowAndThenIsNoAnswer) {
+  RedisStoreOptions fast = options();
+  fast.transfer_limit = kNanosPerSecond / 4;
+  const auto store = open(fast);
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  server_.dribble(std::chrono::milliseconds(20));
+  EXPECT_EQ(read(*store, {1}, 0)->wait()[0].status->code(), StatusCode::kDeadlineExceeded);
+  server_.dribble(std::chrono::milliseconds(0));
+}
+
+TEST_F(RedisStoreTest, ItsEndEndsWhatWaits) {
+  auto store = open(options());
+  server_.answer([](const auto&) { return std::string(); });
+  auto sink = std::make_shared<CollectingSink>(1);
+  std::promise<std::vector<std::uint8_t>> answer;
+  std::promise<Status> written;
+  store->read({{.group = 0, .slot = {}, .key = test_key(1)}}, 0, sink);
+  store->ask({test_key(1)}, 3600 * kNanosPerSecond,
+             [&](auto groups) { answer.set_value(std::move(groups)); });
+  store->write(0, {}, {.key = test_key(1)}, bytes_of(1, 0),
+               [&](Status status) { written.set_value(std::move(status)); });
+  store.reset();
+  sink->wait();
+  EXPECT_FALSE(sink->wait()[0].status->ok());
+  EXPECT_EQ(answer.get_future().get(), std::vector<std::uint8_t>{0});
+  EXPECT_FALSE(written.get_future().get().ok());
+}
+
+TEST_F(RedisStoreTest, WhoIsNotThereIsNamedAndTriedAgain) {
+  RedisStoreOptions nobody = options();
+  nobody.address.port = 1;
+  const auto store = open(nobody);
+  EXPECT_NE(warnings().find("redis://127.0.0.1:1/0 is not reached"), std::string::npos) << warnings();
+  EXPECT_FALSE(store->stats().up);
+}
+
+TEST_F(RedisStoreTest, WhoRefusesTheLoginIsAnError) {
+  server_.answer([](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "AUTH") return "-WRONGPASS invalid username-password pair\r\n";
+    return std::nullopt;
+  });
+  RedisStoreOptions login = options();
+  login.address.password = "secret";
+  const auto store = open_redis_store(login, clock_);
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(store.status().message().find("WRONGPASS"), std::string::npos) << store.status().message();
+  server_.answer([](const auto&) { return std::string("HTTP/1.1 400 Bad Request\r\n"); });
+  EXPECT_EQ(open_redis_store(options(), clock_).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(RedisAddress, Parses) {
+  const RedisAddress plain = parse_redis_address("redis://cache.example").value();
+  EXPECT_EQ(plain, (RedisAddress{.host = "cache.example"}));
+  const RedisAddress all = parse_redis_address("rediss://us%65r:p%40ss@[::1]:7000/3").value();
+  EXPECT_EQ(
+      all, (RedisAddress{
+               .host = "::1", .port = 7000, .user = "user", .password = "p@ss", .database = 3, .tls = true}));
+  EXPECT_EQ(all.shown(), "rediss://[::1]:7000/3");
+  EXPECT_EQ(parse_redis_address("redis://:p@h/").value().password, "p");
+  for (const char* wrong :
+       {"", "redis:/h", "http://h", "redis://", "redis://:1", "redis://h:0", "redis://h:65536", "redis://h:x",
+        "redis://h:", "redis://h/x", "redis://h/-1", "redis://u@h", "redis://u:@h", "redis://:%zz@h",
+        "redis://[::1", "redis://[::1]x", "redis://h/1?x=2", "redis://a b"}) {
+    const auto parsed = parse_redis_address(wrong);
+    EXPECT_FALSE(parsed.ok()) << wrong;
+    EXPECT_EQ(parsed.status().message().find("%zz"), std::string::npos) << "a message has no password";
+  }
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store beyond the machines, which servers of one cluster share: whole blocks, found by their chain keys
+// (docs/shared-store.md). What the disk store is to one server it is to all of them, but for this: nobody
+// accounts for what it holds. It forgets when it likes, so that something was written never means that it is
+// there; who wants a block asks, and who reads it may find it gone.
+//
+// Thread-safe. Callbacks run on the store's own threads, must not block, and may call the store. Every call
+// comes to an end within a bound, with the store dead or silent too.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/memory/block_source.h"
+#include "loci/memory/chain_key.h"
+
+namespace loci {
+
+struct SharedStoreStats {
+  std::uint64_t asks_total = 0;            // calls of ask()
+  std::uint64_t asks_failed_total = 0;     // of them, that the store did not answer in time
+  std::uint64_t blocks_asked_total = 0;    // a block's part in a group counts as one, here and below
+  std::uint64_t blocks_found_total = 0;    // of them
+  std::uint64_t blocks_read_total = 0;     // whole and verified
+  std::uint64_t blocks_gone_total = 0;     // were to be read, and were not there
+  std::uint64_t blocks_damaged_total = 0;  // did not verify
+  std::uint64_t blocks_written_total = 0;
+  std::uint64_t blocks_present_total =
+      0;  // were to be written, and were there: their time to live begins anew
+  std::uint64_t blocks_refused_total = 0;                       // the store is full, or read only
+  std::uint64_t bytes_read_total = 0, bytes_written_total = 0;  // of sealed values
+  std::uint64_t failures_total = 0;  // connections that failed or did not answer in time
+  bool up = false;                   // it is asked; else it is left alone for a while
+};
+
+// BlockSource's slots mean nothing here. read(): kDataLoss is also what is gone. write(): kResourceExhausted
+// where the store has no room. note(): of a kForget all groups' parts of the entry's key are deleted, as far
+// as the store can be reached; of others nothing.
+class SharedStore : public BlockSource {
+ public:
+  // By key: bit g is set where the store has the part of group g, whole by its size.
+  using Answer = std::function<void(std::vector<std::uint8_t> groups)>;
+  // Answers once, at the latest after `time_limit`; what is not known by then counts as not there.
+  virtual void ask(std::vector<ChainKey> keys, Nanos time_limit, Answer answer) = 0;
+  virtual SharedStoreStats stats() const = 0;
+};
+
+}  // namespace loci
