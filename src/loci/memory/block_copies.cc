@@ -13,11 +13,12 @@ namespace {
 
 constexpr std::uint8_t bit(Tier tier) { return static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier)); }
 
-// Tiers slower than `tier` that have the whole part.
+// This server's tiers slower than `tier` that have the whole part.
 std::uint8_t elsewhere(const Block& block, Tier tier, std::uint32_t group) {
   std::uint8_t tiers = 0;
   for (const LowerCopy& copy : block.copies) {
-    if (copy.group == group && copy.whole && copy.tier > tier) tiers |= bit(copy.tier);
+    if (copy.group == group && copy.whole && copy.tier > tier && copy.tier != Tier::kShared)
+      tiers |= bit(copy.tier);
   }
   return tiers;
 }
@@ -43,14 +44,16 @@ const LowerCopy* Block::whole_copy(std::uint32_t group) const {
 }
 
 bool Block::copied_below(Tier tier, std::uint32_t group) const {
-  return std::any_of(copies.begin(), copies.end(),
-                     [&](const LowerCopy& copy) { return copy.group == group && copy.tier >= tier; });
+  return std::any_of(copies.begin(), copies.end(), [&](const LowerCopy& copy) {
+    return copy.group == group && copy.tier >= tier && copy.tier != Tier::kShared;
+  });
 }
 
-bool BlockIndex::reachable(BlockId id) const {
+bool BlockIndex::reachable(BlockId id, Tier slowest) const {
   const Block& b = block(id);
   for (std::uint32_t group = 0; group < group_count(); ++group) {
-    if (b.filled_in(group) < kBlockTokens && b.whole_copy(group) == nullptr) return false;
+    const LowerCopy* copy = b.whole_copy(group);
+    if (b.filled_in(group) < kBlockTokens && (copy == nullptr || copy->tier > slowest)) return false;
   }
   return true;
 }
@@ -203,11 +206,13 @@ bool BlockIndex::may_displace(BlockId by, BlockId victim, Tier tier, std::uint32
   if (prefetched) return false;
   // An order that does not look at the queue would choose it again and again, and nothing would be saved.
   if (!tiers_[static_cast<std::size_t>(tier)][group].eviction->spares_wanted()) return true;
-  const bool last =
-      v.filled_in(group) < kBlockTokens &&
-      std::none_of(
-          v.copies.begin(), v.copies.end(),
-          [&](const LowerCopy& copy) { return copy.group == group && copy.whole && copy.tier != tier; });
+  const bool last = v.filled_in(group) < kBlockTokens && std::none_of(
+                                                             v.copies.begin(), v.copies.end(),
+                                                             [&](const LowerCopy& copy) {
+                                                               return copy.group == group && copy.whole &&
+                                                                      copy.tier != tier &&
+                                                                      copy.tier != Tier::kShared;
+                                                             });
   return !last;
 }
 

@@ -94,7 +94,7 @@ BlockIndex::BlockIndex(IndexPools pools)
     : holes_(pools.hole_records), lost_(kLostBlocksKept), date_granularity_(pools.date_granularity) {
   LOCI_CHECK(!pools.device.empty() && pools.device.size() <= kLayerGroupsMax, "a pool for every group");
   std::size_t tier = 0;
-  for (std::vector<IndexPool>* groups : {&pools.device, &pools.host, &pools.disk}) {
+  for (std::vector<IndexPool>* groups : {&pools.device, &pools.host, &pools.disk, &pools.shared}) {
     LOCI_CHECK(groups->empty() || groups->size() == pools.device.size(), "a tier has a pool for every group");
     for (IndexPool& pool : *groups) tiers_[tier].emplace_back(std::move(pool));
     ++tier;

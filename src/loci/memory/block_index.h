@@ -171,7 +171,7 @@ struct Block {
   const LowerCopy* copy(Tier tier, std::uint32_t group) const;
   // The fastest slower tier that has the whole part of the group.
   const LowerCopy* whole_copy(std::uint32_t group) const;
-  // A copy in the tier or a slower one, whole or being written.
+  // A copy in the tier or a slower one of this server's own, whole or being written.
   bool copied_below(Tier tier, std::uint32_t group) const;
 };
 
@@ -210,6 +210,7 @@ struct IndexPools {
   std::vector<IndexPool> device;  // 1 to kLayerGroupsMax
   std::vector<IndexPool> host;
   std::vector<IndexPool> disk;
+  std::vector<IndexPool> shared;   // slots: of how many parts what the store said is remembered
   std::uint32_t hole_records = 0;  // of the disk
   // A use that is so much later than the date of the disk's record dates it again (DiskNote::kUsed).
   std::optional<Nanos> date_granularity;  // absent: never
@@ -259,7 +260,9 @@ class BlockIndex {
   bool has_tier(Tier tier) const { return !tiers_[static_cast<std::size_t>(tier)].empty(); }
   TierUse use(Tier tier, std::uint32_t group) const;
   // All groups' state can be had from parts that are whole, or from copies.
-  bool reachable(BlockId id) const;
+  bool reachable(BlockId id) const { return reachable(id, Tier::kShared); }
+  // The same, from copies in tiers not slower than `slowest`.
+  bool reachable(BlockId id, Tier slowest) const;
   // Why the block of that key is not there.
   MissReason miss_reason(const ChainKey& key) const;
   // What a disk's slot says of the full node.

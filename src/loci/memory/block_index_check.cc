@@ -109,7 +109,7 @@ void BlockIndex::check_tier(Tier tier, std::span<const std::uint32_t> detached) 
     if (!may_go) return;
     std::uint8_t below = 0;
     for (const LowerCopy& copy : b.copies) {
-      if (copy.group == group && copy.whole && copy.tier > tier)
+      if (copy.group == group && copy.whole && copy.tier > tier && copy.tier != Tier::kShared)
         below |= 1u << static_cast<unsigned>(copy.tier);
     }
     LOCI_CHECK(elsewhere == below, "what remains elsewhere is known");
@@ -142,6 +142,7 @@ void BlockIndex::check_invariants(std::span<const std::uint32_t> detached) const
   check_tier(Tier::kDevice, detached);
   check_tier(Tier::kHost, {});
   check_tier(Tier::kDisk, {});
+  check_tier(Tier::kShared, {});
   std::vector<std::uint32_t> children(blocks_.size(), 0), disk_children(blocks_.size(), 0);
   std::size_t keyed = 0, live = 0, holes = 0;
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {

@@ -7,11 +7,13 @@
 
 namespace loci {
 
-enum class Tier : std::uint8_t { kDevice, kHost, kDisk };
-inline constexpr std::size_t kTiers = 3;
+// kShared: a store that servers share. What the index has there is what the store said that it has, for which
+// no tier accounts, and on which nothing but a load may count.
+enum class Tier : std::uint8_t { kDevice, kHost, kDisk, kShared };
+inline constexpr std::size_t kTiers = 4;
 
 constexpr std::string_view tier_name(Tier tier) {
-  constexpr std::string_view kNames[kTiers] = {"device", "host", "disk"};
+  constexpr std::string_view kNames[kTiers] = {"device", "host", "disk", "shared"};
   return kNames[static_cast<std::size_t>(tier)];
 }
 

@@ -70,6 +70,7 @@ Nanos CostModel::pass(std::uint32_t rows, std::uint64_t context) const {
 
 Nanos CostModel::load(Tier from, std::uint64_t bytes) const {
   if (from == Tier::kDevice) return 0;
+  if (from == Tier::kShared) return transfer(curves_.shared_read, bytes);
   return transfer(from == Tier::kHost ? curves_.host_load : curves_.disk_read, bytes);
 }
 

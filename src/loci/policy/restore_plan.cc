@@ -19,6 +19,12 @@ constexpr std::uint32_t kOthersMax = 255;
 
 constexpr std::size_t kHostTier = static_cast<std::size_t>(Tier::kHost);
 constexpr std::size_t kDiskTier = static_cast<std::size_t>(Tier::kDisk);
+constexpr std::size_t kSharedTier = static_cast<std::size_t>(Tier::kShared);
+constexpr std::array kLoadedTiers = {kHostTier, kDiskTier, kSharedTier};
+
+// Of the two tiers with fewest blocks every choice is tried, up to so many; beyond, of the larger of these
+// two so many at even distances.
+constexpr std::size_t kChoicesMax = 4096;
 
 Nanos limited(Nanos time, Nanos most) { return std::clamp<Nanos>(time, 0, most); }
 
@@ -66,8 +72,10 @@ class Search {
   }
 
   Point all_loaded() const { return {}; }
-  Point all_computed() const { return {{0, tiers_[kHostTier].count(), tiers_[kDiskTier].count()}}; }
-  Point disk_computed() const { return {{0, 0, tiers_[kDiskTier].count()}}; }
+  Point all_computed() const { return computed_from(kHostTier); }
+  // What the disk and what is slower alone have.
+  Point disk_computed() const { return computed_from(kDiskTier); }
+  Point shared_computed() const { return computed_from(kSharedTier); }
   // The first `count` blocks are computed.
   Point leading(std::size_t count) const {
     Point point;
@@ -79,7 +87,7 @@ class Search {
   RestoreTimes times(const Point& point) const {
     Nanos compute = anyway_;
     Nanos first = 0, last = 0;
-    for (const std::size_t tier : {kHostTier, kDiskTier}) {
+    for (const std::size_t tier : kLoadedTiers) {
       const TierSums& sums = tiers_[tier];
       const std::size_t i = point.computed[tier];
       compute += sums.processor(i);
@@ -103,7 +111,8 @@ class Search {
   Point balanced(std::uint32_t round_tokens) const {
     const std::size_t count = problem_.blocks.size();
     const Nanos loading = slowest_link(all_loaded());
-    const Nanos computing = tiers_[kHostTier].compute.back() + tiers_[kDiskTier].compute.back();
+    Nanos computing = 0;
+    for (const std::size_t tier : kLoadedTiers) computing += tiers_[tier].compute.back();
     if (loading == 0) return all_loaded();
     const auto tokens = static_cast<std::uint64_t>(static_cast<unsigned __int128>(count) * kBlockTokens *
                                                    static_cast<std::uint64_t>(loading) /
@@ -129,17 +138,21 @@ class Search {
     return best;
   }
 
-  Point best_of_whole_tiers() const { return best_of({all_loaded(), disk_computed(), all_computed()}); }
+  Point best_of_whole_tiers() const {
+    return best_of({all_loaded(), shared_computed(), disk_computed(), all_computed()});
+  }
 
-  // Of the tier with fewer blocks every choice; for each the best of the other one, whose price is convex in
-  // how many are computed: compute grows by more and more, loading falls evenly. Only where all are computed
-  // it falls by more, as nothing is waited for.
+  // Of the tiers with fewer blocks every choice; for each the best of the one with most, whose price is
+  // convex in how many are computed: compute grows by more and more, loading falls evenly. Only where all are
+  // computed it falls by more, as nothing is waited for.
   Point best() const {
-    Point best = best_of(
-        {all_loaded(), disk_computed(), all_computed(), balanced(1), balanced(kRoundTokens), naive_hybrid()});
+    Point best = best_of({all_loaded(), shared_computed(), disk_computed(), all_computed(), balanced(1),
+                          balanced(kRoundTokens), naive_hybrid()});
     Nanos least = times(best).price;
-    const bool more_disk = tiers_[kDiskTier].count() >= tiers_[kHostTier].count();
-    const std::size_t many = more_disk ? kDiskTier : kHostTier, few = more_disk ? kHostTier : kDiskTier;
+    std::array<std::size_t, kLoadedTiers.size()> by_count = kLoadedTiers;
+    std::stable_sort(by_count.begin(), by_count.end(),
+                     [this](std::size_t a, std::size_t b) { return tiers_[a].count() < tiers_[b].count(); });
+    const auto [fewest, few, many] = by_count;
     const auto consider = [&](const Point& point) {
       const Nanos price = times(point).price;
       if (price >= least) return;
@@ -147,18 +160,22 @@ class Search {
       best = point;
     };
     const std::size_t count = tiers_[many].count();
-    for (Point point; point.computed[few] <= tiers_[few].count(); ++point.computed[few]) {
-      point.computed[many] = lowest(point, many);
-      consider(point);
-      point.computed[many] = count;
-      consider(point);
+    const std::size_t choices = std::max<std::size_t>(1, kChoicesMax / (tiers_[few].count() + 1));
+    const std::size_t step = 1 + tiers_[fewest].count() / choices;
+    for (Point point; point.computed[fewest] <= tiers_[fewest].count(); point.computed[fewest] += step) {
+      for (point.computed[few] = 0; point.computed[few] <= tiers_[few].count(); ++point.computed[few]) {
+        point.computed[many] = lowest(point, many);
+        consider(point);
+        point.computed[many] = count;
+        consider(point);
+      }
     }
     return best;
   }
 
   LoadFrom load_from(const Point& point) const {
     LoadFrom from{};
-    for (const std::size_t tier : {kHostTier, kDiskTier}) {
+    for (const std::size_t tier : kLoadedTiers) {
       const TierSums& sums = tiers_[tier];
       const std::size_t i = point.computed[tier];
       from[tier] = i < sums.count() ? (i == 0 ? 0 : sums.numbers[i]) : UINT32_MAX;
@@ -167,9 +184,16 @@ class Search {
   }
 
  private:
+  // What that tier and slower ones alone have.
+  Point computed_from(std::size_t fastest) const {
+    Point point;
+    for (std::size_t tier = fastest; tier < kTiers; ++tier) point.computed[tier] = tiers_[tier].count();
+    return point;
+  }
+
   Nanos slowest_link(const Point& point) const {
     Nanos slowest = 0;
-    for (const std::size_t tier : {kHostTier, kDiskTier}) {
+    for (const std::size_t tier : kLoadedTiers) {
       if (point.computed[tier] == tiers_[tier].count()) continue;
       slowest = std::max(
           slowest, limited(problem_.links[tier].latency, kSumMax) + tiers_[tier].link(point.computed[tier]));

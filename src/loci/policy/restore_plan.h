@@ -67,7 +67,7 @@ enum class StateForm : std::uint8_t { kKeysAndValues };
 // A block that the device lacks and a slower tier has. (What is nowhere is computed in any case.)
 struct RestorableBlock {
   std::uint32_t number = 0;                    // of the sequence
-  Tier from = Tier::kDisk;                     // the fastest that has all of it: kHost or kDisk
+  Tier from = Tier::kDisk;                     // the fastest that has all of it, not kDevice
   StateForm form = StateForm::kKeysAndValues;  // of the copy
   Nanos compute = 0;                           // its tokens; never less than of a block before
   Nanos load = 0;                              // the link's time, but for the latency
@@ -118,7 +118,8 @@ struct RestorePlan {
 // Thread-safe, pure. Times are cut off where they are absurd (a day or more for what a request lacks).
 // `kAuto` has the least price of all choices of loading or computing each block, where blocks of one tier
 // have equal loads and charges; where they do not, a price at most that of every other rule. O(n + m log n)
-// for n blocks of one tier and m, fewer, of the other.
+// for n blocks of one tier and m, fewer, of another; where a third has k, O(k m log n) while k m is at most
+// 4,096, and then of its choices so many are tried.
 RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule);
 
 }  // namespace loci

@@ -54,6 +54,7 @@ struct Totals {
   std::array<std::uint64_t, kRestoreRules.size()> partial_loads{};
   std::uint64_t partial_holes = 0, partial_copies = 0, failed_loads = 0;
   std::uint64_t followed = 0, gone_on = 0, wasted = 0;
+  std::uint64_t shared_loads = 0, shared_lies = 0;
   std::uint64_t digest = 0;  // the same before and after a change that is to change no plan
 
   void add(const WorldHistory& history) {
@@ -80,6 +81,8 @@ struct Totals {
     followed += history.followed;
     gone_on += history.gone_on;
     wasted += history.stats.spans_wasted_total;
+    shared_loads += history.shared_loads;
+    shared_lies += history.shared_lies;
   }
   void print() const {
     std::printf(
@@ -102,6 +105,8 @@ struct Totals {
     std::printf(
         "%llu spans went on from samples on the device, %llu behind prompts, %llu of all for nothing\n",
         (unsigned long long)followed, (unsigned long long)gone_on, (unsigned long long)wasted);
+    std::printf("%llu loads from a shared store, %llu of what it had not\n", (unsigned long long)shared_loads,
+                (unsigned long long)shared_lies);
     std::printf("digest of all plans: %016llx\n", (unsigned long long)digest);
   }
 };
@@ -183,6 +188,16 @@ TEST_F(CoreWorlds, KeepEveryPromiseWhateverIsLoadedAndWhateverComputed) {
     EXPECT_GT(totals.loads, seeds * 5);
     EXPECT_GT(totals.early_reads, seeds);
     EXPECT_GT(totals.after_restart, seeds / 10);
+  }
+}
+
+TEST_F(CoreWorlds, KeepEveryPromiseWithAStoreThatServersShare) {
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 600);
+  const Totals totals = run_worlds(random_shared_world, seeds);
+  if (seeds >= 600) {
+    EXPECT_GT(totals.shared_loads, seeds / 6);
+    EXPECT_GT(totals.shared_lies, seeds / 10);
+    EXPECT_GT(totals.restarts, seeds / 10);
   }
 }
 

@@ -68,13 +68,18 @@ WorldHistory World::run() {
     run_small();
   }
   resume_all();
-  for (std::uint64_t passes = 0; !flights_.empty() || !moves_.empty(); ++passes) {
+  for (std::uint64_t passes = 0; !flights_.empty() || !moves_.empty() || core_.stats().asking > 0; ++passes) {
     require(passes < kFinishPassesMax, "what runs never finishes");
     if (options_.prompts.empty()) now_ += static_cast<Nanos>(choose_(3));
     if (!flights_.empty() && (moves_.empty() || one_in(2))) {
       finish_pass();
-    } else {
+    } else if (!moves_.empty()) {
       end_some_moves();
+    } else if (!asks_.empty() && one_in(2)) {
+      answer_one();
+    } else {
+      now_ += kNanosPerSecond;  // nobody answers
+      step(Tick{});
     }
   }
   check_end();
@@ -133,6 +138,10 @@ void World::run_random() {
       drain_deadline_ = std::min(drain_deadline_, deadline);
       draining_ = true;
       step(Drain{deadline});
+    } else if (has_shared() && !asks_.empty() && (flights_.empty() || what % 3 == 0)) {
+      answer_one();
+    } else if (has_shared() && what == 19 && one_in(4)) {
+      lose_some();
     } else if (!moves_.empty() && (flights_.empty() || what % 2 == 0)) {
       end_some_moves();
     } else if (what == 11 && options_.restarts && one_in(10)) {
@@ -181,6 +190,10 @@ void World::step(const Event& event) {
   core_.check_invariants();
   for (const DiskNote& note : plan.notes) see(note);
   for (const Move& move : plan.moves) see(move);
+  for (const SharedAsk& ask : plan.asks) see(ask);
+  for (const ChainKey& key : plan.shared_forgets) {
+    for (std::uint32_t group = 0; group < device_.size(); ++group) shared_.erase({key, group});
+  }
   see(plan);
   if (plan.pass) begin_pass(plan);
   check_wake(plan);

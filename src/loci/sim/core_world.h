@@ -82,6 +82,8 @@ struct WorldHistory {
   std::uint64_t after_restart = 0;  // loads of what an earlier process had saved
   std::uint64_t followed = 0;       // spans that went on from a sample on the device
   std::uint64_t gone_on = 0;        // spans of prompts that went on behind a pass in flight
+  std::uint64_t shared_loads = 0;   // of loads, those from the shared store
+  std::uint64_t shared_lies = 0;    // loads of what it was said to have and had not
 };
 
 class World {
@@ -185,12 +187,20 @@ class World {
   void restart();
   void recover();
 
+  // The store that servers share (core_world_shared.cc).
+  bool has_shared() const { return options_.config.groups.front().shared_blocks > 0; }
+  Contents shared_contents(const Move& move, const MovePart& part) const;
+  bool decide_shared(WorldMove& move);
+  void see(const SharedAsk& ask);
+  void answer_one();
+  void lose_some();
+
   void see(const Plan& plan);
   void see(const Started& output);
   void see(const TokenSampled& output);
   void see(const Finished& output);
   void see(const Rejected& output);
-  void check_cached(const Client& client) const;
+  void check_cached(const Client& client, std::uint32_t said) const;
   void check_wake(const Plan& plan) const;
   void check_end();
   Client& client(RequestId id);
@@ -218,6 +228,8 @@ class World {
   std::array<std::vector<std::vector<LowerSlot>>, kTiers> lower_;  // by tier, group and slot
   std::map<SlotId, DiskEntry> holes_;
   std::vector<WorldMove> moves_;
+  std::map<std::pair<ChainKey, std::uint32_t>, Contents> shared_;  // by key and group
+  std::vector<SharedAsk> asks_;                                    // that are not answered
   std::uint64_t last_move_ = 0;
 };
 
@@ -230,6 +242,8 @@ WorldOptions random_tier_world(const Chooser& choose);
 // Conversations of many blocks that do not fit the device together, on tiers that bring a block in about the
 // time of computing one: every plan loads some of a request's blocks and computes others.
 WorldOptions random_restore_world(const Chooser& choose);
+// The same with a store that servers share, which lies, lags and loses; some restarts are of another server.
+WorldOptions random_shared_world(const Chooser& choose);
 // Any of them with passes ahead.
 WorldOptions random_ahead_world(const Chooser& choose);
 

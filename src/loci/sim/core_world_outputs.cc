@@ -44,18 +44,20 @@ void World::see(const Started& output) {
     history_.partial_holes += from.computed[static_cast<std::size_t>(MissReason::kEvicted)] > 0;
     history_.partial_copies += from.device % kBlockTokens != 0;
   }
-  check_cached(started);
+  check_cached(started, from.shared);
 }
 
 // Against the naive model: all prefixes whose state was ever computed.
-void World::check_cached(const Client& started) const {
+// `said`: tokens that a shared store, which may lie, said that it has.
+void World::check_cached(const Client& started, std::uint32_t said) const {
   std::uint32_t known = 0;
   std::uint64_t prefix = prefix_begin(started.group);
   for (std::uint32_t i = 0; i + 1 < started.prompt_tokens; ++i) {
     prefix = extend(prefix, started.tokens[i]);
     if (committed_.contains(prefix) || (had_publics_ && is_public_state(started.tokens, i + 1))) ++known;
   }
-  require(started.cached_tokens <= known, "only state that was computed is cached");
+  // (Behind a window nothing is loaded of what it is said to have.)
+  require(said > 0 || started.cached_tokens <= known, "only state that was computed is cached");
   // Among others, some of a block that another request fills just now may be in a third place as well.
   if (options_.nothing_is_evicted && options_.live_max == 1 && !had_publics_) {
     require(started.cached_tokens == known, "all state that is there is found");
@@ -146,8 +148,8 @@ void World::check_wake(const Plan& plan) const {
   const bool none_goes_on =
       std::all_of(live_.begin(), live_.end(), [&](RequestId id) { return clients_.at(id).paused; });
   require(live_.empty() ? flights_.size() <= options_.config.passes_ahead
-                        : none_goes_on || !flights_.empty() || !moves_.empty(),
-          "while there are requests, a pass or a move is in flight, or all are paused");
+                        : none_goes_on || !flights_.empty() || !moves_.empty() || core_.stats().asking > 0,
+          "while there are requests, a pass, a move or a question is in flight, or all are paused");
   for (const RequestId id : live_) {
     require(in_flight(id) || clients_.at(id).poisoned_passes < kPoisonedPassesMax, "then they end");
   }

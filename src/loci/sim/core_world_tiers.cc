@@ -16,6 +16,7 @@ World::LowerSlot& World::lower(Tier tier, std::uint32_t group, SlotId slot) {
 }
 
 World::Contents World::contents(const Move& move, const MovePart& part) {
+  if (move.from == Tier::kShared) return shared_contents(move, part);
   if (move.from != Tier::kDevice) return lower(move.from, part.group, part.from).rows;
   require(part.from.value < device_[part.group].size(), "slots are of the pool");
   Contents rows;
@@ -44,10 +45,12 @@ void World::see(const Move& move) {
   WorldMove& begun = moves_.emplace_back(WorldMove{move, {}, {}});
   for (const MovePart& part : move.parts) {
     begun.source.push_back(contents(move, part));
-    for (const std::uint64_t row : begun.source.back()) require(row != 0, "what is moved is there");
+    for (const std::uint64_t row : begun.source.back())
+      require(row != 0 || move.from == Tier::kShared, "what is moved is there");
     for (const WorldMove& other : moves_) {
       if (&other == &begun) continue;
       for (const MovePart& p : other.move.parts) {
+        if (move.to == Tier::kShared) continue;  // it has no slots
         const bool same = other.move.to == move.to && p.group == part.group && p.to == part.to;
         const bool read = other.move.from == move.to && p.group == part.group && p.from == part.to;
         require(!same && !read, "a move's target is nobody else's");
@@ -60,7 +63,7 @@ void World::see(const Move& move) {
     }
     if (move.to == Tier::kDevice) {
       for (Row& row : device_[part.group][part.to.value]) row = {};
-    } else {
+    } else if (move.to != Tier::kShared) {
       lower(move.to, part.group, part.to) = {};
     }
   }
@@ -76,10 +79,13 @@ bool World::decide(WorldMove& begun) {
     history_.failed_loads += move.to == Tier::kDevice;
     return false;
   }
+  if (move.from == Tier::kShared && !decide_shared(begun)) return false;
   for (std::size_t i = 0; i < move.parts.size(); ++i) {
     const MovePart& part = move.parts[i];
     require(contents(move, part) == begun.source[i], "what is moved stays as it is");
-    if (move.to == Tier::kDevice) {
+    if (move.to == Tier::kShared) {
+      shared_[{move.entry.key, part.group}] = begun.source[i];
+    } else if (move.to == Tier::kDevice) {
       for (std::size_t r = 0; r < kBlockTokens; ++r) {
         device_[part.group][part.to.value][r] = {begun.source[i][r], 0, 0};
       }
@@ -153,12 +159,17 @@ void World::restart() {
     if (begun.move.to == Tier::kDisk && one_in(2)) decide(begun);
   }
   moves_.clear();
+  asks_.clear();
   public_.clear();
   last_pass_ = last_move_ = 0;
   draining_ = drained_ = false;
   drain_deadline_ = kNever;
   for (auto& group : device_) group.assign(group.size(), {});
   for (auto& group : lower_[1]) group.assign(group.size(), {});
+  if (has_shared() && one_in(2)) {  // it is another server, with a disk of its own
+    for (auto& group : lower_[2]) group.assign(group.size(), {});
+    holes_.clear();
+  }
   digest_stats();
   history_.events.clear();
   history_.plan_digests.clear();

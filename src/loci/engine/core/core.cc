@@ -49,6 +49,7 @@ constexpr Nanos kDateGranularityMax = 3600 * kNanosPerSecond;
 Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curves) {
   const auto costs = std::make_shared<const CostModel>(curves);
   const bool host = config.groups.front().host_blocks > 0, disk = config.groups.front().disk_blocks > 0;
+  const bool shared = config.groups.front().shared_blocks > 0;
   const bool windows = std::any_of(config.groups.begin(), config.groups.end(), [&](const CoreGroup& group) {
     return group.window != 0 && group.window < config.context_tokens;
   });
@@ -60,7 +61,7 @@ Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curve
     const auto order = [&](Tier tier) {
       const EvictionPlace place{
           .tier = tier, .block_bytes = group.block_bytes, .seed = config.seed + i, .holes = !windows};
-      return make_eviction_order(config.eviction, place, costs);
+      return make_eviction_order(tier == Tier::kShared ? "lru" : config.eviction, place, costs);
     };
     const auto add = [&](std::vector<IndexPool>& to, Tier tier, std::uint32_t slots, bool saved) -> Status {
       IndexPool& pool = to.emplace_back();
@@ -75,6 +76,7 @@ Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curve
     LOCI_RETURN_IF_ERROR(add(pools.device, Tier::kDevice, group.block_count, host || disk));
     if (host) LOCI_RETURN_IF_ERROR(add(pools.host, Tier::kHost, group.host_blocks, disk));
     if (disk) LOCI_RETURN_IF_ERROR(add(pools.disk, Tier::kDisk, group.disk_blocks, false));
+    if (shared) LOCI_RETURN_IF_ERROR(add(pools.shared, Tier::kShared, group.shared_blocks, false));
   }
   return pools;
 }
@@ -87,6 +89,9 @@ Status check_tiers(const CoreConfig& config) {
     }
     if ((group.disk_blocks > 0) != (first.disk_blocks > 0)) {
       return invalid_argument("expected slots for every group or for none", "disk_blocks");
+    }
+    if ((group.shared_blocks > 0) != (first.shared_blocks > 0)) {
+      return invalid_argument("expected slots for every group or for none", "shared_blocks");
     }
   }
   if (config.save != "through" && config.save != "ahead") {
@@ -153,7 +158,8 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       windows_(config_, index_, transfers_, prefixes_),
       queue_needs_(config_, index_, transfers_, prefixes_),
       recovery_(config_, prefixes_.hasher(), index_),
-      forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0),
+      forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0,
+                 config_.groups.front().shared_blocks > 0),
       state_age_(config.state_ttl) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
@@ -170,12 +176,14 @@ Plan Core::State::step(Nanos now, const Event& event) {
   std::visit([&](const auto& e) { on(e, plan); }, event);
   forgotten_.retry();
   expire(plan);
+  end_asks();
   if (in_flight_.size() <= config_.passes_ahead) schedule(plan);
   look_ahead();
   save();
   state_age_.sweep(index_, now_);
   plan.moves = transfers_.take_begun();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
+  plan.shared_forgets = forgotten_.take_shared();
   plan.wake_at = std::min(next_deadline(), state_age_.next_sweep());
   drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
   plan.drained = drained_;
@@ -206,10 +214,10 @@ Status Core::State::refusal(const Arrival& event) const {
   }
   if (event.scope == SharingScope::kPublic) LOCI_RETURN_IF_ERROR(public_refusal(event));
   if (drain_deadline_) return {StatusCode::kUnavailable, "the server is stopping; try another one"};
-  if (event.queued_max > 0 && queue_.waiting(event.group) >= event.queued_max) {
+  const std::size_t waiting = waiting_of(event.group);
+  if (event.queued_max > 0 && waiting >= event.queued_max) {
     return resource_exhausted(
-        fmt::format("{} of your requests are waiting, which is your limit; try again later",
-                    queue_.waiting(event.group)));
+        fmt::format("{} of your requests are waiting, which is your limit; try again later", waiting));
   }
   return {};
 }
@@ -217,7 +225,8 @@ Status Core::State::refusal(const Arrival& event) const {
 // Where the queue is full, whoever has most in it for its weight gives up its newest place to one that
 // would have less.
 bool Core::State::find_place(const Arrival& event, Plan& plan) {
-  if (queue_.size() < config_.max_queued) return true;
+  if (queue_.size() + asking_.size() < config_.max_queued) return true;
+  if (queue_.empty()) return false;
   const std::string& most = queue_.most_waiting();
   const std::uint64_t own = (queue_.waiting(event.group) + 1) * queue_.weight(most);
   if (most == event.group || own >= queue_.waiting(most) * event.weight) return false;
@@ -253,8 +262,8 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   }
   if (!find_place(event, plan)) {
     reject(event.request,
-           resource_exhausted(
-               fmt::format("{} requests are waiting, which is the limit; try again later", queue_.size())),
+           resource_exhausted(fmt::format("{} requests are waiting, which is the limit; try again later",
+                                          queue_.size() + asking_.size())),
            plan);
     return;
   }
@@ -280,7 +289,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->deadline = event.deadline;
   request->follows = event.follows;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
-  enqueue(*request);
+  if (!ask(*request, plan)) enqueue(*request);
   requests_.emplace(event.request, std::move(request));
 }
 
@@ -341,7 +350,8 @@ void Core::State::on(const Pause& event, Plan&) {
   CoreRequest& request = *found->second;
   if (request.is_public || request.phase.is(RequestPhase::kEnding)) return;
   if (event.paused && paused_ >= config_.max_queued) return;
-  if (request.waits()) leave_queue(request);
+  if (request.asks_until) stop_asking(request);
+  else if (request.waits()) leave_queue(request);
   request.paused = event.paused;
   event.paused ? ++paused_ : --paused_;
   if (request.waits()) enqueue(request);
@@ -367,14 +377,15 @@ Nanos Core::State::next_deadline() const {
   Nanos next = deadlines_.empty() ? kNever : deadlines_.begin()->first;
   if (drain_deadline_ && *drain_deadline_ > now_ && !requests_.empty())
     next = std::min(next, *drain_deadline_);
-  return next;
+  return asking_.empty() ? next : std::min(next, asking_.begin()->first);
 }
 
 CoreStats Core::State::stats() const {
   CoreStats stats = totals_;
   stats.running = static_cast<std::uint32_t>(running_.size());
-  stats.queued = static_cast<std::uint32_t>(queue_.size());
+  stats.queued = static_cast<std::uint32_t>(queue_.size() + asking_.size());
   stats.paused = static_cast<std::uint32_t>(paused_);
+  stats.asking = static_cast<std::uint32_t>(asking_.size());
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint32_t count = index_.slot_count(group);
     stats.pools[group] = {count, index_.free_count(group), count - index_.available(group)};
@@ -384,7 +395,7 @@ CoreStats Core::State::stats() const {
   }
   stats.blocks_public = prefixes_.public_blocks();
   stats.evictions_total = index_.evictions();
-  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk, Tier::kShared}) {
     TierStats& of_tier = stats.tiers[static_cast<std::size_t>(tier)];
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       const TierUse use = index_.use(tier, group);

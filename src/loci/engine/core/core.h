@@ -47,6 +47,8 @@ struct CoreGroup {
   std::uint32_t block_count = 0;  // slots of its device pool
   std::uint32_t host_blocks = 0;  // slots of its host pool; 0: none
   std::uint32_t disk_blocks = 0;  // slots on disk; 0: none
+  // Parts of which it is remembered that a store shared with other servers has them; 0: there is no store.
+  std::uint32_t shared_blocks = 0;
   std::uint64_t block_bytes = 0;  // a block's part; 0 where there are no lower tiers
   friend bool operator==(const CoreGroup&, const CoreGroup&) = default;
 };
@@ -96,11 +98,19 @@ struct TierStats {
 };
 
 // The ways on which state moves.
-enum class CoreLink : std::uint8_t { kHostLoad, kDiskLoad, kHostSave, kDiskSave, kPrefetch };
-inline constexpr std::size_t kCoreLinks = 5;
+enum class CoreLink : std::uint8_t {
+  kHostLoad,
+  kDiskLoad,
+  kHostSave,
+  kDiskSave,
+  kPrefetch,
+  kSharedLoad,
+  kSharedSave
+};
+inline constexpr std::size_t kCoreLinks = 7;
 constexpr std::string_view core_link_name(CoreLink link) {
-  constexpr std::string_view kNames[kCoreLinks] = {"host_load", "disk_load", "host_save", "disk_save",
-                                                   "prefetch"};
+  constexpr std::string_view kNames[kCoreLinks] = {"host_load", "disk_load",   "host_save",  "disk_save",
+                                                   "prefetch",  "shared_load", "shared_save"};
   return kNames[static_cast<std::size_t>(link)];
 }
 struct LinkStats {
@@ -138,6 +148,7 @@ struct CoreStats {
   std::uint32_t moves_in_flight = 0;
   std::uint32_t saves_waiting = 0;
   std::uint64_t saves_dropped_total = 0;  // too many waited
+  std::uint32_t asking = 0;               // requests that wait to hear what the shared store has of them
   std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
   std::uint64_t orphans_total = 0;        // that were not: what they follow is not there, or they are too old
   std::uint64_t forgets_waiting = 0;      // Forget: for what uses their state

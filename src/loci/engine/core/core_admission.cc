@@ -110,9 +110,7 @@ std::vector<BlockPin> Core::State::hold_originals(const CoreProbes& probes) {
 // Takes a request that waits into the batch. False: the batch is full or blocks are missing.
 bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (blocked_head_ == request.id || running_.size() >= running_max_) return false;
-  Tier slowest = transfers_.slowest_readable();
-  if (request.without_disk && slowest == Tier::kDisk)
-    slowest = index_.has_tier(Tier::kHost) ? Tier::kHost : Tier::kDevice;
+  Tier slowest = slowest_for(request);
   CoreProbes probes = choose(request, true, slowest);
   const RestoreForecast forecast = plan_restore_of(request, probes, slowest);
   if (request.lineage) fit_originals(probes, pass);

@@ -49,8 +49,9 @@ void Core::State::check_invariants() const {
   queue_needs_.check_invariants([this](RequestId id) { return waiting_request(id); });
   check_passes();
   // 7.
-  LOCI_CHECK(requests_.size() == at_rest || !in_flight_.empty() || !transfers_.idle(),
-             "invariant 7: while there are requests, a pass or a move is in flight, or all are paused");
+  LOCI_CHECK(
+      requests_.size() == at_rest || !in_flight_.empty() || !transfers_.idle() || !asking_.empty(),
+      "invariant 7: while there are requests, a pass, a move or a question is in flight, or all are paused");
   LOCI_CHECK(paused == paused_ && paused_ <= config_.max_queued,
              "invariant 7: pauses are counted, and bounded");
   queue_.check_invariants();
@@ -60,9 +61,11 @@ void Core::State::check_invariants() const {
     LOCI_CHECK(queue_.running(tenant) == count, "what runs of each tenant is counted");
   }
   LOCI_CHECK(waiting == queue_.size(), "invariant 7: what does not run is in the queue");
-  LOCI_CHECK(queue_.size() + at_rest <= std::size_t{2} * config_.max_queued + running_max_,
+  for (const auto& [until, id] : asking_)
+    LOCI_CHECK(requests_.at(id)->asks_until == until && !requests_.at(id)->runs(), "who asks is known");
+  LOCI_CHECK(queue_.size() + asking_.size() + at_rest <= std::size_t{2} * config_.max_queued + running_max_,
              "invariant 7: a bounded queue");
-  LOCI_CHECK(running_.size() + waiting + at_rest == requests_.size() && running_.size() <= running_max_,
+  LOCI_CHECK(running_.size() + waiting + asking_.size() + at_rest == requests_.size() && running_.size() <= running_max_,
              "invariant 7: a bounded batch");
   LOCI_CHECK(std::is_sorted(running_.begin(), running_.end(),
                             [](auto* a, auto* b) { return a->arrival < b->arrival; }),

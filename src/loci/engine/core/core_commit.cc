@@ -66,8 +66,7 @@ void Core::State::commit(const PassDone& done, Plan& plan) {
 void Core::State::commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass) {
   if (piece.claim) {
     index_.fill(*pass.claims[*piece.claim], piece.filled);
-    if (through_ && piece.filled == kBlockTokens)
-      transfers_.wish_save(piece.block, Tier::kDevice, Transfers::SaveScope::kWithoutWindows);
+    if (piece.filled == kBlockTokens) wish_copies(piece.block);
     return;
   }
   const std::uint32_t had = index_.block(piece.block).filled;
@@ -103,7 +102,13 @@ void Core::State::complete_tail(CoreRequest& request) {
       }
     }
   }
+  wish_copies(block);
+}
+
+// The block has been computed.
+void Core::State::wish_copies(BlockId block) {
   if (through_) transfers_.wish_save(block, Tier::kDevice, Transfers::SaveScope::kWithoutWindows);
+  transfers_.wish_share(block, Transfers::SaveScope::kWithoutWindows);
 }
 
 void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan) {
@@ -145,6 +150,8 @@ void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan&
 void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
   if (request.runs()) {
     stop_running(request);
+  } else if (request.asks_until) {
+    stop_asking(request);
   } else if (request.waits()) {
     leave_queue(request);
     blocked_head_.reset();

@@ -14,7 +14,8 @@ CoreRequest* Core::State::waiting_request(RequestId id) const {
 
 void Core::State::look_ahead() {
   queue_needs_.look([this](RequestId id) { return waiting_request(id); });
-  if (!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk)) return;
+  if (!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk) && !index_.has_tier(Tier::kShared))
+    return;
   preload();
   queue_needs_.prefetch();
 }
@@ -32,7 +33,7 @@ void Core::State::preload() {
 }
 
 void Core::State::preload(CoreRequest& request) {
-  Tier slowest = transfers_.slowest_readable();
+  Tier slowest = slowest_for(request);
   CoreProbes probes = choose(request, true, slowest);
   plan_restore_of(request, probes, slowest);
   // What is there of the request is held meanwhile, so that nothing of it makes room.

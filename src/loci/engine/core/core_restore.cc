@@ -40,7 +40,8 @@ RestoreProblem Core::State::restore_problem(const CoreRequest& request, CoreProb
   RestoreProblem problem{
       .compute_booked = compute_booked(), .layers = config_.layers, .whole_tiers = windows_.any()};
   problem.others = static_cast<std::uint32_t>(running_.size() + queue_.size() - 1);
-  for (const Tier tier : {Tier::kHost, Tier::kDisk}) problem.links[place_of(tier)] = transfers_.link(tier);
+  for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared})
+    problem.links[place_of(tier)] = transfers_.link(tier);
   std::uint64_t rows = 0;
   for (std::uint32_t i = 0; i < probes.blocks.size(); ++i) {
     CoreProbe& found = probes.blocks[i];

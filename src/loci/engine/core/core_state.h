@@ -17,6 +17,7 @@
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  loads of who comes next, before it is admitted
+//   core_shared.cc     what the store that servers share has for a request, asked before it is admitted
 //   core_public.cc     whether a public prefix has room, and what they leave to others
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants
@@ -143,7 +144,9 @@ class Core::State {
   void on(const Forget& event, Plan& plan);
   void on(const CostsMeasured& event, Plan& plan);
   void on(const Pause& event, Plan& plan);
+  void on(const SharedAnswer& event, Plan& plan);
   Status refusal(const Arrival& event) const;
+  std::size_t waiting_of(const SharingGroup& tenant) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);
   void reject_waiting(CoreRequest& request, Status status, Plan& plan);
@@ -187,6 +190,14 @@ class Core::State {
   bool decodes_wait(const PassWork& work) const;
   Nanos patience_of(const CorePass& pass) const;
   void save();
+
+  // core_shared.cc
+  bool ask(CoreRequest& request, Plan& plan);
+  void stop_asking(CoreRequest& request);
+  void end_asks();
+  void remember_shared(CoreRequest& request, std::span<const std::uint8_t> groups);
+  void forget_shared(const ChainKey& key, std::uint8_t found);
+  Tier slowest_for(const CoreRequest& request) const;
 
   // core_lookahead.cc
   CoreRequest* waiting_request(RequestId id) const;
@@ -262,6 +273,7 @@ class Core::State {
   void commit(const PassDone& done, Plan& plan);
   void commit_piece(CoreRequest& request, const CorePiece& piece, const CorePass& pass);
   void complete_tail(CoreRequest& request);
+  void wish_copies(BlockId block);
   void take_sample(CoreRequest& request, const SpanOutcome& outcome, Plan& plan);
   void end(CoreRequest& request, FinishReason reason, Plan& plan);
   void end_when_free(CoreRequest& request, FinishReason reason, Plan& plan);
@@ -294,6 +306,7 @@ class Core::State {
   FairQueue queue_;
   std::optional<RequestId> blocked_head_;            // lacked blocks, and none were let go since
   std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
+  std::set<std::pair<Nanos, RequestId>> asking_;     // CoreRequest::asks_until: not in the queue yet
   std::deque<CorePass> in_flight_;                   // the first to end first
 
   Transfers transfers_;

@@ -118,6 +118,7 @@ void Core::State::wish_windows(const CoreRequest& request) {
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       if (!windowed(group) || !pin.holds(group)) continue;
       transfers_.wish_save(pin.block(), Tier::kDevice, Transfers::SaveScope::kAllGroups);
+      transfers_.wish_share(pin.block(), Transfers::SaveScope::kAllGroups);
       break;
     }
   }

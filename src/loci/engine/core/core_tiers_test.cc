@@ -412,7 +412,8 @@ TEST(CoreTiers, WhatIsForgottenWhileItIsSavedGoesThen) {
   d.finish();
   const CoreStats stats = d.core.stats();
   EXPECT_EQ(stats.forgets_waiting, 0u);
-  for (const TierStats& tier : stats.tiers) EXPECT_EQ(tier.free, 8u);
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk})
+    EXPECT_EQ(stats.tiers[static_cast<std::size_t>(tier)].free, 8u);
 }
 
 // A turn that was stopped, say: nobody can tell its tokens.

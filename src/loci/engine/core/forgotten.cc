@@ -40,7 +40,10 @@ Forgotten::Progress Forgotten::drop(Path& path) {
   bool is_end = true;
   for (; !path.nodes.empty(); path.nodes.pop_back()) {
     const BlockId node = index_.find(path.nodes.back());
-    if (node == kNoBlock) continue;
+    if (node == kNoBlock) {
+      if (path.nodes.size() > 1) forget_shared(path.nodes.back());
+      continue;
+    }
     const std::size_t begin = (path.nodes.size() - 1) * kBlockTokens;
     const std::span<const TokenId> rest = std::span<const TokenId>(path.tokens).subspan(begin);
     if (rest.size() < kBlockTokens && path.nodes.size() > 1 &&
@@ -49,11 +52,15 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     if (drop_tails(node, rest) == Progress::kWaits) return Progress::kWaits;
     if (path.nodes.size() == 1) break;  // the root ends by itself
     // (Dropping its last tail may have ended the node.)
-    if (index_.find(path.nodes.back()) == kNoBlock) continue;
+    if (index_.find(path.nodes.back()) == kNoBlock) {
+      forget_shared(path.nodes.back());
+      continue;
+    }
     // Who goes on from the end of it may be its own next turn, on its way; elsewhere it is another sequence.
     const Block& block = index_.block(node);
     if (block.pins > 0 && (is_end || block.children == 0)) return Progress::kWaits;
     if (block.children > 0) break;
+    forget_shared(path.nodes.back());
     index_.forget(node);
     is_end = false;
   }
@@ -78,6 +85,7 @@ Forgotten::Progress Forgotten::drop_what_goes_on(BlockId last, std::span<const T
   for (auto node = below.rbegin(); node != below.rend(); ++node) {  // children before parents
     if (index_.block(*node).kind == BlockKind::kUnused) continue;   // it ended with the last of its children
     if (index_.block(*node).pins > 0) progress = Progress::kWaits;
+    if (index_.block(*node).kind == BlockKind::kFull) forget_shared(index_.block(*node).key);
     index_.forget(*node);
   }
   return progress;

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "loci/engine/core/core.h"
@@ -37,8 +38,9 @@ inline constexpr std::size_t kForgottenTokensMax = std::size_t{8} << 20;
 class Forgotten {
  public:
   // Both outlive it. `recovers`: there is a disk, of which recovered() will be told.
-  Forgotten(const Prefixes& prefixes, BlockIndex& index, bool recovers)
-      : prefixes_(prefixes), index_(index), recovers_(recovers) {}
+  // `shares`: there is a shared store, which is to forget too.
+  Forgotten(const Prefixes& prefixes, BlockIndex& index, bool recovers, bool shares)
+      : prefixes_(prefixes), index_(index), recovers_(recovers), shares_(shares) {}
 
   // O(tokens · log(children)).
   void forget(const Forget& event);
@@ -46,6 +48,10 @@ class Forgotten {
   void recovered() { recovers_ = false; }
   // Something may have been let go. O(kRetriesMax paths).
   void retry();
+
+  // The keys of the blocks that went since the last call, and of those that were not here any more: the
+  // shared store may have them.
+  std::vector<ChainKey> take_shared() { return std::exchange(shared_, {}); }
 
   void add_stats(CoreStats& stats) const;
 
@@ -59,6 +65,9 @@ class Forgotten {
 
   static constexpr std::size_t kRetriesMax = 16;
 
+  void forget_shared(const ChainKey& key) {
+    if (shares_) shared_.push_back(key);
+  }
   void wait(Path path);
   Path pop();
   Progress drop(Path& path);
@@ -68,6 +77,8 @@ class Forgotten {
   const Prefixes& prefixes_;
   BlockIndex& index_;
   bool recovers_;
+  bool shares_;
+  std::vector<ChainKey> shared_;  // take_shared()
   std::deque<Path> waiting_;
   std::size_t waiting_tokens_ = 0;  // of waiting_
   std::uint64_t given_up_ = 0;

@@ -163,8 +163,15 @@ struct Pause {
   bool paused = true;  // false: it goes on
 };
 
+// What the shared store says of the blocks that a plan asked for (SharedAsk), in their order: bit g is set
+// where it has the part of group g. An answer to who waits no more, or of another length, is ignored.
+struct SharedAnswer {
+  RequestId request;
+  std::vector<std::uint8_t> groups;
+};
+
 using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom,
-                           Forget, CostsMeasured, Pause>;
+                           Forget, CostsMeasured, Pause, SharedAnswer>;
 
 // --- plans ---
 
@@ -192,13 +199,16 @@ struct ContextSources {
   std::uint32_t device = 0;
   std::uint32_t host = 0;
   std::uint32_t disk = 0;
+  std::uint32_t shared = 0;
   std::array<std::uint32_t, kMissReasons> computed{};  // by reason
   Nanos predicted_load = 0;                            // until the last load was to arrive
   Nanos predicted_compute = 0;                         // of what is computed
   RestoreForecast restore;
-  std::uint32_t cached() const { return device + host + disk; }
+  std::uint32_t cached() const { return device + host + disk + shared; }
   // What came from the tier.
-  std::uint32_t& of(Tier tier) { return tier == Tier::kDevice ? device : tier == Tier::kHost ? host : disk; }
+  std::uint32_t& of(Tier tier) {
+    return tier == Tier::kDevice ? device : tier == Tier::kHost ? host : tier == Tier::kDisk ? disk : shared;
+  }
 };
 
 struct Usage {
@@ -251,7 +261,8 @@ struct MovePart {
 };
 
 // A block's state goes from one tier to another. Its source stays as it is, and its target is nobody else's,
-// until its end is told (MovesEnded).
+// until its end is told (MovesEnded). (A shared store has no slots: there the entry's key says what is
+// meant.)
 struct Move {
   OperationId id;
   Tier from = Tier::kDevice;
@@ -260,6 +271,14 @@ struct Move {
   // To the device: keys are rotated by so many positions on the way, from the source's bits (truncation).
   std::int32_t rotate_by = 0;
   DiskEntry entry;  // what the block is; its key is checked where the source is the disk
+};
+
+// A request has arrived that lacks these blocks: the shared store is asked which it has. The answer is a
+// SharedAnswer; after the time limit nobody waits for it any more.
+struct SharedAsk {
+  RequestId request;
+  std::vector<ChainKey> keys;
+  Nanos time_limit = 0;
 };
 
 struct Plan {
@@ -271,9 +290,11 @@ struct Plan {
   // To be begun now, before the pass, in this order; loads before saves.
   std::vector<Move> moves;
   std::vector<DiskNote> notes;
-  std::vector<Output> outputs;  // in order
-  Nanos wake_at = kNever;       // a Tick is wanted then; replaces the last plan's
-  bool drained = false;         // draining, and nothing is left
+  std::vector<SharedAsk> asks;
+  std::vector<ChainKey> shared_forgets;  // what was said is deleted: the shared store is to forget it too
+  std::vector<Output> outputs;           // in order
+  Nanos wake_at = kNever;                // a Tick is wanted then; replaces the last plan's
+  bool drained = false;                  // draining, and nothing is left
 };
 
 }  // namespace loci

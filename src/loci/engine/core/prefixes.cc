@@ -48,7 +48,7 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
     if (parent != kNoBlock) found.node = index_.find(key);
     const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
     found.load = found.node != kNoBlock && transfers_.comes(found.node, rules.slowest);
-    found.too_slow = found.node != kNoBlock && !found.load && transfers_.comes(found.node, Tier::kDisk);
+    found.too_slow = found.node != kNoBlock && !found.load && transfers_.comes(found.node, Tier::kShared);
     if (!has_part && !found.load && probes.lineage != nullptr && i >= probes.lineage->front_blocks)
       find_original(*probes.lineage, i, rules, found);
     if (!has_part && !found.load) {

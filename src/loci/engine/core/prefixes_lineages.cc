@@ -116,7 +116,7 @@ void Prefixes::find_original(const CoreLineage& lineage, std::uint32_t block, co
     const BlockId id = index_.find(original.key);
     if (id == kNoBlock) continue;
     const std::optional<Tier> tier = transfers_.original_tier(id, rules.slowest);
-    found.too_slow = found.too_slow || (!tier && transfers_.original_tier(id, Tier::kDisk));
+    found.too_slow = found.too_slow || (!tier && transfers_.original_tier(id, Tier::kShared));
     if (!tier) continue;
     found.load = true;
     found.original = id;

@@ -127,7 +127,7 @@ void QueueNeeds::look(const FindWaiting& find) {
 }
 
 void QueueNeeds::prefetch() {
-  if (!index_.has_tier(Tier::kHost) || prefetched_ || transfers_.slowest_readable() != Tier::kDisk) return;
+  if (!index_.has_tier(Tier::kHost) || prefetched_ || transfers_.slowest_own() != Tier::kDisk) return;
   std::uint32_t looked = 0;
   for (auto& [arrival, waiting] : waiting_) {
     if (looked++ >= prefetch_window_ || arrival >= window_end_) break;

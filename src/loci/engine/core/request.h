@@ -67,7 +67,11 @@ struct CoreRequest {
   PhaseOf<LoadPhase> load_phase;
   bool without_disk = false;   // the disk did not bring what it needed: until it gets on, it is not asked
   std::vector<ChainKey> keys;  // of its whole blocks, while it waits
-  bool preloaded = false;      // its loads have begun before it was admitted
+  // The shared store:
+  std::vector<std::uint32_t> asked;   // the blocks of `keys` that it was asked for
+  std::optional<Nanos> asks_until;    // the answer is waited for
+  bool answered = false;              // what the index says that the store has is as of this answer, or later
+  bool preloaded = false;             // its loads have begun before it was admitted
   std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
 
   // Passes ahead:
@@ -81,7 +85,7 @@ struct CoreRequest {
   std::array<std::uint32_t, 2> computes_from{};  // the first token that each pass in flight computes
 
   bool runs() const { return phase.now() >= RequestPhase::kPrompt; }
-  bool waits() const { return !runs() && !paused; }  // in the queue
+  bool waits() const { return !runs() && !paused && !asks_until; }  // in the queue
   bool was_admitted() const { return !phase.is(RequestPhase::kQueued); }
   // Its passes in flight read what did not come.
   bool passes_bring_nothing() const {

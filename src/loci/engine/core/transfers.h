@@ -22,6 +22,7 @@
 //   - A save holds its source and reserves its target, which nobody sees before it is whole. What cannot be
 //     saved at once is dropped sooner than it holds anybody up: it will be computed again.
 //   - A link that fails again and again is left alone for a while (link_breaker.h).
+//   - What goes to the shared store has no target here: whether it arrives is nothing that anybody counts on.
 //   - When a load has come is predicted by what loads took (link_times.h).
 //
 // The corner cases:
@@ -99,8 +100,11 @@ class Transfers {
   RestoreLink link(Tier from) const;
   // What the tier is bringing should have come long ago: it is asked for nothing more.
   bool overdue(Tier tier) const;
-  // The slowest tier that answers: from where state may be brought back.
+  // The slowest tier that answers: from where state may be brought back; the second of this server's own.
   Tier slowest_readable() const;
+  Tier slowest_own() const;
+  // The shared store is there, and reads from it do not fail one after another.
+  bool shared_readable() const { return has(Tier::kShared) && !shared_read_link_.paused(now_); }
 
   // --- loads ---
 
@@ -129,6 +133,8 @@ class Transfers {
   // What `from` has of the block is to be saved to the next tier when its turn comes, if it is still there
   // then. Of too many wishes the oldest are dropped.
   void wish_save(BlockId id, Tier from, SaveScope scope);
+  // The same of what the device or host memory has, for the shared store: behind all other saves.
+  void wish_share(BlockId id, SaveScope scope);
   struct SaveRules {
     // Device slots of groups with a window that saves may not use: they are promised, public or read by a
     // pass.
@@ -235,6 +241,10 @@ class Transfers {
   enum class SaveReason : std::uint8_t { kWished, kNextToBeEvicted };
   bool add_save_part(InFlight& move, std::uint32_t group, SaveReason reason, const SaveRules& rules);
   bool begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason, const SaveRules& rules);
+  void hold_shared_part(InFlight& move, std::uint32_t group, const SaveRules& rules);
+  void share(const SaveWish& wish, const SaveRules& rules);
+  void note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope);
+  bool still_there(const SaveWish& wish) const;
   void save_ahead(Tier tier, const SaveRules& rules);
 
   void check_rotation(const InFlight& move) const;
@@ -258,7 +268,10 @@ class Transfers {
   LinkTimes link_times_;                                  // of loads
   std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
   std::uint32_t saves_in_flight_ = 0;                     // and prefetches
-  LinkBreaker disk_write_link_, disk_read_link_;
+  std::deque<SaveWish> share_wishes_;
+  std::uint32_t shares_max_;            // in flight
+  std::uint32_t shares_in_flight_ = 0;  // beside saves_in_flight_
+  LinkBreaker disk_write_link_, disk_read_link_, shared_write_link_, shared_read_link_;
   std::array<LinkStats, kCoreLinks> ended_{};
   std::uint64_t saves_dropped_ = 0;
 };

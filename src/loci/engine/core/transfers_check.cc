@@ -25,6 +25,7 @@ void Transfers::add_stats(CoreStats& stats) const {
   stats.moves = ended_;
   stats.moves_in_flight = static_cast<std::uint32_t>(moves_.size());
   for (const auto& wishes : save_wishes_) stats.saves_waiting += static_cast<std::uint32_t>(wishes.size());
+  stats.saves_waiting += static_cast<std::uint32_t>(share_wishes_.size());
   stats.saves_dropped_total = saves_dropped_;
 }
 
@@ -64,7 +65,7 @@ void Transfers::check_move(const InFlight& move) const {
           source != nullptr && source->whole && source->readers > 0 && source->slot.slot() == part.from,
           "invariant 3: a move's source stays");
     }
-    if (move.to != Tier::kDevice) {
+    if (move.to != Tier::kDevice && move.to != Tier::kShared) {
       const LowerCopy* target = index_.block(block).copy(move.to, part.group);
       LOCI_CHECK(target != nullptr && !target->whole && target->slot.slot() == part.to,
                  "invariant 3: a move's target is reserved and unseen");
@@ -76,7 +77,7 @@ void Transfers::check_invariants() const {
   std::map<BlockId, std::vector<OperationId>> loads;
   std::array<std::uint32_t, kTiers> loads_from{};
   GroupCounts moving{};
-  std::uint32_t saves = 0;
+  std::uint32_t saves = 0, shares = 0;
   for (const auto& [id, move] : moves_) {
     check_move(move);
     const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
@@ -85,10 +86,11 @@ void Transfers::check_invariants() const {
       loads[move.pin.block()].push_back(id);
       ++loads_from[static_cast<std::size_t>(move.from)];
     } else {
-      ++saves;
+      ++(move.to == Tier::kShared ? shares : saves);
     }
   }
-  LOCI_CHECK(saves == saves_in_flight_ && moving == moving_ && loads_from == loads_from_,
+  LOCI_CHECK(saves == saves_in_flight_ && shares == shares_in_flight_ && moving == moving_ &&
+                 loads_from == loads_from_,
              "what moves is counted");
   LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
   for (const auto& [block, operations] : loads) {

@@ -9,6 +9,7 @@ namespace loci {
 namespace {
 
 constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
+constexpr std::uint32_t kSharesMax = 8;      // each holds its block until the store has it
 
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
@@ -22,7 +23,8 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
       through_(config.save == "through"),
       // Saves hold blocks: few enough that admission hardly feels it.
       saves_max_(std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8))),
-      link_times_(costs) {}
+      link_times_(costs),
+      shares_max_(std::min(saves_max_, kSharesMax)) {}
 
 // --- what can be brought back ---
 
@@ -76,7 +78,7 @@ std::optional<Tier> Transfers::original_tier(BlockId original, Tier slowest) con
 
 Tier Transfers::load_tier(const CoreProbe& found) const {
   if (found.original == kNoBlock || loading(found.node)) return load_tier(found.node);
-  return original_tier(found.original, Tier::kDisk).value();
+  return original_tier(found.original, Tier::kShared).value();
 }
 
 RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t number) const {
@@ -94,6 +96,13 @@ RestoreLink Transfers::link(Tier from) const {
 }
 
 Tier Transfers::slowest_readable() const {
+  const Tier own = slowest_own();
+  // (A disk that is left alone may have what the store has too, and would be read in its stead.)
+  const bool disk_answers = !has(Tier::kDisk) || own == Tier::kDisk;
+  return shared_readable() && disk_answers ? Tier::kShared : own;
+}
+
+Tier Transfers::slowest_own() const {
   if (has(Tier::kDisk) && !disk_read_link_.paused(now_)) return Tier::kDisk;
   return has(Tier::kHost) ? Tier::kHost : Tier::kDevice;
 }
@@ -104,6 +113,8 @@ bool Transfers::overdue(Tier tier) const {
 }
 
 CoreLink Transfers::link_of(Tier from, Tier to) {
+  if (from == Tier::kShared) return CoreLink::kSharedLoad;
+  if (to == Tier::kShared) return CoreLink::kSharedSave;
   if (to == Tier::kDevice) return from == Tier::kDisk ? CoreLink::kDiskLoad : CoreLink::kHostLoad;
   if (to == Tier::kDisk) return CoreLink::kDiskSave;
   return from == Tier::kDisk ? CoreLink::kPrefetch : CoreLink::kHostSave;
@@ -178,7 +189,7 @@ void Transfers::begin_load(const BlockPin& held, Booking& booking) {
   std::optional<AppendToken> token = index_.claim(id);
   LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
   Load& load = loads_.emplace(id, Load{.token = std::move(*token)}).first->second;
-  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+  for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared}) {
     InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       const Block& block = index_.block(id);
@@ -208,7 +219,7 @@ void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, Boo
   LOCI_CHECK(token.has_value(), "what is loaded nobody fills");
   Load& load = loads_.emplace(id, Load{.token = std::move(*token)}).first->second;
   load.ends_at = std::max(now_, link_times_.free_at(Tier::kHost));
-  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk, Tier::kShared}) {
     InFlight move{.from = tier, .to = Tier::kDevice, .pin = index_.pin(id), .parts = {}};
     move.original = index_.pin(found.original);
     move.rotate_by = -static_cast<std::int32_t>(found.shift_blocks * kBlockTokens);
@@ -289,13 +300,18 @@ void Transfers::end_read(const InFlight& move, const MoveOutcome& outcome) {
   const MoveResult result = outcome.result;
   if (move.from == Tier::kDevice) return;
   if (move.from == Tier::kDisk) disk_read_link_.ended(result, now_, outcome.took);
+  if (move.from == Tier::kShared) shared_read_link_.ended(result, now_, outcome.took);
   const BlockId id = move.source();
+  // What the store was said to have did not come: nobody asks for it again before the store is asked anew.
+  const bool dropped = move.from == Tier::kShared ? result != MoveResult::kDone
+                       : move.from == Tier::kDisk
+                           ? result == MoveResult::kDamaged || result == MoveResult::kFailed
+                           : result == MoveResult::kDamaged;
+  const MissReason reason = result == MoveResult::kTooSlow ? MissReason::kTooSlow : MissReason::kDamaged;
   for (const MovePart& part : move.parts) {
     index_.end_read(id, move.from, part.group);
-    if (result != MoveResult::kDamaged && (result != MoveResult::kFailed || move.from != Tier::kDisk))
-      continue;
-    if (index_.block(id).copy(move.from, part.group)->readers > 0) continue;
-    index_.drop_copy(id, move.from, part.group, MissReason::kDamaged);
+    if (!dropped || index_.block(id).copy(move.from, part.group)->readers > 0) continue;
+    index_.drop_copy(id, move.from, part.group, reason);
   }
 }
 
@@ -328,8 +344,10 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
     }
   }
   loads_.erase(id);
-  if (move.original && through_ && index_.block(id).filled == kBlockTokens)
+  // What is new to this server is saved here as what it computes.
+  if ((move.original || move.from == Tier::kShared) && through_ && index_.block(id).filled == kBlockTokens)
     wish_save(id, Tier::kDevice, SaveScope::kWithoutWindows);
+  if (move.original && index_.block(id).filled == kBlockTokens) wish_share(id, SaveScope::kWithoutWindows);
 }
 
 void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
@@ -337,12 +355,18 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   const BlockId id = move.pin.block();
   end_read(move, outcome);
   const bool done = result == MoveResult::kDone;
+  const bool shared = move.to == Tier::kShared;
   for (const MovePart& part : move.parts) {
     if (move.from == Tier::kDevice) {
       if (windowed(part.group)) --moving_[part.group];
       index_.let_go(move.pin, part.group, Release::kUnused);
     }
-    index_.finish_copy(id, move.to, part.group, done);
+    if (!shared) index_.finish_copy(id, move.to, part.group, done);
+  }
+  if (shared) {
+    --shares_in_flight_;
+    shared_write_link_.ended(result, now_, outcome.took);
+    return;
   }
   --saves_in_flight_;
   if (done && move.to == Tier::kHost && move.from == Tier::kDevice && through_)

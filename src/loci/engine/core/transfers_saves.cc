@@ -12,12 +12,24 @@ constexpr std::size_t kSaveQueueMax = 4096;  // wishes; beyond it the oldest are
 
 void Transfers::wish_save(BlockId id, Tier from, SaveScope scope) {
   if (!has(Tier::kDisk) && (from == Tier::kHost || !has(Tier::kHost))) return;
-  std::deque<SaveWish>& wishes = save_wishes_[static_cast<std::size_t>(from)];
+  note_wish(save_wishes_[static_cast<std::size_t>(from)], id, scope);
+}
+
+void Transfers::wish_share(BlockId id, SaveScope scope) {
+  if (has(Tier::kShared)) note_wish(share_wishes_, id, scope);
+}
+
+void Transfers::note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope) {
   if (wishes.size() >= kSaveQueueMax) {
     wishes.pop_front();
     ++saves_dropped_;
   }
   wishes.push_back({id, index_.block(id).key, scope});
+}
+
+bool Transfers::still_there(const SaveWish& wish) const {
+  const Block& block = index_.block(wish.block);
+  return block.kind == BlockKind::kFull && block.key == wish.key;
 }
 
 bool Transfers::may_write(Tier tier) const {
@@ -82,11 +94,46 @@ void Transfers::save(const SaveRules& rules) {
     while (!wishes.empty() && may_begin()) {
       const SaveWish wish = wishes.front();
       wishes.pop_front();
-      const Block& block = index_.block(wish.block);
-      if (block.kind != BlockKind::kFull || block.key != wish.key) continue;
-      begin_save(wish.block, from, wish.scope, SaveReason::kWished, rules);
+      if (still_there(wish)) begin_save(wish.block, from, wish.scope, SaveReason::kWished, rules);
     }
     save_ahead(from, rules);
+  }
+  while (!share_wishes_.empty() && shares_in_flight_ < shares_max_ && !shared_write_link_.paused(now_)) {
+    const SaveWish wish = share_wishes_.front();
+    share_wishes_.pop_front();
+    if (still_there(wish)) share(wish, rules);
+  }
+}
+
+// The move is to take the group's part along, if its source has it.
+void Transfers::hold_shared_part(InFlight& move, std::uint32_t group, const SaveRules& rules) {
+  const Block& block = index_.block(move.pin.block());
+  if (move.from == Tier::kHost) {
+    const LowerCopy* copy = block.copy(Tier::kHost, group);
+    if (copy == nullptr || !copy->whole || block.filled_in(group) == kBlockTokens) return;
+    index_.begin_read(move.pin.block(), Tier::kHost, group);
+    move.parts.push_back({group, copy->slot.slot(), kNoSlot});
+    return;
+  }
+  if (block.filled_in(group) < kBlockTokens) return;
+  if (windowed(group)) {
+    const std::uint64_t held = std::uint64_t{rules.taken[group]} + moving_[group];
+    if (held >= config_.groups[group].block_count) return;
+    ++moving_[group];
+  }
+  index_.hold(move.pin, group);
+  move.parts.push_back({group, block.parts[group]->slot.slot(), kNoSlot});
+}
+
+void Transfers::share(const SaveWish& wish, const SaveRules& rules) {
+  for (const Tier from : {Tier::kDevice, Tier::kHost}) {
+    InFlight move{.from = from, .to = Tier::kShared, .pin = index_.pin(wish.block), .parts = {}};
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (!windowed(group) || wish.scope == SaveScope::kAllGroups) hold_shared_part(move, group, rules);
+    }
+    if (move.parts.empty()) continue;
+    ++shares_in_flight_;
+    begin_move(std::move(move));
   }
 }
 

@@ -142,7 +142,8 @@ void put(Writer& w, const CostCurves& costs) {
   w.number(costs.pass);
   w.number(costs.host_charge);
   w.number(costs.disk_charge);
-  for (const LinkCost& link : {costs.host_load, costs.host_save, costs.disk_read, costs.disk_write})
+  for (const LinkCost& link :
+       {costs.host_load, costs.host_save, costs.disk_read, costs.disk_write, costs.shared_read})
     put(w, link);
 }
 
@@ -154,7 +155,8 @@ void get(Reader& r, CostCurves& costs) {
   costs.pass = r.number<Nanos>("pass");
   costs.host_charge = r.number<Nanos>("host_charge");
   costs.disk_charge = r.number<Nanos>("disk_charge");
-  for (LinkCost* link : {&costs.host_load, &costs.host_save, &costs.disk_read, &costs.disk_write}) {
+  for (LinkCost* link :
+       {&costs.host_load, &costs.host_save, &costs.disk_read, &costs.disk_write, &costs.shared_read}) {
     link->latency = r.number<Nanos>("latency");
     link->bytes_per_second = r.number<std::uint64_t>("bytes_per_second");
   }
@@ -240,6 +242,11 @@ void put(Writer& w, const CostsMeasured& e) { put(w, e.costs); }
 void put(Writer& w, const Pause& e) {
   w.id(e.request);
   w.flag(e.paused);
+}
+void put(Writer& w, const SharedAnswer& e) {
+  w.id(e.request);
+  w.number(static_cast<std::uint32_t>(e.groups.size()));
+  for (const std::uint8_t groups : e.groups) w.number(groups);
 }
 
 void get(Reader& r, Arrival& e) {
@@ -332,6 +339,11 @@ void get(Reader& r, Pause& e) {
   e.request.value = r.number<std::uint64_t>("request");
   e.paused = r.flag("paused");
 }
+void get(Reader& r, SharedAnswer& e) {
+  e.request.value = r.number<std::uint64_t>("request");
+  e.groups.resize(r.count(1, "groups"));
+  for (std::uint8_t& groups : e.groups) groups = r.number<std::uint8_t>("groups");
+}
 
 template <std::size_t kIndex = 0>
 bool get_event(Reader& r, std::size_t index, Event& event) {
@@ -348,7 +360,8 @@ void put(Writer& w, const Started& o) {
   w.id(o.request);
   w.number(o.cached_tokens);
   const ContextSources& sources = o.sources;
-  for (const std::uint32_t tokens : {sources.device, sources.host, sources.disk}) w.number(tokens);
+  for (const std::uint32_t tokens : {sources.device, sources.host, sources.disk, sources.shared})
+    w.number(tokens);
   for (const std::uint32_t tokens : sources.computed) w.number(tokens);
   w.number(sources.predicted_load);
   w.number(sources.predicted_compute);
@@ -443,6 +456,7 @@ void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& o
     w.number(group.block_count);
     w.number(group.host_blocks);
     w.number(group.disk_blocks);
+    w.number(group.shared_blocks);
     w.number(group.block_bytes);
   }
   w.number(config.layers);
@@ -484,6 +498,7 @@ Result<LoggedConfig> decode_config(std::string_view bytes) {
     g.block_count = r.number<std::uint32_t>("block_count");
     g.host_blocks = r.number<std::uint32_t>("host_blocks");
     g.disk_blocks = r.number<std::uint32_t>("disk_blocks");
+    g.shared_blocks = r.number<std::uint32_t>("shared_blocks");
     g.block_bytes = r.number<std::uint64_t>("block_bytes");
   }
   config.layers = r.number<std::uint32_t>("layers");
@@ -545,6 +560,13 @@ void encode_plan(const Plan& plan, std::string& out) {
   for (const Move& move : plan.moves) put(w, move);
   w.number(static_cast<std::uint32_t>(plan.notes.size()));
   for (const DiskNote& note : plan.notes) put(w, note);
+  w.number(static_cast<std::uint32_t>(plan.asks.size()));
+  for (const SharedAsk& ask : plan.asks) {
+    w.id(ask.request);
+    w.number(static_cast<std::uint32_t>(ask.keys.size()));
+    w.number(ask.time_limit);
+  }
+  w.number(static_cast<std::uint32_t>(plan.shared_forgets.size()));
   w.number(static_cast<std::uint32_t>(plan.outputs.size()));
   for (const Output& output : plan.outputs) {
     w.number(static_cast<std::uint8_t>(output.index()));

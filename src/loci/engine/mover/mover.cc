@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <latch>
 #include <mutex>
@@ -32,6 +33,7 @@ struct Order {
   Nanos taken = 0;
   std::vector<Move> loads;  // from memory
   std::vector<Move> reads;
+  std::vector<Move> shared_reads;
   std::vector<Move> prefetches;
   std::vector<Move> saves;
   std::vector<DiskNote> notes;
@@ -40,6 +42,7 @@ struct Order {
 std::vector<Move>& place_of(const Move& move, Order& order) {
   LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.to == Tier::kDevice),
              "a move goes from one tier to another, or to another place on the device");
+  if (move.from == Tier::kShared) return order.shared_reads;
   if (move.to == Tier::kDevice) return move.from == Tier::kDisk ? order.reads : order.loads;
   return move.from == Tier::kDisk ? order.prefetches : order.saves;
 }
@@ -55,7 +58,8 @@ class MoverThread final : public Mover {
         link_{backend, host_, desk_, options_},
         loads_(link_),
         reads_(link_, options_.disk.get()),
-        saves_(link_, options_.disk.get()),
+        shared_reads_(link_, options_.shared.get()),
+        saves_(link_, options_.disk.get(), options_.shared.get()),
         thread_([this] { run(); }) {}
 
   ~MoverThread() override {
@@ -63,12 +67,14 @@ class MoverThread final : public Mover {
     desk_.wake();
     thread_.join();
     for (const Order& order : orders_) {
-      for (const std::vector<Move>* moves : {&order.loads, &order.reads}) {
+      for (const std::vector<Move>* moves : {&order.loads, &order.reads, &order.shared_reads}) {
         for (const Move& move : *moves) fail_targets(move);
       }
     }
     loads_.abandon();
     reads_.abandon();
+    shared_reads_.abandon();
+    options_.shared.reset();  // ends what is under way
     options_.disk.reset();  // waits for what is in flight
     await_copies();
   }
@@ -102,9 +108,29 @@ class MoverThread final : public Mover {
     });
   }
 
+  void ask(SharedAsk ask, std::function<void(SharedAnswer)> answer) override {
+    LOCI_CHECK(options_.shared != nullptr, "a question needs a store");
+    options_.shared->ask(std::move(ask.keys), ask.time_limit,
+                         [answer = std::move(answer), request = ask.request](std::vector<std::uint8_t> groups) {
+                           answer({.request = request, .groups = std::move(groups)});
+                         });
+  }
+
+  void forget_shared(const std::vector<ChainKey>& keys) override {
+    LOCI_CHECK(options_.shared != nullptr || keys.empty(), "what forgets is a store");
+    for (const ChainKey& key : keys) {
+      DiskNote note{.kind = DiskNote::Kind::kForget};
+      note.entry.key = key;
+      options_.shared->note(note);
+    }
+  }
+
   MoverStats stats() const override { return desk_.stats(); }
   DiskStoreStats disk_stats() const override {
     return options_.disk == nullptr ? DiskStoreStats{} : options_.disk->stats();
+  }
+  SharedStoreStats shared_stats() const override {
+    return options_.shared == nullptr ? SharedStoreStats{} : options_.shared->stats();
   }
 
  private:
@@ -112,7 +138,7 @@ class MoverThread final : public Mover {
     pthread_setname_np(pthread_self(), "loci-mover");
     while (!stopping_.load(std::memory_order_acquire)) {
       take_orders();
-      const Nanos wanted_at = reads_.step();
+      const Nanos wanted_at = std::min(reads_.step(), shared_reads_.step());
       tell_ended();
       if (loads_.step()) continue;
       note();
@@ -130,6 +156,7 @@ class MoverThread final : public Mover {
     }
     for (Order& order : orders) {
       reads_.load(std::move(order.reads), order.taken);
+      shared_reads_.load(std::move(order.shared_reads), order.taken);
       loads_.add(std::move(order.loads), order.taken);
       reads_.prefetch(std::move(order.prefetches), order.taken);
       saves_.add(std::move(order.saves));
@@ -189,6 +216,7 @@ class MoverThread final : public Mover {
   std::vector<Order> orders_;  // guarded by mutex_; what follows is the thread's
   MoverLoads loads_;
   MoverReads reads_;
+  MoverReads shared_reads_;
   MoverSaves saves_;
   std::vector<DiskNote> notes_;
   std::uint64_t warned_of_ = 0;  // failures

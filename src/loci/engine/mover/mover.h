@@ -17,15 +17,17 @@
 #include "loci/compute/backend.h"
 #include "loci/engine/core/plan.h"
 #include "loci/memory/disk/disk_store.h"
+#include "loci/memory/shared/shared_store.h"
 
 namespace loci {
 
 struct MoverOptions {
   std::vector<std::uint32_t> host_blocks;  // slots of the host tier, by group; empty: no host tier
   std::unique_ptr<DiskStore> disk;         // null: none
+  std::unique_ptr<SharedStore> shared;     // null: none
   // A load or prefetch that takes longer, its waiting included, is given up (kTooSlow).
   Nanos load_limit = 10 * kNanosPerSecond;
-  // What is on its way to the disk; one block at least.
+  // What is on its way to the disk, and as much to the shared store; one block at least.
   std::uint64_t save_buffer_bytes = std::uint64_t{64} << 20;
   // What is on its way to host memory, where the backend copies by itself; one block at least. By default 0.3
   // ms of a PCIe 5 link: a load that comes waits for no more.
@@ -41,8 +43,8 @@ struct MoverStats {
     Nanos busy = 0;  // from a move's begin to its end, summed
   };
   // Between device and host (and inside the device: host_load), device and disk (host to disk: disk_save),
-  // disk to host.
-  Link host_load, host_save, disk_load, disk_save, prefetch;
+  // disk to host; shared store to device, device or host to shared store.
+  Link host_load, host_save, disk_load, disk_save, prefetch, shared_load, shared_save;
   std::uint64_t queued = 0;  // moves that were given and have not ended
 };
 
@@ -62,11 +64,16 @@ class Mover {
   // Takes over what a plan says. The device slots of loads are being filled (Backend::begin_fill) when it
   // returns, so a pass that follows waits for them.
   virtual void start(std::vector<Move> moves, std::vector<DiskNote> notes) = 0;
+  // Asks the shared store, which there is; `answer` is called on a thread of the store's.
+  virtual void ask(SharedAsk ask, std::function<void(SharedAnswer)> answer) = 0;
+  // The shared store is to forget these blocks, as far as it is reached.
+  virtual void forget_shared(const std::vector<ChainKey>& keys) = 0;
   // Hands what the disk holds to `found`, in batches, on a thread of its own (DiskStore::recover). Without a
   // disk: the last, empty batch at once.
   virtual void recover(std::function<void(Recovered)> found) = 0;
   virtual MoverStats stats() const = 0;
   virtual DiskStoreStats disk_stats() const = 0;
+  virtual SharedStoreStats shared_stats() const = 0;
 };
 
 }  // namespace loci

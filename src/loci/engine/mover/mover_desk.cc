@@ -8,6 +8,8 @@ namespace loci {
 namespace {
 
 MoverStats::Link& link_of(MoverStats& stats, const Move& move) {
+  if (move.from == Tier::kShared) return stats.shared_load;
+  if (move.to == Tier::kShared) return stats.shared_save;
   if (move.to == Tier::kDevice) return move.from == Tier::kDisk ? stats.disk_load : stats.host_load;
   if (move.to == Tier::kHost) return move.from == Tier::kDisk ? stats.prefetch : stats.host_save;
   return stats.disk_save;

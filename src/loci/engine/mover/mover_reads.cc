@@ -154,7 +154,7 @@ void MoverReads::prefetch(std::vector<Move> moves, Nanos taken) {
 }
 
 void MoverReads::begin(std::vector<Move> moves, Nanos taken, std::uint32_t layers_at_once) {
-  LOCI_CHECK(source_ != nullptr, "a move from a disk needs one");
+  LOCI_CHECK(source_ != nullptr, "what is read has a source");
   auto batch = std::make_shared<Batch>(link_, std::move(moves), taken);
   batches_.push_back(batch);
   std::vector<BlockRead> items = batch->items();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads from the disk: loads to the device and prefetches to host memory. The source of blocks reads,
+// Reads from the disk, or from the shared store: loads to the device and prefetches to host memory. The source of blocks reads,
 // verifies and calls back on its threads; each slice then goes straight to its target.
 //
 // A read that is given up is over at once, and what the source brings of it later is dropped: its target, and

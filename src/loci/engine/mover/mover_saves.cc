@@ -22,20 +22,22 @@ struct MoverWrite {
   std::atomic<bool> failed{false};
 };
 
-MoverSaves::MoverSaves(const MoverLink& link, BlockSource* source)
+MoverSaves::MoverSaves(const MoverLink& link, BlockSource* disk, BlockSource* shared)
     : link_(link),
-      source_(source),
       step_bytes_(link.backend.info().copy_bytes > 0 ? std::numeric_limits<std::uint64_t>::max()
-                                                     : kStepBytes) {}
+                                                     : kStepBytes),
+      to_disk_(disk),
+      to_shared_(shared) {}
 
 void MoverSaves::add(std::vector<Move> moves) {
   for (Move& move : moves) {
-    LOCI_CHECK(move.to == Tier::kHost || source_ != nullptr, "a move to a disk needs one");
-    (move.to == Tier::kHost ? to_host_ : to_disk_).push_back({.move = std::move(move)});
+    Lane& lane = move.to == Tier::kShared ? to_shared_ : to_disk_;
+    LOCI_CHECK(move.to == Tier::kHost || lane.source != nullptr, "what is written has a source");
+    (move.to == Tier::kHost ? to_host_ : lane.saves).push_back({.move = std::move(move)});
   }
 }
 
-bool MoverSaves::step() { return step_host() || step_disk(); }
+bool MoverSaves::step() { return step_host() || step(to_disk_) || step(to_shared_); }
 
 bool MoverSaves::step_host() {
   if (to_host_.empty()) return false;
@@ -69,14 +71,14 @@ void MoverSaves::end_host(const Save& save, MoveResult result) {
   });
 }
 
-bool MoverSaves::step_disk() {
-  if (to_disk_.empty()) return false;
-  Save& save = to_disk_.front();
+bool MoverSaves::step(Lane& lane) {
+  if (lane.saves.empty()) return false;
+  Save& save = lane.saves.front();
   if (save.begun == kNever) {
     const std::uint64_t bytes = link_.desk.bytes_of(save.move);
-    const std::uint64_t buffered = buffered_.load(std::memory_order_acquire);
+    const std::uint64_t buffered = lane.buffered.load(std::memory_order_acquire);
     if (buffered > 0 && buffered + bytes > link_.options.save_buffer_bytes) return false;
-    buffered_.fetch_add(bytes, std::memory_order_relaxed);
+    lane.buffered.fetch_add(bytes, std::memory_order_relaxed);
     save.begun = link_.desk.now();
     save.write = std::make_shared<MoverWrite>(save.move, save.begun);
   }
@@ -87,27 +89,27 @@ bool MoverSaves::step_disk() {
     // The parts that are not written have ended, badly.
     save.write->failed = true;
     const std::size_t unwritten = save.move.parts.size() - save.part;
-    if (save.write->left.fetch_sub(unwritten) == unwritten) finish(*save.write);
-    to_disk_.pop_front();
+    if (save.write->left.fetch_sub(unwritten) == unwritten) finish(*save.write, lane);
+    lane.saves.pop_front();
   } else if (*copied) {
-    write(save);
-    if (++save.part == save.move.parts.size()) to_disk_.pop_front();
+    write(save, lane);
+    if (++save.part == save.move.parts.size()) lane.saves.pop_front();
   }
   return true;
 }
 
-void MoverSaves::write(Save& save) {
+void MoverSaves::write(Save& save, Lane& lane) {
   const MovePart& part = save.move.parts[save.part];
-  source_->write(part.group, part.to, save.move.entry, std::exchange(save.buffer, {}),
-                 [this, write = save.write](const Status& status) {
+  lane.source->write(part.group, part.to, save.move.entry, std::exchange(save.buffer, {}),
+                 [this, &lane, write = save.write](const Status& status) {
                    if (!status.ok()) write->failed = true;
-                   if (write->left.fetch_sub(1) == 1) finish(*write);
+                   if (write->left.fetch_sub(1) == 1) finish(*write, lane);
                  });
   save.index = 0;
 }
 
-void MoverSaves::finish(const MoverWrite& write) {
-  buffered_.fetch_sub(link_.desk.bytes_of(write.move), std::memory_order_release);
+void MoverSaves::finish(const MoverWrite& write, Lane& lane) {
+  lane.buffered.fetch_sub(link_.desk.bytes_of(write.move), std::memory_order_release);
   link_.desk.end(write.move, write.failed ? MoveResult::kFailed : MoveResult::kDone, write.begun);
 }
 

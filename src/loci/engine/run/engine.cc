@@ -49,7 +49,7 @@ bool lost_with_device(FinishReason reason) {
 }
 
 using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget,
-                               CostsMeasured, Pause>;
+                               CostsMeasured, Pause, SharedAnswer>;
 
 // Entries of the disk that are put back into the index in one step: about a millisecond's.
 constexpr std::size_t kRecoveredAtOnce = 512;
@@ -153,6 +153,7 @@ class Engine::State {
 
   MoverStats mover_stats() const { return mover_->stats(); }
   DiskStoreStats disk_stats() const { return mover_->disk_stats(); }
+  SharedStoreStats shared_stats() const { return mover_->shared_stats(); }
 
   Status health() const {
     if (!is_lost_.load(std::memory_order_acquire)) return {};
@@ -249,6 +250,7 @@ class Engine::State {
   void handle(DiskRoom& room) { step(std::move(room)); }
   void handle(Forget& forget) { step(std::move(forget)); }
   void handle(CostsMeasured& measured) { step(std::move(measured)); }
+  void handle(SharedAnswer& answer) { step(std::move(answer)); }
   void handle(MovesEnded& ended) {
     LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
     moves_in_flight_ -= ended.moves.size();
@@ -298,6 +300,9 @@ class Engine::State {
 
   // The core knows no time of day: what goes to the disk is dated here.
   void carry_out(Plan& plan) {
+    for (SharedAsk& ask : plan.asks)
+      mover_->ask(std::move(ask), [this](SharedAnswer answer) { post(std::move(answer)); });
+    if (!plan.shared_forgets.empty()) mover_->forget_shared(plan.shared_forgets);
     if (plan.moves.empty() && plan.notes.empty()) return;
     const std::int64_t today_ms = seconds_since_1970() * 1000;
     for (Move& move : plan.moves) move.entry.used_at = today_ms;
@@ -546,6 +551,7 @@ Status Engine::health() const { return state_->health(); }
 CoreStats Engine::stats() const { return state_->stats(); }
 MoverStats Engine::mover_stats() const { return state_->mover_stats(); }
 DiskStoreStats Engine::disk_stats() const { return state_->disk_stats(); }
+SharedStoreStats Engine::shared_stats() const { return state_->shared_stats(); }
 const CoreConfig& Engine::config() const { return state_->config; }
 
 }  // namespace loci

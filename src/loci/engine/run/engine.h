@@ -112,6 +112,7 @@ class Engine {
   CoreStats stats() const;
   MoverStats mover_stats() const;
   DiskStoreStats disk_stats() const;
+  SharedStoreStats shared_stats() const;
   const CoreConfig& config() const;
 
  private:

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The world's store that servers share. It answers late or never, says that it has what it has not and has
+// not what it has, and loses what it likes; but what it brings is what was stored under that name, as it is
+// sealed.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "loci/sim/core_world.h"
+#include "loci/sim/core_world_require.h"
+
+namespace loci {
+
+// Zeros: it is not there.
+World::Contents World::shared_contents(const Move& move, const MovePart& part) const {
+  const auto found = shared_.find({move.entry.key, part.group});
+  return found == shared_.end() ? Contents{} : found->second;
+}
+
+// What is there when the store is asked for it counts, not what was there when the move was planned.
+bool World::decide_shared(WorldMove& begun) {
+  const Move& move = begun.move;
+  require(move.to == Tier::kDevice, "what the store has comes to the device");
+  for (std::size_t i = 0; i < move.parts.size(); ++i) {
+    begun.source[i] = shared_contents(move, move.parts[i]);
+    if (begun.source[i][0] != 0) continue;
+    begun.result = MoveResult::kDamaged;
+    ++history_.shared_lies;
+    return false;
+  }
+  ++history_.shared_loads;
+  return true;
+}
+
+void World::see(const SharedAsk& ask) {
+  require(!ask.keys.empty() && ask.time_limit > 0, "a question asks for something, and has a limit");
+  require(client(ask.request).tokens.size() > ask.keys.size() * kBlockTokens,
+          "only whole blocks are asked for");
+  asks_.push_back(ask);
+}
+
+void World::answer_one() {
+  const auto at = asks_.begin() + static_cast<std::ptrdiff_t>(choose_(asks_.size()));
+  const SharedAsk ask = std::move(*at);
+  asks_.erase(at);
+  if (one_in(16)) {  // nobody answers, and the time for it passes
+    now_ += ask.time_limit;
+    step(Tick{});
+    return;
+  }
+  SharedAnswer answer{.request = ask.request, .groups = {}};
+  for (const ChainKey& key : ask.keys) {
+    std::uint8_t bits = 0;
+    for (std::uint32_t group = 0; group < device_.size(); ++group)
+      bits |= static_cast<std::uint8_t>(shared_.contains({key, group}) << group);
+    answer.groups.push_back(one_in(20) ? static_cast<std::uint8_t>(choose_(256)) : bits);
+  }
+  if (one_in(80)) answer.groups.pop_back();
+  step(answer);
+}
+
+void World::lose_some() {
+  for (std::uint64_t left = choose_(4); left > 0 && !shared_.empty(); --left)
+    shared_.erase(std::next(shared_.begin(), static_cast<std::ptrdiff_t>(choose_(shared_.size()))));
+  if (one_in(10)) shared_.clear();
+}
+
+WorldOptions random_shared_world(const Chooser& choose) {
+  WorldOptions options = random_tier_world(choose);
+  const bool others = choose(3) != 0;  // tiers below the device, beside the store
+  const auto remembered = static_cast<std::uint32_t>(1 + choose(choose(2) == 0 ? 8 : 200));
+  for (CoreGroup& group : options.config.groups) {
+    group.shared_blocks = remembered;
+    if (!others) group.host_blocks = group.disk_blocks = 0;
+  }
+  if (!others) options.config.hole_records = 0;
+  options.config.costs.shared_read = {static_cast<Nanos>(choose(200)),
+                                      choose(2) == 0 ? 1'000'000'000'000u : 1'000'000u};
+  options.restarts = true;
+  return options;
+}
+
+}  // namespace loci
