@@ -8,7 +8,7 @@ from live_client import Server
 
 pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 EXPLAIN = {"loci": {"explain": True}}
-SOURCES = ("device", "host", "disk", "computed")
+SOURCES = ("device", "host", "disk", "shared", "computed")
 STORY = "The lighthouse keeper counts ships. " * 20
 
 
@@ -17,7 +17,7 @@ def check_explanation(loci, prompt, cached):
     tokens, because = loci["tokens"], loci["computed_because"]
     assert sorted(tokens) == sorted(SOURCES), tokens
     assert sum(tokens.values()) == prompt, f"all {prompt} tokens of the prompt have a source: {tokens}"
-    assert tokens["device"] + tokens["host"] + tokens["disk"] == cached, f"{tokens}: {cached} were cached"
+    assert tokens["device"] + tokens["host"] + tokens["disk"] + tokens["shared"] == cached, f"{tokens}: {cached} were cached"
     assert sum(because.values()) == tokens["computed"], f"each computed token has a reason: {loci}"
     assert sorted(loci["predicted_ms"]) == ["compute", "load"] and min(loci["predicted_ms"].values()) >= 0, loci
     restore = loci["restore"]

@@ -133,4 +133,12 @@ std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret) {
   return out;
 }
 
+SharedKeys cluster_shared_keys(const ClusterSecret& secret,
+                               const std::array<std::uint8_t, 16>& state_fingerprint) {
+  SharedKeys keys;
+  derive(secret, "loci shared store names", state_fingerprint, keys.names);
+  derive(secret, "loci shared store seals", state_fingerprint, keys.seals);
+  return keys;
+}
+
 }  // namespace loci

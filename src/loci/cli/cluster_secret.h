@@ -9,6 +9,7 @@
 #include <string>
 
 #include "loci/base/status.h"
+#include "loci/memory/shared/shared_format.h"
 
 namespace loci {
 
@@ -35,5 +36,8 @@ std::array<std::uint8_t, 16> cluster_state_id(const ClusterSecret& secret,
 
 // What the members of the cluster seal what they say of themselves with (cluster/member.h).
 std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret);
+// How such state is named and sealed in a store that the cluster shares.
+SharedKeys cluster_shared_keys(const ClusterSecret& secret,
+                               const std::array<std::uint8_t, 16>& state_fingerprint);
 
 }  // namespace loci

@@ -28,6 +28,7 @@
 #include "loci/cli/serve_process.h"
 #include "loci/cli/serve_profile.h"
 #include "loci/cli/serve_report.h"
+#include "loci/cli/shared_tier.h"
 #include "loci/cli/state_tiers.h"
 #include "loci/compute/make_backend.h"
 #include "loci/engine/run/engine.h"
@@ -153,6 +154,7 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
     CoreGroup group{.window = info.groups[i].window, .block_count = size.blocks[i]};
     if (!tiers.host_blocks.empty()) group.host_blocks = tiers.host_blocks[i];
     if (tiers.disk != nullptr) group.disk_blocks = tiers.disk->groups()[i].slots;
+    if (!flags.shared.empty()) group.shared_blocks = shared_blocks_remembered(group.block_count);
     group.block_bytes = info.groups[i].block_bytes;
     options.core.groups.push_back(group);
   }
@@ -239,12 +241,46 @@ Result<std::optional<ClusterSecret>> cluster_secret_of(const ServeFlags& flags) 
   return std::optional<ClusterSecret>(secret);
 }
 
+// Gives the engine the store that servers share, if there is one; returns what it is, for people.
+Result<std::string> open_shared_store(const ServeFlags& flags, const StateTiers& tiers, Serving& serving,
+                                      EngineOptions& options) {
+  LOCI_ASSIGN_OR_RETURN(
+      SharedTier shared,
+      open_shared_tier({.url = flags.shared,
+                        .time_to_live = flags.shared_ttl,
+                        .keys = tiers.shared_keys,
+                        .backend = &serving.backend->info(),
+                        .warn = [log = serving.log](const std::string& line) { log->warn(line); }},
+                       serving.clock));
+  options.mover.shared = std::move(shared.store);
+  return std::move(shared.summary);
+}
+
+ServedModel served_model(const ServeFlags& flags, const Serving& serving, std::uint32_t context,
+                         SamplingParams defaults) {
+  const auto& model = serving.model->spec.fingerprint;
+  return {.model = serving.model.get(),
+          .engine = serving.engine.get(),
+          .backend = serving.backend->info(),
+          .context_tokens = context,
+          .loaded_at = seconds_since_1970(),
+          .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, model[0], model[1],
+                                     model[2], model[3]),
+          .overflow = overflow_rule(flags, serving.engine->config()),
+          .chat = find_chat_syntax(*serving.model),
+          .defaults = {.sampling = std::move(defaults),
+                       .unserved = flags.lenient ? UnservedRule::kIgnore : UnservedRule::kRefuse},
+          .aliases = flags.aliases,
+          .any_name = flags.any_model};
+}
+
 Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   const auto say = [&serving](const std::string& line) { serving.log->info(line); };
   LOCI_ASSIGN_OR_RETURN(
       const std::string path,
       resolve_model(flags.model, flags.pull ? WhenMissing::kPull : WhenMissing::kFail, say));
   LOCI_ASSIGN_OR_RETURN(const std::optional<ClusterSecret> cluster_secret, cluster_secret_of(flags));
+  LOCI_RETURN_IF_ERROR(check_shared_flags(flags.shared, cluster_secret.has_value()));
   LOCI_ASSIGN_OR_RETURN(Model model, load_model(path, flags.load));
   serving.model = std::make_unique<Model>(std::move(model));
   const ModelSpec& spec = serving.model->spec;
@@ -270,6 +306,7 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   for (const std::string& note : tiers.notes) serving.log->info(note);
   for (const std::string& warning : tiers.warnings) serving.log->warn(warning);
   LOCI_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags, spec, info, size, tiers));
+  LOCI_ASSIGN_OR_RETURN(const std::string shared_tier, open_shared_store(flags, tiers, serving, options));
   options.core.context_tokens = context;
   options.core.max_batch_tokens = pass_tokens(flags, made.gpu ? kPassTokensGpu : kPassTokensCpu);
   options.core.pass_time = flags.pass_time.value_or(kNever);
@@ -286,26 +323,14 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
 
   SamplingChoice sampling = choose_sampling(flags.sampling, serving.model->sampling);
   for (const std::string& ignored : serving.model->sampling.ignored) serving.log->warn(ignored);
-  serving.served = {
-      .model = serving.model.get(),
-      .engine = serving.engine.get(),
-      .backend = info,
-      .context_tokens = context,
-      .loaded_at = seconds_since_1970(),
-      .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, spec.fingerprint[0],
-                                 spec.fingerprint[1], spec.fingerprint[2], spec.fingerprint[3]),
-      .overflow = overflow_rule(flags, serving.engine->config()),
-      .chat = find_chat_syntax(*serving.model),
-      .defaults = {.sampling = std::move(sampling.params),
-                   .unserved = flags.lenient ? UnservedRule::kIgnore : UnservedRule::kRefuse},
-      .aliases = flags.aliases,
-      .any_name = flags.any_model};
+  serving.served = served_model(flags, serving, context, std::move(sampling.params));
   return LoadedConfiguration{.core = serving.engine->config(),
                              .backend = info,
                              .device = made.chosen,
                              .pool_reason = size.reason,
                              .host_tier = tiers.host + (host.reason.empty() ? "" : " (" + host.reason + ")"),
                              .disk_tier = tiers.disk_summary,
+                             .shared_tier = shared_tier,
                              .costs_source = costs.source,
                              .sampling = std::move(sampling.text)};
 }

@@ -59,9 +59,11 @@ struct ServeFlags {
   std::optional<std::uint64_t> io_limit;  // bytes a second; absent: none
   std::string save = "through";
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
-  std::string cluster_secret;  // file; empty: none
-  std::string join;            // a database's URL; empty: no cluster
-  std::string advertise;       // host:port; empty: as it listens
+  std::string cluster_secret;                                  // file; empty: none
+  std::string join;                                            // a database's URL; empty: no cluster
+  std::string advertise;                                       // host:port; empty: as it listens
+  std::string shared;                                          // a URL; empty: none
+  std::optional<Nanos> shared_ttl = 86'400 * kNanosPerSecond;  // absent: no limit
   std::string event_log;
   bool event_log_secret = false;
   std::string public_prefix;         // file; empty: none

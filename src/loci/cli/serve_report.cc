@@ -128,6 +128,7 @@ Table configuration_table(const ServeFlags& flags, const LoadedConfiguration& lo
   add_state(loaded, table);
   table.row("host memory", loaded.host_tier, "--host-memory");
   table.row("disk", loaded.disk_tier, "--disk --disk-io --io-limit");
+  if (!flags.shared.empty()) table.row("shared", loaded.shared_tier, "--shared --shared-ttl");
   table.row("state kept", describe_keeping(flags), "--save --state-ttl");
   table.row("policies",
             fmt::format("eviction {}, admission {}, restore {}", core.eviction, core.admission, core.restore),

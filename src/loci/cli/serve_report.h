@@ -18,6 +18,7 @@ struct LoadedConfiguration {
   std::string device;  // MadeBackend::chosen
   std::string pool_reason;
   std::string host_tier, disk_tier;  // StateTiers
+  std::string shared_tier;           // SharedTier::summary
   std::string costs_source;
   std::string sampling;  // SamplingChoice
 };

@@ -168,6 +168,7 @@ Result<StateTiers> open_state_tiers(const TierRequest& request) {
   LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_tiers(request));
   if (request.cluster_secret) {
     tiers.chain_secret = cluster_chain_secret(*request.cluster_secret, state_fingerprint(request));
+    tiers.shared_keys = cluster_shared_keys(*request.cluster_secret, state_fingerprint(request));
   } else if (tiers.disk != nullptr) {
     tiers.chain_secret = tiers.disk->secret();
   } else {

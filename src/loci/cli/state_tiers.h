@@ -40,9 +40,10 @@ struct StateTiers {
   std::string disk_folder;                 // the disk tier's first directory; empty: no disk tier
   // Keys the chain keys: of the cluster, else of the disk, else of this process.
   std::array<std::uint8_t, 32> chain_secret{};
-  std::uint64_t room = 0;          // bytes in each directory that the model may fill to begin with
-  std::string host, disk_summary;  // for people
-  std::vector<std::string> notes;  // a line of the log each
+  std::optional<SharedKeys> shared_keys;  // of the cluster; absent: there is no secret
+  std::uint64_t room = 0;                 // bytes in each directory that the model may fill to begin with
+  std::string host, disk_summary;         // for people
+  std::vector<std::string> notes;         // a line of the log each
   std::vector<std::string> warnings;
 };
 

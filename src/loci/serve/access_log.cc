@@ -14,6 +14,7 @@ void add_sources(LogLine& line, const ContextSources& sources) {
   line.count("device_tokens", sources.device)
       .count("host_tokens", sources.host)
       .count("disk_tokens", sources.disk)
+      .count("shared_tokens", sources.shared)
       .count("computed_tokens", static_cast<std::int64_t>(computed_tokens(sources)));
   for (std::size_t i = 0; i < kMissReasons; ++i) {
     if (sources.computed[i] == 0) continue;

@@ -54,11 +54,13 @@ void add_slots(const CoreStats& core, std::vector<MetricFamily>& out) {
 }
 
 void add_links(const MoverStats& stats, std::vector<MetricFamily>& out) {
-  const std::array<NamedLink, 5> links = {{{"host_load", &stats.host_load},
+  const std::array<NamedLink, 7> links = {{{"host_load", &stats.host_load},
                                            {"host_save", &stats.host_save},
                                            {"disk_load", &stats.disk_load},
                                            {"disk_save", &stats.disk_save},
-                                           {"prefetch", &stats.prefetch}}};
+                                           {"prefetch", &stats.prefetch},
+                                           {"shared_load", &stats.shared_load},
+                                           {"shared_save", &stats.shared_save}}};
   const auto each = [&](const char* name, const char* help, auto value) {
     out.push_back(family(name, help, MetricType::Counter));
     for (const NamedLink& named : links)
@@ -88,6 +90,36 @@ void add_disk(const DiskStoreStats& disk, std::vector<MetricFamily>& out) {
           disk.foreign_total);
 }
 
+// Of the store that servers share; a part is what a block left in a group of layers.
+void add_shared(const SharedStoreStats& shared, std::vector<MetricFamily>& out) {
+  out.push_back(family("loci_shared_up",
+                       "Whether the shared store is asked: 0 after it failed, until it answers",
+                       MetricType::Gauge));
+  add(out.back(), shared.up ? 1.0 : 0.0);
+  const auto counter = [&](const char* name, const char* help, std::uint64_t value) {
+    out.push_back(family(name, help, MetricType::Counter));
+    add(out.back(), static_cast<double>(value));
+  };
+  counter("loci_shared_asks_total", "Requests for which the shared store was asked", shared.asks_total);
+  counter("loci_shared_asks_failed_total", "Of them, those that it did not answer in time",
+          shared.asks_failed_total);
+  counter("loci_shared_failures_total", "Connections that failed or did not answer in time",
+          shared.failures_total);
+  counter("loci_shared_read_bytes_total", "Bytes read from the shared store", shared.bytes_read_total);
+  counter("loci_shared_write_bytes_total", "Bytes written to the shared store", shared.bytes_written_total);
+  out.push_back(family("loci_shared_parts_total",
+                       "Parts of blocks, by what became of them in the shared store", MetricType::Counter));
+  for (const auto& [what, value] : {std::pair("asked", shared.blocks_asked_total),
+                                    {"found", shared.blocks_found_total},
+                                    {"read", shared.blocks_read_total},
+                                    {"gone", shared.blocks_gone_total},
+                                    {"damaged", shared.blocks_damaged_total},
+                                    {"written", shared.blocks_written_total},
+                                    {"present", shared.blocks_present_total},
+                                    {"refused", shared.blocks_refused_total}})
+    add(out.back(), static_cast<double>(value), "result", what);
+}
+
 }  // namespace
 
 std::vector<MetricFamily> tier_metrics(const TierSnapshot& snapshot) {
@@ -105,6 +137,7 @@ std::vector<MetricFamily> tier_metrics(const TierSnapshot& snapshot) {
   add_slots(snapshot.core, out);
   add_links(snapshot.mover, out);
   add_disk(snapshot.disk, out);
+  if (snapshot.groups.front().shared_blocks > 0) add_shared(snapshot.shared, out);
   return out;
 }
 

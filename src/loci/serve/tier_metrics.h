@@ -9,6 +9,7 @@
 #include "loci/engine/core/core.h"
 #include "loci/engine/mover/mover.h"
 #include "loci/memory/disk/disk_store.h"
+#include "loci/memory/shared/shared_store.h"
 
 namespace loci {
 
@@ -17,6 +18,7 @@ struct TierSnapshot {
   CoreStats core;
   MoverStats mover;
   DiskStoreStats disk;
+  SharedStoreStats shared;
 };
 
 std::vector<prometheus::MetricFamily> tier_metrics(const TierSnapshot& snapshot);

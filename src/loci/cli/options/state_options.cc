@@ -52,6 +52,15 @@ std::vector<Option> state_options() {
       path_option({group, "--cluster-secret",
                    "servers that have this file (`loci keys cluster`) name the same state by the same keys"},
                   [](auto& flags) -> auto& { return flags.cluster_secret; }),
+      text_option({group, "--shared",
+                   "a store that speaks Redis's protocol, where servers with one cluster secret find each "
+                   "other's state: "
+                   "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS"},
+                  "URL", [](auto& flags) -> auto& { return flags.shared; }),
+      limit_duration_option(
+          {group, "--shared-ttl",
+           "state in the shared store that nobody wrote or used for longer is dropped; 0: never"},
+          [](auto& flags) -> auto& { return flags.shared_ttl; }),
       choice_option(
           {group, "--context-overflow",
            "a conversation that outgrows the context is refused, or its oldest part after the system "

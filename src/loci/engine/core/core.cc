@@ -184,7 +184,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.moves = transfers_.take_begun();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
   plan.shared_forgets = forgotten_.take_shared();
-  plan.wake_at = std::min(next_deadline(), state_age_.next_sweep());
+  plan.wake_at = std::min({next_deadline(), state_age_.next_sweep(), transfers_.shares_at()});
   drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
   plan.drained = drained_;
   return plan;
@@ -350,8 +350,10 @@ void Core::State::on(const Pause& event, Plan&) {
   CoreRequest& request = *found->second;
   if (request.is_public || request.phase.is(RequestPhase::kEnding)) return;
   if (event.paused && paused_ >= config_.max_queued) return;
-  if (request.asks_until) stop_asking(request);
-  else if (request.waits()) leave_queue(request);
+  if (request.asks_until)
+    stop_asking(request);
+  else if (request.waits())
+    leave_queue(request);
   request.paused = event.paused;
   event.paused ? ++paused_ : --paused_;
   if (request.waits()) enqueue(request);

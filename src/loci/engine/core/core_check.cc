@@ -65,7 +65,8 @@ void Core::State::check_invariants() const {
     LOCI_CHECK(requests_.at(id)->asks_until == until && !requests_.at(id)->runs(), "who asks is known");
   LOCI_CHECK(queue_.size() + asking_.size() + at_rest <= std::size_t{2} * config_.max_queued + running_max_,
              "invariant 7: a bounded queue");
-  LOCI_CHECK(running_.size() + waiting + asking_.size() + at_rest == requests_.size() && running_.size() <= running_max_,
+  LOCI_CHECK(running_.size() + waiting + asking_.size() + at_rest == requests_.size() &&
+                 running_.size() <= running_max_,
              "invariant 7: a bounded batch");
   LOCI_CHECK(std::is_sorted(running_.begin(), running_.end(),
                             [](auto* a, auto* b) { return a->arrival < b->arrival; }),

@@ -33,6 +33,7 @@ class LinkBreaker {
     paused_until_ = now + kPause;
   }
   bool paused(Nanos now) const { return now < paused_until_; }
+  Nanos paused_until() const { return paused_until_; }
 
  private:
   std::uint32_t failures_ = 0;  // in a row

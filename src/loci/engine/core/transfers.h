@@ -145,6 +145,11 @@ class Transfers {
   };
   // Begins what was wished, then what is next to be evicted, as far as saves may be in flight.
   void save(const SaveRules& rules);
+  // When what is to go to the shared store may go on, which is left alone just now; kNever: nothing waits so.
+  Nanos shares_at() const {
+    return share_wishes_.empty() || !shared_write_link_.paused(now_) ? kNever
+                                                                     : shared_write_link_.paused_until();
+  }
   // One more save or prefetch may be in flight.
   bool may_begin() const { return saves_in_flight_ < saves_max_; }
   // Brings to host memory what the disk alone has of the block. False: there is not room for all of it.

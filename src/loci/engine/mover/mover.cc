@@ -75,7 +75,7 @@ class MoverThread final : public Mover {
     reads_.abandon();
     shared_reads_.abandon();
     options_.shared.reset();  // ends what is under way
-    options_.disk.reset();  // waits for what is in flight
+    options_.disk.reset();    // waits for what is in flight
     await_copies();
   }
 
@@ -110,10 +110,11 @@ class MoverThread final : public Mover {
 
   void ask(SharedAsk ask, std::function<void(SharedAnswer)> answer) override {
     LOCI_CHECK(options_.shared != nullptr, "a question needs a store");
-    options_.shared->ask(std::move(ask.keys), ask.time_limit,
-                         [answer = std::move(answer), request = ask.request](std::vector<std::uint8_t> groups) {
-                           answer({.request = request, .groups = std::move(groups)});
-                         });
+    options_.shared->ask(
+        std::move(ask.keys), ask.time_limit,
+        [answer = std::move(answer), request = ask.request](std::vector<std::uint8_t> groups) {
+          answer({.request = request, .groups = std::move(groups)});
+        });
   }
 
   void forget_shared(const std::vector<ChainKey>& keys) override {

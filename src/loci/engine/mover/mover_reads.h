@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads from the disk, or from the shared store: loads to the device and prefetches to host memory. The source of blocks reads,
-// verifies and calls back on its threads; each slice then goes straight to its target.
+// Reads from the disk, or from the shared store: loads to the device and prefetches to host memory. The
+// source of blocks reads, verifies and calls back on its threads; each slice then goes straight to its
+// target.
 //
 // A read that is given up is over at once, and what the source brings of it later is dropped: its target, and
 // its source too, may belong to others by then.

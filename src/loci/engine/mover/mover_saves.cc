@@ -101,10 +101,10 @@ bool MoverSaves::step(Lane& lane) {
 void MoverSaves::write(Save& save, Lane& lane) {
   const MovePart& part = save.move.parts[save.part];
   lane.source->write(part.group, part.to, save.move.entry, std::exchange(save.buffer, {}),
-                 [this, &lane, write = save.write](const Status& status) {
-                   if (!status.ok()) write->failed = true;
-                   if (write->left.fetch_sub(1) == 1) finish(*write, lane);
-                 });
+                     [this, &lane, write = save.write](const Status& status) {
+                       if (!status.ok()) write->failed = true;
+                       if (write->left.fetch_sub(1) == 1) finish(*write, lane);
+                     });
   save.index = 0;
 }
 

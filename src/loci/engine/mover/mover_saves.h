@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves to host memory, to the disk and to the shared store, in this order. They go on in small steps, between which loads are seen to, and with
-// bounded buffers: what is on its way to the disk is a copy (AttentionStore §3.2.2's write buffer). Where the
-// backend copies by itself a block goes to host memory in one piece, and few are on their way, so that a load
-// that comes soon has the link (Pensieve §5, "Prioritize data retrieval over eviction").
+// Saves to host memory, to the disk and to the shared store, in this order. They go on in small steps,
+// between which loads are seen to, and with bounded buffers: what is on its way to the disk is a copy
+// (AttentionStore §3.2.2's write buffer). Where the backend copies by itself a block goes to host memory in
+// one piece, and few are on their way, so that a load that comes soon has the link (Pensieve §5, "Prioritize
+// data retrieval over eviction").
 #pragma once
 
 #include <atomic>
@@ -60,7 +61,7 @@ class MoverSaves {
   const std::uint64_t step_bytes_;
   std::deque<Save> to_host_;
   Lane to_disk_, to_shared_;
-  std::atomic<std::uint64_t> copying_{0};   // bytes of saves to host memory that have begun
+  std::atomic<std::uint64_t> copying_{0};  // bytes of saves to host memory that have begun
   Nanos link_free_at_ = 0;  // when the last save to host memory ended; of the thread that tells
 };
 

@@ -24,7 +24,8 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
                             .tiers = {.groups = served->engine->config().groups,
                                       .core = {},
                                       .mover = served->engine->mover_stats(),
-                                      .disk = served->engine->disk_stats()}};
+                                      .disk = served->engine->disk_stats(),
+                                      .shared = served->engine->shared_stats()}};
     engine->tiers.core = engine->stats;
     const std::vector<LayerGroup>& groups = served->backend.groups;
     for (std::size_t i = 0; i < groups.size(); ++i) engine->block_bytes[i] = groups[i].block_bytes;

@@ -25,7 +25,7 @@ struct ReplyExplanation {
 std::uint64_t computed_tokens(const ContextSources& sources);
 void add(ContextSources& sum, const ContextSources& sources);
 
-// {"tokens": {"device", "host", "disk", "computed"}, "computed_because": {"never_seen", ...},
+// {"tokens": {"device", "host", "disk", "shared", "computed"}, "computed_because": {"never_seen", ...},
 //  "predicted_ms": {"load", "compute"}, "restore": {"plan", "planned_ms", "loading_all_ms",
 //  "computing_all_ms"}, "real_ms": {"queued", "first_token"}}
 nlohmann::ordered_json explanation_json(const ReplyExplanation& explanation);

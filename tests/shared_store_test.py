@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store that servers share: a real redis-server, and what may become of it (docs/shared-store.md)."""
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import threading
+import time
+
+import pytest
+
+from live_client import Server, Workplace, expect, expect_equal, moved, wait_until
+
+BLOCK_TOKENS = 32
+STORY = "A conversation that is long enough to fill some blocks of thirty-two tokens each. " * 6
+FLAGS = ("--threads", "1", "--device-memory", "4MiB", "--context", "2048", "--restore", "kv")
+
+
+class Redis:
+    """A redis-server of the test's own."""
+
+    ready = b"+PONG"
+
+    def __init__(self, folder, *flags):
+        self.folder, self.flags, self.process = str(folder), flags, None
+        with socket.socket() as place:
+            place.bind(("127.0.0.1", 0))
+            self.port = place.getsockname()[1]
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self):
+        self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
+                                         "no", "--dir", self.folder, *self.flags], stdout=subprocess.DEVNULL)
+        wait_until(self.answers, 20, "redis-server answers")
+        return self
+
+    def answers(self):
+        with contextlib.suppress(OSError):
+            return self.ask("PING").startswith(self.ready)
+        return False
+
+    def ask(self, *words):
+        """The begin of the reply to one command."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+            data = b"*%d\r\n" % len(words)
+            for word in words:
+                word = word if isinstance(word, bytes) else word.encode()
+                data += b"$%d\r\n%s\r\n" % (len(word), word)
+            connection.sendall(data)
+            return connection.recv(1 << 20)
+
+    def names(self):
+        return [line for line in self.ask("KEYS", "*").split(b"\r\n") if line.startswith(b"loci:")]
+
+    def kill(self):
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(20)
+            self.process = None
+
+
+class Proxy:
+    """Between a server and its store: passes on what both say, or does to the store's bytes as it is told."""
+
+    def __init__(self, port):
+        self.to, self.mode = port, "pass"
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.to))
+                threading.Thread(target=self.carry, args=(near, far, False), daemon=True).start()
+                threading.Thread(target=self.carry, args=(far, near, True), daemon=True).start()
+
+    def carry(self, source, target, answers):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                mode = self.mode if answers else "pass"
+                while self.mode == "silent":
+                    time.sleep(0.02)
+                if mode == "slow":
+                    time.sleep(0.01)
+                if mode == "flip" and len(data) > 200:
+                    data = data[:100] + bytes([data[100] ^ 1]) + data[101:]
+                if mode == "garbage":
+                    data = b"\xff\x00garbage\r\n$-5\r\n" + data
+                if mode == "cut" and len(data) > 200:
+                    target.sendall(data[:150])
+                    break
+                target.sendall(data)
+        for one in (source, target):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.mode = "pass"
+        self.listener.close()
+
+
+class SharedWorkplace(Workplace):
+    def secret(self, name):
+        path = self.path(name)
+        if not os.path.exists(path):
+            expect_equal(self.command("keys", "cluster", path).returncode, 0, "loci keys cluster")
+        return path
+
+    def server(self, url, *flags, secret="one", model=None):
+        return Server(self.binary, model or self.model, *FLAGS, "--cluster-secret", self.secret(secret), "--shared", url, *flags)
+
+
+def say(server, text=STORY, tokens=40):
+    """A reply, tokens of the prompt that were not computed, and of them those from the shared store."""
+    body = {"prompt": text, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "loci": {"explain": True}}
+    reply = server.post("/v1/completions", body)
+    expect_equal(reply.status, 200, reply.text)
+    cached = (reply.json["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    return reply.json["choices"][0]["text"], cached, reply.json["loci"]["tokens"]["shared"]
+
+
+def wait_shared(server):
+    """Until what was computed has been given to the store."""
+    def ended():
+        metrics = server.metrics()
+        return not metrics["loci_moves_in_flight"] and not metrics["loci_saves_waiting"]
+    wait_until(ended, 30, "state is saved")
+
+
+@pytest.fixture(scope="module")
+def place(binary, tiny_model, tmp_path_factory):
+    return SharedWorkplace(binary, tiny_model, str(tmp_path_factory.mktemp("shared")))
+
+
+@pytest.fixture()
+def redis(tmp_path):
+    if shutil.which("redis-server") is None:
+        pytest.exit("there is no redis-server: scripts/setup.sh test installs it", 4)
+    store = Redis(tmp_path).start()
+    yield store
+    store.kill()
+
+
+@pytest.fixture()
+def plain(place):
+    """The text that a server without a store gives, and then the next turn's."""
+    with Server(place.binary, place.model, *FLAGS) as server:
+        first = say(server)[0]
+        return first, say(server, STORY + first + " And then?")[0]
+
+
+def test_another_server_goes_on_with_the_conversation(place, redis, plain):
+    with place.server(redis.url) as one:
+        first, cached, shared = say(one)
+        expect_equal((first, cached, shared), (plain[0], 0, 0), "the first turn")
+        wait_shared(one)
+        written = one.metrics()['loci_shared_parts_total{result="written"}']
+        expect_equal(len(redis.names()), written, "values in the store")
+        expect(written >= 4, f"{written} blocks are in the store")
+    with place.server(redis.url) as other:
+        text, cached, shared = say(other, STORY + first + " And then?")
+        expect_equal(text, plain[1], "the next turn by another server")
+        expect(cached >= 4 * BLOCK_TOKENS and shared >= 4 * BLOCK_TOKENS, f"{cached} tokens cached, {shared} from the store")
+        metrics = other.metrics()
+        expect_equal(metrics['loci_context_tokens_total{source="shared"}'], shared, "tokens from the store by the metrics")
+        expect(moved(other, "shared_load") > 0 and metrics["loci_shared_up"] == 1, "bytes came from the store")
+        expect(f'shared_tokens={shared}' in other.log_text(), "the access log tells")
+        again = say(other, STORY + first + " And then?")
+        expect_equal(again[2], 0, "what is on the device is not asked for")
+
+
+def test_time_to_live_and_deletion(place, redis):
+    with place.server(redis.url, "--shared-ttl", "1h", "--store", place.path("talks.db")) as one:
+        talk = one.post("/v1/conversations", {}).json["id"]
+        made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
+        expect_equal(made.status, 200, made.text)
+        wait_shared(one)
+        names = redis.names()
+        expect(names, "the turn is in the store")
+        left = int(redis.ask("TTL", names[0])[1:-2])
+        expect(3500 < left <= 3600, f"{left} s to live")
+        expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
+        wait_until(lambda: not redis.names(), 20, "what was said is deleted in the store")
+
+
+def test_others_find_nothing(place, redis, plain, tmp_path):
+    other_model = str(tmp_path / "other.gguf")
+    maker = os.path.join(os.path.dirname(place.binary), "loci-random-model")
+    subprocess.run([maker, other_model, "--shape", "tiny", "--seed", "5"], check=True, stdout=subprocess.DEVNULL)
+    with place.server(redis.url) as one:
+        say(one)
+        wait_shared(one)
+    with place.server(redis.url, secret="two") as stranger:
+        expect_equal(say(stranger), (plain[0], 0, 0), "under another secret")
+    with place.server(redis.url, model=other_model) as unlike:
+        expect_equal(say(unlike)[1:], (0, 0), "another model")
+    with place.server(redis.url, "--state-type", "q8") as narrow:
+        expect_equal(say(narrow)[1:], (0, 0), "state of another type")
+
+
+def test_a_store_that_forgets(place, redis, plain):
+    with place.server(redis.url) as one:
+        say(one)
+        wait_shared(one)
+        redis.ask("FLUSHALL")
+    with place.server(redis.url) as other:
+        expect_equal(say(other), (plain[0], 0, 0), "after a flush")
+        wait_shared(other)
+    # Damaged and swapped values are found out, computed and written anew.
+    names = redis.names()
+    redis.ask("SETRANGE", names[0], "40", "damage")
+    redis.ask("COPY", names[1], names[2], "REPLACE")
+    with place.server(redis.url) as third:
+        expect_equal(say(third)[0], plain[0], "from a store with damaged values")
+        expect(third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1, "the damage is counted")
+
+
+def test_a_full_store(place, tmp_path, plain):
+    full = Redis(tmp_path, "--maxmemory", "100kb", "--maxmemory-policy", "noeviction").start()
+    try:
+        with place.server(full.url) as one:
+            expect_equal(say(one)[0], plain[0], "with a full store")
+            wait_until(lambda: one.metrics()['loci_shared_parts_total{result="refused"}'] > 0, 20, "it refuses")
+            expect_equal(one.metrics()["loci_shared_up"], 1, "a full store still answers")
+    finally:
+        full.kill()
+
+
+def test_a_store_that_dies_and_comes_back(place, redis, plain):
+    with place.server(redis.url) as one:
+        say(one)
+        wait_shared(one)
+        redis.kill()
+        text = STORY + plain[0] + " And then?"
+        expect_equal(say(one, text)[0], plain[1], "with the store dead")
+        for number in range(4):
+            expect_equal(say(one, f"{number} {STORY}", 2)[2], 0, "from a dead store")
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 0, 20, "it is left alone")
+        expect("is left alone" in one.log_text(), "the log says so")
+        redis.start()
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 20, "it is asked again")
+        say(one, "New: " + STORY, 2)
+        wait_until(redis.names, 20, "and written again")
+
+
+def test_a_store_that_is_not_there_at_first(place, redis, plain):
+    redis.kill()
+    with place.server(redis.url) as one:
+        expect(f"{redis.url}/0 is not reached" in one.log_text(), one.log_text())
+        expect_equal(say(one)[0], plain[0], "without the store")
+        redis.start()
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 20, "it is found")
+
+
+@pytest.mark.parametrize("mode", ["slow", "flip", "garbage", "cut", "silent"])
+def test_a_store_behind_a_bad_link(place, redis, plain, mode):
+    with place.server(redis.url) as one:
+        say(one)
+        wait_shared(one)
+    proxy = Proxy(redis.port)
+    try:
+        with place.server(f"redis://127.0.0.1:{proxy.port}") as other:
+            proxy.mode = mode
+            text, cached, shared = say(other)
+            expect_equal(text, plain[0], f"behind a link that is {mode}")
+            again = say(other, STORY + text + " And then?")
+            expect_equal(again[0], plain[1], f"the next turn behind a link that is {mode}")
+            proxy.mode = "pass"
+            wait_until(lambda: other.metrics()["loci_moves_in_flight"] == 0, 30, "nothing is left under way")
+            metrics = other.metrics()
+            expect_equal(metrics["loci_requests_running"], 0, "nothing runs")
+            if mode == "slow":
+                expect(shared > 0 or metrics["loci_shared_asks_failed_total"] > 0, "it comes, or too late")
+    finally:
+        proxy.close()
+
+
+def test_wrong_flags_are_named(place):
+    secret = place.secret("one")
+    cases = (("--shared", ("--cluster-secret", secret, "--shared", "http://x")), ("--shared", ("--cluster-secret", secret, "--shared", "redis://h:0")),
+             ("--cluster-secret", ("--shared", "redis://127.0.0.1:1")))
+    for flag, flags in cases:
+        ended = place.command("serve", place.model, "--port", "0", "--disk", "none", "--store", "", *flags)
+        expect(ended.returncode == 1 and flag in ended.stderr, ended.stderr)
+
+
+def test_a_login_that_is_refused(place, tmp_path):
+    guarded = Redis(tmp_path, "--requirepass", "right")
+    guarded.ready = b"-NOAUTH"
+    guarded.start()
+    try:
+        for login in ("", ":wrong@"):
+            ended = place.command("serve", place.model, "--port", "0", "--disk", "none", "--store", "", "--cluster-secret",
+                                  place.secret("one"), "--shared", f"redis://{login}127.0.0.1:{guarded.port}")
+            expect(ended.returncode == 1 and "--shared" in ended.stderr and "wrong@" not in ended.stderr, ended.stderr)
+        with place.server(f"redis://:right@127.0.0.1:{guarded.port}") as one:
+            expect("right" not in one.banner and "right" not in one.log_text(), "the password is nowhere")
+            expect_equal(one.metrics()["loci_shared_up"], 1, "the login is taken")
+    finally:
+        guarded.kill()
+
+
+def first_token_ms(server, text):
+    """Until the first token of a reply, and the tokens of the prompt by where their state came from."""
+    begin = time.monotonic()
+    connection = server.send("/v1/completions", {"prompt": text, "max_tokens": 2, "temperature": 0, "ignore_eos": True, "stream": True,
+                                                 "loci": {"explain": True}})
+    data, first = b"", None
+    while piece := connection.recv(65536):
+        data += piece
+        if first is None and re.search(rb'"text":"[^"]', data):
+            first = (time.monotonic() - begin) * 1000
+    connection.close()
+    expect(first is not None, data[-500:])
+    events = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: {")]
+    return first, next(event["loci"]["tokens"] for event in reversed(events) if "loci" in event)
+
+
+def plain_read_ms(redis):
+    """Until one connection has read all that the store holds, as it lies there."""
+    names = redis.names()
+    begin = time.monotonic()
+    with socket.create_connection(("127.0.0.1", redis.port)) as connection:
+        connection.sendall(b"".join(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(name), name) for name in names))
+        wanted = len(names) * int(redis.ask("STRLEN", names[0])[1:-2])
+        buffer, got = bytearray(1 << 20), 0
+        while got < wanted:
+            got += connection.recv_into(buffer)
+    return (time.monotonic() - begin) * 1000, wanted
+
+
+@pytest.mark.measures
+def test_next_turn_elsewhere_measured(request, binary, redis, tmp_path):
+    """The next turn of a conversation of 4,000 tokens on a server that has never seen it: with the store, and without,
+    in pairs. With --measure alone: it starts seven servers of the default model. Printed; only what no load of the machine
+    can explain fails."""
+    if not request.config.getoption("--measure"):
+        pytest.skip("measures, and takes minutes: --measure")
+    model = request.getfixturevalue("model")
+    workplace = SharedWorkplace(binary, model, str(tmp_path))
+    flags = ("--threads", str(os.cpu_count() or 1), "--context", "6000", "--device-memory", "256MiB", "--store", "")
+    shared = ("--cluster-secret", workplace.secret("one"), "--shared", redis.url)
+    text = " ".join(f"On day {i} the keeper of lighthouse {i * 7 % 90} counted {i * 13 % 50} ships." for i in range(250))
+    with Server(binary, model, *flags, *shared) as one:
+        first_token_ms(one, text)
+        wait_shared(one)
+        warm, _ = first_token_ms(one, text + " And then the storm came.")
+    times = {"store": [], "none": []}
+    for _ in range(3):
+        for name, more in (("store", shared), ("none", ())):
+            with Server(binary, model, *flags, *more) as server:
+                first_token_ms(server, "A word first, of the model's pages.")
+                took, tokens = first_token_ms(server, text + " And then they slept.")
+                times[name].append(took)
+                if name == "store":
+                    from_store = tokens
+    read, size = plain_read_ms(redis)
+    store, none = statistics.median(times["store"]), statistics.median(times["none"])
+    best = max(read, warm)
+    print(f"\n      {sum(from_store.values())} tokens, {from_store['shared']} of them from the store, {from_store['computed']} computed: first token "
+          f"{store:.0f} ms ({min(times['store']):.0f}-{max(times['store']):.0f}) with the store, {none:.0f} ms "
+          f"({min(times['none']):.0f}-{max(times['none']):.0f}) without; alone: {size / 2**20:.0f} MiB of plain reads {read:.0f} ms, the new "
+          f"tokens {warm:.0f} ms; bound {1.2 * best + 30:.0f} ms")
+    expect(from_store["shared"] > 0, f"{from_store}")
+    expect(store < none, f"{store:.0f} ms with the store, {none:.0f} ms without")
