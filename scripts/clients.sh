@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# clients.sh pytest|python|node|openapi...: what runs the Python suites, the official clients, and the generator of tests
-# from /openapi.json, each of a pinned version, in folders of build/. Does nothing where they are there.
+# clients.sh pytest|python|node|openapi|deploy...: what runs the Python suites, the official clients, the generator of tests
+# from /openapi.json, and schemas of what deploys, each of a pinned version, in folders of build/. Does nothing where they are there.
 source "$(dirname "$0")/common.sh"
 
 pytest="pytest==9.2.0"
@@ -22,6 +22,13 @@ for group in "$@"; do
     # langchain-core is named because the newest one asks for more than the others allow.
     python) python_venv build/clients-venv "$pytest" openai==3.54.0 anthropic==2.12.0 langchain-openai==1.7.3 langchain-core==1.7.2 ;;
     openapi) python_venv build/openapi-venv schemathesis==4.32.5 ;;
+    deploy)
+      # Schemas of Kubernetes, and (its program is not run, and needs what is no longer built) of Compose.
+      packages="kubernetes-validate==1.37.0" schemas="docker-compose==1.29.2"
+      if [[ "$(cat build/deploy-venv/schemas 2>/dev/null)" == "$schemas" ]]; then continue; fi
+      python_venv build/deploy-venv "$packages"
+      build/deploy-venv/bin/pip install -q --disable-pip-version-check --no-deps "$schemas"
+      echo "$schemas" > build/deploy-venv/schemas ;;
     node)
       packages="openai@7.57.0"
       if [[ "$(cat build/clients-node/installed 2>/dev/null)" == "$packages" ]]; then continue; fi

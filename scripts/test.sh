@@ -51,6 +51,7 @@ node_client() {
   scripts/clients.sh node && suite tests/clients/node_test.py
 }
 # Requests that schemathesis makes from /openapi.json.
+manifests() { scripts/clients.sh deploy && suite tests/deploy_test.py; }
 openapi_requests() { scripts/clients.sh openapi && suite tests/openapi_test.py; }
 
 # Once, before several ask for it at the same time. Where a client cannot be installed, the suites that need it say so.
@@ -81,6 +82,7 @@ live_suites() {
   beside 120 "conversations that outgrow the context" suite tests/truncation_test.py
   beside 40 "papers' figures" suite tests/reproduce_test.py
   beside 150 "papers' figures, a quick run" python3 scripts/reproduce/main.py --quick --jobs 1
+  beside 20 "files that deploy a cluster" manifests
   beside 30 "Grafana's dashboard asks for what there is" suite tests/dashboard_test.py
   beside_done
   # Alone, as they measure, or have to be as fast as the server.

@@ -38,8 +38,12 @@ struct PromptText {
   void add_messages(const json& messages) {
     if (!messages.is_array()) return add(text_of(messages));
     for (const json& message : messages) {
-      add(text_of(message));
       const std::string role = message.is_object() ? member_text(message, "role") : "";
+      // The usual message without writing it as JSON again.
+      const bool is_text = !role.empty() && message.size() == 2 && message.contains("content") &&
+                           message["content"].is_string();
+      if (is_text) add(role);
+      add(is_text ? message["content"].get_ref<const std::string&>() : text_of(message));
       if (beginning_bytes == 0 && role != "system" && role != "developer") beginning_bytes = text.size();
     }
   }

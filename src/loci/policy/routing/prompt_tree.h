@@ -32,7 +32,7 @@ namespace loci {
 
 class PromptTree {
  public:
-  // `entries_max`: of pairs of a key and an instance, 48 bytes each and 32 a key; at least 1.
+  // `entries_max`: of pairs of a key and an instance, 32 bytes each and some 40 a key; at least 1.
   PromptTree(std::size_t entries_max, Nanos time_to_live);
 
   // How many chunks from the first on each of `instances` was sent. O(chunks * instances that have them).
