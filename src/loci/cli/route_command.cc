@@ -157,9 +157,17 @@ void add_route_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("route", "a front of a cluster: passes requests on to its members, without a model");
   auto flags = std::make_shared<RouteFlags>();
+  // The variables are this command's only while it is the one that was asked for: CLI11 reads those of all
+  // commands, and `serve` has its own meanings and errors for them.
+  const auto variables = std::make_shared<std::vector<std::pair<CLI::Option*, const char*>>>();
   const auto add = [&](const char* name, auto& value, const char* variable, const char* help) {
-    return command->add_option(name, value, help)->envname(variable)->capture_default_str();
+    CLI::Option* option = command->add_option(name, value, help)->capture_default_str();
+    variables->emplace_back(option, variable);
+    return option;
   };
+  command->preparse_callback([variables](std::size_t) {
+    for (const auto& [option, variable] : *variables) option->envname(variable);
+  });
   add("--join", flags->join, "LOCI_JOIN", "the database of the cluster's members, postgresql://...")
       ->required();
   add("--cluster-secret", flags->secret, "LOCI_CLUSTER_SECRET", "the cluster's secret (`loci keys cluster`)")
@@ -182,7 +190,7 @@ void add_route_command(CLI::App& app, int& exit_code) {
   add("--allowed-host", flags->allowed_hosts, "LOCI_ALLOWED_HOST",
       "names under which clients without a key reach this front, besides private ones");
   add("--log-level", flags->log_level, "LOCI_LOG_LEVEL", "how much is logged")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "critical", "off"}));
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
   add("--log-format", flags->log_format, "LOCI_LOG_FORMAT", "lines of the log")
       ->check(CLI::IsMember({"text", "json"}));
   command->add_flag("!--no-access-log", flags->access_log, "do not log requests");
