@@ -8,6 +8,7 @@ from live_client import Server
 
 pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 EXPLAIN = {"loci": {"explain": True}}
+FORMS = ("hidden", "kv")
 SOURCES = ("device", "host", "disk", "shared", "computed")
 STORY = "The lighthouse keeper counts ships. " * 20
 
@@ -18,6 +19,7 @@ def check_explanation(loci, prompt, cached):
     assert sorted(tokens) == sorted(SOURCES), tokens
     assert sum(tokens.values()) == prompt, f"all {prompt} tokens of the prompt have a source: {tokens}"
     assert tokens["device"] + tokens["host"] + tokens["disk"] + tokens["shared"] == cached, f"{tokens}: {cached} were cached"
+    assert sorted(loci["disk_forms"]) == sorted(FORMS) and sum(loci["disk_forms"].values()) == tokens["disk"], loci
     assert sum(because.values()) == tokens["computed"], f"each computed token has a reason: {loci}"
     assert sorted(loci["predicted_ms"]) == ["compute", "load"] and min(loci["predicted_ms"].values()) >= 0, loci
     restore = loci["restore"]

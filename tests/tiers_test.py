@@ -177,6 +177,55 @@ def test_q8_host_and_disk(binary, model):
                ["host_save", "disk_save"])
 
 
+# --- hidden states ---
+
+HIDDEN = ("--hidden", "on")
+
+
+def hidden_blocks(server, link):
+    return server.metrics()[f'loci_hidden_blocks_total{{link="{link}"}}']
+
+
+def test_hidden_states(binary, model):
+    """Of the default model they are 648 bytes a token and layer; its keys and values are 768."""
+    with Tiers(binary, model) as tiers, tiers.server(*SMALL, *tiers.disk(), *HIDDEN) as server:
+        for turn in range(TURNS):
+            tiers.turn(server, turn)
+        expect(hidden_blocks(server, "disk_save") > 20, "blocks went to the disk as hidden states")
+        expect(hidden_blocks(server, "disk_load") > 20, "and came back")
+        expect_equal(moved(server, "disk_save", "failures"), 0, "failures")
+        expect(tiers.cached(TURNS - 1) > 0.5, f"cached: {[talk.cached for talk in tiers.talks]}")
+
+
+def test_hidden_states_kill_and_restart(binary, model):
+    def from_disk(server):
+        expect(hidden_blocks(server, "disk_load") > 20, "hidden states came from the disk")
+    check_restart(binary, model, flags=HIDDEN, after=from_disk)
+
+
+def test_hidden_states_flipped_bytes(binary, model):
+    def counted(server):
+        expect(server.metrics()["loci_disk_damaged_total"] > 0, "damaged entries are counted")
+    check_restart(binary, model, flip_slots, 0, flags=HIDDEN, after=counted)
+
+
+def test_hidden_states_that_are_not_smaller(binary, model):
+    said = refused(binary, model, "--device", "cpu", *HIDDEN, *Q8, names="--hidden")
+    expect("648 bytes" in said and "values 396" in said, said)
+    said = refused(binary, model, "--device", "cpu", *HIDDEN, "--host-memory", "64MiB", names="--hidden")
+    expect("host memory" in said, said)
+
+
+def test_hidden_states_are_another_layout(binary, model):
+    """Who turns them on or off begins with an empty disk, which is said, and with the same replies."""
+    with Tiers(binary, model) as tiers:
+        for turn, flags in enumerate([(), HIDDEN, ()]):
+            with killed(tiers.server(*LARGE, *tiers.disk(), *flags)) as server:
+                tiers.turn(server, turn)
+                wait_saved(server)
+        expect(all(max(talk.cached) < 60 for talk in tiers.talks), f"cached: {[talk.cached for talk in tiers.talks]}")
+
+
 # --- restart ---
 
 def check_restart(binary, model, harm=None, least=0.5, flags=(), after=None):
@@ -229,21 +278,22 @@ def slot_files(folder):
     return sorted(glob.glob(os.path.join(folder, "models", "*", "*.slots")))
 
 
+def flip_slots(folder):
+    source = random.Random(7)
+    for path in slot_files(folder):
+        with open(path, "r+b") as file:
+            data = file.read()
+            for _ in range(len(data) // 200000):
+                at = source.randrange(len(data))
+                file.seek(at)
+                file.write(bytes([data[at] ^ 0x40]))
+
+
 def test_flipped_bytes(binary, model):
     """Each slot that has a byte flipped is dropped and counted."""
-    def flip(folder):
-        source = random.Random(7)
-        for path in slot_files(folder):
-            with open(path, "r+b") as file:
-                data = file.read()
-                for _ in range(len(data) // 200000):
-                    at = source.randrange(len(data))
-                    file.seek(at)
-                    file.write(bytes([data[at] ^ 0x40]))
-
     def counted(server):
         expect(server.metrics()["loci_disk_damaged_total"] > 0, "damaged entries are counted")
-    check_restart(binary, model, flip, 0, after=counted)
+    check_restart(binary, model, flip_slots, 0, after=counted)
 
 
 def test_flipped_headers(binary, model):

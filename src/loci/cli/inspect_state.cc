@@ -118,7 +118,8 @@ Result<std::string> inspect_state(const std::string& path) {
                      "layers", "slots", "entries", "size", "damaged", "foreign", "oldest (UTC)", "newest");
   for (std::size_t g = 0; g < survey.groups.size(); ++g) {
     const DiskGroup& shape = superblock.groups[g];
-    out += row(fmt::format("{}", g), survey.groups[g],
+    const bool hidden = shape.form == StateForm::kHidden;
+    out += row(fmt::format("{}{}", g, hidden ? " hidden" : ""), survey.groups[g],
                fmt::format("{} of {}", shape.layers, format_bytes(shape.layer_slice_bytes)));
   }
   return out + row("holes", survey.holes, "-");

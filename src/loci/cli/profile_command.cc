@@ -23,9 +23,11 @@
 #include "loci/cli/profile_svg.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/status_text.h"
+#include "loci/compute/hidden_form.h"
 #include "loci/compute/make_backend.h"
 #include "loci/memory/disk/disk_store.h"
 #include "loci/model/model.h"
+#include "loci/policy/hidden_share.h"
 
 namespace loci {
 namespace {
@@ -50,7 +52,24 @@ std::string describe_link(const LinkCost& link) {
                      format_duration(link.latency));
 }
 
-std::string describe(const CostProfile& profile, std::uint64_t block_bytes) {
+// Bytes of a block.
+struct BlockSizes {
+  std::uint64_t kv = 0;
+  std::uint64_t hidden = 0;  // 0: not smaller, or the backend does not take them
+};
+
+std::string describe_hidden(const CostModel& model, const BlockSizes& sizes) {
+  const Nanos projected = std::max<Nanos>(model.project_block(), 1);
+  return fmt::format(
+      "{} ({:.2f} of keys and values): projected in {}, loaded in {} from disk; they pay on links "
+      "below {}/s",
+      format_bytes(sizes.hidden), static_cast<double>(sizes.hidden) / static_cast<double>(sizes.kv),
+      format_duration(projected), format_duration(model.load(Tier::kDisk, sizes.hidden)),
+      format_bytes(hidden_pays_below(model, sizes.kv)));
+}
+
+std::string describe(const CostProfile& profile, const BlockSizes& sizes) {
+  const std::uint64_t block_bytes = sizes.kv;
   const CostCurves& curves = profile.curves;
   const CostModel model(curves);
   std::string out =
@@ -86,10 +105,11 @@ std::string describe(const CostProfile& profile, std::uint64_t block_bytes) {
           format_duration(model.compute(deep, kBlockTokens)), format_count(deep),
           format_duration(model.load(Tier::kHost, block_bytes)),
           format_duration(model.load(Tier::kDisk, block_bytes))));
+  if (curves.projection > 0) row("as hidden states", describe_hidden(model, sizes));
   return out;
 }
 
-Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_bytes) {
+Result<CostProfile> measure(const ProfileFlags& flags, BlockSizes& sizes) {
   LOCI_ASSIGN_OR_RETURN(const std::string path, resolve_model(flags.model, WhenMissing::kFail, say));
   LOCI_ASSIGN_OR_RETURN(const OpenedSource opened, open_model_source(path, flags.load));
   LOCI_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(*opened.source));
@@ -102,7 +122,12 @@ Result<CostProfile> measure(const ProfileFlags& flags, std::uint64_t& block_byte
   LOCI_ASSIGN_OR_RETURN(MadeBackend made, make_backend(spec, wanted));
   say(fmt::format("device: {}{}", made.chosen, made.why.empty() ? "" : " (" + made.why + ")"));
   const std::unique_ptr<Backend> backend = std::move(made.backend);
-  block_bytes = backend->info().block_bytes;
+  sizes.kv = backend->info().block_bytes;
+  if (const Result<HiddenForm> form = hidden_form(backend->info()); form.ok()) {
+    sizes.hidden = form->slice_bytes() * backend->info().layers;
+  } else {
+    say("no hidden states: " + form.status().message());
+  }
   CostProfile profile;
   profile.machine = this_machine(backend->info());
   profile.model = path;
@@ -151,19 +176,19 @@ Status write_svg(const std::string& path, const std::string& svg) {
 
 int run_profile(ProfileFlags flags) {
   if (flags.disk.empty()) flags.disk = default_profile_folder();
-  std::uint64_t block_bytes = 0;
-  const Result<CostProfile> profile = measure(flags, block_bytes);
+  BlockSizes sizes;
+  const Result<CostProfile> profile = measure(flags, sizes);
   Status status = profile.status();
   const std::string path = !flags.output.empty() || !profile.ok()
                                ? flags.output
                                : default_profile_path(profile->model_fingerprint);
   if (status.ok()) status = write_profile(path, *profile);
-  if (status.ok() && !flags.svg.empty()) status = write_svg(flags.svg, profile_svg(*profile, block_bytes));
+  if (status.ok() && !flags.svg.empty()) status = write_svg(flags.svg, profile_svg(*profile, sizes.kv));
   if (!status.ok()) {
     fmt::print(stderr, "loci profile: {}\n", for_people(status));
     return 1;
   }
-  fmt::print("{}written to {}{}\n", describe(*profile, block_bytes), path,
+  fmt::print("{}written to {}{}\n", describe(*profile, sizes), path,
              flags.output.empty() ? ", where `loci serve` finds it"
                                   : fmt::format("; use it by `loci serve --profile {}`", path));
   return 0;

@@ -126,6 +126,7 @@ class ProfileReader {
     CostCurves& curves = out_.curves;
     read_cost(costs, "token_ns", curves.token);
     read_cost(costs, "pass_ns", curves.pass);
+    if (costs.find("projection_ns") != nullptr) read_cost(costs, "projection_ns", curves.projection);
     const nlohmann::json* attention = costs.find("attention_ns");
     if (attention == nullptr || !attention->is_array() || attention->empty() || attention->size() > 32) {
       costs.expected("attention_ns", "an array of 1 to 32 costs at powers of two",
@@ -210,6 +211,7 @@ std::string format_profile(const CostProfile& profile) {
                             {"costs",
                              {{"token_ns", curves.token},
                               {"pass_ns", curves.pass},
+                              {"projection_ns", curves.projection},
                               {"attention_ns", curves.attention},
                               {"host_load", write_link(curves.host_load)},
                               {"host_save", write_link(curves.host_save)},

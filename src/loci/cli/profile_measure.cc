@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/profile_measure.h"
+#include "loci/compute/hidden_form.h"
 
 #include <fmt/format.h>
 #include <sys/times.h>
@@ -23,6 +24,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::uint32_t kChunkMax = 128;  // rows whose attention is measured
 constexpr std::uint32_t kChunkMin = 32;
 constexpr std::uint32_t kSmallContext = 64;
+constexpr std::uint32_t kProjectedBlocks = 16;
 constexpr std::uint64_t kLinkBytes = std::uint64_t{96} << 20;  // more than caches hold
 constexpr std::uint64_t kLinkBytesBehind = std::uint64_t{512}
                                            << 20;  // more than the wait for their end counts
@@ -36,6 +38,7 @@ class Measurement {
   void measure_pass(CostCurves& curves);
   void measure_attention(CostCurves& curves);
   void measure_token(CostCurves& curves);
+  void measure_projection(CostCurves& curves);
   Status measure_links(CostCurves& curves);
 
  private:
@@ -121,6 +124,25 @@ void Measurement::measure_token(CostCurves& curves) {
                   format_duration(curves.token)));
 }
 
+void Measurement::measure_projection(CostCurves& curves) {
+  const Result<HiddenForm> form = hidden_form(backend_.info());
+  if (!form.ok()) return;
+  const std::uint32_t blocks = std::min(kProjectedBlocks, blocks_ - 1), tokens = blocks * kBlockTokens;
+  const std::vector<std::byte> rows(form->slice_bytes());
+  Nanos best = std::numeric_limits<Nanos>::max();
+  for (int i = 0; i < 4; ++i) {
+    for (std::uint32_t block = 0; block < blocks; ++block) {
+      backend_.begin_fill(0, SlotId(block));
+      for (std::uint32_t layer = 0; layer < backend_.info().layers; ++layer)
+        backend_.write_hidden(SlotId(block), layer, block * kBlockTokens, rows);
+    }
+    best = std::min(best, run_once(tokens, 1, LogitsWanted::kNone));
+  }
+  const Nanos projected = best - best_of(4, tokens, 1);
+  curves.projection = std::max<Nanos>(projected / tokens, 1);
+  say(fmt::format("a token of hidden states: {} to project", format_duration(curves.projection)));
+}
+
 Status Measurement::measure_links(CostCurves& curves) {
   const std::uint64_t bytes = backend_.info().copy_bytes > 0 ? kLinkBytesBehind : kLinkBytes;
   LOCI_RETURN_IF_ERROR(measure_host_links(backend_, slots_, bytes, 4, curves));
@@ -187,6 +209,7 @@ Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurv
   measurement.measure_pass(curves);
   measurement.measure_attention(curves);
   measurement.measure_token(curves);
+  measurement.measure_projection(curves);
   return measurement.measure_links(curves);
 }
 

@@ -6,7 +6,9 @@
 //   attention   a chunk of a prompt behind contexts of powers of two (Pensieve §4.3.1), as far as the
 //               model's context, the memory for state and the time allow
 //   token       a full pass from the begin of a prompt, less its attention
-//   links       many blocks into the device's slots and out of them, as movers bring and take them, until the
+//   projection  a pass of one row behind blocks that came as hidden states, less one behind their keys and
+//   values links       many blocks into the device's slots and out of them, as movers bring and take them,
+//   until the
 //               last byte is there; the latency: a single slice
 #pragma once
 

@@ -17,6 +17,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/hidden_choice.h"
 #include "loci/cli/host_memory.h"
 #include "loci/cli/join_cluster.h"
 #include "loci/cli/options_command.h"
@@ -25,6 +26,7 @@
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/sampling_choice.h"
 #include "loci/cli/serve_flags.h"
+#include "loci/cli/serve_overflow.h"
 #include "loci/cli/serve_process.h"
 #include "loci/cli/serve_profile.h"
 #include "loci/cli/serve_report.h"
@@ -158,6 +160,11 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
     group.block_bytes = info.groups[i].block_bytes;
     options.core.groups.push_back(group);
   }
+  if (tiers.disk != nullptr && tiers.disk->groups().size() > info.groups.size()) {
+    const DiskGroup& hidden = tiers.disk->groups().back();
+    options.core.hidden = {.disk_blocks = hidden.slots,
+                           .block_bytes = hidden.layers * hidden.layer_slice_bytes};
+  }
   options.core.chain_secret = tiers.chain_secret;
   if (tiers.disk != nullptr) options.core.hole_records = tiers.disk->hole_records();
   options.mover.host_blocks = tiers.host_blocks;
@@ -166,21 +173,6 @@ Result<EngineOptions> engine_options(const ServeFlags& flags, const ModelSpec& s
   options.event_log_path = flags.event_log;
   options.event_log_secret = flags.event_log_secret ? LoggedSecret::kKept : LoggedSecret::kLeftOut;
   return options;
-}
-
-// Sequences are as long as the context and the memory of groups that keep all tokens allow.
-OverflowRule overflow_rule(const ServeFlags& flags, const CoreConfig& core) {
-  OverflowRule rule{
-      .overflow =
-          flags.context_overflow == "truncate" ? ContextOverflow::kTruncate : ContextOverflow::kRefuse,
-      .truncation = {.context_tokens = core.context_tokens, .drop_percent = flags.truncation_percent}};
-  for (const CoreGroup& group : core.groups) {
-    if (group.window != 0) continue;
-    const std::uint64_t tokens = std::uint64_t{group.block_count} * kBlockTokens;
-    rule.truncation.context_tokens =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(rule.truncation.context_tokens, tokens));
-  }
-  return rule;
 }
 
 // The store, which the engine owns, must outlive the keeper's thread.
@@ -292,12 +284,19 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   serving.backend = std::move(made.backend);
   const BackendInfo& info = serving.backend->info();
   LOCI_RETURN_IF_ERROR(allocate_pools(flags, *serving.backend, size, context));
+  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint,
+                                                        assumed_costs(info)));
+  LOCI_ASSIGN_OR_RETURN(const HiddenChoice hidden,
+                        choose_hidden({.wanted = flags.hidden, .save = flags.save, .host_bytes = host.bytes},
+                                      info, limited_costs(costs.curves, flags.io_limit.value_or(0))));
   LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_state_tiers({.host_bytes = host.bytes,
                                                             .disk = flags.disk,
                                                             .disk_io = flags.disk_io,
                                                             .io_limit = flags.io_limit.value_or(0),
                                                             .default_folder = default_state_path(),
                                                             .backend = &info,
+                                                            .hidden_percent = hidden.percent,
+                                                            .hidden_slice_bytes = hidden.slice_bytes,
                                                             .context_tokens = context,
                                                             .model_fingerprint = spec.fingerprint,
                                                             .cluster_secret = cluster_secret,
@@ -310,9 +309,9 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   options.core.context_tokens = context;
   options.core.max_batch_tokens = pass_tokens(flags, made.gpu ? kPassTokensGpu : kPassTokensCpu);
   options.core.pass_time = flags.pass_time.value_or(kNever);
-  LOCI_ASSIGN_OR_RETURN(ChosenCosts costs, choose_costs(flags.profile, this_machine(info), spec.fingerprint,
-                                                        assumed_costs(info)));
   options.core.costs = limited_costs(costs.curves, flags.io_limit.value_or(0));
+  options.core.hidden.share_percent = hidden.percent;
+  options.capture_places = capture_places(options.core);
   SelfProfile self = self_profile(*serving.model, path, costs, info, options.core);
   self.profile.disk_directory = tiers.disk_folder;
   self.io_limit = flags.io_limit.value_or(0);
@@ -324,15 +323,17 @@ Result<LoadedConfiguration> load(const ServeFlags& flags, Serving& serving) {
   SamplingChoice sampling = choose_sampling(flags.sampling, serving.model->sampling);
   for (const std::string& ignored : serving.model->sampling.ignored) serving.log->warn(ignored);
   serving.served = served_model(flags, serving, context, std::move(sampling.params));
-  return LoadedConfiguration{.core = serving.engine->config(),
-                             .backend = info,
-                             .device = made.chosen,
-                             .pool_reason = size.reason,
-                             .host_tier = tiers.host + (host.reason.empty() ? "" : " (" + host.reason + ")"),
-                             .disk_tier = tiers.disk_summary,
-                             .shared_tier = shared_tier,
-                             .costs_source = costs.source,
-                             .sampling = std::move(sampling.text)};
+  return LoadedConfiguration{
+      .core = serving.engine->config(),
+      .backend = info,
+      .device = made.chosen,
+      .pool_reason = size.reason,
+      .host_tier = tiers.host + (host.reason.empty() ? "" : " (" + host.reason + ")"),
+      .disk_tier = tiers.disk_summary,
+      .shared_tier = shared_tier,
+      .costs_source = costs.source,
+      .hidden = disk == nullptr && hidden.percent > 0 ? "none: there is no disk" : hidden.reason,
+      .sampling = std::move(sampling.text)};
 }
 
 // Loads while waiting for signals: loading can't be interrupted, so a stop then ends the process.

@@ -129,6 +129,7 @@ Table configuration_table(const ServeFlags& flags, const LoadedConfiguration& lo
   table.row("host memory", loaded.host_tier, "--host-memory");
   table.row("disk", loaded.disk_tier, "--disk --disk-io --io-limit");
   if (!flags.shared.empty()) table.row("shared", loaded.shared_tier, "--shared --shared-ttl");
+  if (flags.hidden != "off") table.row("hidden states", loaded.hidden, "--hidden");
   table.row("state kept", describe_keeping(flags), "--save --state-ttl");
   table.row("policies",
             fmt::format("eviction {}, admission {}, restore {}", core.eviction, core.admission, core.restore),

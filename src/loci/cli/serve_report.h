@@ -20,6 +20,7 @@ struct LoadedConfiguration {
   std::string host_tier, disk_tier;  // StateTiers
   std::string shared_tier;           // SharedTier::summary
   std::string costs_source;
+  std::string hidden;    // HiddenChoice::reason
   std::string sampling;  // SamplingChoice
 };
 

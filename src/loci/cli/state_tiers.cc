@@ -20,7 +20,8 @@ namespace loci {
 namespace {
 
 constexpr std::uint64_t kDefaultDiskBytesMax = std::uint64_t{16} << 30;
-constexpr const char* kSizeFile = "size";  // in a directory whose size nobody gave
+constexpr std::uint32_t kKvPercentMin = 25;  // of the blocks, that there is room for beside hidden states
+constexpr const char* kSizeFile = "size";    // in a directory whose size nobody gave
 
 std::vector<PoolGroup> pool_groups(const BackendInfo& backend) {
   std::vector<PoolGroup> groups;
@@ -31,7 +32,7 @@ std::vector<PoolGroup> pool_groups(const BackendInfo& backend) {
 // The tokens of one sequence's state that the slots hold.
 std::uint64_t tokens_in(const BackendInfo& backend, const std::vector<std::uint32_t>& slots) {
   std::uint64_t blocks = UINT32_MAX;
-  for (std::size_t group = 0; group < slots.size(); ++group) {
+  for (std::size_t group = 0; group < backend.groups.size(); ++group) {
     if (backend.groups[group].window == 0) blocks = std::min<std::uint64_t>(blocks, slots[group]);
   }
   return blocks == UINT32_MAX ? 0 : blocks * kBlockTokens;
@@ -39,7 +40,7 @@ std::uint64_t tokens_in(const BackendInfo& backend, const std::vector<std::uint3
 
 std::string describe(const BackendInfo& backend, const std::vector<std::uint32_t>& slots) {
   std::uint64_t bytes = 0;
-  for (std::size_t group = 0; group < slots.size(); ++group)
+  for (std::size_t group = 0; group < backend.groups.size(); ++group)
     bytes += slots[group] * backend.groups[group].block_bytes;
   const std::uint64_t tokens = tokens_in(backend, slots);
   return tokens == 0 ? format_bytes(bytes)
@@ -104,6 +105,16 @@ Status open_disk(const TierRequest& request, const std::vector<DiskFlag>& flags,
                               .layer_slice_bytes = layers.layer_slice_bytes});
     options.shares.push_back(blocks_needed(pools[group], expected_tokens(pools, request.context_tokens)));
   }
+  if (request.hidden_percent > 0) {
+    // Blocks that were to be hidden, and whose rows were not all captured, are keys and values too.
+    const std::uint32_t share = options.shares.front();
+    options.groups.push_back({.layers = options.groups.front().layers,
+                              .layer_slice_bytes = request.hidden_slice_bytes,
+                              .form = StateForm::kHidden});
+    options.shares.front() =
+        std::max(1u, share * std::max(100 - request.hidden_percent, kKvPercentMin) / 100);
+    options.shares.push_back(std::max(1u, share * request.hidden_percent / 100));
+  }
   options.io = request.disk_io;
   options.bytes_per_second = request.io_limit;
   LOCI_ASSIGN_OR_RETURN(tiers.disk, DiskStore::open(options));
@@ -124,7 +135,13 @@ void describe_disk(const TierRequest& request, const std::vector<DiskFlag>& flag
   for (const DiskFlag& flag : flags) paths.push_back(flag.path);
   const std::string limit =
       request.io_limit == 0 ? "" : fmt::format(", {}/s at most", format_bytes(request.io_limit));
-  tiers.disk_summary = fmt::format("{} in {} ({}{})", describe(*request.backend, slots),
+  std::string hidden;
+  if (slots.size() > request.backend->groups.size()) {
+    hidden = fmt::format(", {} for {} tokens as hidden states",
+                         format_bytes(slots.back() * request.hidden_slice_bytes * request.backend->layers),
+                         format_count(std::uint64_t{slots.back()} * kBlockTokens));
+  }
+  tiers.disk_summary = fmt::format("{}{} in {} ({}{})", describe(*request.backend, slots), hidden,
                                    fmt::join(paths, ", "), tiers.disk->stats().io, limit);
 }
 

@@ -26,6 +26,10 @@ struct TierRequest {
   std::uint64_t io_limit = 0;  // bytes a second of the disk tier; 0: none
   std::string default_folder;
   const BackendInfo* backend = nullptr;
+  // Of 100 blocks so many are to be stored as hidden states, whose slices have so many bytes
+  // (hidden_share.h).
+  std::uint32_t hidden_percent = 0;
+  std::uint64_t hidden_slice_bytes = 0;
   std::uint32_t context_tokens = 0;
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::optional<ClusterSecret> cluster_secret;  // chain keys follow from it

@@ -164,6 +164,7 @@ struct BackendInfo {
   std::uint64_t block_bytes = 0;       // a block's parts in all groups
   std::uint64_t hidden_row_bytes = 0;  // one token's captured H in one layer
   std::uint64_t weight_bytes = 0;      // held by this backend
+  bool projects = false;               // write_hidden(), project()
   Positions positions = Positions::kAbsolute;
   bool samples = false;            // Span::sampling
   std::uint32_t passes_ahead = 0;  // how many more may begin while one has not ended
@@ -256,6 +257,24 @@ class Backend {
                            std::span<std::byte> /*slice*/) const {
     LOCI_CHECK(info().positions == Positions::kNone, "this state cannot be moved to other positions");
   }
+
+  // --- hidden states (HCache §3.2), where info().projects ---
+  // `rows`: one layer's rows of a whole block, [token][hidden_row_bytes], as Span::capture got them, less
+  // than a slice of the layer (hidden_form.h); `position`: of the block's first token.
+
+  // In place of write_layer() and layer_arrived(). The rows lie in the slot until somebody reads the layer:
+  // the first pass that does projects them to keys and values, on all threads, as part of itself; else
+  // read_layer(). What is read then has the bits of computing.
+  virtual void write_hidden(SlotId /*slot*/, std::uint32_t /*layer*/, std::uint32_t /*position*/,
+                            std::span<const std::byte> /*rows*/) {
+    LOCI_CHECK(info().projects, "this backend takes no hidden states");
+  }
+  // The slice that a pass would have written. (On the caller's thread alone.)
+  virtual void project(std::uint32_t /*layer*/, std::uint32_t /*position*/,
+                       std::span<const std::byte> /*rows*/, std::span<std::byte> /*slice*/) const {
+    LOCI_CHECK(info().projects, "this backend takes no hidden states");
+  }
+
   // What has not arrived will not: spans of the running pass that read it end with kDataLoss.
   virtual void fill_failed(std::uint32_t group, SlotId slot) = 0;
 

@@ -58,11 +58,11 @@ bool BlockIndex::reachable(BlockId id, Tier slowest) const {
   return true;
 }
 
-TierUse BlockIndex::use(Tier tier, std::uint32_t group) const {
+TierUse BlockIndex::use(Tier tier, std::uint32_t pool) const {
   const Pools& pools = tiers_[static_cast<std::size_t>(tier)];
   if (pools.empty()) return {};
-  const Pool& pool = pools[group];
-  return {pool.limit, pool.free(), static_cast<std::uint32_t>(pool.eviction->size()), pool.evictions};
+  const Pool& of = pools[pool];
+  return {of.limit, of.free(), static_cast<std::uint32_t>(of.eviction->size()), of.evictions};
 }
 
 std::uint32_t BlockIndex::reclaimable(Tier tier, std::uint32_t group) const {
@@ -101,22 +101,23 @@ bool BlockIndex::savable(BlockId id, Tier tier, std::uint32_t group, const Evict
          (tier != Tier::kDevice || b.parts[group]->filled == kBlockTokens);
 }
 
-void BlockIndex::enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts) {
+void BlockIndex::enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts, StateForm form) {
   facts.elsewhere = elsewhere(block(id), tier, group);
-  Pool& p = pool(tier, group);
+  Pool& p = pool(tier, pool_number(group, form));
   p.eviction->insert(id, facts);
   if (p.unsaved != nullptr && savable(id, tier, group, facts)) p.unsaved->insert(id, facts);
 }
 
-void BlockIndex::delist(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts) {
-  Pool& p = pool(tier, group);
+void BlockIndex::delist(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts,
+                        StateForm form) {
+  Pool& p = pool(tier, pool_number(group, form));
   p.eviction->erase(id, facts);
   if (p.unsaved != nullptr && savable(id, tier, group, facts)) p.unsaved->erase(id, facts);
 }
 
-void BlockIndex::set_orders(Tier tier, std::uint32_t group, std::unique_ptr<EvictionOrder> eviction,
+void BlockIndex::set_orders(Tier tier, std::uint32_t pool_of, std::unique_ptr<EvictionOrder> eviction,
                             std::unique_ptr<EvictionOrder> unsaved) {
-  Pool& p = pool(tier, group);
+  Pool& p = pool(tier, pool_of);
   LOCI_CHECK((unsaved == nullptr) == (p.unsaved == nullptr), "the same copies are saved");
   p.eviction = std::move(eviction);
   p.unsaved = std::move(unsaved);
@@ -124,13 +125,13 @@ void BlockIndex::set_orders(Tier tier, std::uint32_t group, std::unique_ptr<Evic
     Block& b = blocks_[i];
     if (b.kind == BlockKind::kUnused) continue;
     if (tier == Tier::kDevice) {
-      if (b.parts[group] && b.parts[group]->evictable())
-        enlist(BlockId(i), tier, group, b.parts[group]->facts);
+      if (b.parts[pool_of] && b.parts[pool_of]->evictable())
+        enlist(BlockId(i), tier, pool_of, b.parts[pool_of]->facts);
       continue;
     }
     for (LowerCopy& copy : b.copies) {
-      if (copy.tier == tier && copy.group == group && copy.evictable())
-        enlist(BlockId(i), tier, group, copy.facts);
+      if (copy.tier == tier && pool_number(copy.group, copy.form) == pool_of && copy.evictable())
+        enlist(BlockId(i), tier, copy.group, copy.facts, copy.form);
     }
   }
 }
@@ -138,14 +139,16 @@ void BlockIndex::set_orders(Tier tier, std::uint32_t group, std::unique_ptr<Evic
 template <class Change>
 void BlockIndex::update_facts(BlockId id, std::uint32_t group, Change change) {
   Block& b = at(id);
-  const auto update = [&](Tier tier, EvictionFacts& facts, bool evictable) {
-    if (evictable) delist(id, tier, group, facts);
+  const auto update = [&](Tier tier, EvictionFacts& facts, bool evictable, StateForm form) {
+    if (evictable) delist(id, tier, group, facts, form);
     change(facts);
-    if (evictable) enlist(id, tier, group, facts);
+    if (evictable) enlist(id, tier, group, facts, form);
   };
-  if (b.parts[group]) update(Tier::kDevice, b.parts[group]->facts, b.parts[group]->evictable());
+  if (b.parts[group]) {
+    update(Tier::kDevice, b.parts[group]->facts, b.parts[group]->evictable(), StateForm::kKeysAndValues);
+  }
   for (LowerCopy& copy : b.copies) {
-    if (copy.group == group) update(copy.tier, copy.facts, copy.evictable());
+    if (copy.group == group) update(copy.tier, copy.facts, copy.evictable(), copy.form);
   }
 }
 
@@ -161,7 +164,7 @@ void BlockIndex::date_again(BlockId id, std::uint32_t group) {
     if (copy.tier != Tier::kDisk || copy.group != group || !copy.whole) continue;
     if (now_ - copy.dated < *date_granularity_) continue;
     copy.dated = now_;
-    note(DiskNote::Kind::kUsed, group, copy.slot.slot(), kNoBlock);
+    note(DiskNote::Kind::kUsed, pool_number(group, copy.form), copy.slot.slot(), kNoBlock);
     notes_.back().entry.key = block(id).key;
   }
 }
@@ -216,8 +219,9 @@ bool BlockIndex::may_displace(BlockId by, BlockId victim, Tier tier, std::uint32
   return !last;
 }
 
-bool BlockIndex::evict_copy(BlockId by, Tier tier, std::uint32_t group, std::optional<Tier> spare) {
-  Pool& p = pool(tier, group);
+bool BlockIndex::evict_copy(BlockId by, Tier tier, std::uint32_t pool_of, std::optional<Tier> spare) {
+  Pool& p = pool(tier, pool_of);
+  const std::uint32_t group = pool_of % group_count();
   const BlockId victim = p.eviction->choose(now_);
   if (!may_displace(by, victim, tier, group)) return false;
   if (spare) {
@@ -233,16 +237,18 @@ bool BlockIndex::evict_copy(BlockId by, Tier tier, std::uint32_t group, std::opt
 }
 
 std::optional<SlotId> BlockIndex::reserve_copy(BlockId id, Tier tier, std::uint32_t group,
-                                               std::optional<Tier> spare) {
+                                               std::optional<Tier> spare, StateForm form) {
   LOCI_CHECK(block(id).pins > 0 && block(id).kind == BlockKind::kFull, "a copy is of a pinned whole block");
   LOCI_CHECK(block(id).copy(tier, group) == nullptr, "a tier has one copy");
-  Pool& p = pool(tier, group);
+  const std::uint32_t number = pool_number(group, form);
+  Pool& p = pool(tier, number);
   if (p.free() == 0) {
     if (p.used() > p.limit) return std::nullopt;  // giving one up makes no room yet
-    if (p.eviction->size() == 0 || !evict_copy(id, tier, group, spare)) return std::nullopt;
+    if (p.eviction->size() == 0 || !evict_copy(id, tier, number, spare)) return std::nullopt;
   }
   Block& b = at(id);
-  b.copies.push_back({.slot = std::move(*p.slots.take()), .tier = tier, .group = group, .facts = {}});
+  b.copies.push_back(
+      {.slot = std::move(*p.slots.take()), .tier = tier, .group = group, .form = form, .facts = {}});
   b.copies.back().facts.depth = b.depth;
   b.copies.back().facts.wanted = b.wanted;
   return b.copies.back().slot.slot();
@@ -259,7 +265,7 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
   copy.whole = true;
   copy.facts.born = copy.dated = now_;
   copy.facts.last_used = used != 0 ? used : now_;
-  enlist(id, tier, group, copy.facts);
+  enlist(id, tier, group, copy.facts, copy.form);
   update_facts(id, group, [](EvictionFacts&) {});  // faster tiers' facts name this one
   if (tier == Tier::kDisk) update_disk(id);
 }
@@ -267,7 +273,7 @@ void BlockIndex::finish_copy(BlockId id, Tier tier, std::uint32_t group, bool wh
 void BlockIndex::begin_read(BlockId id, Tier tier, std::uint32_t group) {
   LowerCopy& copy = copy_at(id, tier, group);
   LOCI_CHECK(copy.whole && block(id).pins > 0, "only a whole copy of a pinned block is read");
-  if (copy.evictable()) delist(id, tier, group, copy.facts);
+  if (copy.evictable()) delist(id, tier, group, copy.facts, copy.form);
   ++copy.readers;
 }
 
@@ -275,7 +281,7 @@ void BlockIndex::end_read(BlockId id, Tier tier, std::uint32_t group) {
   LowerCopy& copy = copy_at(id, tier, group);
   LOCI_CHECK(copy.readers > 0, "a read ends once");
   if (--copy.readers > 0) return;
-  enlist(id, tier, group, copy.facts);
+  enlist(id, tier, group, copy.facts, copy.form);
 }
 
 // Without a word to the disk: its slot is about to be written, or the caller tells.
@@ -285,7 +291,7 @@ void BlockIndex::erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReas
   Block& b = at(id);
   const bool whole = copy.whole;
   if (whole) {
-    delist(id, tier, group, copy.facts);
+    delist(id, tier, group, copy.facts, copy.form);
     copy.whole = false;
     b.lost = reason;
     update_facts(id, group, [](EvictionFacts&) {});
@@ -296,7 +302,8 @@ void BlockIndex::erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReas
 
 void BlockIndex::drop_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason) {
   if (tier == Tier::kDisk) {
-    note(DiskNote::Kind::kForget, group, block(id).copy(tier, group)->slot.slot(), kNoBlock);
+    const LowerCopy& copy = *block(id).copy(tier, group);
+    note(DiskNote::Kind::kForget, pool_number(group, copy.form), copy.slot.slot(), kNoBlock);
   }
   erase_copy(id, tier, group, reason);
 }
@@ -308,13 +315,14 @@ void BlockIndex::drop_copies(BlockId id, MissReason reason) {
   }
 }
 
-void BlockIndex::limit(Tier tier, std::uint32_t group, std::uint32_t slots) {
-  Pool& p = pool(tier, group);
+void BlockIndex::limit(Tier tier, std::uint32_t pool_of, std::uint32_t slots) {
+  Pool& p = pool(tier, pool_of);
   p.limit = std::min(slots, p.slots.count());
 }
 
-void BlockIndex::trim(Tier tier, std::uint32_t group) {
-  Pool& p = pool(tier, group);
+void BlockIndex::trim(Tier tier, std::uint32_t pool_of) {
+  Pool& p = pool(tier, pool_of);
+  const std::uint32_t group = pool_of % group_count();
   while (p.used() > p.limit && p.eviction->size() > 0) {
     const BlockId victim = p.eviction->choose(now_);
     ++p.evictions;
@@ -397,19 +405,22 @@ void BlockIndex::update_hole(BlockId id) {
   }
 }
 
-bool BlockIndex::recover_copy(BlockId id, std::uint32_t group, SlotId slot, Nanos last_used) {
+bool BlockIndex::recover_copy(BlockId id, std::uint32_t pool_of, SlotId slot, Nanos last_used) {
   Block& b = at(id);
+  const std::uint32_t group = pool_of % group_count();
+  const StateForm form = pool_of == group ? StateForm::kKeysAndValues : StateForm::kHidden;
   LOCI_CHECK(b.kind == BlockKind::kFull && b.pins > 0, "what is recovered is a pinned whole block");
   if (b.copy(Tier::kDisk, group) != nullptr) return false;
-  std::optional<SlotReservation> taken = pool(Tier::kDisk, group).slots.take(slot);
+  std::optional<SlotReservation> taken = pool(Tier::kDisk, pool_of).slots.take(slot);
   if (!taken) return false;
-  b.copies.push_back({.slot = std::move(*taken), .tier = Tier::kDisk, .group = group, .facts = {}});
+  b.copies.push_back(
+      {.slot = std::move(*taken), .tier = Tier::kDisk, .group = group, .form = form, .facts = {}});
   LowerCopy& copy = b.copies.back();
   copy.facts.depth = b.depth;
   copy.facts.wanted = b.wanted;
   copy.whole = true;
   copy.facts.born = copy.facts.last_used = copy.dated = last_used;
-  enlist(id, Tier::kDisk, group, copy.facts);
+  enlist(id, Tier::kDisk, group, copy.facts, form);
   update_facts(id, group, [](EvictionFacts&) {});
   update_disk(id);
   return true;

@@ -95,7 +95,9 @@ BlockIndex::BlockIndex(IndexPools pools)
   LOCI_CHECK(!pools.device.empty() && pools.device.size() <= kLayerGroupsMax, "a pool for every group");
   std::size_t tier = 0;
   for (std::vector<IndexPool>* groups : {&pools.device, &pools.host, &pools.disk, &pools.shared}) {
-    LOCI_CHECK(groups->empty() || groups->size() == pools.device.size(), "a tier has a pool for every group");
+    const bool both_forms = groups == &pools.disk && groups->size() == 2 * pools.device.size();
+    LOCI_CHECK(groups->empty() || groups->size() == pools.device.size() || both_forms,
+               "a tier has a pool for every group");
     for (IndexPool& pool : *groups) tiers_[tier].emplace_back(std::move(pool));
     ++tier;
   }

@@ -7,7 +7,8 @@
 //
 // A whole block's parts may also have *copies* in slower tiers: host memory and disk, each group's in a pool
 // of slots of its own. A copy is whole or not there yet (its target is being written). What has a copy is
-// *reachable* in that group: it can be brought back into a part.
+// *reachable* in that group: it can be brought back into a part. The disk may hold copies in two forms, each
+// with pools of its own; a part has one copy there, in one of them.
 //
 // A *full* node has a chain key and the tokens of a whole block; its parts may still be filling, or be
 // gone. A *tail* has no key: a partially filled leaf whose tokens are those that its parts hold, all of
@@ -61,6 +62,7 @@
 #include "loci/memory/lost_blocks.h"
 #include "loci/memory/miss_reason.h"
 #include "loci/memory/slot_pool.h"
+#include "loci/memory/state_form.h"
 #include "loci/memory/tier.h"
 
 namespace loci {
@@ -121,6 +123,7 @@ struct LowerCopy {
   SlotReservation slot;
   Tier tier = Tier::kHost;
   std::uint32_t group = 0;
+  StateForm form = StateForm::kKeysAndValues;
   bool whole = false;         // else it is being written, and nobody may read it
   std::uint32_t readers = 0;  // transfers
   Nanos dated = 0;            // what the disk's record says of its last use
@@ -205,7 +208,8 @@ struct IndexPool {
   std::unique_ptr<EvictionOrder> unsaved;
 };
 
-// The tiers, the fastest first. A slower one's pools are as many as the device's, or none.
+// The tiers, the fastest first. A slower one's pools are as many as the device's, or none; the disk may have
+// as many again, for hidden states.
 struct IndexPools {
   std::vector<IndexPool> device;  // 1 to kLayerGroupsMax
   std::vector<IndexPool> host;
@@ -235,7 +239,7 @@ class BlockIndex {
 
   // What is given up next of the tier's copies in the group, and saved next, follows these orders from now
   // on. O(blocks · log).
-  void set_orders(Tier tier, std::uint32_t group, std::unique_ptr<EvictionOrder> eviction,
+  void set_orders(Tier tier, std::uint32_t pool, std::unique_ptr<EvictionOrder> eviction,
                   std::unique_ptr<EvictionOrder> unsaved);
 
   // --- looking ---
@@ -258,7 +262,11 @@ class BlockIndex {
   std::uint32_t available(std::uint32_t group) const { return free_count(group) + evictable_count(group); }
   std::uint64_t evictions() const { return evictions_; }  // of device parts
   bool has_tier(Tier tier) const { return !tiers_[static_cast<std::size_t>(tier)].empty(); }
-  TierUse use(Tier tier, std::uint32_t group) const;
+  // Pools of the tier: of the groups' keys and values, then of their hidden states.
+  std::uint32_t pool_count(Tier tier) const {
+    return static_cast<std::uint32_t>(tiers_[static_cast<std::size_t>(tier)].size());
+  }
+  TierUse use(Tier tier, std::uint32_t pool) const;
   // All groups' state can be had from parts that are whole, or from copies.
   bool reachable(BlockId id) const { return reachable(id, Tier::kShared); }
   // The same, from copies in tiers not slower than `slowest`.
@@ -315,25 +323,26 @@ class BlockIndex {
   // A slot for a copy that does not exist yet; evicts for it where none is free. Absent: all hold what is
   // in use, or the next victim is also in the tier `spare`: then saving the one would make the other unsaved.
   std::optional<SlotId> reserve_copy(BlockId id, Tier tier, std::uint32_t group,
-                                     std::optional<Tier> spare = std::nullopt);
+                                     std::optional<Tier> spare = std::nullopt,
+                                     StateForm form = StateForm::kKeysAndValues);
   // The copy that was reserved is there, or will not be.
   void finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole);
   void begin_read(BlockId id, Tier tier, std::uint32_t group);
   void end_read(BlockId id, Tier tier, std::uint32_t group);
   // A copy that nobody reads is no more.
   void drop_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason);
-  // A copy that was found on the disk. False: the slot or the copy is taken.
-  bool recover_copy(BlockId id, std::uint32_t group, SlotId slot, Nanos last_used);
+  // A copy that was found on the disk, in one of its pools. False: the slot or the copy is taken.
+  bool recover_copy(BlockId id, std::uint32_t pool, SlotId slot, Nanos last_used);
   // The same of a hole's record.
   bool recover_hole(BlockId id, SlotId slot);
   // Whose copy or part is to be saved next, as no slower tier has one; kNoBlock: none.
   BlockId next_unsaved(Tier tier, std::uint32_t group);
   // Slots of the tier that are free, or hold what a slower tier has too and nobody uses.
   std::uint32_t reclaimable(Tier tier, std::uint32_t group) const;
-  // The tier uses no more than so many of the group's slots from now on...
-  void limit(Tier tier, std::uint32_t group, std::uint32_t slots);
+  // The tier uses no more than so many of the pool's slots from now on...
+  void limit(Tier tier, std::uint32_t pool, std::uint32_t slots);
   // ...and gives up what it has beyond them, in the order of eviction, where nobody reads or writes it.
-  void trim(Tier tier, std::uint32_t group);
+  void trim(Tier tier, std::uint32_t pool);
   // The holes' records that are found again are not wanted any more where nothing below them was.
   void settle_hole(BlockId id) { update_hole(id); }
   // Drops the parts and copies of a node that nobody pins and that was last used before `before`.
@@ -396,8 +405,13 @@ class BlockIndex {
   void drop_unused(BlockId id, Nanos before, MissReason reason);
   void discard_parts(BlockPin& pin);
   void evict(std::uint32_t group);
-  void enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts);
-  void delist(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts);
+  std::uint32_t pool_number(std::uint32_t group, StateForm form) const {
+    return form == StateForm::kHidden ? group_count() + group : group;
+  }
+  void enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts,
+              StateForm form = StateForm::kKeysAndValues);
+  void delist(BlockId id, Tier tier, std::uint32_t group, const EvictionFacts& facts,
+              StateForm form = StateForm::kKeysAndValues);
   // Applies `change` to the facts of the group's part and copies, which keep their right places in the
   // orders.
   template <class Change>
@@ -408,7 +422,7 @@ class BlockIndex {
   LowerCopy& copy_at(BlockId id, Tier tier, std::uint32_t group);
   void erase_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason);
   void drop_copies(BlockId id, MissReason reason);
-  bool evict_copy(BlockId by, Tier tier, std::uint32_t group, std::optional<Tier> spare);
+  bool evict_copy(BlockId by, Tier tier, std::uint32_t pool, std::optional<Tier> spare);
   // Whether a copy of `by` in the tier may take the victim's room.
   bool may_displace(BlockId by, BlockId victim, Tier tier, std::uint32_t group) const;
   // When the group's state of the block was last used, by what there is of it; 0: there is none.

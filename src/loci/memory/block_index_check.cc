@@ -62,6 +62,8 @@ void BlockIndex::check_copies(BlockId id) const {
     LOCI_CHECK(b.kind == BlockKind::kFull && copy.group < group_count() && has_tier(copy.tier),
                "a copy is of a whole block");
     LOCI_CHECK(b.copy(copy.tier, copy.group) == &copy, "a tier has one copy");
+    LOCI_CHECK(copy.form == StateForm::kKeysAndValues || copy.tier == Tier::kDisk,
+               "hidden states are on the disk alone");
     LOCI_CHECK(copy.facts.depth == b.depth && copy.facts.wanted == b.wanted,
                "a copy is as deep as its block, and as wanted");
     // 3.
@@ -109,7 +111,7 @@ void BlockIndex::check_tier(Tier tier, std::span<const std::uint32_t> detached) 
     if (!may_go) return;
     std::uint8_t below = 0;
     for (const LowerCopy& copy : b.copies) {
-      if (copy.group == group && copy.whole && copy.tier > tier && copy.tier != Tier::kShared)
+      if (copy.group == group % group_count() && copy.whole && copy.tier > tier && copy.tier != Tier::kShared)
         below |= 1u << static_cast<unsigned>(copy.tier);
     }
     LOCI_CHECK(elsewhere == below, "what remains elsewhere is known");
@@ -123,7 +125,8 @@ void BlockIndex::check_tier(Tier tier, std::span<const std::uint32_t> detached) 
     }
     for (const LowerCopy& copy : b.copies) {
       if (copy.tier == tier)
-        count(b, copy.group, copy.slot.slot(), copy.evictable(), copy.whole, copy.facts.elsewhere);
+        count(b, pool_number(copy.group, copy.form), copy.slot.slot(), copy.evictable(), copy.whole,
+              copy.facts.elsewhere);
     }
   }
   for (std::uint32_t group = 0; group < pools.size(); ++group) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "loci/compute/backend.h"
+
 namespace loci {
 namespace {
 
@@ -26,6 +28,7 @@ Nanos transfer(const LinkCost& link, std::uint64_t bytes) {
 CostModel::CostModel(CostCurves curves) : curves_(std::move(curves)) {
   curves_.token = std::clamp<Nanos>(curves_.token, 0, kCostMax);
   curves_.pass = std::clamp<Nanos>(curves_.pass, 0, kCostMax);
+  curves_.projection = std::clamp<Nanos>(curves_.projection, 0, kCostMax / kBlockTokens);
   curves_.host_charge = std::clamp<Nanos>(curves_.host_charge, 0, kCostMax);
   curves_.disk_charge = std::clamp<Nanos>(curves_.disk_charge, 0, kCostMax);
   if (curves_.attention.empty()) curves_.attention = {0};
@@ -73,6 +76,8 @@ Nanos CostModel::load(Tier from, std::uint64_t bytes) const {
   if (from == Tier::kShared) return transfer(curves_.shared_read, bytes);
   return transfer(from == Tier::kHost ? curves_.host_load : curves_.disk_read, bytes);
 }
+
+Nanos CostModel::project_block() const { return curves_.projection * kBlockTokens; }
 
 Nanos CostModel::load_charge(Tier from, std::uint64_t bytes) const {
   if (from == Tier::kDevice) return 0;

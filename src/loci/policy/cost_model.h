@@ -37,6 +37,9 @@ struct CostCurves {
   // last it grows in proportion.
   std::vector<Nanos> attention = {2'000};
   Nanos pass = 10'000'000;  // a pass of one row: reading the weights
+  // Making keys and values of a token's hidden states, in all layers, inside a pass; 0: not measured, or the
+  // backend has no smaller form (compute/hidden_form.h).
+  Nanos projection = 0;
   // Of computing, that loading a MiB takes away, as the processor copies, and verifies what comes from the
   // disk: a quarter of a second a GiB (docs/decisions/tiers.md) on two threads.
   Nanos host_charge = 120'000;
@@ -71,6 +74,8 @@ class CostModel {
   Nanos pass(std::uint32_t rows, std::uint64_t context) const;
   // Bringing `bytes` from the tier to the device, alone on the link; 0 from the device.
   Nanos load(Tier from, std::uint64_t bytes) const;
+  // Projecting a block's hidden states; 0: nobody measured it.
+  Nanos project_block() const;
   // Of computing, what loading `bytes` from the tier takes away; 0 from the device.
   Nanos load_charge(Tier from, std::uint64_t bytes) const;
   // Occupation of the link to the tier.

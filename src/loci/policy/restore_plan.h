@@ -35,6 +35,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
+#include "loci/memory/state_form.h"
 #include "loci/memory/tier.h"
 
 namespace loci {
@@ -61,9 +62,6 @@ constexpr std::string_view restore_rule_name(RestoreRule rule) {
   return kRestoreRules[static_cast<std::size_t>(rule)];
 }
 
-// What a copy holds. Hidden states, which are projected to keys and values (HCache §3.2), are to be another.
-enum class StateForm : std::uint8_t { kKeysAndValues };
-
 // A block that the device lacks and a slower tier has. (What is nowhere is computed in any case.)
 struct RestorableBlock {
   std::uint32_t number = 0;                    // of the sequence
@@ -71,7 +69,7 @@ struct RestorableBlock {
   StateForm form = StateForm::kKeysAndValues;  // of the copy
   Nanos compute = 0;                           // its tokens; never less than of a block before
   Nanos load = 0;                              // the link's time, but for the latency
-  Nanos charge = 0;                            // of compute, that loading it takes away
+  Nanos charge = 0;  // of compute, that loading it takes away; of hidden states projecting them, too
   friend bool operator==(const RestorableBlock&, const RestorableBlock&) = default;
 };
 

@@ -13,7 +13,8 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-constexpr std::array<std::string_view, 4> kResults = {"done", "damaged", "failed", "too_slow"};  // MoveResult
+constexpr std::array<std::string_view, kMoveResults> kResults = {"done", "damaged", "failed", "too_slow",
+                                                                 "not_captured"};  // MoveResult
 
 MetricFamily& family(std::vector<MetricFamily>& out, const char* name, const char* help, MetricType type) {
   MetricFamily one;
@@ -63,6 +64,11 @@ void add_moves(const CoreStats& stats, std::vector<MetricFamily>& out) {
           {{"link", name}, {"result", std::string(kResults[result])}});
     }
   }
+  MetricFamily& hidden =
+      family(out, "loci_hidden_blocks_total",
+             "Blocks that went to the disk, or came from it, as hidden states", MetricType::Counter);
+  add(hidden, stats.hidden_saved_total, {{"link", "disk_save"}});
+  add(hidden, stats.hidden_loaded_total, {{"link", "disk_load"}});
   add(family(out, "loci_moves_in_flight", "Moves that were planned and have not ended", MetricType::Gauge),
       stats.moves_in_flight);
   add(family(out, "loci_saves_waiting", "Blocks that wait to be saved to a lower tier", MetricType::Gauge),

@@ -15,6 +15,7 @@ namespace loci {
 
 struct TierSnapshot {
   std::vector<CoreGroup> groups;  // with the slots of all tiers
+  CoreHidden hidden;
   CoreStats core;
   MoverStats mover;
   DiskStoreStats disk;

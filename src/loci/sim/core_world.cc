@@ -22,6 +22,7 @@ World::World(const WorldOptions& options, Chooser choose)
     lower_[1].emplace_back(group.host_blocks);
     lower_[2].emplace_back(group.disk_blocks);
   }
+  if (options.config.hidden.disk_blocks > 0) lower_[2].emplace_back(options.config.hidden.disk_blocks);
   recover();
 }
 
@@ -296,6 +297,8 @@ void World::change_disk_room() {
   for (const CoreGroup& group : options_.config.groups) {
     room.slots.push_back(static_cast<std::uint32_t>(choose_(group.disk_blocks + 1)));
   }
+  if (const std::uint32_t hidden = options_.config.hidden.disk_blocks; hidden > 0)
+    room.slots.push_back(static_cast<std::uint32_t>(choose_(hidden + 1)));
   step(room);
 }
 

@@ -174,7 +174,8 @@ class World {
     std::vector<Contents> source;      // by part, when it began
     std::optional<MoveResult> result;  // decided
   };
-  LowerSlot& lower(Tier tier, std::uint32_t group, SlotId slot);
+  LowerSlot& lower(Tier tier, std::uint32_t pool, SlotId slot);
+  std::uint32_t pool_of(const Move& move, Tier tier, std::uint32_t group) const;
   Contents contents(const Move& move, const MovePart& part);
   void see(const Move& move);
   void see(const DiskNote& note);

@@ -102,6 +102,12 @@ WorldOptions random_tier_world(const Chooser& choose) {
   }
   options.passes_take_time = choose(4) != 0;
   if (choose(2) == 0) config.restore = kRestoreRules[choose(kRestoreRules.size())];
+  const CoreGroup& first = config.groups.front();
+  if (config.groups.size() == 1 && first.window == 0 && first.host_blocks == 0 && choose(2) == 0) {
+    config.hidden = {
+        .disk_blocks = number(1, 40), .block_bytes = number(1, 999), .share_percent = number(0, 100)};
+    config.costs.projection = choose(2) == 0 ? 0 : static_cast<Nanos>(choose(100));
+  }
   options.move_fails_one_in = choose(2) == 0 ? 0 : number(2, 30);
   options.restarts = choose(2) == 0;
   if (choose(2) == 0) {  // long histories on a small device

@@ -73,7 +73,7 @@ WorldOptions random_shared_world(const Chooser& choose) {
     group.shared_blocks = remembered;
     if (!others) group.host_blocks = group.disk_blocks = 0;
   }
-  if (!others) options.config.hole_records = 0;
+  if (!others) options.config.hole_records = options.config.hidden.disk_blocks = 0;
   options.config.costs.shared_read = {static_cast<Nanos>(choose(200)),
                                       choose(2) == 0 ? 1'000'000'000'000u : 1'000'000u};
   options.restarts = true;

@@ -15,9 +15,16 @@ World::LowerSlot& World::lower(Tier tier, std::uint32_t group, SlotId slot) {
   return groups[group][slot.value];
 }
 
+// Of the tier's pools, that where the part is or goes.
+std::uint32_t World::pool_of(const Move& move, Tier tier, std::uint32_t group) const {
+  const bool hidden = tier == Tier::kDisk && move.form == StateForm::kHidden;
+  return hidden ? static_cast<std::uint32_t>(options_.config.groups.size()) + group : group;
+}
+
 World::Contents World::contents(const Move& move, const MovePart& part) {
   if (move.from == Tier::kShared) return shared_contents(move, part);
-  if (move.from != Tier::kDevice) return lower(move.from, part.group, part.from).rows;
+  if (move.from != Tier::kDevice)
+    return lower(move.from, pool_of(move, move.from, part.group), part.from).rows;
   require(part.from.value < device_[part.group].size(), "slots are of the pool");
   Contents rows;
   for (std::size_t i = 0; i < kBlockTokens; ++i) rows[i] = device_[part.group][part.from.value][i].content;
@@ -51,20 +58,23 @@ void World::see(const Move& move) {
       if (&other == &begun) continue;
       for (const MovePart& p : other.move.parts) {
         if (move.to == Tier::kShared) continue;  // it has no slots
-        const bool same = other.move.to == move.to && p.group == part.group && p.to == part.to;
-        const bool read = other.move.from == move.to && p.group == part.group && p.from == part.to;
+        const std::uint32_t pool = pool_of(move, move.to, part.group);
+        const bool same = other.move.to == move.to && pool_of(other.move, other.move.to, p.group) == pool &&
+                          p.to == part.to;
+        const bool read = other.move.from == move.to &&
+                          pool_of(other.move, other.move.from, p.group) == pool && p.from == part.to;
         require(!same && !read, "a move's target is nobody else's");
       }
     }
     if (move.from == Tier::kDisk) {
-      const LowerSlot& source = lower(Tier::kDisk, part.group, part.from);
+      const LowerSlot& source = lower(Tier::kDisk, pool_of(move, Tier::kDisk, part.group), part.from);
       require(source.entry.key == move.entry.key, "what is read is the block that was meant");
       history_.after_restart += move.to == Tier::kDevice && source.saved_in != history_.restarts;
     }
     if (move.to == Tier::kDevice) {
       for (Row& row : device_[part.group][part.to.value]) row = {};
     } else if (move.to != Tier::kShared) {
-      lower(move.to, part.group, part.to) = {};
+      lower(move.to, pool_of(move, move.to, part.group), part.to) = {};
     }
   }
 }
@@ -80,6 +90,14 @@ bool World::decide(WorldMove& begun) {
     return false;
   }
   if (move.from == Tier::kShared && !decide_shared(begun)) return false;
+  // Not all rows were captured, or they gave way.
+  if (move.form == StateForm::kHidden && move.to == Tier::kDisk) {
+    require(move.from == Tier::kDevice, "hidden states are captured on the device");
+    if (one_in(3)) {
+      begun.result = MoveResult::kNotCaptured;
+      return false;
+    }
+  }
   for (std::size_t i = 0; i < move.parts.size(); ++i) {
     const MovePart& part = move.parts[i];
     require(contents(move, part) == begun.source[i], "what is moved stays as it is");
@@ -90,7 +108,8 @@ bool World::decide(WorldMove& begun) {
         device_[part.group][part.to.value][r] = {begun.source[i][r], 0, 0};
       }
     } else {
-      lower(move.to, part.group, part.to) = {begun.source[i], move.entry, history_.restarts};
+      lower(move.to, pool_of(move, move.to, part.group), part.to) = {begun.source[i], move.entry,
+                                                                     history_.restarts};
     }
   }
   ++(move.to == Tier::kDevice ? history_.loads : history_.saves);

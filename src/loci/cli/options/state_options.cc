@@ -6,6 +6,19 @@
 
 namespace loci {
 
+namespace {
+
+Option hidden_option(const std::string& group) {
+  return choice_option(
+      {group, "--hidden",
+       "what of the disk's state is hidden states, which are smaller where a model has many heads of "
+       "keys and "
+       "values, and are projected when they come back; auto: as much as `loci profile` says pays"},
+      "WHICH", {"off", "auto", "on"}, [](auto& flags) -> auto& { return flags.hidden; });
+}
+
+}  // namespace
+
 std::vector<Option> state_options() {
   const std::string group = "state";
   Option disk = list_option({group, "--disk",
@@ -49,6 +62,7 @@ std::vector<Option> state_options() {
       choice_option(
           {group, "--save", "when state is copied to the lower tiers: as it fills, or before it is evicted"},
           "WHEN", {"through", "ahead"}, [](auto& flags) -> auto& { return flags.save; }),
+      hidden_option(group),
       path_option({group, "--cluster-secret",
                    "servers that have this file (`loci keys cluster`) name the same state by the same keys"},
                   [](auto& flags) -> auto& { return flags.cluster_secret; }),

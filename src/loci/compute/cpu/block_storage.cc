@@ -12,8 +12,19 @@
 namespace loci::cpu {
 
 namespace {
+
+// A slot's word: how many layers are slices, how many came as hidden states (those that were projected since
+// are in both), whether somebody projects one, whether the rest will not come.
+constexpr std::uint32_t kHiddenShift = 15;
+constexpr std::uint32_t kLayersMask = (1u << kHiddenShift) - 1;
+constexpr std::uint32_t kOneHidden = 1u << kHiddenShift;
+constexpr std::uint32_t kProjecting = 1u << 30;
 constexpr std::uint32_t kFailed = 1u << 31;
-}
+
+std::uint32_t slices(std::uint32_t word) { return word & kLayersMask; }
+std::uint32_t hidden(std::uint32_t word) { return word >> kHiddenShift & kLayersMask; }
+
+}  // namespace
 
 BlockStorage::BlockStorage(std::vector<LayerGroup> groups, const StateLayout& layout)
     : layout_(layout), groups_(std::move(groups)), pools_(groups_.size()) {
@@ -38,6 +49,7 @@ Status BlockStorage::allocate(std::uint32_t group, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     pool.states[i].store(layers_of(group), std::memory_order_relaxed);
   }
+  pool.positions = std::make_unique<std::uint32_t[]>(count);
   pool.count = count;
   return {};
 }
@@ -94,14 +106,51 @@ bool BlockStorage::await_layer(SlotId slot, std::uint32_t layer, Patience& patie
   const std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
   while (true) {
     const std::uint32_t now = word.load(std::memory_order_acquire);
-    if ((now & ~kFailed) > layers_[layer].index) return true;
+    if (std::max(slices(now), hidden(now)) > layers_[layer].index) return true;
     if ((now & kFailed) != 0) return false;
     if (!patience.wait(word, now)) return false;
   }
 }
 
 bool BlockStorage::is_whole(std::uint32_t group, SlotId slot) const {
-  return state(group, slot).load(std::memory_order_acquire) == layers_of(group);
+  return (state(group, slot).load(std::memory_order_acquire) & (kFailed | kLayersMask)) == layers_of(group);
+}
+
+void BlockStorage::write_hidden(SlotId slot, std::uint32_t layer, std::uint32_t position,
+                                std::span<const std::byte> rows) {
+  LOCI_CHECK(layer < layers_.size() && rows.size() < layout_.slice_bytes(), "not a layer's hidden states");
+  const Layer place = layers_[layer];
+  std::atomic<std::uint32_t>& word = state(place.group, slot);
+  LOCI_CHECK(hidden(word.load(std::memory_order_relaxed)) == place.index, "hidden states come in order");
+  pools_[place.group].positions[slot.value] = position;
+  std::memcpy(slice(slot, layer), rows.data(), rows.size());
+  word.fetch_add(kOneHidden, std::memory_order_release);
+  word.notify_all();
+}
+
+std::uint32_t BlockStorage::position(SlotId slot, std::uint32_t layer) const {
+  return pools_[layers_[layer].group].positions[slot.value];
+}
+
+std::optional<std::uint32_t> BlockStorage::claim_hidden(SlotId slot, std::uint32_t layer) {
+  const Layer place = layers_[layer];
+  std::atomic<std::uint32_t>& word = state(place.group, slot);
+  std::uint32_t now = word.load(std::memory_order_acquire);
+  while (slices(now) <= place.index && hidden(now) > slices(now)) {
+    if ((now & kProjecting) != 0) {
+      word.wait(now, std::memory_order_acquire);
+      now = word.load(std::memory_order_acquire);
+    } else if (word.compare_exchange_weak(now, now | kProjecting, std::memory_order_acq_rel)) {
+      return groups_[place.group].layers[slices(now)];
+    }
+  }
+  return std::nullopt;
+}
+
+void BlockStorage::projected(SlotId slot, std::uint32_t layer) {
+  std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
+  word.fetch_sub(kProjecting - 1, std::memory_order_release);  // one slice more, and the claim ends
+  word.notify_all();
 }
 
 void BlockStorage::set_whole(std::uint32_t group, SlotId slot) {

@@ -7,12 +7,16 @@
 // Movers (begin_fill() .. fill_failed()) may be any threads; they and the running pass meet at one
 // atomic word a slot: bytes written before layer_arrived() are seen after await_layer(). What happens to
 // a slot that nobody fills is ordered by the pass alone.
+//
+// A layer may come as hidden states: they lie where its slice will be, until who needs the layer has claimed
+// it and projected them (cpu/hidden_projector.h). Layers are projected in order.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,7 +55,19 @@ class BlockStorage {
   void layer_arrived(SlotId slot, std::uint32_t layer);
   void fill_failed(std::uint32_t group, SlotId slot);
 
-  // Sleeps until `layer` of the slot has arrived; false: it will not, or not in time.
+  // Of a block whose first token is at `position`; the layer has come by that.
+  void write_hidden(SlotId slot, std::uint32_t layer, std::uint32_t position,
+                    std::span<const std::byte> rows);
+  // The slot's first layer that is hidden states still, if `layer` is not before it: the caller is to put its
+  // slice in their place and to call projected(). Absent: `layer` is a slice, or has not come. Sleeps while
+  // another thread projects one.
+  std::optional<std::uint32_t> claim_hidden(SlotId slot, std::uint32_t layer);
+  void projected(SlotId slot, std::uint32_t layer);
+  std::uint8_t* slice(SlotId slot, std::uint32_t layer) const;
+  // Of the slot's first token, where it came as hidden states.
+  std::uint32_t position(SlotId slot, std::uint32_t layer) const;
+
+  // Sleeps until `layer` of the slot has arrived, in either form; false: it will not, or not in time.
   bool await_layer(SlotId slot, std::uint32_t layer, Patience& patience) const;
   bool await_layer(SlotId slot, std::uint32_t layer) const {
     Patience for_ever;
@@ -69,14 +85,14 @@ class BlockStorage {
   struct Pool {
     std::uint32_t count = 0;
     Buffer blocks;
-    // Layers that have arrived, and kFailed.
+    // Layers whose slice is there, layers that came as hidden states, and flags (block_storage.cc).
     std::unique_ptr<std::atomic<std::uint32_t>[]> states;
+    std::unique_ptr<std::uint32_t[]> positions;  // position()
   };
 
   std::uint32_t layers_of(std::uint32_t group) const {
     return static_cast<std::uint32_t>(groups_[group].layers.size());
   }
-  std::uint8_t* slice(SlotId slot, std::uint32_t layer) const;
   void check_slice(SlotId slot, std::uint32_t layer, std::size_t bytes) const;
   std::atomic<std::uint32_t>& state(std::uint32_t group, SlotId slot) const;
 

@@ -11,6 +11,7 @@
 #include "loci/compute/check_model.h"
 #include "loci/compute/cpu/block_storage.h"
 #include "loci/compute/cpu/cpu_weights.h"
+#include "loci/compute/cpu/hidden_projector.h"
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/key_rotation.h"
 #include "loci/compute/cpu/pass_runner.h"
@@ -31,7 +32,8 @@ class CpuBackend final : public Backend {
         pool_(std::move(pool)),
         weights_(std::move(weights)),
         blocks_(layer_groups(spec), StateLayout(state, spec.kv_heads, spec.head_dim)),
-        runner_(spec_, weights_, kernels_of(set), *pool_, blocks_),
+        projector_(spec_, weights_, kernels_of(set), blocks_.layout()),
+        runner_(spec_, weights_, kernels_of(set), *pool_, blocks_, projector_),
         rotation_(spec_, kernels_of(set), blocks_.layout()) {
     info_.name = "cpu";
     // (A profile that was measured with f16 names no type.)
@@ -44,6 +46,7 @@ class CpuBackend final : public Backend {
     info_.groups = blocks_.groups();
     for (const LayerGroup& group : info_.groups) info_.block_bytes += group.block_bytes;
     info_.hidden_row_bytes = runner_.hidden_row_bytes();
+    info_.projects = true;
     info_.weight_bytes = weights_.size_bytes();
     info_.positions = positions_of(spec);
   }
@@ -67,6 +70,7 @@ class CpuBackend final : public Backend {
     blocks_.write_layer(slot, layer, slice);
   }
   void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
+    projector_.project_up_to(blocks_, slot, layer);
     blocks_.read_layer(slot, layer, slice);
   }
   void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
@@ -75,12 +79,23 @@ class CpuBackend final : public Backend {
   }
   void layer_arrived(SlotId slot, std::uint32_t layer) override { blocks_.layer_arrived(slot, layer); }
   void fill_failed(std::uint32_t group, SlotId slot) override { blocks_.fill_failed(group, slot); }
+  void write_hidden(SlotId slot, std::uint32_t layer, std::uint32_t position,
+                    std::span<const std::byte> rows) override {
+    LOCI_CHECK(rows.size() == kBlockTokens * info_.hidden_row_bytes, "a block's rows");
+    blocks_.write_hidden(slot, layer, position, rows);
+  }
+  void project(std::uint32_t layer, std::uint32_t position, std::span<const std::byte> rows,
+               std::span<std::byte> slice) const override {
+    LOCI_CHECK(slice.size() == blocks_.layout().slice_bytes(), "not a layer's slice");
+    projector_.project(layer, position, rows, reinterpret_cast<std::uint8_t*>(slice.data()));
+  }
 
  private:
   const ModelSpec spec_;  // its tensors are views into the file
   std::unique_ptr<ThreadPool> pool_;
   CpuWeights weights_;
-  BlockStorage blocks_;
+  mutable BlockStorage blocks_;  // what came as hidden states is projected when it is read
+  HiddenProjector projector_;
   PassRunner runner_;
   KeyRotation rotation_;
   BackendInfo info_;

@@ -19,11 +19,9 @@
 #include <utility>
 
 #include "loci/base/random.h"
-#include "loci/compute/cpu/activations.h"
-#include "loci/compute/cpu/cpu_weights.h"
 #include "loci/compute/cpu/instruction_set.h"
-#include "loci/compute/cpu/rope_table.h"
 #include "loci/compute/cpu/state_layout.h"
+#include "loci/compute/cpu/test_shapes.h"
 #include "loci/compute/cpu/test_values.h"
 #include "loci/compute/layer_groups.h"
 #include "loci/compute/test_model.h"
@@ -32,52 +30,6 @@ namespace loci {
 namespace {
 
 using Bits = std::vector<std::uint32_t>;
-
-// Every tensor type, group size, head size that is awkward in some kernel, both kinds of input form.
-std::vector<NamedShape> shapes() {
-  const auto shape = [](TensorType type, std::uint32_t hidden, std::uint32_t heads, std::uint32_t kv_heads,
-                        std::uint32_t head_dim, std::uint32_t ffn, std::uint32_t layers) {
-    RandomModelOptions options;
-    options.type = type;
-    options.hidden = hidden;
-    options.heads = heads;
-    options.kv_heads = kv_heads;
-    options.head_dim = head_dim;
-    options.ffn = ffn;
-    options.layers = layers;
-    return options;
-  };
-  std::vector<std::pair<const char*, RandomModelOptions>> all = {
-      {"q4_1", shape(TensorType::kQ4_1, 64, 6, 2, 16, 96, 3)},
-      {"q4_0", shape(TensorType::kQ4_0, 96, 4, 4, 24, 64, 2)},
-      {"q8_0", shape(TensorType::kQ8_0, 64, 4, 1, 40, 160, 3)},
-      {"q6_k", shape(TensorType::kQ6_K, 256, 4, 2, 64, 256, 2)},
-      {"f16", shape(TensorType::kF16, 50, 5, 5, 8, 70, 3)},
-      {"bf16", shape(TensorType::kBF16, 48, 16, 1, 32, 40, 2)},
-      {"f32", shape(TensorType::kF32, 33, 3, 3, 16, 47, 2)},
-  };
-  all[0].second.biases = true;
-  all[1].second.embedding_type = TensorType::kQ8_0;
-  all[2].second.rope_dimensions = 24;
-  all[3].second.embedding_type = TensorType::kF32;  // a float output after quantised layers
-  all[4].second.embedding_type = TensorType::kF32;
-  std::vector<NamedShape> named;
-  for (const auto& [name, options] : all) named.push_back({name, options});
-  // spec_oracle_test.cc checks that such seeds draw every part of ModelSpec; these are small ones.
-  for (const std::uint64_t seed : {101, 102, 103, 105, 108, 109, 110, 111, 113, 132, 135, 136})
-    named.push_back({"spec_" + std::to_string(seed), seed});
-  return named;
-}
-
-std::vector<NamedShape> q8_shapes() {
-  std::vector<NamedShape> some;
-  for (const NamedShape& shape : shapes()) {
-    for (const char* name : {"q4_1", "q4_0", "q8_0", "bf16", "spec_103", "spec_110", "spec_132"}) {
-      if (shape.name == name) some.push_back(shape);
-    }
-  }
-  return some;
-}
 
 std::vector<TokenId> random_tokens(Random& random, std::uint32_t count, std::uint32_t vocabulary) {
   std::vector<TokenId> tokens;
@@ -409,86 +361,6 @@ TEST_P(BackendTest, APassThatRunsOutOfPatiencePoisonsOnlyWhoWaits) {
   backend->run(pass, results_);
   ASSERT_TRUE(results_[0].status.ok());
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(63, 64));
-}
-
-// K and V of one captured row into a slice, as the backend's kernels make them: product, bias, rotation,
-// rounding.
-void project_hidden(const cpu::CpuWeights& weights, const ModelSpec& spec, std::uint32_t layer,
-                    std::uint32_t position, std::span<const std::byte> hidden, const cpu::StateLayout& layout,
-                    std::uint8_t* slice) {
-  const cpu::KernelTable& kernels = cpu::kernels_of(available_instruction_sets().back());
-  cpu::Activations input(spec.hidden, weights.qkv_input);
-  input.resize(1, kernels);
-  input.load_row(kernels, 0, hidden);
-  const std::optional<std::uint32_t> rotation = spec.layers[layer].rope;
-  cpu::RopeTable rope(rotation ? spec.ropes[*rotation] : RopeSpec{});
-  rope.extend(position + 1);
-  const cpu::CpuLayer& from = weights.layers()[layer];
-  for (const bool is_key : {true, false}) {
-    const cpu::PackedMatrix& matrix = is_key ? from.key : from.value;
-    std::vector<float> out(matrix.groups * cpu::kLanes + cpu::kLanes);
-    for (std::uint32_t group = 0; group < matrix.groups; ++group) {
-      kernels.product[static_cast<int>(matrix.type)][0](
-          matrix.group(group), matrix.quantized() ? input.quantized_tile(0) : input.float_tile(0),
-          matrix.steps, out.data() + group * cpu::kLanes);
-    }
-    if (matrix.bias != nullptr) {
-      for (std::uint32_t i = 0; i < matrix.rows; ++i) out[i] += matrix.bias[i];
-    }
-    for (std::uint32_t head = 0; head < spec.kv_heads; ++head) {
-      std::vector<float> one(out.begin() + head * spec.head_dim, out.begin() + (head + 1) * spec.head_dim);
-      one.resize(spec.head_dim + cpu::kLanes);
-      if (is_key) {
-        std::fill(one.begin() + spec.head_dim, one.end(), 0.0f);
-        if (from.key_norm.present()) {
-          kernels.rms_norm(one.data(), from.key_norm.weight, spec.head_dim,
-                           cpu::padded_to_lanes(spec.head_dim), spec.norm_epsilon, one.data());
-        }
-        if (rotation) kernels.rope(one.data(), rope.at(position));
-      }
-      const cpu::StateKernels& state = layout.kernels(kernels);
-      const auto store = is_key ? state.store_key : state.store_value;
-      store(one.data(), spec.head_dim, layout.head(slice, head), position % kBlockTokens);
-    }
-  }
-}
-
-TEST_P(BackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
-  const ModelSpec& spec = model_->spec;
-  const Expected expected(*model_, type_, 45, 10);
-  const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 4);
-  const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
-  std::vector<std::vector<std::byte>> captured(layers_, std::vector<std::byte>(40 * row_bytes));
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 5, tables(0, 2), layers_, LogitsWanted::kNone)}},
-               results_);
-  Pass pass;
-  pass.spans.push_back(make_span(expected.tokens, 5, 45, tables(0, 2), layers_, LogitsWanted::kLast));
-  for (auto& buffer : captured) pass.spans[0].capture.emplace_back(buffer);
-  backend->run(pass, results_);
-
-  cpu::ThreadPool pool(1);
-  Result<cpu::CpuWeights> weights = cpu::CpuWeights::pack(spec, pool);
-  ASSERT_TRUE(weights.ok());
-  const cpu::StateLayout layout(type_, spec.kv_heads, spec.head_dim);
-  const cpu::KernelTable& kernels = cpu::plain_kernels();
-  std::vector<std::byte> slice(layout.slice_bytes());
-  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
-    for (std::uint32_t token = 5; token < 45; ++token) {
-      backend->read_layer(SlotId(token / 32), layer, slice);
-      std::vector<std::byte> again = slice;
-      auto* bytes = reinterpret_cast<std::uint8_t*>(again.data());
-      for (std::uint32_t head = 0; head < spec.kv_heads; ++head) {  // the token is written over, then again
-        const std::vector<float> other(spec.head_dim + cpu::kLanes, 1e4f);
-        layout.kernels(kernels).store_key(other.data(), spec.head_dim, layout.head(bytes, head), token % 32);
-        layout.kernels(kernels).store_value(other.data(), spec.head_dim, layout.head(bytes, head),
-                                            token % 32);
-      }
-      ASSERT_NE(again, slice);
-      project_hidden(*weights, spec, layer, token,
-                     std::span(captured[layer]).subspan((token - 5) * row_bytes, row_bytes), layout, bytes);
-      ASSERT_EQ(again, slice) << layer << " " << token;
-    }
-  }
 }
 
 std::string test_name(const testing::TestParamInfo<std::tuple<StateType, NamedShape>>& tested) {

@@ -3,54 +3,30 @@
 // first-level cache.
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "loci/compute/cpu/pass_runner.h"
 
 namespace loci::cpu {
 
-namespace {
-
-enum HeadKind { kQuery, kKey, kValue };
-
-// Heads whose outputs are whole groups of 16 rows: one, or two where head_dim is an odd multiple of 8.
-std::uint32_t unit_heads(std::uint32_t head_dim) { return head_dim % kLanes == 0 ? 1 : 2; }
-std::uint32_t units_of(std::uint32_t heads, std::uint32_t head_dim) {
-  return (heads + unit_heads(head_dim) - 1) / unit_heads(head_dim);
-}
-
-}  // namespace
-
 void PassRunner::multiply(const PackedMatrix& matrix, std::uint32_t first, std::uint32_t count,
                           const Activations& input, std::uint32_t tile, float* outputs,
                           std::uint32_t stride) const {
-  const std::uint32_t rows = input.layout().size(tile);
-  const ProductKernel kernel = kernels_.product[static_cast<std::size_t>(matrix.type)][rows - 1];
-  const std::uint8_t* activations = matrix.quantized() ? input.quantized_tile(tile) : input.float_tile(tile);
-  alignas(64) float product[kMaxTileRows * kLanes];
-  for (std::uint32_t group = first; group < first + count; ++group) {
-    kernel(matrix.group(group), activations, matrix.steps, product);
-    kernels_.place_rows(product, matrix.bias == nullptr ? nullptr : matrix.bias + group * kLanes, rows,
-                        outputs + (group - first) * kLanes, stride);
-  }
+  multiply_tile(kernels_, matrix, first, count, input, tile, outputs, stride);
 }
 
 void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head,
-                             std::uint32_t heads, std::uint32_t layer, int kind) {
+                             std::uint32_t heads, std::uint32_t layer, HeadKind kind) {
   const std::uint32_t head_dim = spec_.head_dim;
   const std::uint32_t position = plan_.position(*pass_, row);
   const std::uint32_t token = position % kBlockTokens;
   const CpuLayer& weights = weights_.layers()[layer];
-  const CpuNorm norm = kind == kQuery ? weights.query_norm : kind == kKey ? weights.key_norm : CpuNorm{};
-  const std::optional<std::uint32_t> rope = spec_.layers[layer].rope;
-  const std::uint32_t padded = padded_to_lanes(head_dim);
+  const HeadSteps steps{spec_, kernels_, ropes_};
   alignas(64) float head[kMaxHeadDim + kLanes];
-  std::fill(head + head_dim, head + padded, 0.0f);  // kernels take whole vectors
+  std::fill(head + head_dim, head + padded_to_lanes(head_dim), 0.0f);  // kernels take whole vectors
   for (std::uint32_t i = 0; i < heads; ++i) {
     std::memcpy(head, outputs + i * head_dim, head_dim * sizeof(float));
-    if (norm.present()) kernels_.rms_norm(head, norm.weight, head_dim, padded, spec_.norm_epsilon, head);
-    if (kind != kValue && rope) kernels_.rope(head, ropes_[*rope].at(position));
-    if (kind == kQuery) {
+    steps.apply(weights, layer, kind, position, head);
+    if (kind == HeadKind::kQuery) {
       kernels_.scale(head, head_dim, query_factor_,
                      queries_.as<float>() + std::size_t{row} * query_stride_ + (first_head + i) * head_dim);
       continue;
@@ -59,13 +35,13 @@ void PassRunner::place_heads(const float* outputs, std::uint32_t row, std::uint3
     if (position < table.write_from) continue;  // it is there
     const SlotId slot = table.blocks[position / kBlockTokens];
     const StateKernels& state = blocks_.layout().kernels(kernels_);
-    const auto store = kind == kKey ? state.store_key : state.store_value;
+    const auto store = kind == HeadKind::kKey ? state.store_key : state.store_value;
     store(head, head_dim, blocks_.head(slot, layer, first_head + i), token);
   }
 }
 
 void PassRunner::project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit,
-                               std::uint32_t layer, const Activations& input, int kind) {
+                               std::uint32_t layer, const Activations& input, HeadKind kind) {
   const std::uint32_t head_dim = spec_.head_dim;
   const std::uint32_t first_head = unit * unit_heads(head_dim);
   const std::uint32_t heads = std::min(unit_heads(head_dim), matrix.rows / head_dim - first_head);
@@ -91,14 +67,47 @@ void PassRunner::project(std::uint32_t thread, std::uint32_t layer, const Activa
   while (pool_.claim(thread, queries + 2 * keys, range)) {
     for (std::uint32_t unit = range.begin; unit < range.end; ++unit) {
       if (unit < queries) {
-        project_heads(threads_[thread], weights.query, unit, layer, input, kQuery);
+        project_heads(threads_[thread], weights.query, unit, layer, input, HeadKind::kQuery);
       } else if (unit < queries + keys) {
-        project_heads(threads_[thread], weights.key, unit - queries, layer, input, kKey);
+        project_heads(threads_[thread], weights.key, unit - queries, layer, input, HeadKind::kKey);
       } else {
-        project_heads(threads_[thread], weights.value, unit - queries - keys, layer, input, kValue);
+        project_heads(threads_[thread], weights.value, unit - queries - keys, layer, input, HeadKind::kValue);
       }
     }
   }
+}
+
+void PassRunner::project_hidden(std::uint32_t thread, std::uint32_t layer) {
+  constexpr std::size_t kBlocks = 16;  // at once: enough rows for each weight that is read
+  const std::uint64_t row_bytes = hidden_row_bytes();
+  const auto count = static_cast<std::uint32_t>(hidden_.size());
+  for (std::uint32_t begin = 0; begin < count; begin += kBlocks) {
+    const auto slices = std::span(hidden_).subspan(begin, std::min<std::size_t>(kBlocks, count - begin));
+    const auto rows = static_cast<std::uint32_t>(slices.size()) * kBlockTokens;
+    if (thread == 0) hidden_input_.resize(rows, kernels_);
+    pool_.barrier(thread);
+    WorkRange range;
+    while (pool_.claim(thread, rows, range)) {
+      for (std::uint32_t row = range.begin; row < range.end; ++row) {
+        const std::uint8_t* from =
+            slices[row / kBlockTokens].to.slice + std::uint64_t{row % kBlockTokens} * row_bytes;
+        hidden_input_.load_row(kernels_, row, {reinterpret_cast<const std::byte*>(from), row_bytes});
+      }
+    }
+    pool_.barrier(thread);  // from here on the rows' place is the slice's
+    std::vector<ProjectedSlice> to;
+    for (const HiddenSlice& slice : slices) to.push_back(slice.to);
+    while (pool_.claim(thread, projector_.units(), range)) {
+      for (std::uint32_t unit = range.begin; unit < range.end; ++unit)
+        projector_.project_unit(layer, unit, hidden_input_, to, ropes_, threads_[thread].outputs);
+    }
+    pool_.barrier(thread);
+  }
+  if (thread == 0) {
+    for (const HiddenSlice& slice : hidden_) blocks_.projected(slice.slot, layer);
+    hidden_.clear();
+  }
+  pool_.barrier(thread);
 }
 
 void PassRunner::activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, const Activations& input,

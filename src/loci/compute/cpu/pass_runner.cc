@@ -22,12 +22,13 @@ AttentionShape attention_shape(const ModelSpec& spec, const KernelTable& kernels
 }  // namespace
 
 PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels,
-                       ThreadPool& pool, BlockStorage& blocks)
+                       ThreadPool& pool, BlockStorage& blocks, const HiddenProjector& projector)
     : spec_(spec),
       weights_(weights),
       kernels_(kernels),
       pool_(pool),
       blocks_(blocks),
+      projector_(projector),
       attention_(kernels, pool, blocks, spec.head_dim),
       shape_(attention_shape(spec, kernels)),
       hidden_stride_(padded_to_lanes(spec.hidden)),
@@ -45,6 +46,7 @@ PassRunner::PassRunner(const ModelSpec& spec, const CpuWeights& weights, const K
       router_input_(spec.hidden, weights.router_input),
       expert_input_(spec.hidden, weights.expert_input),
       expert_down_(weights.expert_width, weights.expert_down_input),
+      hidden_input_(spec.hidden, weights.qkv_input),
       mixture_(spec.experts, spec.expert_uses, spec.expert_weights_normalised) {
   for (const RopeSpec& rope : spec.ropes) {
     ropes_.emplace_back(rope);
@@ -87,8 +89,20 @@ void PassRunner::make_room() {
 void PassRunner::await_blocks(std::uint32_t layer) {
   for (const PassArrival& arrival : arrivals_) {
     if (!arrival.awaited_by(*pass_, layer, blocks_.group_of(layer))) continue;
-    if (poisoned_[arrival.span] == 0 && !blocks_.await_layer(arrival.slot, layer, patience_))
+    if (poisoned_[arrival.span] != 0) continue;
+    if (!blocks_.await_layer(arrival.slot, layer, patience_)) {
       poisoned_[arrival.span] = 1;
+      continue;
+    }
+    // (Another span of the pass may read it too.)
+    const bool claimed = std::any_of(hidden_.begin(), hidden_.end(),
+                                     [&](const HiddenSlice& slice) { return slice.slot == arrival.slot; });
+    if (claimed) continue;
+    const std::optional<std::uint32_t> next = blocks_.claim_hidden(arrival.slot, layer);
+    if (!next) continue;
+    LOCI_CHECK(*next == layer, "a span reads layers in order");
+    hidden_.push_back(
+        {arrival.slot, {blocks_.slice(arrival.slot, layer), blocks_.position(arrival.slot, layer)}});
   }
 }
 
@@ -99,7 +113,12 @@ void PassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
   make_room();
   // (What is copied has arrived, or its fill has failed: it is not waited for in vain.)
   mark_whole_blocks(
-      pass, blocks_, [this](SlotId slot, std::uint32_t of) { return blocks_.await_layer(slot, of); },
+      pass, blocks_,
+      [this](SlotId slot, std::uint32_t of) {
+        if (!blocks_.await_layer(slot, of)) return false;
+        projector_.project_up_to(blocks_, slot, of);
+        return true;
+      },
       arrivals_);
   patience_ = Patience(pass.patience);
   resize_inputs(0);
@@ -164,6 +183,7 @@ void PassRunner::run_layer(std::uint32_t thread, std::uint32_t layer) {
   project(thread, layer, qkv);
   if (thread == 0) await_blocks(layer);
   pool_.barrier(thread);
+  if (!hidden_.empty()) project_hidden(thread, layer);
   if (after == 0) return;
   attention_.run(thread,
                  {*pass_, plan_, poisoned_, layer, spec_.layers[layer].window, window_index_[layer], softcap_,

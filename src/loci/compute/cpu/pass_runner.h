@@ -6,6 +6,8 @@
 //   residual, norm, quantise | query, key, value products with norm of heads and rotation, K and V into the
 //   blocks | attention | quantise | output product | residual, norm, quantise | gate and up products,
 //   activation, quantise | down product |
+// Before attention, layers of blocks that came as hidden states are projected:
+//   rows are put into tiles | products of K and V into the blocks |
 // What a product adds to the residual stream is added by who prepares the next phase's input, a row at a
 // time, because norms may come between. With one or two rows each thread has a residual stream of its own
 // and prepares inputs for itself: the barriers after that fall away. A mixture of experts takes the place
@@ -21,6 +23,7 @@
 #include "loci/compute/cpu/block_storage.h"
 #include "loci/compute/cpu/cpu_weights.h"
 #include "loci/compute/cpu/file_pages.h"
+#include "loci/compute/cpu/hidden_projector.h"
 #include "loci/compute/cpu/kernel_table.h"
 #include "loci/compute/cpu/mixture.h"
 #include "loci/compute/cpu/pass_plan.h"
@@ -35,7 +38,7 @@ class PassRunner {
  public:
   // All of them must outlive the runner.
   PassRunner(const ModelSpec& spec, const CpuWeights& weights, const KernelTable& kernels, ThreadPool& pool,
-             BlockStorage& blocks);
+             BlockStorage& blocks, const HiddenProjector& projector);
 
   void run(const Pass& pass, std::vector<SpanResult>& results);
   // One row of the input of the layers' first products, as captured.
@@ -92,9 +95,11 @@ class PassRunner {
   // --- products (pass_products.cc) ---
   void project(std::uint32_t thread, std::uint32_t layer, const Activations& input);
   void project_heads(ThreadState& state, const PackedMatrix& matrix, std::uint32_t unit, std::uint32_t layer,
-                     const Activations& input, int kind);
+                     const Activations& input, HeadKind kind);
+  // What await_blocks() found as hidden states.
+  void project_hidden(std::uint32_t thread, std::uint32_t layer);
   void place_heads(const float* outputs, std::uint32_t row, std::uint32_t first_head, std::uint32_t heads,
-                   std::uint32_t layer, int kind);
+                   std::uint32_t layer, HeadKind kind);
   void feed_forward(std::uint32_t thread, const CpuFeedForward& ffn, const Activations& input);
   // Columns [32 * unit, ...) of gate and up for tiles [begin, end), activated, into `down`.
   void activate_unit(const CpuFeedForward& ffn, std::uint32_t unit, const Activations& input,
@@ -119,6 +124,7 @@ class PassRunner {
   const KernelTable& kernels_;
   ThreadPool& pool_;
   BlockStorage& blocks_;
+  const HiddenProjector& projector_;
   AttentionPhase attention_;
   std::vector<RopeTable> ropes_;
   std::vector<std::uint32_t> window_index_;  // [layer], in shape_
@@ -137,7 +143,7 @@ class PassRunner {
   Buffer attended_;          // f32 [rows][query_stride]; pads are zero
   Buffer logits_;            // f32 [wanted rows][vocabulary]
   Activations attention_input_, attention_output_input_, ffn_input_, down_input_, output_input_;
-  Activations router_input_, expert_input_, expert_down_;
+  Activations router_input_, expert_input_, expert_down_, hidden_input_;
   Buffer normalised_;  // f32 [rows][hidden_stride]: the input of a mixture
   Mixture mixture_;
   std::vector<ThreadState> threads_;
@@ -150,6 +156,12 @@ class PassRunner {
   std::vector<std::uint8_t> poisoned_;  // [span]
   Patience patience_;
   std::vector<PassArrival> arrivals_;  // blocks that were not whole when the pass began
+  // The layer's, claimed: hidden states, of which the pass makes slices.
+  struct HiddenSlice {
+    SlotId slot;
+    ProjectedSlice to;
+  };
+  std::vector<HiddenSlice> hidden_;
 };
 
 }  // namespace loci::cpu

@@ -58,9 +58,10 @@ Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curve
   if (disk) pools.date_granularity = std::min(config.state_ttl / kDatesOfALife, kDateGranularityMax);
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     const CoreGroup& group = config.groups[i];
+    std::uint64_t bytes = group.block_bytes;
     const auto order = [&](Tier tier) {
       const EvictionPlace place{
-          .tier = tier, .block_bytes = group.block_bytes, .seed = config.seed + i, .holes = !windows};
+          .tier = tier, .block_bytes = bytes, .seed = config.seed + i, .holes = !windows};
       return make_eviction_order(tier == Tier::kShared ? "lru" : config.eviction, place, costs);
     };
     const auto add = [&](std::vector<IndexPool>& to, Tier tier, std::uint32_t slots, bool saved) -> Status {
@@ -77,6 +78,9 @@ Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curve
     if (host) LOCI_RETURN_IF_ERROR(add(pools.host, Tier::kHost, group.host_blocks, disk));
     if (disk) LOCI_RETURN_IF_ERROR(add(pools.disk, Tier::kDisk, group.disk_blocks, false));
     if (shared) LOCI_RETURN_IF_ERROR(add(pools.shared, Tier::kShared, group.shared_blocks, false));
+    if (config.hidden.disk_blocks == 0) continue;
+    bytes = config.hidden.block_bytes;
+    LOCI_RETURN_IF_ERROR(add(pools.disk, Tier::kDisk, config.hidden.disk_blocks, false));
   }
   return pools;
 }
@@ -92,6 +96,18 @@ Status check_tiers(const CoreConfig& config) {
     }
     if ((group.shared_blocks > 0) != (first.shared_blocks > 0)) {
       return invalid_argument("expected slots for every group or for none", "shared_blocks");
+    }
+  }
+  if (const CoreHidden& hidden = config.hidden; hidden.disk_blocks > 0) {
+    const bool possible = config.groups.size() == 1 && first.window == 0 && first.host_blocks == 0 &&
+                          first.disk_blocks > 0 && hidden.block_bytes < first.block_bytes &&
+                          hidden.share_percent <= 100;
+    if (!possible) {
+      return invalid_argument(
+          "expected one group without a window, a disk, no host tier, less bytes than of keys and values, "
+          "and "
+          "at most 100 %",
+          "hidden");
     }
   }
   if (config.save != "through" && config.save != "ahead") {
@@ -311,9 +327,10 @@ void Core::State::on(const Tick&, Plan&) {}
 
 void Core::State::on(const DiskRoom& event, Plan&) {
   if (!index_.has_tier(Tier::kDisk)) return;
-  for (std::uint32_t group = 0; group < std::min<std::size_t>(group_count_, event.slots.size()); ++group) {
-    index_.limit(Tier::kDisk, group, event.slots[group]);
-    index_.trim(Tier::kDisk, group);
+  const std::uint32_t pools = index_.pool_count(Tier::kDisk);
+  for (std::uint32_t pool = 0; pool < std::min<std::size_t>(pools, event.slots.size()); ++pool) {
+    index_.limit(Tier::kDisk, pool, event.slots[pool]);
+    index_.trim(Tier::kDisk, pool);
   }
 }
 
@@ -399,8 +416,8 @@ CoreStats Core::State::stats() const {
   stats.evictions_total = index_.evictions();
   for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk, Tier::kShared}) {
     TierStats& of_tier = stats.tiers[static_cast<std::size_t>(tier)];
-    for (std::uint32_t group = 0; group < group_count_; ++group) {
-      const TierUse use = index_.use(tier, group);
+    for (std::uint32_t pool = 0; pool < index_.pool_count(tier); ++pool) {
+      const TierUse use = index_.use(tier, pool);
       of_tier.slots += use.slots;
       of_tier.free += use.free;
       of_tier.evictable += use.evictable;

@@ -53,6 +53,15 @@ struct CoreGroup {
   friend bool operator==(const CoreGroup&, const CoreGroup&) = default;
 };
 
+// Blocks that the disk holds as hidden states (HCache §3.2): of a model whose layers have no windows, without
+// a tier of host memory.
+struct CoreHidden {
+  std::uint32_t disk_blocks = 0;    // slots on disk; 0: there are none
+  std::uint64_t block_bytes = 0;    // less than the group's
+  std::uint32_t share_percent = 0;  // of the blocks that are saved as they fill (policy/hidden_share.h)
+  friend bool operator==(const CoreHidden&, const CoreHidden&) = default;
+};
+
 struct CoreConfig {
   std::vector<CoreGroup> groups;  // 1 to kLayerGroupsMax, the widest window first, as the backend's
   std::uint32_t layers = 0;
@@ -74,7 +83,8 @@ struct CoreConfig {
   std::uint32_t swap_out_percent = 25;
   std::uint32_t saves_max = 32;    // in flight; what they cannot take is dropped, never waited for
   std::uint32_t hole_records = 0;  // of the disk
-  Nanos state_ttl = kNever;        // state that nobody used for so long is dropped
+  CoreHidden hidden;
+  Nanos state_ttl = kNever;  // state that nobody used for so long is dropped
   // Of the requests that wait, at most so many are looked ahead to (AttentionStore §3.3): what they need is
   // evicted last, and brought from disk into host memory. 0: none.
   std::uint32_t lookahead_requests = 32;
@@ -114,7 +124,7 @@ constexpr std::string_view core_link_name(CoreLink link) {
   return kNames[static_cast<std::size_t>(link)];
 }
 struct LinkStats {
-  std::array<std::uint64_t, 4> ended{};  // by MoveResult
+  std::array<std::uint64_t, kMoveResults> ended{};  // by MoveResult
 };
 
 // A prefix that all tenants share.
@@ -149,6 +159,8 @@ struct CoreStats {
   std::uint32_t saves_waiting = 0;
   std::uint64_t saves_dropped_total = 0;  // too many waited
   std::uint32_t asking = 0;               // requests that wait to hear what the shared store has of them
+  std::uint64_t hidden_saved_total = 0;   // blocks, as hidden states
+  std::uint64_t hidden_loaded_total = 0;  // likewise
   std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
   std::uint64_t orphans_total = 0;        // that were not: what they follow is not there, or they are too old
   std::uint64_t forgets_waiting = 0;      // Forget: for what uses their state

@@ -290,11 +290,13 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
     const std::uint32_t there = tokens_there(probes, i, with_copies);
     if (found.load) {
       from.of(transfers_.load_tier(found)) += kBlockTokens;
+      if (transfers_.from_hidden(found)) from.hidden += kBlockTokens;
       continue;
     }
     const auto preload = last ? request.preloads.end() : request.preloads.find(found.key);
     if (preload != request.preloads.end() && there == count) {
       from.of(preload->second) += count;
+      if (preload->second == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += count;
       continue;
     }
     from.device += there;

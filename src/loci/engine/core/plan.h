@@ -17,6 +17,7 @@
 #include "loci/compute/backend.h"
 #include "loci/memory/disk/disk_entry.h"
 #include "loci/memory/miss_reason.h"
+#include "loci/memory/state_form.h"
 #include "loci/memory/tier.h"
 #include "loci/policy/cost_model.h"
 #include "loci/policy/restore_plan.h"
@@ -113,7 +114,10 @@ enum class MoveResult : std::uint8_t {
   kDamaged,  // the source did not verify: it is never tried again
   kFailed,   // the device, the disk or the link failed
   kTooSlow,  // given up
+  // Of a save as hidden states: not all rows of the block were captured, or they had to give way since.
+  kNotCaptured,
 };
+inline constexpr std::size_t kMoveResults = 5;
 
 struct MoveOutcome {
   OperationId move;
@@ -133,7 +137,8 @@ struct Recovered {
   bool last = false;
 };
 
-// How many of the disk's slots the core may use from now on, by group. What is in more of them is dropped,
+// How many of the disk's slots the core may use from now on, by group (of the store: of keys and values, then
+// of hidden states). What is in more of them is dropped,
 // the least valuable first; what is being read or written just now stays until this is said again.
 struct DiskRoom {
   std::vector<std::uint32_t> slots;
@@ -200,6 +205,7 @@ struct ContextSources {
   std::uint32_t host = 0;
   std::uint32_t disk = 0;
   std::uint32_t shared = 0;
+  std::uint32_t hidden = 0;                            // of the disk's: that came as hidden states
   std::array<std::uint32_t, kMissReasons> computed{};  // by reason
   Nanos predicted_load = 0;                            // until the last load was to arrive
   Nanos predicted_compute = 0;                         // of what is computed
@@ -268,6 +274,7 @@ struct Move {
   Tier from = Tier::kDevice;
   Tier to = Tier::kHost;
   std::vector<MovePart> parts;
+  StateForm form = StateForm::kKeysAndValues;  // of what is on the disk
   // To the device: keys are rotated by so many positions on the way, from the source's bits (truncation).
   std::int32_t rotate_by = 0;
   DiskEntry entry;  // what the block is; its key is checked where the source is the disk

@@ -37,8 +37,7 @@ std::vector<DiskNote> Recovery::take_over(const Recovered& event, Nanos now) {
   for (const BlockPin& pin : taken_) index_.settle_hole(pin.block());
   while (!taken_.empty()) taken_.pop_back();
   // More may have been found than there is room for by now.
-  for (std::uint32_t group = 0; index_.has_tier(Tier::kDisk) && group < index_.group_count(); ++group)
-    index_.trim(Tier::kDisk, group);
+  for (std::uint32_t pool = 0; pool < index_.pool_count(Tier::kDisk); ++pool) index_.trim(Tier::kDisk, pool);
   return forgets;
 }
 
@@ -64,7 +63,8 @@ std::optional<BlockPin> Recovery::open_parent(const DiskEntry& entry) {
 
 bool Recovery::take_over(const RecoveredEntry& found, Nanos used) {
   const DiskEntry& entry = found.entry;
-  const bool known = (found.hole || found.group < index_.group_count()) && index_.has_tier(Tier::kDisk);
+  const bool known =
+      (found.hole || found.group < index_.pool_count(Tier::kDisk)) && index_.has_tier(Tier::kDisk);
   if (!known || hasher_.child(entry.parent, entry.tokens) != entry.key) return false;
   std::optional<BlockPin> parent = open_parent(entry);
   if (!parent || index_.block(parent->block()).depth + 1 != entry.depth) return false;

@@ -94,6 +94,8 @@ class Transfers {
   std::optional<Tier> original_tier(BlockId original, Tier slowest) const;
   // The slowest tier that a load of what was found reads from; kDevice: it is rotated there.
   Tier load_tier(const CoreProbe& found) const;
+  // The disk has it, as hidden states.
+  bool from_hidden(const CoreProbe& found) const;
   // What loading it would take, if it is the sequence's block `number`; not what computing it would.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // Of the way from the tier to the device.
@@ -135,6 +137,9 @@ class Transfers {
   void wish_save(BlockId id, Tier from, SaveScope scope);
   // The same of what the device or host memory has, for the shared store: behind all other saves.
   void wish_share(BlockId id, SaveScope scope);
+  // The form in which the block is saved as it fills, if its rows were captured: the configured share of a
+  // sequence's blocks, evenly.
+  StateForm form_to_save(BlockId id) const;
   struct SaveRules {
     // Device slots of groups with a window that saves may not use: they are promised, public or read by a
     // pass.
@@ -197,6 +202,7 @@ class Transfers {
     Tier to = Tier::kDevice;
     BlockPin pin;
     std::vector<MovePart> parts;
+    StateForm form = StateForm::kKeysAndValues;
     std::optional<BlockPin> original = std::nullopt;  // the state comes from there
     std::int32_t rotate_by = 0;                       // positions, from the original's to the block's
 
@@ -218,12 +224,15 @@ class Transfers {
     BlockId block;
     ChainKey key;
     SaveScope scope = SaveScope::kWithoutWindows;
+    StateForm form = StateForm::kKeysAndValues;
   };
   using TierBytes = std::array<std::uint64_t, kTiers>;
 
   bool windowed(std::uint32_t group) const { return config_.groups[group].window != 0; }
   bool has(Tier tier) const { return index_.has_tier(tier); }
   std::uint64_t block_bytes(BlockId id) const;
+  // What loading the copy brings.
+  std::uint64_t copy_bytes(const LowerCopy& copy) const;
   bool may_write(Tier tier) const;
   static CoreLink link_of(Tier from, Tier to);
 
@@ -245,10 +254,11 @@ class Transfers {
 
   enum class SaveReason : std::uint8_t { kWished, kNextToBeEvicted };
   bool add_save_part(InFlight& move, std::uint32_t group, SaveReason reason, const SaveRules& rules);
-  bool begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason, const SaveRules& rules);
+  bool begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason, const SaveRules& rules,
+                  StateForm form);
   void hold_shared_part(InFlight& move, std::uint32_t group, const SaveRules& rules);
   void share(const SaveWish& wish, const SaveRules& rules);
-  void note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope);
+  void note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope, StateForm form);
   bool still_there(const SaveWish& wish) const;
   void save_ahead(Tier tier, const SaveRules& rules);
 
@@ -279,6 +289,7 @@ class Transfers {
   LinkBreaker disk_write_link_, disk_read_link_, shared_write_link_, shared_read_link_;
   std::array<LinkStats, kCoreLinks> ended_{};
   std::uint64_t saves_dropped_ = 0;
+  std::uint64_t hidden_saved_ = 0, hidden_loaded_ = 0;
 };
 
 }  // namespace loci

@@ -27,6 +27,8 @@ void Transfers::add_stats(CoreStats& stats) const {
   for (const auto& wishes : save_wishes_) stats.saves_waiting += static_cast<std::uint32_t>(wishes.size());
   stats.saves_waiting += static_cast<std::uint32_t>(share_wishes_.size());
   stats.saves_dropped_total = saves_dropped_;
+  stats.hidden_saved_total = hidden_saved_;
+  stats.hidden_loaded_total = hidden_loaded_;
 }
 
 // 3. What is rotated are the same tokens, at positions that differ by as much.

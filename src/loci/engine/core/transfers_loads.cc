@@ -81,13 +81,22 @@ Tier Transfers::load_tier(const CoreProbe& found) const {
   return original_tier(found.original, Tier::kShared).value();
 }
 
+bool Transfers::from_hidden(const CoreProbe& found) const {
+  const BlockId id = found.original == kNoBlock ? found.node : found.original;
+  if (id == kNoBlock) return false;
+  const LowerCopy* copy = index_.block(id).whole_copy(0);
+  return copy != nullptr && copy->form == StateForm::kHidden;
+}
+
 RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t number) const {
   const Tier from = load_tier(found);
   const std::uint64_t bytes = block_bytes(found.original == kNoBlock ? found.node : found.original);
+  const bool hidden = from_hidden(found);
   return {.number = number,
           .from = from,
+          .form = hidden ? StateForm::kHidden : StateForm::kKeysAndValues,
           .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
-          .charge = costs_.load_charge(from, bytes)};
+          .charge = costs_.load_charge(from, bytes) + (hidden ? costs_.project_block() : 0)};
 }
 
 RestoreLink Transfers::link(Tier from) const {
@@ -123,9 +132,16 @@ CoreLink Transfers::link_of(Tier from, Tier to) {
 std::uint64_t Transfers::block_bytes(BlockId id) const {
   std::uint64_t bytes = 0;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    if (!index_.block(id).parts[group]) bytes += config_.groups[group].block_bytes;
+    if (index_.block(id).parts[group]) continue;
+    const LowerCopy* copy = index_.block(id).whole_copy(group);
+    bytes += copy == nullptr ? config_.groups[group].block_bytes : copy_bytes(*copy);
   }
   return bytes;
+}
+
+std::uint64_t Transfers::copy_bytes(const LowerCopy& copy) const {
+  return copy.form == StateForm::kHidden ? config_.hidden.block_bytes
+                                         : config_.groups[copy.group].block_bytes;
 }
 
 // --- loads ---
@@ -201,7 +217,8 @@ void Transfers::begin_load(const BlockPin& held, Booking& booking) {
       index_.begin_read(id, tier, group);
       move.parts.push_back({group, copy->slot.slot(), block.parts[group]->slot.slot()});
       load.groups[group] = true;
-      booking.bytes[index_of(tier)] += config_.groups[group].block_bytes;
+      move.form = copy->form;
+      booking.bytes[index_of(tier)] += copy_bytes(*copy);
       if (windowed(group)) ++moving_[group];
     }
     if (move.parts.empty()) continue;
@@ -237,7 +254,8 @@ void Transfers::begin_rotation(const BlockPin& held, const CoreProbe& found, Boo
       const SlotId source = on_device ? from.parts[group]->slot.slot() : copy->slot.slot();
       move.parts.push_back({group, source, index_.block(id).parts[group]->slot.slot()});
       load.groups[group] = true;
-      booking.bytes[index_of(tier)] += config_.groups[group].block_bytes;
+      booking.bytes[index_of(tier)] += on_device ? config_.groups[group].block_bytes : copy_bytes(*copy);
+      if (!on_device) move.form = copy->form;
     }
     if (move.parts.empty()) continue;
     if (tier != Tier::kDevice) load.slowest = tier;
@@ -253,6 +271,7 @@ OperationId Transfers::begin_move(InFlight move) {
   out.from = move.from;
   out.to = move.to;
   out.parts = move.parts;
+  out.form = move.form;
   out.rotate_by = move.rotate_by;
   out.entry = index_.entry(move.source());
   if (move.to == Tier::kDevice) ++loads_from_[index_of(move.from)];
@@ -321,6 +340,7 @@ void Transfers::end_load(InFlight move, const MoveOutcome& outcome, std::optiona
   const BlockId id = move.pin.block();
   Load& load = loads_.at(id);
   end_read(move, outcome);
+  hidden_loaded_ += result == MoveResult::kDone && move.form == StateForm::kHidden ? 1 : 0;
   for (const MovePart& part : move.parts) {
     if (windowed(part.group)) --moving_[part.group];
     // (What has got its state otherwise may be gone again, and the load's slot is another.)
@@ -369,6 +389,12 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
     return;
   }
   --saves_in_flight_;
+  hidden_saved_ += done && move.form == StateForm::kHidden ? 1 : 0;
+  // Its keys and values are there still, and nobody else has saved them.
+  if (result == MoveResult::kNotCaptured) {
+    save_wishes_[index_of(Tier::kDevice)].push_front({id, index_.block(id).key, SaveScope::kWithoutWindows});
+    return;
+  }
   if (done && move.to == Tier::kHost && move.from == Tier::kDevice && through_)
     wish_save(id, Tier::kHost, SaveScope::kAllGroups);
   if (move.to != Tier::kDisk) return;

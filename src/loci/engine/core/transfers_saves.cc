@@ -12,19 +12,28 @@ constexpr std::size_t kSaveQueueMax = 4096;  // wishes; beyond it the oldest are
 
 void Transfers::wish_save(BlockId id, Tier from, SaveScope scope) {
   if (!has(Tier::kDisk) && (from == Tier::kHost || !has(Tier::kHost))) return;
-  note_wish(save_wishes_[static_cast<std::size_t>(from)], id, scope);
+  const bool fills = from == Tier::kDevice && scope == SaveScope::kWithoutWindows;
+  note_wish(save_wishes_[static_cast<std::size_t>(from)], id, scope,
+            fills ? form_to_save(id) : StateForm::kKeysAndValues);
 }
 
 void Transfers::wish_share(BlockId id, SaveScope scope) {
-  if (has(Tier::kShared)) note_wish(share_wishes_, id, scope);
+  if (has(Tier::kShared)) note_wish(share_wishes_, id, scope, StateForm::kKeysAndValues);
 }
 
-void Transfers::note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope) {
+void Transfers::note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope, StateForm form) {
   if (wishes.size() >= kSaveQueueMax) {
     wishes.pop_front();
     ++saves_dropped_;
   }
-  wishes.push_back({id, index_.block(id).key, scope});
+  wishes.push_back({id, index_.block(id).key, scope, form});
+}
+
+StateForm Transfers::form_to_save(BlockId id) const {
+  if (config_.hidden.disk_blocks == 0) return StateForm::kKeysAndValues;
+  const std::uint64_t depth = index_.block(id).depth, percent = config_.hidden.share_percent;
+  return depth * percent / 100 != (depth - 1) * percent / 100 ? StateForm::kHidden
+                                                              : StateForm::kKeysAndValues;
 }
 
 bool Transfers::still_there(const SaveWish& wish) const {
@@ -58,7 +67,7 @@ bool Transfers::add_save_part(InFlight& move, std::uint32_t group, SaveReason re
   }
   const bool ahead = reason == SaveReason::kNextToBeEvicted;
   const std::optional<SlotId> to =
-      index_.reserve_copy(id, move.to, group, ahead ? std::optional(move.from) : std::nullopt);
+      index_.reserve_copy(id, move.to, group, ahead ? std::optional(move.from) : std::nullopt, move.form);
   if (to) {
     if (on_device && windowed(group)) ++moving_[group];
     move.parts.push_back({group, from, *to});
@@ -73,11 +82,11 @@ bool Transfers::add_save_part(InFlight& move, std::uint32_t group, SaveReason re
 }
 
 // Saves what `from` has of the block and the next tier lacks. False: nothing was begun.
-bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason,
-                           const SaveRules& rules) {
+bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason, const SaveRules& rules,
+                           StateForm form) {
   const Tier to = from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
   if (!may_write(to)) return false;
-  InFlight move{.from = from, .to = to, .pin = index_.pin(id), .parts = {}};
+  InFlight move{.from = from, .to = to, .pin = index_.pin(id), .parts = {}, .form = form};
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (!windowed(group) || scope == SaveScope::kAllGroups) add_save_part(move, group, reason, rules);
   }
@@ -94,7 +103,12 @@ void Transfers::save(const SaveRules& rules) {
     while (!wishes.empty() && may_begin()) {
       const SaveWish wish = wishes.front();
       wishes.pop_front();
-      if (still_there(wish)) begin_save(wish.block, from, wish.scope, SaveReason::kWished, rules);
+      if (!still_there(wish)) continue;
+      const bool begun = begin_save(wish.block, from, wish.scope, SaveReason::kWished, rules, wish.form);
+      // (There may be no room for more hidden states.)
+      if (!begun && wish.form == StateForm::kHidden) {
+        begin_save(wish.block, from, wish.scope, SaveReason::kWished, rules, StateForm::kKeysAndValues);
+      }
     }
     save_ahead(from, rules);
   }
@@ -145,8 +159,8 @@ void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
       const std::uint64_t wanted = use.slots * std::uint64_t{rules.free_percent};
       if (std::uint64_t{index_.reclaimable(tier, group)} * 100 >= wanted) break;
       const BlockId next = index_.next_unsaved(tier, group);
-      if (next == kNoBlock ||
-          !begin_save(next, tier, SaveScope::kAllGroups, SaveReason::kNextToBeEvicted, rules))
+      if (next == kNoBlock || !begin_save(next, tier, SaveScope::kAllGroups, SaveReason::kNextToBeEvicted,
+                                          rules, StateForm::kKeysAndValues))
         break;
     }
   }

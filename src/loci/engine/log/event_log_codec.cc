@@ -140,6 +140,7 @@ void put(Writer& w, const CostCurves& costs) {
   w.number(static_cast<std::uint32_t>(costs.attention.size()));
   for (const Nanos cost : costs.attention) w.number(cost);
   w.number(costs.pass);
+  w.number(costs.projection);
   w.number(costs.host_charge);
   w.number(costs.disk_charge);
   for (const LinkCost& link :
@@ -153,6 +154,7 @@ void get(Reader& r, CostCurves& costs) {
   for (Nanos& cost : costs.attention) cost = r.number<Nanos>("attention");
   if (costs.attention.empty()) r.fail("attention", "expected at least one cost, found none");
   costs.pass = r.number<Nanos>("pass");
+  costs.projection = r.number<Nanos>("projection");
   costs.host_charge = r.number<Nanos>("host_charge");
   costs.disk_charge = r.number<Nanos>("disk_charge");
   for (LinkCost* link :
@@ -298,7 +300,7 @@ void get(Reader& r, MovesEnded& e) {
   e.moves.resize(r.count(17, "moves"));
   for (MoveOutcome& move : e.moves) {
     move.move.value = r.number<std::uint64_t>("move");
-    move.result = r.choice<MoveResult>(4, "result");
+    move.result = r.choice<MoveResult>(kMoveResults, "result");
     move.took = r.number<Nanos>("took");
   }
 }
@@ -316,8 +318,8 @@ void get(Reader& r, Recovered& e) {
   for (RecoveredEntry& found : e.entries) {
     get(r, found.entry);
     found.group = r.number<std::uint32_t>("group");
-    if (found.group >= kLayerGroupsMax)
-      r.fail("group", fmt::format("expected below {}, found {}", kLayerGroupsMax, found.group));
+    if (found.group >= 2 * kLayerGroupsMax)
+      r.fail("group", fmt::format("expected below {}, found {}", 2 * kLayerGroupsMax, found.group));
     found.hole = r.flag("hole");
     found.slot.value = r.number<std::uint32_t>("slot");
   }
@@ -360,7 +362,8 @@ void put(Writer& w, const Started& o) {
   w.id(o.request);
   w.number(o.cached_tokens);
   const ContextSources& sources = o.sources;
-  for (const std::uint32_t tokens : {sources.device, sources.host, sources.disk, sources.shared})
+  for (const std::uint32_t tokens :
+       {sources.device, sources.host, sources.disk, sources.shared, sources.hidden})
     w.number(tokens);
   for (const std::uint32_t tokens : sources.computed) w.number(tokens);
   w.number(sources.predicted_load);
@@ -429,6 +432,7 @@ void put(Writer& w, const Move& move) {
     w.id(part.from);
     w.id(part.to);
   }
+  w.number(static_cast<std::uint8_t>(move.form));
   w.number(move.rotate_by);
   put_named(w, move.entry);
 }
@@ -475,6 +479,9 @@ void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& o
   w.number(config.swap_out_percent);
   w.number(config.saves_max);
   w.number(config.hole_records);
+  w.number(config.hidden.disk_blocks);
+  w.number(config.hidden.block_bytes);
+  w.number(config.hidden.share_percent);
   w.number(config.state_ttl);
   w.number(config.lookahead_requests);
   w.number(config.pass_time);
@@ -517,6 +524,9 @@ Result<LoggedConfig> decode_config(std::string_view bytes) {
   config.swap_out_percent = r.number<std::uint32_t>("swap_out_percent");
   config.saves_max = r.number<std::uint32_t>("saves_max");
   config.hole_records = r.number<std::uint32_t>("hole_records");
+  config.hidden.disk_blocks = r.number<std::uint32_t>("hidden");
+  config.hidden.block_bytes = r.number<std::uint64_t>("hidden");
+  config.hidden.share_percent = r.number<std::uint32_t>("hidden");
   config.state_ttl = r.number<Nanos>("state_ttl");
   config.lookahead_requests = r.number<std::uint32_t>("lookahead_requests");
   config.pass_time = r.number<Nanos>("pass_time");

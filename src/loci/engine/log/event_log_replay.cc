@@ -75,12 +75,16 @@ class EventGate {
     if (recovered_all_) return data_loss("the disk's entries go on behind their end");
     recovered_all_ = recovered.last;
     for (const RecoveredEntry& found : recovered.entries) {
-      if (!found.hole && found.group >= config_.groups.size())
-        return data_loss(fmt::format("an entry of group {} of {}", found.group, config_.groups.size()));
-      const std::uint32_t slots = found.hole ? config_.hole_records : config_.groups[found.group].disk_blocks;
+      const std::size_t groups = config_.groups.size() + (config_.hidden.disk_blocks > 0 ? 1 : 0);
+      if (!found.hole && found.group >= groups)
+        return data_loss(fmt::format("an entry of group {} of {}", found.group, groups));
+      const std::uint32_t slots = found.hole ? config_.hole_records
+                                  : found.group == config_.groups.size()
+                                      ? config_.hidden.disk_blocks
+                                      : config_.groups[found.group].disk_blocks;
       if (found.slot.value >= slots)
         return data_loss(fmt::format("an entry in slot {} of {}", found.slot.value, slots));
-      const std::uint32_t group = found.hole ? kLayerGroupsMax : found.group;
+      const std::uint32_t group = found.hole ? UINT32_MAX : found.group;
       if (!recovered_.emplace(group, found.slot).second)
         return data_loss(fmt::format("two entries in slot {}", found.slot.value));
     }

@@ -85,7 +85,10 @@ class MoverThread final : public Mover {
     desk_.taken(moves.size());
     for (Move& move : moves) {
       if (move.to == Tier::kDevice) {
-        for (const MovePart& part : move.parts) backend_.begin_fill(part.group, part.to);
+        for (const MovePart& part : move.parts) {
+          backend_.begin_fill(part.group, part.to);
+          if (options_.captures != nullptr) options_.captures->forget(part.to);
+        }
       }
       std::vector<Move>& place = place_of(move, order);
       place.push_back(std::move(move));

@@ -16,6 +16,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/engine/core/plan.h"
+#include "loci/engine/mover/hidden_captures.h"
 #include "loci/memory/disk/disk_store.h"
 #include "loci/memory/shared/shared_store.h"
 
@@ -32,6 +33,8 @@ struct MoverOptions {
   // What is on its way to host memory, where the backend copies by itself; one block at least. By default 0.3
   // ms of a PCIe 5 link: a load that comes waits for no more.
   std::uint64_t save_copy_bytes = std::uint64_t{16} << 20;
+  // Of blocks that are saved as hidden states; null: none are. It must outlive the mover.
+  HiddenCaptures* captures = nullptr;
   // Asked before each slice that is copied out of the device or between it and host memory; it may wait, and
   // an error fails the move. So tests make links slow and broken (the disk store is an interface already).
   std::function<Status(const Move&, std::uint32_t layer)> before_slice;

@@ -19,7 +19,11 @@ MoverStats::Link& link_of(MoverStats& stats, const Move& move) {
 
 std::uint64_t MoverDesk::bytes_of(const Move& move) const {
   std::uint64_t bytes = 0;
-  for (const MovePart& part : move.parts) bytes += info_.groups[part.group].block_bytes;
+  for (const MovePart& part : move.parts) {
+    const LayerGroup& group = info_.groups[part.group];
+    bytes += move.form == StateForm::kHidden ? group.layers.size() * info_.hidden_row_bytes * kBlockTokens
+                                             : group.block_bytes;
+  }
   return bytes;
 }
 
@@ -36,7 +40,7 @@ void MoverDesk::end(const Move& move, MoveResult result, Nanos begun) {
     ++link.moves_total;
     if (result == MoveResult::kDone) {
       link.bytes_total += bytes_of(move);
-    } else {
+    } else if (result != MoveResult::kNotCaptured) {
       ++link.failures_total;
     }
     link.busy += took;

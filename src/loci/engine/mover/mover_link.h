@@ -25,10 +25,21 @@ struct MoverLink {
     return options.before_slice ? options.before_slice(move, layer) : Status();
   }
 
+  // Of a layer, and of the group of the disk's store, by what the move brings or takes there.
+  std::uint64_t slice_bytes(const Move& move, std::uint32_t group_number) const {
+    return move.form == StateForm::kHidden ? kBlockTokens * backend.info().hidden_row_bytes
+                                           : group(group_number).layer_slice_bytes;
+  }
+  std::uint32_t disk_group(const Move& move, std::uint32_t group_number) const {
+    const auto groups = static_cast<std::uint32_t>(backend.info().groups.size());
+    return move.form == StateForm::kHidden ? groups + group_number : group_number;
+  }
+
   // A slice of the move, whole and verified, comes to the device: the one place where keys are taken to
   // another position, in a copy, so that the source keeps what was computed.
   void arrive(const Move& move, const MovePart& part, std::uint32_t layer,
               std::span<const std::byte> slice) const {
+    if (move.form == StateForm::kHidden) return arrive_hidden(move, part, layer, slice);
     if (move.rotate_by == 0) {
       backend.write_layer(part.to, layer, slice);
     } else {
@@ -36,6 +47,22 @@ struct MoverLink {
       backend.rotate_keys(layer, move.rotate_by, rotated);
       backend.write_layer(part.to, layer, rotated);
     }
+    backend.layer_arrived(part.to, layer);
+  }
+
+  // The pass that reads them projects them. What is to be rotated is so from what was computed: projecting at
+  // the other position would give other bits than the block in its other form.
+  void arrive_hidden(const Move& move, const MovePart& part, std::uint32_t layer,
+                     std::span<const std::byte> rows) const {
+    const std::uint32_t position = (move.entry.depth - 1) * kBlockTokens;  // of the source
+    if (move.rotate_by == 0) {
+      backend.write_hidden(part.to, layer, position, rows);
+      return;
+    }
+    std::vector<std::byte> slice(group(part.group).layer_slice_bytes);
+    backend.project(layer, position, rows, slice);
+    backend.rotate_keys(layer, move.rotate_by, slice);
+    backend.write_layer(part.to, layer, slice);
     backend.layer_arrived(part.to, layer);
   }
 };

@@ -29,8 +29,9 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
     std::vector<BlockRead> items;
     for (const Item& item : items_) {
       const Move& move = item.read->move;
-      items.push_back(
-          {.group = move.parts[item.part].group, .slot = move.parts[item.part].from, .key = move.entry.key});
+      items.push_back({.group = link_.disk_group(move, move.parts[item.part].group),
+                       .slot = move.parts[item.part].from,
+                       .key = move.entry.key});
     }
     return items;
   }
@@ -40,14 +41,15 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
     Read& read = *items_.at(item).read;
     const MovePart& part = read.move.parts[items_[item].part];
     const LayerGroup& group = link_.group(part.group);
+    const std::uint64_t slice_bytes = link_.slice_bytes(read.move, part.group);
     std::lock_guard lock(read.mutex);
     if (read.over) return;
     std::uint32_t& arrived = read.arrived[items_[item].part];
-    LOCI_CHECK(first == arrived && count <= group.layers.size() - first &&
-                   bytes.size() == count * group.layer_slice_bytes,
-               "the source brings each slice once and in order");
+    LOCI_CHECK(
+        first == arrived && count <= group.layers.size() - first && bytes.size() == count * slice_bytes,
+        "the source brings each slice once and in order");
     for (std::uint32_t i = 0; i < count; ++i) {
-      const auto slice = bytes.subspan(i * group.layer_slice_bytes, group.layer_slice_bytes);
+      const auto slice = bytes.subspan(i * slice_bytes, slice_bytes);
       if (read.move.to == Tier::kDevice) {
         link_.arrive(read.move, part, group.layers[first + i], slice);
       } else {

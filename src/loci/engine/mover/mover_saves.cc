@@ -82,6 +82,11 @@ bool MoverSaves::step(Lane& lane) {
     save.begun = link_.desk.now();
     save.write = std::make_shared<MoverWrite>(save.move, save.begun);
   }
+  if (save.move.form == StateForm::kHidden) {
+    write_hidden(save, lane);
+    lane.saves.pop_front();
+    return true;
+  }
   const MovePart& part = save.move.parts[save.part];
   if (save.buffer.empty()) save.buffer.resize(link_.group(part.group).block_bytes);
   const Result<bool> copied = copy(save);
@@ -98,10 +103,36 @@ bool MoverSaves::step(Lane& lane) {
   return true;
 }
 
+void MoverSaves::write_hidden(Save& save, Lane& lane) {
+  const MovePart& part = save.move.parts.front();
+  LOCI_CHECK(save.move.parts.size() == 1 && save.move.from == Tier::kDevice,
+             "what is captured is of one group, on the device");
+  HiddenCaptures* const captures = link_.options.captures;
+  const std::span<const std::byte> rows =
+      captures == nullptr ? std::span<const std::byte>() : captures->open(part.from, save.move.entry);
+  if (rows.empty()) {
+    lane.buffered.fetch_sub(link_.desk.bytes_of(save.move), std::memory_order_release);
+    link_.desk.end(save.move, MoveResult::kNotCaptured, save.begun);
+    return;
+  }
+  save.buffer.assign(rows.begin(), rows.end());
+  captures->close(part.from);
+  Status status;
+  for (const std::uint32_t layer : link_.group(part.group).layers) {
+    if (status.ok()) status = link_.before_slice(save.move, layer);
+  }
+  if (status.ok()) {
+    write(save, lane);
+  } else {
+    save.write->failed = true;
+    finish(*save.write, lane);
+  }
+}
+
 void MoverSaves::write(Save& save, Lane& lane) {
   const MovePart& part = save.move.parts[save.part];
-  lane.source->write(part.group, part.to, save.move.entry, std::exchange(save.buffer, {}),
-                     [this, &lane, write = save.write](const Status& status) {
+  lane.source->write(link_.disk_group(save.move, part.group), part.to, save.move.entry,
+                     std::exchange(save.buffer, {}), [this, &lane, write = save.write](const Status& status) {
                        if (!status.ok()) write->failed = true;
                        if (write->left.fetch_sub(1) == 1) finish(*write, lane);
                      });

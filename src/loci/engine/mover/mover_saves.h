@@ -50,6 +50,8 @@ class MoverSaves {
 
   bool step_host();
   bool step(Lane& lane);
+  // Writes what was captured of the block.
+  void write_hidden(Save& save, Lane& lane);
   void end_host(const Save& save, MoveResult result);
   // Copies some layers of the save's part, or begins to; true: those were the last.
   Result<bool> copy(Save& save);

@@ -69,7 +69,11 @@ class Engine::State {
       : config(core_config), backend_(backend), clock_(clock), core_(std::move(core)), log_(std::move(log)) {}
 
   // Once, before anything else.
-  Status begin(MoverOptions options, DiskRoom room) {
+  Status begin(MoverOptions options, DiskRoom room, std::uint32_t capture_places) {
+    if (capture_places > 0) {
+      LOCI_ASSIGN_OR_RETURN(captures_, HiddenCaptures::make(backend_.info(), capture_places));
+      options.captures = captures_.get();
+    }
     if (!room.slots.empty()) inbox_.push_back(std::move(room));
     const bool disk = options.disk != nullptr;
     LOCI_ASSIGN_OR_RETURN(mover_, Mover::make(std::move(options), backend_, clock_,
@@ -152,6 +156,7 @@ class Engine::State {
   }
 
   MoverStats mover_stats() const { return mover_->stats(); }
+  CaptureStats capture_stats() const { return captures_ == nullptr ? CaptureStats{} : captures_->stats(); }
   DiskStoreStats disk_stats() const { return mover_->disk_stats(); }
   SharedStoreStats shared_stats() const { return mover_->shared_stats(); }
 
@@ -386,7 +391,7 @@ class Engine::State {
 
   void run_compute() {
     name_this_thread("loci-compute");
-    PassRunner runner(backend_, constraints_);
+    PassRunner runner(backend_, constraints_, captures_.get());
     while (true) {
       if (begin_planned(runner) && runner.in_flight() <= config.passes_ahead) {
         ask_for_more();
@@ -505,6 +510,7 @@ class Engine::State {
   IdleWork idle_work_;  // when_idle(); empty: none, or it is done
   std::chrono::nanoseconds idle_quiet_{0};
 
+  std::unique_ptr<HiddenCaptures> captures_;  // null: nothing is saved as hidden states
   std::unique_ptr<Mover> mover_;
   ConstraintWorker constraints_;
   std::thread core_thread_;
@@ -524,7 +530,8 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options, Backend& ba
         log, EventLogWriter::create(options.event_log_path, options.core, options.event_log_secret));
   }
   auto state = std::make_unique<State>(std::move(core), options.core, std::move(log), backend, clock);
-  LOCI_RETURN_IF_ERROR(state->begin(std::move(options.mover), std::move(options.disk_room)));
+  LOCI_RETURN_IF_ERROR(
+      state->begin(std::move(options.mover), std::move(options.disk_room), options.capture_places));
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
@@ -549,6 +556,7 @@ void Engine::drain(Nanos grace) {
 bool Engine::wait_drained(Nanos time_limit) { return state_->wait_drained(time_limit); }
 Status Engine::health() const { return state_->health(); }
 CoreStats Engine::stats() const { return state_->stats(); }
+CaptureStats Engine::capture_stats() const { return state_->capture_stats(); }
 MoverStats Engine::mover_stats() const { return state_->mover_stats(); }
 DiskStoreStats Engine::disk_stats() const { return state_->disk_stats(); }
 SharedStoreStats Engine::shared_stats() const { return state_->shared_stats(); }

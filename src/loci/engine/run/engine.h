@@ -68,9 +68,10 @@ using IdleWork = std::function<bool(const IdleStop&)>;
 
 struct EngineOptions {
   CoreConfig core;
-  MoverOptions mover;          // its tiers are those of `core`
-  DiskRoom disk_room;          // to begin with; empty: all slots
-  std::string event_log_path;  // empty: none
+  MoverOptions mover;                // its tiers are those of `core`
+  DiskRoom disk_room;                // to begin with; empty: all slots
+  std::uint32_t capture_places = 0;  // blocks whose hidden states wait to be saved (CoreConfig::hidden)
+  std::string event_log_path;        // empty: none
   LoggedSecret event_log_secret = LoggedSecret::kLeftOut;
 };
 
@@ -111,6 +112,7 @@ class Engine {
   Status health() const;
   CoreStats stats() const;
   MoverStats mover_stats() const;
+  CaptureStats capture_stats() const;
   DiskStoreStats disk_stats() const;
   SharedStoreStats shared_stats() const;
   const CoreConfig& config() const;

@@ -18,6 +18,7 @@
 
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/hidden_form.h"
 #include "loci/compute/test_model.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/engine/run/engine.h"
@@ -29,6 +30,8 @@ namespace {
 
 constexpr std::uint32_t kVocabulary = 96;
 constexpr std::uint32_t kContext = 640;
+constexpr std::uint32_t kHiddenSlots = 60;
+constexpr std::uint32_t kCapturePlaces = 12;  // fewer than the blocks of a prompt
 constexpr Nanos kDrainMax = 60 * kNanosPerSecond;
 
 using Tokens = std::vector<TokenId>;
@@ -141,6 +144,7 @@ struct Case {
   RestoreRule restore = RestoreRule::kAuto;
   // Loads of a block are predicted to take as long as computing it, so that plans mix both; else no time.
   bool even_links = false;
+  std::uint32_t hidden_percent = 0;  // of the blocks, that go to the disk as hidden states
 };
 
 // Slices that are refused: at random, and the `one_in`th after each at the latest, so that however few there
@@ -187,6 +191,7 @@ class EngineWindows : public testing::TestWithParam<Case> {
                       .layer_slice_bytes = group.layer_slice_bytes,
                       .slots = tested.groups[i].disk_blocks});
     }
+    if (tested.hidden_percent > 0) add_hidden(options, disk);
     options.core.costs.token = token_cost_;
     if (tested.even_links) {
       CostCurves& costs = options.core.costs;
@@ -209,6 +214,27 @@ class EngineWindows : public testing::TestWithParam<Case> {
                                     return (*refuse)();
                                   },
                               .write = [refuse](const DiskEntry&) { return (*refuse)(); }});
+  }
+  void add_hidden(EngineOptions& options, std::vector<DiskGroup>& disk) const {
+    const Result<HiddenForm> form = hidden_form(backend_->info());
+    ASSERT_TRUE(form.ok());
+    const std::uint32_t layers = backend_->info().layers;
+    options.mover.host_blocks.clear();
+    options.core.hidden = {.disk_blocks = kHiddenSlots,
+                           .block_bytes = layers * form->slice_bytes(),
+                           .share_percent = GetParam().hidden_percent};
+    options.core.costs.projection = 1000;
+    options.capture_places = kCapturePlaces;
+    disk.push_back({.layers = layers,
+                    .layer_slice_bytes = form->slice_bytes(),
+                    .slots = kHiddenSlots,
+                    .form = StateForm::kHidden});
+  }
+  // What the model has as hidden states went to the disk, and came from it.
+  void expect_hidden() const {
+    if (GetParam().hidden_percent == 0) return;
+    EXPECT_GT(engine_->stats().hidden_saved_total, 0u);
+    EXPECT_GT(engine_->stats().hidden_loaded_total, 0u);
   }
   Usage check(const Tokens& prompt, std::uint32_t count) {
     Waiter waiter;
@@ -304,6 +330,7 @@ TEST_P(EngineWindows, ResidentForkedEvictedInBatchAndResumed) {
   if (GetParam().groups[0].host_blocks > 0 || GetParam().groups[0].disk_blocks > 0) {
     EXPECT_GT(moved.host_load.bytes_total + moved.disk_load.bytes_total, 0u);
   }
+  expect_hidden();
   if (GetParam().fails_one_in > 0) {
     EXPECT_GT(
         moved.host_load.failures_total + moved.disk_load.failures_total + moved.host_save.failures_total, 0u);
@@ -342,6 +369,9 @@ TEST_P(EngineOnDisk, StateOutlivesTheEngine) {
     EXPECT_GT(engine_->stats().recovered_total, 0u);
     EXPECT_GE(usage.cached_tokens, 160u);
     EXPECT_GT(engine_->mover_stats().disk_load.bytes_total, 0u);
+    if (GetParam().hidden_percent > 0) {
+      EXPECT_GT(engine_->stats().hidden_loaded_total, 0u);
+    }
   }
   engine_.reset();
   const Result<ReplayReport> replayed = replay(log_);
@@ -424,6 +454,9 @@ const auto kOnDisk = testing::Values(
     Case{"full_disk", {0, 0}, {{0, 26, 0, 100}}}, Case{"full_tiers", {0, 0}, {{0, 26, 20, 100}}, 8},
     Case{"mixed_disk", {48, 0, 48, 48}, {{0, 26, 0, 100}, {48, 24, 0, 60}}},
     Case{"mixed_tiers", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15},
+    Case{"full_hidden", {0, 0}, {{0, 26, 0, 60}}, 0, 0, RestoreRule::kAuto, false, 100},
+    Case{"two_forms", {0, 0}, {{0, 26, 0, 60}}, 0, 0, RestoreRule::kAuto, false, 60},
+    Case{"two_forms_faults", {0, 0}, {{0, 26, 0, 60}}, 8, 0, RestoreRule::kAuto, false, 60},
     Case{"full_tiers_ahead", {0, 0}, {{0, 26, 20, 100}}, 8, 1},
     Case{"mixed_tiers_ahead", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15, 1});
 std::string name_of(const testing::TestParamInfo<Case>& tested) { return tested.param.name; }
@@ -438,6 +471,7 @@ std::vector<Case> forced_plans() {
       {"disk", {0, 0}, {{0, 26, 0, 100}}},
       {"tiers", {0, 0}, {{0, 26, 20, 100}}, 15},
       {"tiers_ahead", {0, 0}, {{0, 26, 20, 100}}, 15, 1},
+      {"hidden", {0, 0}, {{0, 26, 0, 60}}, 15, 0, RestoreRule::kAuto, true, 70},
       {"windows", {48, 0, 48, 48}, {{0, 26, 20, 100}, {48, 24, 20, 60}}, 15},  // whole tiers
   };
   std::vector<Case> cases;

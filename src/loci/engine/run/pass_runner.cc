@@ -10,12 +10,14 @@ namespace loci {
 void PassRunner::begin(PassJob job) {
   LOCI_CHECK(begun_.size() <= backend_.info().passes_ahead, "no more passes than the backend takes");
   begun_.push_back({job.pass.id, std::move(job.samplers), std::move(job.requests), job.behind});
+  if (captures_ != nullptr) captures_->begin(job.pass);
   backend_.begin(std::move(job.pass));
 }
 
 void PassRunner::wait() {
   LOCI_CHECK(!begun_.empty(), "a pass ends that has begun");
   backend_.finish(results_);
+  if (captures_ != nullptr) captures_->end(results_);
   ended_ = std::move(begun_.front());
   begun_.pop_front();
 }

@@ -14,6 +14,7 @@
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/engine/core/plan.h"
+#include "loci/engine/mover/hidden_captures.h"
 #include "loci/engine/run/constraint.h"
 #include "loci/engine/run/sampler.h"
 
@@ -39,9 +40,9 @@ struct PassEnd {
 // Thread-compatible.
 class PassRunner {
  public:
-  // Both must outlive it.
-  PassRunner(Backend& backend, ConstraintWorker& constraints)
-      : backend_(backend), constraints_(constraints) {}
+  // All must outlive it. `captures` may be null; else the backend has no passes ahead.
+  PassRunner(Backend& backend, ConstraintWorker& constraints, HiddenCaptures* captures)
+      : backend_(backend), constraints_(constraints), captures_(captures) {}
 
   // At most 1 + BackendInfo::passes_ahead are in flight.
   void begin(PassJob job);
@@ -62,6 +63,7 @@ class PassRunner {
 
   Backend& backend_;
   ConstraintWorker& constraints_;
+  HiddenCaptures* captures_;
   std::deque<Begun> begun_;
   Begun ended_;
   std::set<RequestId> poisoned_;  // in the pass that ended last

@@ -32,7 +32,7 @@ struct DiskEntry {
 // An entry that was found on the disk. A *hole* has tokens and no state: it leads to entries below it.
 struct RecoveredEntry {
   DiskEntry entry;
-  std::uint32_t group = 0;  // of layers; not of holes
+  std::uint32_t group = 0;  // of the store (DiskGroup); not of holes
   bool hole = false;
   SlotId slot;  // of the group's slots, or of the holes' records
 };

@@ -270,7 +270,7 @@ DiskFileSet::Place DiskFileSet::record_place(std::uint32_t group, SlotId slot) c
           .file = hole ? one.holes : one.headers[group],
           .offset = layout.row_of(slot) * stride,
           .bytes = stride,
-          .record = {model_fingerprint, group, slot.value}};
+          .record = record_of(group, slot.value)};
 }
 
 DiskFileSet::Place DiskFileSet::slice_place(std::uint32_t group, SlotId slot, std::uint32_t first,
@@ -280,7 +280,7 @@ DiskFileSet::Place DiskFileSet::slice_place(std::uint32_t group, SlotId slot, st
           .file = directories[layout.directory_of(slot)].slots[group],
           .offset = layout.row_of(slot) * layout.slot_stride(group) + layout.slice_offset(group, first),
           .bytes = packs * layout.pack_stride(group),
-          .record = {model_fingerprint, group, slot.value}};
+          .record = record_of(group, slot.value)};
 }
 
 Result<DiskFileSet> open_disk_files(const DiskStoreOptions& options, const MakeDiskFolder& make_folder) {

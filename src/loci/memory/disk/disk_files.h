@@ -42,6 +42,10 @@ struct DiskFileSet {
     RecordPlace record;
   };
   Place record_place(std::uint32_t group, SlotId slot) const;
+  // What the record there says of its place.
+  RecordPlace record_of(std::uint32_t group, std::uint32_t slot) const {
+    return {model_fingerprint, group, slot, layout.form(group)};
+  }
   // All of a slot.
   Place slot_place(std::uint32_t group, SlotId slot) const {
     return slice_place(group, slot, 0, layout.groups[group].layers);

@@ -18,6 +18,8 @@
 namespace loci {
 namespace {
 
+constexpr std::uint32_t kGroupFormShift = 24;  // a superblock's word: a group's form and layers
+
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
 constexpr std::uint32_t kRecordMagic = 0x4254534c;              // "LSTB"
@@ -51,8 +53,8 @@ bool all_zero(std::span<const std::byte> bytes) {
 }
 
 // Whether what a verified record says of itself can be.
-bool possible(const DiskEntry& entry, std::uint8_t parent_kind, std::uint8_t form) {
-  return parent_kind <= static_cast<std::uint8_t>(ParentKind::kGate) && form <= 1 && entry.depth >= 1 &&
+bool possible(const DiskEntry& entry, std::uint8_t parent_kind) {
+  return parent_kind <= static_cast<std::uint8_t>(ParentKind::kGate) && entry.depth >= 1 &&
          (entry.parent_kind == ParentKind::kGate || entry.above == ChainKey{});
 }
 
@@ -76,7 +78,7 @@ void encode_record(const RecordPlace& place, const DiskEntry& entry, std::span<c
   std::memset(into.data(), 0, into.size());
   put(into, kMagicAt, kRecordMagic);
   put(into, kVersionAt, kDiskVersion);
-  put(into, kFormAt, StateForm::kKv);
+  put(into, kFormAt, place.form);
   put(into, kParentKindAt, entry.parent_kind);
   put(into, kModelAt, place.model_fingerprint);
   put(into, kGroupAt, place.group);
@@ -122,8 +124,8 @@ RecordState decode_record(const RecordPlace& place, std::uint32_t layers, std::s
   entry.above.bytes = get<std::array<std::uint8_t, 16>>(bytes, kAboveAt);
   entry.used_at = get<std::int64_t>(bytes, kUsedAt);
   std::memcpy(entry.tokens.data(), bytes.data() + kTokensAt, sizeof entry.tokens);
-  return possible(entry, parent_kind, get<std::uint8_t>(bytes, kFormAt)) ? RecordState::kValid
-                                                                         : RecordState::kDamaged;
+  const bool form = get<std::uint8_t>(bytes, kFormAt) == static_cast<std::uint8_t>(place.form);
+  return form && possible(entry, parent_kind) ? RecordState::kValid : RecordState::kDamaged;
 }
 
 std::uint64_t recorded_checksum(std::span<const std::byte> record, std::uint32_t layer) {
@@ -147,7 +149,7 @@ std::vector<std::byte> encode_superblock(const Superblock& superblock) {
   put(bytes, 64, superblock.holes);
   std::uint64_t at = 72;
   for (const DiskGroup& group : superblock.groups) {
-    put(bytes, at, group.layers);
+    put(bytes, at, group.layers | static_cast<std::uint32_t>(group.form) << kGroupFormShift);
     put(bytes, at + 4, group.slots);
     put(bytes, at + 8, group.layer_slice_bytes);
     at += 16;
@@ -176,9 +178,12 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes) {
     return data_loss("the superblock is damaged");
   }
   for (std::uint64_t at = 72; superblock.groups.size() < groups; at += 16) {
-    superblock.groups.push_back({.layers = get<std::uint32_t>(bytes, at),
+    const auto layers = get<std::uint32_t>(bytes, at);
+    if (layers >> kGroupFormShift > 1) return data_loss("the superblock is damaged");
+    superblock.groups.push_back({.layers = layers & ((1u << kGroupFormShift) - 1),
                                  .layer_slice_bytes = get<std::uint64_t>(bytes, at + 8),
-                                 .slots = get<std::uint32_t>(bytes, at + 4)});
+                                 .slots = get<std::uint32_t>(bytes, at + 4),
+                                 .form = static_cast<StateForm>(layers >> kGroupFormShift)});
   }
   return superblock;
 }

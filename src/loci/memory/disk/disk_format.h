@@ -27,14 +27,12 @@ inline constexpr std::uint64_t kSuperblockBytes = 4096;
 inline constexpr std::uint64_t kSuperblockSeed = 0x6b636f6c62726570;  // of its checksum
 inline constexpr std::size_t kDiskGroupsMax = 64;
 
-// The form in which a slot's state is. Only the first one is written today.
-enum class StateForm : std::uint8_t { kKv = 0, kHidden = 1 };
-
 // Where a record stands, which it must say of itself.
 struct RecordPlace {
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::uint32_t group = 0;  // or kHoleGroup
   std::uint32_t slot = 0;
+  StateForm form = StateForm::kKeysAndValues;  // the group's
 };
 
 enum class RecordState : std::uint8_t {

@@ -20,6 +20,9 @@ struct DiskLayout {
   std::vector<DiskGroup> groups;  // with slots, a multiple of `directories`
   std::uint32_t holes = 0;        // likewise
 
+  StateForm form(std::uint32_t group) const {
+    return group < groups.size() ? groups[group].form : StateForm::kKeysAndValues;
+  }
   std::uint32_t directory_of(SlotId slot) const { return slot.value % directories; }
   std::uint64_t row_of(SlotId slot) const { return slot.value / directories; }
 

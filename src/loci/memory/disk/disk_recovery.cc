@@ -129,9 +129,8 @@ RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& s
   for (const DiskGroup& group : files.layout.groups) most += group.slots;
   all.entries.reserve(std::min(most, kReservedMost));
   const auto add = [&](DiskFile& file, std::uint32_t group, std::uint32_t directory) {
-    const RecordScan one =
-        scan_records(file, files.layout, {files.model_fingerprint, group, 0}, directory, stop,
-                     [&](const RecoveredEntry& entry) { all.entries.push_back(entry); });
+    const RecordScan one = scan_records(file, files.layout, files.record_of(group, 0), directory, stop,
+                                        [&](const RecoveredEntry& entry) { all.entries.push_back(entry); });
     all.counts.valid += one.valid;
     all.counts.damaged += one.damaged;
     all.counts.foreign += one.foreign;

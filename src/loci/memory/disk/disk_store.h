@@ -26,6 +26,7 @@
 #include "loci/base/status.h"
 #include "loci/memory/block_source.h"
 #include "loci/memory/disk/disk_entry.h"
+#include "loci/memory/state_form.h"
 
 namespace loci {
 
@@ -42,11 +43,13 @@ constexpr std::uint64_t default_read_bytes(std::uint64_t slice_bytes, std::uint6
   return std::min(std::min(slices, most), layers) * slice_bytes;
 }
 
-// The shape of one group's slots.
+// The shape of one group's slots. A group of layers whose state is stored in two forms is two groups here:
+// those of keys and values come first.
 struct DiskGroup {
   std::uint32_t layers = 0;
   std::uint64_t layer_slice_bytes = 0;
   std::uint32_t slots = 0;  // in all directories together
+  StateForm form = StateForm::kKeysAndValues;
 
   friend bool operator==(const DiskGroup&, const DiskGroup&) = default;
 };

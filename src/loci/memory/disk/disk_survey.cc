@@ -23,7 +23,8 @@ Status survey_records(const std::string& path, std::uint64_t bytes, const DiskSu
   const Superblock& superblock = survey.superblock;
   bool any = false;
   into.records = scan_records(
-      *file, layout, {superblock.model_fingerprint, group, 0}, superblock.directory, [] { return false; },
+      *file, layout, {superblock.model_fingerprint, group, 0, layout.form(group)}, superblock.directory,
+      [] { return false; },
       [&](const RecoveredEntry& one) {
         into.oldest = any ? std::min(into.oldest, one.entry.used_at) : one.entry.used_at;
         into.newest = any ? std::max(into.newest, one.entry.used_at) : one.entry.used_at;

@@ -50,7 +50,7 @@ class DiskWriter::RecordJob final : public Job {
   bool prepare(std::uint32_t step, std::span<std::byte> data) override {
     if (step == kDiscard) return true;
     if (entry_.has_value()) {
-      encode_record({writer_.files_.model_fingerprint, group_, slot_.value}, *entry_, {}, data);
+      encode_record(writer_.files_.record_of(group_, slot_.value), *entry_, {}, data);
     } else {
       std::memset(data.data(), 0, data.size());
     }
@@ -112,7 +112,7 @@ class DiskWriter::DateJob final : public Job {
   static constexpr std::uint32_t kRead = 0, kWrite = 1;
 
   bool take(std::span<const std::byte> record) {
-    const RecordPlace place{writer_.files_.model_fingerprint, group_, slot_.value};
+    const RecordPlace place = writer_.files_.record_of(group_, slot_.value);
     DiskEntry found;
     const RecordState state =
         decode_record(place, writer_.files_.layout.groups[group_].layers, record, found);
@@ -146,7 +146,7 @@ class DiskWriter::EntryJob final : public Job {
     } else if (step <= chunks_) {
       fill(step, data);
     } else {
-      encode_record({writer_.files_.model_fingerprint, group_, slot_.value}, write_.entry, checksums_, data);
+      encode_record(writer_.files_.record_of(group_, slot_.value), write_.entry, checksums_, data);
     }
     return true;
   }

@@ -22,6 +22,7 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
                             .block_tokens = kBlockTokens,
                             .weight_bytes = served->backend.weight_bytes,
                             .tiers = {.groups = served->engine->config().groups,
+                                      .hidden = served->engine->config().hidden,
                                       .core = {},
                                       .mover = served->engine->mover_stats(),
                                       .disk = served->engine->disk_stats(),

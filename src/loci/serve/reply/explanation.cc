@@ -30,6 +30,7 @@ void add(ContextSources& sum, const ContextSources& sources) {
   sum.host += sources.host;
   sum.disk += sources.disk;
   sum.shared += sources.shared;
+  sum.hidden += sources.hidden;
   for (std::size_t i = 0; i < kMissReasons; ++i) sum.computed[i] += sources.computed[i];
   // Prompts of one request load at the same time and are computed one after another.
   sum.predicted_load = std::max(sum.predicted_load, sources.predicted_load);
@@ -52,6 +53,7 @@ OrderedJson explanation_json(const ReplyExplanation& explanation) {
         {"disk", from.disk},
         {"shared", from.shared},
         {"computed", computed_tokens(from)}}},
+      {"disk_forms", {{"kv", from.disk - from.hidden}, {"hidden", from.hidden}}},
       {"computed_because", std::move(reasons)},
       {"predicted_ms", {{"load", ms(from.predicted_load)}, {"compute", ms(from.predicted_compute)}}},
       {"restore",

@@ -20,7 +20,8 @@ using nlohmann::json;
 
 ReplyExplanation sample(bool wanted) {
   ReplyExplanation out{.wanted = wanted, .sources = {}, .queued = 1'500'000, .first_token = {}};
-  out.sources = {.device = 64, .host = 32, .disk = 96, .shared = 16, .computed = {7, 32, 0, 64, 1}};
+  out.sources = {
+      .device = 64, .host = 32, .disk = 96, .shared = 16, .hidden = 32, .computed = {7, 32, 0, 64, 1}};
   out.sources.predicted_load = 2'000'000;
   out.sources.predicted_compute = 3'250'000;
   out.sources.restore = {.rule = RestoreRule::kPensieve,
@@ -32,6 +33,7 @@ ReplyExplanation sample(bool wanted) {
 
 const json kExpected = json::parse(R"({
   "tokens": {"device": 64, "host": 32, "disk": 96, "shared": 16, "computed": 104},
+  "disk_forms": {"kv": 64, "hidden": 32},
   "computed_because": {"never_seen": 7, "evicted": 32, "expired": 0, "damaged": 64, "too_slow": 1},
   "predicted_ms": {"load": 2.0, "compute": 3.25},
   "restore": {"plan": "pensieve", "planned_ms": 4.0, "loading_all_ms": 5.0, "computing_all_ms": 6.5},

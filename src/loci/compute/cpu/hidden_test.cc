@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hidden states (HCache §3.2): captured while a prompt is computed, projected to the very bits that computing
+// left, by any threads and instruction set, over all tensor types and every family's layer.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "loci/base/random.h"
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/cpu/instruction_set.h"
+#include "loci/compute/cpu/test_shapes.h"
+#include "loci/compute/hidden_form.h"
+#include "loci/compute/test_model.h"
+
+namespace loci {
+namespace {
+
+using Bits = std::vector<std::uint32_t>;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::uint32_t kBlocks = 3;  // that are hidden states
+constexpr std::uint32_t kHidden = kBlocks * kBlockTokens;
+constexpr std::uint32_t kTokens = kHidden + 5;
+
+std::unique_ptr<Backend> make_backend(const TestModel& model, StateType type, InstructionSet set,
+                                      std::uint32_t threads) {
+  Result<std::unique_ptr<Backend>> backend = make_cpu_backend(model.spec, {threads, set, type});
+  LOCI_CHECK(backend.ok(), "the model is served");
+  for (std::uint32_t group = 0; group < (*backend)->info().groups.size(); ++group)
+    LOCI_CHECK((*backend)->allocate_blocks(group, 12).ok(), "there is memory");
+  return std::move(*backend);
+}
+
+Span make_span(const Backend& backend, const std::vector<TokenId>& tokens, std::uint32_t begin,
+               std::uint32_t end, std::uint32_t first_slot, LogitsWanted logits) {
+  Span span;
+  span.tokens.assign(tokens.begin() + begin, tokens.begin() + end);
+  span.position = begin;
+  span.layers = {0, backend.info().layers};
+  BlockTable table;
+  for (std::uint32_t i = 0; i < (end + kBlockTokens - 1) / kBlockTokens; ++i)
+    table.blocks.emplace_back(first_slot + i);
+  span.tables.assign(backend.info().groups.size(), table);
+  span.logits = logits;
+  return span;
+}
+
+Bits bits_of(std::span<const float> values) {
+  Bits bits(values.size());
+  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size_bytes());
+  return bits;
+}
+
+// What computing leaves of a random sequence, and what it consumed.
+struct Computed {
+  std::vector<TokenId> tokens;
+  std::vector<Bytes> rows;                 // [layer]: hidden states of the first kHidden tokens
+  std::vector<std::vector<Bytes>> slices;  // [layer][block]
+  Bits logits;                             // of the tokens behind them
+
+  // In random chunks.
+  Computed(const TestModel& model, StateType type, std::uint64_t seed) {
+    Random random(seed);
+    for (std::uint32_t i = 0; i < kTokens; ++i)
+      tokens.emplace_back(static_cast<std::uint32_t>(random.below(model.spec.vocabulary)));
+    const auto backend = make_backend(model, type, InstructionSet::kPlain, 1);
+    const std::uint32_t layers = backend->info().layers;
+    const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
+    rows.assign(layers, Bytes(kHidden * row_bytes));
+    std::vector<SpanResult> results;
+    for (std::uint32_t done = 0; done < kHidden;) {
+      const auto count = static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(kHidden - done, 1 + random.below(random.below(2) == 0 ? 3 : 60)));
+      Pass pass;
+      pass.spans.push_back(make_span(*backend, tokens, done, done + count, 0, LogitsWanted::kLast));
+      for (Bytes& layer : rows)
+        pass.spans[0].capture.push_back(std::span(layer).subspan(done * row_bytes, count * row_bytes));
+      backend->run(pass, results);
+      done += count;
+    }
+    backend->run({{}, {}, {make_span(*backend, tokens, kHidden, kTokens, 0, LogitsWanted::kAll)}}, results);
+    logits = bits_of(results[0].logits);
+    slices.assign(layers, std::vector<Bytes>(kBlocks));
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      for (std::uint32_t block = 0; block < kBlocks; ++block) {
+        slices[layer][block].resize(backend->info().groups[0].layer_slice_bytes);
+        backend->read_layer(SlotId(block), layer, slices[layer][block]);
+      }
+    }
+  }
+  std::span<const std::byte> block(std::uint32_t layer, std::uint32_t number) const {
+    const std::size_t bytes = rows[layer].size() / kBlocks;
+    return std::span(rows[layer]).subspan(number * bytes, bytes);
+  }
+};
+
+class HiddenTest : public testing::TestWithParam<std::tuple<StateType, NamedShape>> {
+ protected:
+  const StateType type_ = std::get<0>(GetParam());
+  const std::unique_ptr<TestModel> model_ = std::get<1>(GetParam()).make();
+  const Computed computed_{*model_, type_, 7};
+  const std::uint32_t layers_ = model_->spec.layer_count();
+  std::vector<SpanResult> results_;
+
+  std::unique_ptr<Backend> backend(InstructionSet set, std::uint32_t threads) const {
+    return make_backend(*model_, type_, set, threads);
+  }
+  Pass pass_behind(const Backend& backend, std::uint32_t first_slot) const {
+    return {{}, {}, {make_span(backend, computed_.tokens, kHidden, kTokens, first_slot, LogitsWanted::kAll)}};
+  }
+  void bring(Backend& backend, std::uint32_t layer, std::uint32_t block, std::uint32_t first_slot) const {
+    backend.write_hidden(SlotId(first_slot + block), layer, block * kBlockTokens,
+                         computed_.block(layer, block));
+  }
+  void expect_slices(const Backend& backend, std::uint32_t first_slot) const {
+    for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+      for (std::uint32_t block = 0; block < kBlocks; ++block) {
+        Bytes slice(computed_.slices[layer][block].size());
+        backend.read_layer(SlotId(first_slot + block), layer, slice);
+        ASSERT_EQ(slice, computed_.slices[layer][block]) << "layer " << layer << ", block " << block;
+      }
+    }
+  }
+};
+
+TEST_P(HiddenTest, WhatIsProjectedIsWhatWasComputed) {
+  for (const InstructionSet set : available_instruction_sets()) {
+    const auto other = backend(set, 1);
+    for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+      for (std::uint32_t block = 0; block < kBlocks; ++block) {
+        Bytes slice(computed_.slices[layer][block].size());
+        other->project(layer, block * kBlockTokens, computed_.block(layer, block), slice);
+        ASSERT_EQ(slice, computed_.slices[layer][block]) << instruction_set_name(set) << " " << layer;
+      }
+    }
+  }
+}
+
+// Of models whose rows are less than what they stand for.
+class HiddenInSlotsTest : public HiddenTest {};
+
+TEST_P(HiddenInSlotsTest, APassProjectsWhatArrives) {
+  std::uint64_t seed = 0;
+  for (const InstructionSet set : available_instruction_sets()) {
+    const bool best = set == available_instruction_sets().back();
+    for (const std::uint32_t threads : best ? std::vector<std::uint32_t>{1, 2, 3} : std::vector{1u}) {
+      Random random(++seed);
+      const auto to = backend(set, threads);
+      for (std::uint32_t block = 0; block < kBlocks; ++block) to->begin_fill(0, SlotId(4 + block));
+      // Some layers have come, the others come while the pass waits.
+      const auto early = static_cast<std::uint32_t>(random.below(layers_ + 1));
+      for (std::uint32_t layer = 0; layer < early; ++layer)
+        for (std::uint32_t block = 0; block < kBlocks; ++block) bring(*to, layer, block, 4);
+      std::thread mover([&] {
+        for (std::uint32_t layer = early; layer < layers_; ++layer)
+          for (std::uint32_t block = kBlocks; block-- > 0;) bring(*to, layer, block, 4);
+      });
+      // Beside others: a sequence of its own, and a second reader of the same blocks.
+      Pass pass = pass_behind(*to, 4);
+      pass.spans.push_back(make_span(*to, computed_.tokens, 0, 20, 0, LogitsWanted::kLast));
+      pass.spans.push_back(make_span(*to, computed_.tokens, kHidden, kHidden + 1, 4, LogitsWanted::kLast));
+      pass.spans[2].tables[0].blocks.back() = SlotId(9);
+      to->run(pass, results_);
+      mover.join();
+      ASSERT_TRUE(results_[0].status.ok());
+      ASSERT_EQ(bits_of(results_[0].logits), computed_.logits) << instruction_set_name(set) << " " << threads;
+      ASSERT_EQ(bits_of(results_[2].logits),
+                Bits(computed_.logits.begin(), computed_.logits.begin() + model_->spec.vocabulary));
+      expect_slices(*to, 4);
+      to->run(pass_behind(*to, 4), results_);  // once more, of slices
+      ASSERT_EQ(bits_of(results_[0].logits), computed_.logits);
+    }
+  }
+}
+
+TEST_P(HiddenInSlotsTest, WhatNoPassHasReadYetIsReadAndCopiedAsItWasComputed) {
+  const auto to = backend(available_instruction_sets().back(), 2);
+  const auto fill = [&](std::uint32_t first_slot) {
+    for (std::uint32_t block = 0; block < kBlocks; ++block) to->begin_fill(0, SlotId(first_slot + block));
+    for (std::uint32_t layer = 0; layer < layers_; ++layer)
+      for (std::uint32_t block = 0; block < kBlocks; ++block) bring(*to, layer, block, first_slot);
+  };
+  fill(0);
+  expect_slices(*to, 0);
+  // A pass and a mover at once.
+  fill(4);
+  std::thread mover([&] { expect_slices(*to, 4); });
+  to->run(pass_behind(*to, 4), results_);
+  mover.join();
+  ASSERT_EQ(bits_of(results_[0].logits), computed_.logits);
+  // A sequence parts inside the last one.
+  fill(8);
+  Pass pass;
+  pass.copies.push_back({SlotId(10), SlotId(3), 20, 0});
+  const std::uint32_t parted = kHidden - kBlockTokens + 20;
+  pass.spans.push_back(make_span(*to, computed_.tokens, parted, kTokens, 0, LogitsWanted::kAll));
+  pass.spans[0].tables[0].blocks = {SlotId(8), SlotId(9), SlotId(3), SlotId(11)};
+  to->run(pass, results_);
+  ASSERT_EQ(Bits(results_[0].logits.size()).size(), (kTokens - parted) * model_->spec.vocabulary);
+  const Bits all = bits_of(results_[0].logits);
+  EXPECT_EQ(Bits(all.end() - static_cast<std::ptrdiff_t>(computed_.logits.size()), all.end()),
+            computed_.logits);
+}
+
+TEST_P(HiddenInSlotsTest, WhatDoesNotArriveFailsItsReadersAlone) {
+  const auto to = backend(available_instruction_sets().back(), 2);
+  for (std::uint32_t block = 0; block < kBlocks; ++block) to->begin_fill(0, SlotId(4 + block));
+  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+    for (std::uint32_t block = 0; block < kBlocks; ++block) {
+      if (layer + 1 < layers_ || block != 1) bring(*to, layer, block, 4);
+    }
+  }
+  to->fill_failed(0, SlotId(5));
+  Pass pass = pass_behind(*to, 4);
+  pass.spans.push_back(make_span(*to, computed_.tokens, 0, kHidden, 0, LogitsWanted::kNone));
+  to->run(pass, results_);
+  EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
+  ASSERT_TRUE(results_[1].status.ok());
+  expect_slices(*to, 0);
+  // Another fill of the slots begins anew, as slices or as hidden states.
+  for (std::uint32_t block = 0; block < kBlocks; ++block) to->begin_fill(0, SlotId(4 + block));
+  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+    to->write_layer(SlotId(4), layer, computed_.slices[layer][0]);
+    to->layer_arrived(SlotId(4), layer);
+    for (std::uint32_t block = 1; block < kBlocks; ++block) bring(*to, layer, block, 4);
+  }
+  to->run(pass_behind(*to, 4), results_);
+  EXPECT_EQ(bits_of(results_[0].logits), computed_.logits);
+}
+
+std::vector<NamedShape> many_headed() {
+  std::vector<NamedShape> all;
+  for (const auto& [name, type, head_dim, biases] : {std::tuple{"wide_q8_0", TensorType::kQ8_0, 16u, true},
+                                                     {"wide_q4_1", TensorType::kQ4_1, 32u, false},
+                                                     {"wide_q6_k", TensorType::kQ6_K, 32u, true},
+                                                     {"wide_q8_0_odd", TensorType::kQ8_0, 24u, true},
+                                                     {"wide_f32", TensorType::kF32, 48u, false}}) {
+    RandomModelOptions options;
+    options.type = type;
+    options.heads = options.kv_heads = 8;
+    options.head_dim = head_dim;
+    options.hidden = type == TensorType::kQ6_K ? 256 : 64;
+    options.ffn = 256;
+    options.layers = 3;
+    options.biases = biases;
+    all.push_back({name, options});
+  }
+  return all;
+}
+
+std::vector<NamedShape> all_shapes() {
+  std::vector<NamedShape> all = shapes();
+  for (NamedShape& shape : many_headed()) all.push_back(std::move(shape));
+  return all;
+}
+std::vector<NamedShape> all_q8_shapes() {
+  std::vector<NamedShape> all = q8_shapes();
+  for (NamedShape& shape : many_headed()) all.push_back(std::move(shape));
+  return all;
+}
+
+std::vector<NamedShape> smaller(std::vector<NamedShape> all, StateType type) {
+  std::erase_if(all, [type](const NamedShape& shape) {
+    return !hidden_form(make_backend(*shape.make(), type, InstructionSet::kPlain, 1)->info()).ok();
+  });
+  return all;
+}
+
+std::string test_name(const testing::TestParamInfo<std::tuple<StateType, NamedShape>>& tested) {
+  return std::get<1>(tested.param).name + "_in_" + std::string(state_type_name(std::get<0>(tested.param)));
+}
+
+const auto kF16 = testing::Values(StateType::kF16), kQ8 = testing::Values(StateType::kQ8);
+INSTANTIATE_TEST_SUITE_P(Models, HiddenTest, testing::Combine(kF16, testing::ValuesIn(all_shapes())),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(ModelsOfQ8, HiddenTest, testing::Combine(kQ8, testing::ValuesIn(all_q8_shapes())),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Models, HiddenInSlotsTest,
+                         testing::Combine(kF16, testing::ValuesIn(smaller(all_shapes(), StateType::kF16))),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(ModelsOfQ8, HiddenInSlotsTest,
+                         testing::Combine(kQ8, testing::ValuesIn(smaller(all_q8_shapes(), StateType::kQ8))),
+                         test_name);
+
+TEST(HiddenFormTest, SaysItsSizesAndRefusesWhatIsNotSmaller) {
+  BackendInfo info;
+  info.name = "some";
+  info.groups = {{.layers = {0, 1}, .layer_slice_bytes = 4096, .block_bytes = 8192}};
+  info.hidden_row_bytes = 72;
+  EXPECT_NE(hidden_form(info).status().message().find("some backend"), std::string::npos);
+  info.projects = true;
+  ASSERT_TRUE(hidden_form(info).ok());
+  EXPECT_EQ(hidden_form(info)->hidden_bytes, 72u);
+  EXPECT_EQ(hidden_form(info)->kv_bytes, 128u);
+  EXPECT_EQ(hidden_form(info)->slice_bytes(), 72u * 32);
+  info.hidden_row_bytes = 128;
+  const std::string message = hidden_form(info).status().message();
+  EXPECT_NE(message.find("128 bytes a token"), std::string::npos) << message;
+  EXPECT_NE(message.find("values 128"), std::string::npos) << message;
+  info.hidden_row_bytes = 72;
+  info.groups.push_back(info.groups.front());
+  info.groups.back().window = 64;
+  EXPECT_NE(hidden_form(info).status().message().find("windows"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace loci

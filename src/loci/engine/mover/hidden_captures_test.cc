@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/mover/hidden_captures.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kLayers = 2;
+constexpr std::uint64_t kRow = 3;
+
+// Passes of one sequence in slots of its own; a row's bytes tell its layer and token.
+class HiddenCapturesTest : public testing::Test {
+ protected:
+  HiddenCapturesTest() {
+    info_.layers = kLayers;
+    info_.groups = {{.layers = {0, 1}}};
+    info_.hidden_row_bytes = kRow;
+    make(2);
+  }
+  void make(std::uint32_t places) { captures_ = std::move(HiddenCaptures::make(info_, places)).value(); }
+
+  static std::byte byte_of(std::uint32_t layer, std::uint32_t position) {
+    return static_cast<std::byte>(layer * 100 + position % 97);
+  }
+  static Span span(std::uint32_t begin, std::uint32_t end, std::vector<std::uint32_t> slots) {
+    Span span{.position = begin, .layers = {0, kLayers}};
+    for (std::uint32_t i = begin; i < end; ++i) span.tokens.emplace_back(i * 7);
+    BlockTable table;
+    for (const std::uint32_t slot : slots) table.blocks.emplace_back(slot);
+    span.tables = {table};
+    return span;
+  }
+  // As a backend would.
+  void run(Pass pass, bool ok = true) {
+    captures_->begin(pass);
+    for (const Span& one : pass.spans) {
+      for (std::uint32_t layer = 0; layer < one.capture.size(); ++layer) {
+        for (std::uint32_t token = 0; token < one.tokens.size(); ++token) {
+          for (std::uint64_t i = 0; i < kRow; ++i)
+            one.capture[layer][token * kRow + i] = byte_of(layer, one.position + token);
+        }
+      }
+    }
+    std::vector<SpanResult> results(pass.spans.size());
+    if (!ok) results[0].status = data_loss("the test says so");
+    captures_->end(results);
+  }
+  void run(Span one, bool ok = true) {
+    Pass pass;
+    pass.spans.push_back(std::move(one));
+    run(std::move(pass), ok);
+  }
+  static DiskEntry entry(std::uint32_t block) {
+    DiskEntry entry;
+    entry.depth = block + 1;
+    for (std::uint32_t i = 0; i < kBlockTokens; ++i)
+      entry.tokens[i] = TokenId((block * kBlockTokens + i) * 7);
+    return entry;
+  }
+  // Whole, and every byte right.
+  bool has(std::uint32_t slot, std::uint32_t block) {
+    const std::span<const std::byte> rows = captures_->open(SlotId(slot), entry(block));
+    if (rows.empty()) return false;
+    EXPECT_EQ(rows.size(), kLayers * kBlockTokens * kRow);
+    for (std::uint64_t i = 0; i < rows.size(); ++i) {
+      const auto layer = static_cast<std::uint32_t>(i / (kBlockTokens * kRow));
+      const auto token = static_cast<std::uint32_t>(i / kRow % kBlockTokens);
+      EXPECT_EQ(rows[i], byte_of(layer, block * kBlockTokens + token)) << i;
+    }
+    captures_->close(SlotId(slot));
+    return true;
+  }
+
+  BackendInfo info_;
+  std::unique_ptr<HiddenCaptures> captures_;
+};
+
+TEST_F(HiddenCapturesTest, ABlockFillsOverPasses) {
+  run(span(0, 20, {5}));
+  run(span(20, 21, {5}));
+  EXPECT_FALSE(has(5, 0)) << "not whole";
+  run(span(21, 40, {5, 6}));
+  EXPECT_TRUE(has(5, 0));
+  EXPECT_FALSE(has(5, 0)) << "it is given once";
+  run(span(40, 64, {5, 6}));
+  EXPECT_TRUE(has(6, 1));
+}
+
+TEST_F(HiddenCapturesTest, ItIsOfItsTokensAtTheirPlace) {
+  run(span(0, 32, {5}));
+  EXPECT_TRUE(captures_->open(SlotId(5), entry(1)).empty());
+  DiskEntry other = entry(0);
+  other.tokens[31] = TokenId(0);
+  EXPECT_TRUE(captures_->open(SlotId(5), other).empty());
+  EXPECT_TRUE(has(5, 0));
+}
+
+TEST_F(HiddenCapturesTest, WhatLacksARowIsNone) {
+  run(span(0, 10, {5}));
+  run(span(12, 32, {5}));  // two rows were computed without it
+  EXPECT_FALSE(has(5, 0));
+  run(span(0, 10, {5}));
+  run(span(10, 20, {5}), false);
+  run(span(10, 32, {5}));  // again; but the first ten are gone with the pass that failed
+  EXPECT_FALSE(has(5, 0));
+  run(span(0, 10, {5}));
+  captures_->forget(SlotId(5));  // a load
+  run(span(10, 32, {5}));
+  EXPECT_FALSE(has(5, 0));
+  run(span(0, 10, {5}));
+  Pass copied;
+  copied.copies.push_back({SlotId(9), SlotId(5), 10, 0});
+  copied.spans.push_back(span(10, 32, {5}));
+  run(std::move(copied));
+  EXPECT_FALSE(has(5, 0));
+  Span late = span(0, 32, {5});
+  late.tables[0].write_from = 8;  // its first rows are there
+  run(std::move(late));
+  EXPECT_FALSE(has(5, 0));
+  run(span(0, 32, {5}));
+  EXPECT_TRUE(has(5, 0)) << "from the first row on it is whole";
+}
+
+TEST_F(HiddenCapturesTest, TheOldestGivesWayButNotToItsOwnPass) {
+  run(span(0, 32, {5}));
+  run(span(0, 32, {6}));
+  run(span(0, 32, {7}));
+  EXPECT_EQ(captures_->stats().displaced_total, 1u);
+  EXPECT_FALSE(has(5, 0));
+  EXPECT_TRUE(has(7, 0));
+  run(span(0, 96, {1, 2, 3}));
+  EXPECT_TRUE(has(1, 0));
+  EXPECT_TRUE(has(2, 1));
+  EXPECT_FALSE(has(3, 2)) << "there are two places";
+  EXPECT_EQ(captures_->stats().unplaced_total, 1u);
+}
+
+TEST_F(HiddenCapturesTest, WhatIsReadStays) {
+  run(span(0, 32, {5}));
+  const std::span<const std::byte> rows = captures_->open(SlotId(5), entry(0));
+  ASSERT_FALSE(rows.empty());
+  run(span(0, 64, {6, 7}));
+  captures_->forget(SlotId(5));
+  EXPECT_EQ(rows[0], byte_of(0, 0));
+  EXPECT_EQ(rows.back(), byte_of(1, 31));
+  EXPECT_EQ(captures_->stats().unplaced_total, 1u);
+  captures_->close(SlotId(5));
+  run(span(0, 32, {5}));
+  EXPECT_TRUE(has(5, 0));
+}
+
+}  // namespace
+}  // namespace loci
