@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/profile_rough.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <utility>
 
-#include "loci/cli/profile_disk.h"
+#include "loci/base/units.h"
 
 namespace loci {
 namespace {
@@ -40,6 +42,10 @@ RoughProfile::RoughProfile(Backend& backend, RoughOptions options, CostCurves as
       options_(std::move(options)),
       curves_(std::move(assumed)),
       passes_(backend, options_.slots) {}
+
+RoughProfile::~RoughProfile() {
+  if (disk_stopped_) *disk_stopped_ = true;
+}
 
 bool RoughProfile::measure(const std::function<bool()>& stop) {
   static constexpr Stage kStages[] = {&RoughProfile::choose_layers,     &RoughProfile::measure_row,
@@ -123,24 +129,44 @@ bool RoughProfile::measure_host(const Stop&) {
   return true;
 }
 
-bool RoughProfile::measure_disk_links(const Stop& stop) {
-  if (options_.disk.empty()) return true;
+void RoughProfile::begin_disk() {
+  disk_stopped_ = std::make_shared<std::atomic<bool>>(false);
   DiskMeasureOptions disk;
   disk.directory = options_.disk;
   disk.request_bytes = options_.disk_read_bytes;
   disk.file_bytes = kDiskBytes;
   disk.time_limit = kDiskTime;
-  disk.stop = stop;
-  const Result<DiskMeasurement> measured = measure_disk(disk);
-  if (measured.ok()) {
-    curves_.disk_read = measured->read;
-    curves_.disk_write = measured->write;
-    if (backend_.info().name == "cpu") curves_.disk_charge = measured->charge + curves_.host_charge;
+  disk.stop = [stopped = disk_stopped_] { return stopped->load(); };
+  disk_.emplace([call = options_.measure_disk, disk = std::move(disk)] { return call(disk); },
+                options_.disk_patience);
+}
+
+bool RoughProfile::measure_disk_links(const Stop& stop) {
+  if (options_.disk.empty()) return true;
+  for (;;) {
+    if (!disk_) begin_disk();
+    if (!disk_->wait(stop)) {
+      *disk_stopped_ = true;
+      return false;
+    }
+    const std::optional<Result<DiskMeasurement>> measured = disk_->take();
+    disk_.reset();
+    // What was stopped shared the machine with requests. One at a time is measured, so it had to end first.
+    if (measured && *disk_stopped_) continue;
+    *disk_stopped_ = true;
+    if (!measured) {
+      disk_trouble_ =
+          fmt::format("{}: no answer in {}", options_.disk, format_duration(options_.disk_patience));
+    } else if (!measured->ok()) {
+      disk_trouble_ = measured->status().message();
+    } else {
+      const DiskMeasurement& found = **measured;
+      curves_.disk_read = found.read;
+      curves_.disk_write = found.write;
+      if (backend_.info().name == "cpu") curves_.disk_charge = found.charge + curves_.host_charge;
+    }
     return true;
   }
-  if (measured.status().code() == StatusCode::kCancelled) return false;
-  disk_trouble_ = measured.status().message();
-  return true;
 }
 
 }  // namespace loci

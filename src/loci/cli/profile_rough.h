@@ -3,23 +3,31 @@
 // `loci profile` measures (profile_measure.h) in two seconds instead of a minute, on a few slots beside the
 // server's own, and in pieces that are short enough for a request that arrives meanwhile.
 //
-// A piece is a pass of at most kPiece, or one of a single row, which is what a request waits for behind any
-// other's decode. Where a full pass takes longer, products and attention are measured in the first layers
-// alone (so many that each group has its share of them) and multiplied. A context of more blocks than there
-// are slots reads the same ones again, so attention over what caches do not hold is measured too low: what
-// passes take corrects it (policy/correction.h).
+// A piece is a pass of one or two kPiece, or one of a single row where that takes longer, which is what a
+// request waits for behind any other's decode. Where a full pass takes longer, products and attention are
+// measured in the first layers alone (so many that each group has its share of them) and multiplied. A
+// context of more blocks than there are slots reads the same ones again, so attention over what caches do not
+// hold is measured too low: what passes take corrects it (policy/correction.h).
+//
+// The disk is measured on threads of its own (aside.h): one that does not answer holds up neither a request
+// nor the end, and after `disk_patience` its costs stay as they are assumed.
 //
 //     measure(stop)   trial | one row | attention 64, 128, 256 ... | a full pass | host memory | disk
 //     stopped in one of these: what it has so far is dropped, and the next call begins it again.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
+#include "loci/cli/aside.h"
+#include "loci/cli/profile_disk.h"
 #include "loci/cli/profile_measure.h"
 #include "loci/cli/profile_timing.h"
 #include "loci/compute/backend.h"
@@ -33,6 +41,9 @@ struct RoughOptions {
   std::uint32_t context_tokens = 0;   // the longest that is measured
   std::string disk;                   // directory; empty: the disk is not measured
   std::uint64_t disk_read_bytes = 0;  // of one read of the disk store
+  // Called on a thread of its own, which may outlive everybody else.
+  std::function<Result<DiskMeasurement>(const DiskMeasureOptions&)> measure_disk = loci::measure_disk;
+  Nanos disk_patience = 10 * kNanosPerSecond;  // with the disk's answer
 };
 
 // Layers from the first on, at least `wanted` of them, in which every group has its share of the layers, but
@@ -47,6 +58,7 @@ class RoughProfile {
 
   // `assumed`: what is not measured stays so. `backend` must outlive it.
   RoughProfile(Backend& backend, RoughOptions options, CostCurves assumed);
+  ~RoughProfile();  // does not wait for the disk
 
   // True: all is measured that can be (nothing, where contexts are of a few tokens). False: `stop` said so,
   // and another call goes on.
@@ -65,6 +77,7 @@ class RoughProfile {
   bool measure_token(const Stop& stop);
   bool measure_host(const Stop& stop);
   bool measure_disk_links(const Stop& stop);
+  void begin_disk();
   // Through `layers_` layers, as if through all. False: stopped.
   bool best_of(int tries, std::uint32_t position, std::uint32_t rows, const Stop& stop, Nanos& out);
 
@@ -77,6 +90,8 @@ class RoughProfile {
   Nanos row_in_chunk_ = 0;  // of a chunk at the begin, in all layers
   std::vector<AttentionSample> samples_;
   Nanos attention_spent_ = 0;
+  std::optional<Aside<Result<DiskMeasurement>>> disk_;  // begun, and not over
+  std::shared_ptr<std::atomic<bool>> disk_stopped_;     // that one's
   std::string disk_trouble_;
 };
 

@@ -4,10 +4,14 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "loci/cli/paths.h"
 #include "loci/cli/profile_disk.h"
@@ -16,6 +20,7 @@
 #include "loci/cli/profile_rough.h"
 #include "loci/cli/profile_svg.h"
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/engine/testing/engine_testing.h"
 #include "loci/model/gguf.h"
 #include "loci/model/model.h"
 #include "loci/model/random_model.h"
@@ -289,6 +294,94 @@ TEST(ProfileRough, MeasuresInPiecesAndGoesOnWhereItWasStopped) {
                              assumed);
   EXPECT_TRUE(short_context.measure([] { return false; }));
   EXPECT_EQ(short_context.curves(), assumed);
+}
+
+// A disk that answers when it is let to. Each call owns a share of it.
+struct HungDisk {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int calls = 0;
+  bool answers = false;
+
+  Result<DiskMeasurement> measure(const DiskMeasureOptions&) {
+    std::unique_lock lock(mutex);
+    ++calls;
+    changed.notify_all();
+    changed.wait(lock, [this] { return answers; });
+    return DiskMeasurement{.read = {1, 2}, .write = {3, 4}, .reads = {}};
+  }
+  bool wait_for_a_call() {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, std::chrono::seconds(60), [this] { return calls > 0; });
+  }
+  void answer() {
+    std::lock_guard lock(mutex);
+    answers = true;
+    changed.notify_all();
+  }
+};
+
+RoughOptions rough_options(const TinyBackend& tiny, std::shared_ptr<HungDisk> disk, Nanos patience) {
+  return {
+      .slots = tiny.slots,
+      .batch_tokens = 64,
+      .context_tokens = 200,
+      .disk = "/hung",
+      .measure_disk = [disk = std::move(disk)](const DiskMeasureOptions& of) { return disk->measure(of); },
+      .disk_patience = patience};
+}
+
+constexpr Nanos kForEver = 1000 * 60 * kNanosPerSecond;
+
+TEST(ProfileRough, ADiskThatNeverAnswersHoldsUpNoRequestAndNoEnd) {
+  const auto disk = std::make_shared<HungDisk>();
+  TinyBackend tiny;
+  RoughProfile rough(*tiny.backend, rough_options(tiny, disk, kForEver), CostCurves{});
+  World world(options(64));
+  world.engine->when_idle(kNanosPerMilli, [&](const IdleStop& stop) { return rough.measure(stop); });
+  ASSERT_TRUE(disk->wait_for_a_call());
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    const auto prompt = some_prompt(i, 50);
+    Record record;
+    world.engine->submit(greedy(prompt, 5), record.listener());
+    EXPECT_TRUE(record.wait().status.ok());
+    EXPECT_EQ(record.tokens(), expected_reply(prompt, 5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // idle again: it waits for the disk again
+  }
+  world.engine.reset();
+  EXPECT_EQ(disk->calls, 1) << "nothing else is begun on a disk that hangs";
+  EXPECT_FALSE(disk->answers);
+  EXPECT_EQ(rough.curves().disk_read, CostCurves{}.disk_read);
+  disk->answer();
+}
+
+TEST(ProfileRough, ADiskThatTakesTooLongKeepsItsAssumedCosts) {
+  const auto disk = std::make_shared<HungDisk>();
+  TinyBackend tiny;
+  const CostCurves assumed;
+  RoughProfile rough(*tiny.backend, rough_options(tiny, disk, 10 * kNanosPerMilli), assumed);
+  EXPECT_TRUE(rough.measure([] { return false; }));
+  EXPECT_EQ(rough.disk_trouble(), "/hung: no answer in 10.0 ms");
+  EXPECT_EQ(rough.curves().disk_read, assumed.disk_read);
+  EXPECT_EQ(rough.curves().disk_charge, assumed.disk_charge);
+  EXPECT_NE(rough.curves().pass, assumed.pass) << "the rest is measured";
+  disk->answer();
+}
+
+TEST(ProfileRough, AStoppedMeasurementOfTheDiskIsBegunAgain) {
+  const auto disk = std::make_shared<HungDisk>();
+  TinyBackend tiny;
+  RoughProfile rough(*tiny.backend, rough_options(tiny, disk, kForEver), CostCurves{});
+  EXPECT_FALSE(rough.measure([&] {
+    std::lock_guard lock(disk->mutex);
+    return disk->calls > 0;
+  }));
+  disk->answer();
+  EXPECT_TRUE(rough.measure([] { return false; }));
+  EXPECT_EQ(disk->calls, 2) << "what a request interrupted is not used";
+  EXPECT_EQ(rough.disk_trouble(), "");
+  EXPECT_EQ(rough.curves().disk_read, (LinkCost{1, 2}));
+  EXPECT_EQ(rough.curves().disk_write, (LinkCost{3, 4}));
 }
 
 TEST(ProfileRough, LayersThatStandForAllHaveEachGroupsShare) {

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "loci/base/units.h"
+#include "loci/cli/aside.h"
 #include "loci/cli/profile_rough.h"
 #include "loci/memory/disk/disk_store.h"
 
@@ -18,6 +20,7 @@ namespace loci {
 namespace {
 
 constexpr Nanos kQuiet = kNanosPerSecond;
+constexpr Nanos kPatience = 2 * kNanosPerSecond;  // with the file's disk
 constexpr int kOthersPercent = 25;  // of the machine: then what is measured is of use now, not later
 
 class WhenIdle {
@@ -32,36 +35,41 @@ class WhenIdle {
   bool work(const IdleStop& stop) {
     const auto begin = std::chrono::steady_clock::now();
     BusyMachine others;
-    const bool done = rough_.measure(stop);
+    const bool done = measured_ || rough_.measure(stop);
     spent_ += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin);
     busy_ = std::max(busy_, others.percent());
-    if (done) finish();
-    return done;
+    if (!done) return false;
+    if (!measured_) take_over();
+    measured_ = true;
+    if (written_ && !written_->wait(stop)) return false;
+    log_->info(
+        "costs measured roughly in {} while nobody asked anything, {} (`loci profile` measures better)",
+        format_duration(spent_.count()), kept());
+    return true;
   }
 
  private:
-  void finish() {
+  void take_over() {
     CostProfile& profile = wanted_.profile;
     profile.curves = rough_.curves();
     if (!rough_.disk_trouble().empty()) {
-      log_->warn("the disk's speed was not measured: {}", rough_.disk_trouble());
+      log_->warn("the disk's speed was not measured, its costs stay assumed: {}", rough_.disk_trouble());
       profile.disk_directory.clear();
     }
     profile.measured_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
     engine_.set_costs(limited_costs(profile.curves, wanted_.io_limit));
-    log_->info(
-        "costs measured roughly in {} while nobody asked anything, {} (`loci profile` measures better)",
-        format_duration(spent_.count()), keep());
+    if (wanted_.path.empty() || busy_ > kOthersPercent) return;
+    written_.emplace([path = wanted_.path, profile] { return write_profile(path, profile); }, kPatience);
   }
 
   // Whether it is kept, for people.
-  std::string keep() const {
+  std::string kept() {
     if (wanted_.path.empty()) return "not kept: another file is in its place";
-    if (busy_ > kOthersPercent)
-      return fmt::format("not kept: others took {} % of this machine meanwhile", busy_);
-    const Status written = write_profile(wanted_.path, wanted_.profile);
-    return written.ok() ? fmt::format("kept in {}", wanted_.path)
-                        : fmt::format("not kept: {}", written.message());
+    if (!written_) return fmt::format("not kept: others took {} % of this machine meanwhile", busy_);
+    const std::optional<Status> written = written_->take();
+    if (!written) return fmt::format("not kept yet: {} takes long to be written", wanted_.path);
+    return written->ok() ? fmt::format("kept in {}", wanted_.path)
+                         : fmt::format("not kept: {}", written->message());
   }
 
   SelfProfile wanted_;
@@ -70,6 +78,8 @@ class WhenIdle {
   std::shared_ptr<spdlog::logger> log_;
   std::chrono::nanoseconds spent_{0};
   int busy_ = 0;
+  bool measured_ = false;
+  std::optional<Aside<Status>> written_;
 };
 
 }  // namespace
