@@ -239,13 +239,13 @@ Status Core::State::refusal(const Arrival& event) const {
 }
 
 // Where the queue is full, whoever has most in it for its weight gives up its newest place to one that
-// would have less.
+// would have less. Those who ask have places too.
 bool Core::State::find_place(const Arrival& event, Plan& plan) {
   if (queue_.size() + asking_.size() < config_.max_queued) return true;
   if (queue_.empty()) return false;
   const std::string& most = queue_.most_waiting();
-  const std::uint64_t own = (queue_.waiting(event.group) + 1) * queue_.weight(most);
-  if (most == event.group || own >= queue_.waiting(most) * event.weight) return false;
+  const std::uint64_t own = (waiting_of(event.group) + 1) * queue_.weight(most);
+  if (most == event.group || own >= waiting_of(most) * event.weight) return false;
   CoreRequest& last = *requests_.at(queue_.newest(most));
   if (last.was_admitted()) return false;
   reject_waiting(last,

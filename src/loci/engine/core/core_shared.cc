@@ -28,6 +28,8 @@ constexpr Nanos kAskMin = 20 * kNanosPerMilli, kAskMax = 250 * kNanosPerMilli;
 // True: it waits to hear what the store has of it.
 bool Core::State::ask(CoreRequest& request, Plan& plan) {
   if (request.is_public || !transfers_.shared_readable()) return false;
+  // Who asks can't be made to give up its place (find_place()), so others keep half of the places.
+  if (asking_.size() >= std::max(1u, config_.max_queued / 2)) return false;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   SharedAsk ask{.request = request.id, .keys = {}};
   Nanos compute = 0;

@@ -195,6 +195,34 @@ TEST(CoreTiers, ASlowDiskIsNotAskedForWhatIsComputedSooner) {
 }
 
 // Also where there is a disk, which has nothing to do with it.
+// A store that does not answer keeps those who ask it in their places for a while.
+TEST(CoreTiers, WhoAsksASlowSharedStoreLeavesPlacesToOtherTenants) {
+  CoreConfig config = tier_config(16, 0, 0);
+  config.groups.front().shared_blocks = 64;
+  config.max_running = 1;
+  config.max_queued = 4;
+  TierDriver d(config);
+  d.arrive(1, run_of(0, 5), 100, "one");  // shorter than a block: it asks nothing, and runs
+  ASSERT_TRUE(d.in_flight);
+  std::size_t asked = 0;
+  for (std::uint64_t id = 2; id <= 5; ++id)
+    asked += d.arrive(id, run_of(static_cast<std::uint32_t>(1000 * id), 70), 1, "one").asks.size();
+  EXPECT_EQ(asked, 2u) << "half of the places";
+  EXPECT_EQ(d.core.stats().asking, 2u);
+  EXPECT_EQ(d.core.stats().queued, 4u) << "the places are taken";
+  const auto rejected = [&d] {
+    std::vector<std::uint64_t> ids;
+    for (const Output& output : d.plan.outputs)
+      if (const auto* one = std::get_if<Rejected>(&output)) ids.push_back(one->request.value);
+    return ids;
+  };
+  d.arrive(6, run_of(9000, 70), 1, "two");
+  EXPECT_EQ(rejected(), std::vector<std::uint64_t>{5})
+      << "who has most gives up its newest that does not ask";
+  d.arrive(7, run_of(9500, 70), 1, "one");
+  EXPECT_EQ(rejected(), std::vector<std::uint64_t>{7});
+}
+
 TEST(CoreTiers, ASlowHostIsNotAskedForWhatIsComputedSooner) {
   CoreConfig config = tier_config(4, 16, 16);
   config.costs.host_load = {3600 * kNanosPerSecond, 1};
