@@ -52,6 +52,23 @@ ApiError no_instance(std::string message) {
 
 }  // namespace
 
+// A request that ends whoever reads it must not go from one instance to the next until none is left.
+bool Front::may_repeat(const Request& request) {
+  constexpr int kLossesMax = 2;
+  return request.prompt.may_be_repeated && !request.is_too_late && request.losses < kLossesMax;
+}
+
+ApiError Front::lost_error(const Request& request) {
+  if (request.is_too_late)
+    return http_error(504, "the reply was not finished in the time that the front allows", "timeout");
+  return http_error(502,
+                    request.prompt.may_be_repeated
+                        ? "it was sent twice, and whoever read it ended before an answer; it is not sent again"
+                        : "the instance ended before it answered; whether it has stored the turn, GET of its "
+                          "conversation tells",
+                    "instance_lost");
+}
+
 // Counts a request at its instance for as long as it is there.
 class Front::Sent {
  public:
@@ -93,7 +110,10 @@ Front::Front(const FrontOptions& options, asio::io_context& io, WorkerPool& work
 void Front::update(const MemberList& list) {
   counts_.refused_rows = list.refused;
   const std::size_t before = instances_.all().size();
-  instances_.update(list.members);
+  for (const std::uint32_t number : instances_.update(list.members, clock_.now())) {
+    log_->warn("an instance was replaced by another one at its address");
+    pool_.drop(number);
+  }
   if (instances_.all().size() != before) log_->info("{} instances", instances_.all().size());
   for (const auto& [number, instance] : instances_.all()) {
     if (!instance->is_listed && looked_after_.insert(number).second)
@@ -117,7 +137,7 @@ asio::awaitable<void> Front::look_after(std::shared_ptr<Instance> instance) {
     log_->error("asking {} failed: {}", instance->member.address(), error.what());
   }
   looked_after_.erase(instance->number);
-  if (lives || instance->is_listed) co_return;
+  if (lives || instance->is_listed || !instances_.all().contains(instance->number)) co_return;
   log_->warn("{} at {} has ended or does not answer", instance->member.id, instance->member.address());
   pool_.drop(instance->number);
   instances_.remove(instance->number);
@@ -207,17 +227,9 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     if (outcome == Outcome::kAnswered || exchange.gone()) co_return;
     if (outcome == Outcome::kNotSent) instance->avoided_until = clock_.now() + kNanosPerSecond;
     if (outcome == Outcome::kRefused) refusal = std::move(request.refusal);
-    if (outcome == Outcome::kLost && (!request.prompt.may_be_repeated || request.is_too_late)) {
+    if (outcome == Outcome::kLost && !may_repeat(request)) {
       ++counts_.lost;
-      ApiError error =
-          request.is_too_late
-              ? http_error(504, "the reply was not finished in the time that the front allows", "timeout")
-              : http_error(
-                    502,
-                    "the instance ended before it answered; whether it has stored the turn, GET of its "
-                    "conversation tells",
-                    "instance_lost");
-      co_await refuse(exchange, request.prompt.api, std::move(error));
+      co_await refuse(exchange, request.prompt.api, lost_error(request));
       co_return;
     }
   }
@@ -255,7 +267,8 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
     upstream->set_deadline(options_.request_timeout);
     const Outcome outcome = co_await ask(request, *instance, *upstream, sent);
     request.is_too_late = upstream->timed_out();
-    if (outcome == Outcome::kLost && !is_fresh && !request.exchange.gone() &&
+    if (outcome == Outcome::kLost) ++request.losses;
+    if (outcome == Outcome::kLost && !is_fresh && may_repeat(request) && !request.exchange.gone() &&
         instances_.all().contains(instance->number))
       continue;
     if (upstream->is_reusable() && instances_.all().contains(instance->number))
@@ -302,6 +315,7 @@ asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& 
     request.refusal = std::move(response);
     co_return Outcome::kRefused;
   }
+  request.exchange.drop_body();  // it is never sent again
   if (response.status < 300) learn(request, instance, response.body);
   ++counts_.answered;
   co_await request.exchange.respond(std::move(response));
@@ -315,6 +329,7 @@ asio::awaitable<Front::Outcome> Front::answer_stream(Request& request, Instance&
   const bool is_events = head.content_type.starts_with("text/event-stream");
   std::optional<std::string_view> piece = co_await upstream.read_piece();
   if (!piece) co_return Outcome::kLost;
+  exchange.drop_body();  // it is never sent again
   if (head.status < 300) learn(request, instance, *piece);
   ++counts_.answered;
   for (const auto& [name, value] : head.headers) exchange.add_header(name, value);
@@ -342,6 +357,7 @@ asio::awaitable<Front::Outcome> Front::answer_stream(Request& request, Instance&
 }
 
 void Front::learn(Request& request, const Instance& instance, std::string_view reply) {
+  if (!request.prompt.is_generated) return;
   const Nanos now = clock_.now();
   instances_.remember(request.prompt, instance, now);
   if (request.prompt.api != RoutedApi::kResponses) return;
@@ -362,7 +378,9 @@ asio::awaitable<void> Front::refuse(Exchange& exchange, RoutedApi api, ApiError 
 }
 
 asio::awaitable<void> Front::answer_health(Exchange& exchange) {
-  const auto serves = [](const auto& one) { return !one.second->member.draining; };
+  const auto serves = [&, now = clock_.now()](const auto& one) {
+    return !one.second->member.draining && instances_.is_member(*one.second, now);
+  };
   const auto serving = std::count_if(instances_.all().begin(), instances_.all().end(), serves);
   if (is_draining_ || serving == 0) {
     co_await refuse(
@@ -375,14 +393,15 @@ asio::awaitable<void> Front::answer_health(Exchange& exchange) {
 }
 
 asio::awaitable<void> Front::answer_metrics(Exchange& exchange) {
-  std::size_t draining = 0;
+  FrontInstances instances;
   std::uint64_t running = 0;
   for (const auto& [number, instance] : instances_.all()) {
-    draining += instance->member.draining ? 1 : 0;
+    const bool is_member = instances_.is_member(*instance, clock_.now());
+    ++(!is_member ? instances.unlisted : instance->member.draining ? instances.draining : instances.serving);
     running += instance->sent;
   }
   HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                        .body = front_metrics(counts_, instances_.all().size() - draining, draining, running),
+                        .body = front_metrics(counts_, instances, running),
                         .headers = {}};
   co_await exchange.respond(std::move(response));
 }
@@ -397,7 +416,8 @@ asio::awaitable<void> Front::answer_models(Exchange& exchange) {
     std::shared_ptr<Instance> instance;
     for (const auto& [number, one] : instances_.all()) {
       const bool is_tried = std::find(tried.begin(), tried.end(), number) != tried.end();
-      if (!is_tried && !asked.contains(one->member.models)) instance = one;
+      if (!is_tried && !asked.contains(one->member.models) && instances_.is_member(*one, clock_.now()))
+        instance = one;
     }
     if (instance == nullptr || tried.size() >= kTriesMax * kTriesMax) break;
     tried.push_back(instance->number);

@@ -66,6 +66,10 @@ class Front {
     kRefused,  // it stops, or is still loading: nothing was done
   };
 
+  // After it was lost.
+  static bool may_repeat(const Request& request);
+  static ApiError lost_error(const Request& request);
+
   boost::asio::awaitable<void> pass_on(Exchange& exchange);
   boost::asio::awaitable<void> send_until_answered(Request& request);
   boost::asio::awaitable<Outcome> try_at(Request& request, std::shared_ptr<Instance> instance,

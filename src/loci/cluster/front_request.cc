@@ -139,16 +139,16 @@ HttpResponse ModelUnion::take() {
   return {.body = list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), .headers = {}};
 }
 
-std::string front_metrics(const FrontCounts& counts, std::size_t serving, std::size_t draining,
-                          std::uint64_t running) {
+std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, std::uint64_t running) {
   std::string out;
   const auto begin = [&](const char* name, const char* help, const char* type) {
     out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
   };
   begin("loci_front_instances", "Instances that the front knows, by what they do", "gauge");
   out += fmt::format(
-      "loci_front_instances{{state=\"serving\"}} {}\nloci_front_instances{{state=\"draining\"}} {}\n",
-      serving, draining);
+      "loci_front_instances{{state=\"serving\"}} {}\nloci_front_instances{{state=\"draining\"}} {}\n"
+      "loci_front_instances{{state=\"unlisted\"}} {}\n",
+      instances.serving, instances.draining, instances.unlisted);
   begin("loci_front_requests_running", "Requests that were sent to instances and have not ended", "gauge");
   out += fmt::format("loci_front_requests_running {}\n", running);
   begin("loci_front_requests_total", "Requests by who answered them", "counter");

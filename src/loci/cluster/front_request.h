@@ -27,6 +27,7 @@ struct Front::Request {
   std::vector<std::uint32_t> tried;  // instances
   std::string member;                // that was tried last
   std::optional<HttpResponse> refusal;
+  int losses = 0;  // instances that ended, or broke the connection, after it was sent
   bool is_too_late = false;
   bool was_lost = false;
   // The connection that it waits for; null: none.
@@ -74,8 +75,13 @@ class ModelUnion {
   std::optional<HttpResponse> refusal_;
 };
 
+// How many there are of each kind.
+struct FrontInstances {
+  std::size_t serving = 0, draining = 0;
+  std::size_t unlisted = 0;  // that get nothing, and whose replies go on
+};
+
 // In Prometheus' text format.
-std::string front_metrics(const FrontCounts& counts, std::size_t serving, std::size_t draining,
-                          std::uint64_t running);
+std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, std::uint64_t running);
 
 }  // namespace loci

@@ -4,6 +4,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace loci {
@@ -11,7 +13,10 @@ namespace loci {
 Instances::Instances(const InstancesOptions& options)
     : options_(options), tree_(options.tree_entries_max, options.time_to_live) {}
 
-void Instances::update(const std::vector<Member>& members) {
+std::vector<std::uint32_t> Instances::update(const std::vector<Member>& members, Nanos now) {
+  // A second is between two lists; after more than two the database was away, or slow.
+  if (listed_at_ && now - *listed_at_ > 3 * kMemberRenewal) lists_whole_at_ = now + kMemberLifetime;
+  listed_at_ = now;
   for (const auto& [number, instance] : all_) instance->is_listed = false;
   for (const Member& member : members) {
     const auto known = std::find_if(all_.begin(), all_.end(),
@@ -29,6 +34,15 @@ void Instances::update(const std::vector<Member>& members) {
     const std::uint32_t reported = member.running + member.queued;
     instance.reported_beyond = reported - std::min(reported, instance.sent);
   }
+  std::set<std::pair<std::string_view, std::uint16_t>> taken;
+  for (const Member& member : members) taken.emplace(member.host, member.port);
+  std::vector<std::uint32_t> replaced;
+  for (const auto& [number, instance] : all_) {
+    if (!instance->is_listed && taken.contains({instance->member.host, instance->member.port}))
+      replaced.push_back(number);
+  }
+  for (const std::uint32_t number : replaced) remove(number);
+  return replaced;
 }
 
 void Instances::remove(std::uint32_t number) {
@@ -59,7 +73,7 @@ std::vector<Instance*> Instances::candidates(const RoutedPrompt& prompt, std::sp
   std::vector<Instance*> best;
   int best_fitness = -1;
   for (const auto& [number, instance] : all_) {
-    if (!untried(*instance)) continue;
+    if (!untried(*instance) || !is_member(*instance, now)) continue;
     if (is_served && !prompt.model.empty() && !instance->member.serves(prompt.model)) continue;
     // New work goes elsewhere; what asks after work there does not.
     if (instance->member.draining && !(number == home && !prompt.is_new_work())) continue;

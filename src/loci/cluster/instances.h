@@ -49,11 +49,17 @@ class Instances {
  public:
   explicit Instances(const InstancesOptions& options);
 
-  // The latest list. Who is not on it stays until remove(): it may live, and have lost the database.
-  void update(const std::vector<Member>& members);
+  // The latest list. Who is not on it stays until remove(), as it may live and have lost the database; but
+  // not one whose host and port another has now. Returns the numbers of those that have gone so.
+  std::vector<std::uint32_t> update(const std::vector<Member>& members, Nanos now);
   // What it was sent is ended.
   void remove(std::uint32_t number);
   const std::map<std::uint32_t, std::shared_ptr<Instance>>& all() const { return all_; }
+  // Whether it may get requests. Who is on the list no more gets none: another may listen at its address. Only
+  // lists that follow a time without any are not believed for a member's lifetime, in which members come back.
+  bool is_member(const Instance& instance, Nanos now) const {
+    return instance.is_listed || now < lists_whole_at_;
+  }
 
   struct Choice {
     std::shared_ptr<Instance> instance;
@@ -83,6 +89,8 @@ class Instances {
   const InstancesOptions options_;
   std::map<std::uint32_t, std::shared_ptr<Instance>> all_;  // by number
   std::uint32_t next_number_ = 1;
+  std::optional<Nanos> listed_at_;  // the latest list
+  Nanos lists_whole_at_ = 0;        // from then on who is missing on one is no member
   PromptTree tree_;
   std::list<Session> sessions_;  // the latest used first
   std::unordered_map<std::uint64_t, std::list<Session>::iterator> session_of_;

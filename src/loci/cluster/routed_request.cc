@@ -90,6 +90,7 @@ void read_body(std::string_view body, std::uint64_t seed, RoutedPrompt& out) {
   const PromptText prompt = prompt_text(request);
   out.bytes = prompt.text.size();
   out.beginning = XXH3_64bits_withSeed(prompt.text.data(), prompt.beginning_bytes, seed);
+  if (!out.is_generated) return;
   std::uint64_t key = XXH3_64bits_withSeed(out.model.data(), out.model.size(), seed);
   const std::size_t chunks = std::min(prompt.text.size() / kPromptChunkBytes, kPromptKeysMax);
   out.keys.reserve(chunks);
@@ -111,6 +112,12 @@ bool computes_only(std::string_view path) {
          path == "/tokenize" || path == "/detokenize";
 }
 
+// Counting tokens or calling a tokenizer costs a client nothing, and leaves nothing at the instance.
+bool generates(http::verb method, std::string_view path) {
+  return method == http::verb::post && (path == "/v1/chat/completions" || path == "/v1/completions" ||
+                                        path == "/v1/messages" || path == "/v1/responses");
+}
+
 }  // namespace
 
 std::uint64_t continued_key(std::string_view id, std::uint64_t seed) {
@@ -122,6 +129,7 @@ RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_v
   RoutedPrompt out;
   const bool reads = method == http::verb::get || method == http::verb::head || method == http::verb::options;
   out.may_be_repeated = reads || computes_only(path);
+  out.is_generated = generates(method, path);
   if (path == "/v1/responses" && method == http::verb::post) out.api = RoutedApi::kResponses;
   if (path == "/v1/chat/completions" || path == "/v1/completions") out.api = RoutedApi::kChat;
   if (path.starts_with("/v1/messages")) out.api = RoutedApi::kMessages;

@@ -19,12 +19,14 @@ enum class RoutedApi : std::uint8_t { kOther, kChat, kMessages, kResponses };
 
 struct RoutedPrompt {
   std::string model;  // empty: it names none
-  // Of the prompt's text in whole chunks of kPromptChunkBytes, each of all text up to its end.
+  // Of the prompt's text in whole chunks of kPromptChunkBytes, each of all text up to its end. None where
+  // nothing is generated.
   std::vector<std::uint64_t> keys;
   std::uint64_t bytes = 0;                 // of the text
   std::uint64_t beginning = 0;             // of its system prompt and first message: the same in all turns
   std::optional<std::uint64_t> continues;  // key of the conversation or response that it goes on from
   bool is_conversation = false;            // of the two, a conversation
+  bool is_generated = false;               // a model computes the answer, and keeps state of the prompt
   bool may_be_repeated = true;             // sent twice it does what it does once: it stores nothing
   RoutedApi api = RoutedApi::kOther;
 

@@ -11,15 +11,17 @@ PromptTree::PromptTree(std::size_t entries_max, Nanos time_to_live)
 std::vector<std::uint32_t> PromptTree::match(std::span<const std::uint64_t> keys,
                                              std::span<const std::uint32_t> instances, Nanos now) const {
   std::vector<std::uint32_t> matched(instances.size(), 0);
+  std::unordered_map<std::uint32_t, std::size_t> place_of;
+  for (std::size_t i = 0; i < instances.size(); ++i) place_of.try_emplace(instances[i], i);
   for (std::uint32_t depth = 0; depth < keys.size(); ++depth) {
     const auto first = first_of_key_.find(keys[depth]);
     if (first == first_of_key_.end()) break;
     bool goes_on = false;
     for (std::uint32_t at = first->second; at != kNone; at = pool_[at].next_of_key) {
       if (now - pool_[at].used_at > time_to_live_) continue;
-      const auto found = std::find(instances.begin(), instances.end(), pool_[at].instance);
-      if (found == instances.end()) continue;
-      std::uint32_t& count = matched[static_cast<std::size_t>(found - instances.begin())];
+      const auto place = place_of.find(pool_[at].instance);
+      if (place == place_of.end()) continue;
+      std::uint32_t& count = matched[place->second];
       if (count != depth) continue;
       count = depth + 1;
       goes_on = true;

@@ -35,10 +35,11 @@ class PromptTree {
   // `entries_max`: of pairs of a key and an instance, 32 bytes each and some 40 a key; at least 1.
   PromptTree(std::size_t entries_max, Nanos time_to_live);
 
-  // How many chunks from the first on each of `instances` was sent. O(chunks * instances that have them).
+  // How many chunks from the first on each of `instances` was sent. O(instances + chunks * instances that
+  // were sent them), of all that were sent them, whether asked for or not.
   std::vector<std::uint32_t> match(std::span<const std::uint64_t> keys,
                                    std::span<const std::uint32_t> instances, Nanos now) const;
-  // The prompt was sent to the instance. O(chunks).
+  // The prompt was sent to the instance. O(chunks * instances that were sent them).
   void insert(std::span<const std::uint64_t> keys, std::uint32_t instance, Nanos now);
 
   std::size_t entries() const { return entries_; }
