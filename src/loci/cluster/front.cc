@@ -61,12 +61,13 @@ bool Front::may_repeat(const Request& request) {
 ApiError Front::lost_error(const Request& request) {
   if (request.is_too_late)
     return http_error(504, "the reply was not finished in the time that the front allows", "timeout");
-  return http_error(502,
-                    request.prompt.may_be_repeated
-                        ? "it was sent twice, and whoever read it ended before an answer; it is not sent again"
-                        : "the instance ended before it answered; whether it has stored the turn, GET of its "
-                          "conversation tells",
-                    "instance_lost");
+  return http_error(
+      502,
+      request.prompt.may_be_repeated
+          ? "it was sent twice, and whoever read it ended before an answer; it is not sent again"
+          : "the instance ended before it answered; whether it has stored the turn, GET of its "
+            "conversation tells",
+      "instance_lost");
 }
 
 // Counts a request at its instance for as long as it is there.

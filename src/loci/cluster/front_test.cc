@@ -3,6 +3,7 @@
 #include "loci/cluster/front.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <spdlog/sinks/null_sink.h>
 
 #include <atomic>
@@ -26,12 +27,18 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+struct FakeWays {
+  bool keeps_alive = false;               // closes a connection only after an empty answer
+  std::function<void()> before_end = {};  // of an answer that was written
+};
+
 // Answers each request on a connection of its own with what the script gives, then closes it.
 class FakeInstance {
  public:
   using Script = std::function<std::string(const std::string& request)>;
 
-  explicit FakeInstance(Script script) : script_(std::move(script)), acceptor_(io_, {tcp::v4(), 0}) {
+  explicit FakeInstance(Script script, FakeWays ways = {})
+      : script_(std::move(script)), ways_(std::move(ways)), acceptor_(io_, {tcp::v4(), 0}) {
     thread_ = std::thread([this] { run(); });
   }
   ~FakeInstance() {
@@ -54,22 +61,35 @@ class FakeInstance {
       tcp::socket socket(io_);
       acceptor_.accept(socket, error);
       if (error || is_stopping_) return;
-      std::string request;
-      asio::read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", error);
-      if (error) continue;
-      const std::size_t at = request.find("Content-Length: ");
-      const std::size_t body = at == std::string::npos ? 0 : std::stoul(request.substr(at + 16));
-      const std::size_t wanted = request.find("\r\n\r\n") + 4 + body;
-      if (request.size() < wanted)
-        asio::read(socket, asio::dynamic_buffer(request), asio::transfer_exactly(wanted - request.size()),
-                   error);
-      if (!request.starts_with("GET /health")) ++requests_;
-      asio::write(socket, asio::buffer(script_(request)), error);
-      socket.shutdown(tcp::socket::shutdown_send, error);
+      while (answer(socket) && ways_.keeps_alive) {
+      }
     }
+  }
+  bool answer(tcp::socket& socket) {
+    error_code error;
+    pollfd readable{.fd = socket.native_handle(), .events = POLLIN, .revents = 0};
+    while (::poll(&readable, 1, 10) == 0) {
+      if (is_stopping_) return false;
+    }
+    std::string request;
+    asio::read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", error);
+    if (error) return false;
+    const std::size_t at = request.find("Content-Length: ");
+    const std::size_t body = at == std::string::npos ? 0 : std::stoul(request.substr(at + 16));
+    const std::size_t wanted = request.find("\r\n\r\n") + 4 + body;
+    if (request.size() < wanted)
+      asio::read(socket, asio::dynamic_buffer(request), asio::transfer_exactly(wanted - request.size()),
+                 error);
+    if (!request.starts_with("GET /health")) ++requests_;
+    const std::string answer = script_(request);
+    asio::write(socket, asio::buffer(answer), error);
+    if (ways_.before_end) ways_.before_end();
+    if (!ways_.keeps_alive || answer.empty()) socket.shutdown(tcp::socket::shutdown_send, error);
+    return !answer.empty();
   }
 
   Script script_;
+  FakeWays ways_;
   asio::io_context io_;
   tcp::acceptor acceptor_;
   std::atomic<bool> is_stopping_ = false;
@@ -89,13 +109,20 @@ std::string events(const std::string& first) {
       first.size(), first);
 }
 
+// However busy the machine is, no list is late.
+class StoppedClock final : public Clock {
+ public:
+  Nanos now() const override { return 0; }
+};
+
 class FrontTest : public testing::Test {
  protected:
   FrontTest()
       : log_(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
-        server_({.host = "127.0.0.1", .port = 0, .tls = {}, .limits = {}}, clock_, metrics_, log_),
+        server_({.host = "127.0.0.1", .port = 0, .tls = {}, .limits = {.bodies_bytes_max = 1 << 20}}, clock_,
+                metrics_, log_),
         front_({.instances = {.policy = RoutingPolicy::kLeastLoad}, .connect_timeout = kNanosPerSecond},
-               server_.io(), workers_, clock_, log_) {
+               server_.io(), workers_, front_clock_, log_) {
     EXPECT_TRUE(server_.listen([this](Exchange& exchange) { return front_.handle(exchange); }).ok());
   }
   ~FrontTest() override { server_.stop(0); }
@@ -119,6 +146,13 @@ class FrontTest : public testing::Test {
     asio::read(socket, asio::dynamic_buffer(out), error);
     return out;
   }
+  // Of /metrics, the instances that are so.
+  int count(const std::string& state) {
+    const std::string metrics = send("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    const std::string name = "loci_front_instances{state=\"" + state + "\"} ";
+    const std::size_t at = metrics.find(name);
+    return at == std::string::npos ? -1 : std::stoi(metrics.substr(at + name.size()));
+  }
   std::string post(const std::string& path, const std::string& body, const std::string& more = "") {
     return send(
         fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n{}"
@@ -127,6 +161,7 @@ class FrontTest : public testing::Test {
   }
 
   SystemClock clock_;
+  StoppedClock front_clock_;
   ServeMetrics metrics_{"test"};
   std::shared_ptr<spdlog::logger> log_;
   WorkerPool workers_{2};
@@ -197,8 +232,64 @@ TEST_F(FrontTest, ATurnThatMayBeStoredIsSentOnce) {
   EXPECT_EQ(dying.requests() + other.requests(), 1);
   // What is not stored may be computed twice.
   const std::string answer = post("/v1/responses", R"({"input":"x","store":false})");
-  EXPECT_NE(answer.find("no_instance"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
   EXPECT_EQ(dying.requests() + other.requests(), 3);
+}
+
+TEST_F(FrontTest, ARequestThatEndsWhoeverReadsItIsSentTwiceAtMost) {
+  for (const bool keeps_alive : {false, true}) {
+    const auto script = [](const std::string& request) {
+      return request.find("death") != std::string::npos ? std::string() : whole("{}");
+    };
+    std::vector<std::unique_ptr<FakeInstance>> instances;
+    std::vector<Member> members;
+    for (const char* id : {"1", "2", "3", "4"}) {
+      instances.push_back(std::make_unique<FakeInstance>(script, FakeWays{.keeps_alive = keeps_alive}));
+      members.push_back(instances.back()->member(std::string(15, '0') + id));
+    }
+    update(members);
+    const auto requests = [&] {
+      int sum = 0;
+      for (const auto& one : instances) sum += one->requests();
+      return sum;
+    };
+    // So that connections are there which are used again.
+    for (int i = 0; i < 32; ++i)
+      post("/v1/completions", fmt::format(R"({{"model":"tiny","prompt":"{}"}})", i));
+    EXPECT_EQ(requests(), 32);
+    const std::string answer = post("/v1/completions", R"({"model":"tiny","prompt":"death"})");
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 502")) << answer;
+    EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
+    EXPECT_EQ(requests(), 34);
+    update({});
+  }
+}
+
+TEST_F(FrontTest, ABodyIsNotHeldForAsLongAsItsReplyGoesOn) {
+  std::promise<void> over;
+  FakeInstance slow([](const std::string&) { return events("data: 1\n\n"); },
+                    {.before_end = [&, is_over = over.get_future().share()] { is_over.wait(); }});
+  FakeInstance quick([](const std::string&) { return whole("{\"ok\":1}"); });
+  Member member = slow.member("0000000000000001");
+  member.models = {"slow"};
+  update({member, quick.member("0000000000000002")});
+  const auto request = [](const char* model) {
+    return fmt::format(R"({{"model":"{}","prompt":"{}"}})", model, std::string(600 << 10, 'x'));
+  };
+  asio::io_context io;
+  tcp::socket client(io);
+  client.connect({asio::ip::make_address("127.0.0.1"), server_.port()});
+  const std::string body = request("slow");
+  asio::write(client, asio::buffer(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: "
+                                               "close\r\nContent-Length: {}\r\n\r\n{}",
+                                               body.size(), body)));
+  std::string answer;
+  asio::read_until(client, asio::dynamic_buffer(answer), "data: 1\n\n");
+  const std::string another = post("/v1/completions", request("tiny"));
+  EXPECT_TRUE(another.ends_with("{\"ok\":1}")) << another;
+  over.set_value();
+  error_code end;
+  asio::read(client, asio::dynamic_buffer(answer), end);
 }
 
 TEST_F(FrontTest, WhoStopsOrLoadsIsLeftForAnother) {
@@ -274,15 +365,48 @@ TEST_F(FrontTest, WhoIsListedNoMoreAndDoesNotAnswerIsForgotten) {
   auto instance = std::make_unique<FakeInstance>([](const std::string&) { return whole("{}"); });
   update({instance->member("0000000000000001")});
   update({});
-  EXPECT_TRUE(post("/v1/chat/completions", kChat).starts_with("HTTP/1.1 200")) << "it lives";
+  EXPECT_EQ(count("unlisted"), 1) << "it lives";
+  EXPECT_NE(post("/v1/chat/completions", kChat).find("no_instance"), std::string::npos);
+  const std::string models = send("GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(models.find("no_instance"), std::string::npos) << models;
+  EXPECT_EQ(instance->requests(), 0) << "who listens there may be another now";
+  update({instance->member("0000000000000001")});
+  EXPECT_TRUE(post("/v1/chat/completions", kChat).starts_with("HTTP/1.1 200"));
   instance.reset();
   update({});
-  const auto health = [&] { return send("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); };
-  for (int i = 0; i < 500 && health().starts_with("HTTP/1.1 200"); ++i) {
+  for (int i = 0; i < 6'000 && count("unlisted") > 0; ++i) {
     update({});
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  EXPECT_TRUE(health().starts_with("HTTP/1.1 503"));
+  EXPECT_EQ(count("unlisted"), 0);
+}
+
+TEST_F(FrontTest, AnInstanceThatIsBornAgainAtItsAddressTakesItsOwnPlace) {
+  FakeInstance instance([](const std::string&) { return whole("{}"); });
+  update({instance.member("0000000000000001")});
+  Member again = instance.member("0000000000000002");
+  again.draining = true;
+  update({again});
+  EXPECT_EQ(count("unlisted"), 0);
+  EXPECT_EQ(count("draining"), 1);
+  EXPECT_NE(post("/v1/chat/completions", kChat).find("no_instance"), std::string::npos);
+  EXPECT_EQ(instance.requests(), 0);
+}
+
+TEST(RoutedRequest, OnlyWhatIsGeneratedIsWorthRemembering) {
+  namespace http = boost::beast::http;
+  const std::string body = R"({"model":"m","prompt":")" + std::string(10'000, 'x') + "\"}";
+  for (const char* path : {"/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/conversations"}) {
+    const RoutedPrompt prompt = read_prompt(http::verb::post, path, body, 1);
+    EXPECT_FALSE(prompt.is_generated) << path;
+    EXPECT_TRUE(prompt.keys.empty()) << path;
+    EXPECT_TRUE(prompt.is_new_work()) << path;
+  }
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}) {
+    const RoutedPrompt prompt = read_prompt(http::verb::post, path, body, 1);
+    EXPECT_TRUE(prompt.is_generated) << path;
+    EXPECT_EQ(prompt.keys.size(), 10'000 / kPromptChunkBytes) << path;
+  }
 }
 
 TEST(RoutedRequest, ALaterTurnsKeysBeginWithAnEarlierOnes) {

@@ -55,8 +55,9 @@ class Instances {
   // What it was sent is ended.
   void remove(std::uint32_t number);
   const std::map<std::uint32_t, std::shared_ptr<Instance>>& all() const { return all_; }
-  // Whether it may get requests. Who is on the list no more gets none: another may listen at its address. Only
-  // lists that follow a time without any are not believed for a member's lifetime, in which members come back.
+  // Whether it may get requests. Who is on the list no more gets none: another may listen at its address.
+  // Only lists that follow a time without any are not believed for a member's lifetime, in which members come
+  // back.
   bool is_member(const Instance& instance, Nanos now) const {
     return instance.is_listed || now < lists_whole_at_;
   }

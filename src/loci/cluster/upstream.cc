@@ -23,9 +23,19 @@ constexpr std::uint32_t kHeaderBytesMax = 64 << 10;
 
 }  // namespace
 
+Upstream::State::State(asio::io_context& io, TlsContext tls)
+    : socket(tcp::socket(io), std::move(tls)), resolved(io) {}
+
+void Upstream::State::close() {
+  is_closed = true;
+  resolved.cancel();
+  error_code ignored;
+  socket.tcp().close(ignored);
+}
+
 Upstream::Upstream(asio::io_context& io, TlsContext tls)
     : io_(io),
-      socket_(std::make_shared<HttpSocket>(tcp::socket(io), std::move(tls))),
+      state_(std::make_shared<State>(io, std::move(tls))),
       timer_(io),
       buffer_(kHeaderBytesMax + 2 * kPieceBytes) {}
 
@@ -34,35 +44,57 @@ asio::awaitable<Status> Upstream::connect(const Member& member, Nanos timeout) {
   error_code error;
   const asio::ip::address address = asio::ip::make_address(member.host, error);
   if (!error) {
-    co_await socket_->tcp().async_connect({address, member.port},
-                                          asio::redirect_error(asio::use_awaitable, error));
+    co_await state_->socket.tcp().async_connect({address, member.port},
+                                                asio::redirect_error(asio::use_awaitable, error));
   } else {
-    tcp::resolver resolver(io_);
-    const auto found = co_await resolver.async_resolve(member.host, std::to_string(member.port),
-                                                       asio::redirect_error(asio::use_awaitable, error));
-    if (!error)
-      co_await asio::async_connect(socket_->tcp(), found, asio::redirect_error(asio::use_awaitable, error));
+    error = co_await connect_by_name(member);
   }
   if (error) co_return Status(StatusCode::kUnavailable, "no connection: " + error.message());
   error_code ignored;
-  socket_->tcp().set_option(tcp::no_delay(true), ignored);
-  error = co_await socket_->handshake_as_client(member.host);
+  state_->socket.tcp().set_option(tcp::no_delay(true), ignored);
+  error = co_await state_->socket.handshake_as_client(member.host);
   if (!error) co_return Status();
-  const std::string why = socket_->distrust();
+  const std::string why = state_->socket.distrust();
   if (!why.empty()) co_return invalid_argument("its certificate is not trusted: " + why);
   co_return Status(StatusCode::kUnavailable, "no TLS: " + error.message());
 }
 
+// A resolver that is at work can't be cancelled, only left alone.
+asio::awaitable<error_code> Upstream::connect_by_name(const Member& member) {
+  struct Found {
+    std::optional<error_code> error;  // nothing: it is still at work
+    tcp::resolver::results_type addresses;
+  };
+  const auto found = std::make_shared<Found>();
+  const auto resolver = std::make_shared<tcp::resolver>(io_);
+  state_->resolved.expires_at(std::chrono::steady_clock::time_point::max());
+  resolver->async_resolve(
+      member.host, std::to_string(member.port),
+      [found, resolver, state = state_](const error_code& error, tcp::resolver::results_type addresses) {
+        *found = {.error = error, .addresses = std::move(addresses)};
+        state->resolved.cancel();
+      });
+  error_code error;
+  co_await state_->resolved.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  // What was closed meanwhile is not opened again.
+  if (state_->is_closed || !found->error)
+    co_return state_->has_timed_out ? asio::error::timed_out : asio::error::operation_aborted;
+  if (*found->error) co_return *found->error;
+  co_await asio::async_connect(state_->socket.tcp(), found->addresses,
+                               asio::redirect_error(asio::use_awaitable, error));
+  co_return error;
+}
+
 bool Upstream::is_stale() {
   char byte = 0;
-  const ssize_t got = ::recv(socket_->tcp().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t got = ::recv(state_->socket.tcp().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
 asio::awaitable<bool> Upstream::send(std::string_view head, std::string_view body) {
   error_code error;
   const std::array<asio::const_buffer, 2> buffers = {asio::buffer(head), asio::buffer(body)};
-  co_await asio::async_write(*socket_, buffers, asio::redirect_error(asio::use_awaitable, error));
+  co_await asio::async_write(state_->socket, buffers, asio::redirect_error(asio::use_awaitable, error));
   co_return !error;
 }
 
@@ -72,7 +104,7 @@ asio::awaitable<const Upstream::Header*> Upstream::read_header(bool is_head_requ
   parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
   if (is_head_request) parser_->skip(true);
   error_code error;
-  co_await http::async_read_header(*socket_, buffer_, *parser_,
+  co_await http::async_read_header(state_->socket, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
   // A status that Exchange can't say (1xx, which nobody asked for, too) is as good as none.
   const unsigned status = error ? 0 : parser_->get().result_int();
@@ -91,7 +123,7 @@ asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
     body.data = piece_.data();
     body.size = piece_.size();
     error_code error;
-    co_await http::async_read_some(*socket_, buffer_, *parser_,
+    co_await http::async_read_some(state_->socket, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
     const std::string_view got(piece_.data(), piece_.size() - body.size);
     if (error && error != http::error::need_buffer) co_return std::nullopt;
@@ -101,23 +133,22 @@ asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
 }
 
 bool Upstream::is_reusable() const {
-  return parser_ && parser_->is_done() && parser_->keep_alive() && buffer_.size() == 0 && !*timed_out_ &&
-         socket_->tcp().is_open();
+  return parser_ && parser_->is_done() && parser_->keep_alive() && buffer_.size() == 0 &&
+         !state_->has_timed_out && state_->socket.tcp().is_open();
 }
 
-void Upstream::close() {
-  error_code ignored;
-  socket_->tcp().close(ignored);
-}
+void Upstream::close() { state_->close(); }
 
 void Upstream::set_deadline(Nanos from_now) {
   timer_.expires_after(std::chrono::nanoseconds(from_now));
-  timer_.async_wait([weak = std::weak_ptr(socket_), timed_out = timed_out_](const error_code& error) {
-    const std::shared_ptr<HttpSocket> socket = weak.lock();
-    if (error || !socket) return;
-    *timed_out = true;
-    error_code ignored;
-    socket->tcp().close(ignored);
+  state_->has_timed_out = false;
+  // An earlier deadline's call may be on its way already.
+  const std::uint64_t number = ++state_->deadline;
+  timer_.async_wait([weak = std::weak_ptr(state_), number](const error_code& error) {
+    const std::shared_ptr<State> state = weak.lock();
+    if (error || !state || state->deadline != number) return;
+    state->has_timed_out = true;
+    state->close();
   });
 }
 

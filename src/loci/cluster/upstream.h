@@ -49,17 +49,30 @@ class Upstream {
   bool is_reusable() const;
   // Whatever goes on ends with an error. From any coroutine.
   void close();
-  // Closes it when it is not done by then.
+  // Closes it when it is not done by then; in place of an earlier deadline.
   void set_deadline(Nanos from_now);
-  bool timed_out() const { return *timed_out_; }
+  bool timed_out() const { return state_->has_timed_out; }  // since the latest set_deadline()
 
  private:
   static constexpr std::size_t kPieceBytes = 64 << 10;
   using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
 
+  // Shared with the deadline, which may come when the connection is gone.
+  struct State {
+    State(boost::asio::io_context& io, TlsContext tls);
+    void close();
+
+    HttpSocket socket;
+    boost::asio::steady_timer resolved;  // cancelled when the name's addresses are there, or not waited for
+    std::uint64_t deadline = 0;          // its number
+    bool has_timed_out = false;
+    bool is_closed = false;
+  };
+
+  boost::asio::awaitable<boost::system::error_code> connect_by_name(const Member& member);
+
   boost::asio::io_context& io_;
-  std::shared_ptr<HttpSocket> socket_;
-  std::shared_ptr<bool> timed_out_ = std::make_shared<bool>(false);
+  const std::shared_ptr<State> state_;
   boost::asio::steady_timer timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
