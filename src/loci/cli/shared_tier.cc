@@ -47,6 +47,12 @@ Result<SharedTier> open_shared_tier(SharedTierRequest request, const Clock& cloc
   tier.summary = fmt::format("{}, {}", options.address.shown(),
                              request.time_to_live ? "for " + format_duration(*request.time_to_live)
                                                   : std::string("as long as the store keeps it"));
+  if (!request.time_to_live) {
+    options.warn(
+        "--shared-ttl 0: what the shared store does not delete when it is told to, because it is down or "
+        "slow, "
+        "stays there until it evicts it");
+  }
   Result<std::unique_ptr<SharedStore>> store = open_redis_store(std::move(options), clock);
   if (!store.ok()) return named(store.status());
   tier.store = std::move(store).value();

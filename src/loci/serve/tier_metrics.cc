@@ -107,16 +107,19 @@ void add_shared(const SharedStoreStats& shared, std::vector<MetricFamily>& out) 
           shared.failures_total);
   counter("loci_shared_read_bytes_total", "Bytes read from the shared store", shared.bytes_read_total);
   counter("loci_shared_write_bytes_total", "Bytes written to the shared store", shared.bytes_written_total);
+  counter("loci_shared_deletions_dropped_total",
+          "Deletions of blocks that the shared store did not take: what they name stays there",
+          shared.deletions_dropped_total);
   out.push_back(family("loci_shared_parts_total",
                        "Parts of blocks, by what became of them in the shared store", MetricType::Counter));
-  for (const auto& [what, value] : {std::pair("asked", shared.blocks_asked_total),
-                                    {"found", shared.blocks_found_total},
-                                    {"read", shared.blocks_read_total},
-                                    {"gone", shared.blocks_gone_total},
-                                    {"damaged", shared.blocks_damaged_total},
-                                    {"written", shared.blocks_written_total},
-                                    {"present", shared.blocks_present_total},
-                                    {"refused", shared.blocks_refused_total}})
+  for (const auto& [what, value] : {std::pair("asked", shared.parts_asked_total),
+                                    {"found", shared.parts_found_total},
+                                    {"read", shared.parts_read_total},
+                                    {"gone", shared.parts_gone_total},
+                                    {"damaged", shared.parts_damaged_total},
+                                    {"written", shared.parts_written_total},
+                                    {"present", shared.parts_present_total},
+                                    {"refused", shared.parts_refused_total}})
     add(out.back(), static_cast<double>(value), "result", what);
 }
 

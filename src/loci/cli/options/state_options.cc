@@ -71,10 +71,11 @@ std::vector<Option> state_options() {
                    "other's state: "
                    "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS"},
                   "URL", [](auto& flags) -> auto& { return flags.shared; }),
-      limit_duration_option(
-          {group, "--shared-ttl",
-           "state in the shared store that nobody wrote or used for longer is dropped; 0: never"},
-          [](auto& flags) -> auto& { return flags.shared_ttl; }),
+      limit_duration_option({group, "--shared-ttl",
+                             "state in the shared store that nobody wrote or used for longer is dropped; 0: "
+                             "never, not even what "
+                             "was to be deleted while the store was down"},
+                            [](auto& flags) -> auto& { return flags.shared_ttl; }),
       choice_option(
           {group, "--context-overflow",
            "a conversation that outgrows the context is refused, or its oldest part after the system "

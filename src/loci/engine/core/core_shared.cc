@@ -38,7 +38,7 @@ bool Core::State::ask(CoreRequest& request, Plan& plan) {
     if (node != kNoBlock && index_.reachable(node, Tier::kDisk)) continue;
     request.asked.push_back(i);
     ask.keys.push_back(keys[i]);
-    compute = std::min(kAskMax, compute + costs_.compute(i * kBlockTokens, kBlockTokens));
+    compute = std::min(kAskMax, compute + pass_times_.compute(i * kBlockTokens, kBlockTokens));
   }
   if (ask.keys.empty()) return false;
   ask.time_limit = std::clamp(compute, kAskMin, kAskMax);

@@ -69,7 +69,7 @@ Status take_place(std::string_view place, RedisAddress& address) {
     }
   }
   const bool plain = std::all_of(address.host.begin(), address.host.end(), [](char c) {
-    return c > ' ' && c != '%' && c != '?' && c != '#' && c < 127;
+    return c > ' ' && c < 127 && std::string_view("%?#[]").find(c) == std::string_view::npos;
   });
   if (address.host.empty() || !plain) return invalid_argument(fmt::format("the host is missing: {}", kForm));
   if (port.empty()) return {};

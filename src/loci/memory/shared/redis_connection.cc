@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <hiredis/hiredis.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -17,9 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <future>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -67,38 +64,9 @@ Status wait_for(int socket, short events, const Clock& clock, const RedisStop& s
   }
 }
 
-struct FreeAddresses {
-  void operator()(addrinfo* info) const { ::freeaddrinfo(info); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-Result<Addresses> look_up(const std::string& host, std::uint16_t port, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &found);
-  if (error != 0) return Status(StatusCode::kUnavailable, fmt::format("{}: {}", host, ::gai_strerror(error)));
-  return Addresses(found);
-}
-
-// The resolver knows no deadline: a name that is looked up for too long is left to its thread.
-Result<Addresses> resolve(const RedisAddress& address, const Clock& clock, Nanos deadline) {
-  Result<Addresses> numeric = look_up(address.host, address.port, AI_NUMERICHOST);
-  if (numeric.ok()) return numeric;
-  auto promise = std::make_shared<std::promise<Result<Addresses>>>();
-  std::future<Result<Addresses>> found = promise->get_future();
-  std::thread([promise, host = address.host, port = address.port] {
-    promise->set_value(look_up(host, port, 0));
-  }).detach();
-  if (found.wait_for(std::chrono::nanoseconds(deadline - clock.now())) != std::future_status::ready)
-    return Status(StatusCode::kDeadlineExceeded, fmt::format("{} was not resolved in time", address.host));
-  return found.get();
-}
-
-Result<Descriptor> connect_to(const RedisAddress& address, const Clock& clock, const RedisStop& stop,
+Result<Descriptor> connect_to(RedisResolver& resolver, const Clock& clock, const RedisStop& stop,
                               Nanos deadline) {
-  LOCI_ASSIGN_OR_RETURN(const Addresses found, resolve(address, clock, deadline));
+  LOCI_ASSIGN_OR_RETURN(const RedisResolver::Addresses found, resolver.resolve(deadline));
   Status last = closed("no address");
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
     Descriptor socket(::socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -347,9 +315,9 @@ void RedisStop::stop() {
 }
 
 Result<std::unique_ptr<RedisConnection>> RedisConnection::open(const RedisAddress& address,
-                                                               const Clock& clock, const RedisStop& stop,
-                                                               Nanos deadline) {
-  LOCI_ASSIGN_OR_RETURN(Descriptor socket, connect_to(address, clock, stop, deadline));
+                                                               RedisResolver& resolver, const Clock& clock,
+                                                               const RedisStop& stop, Nanos deadline) {
+  LOCI_ASSIGN_OR_RETURN(Descriptor socket, connect_to(resolver, clock, stop, deadline));
   auto connection = std::make_unique<SocketConnection>(std::move(socket), clock, stop);
   if (address.tls) LOCI_RETURN_IF_ERROR(connection->begin_tls(address.host, deadline));
   LOCI_RETURN_IF_ERROR(connection->log_in(address, deadline));

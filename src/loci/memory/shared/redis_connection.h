@@ -17,6 +17,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/memory/shared/redis_address.h"
+#include "loci/memory/shared/redis_resolver.h"
 
 namespace loci {
 
@@ -48,11 +49,13 @@ class RedisConnection {
   // A command's words, which may have any bytes.
   using Words = std::vector<std::string_view>;
 
-  // Connects, logs in and chooses the database, all by `deadline` (of `clock`). `clock` and `stop` must
-  // outlive it. Errors: kUnavailable (nobody is there, TLS), kInvalidArgument (the store refuses the login
-  // or the database, or is none), kDeadlineExceeded, kCancelled.
-  static Result<std::unique_ptr<RedisConnection>> open(const RedisAddress& address, const Clock& clock,
-                                                       const RedisStop& stop, Nanos deadline);
+  // Connects to what the resolver says of the address's host, logs in and chooses the database, all by
+  // `deadline` (of `clock`). `clock` and `stop` must outlive it. Errors: kUnavailable (nobody is there, TLS),
+  // kInvalidArgument (the store refuses the login or the database, or is none), kDeadlineExceeded,
+  // kCancelled.
+  static Result<std::unique_ptr<RedisConnection>> open(const RedisAddress& address, RedisResolver& resolver,
+                                                       const Clock& clock, const RedisStop& stop,
+                                                       Nanos deadline);
   virtual ~RedisConnection() = default;
 
   // Nothing has come that nobody asked for, and the store has not closed it, as far as is known.

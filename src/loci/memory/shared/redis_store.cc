@@ -13,17 +13,20 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "loci/base/check.h"
 #include "loci/memory/shared/redis_connection.h"
 #include "loci/memory/shared/redis_health.h"
 #include "loci/memory/shared/redis_read.h"
+#include "loci/memory/shared/redis_resolver.h"
 
 namespace loci {
 namespace {
 
-constexpr std::size_t kAsksMax = 1024;       // that wait; beyond it nothing is there
-constexpr std::size_t kForgetsMax = 16'384;  // that wait; beyond it the oldest are left to their time to live
+constexpr std::size_t kAsksMax = 1024;  // that wait; beyond it nothing is there
+constexpr std::size_t kWritesMax =
+    16'384;  // that wait, deletions among them; beyond it a deletion is dropped
 constexpr std::uint64_t kSmallReplyBytes = 1024;
 constexpr std::size_t kAskedAhead = 512;  // questions that are sent before an answer is taken
 
@@ -82,24 +85,30 @@ struct AskJob {
   SharedStore::Answer answer;
 };
 
-struct WriteJob {
+struct Write {
   ChainKey key;
   std::uint32_t group = 0;
-  std::vector<std::byte> bytes;      // empty: forget the key in all groups
-  std::function<void(Status)> done;  // null where it is forgotten
+  std::vector<std::byte> bytes;
+  std::function<void(Status)> done;
   Nanos deadline = 0;
 };
+// Deletes the key's parts in all groups.
+struct Forget {
+  ChainKey key;
+  Nanos deadline = 0;
+};
+using WriteJob = std::variant<Write, Forget>;
 
 // The connection of one thread, made when it is needed.
 class Line {
  public:
-  Line(const RedisAddress& address, const Clock& clock, const RedisStop& stop)
-      : address_(address), clock_(clock), stop_(stop) {}
+  Line(const RedisAddress& address, RedisResolver& resolver, const Clock& clock, const RedisStop& stop)
+      : address_(address), resolver_(resolver), clock_(clock), stop_(stop) {}
 
   Result<RedisConnection*> get(Nanos deadline) {
     if (connection_ != nullptr && connection_->is_open()) return connection_.get();
     connection_.reset();
-    LOCI_ASSIGN_OR_RETURN(connection_, RedisConnection::open(address_, clock_, stop_, deadline));
+    LOCI_ASSIGN_OR_RETURN(connection_, RedisConnection::open(address_, resolver_, clock_, stop_, deadline));
     return connection_.get();
   }
   // Replies that nobody wants may be on their way.
@@ -107,6 +116,7 @@ class Line {
 
  private:
   const RedisAddress& address_;
+  RedisResolver& resolver_;
   const Clock& clock_;
   const RedisStop& stop_;
   std::unique_ptr<RedisConnection> connection_;
@@ -115,7 +125,10 @@ class Line {
 class RedisStore final : public SharedStore {
  public:
   RedisStore(RedisStoreOptions options, const Clock& clock)
-      : options_(std::move(options)), clock_(clock), format_(options_.keys, options_.groups) {
+      : options_(std::move(options)),
+        clock_(clock),
+        format_(options_.keys, options_.groups),
+        resolver_(options_.address.host, options_.address.port, clock) {
     time_to_live_ = options_.time_to_live == 0
                         ? ""
                         : fmt::format("{}", (options_.time_to_live + kNanosPerSecond - 1) / kNanosPerSecond);
@@ -123,7 +136,7 @@ class RedisStore final : public SharedStore {
 
   // Once, before anything else.
   Status begin() {
-    Line line(options_.address, clock_, stop_);
+    Line line(options_.address, resolver_, clock_, stop_);
     const Status status = line.get(clock_.now() + options_.connect_limit).status();
     if (status.code() == StatusCode::kInvalidArgument) return status;
     if (!status.ok()) {
@@ -141,7 +154,9 @@ class RedisStore final : public SharedStore {
   }
 
   ~RedisStore() override {
+    stopping_ = true;
     stop_.stop();
+    resolver_.stop();
     asks_.close();
     writes_.close();
     for (const auto& queue : reads_) queue->close();
@@ -150,7 +165,7 @@ class RedisStore final : public SharedStore {
 
   void ask(std::vector<ChainKey> keys, Nanos time_limit, Answer answer) override {
     count(&SharedStoreStats::asks_total, 1);
-    count(&SharedStoreStats::blocks_asked_total, keys.size() * format_.group_count());
+    count(&SharedStoreStats::parts_asked_total, keys.size() * format_.group_count());
     AskJob job{.keys = std::move(keys), .deadline = clock_.now() + time_limit, .answer = std::move(answer)};
     if (asks_.size() >= kAsksMax) job.deadline = 0;
     asks_.push(std::move(job));
@@ -170,11 +185,11 @@ class RedisStore final : public SharedStore {
 
   void write(std::uint32_t group, SlotId, DiskEntry entry, std::vector<std::byte> bytes,
              std::function<void(Status)> done) override {
-    writes_.push({.key = entry.key,
-                  .group = group,
-                  .bytes = std::move(bytes),
-                  .done = std::move(done),
-                  .deadline = clock_.now() + options_.transfer_limit});
+    writes_.push(Write{.key = entry.key,
+                       .group = group,
+                       .bytes = std::move(bytes),
+                       .done = std::move(done),
+                       .deadline = clock_.now() + options_.transfer_limit});
   }
 
   void note(const DiskNote& note) override {
@@ -194,10 +209,24 @@ class RedisStore final : public SharedStore {
     stats_.*what += by;
   }
 
+  // Else what waits is ended without it.
+  bool asked() const { return health_.up() && !stopping_; }
+
   void forget(const ChainKey& key) {
-    if (writes_.size() >= kForgetsMax) return;
-    writes_.push(
-        {.key = key, .bytes = {}, .done = nullptr, .deadline = clock_.now() + options_.transfer_limit});
+    if (writes_.size() >= kWritesMax) {
+      note_dropped("too many wait");
+      return;
+    }
+    writes_.push(Forget{.key = key, .deadline = clock_.now() + options_.transfer_limit});
+  }
+
+  // A deletion that is not tried again: the values stay for their time to live. Told once until one succeeds.
+  void note_dropped(std::string_view why) {
+    count(&SharedStoreStats::deletions_dropped_total, 1);
+    if (drops_told_.exchange(true)) return;
+    options_.warn(fmt::format(
+        "the shared store {} does not take deletions; what they name stays {}: {}", options_.address.shown(),
+        time_to_live_.empty() ? "until the store drops it" : "for its time to live", why));
   }
 
   // The store's answers say how it is; what a caller's stop cut short says nothing.
@@ -216,12 +245,12 @@ class RedisStore final : public SharedStore {
   }
 
   template <class Job>
-  void run(const char* name, JobQueue<Job>& queue, void (RedisStore::*carry_out)(Job&, Line&)) {
+  void run(const char* name, JobQueue<Job>& queue, void (RedisStore::*work)(Job&, Line&)) {
     pthread_setname_np(pthread_self(), name);
-    Line line(options_.address, clock_, stop_);
+    Line line(options_.address, resolver_, clock_, stop_);
     while (!queue.closed()) {
       std::optional<Job> job = queue.pop(JobQueue<Job>::kForEver);
-      if (job) (this->*carry_out)(*job, line);
+      if (job) (this->*work)(*job, line);
     }
   }
 
@@ -230,7 +259,7 @@ class RedisStore final : public SharedStore {
   void ask_now(AskJob& job, Line& line) {
     std::vector<std::uint8_t> groups(job.keys.size(), 0);
     Status status(StatusCode::kUnavailable, "the store is left alone");
-    if (health_.up() && clock_.now() < job.deadline) {
+    if (asked() && clock_.now() < job.deadline) {
       status = ask_lengths(job, line, groups);
       if (!status.ok()) line.drop();
       note_health(status);
@@ -241,7 +270,7 @@ class RedisStore final : public SharedStore {
     }
     std::uint64_t found = 0;
     for (const std::uint8_t bits : groups) found += static_cast<std::uint64_t>(__builtin_popcount(bits));
-    count(&SharedStoreStats::blocks_found_total, found);
+    count(&SharedStoreStats::parts_found_total, found);
     job.answer(std::move(groups));
   }
 
@@ -269,14 +298,16 @@ class RedisStore final : public SharedStore {
                         static_cast<std::uint32_t>(question % format_.group_count()));
   }
 
-  static Status refusal(const RedisReply& reply) {
-    return {StatusCode::kUnavailable, fmt::format("the store says: {}", reply.text().substr(0, 200))};
+  static std::string said(const RedisReply& reply) {
+    return fmt::format("the store says: {}", reply.text().substr(0, 200));
   }
+  static Status refusal(const RedisReply& reply) { return {StatusCode::kUnavailable, said(reply)}; }
+  static Status refused(const RedisReply& reply) { return resource_exhausted(said(reply)); }
 
   // --- reading ---
 
   void read_now(RedisRead& job, Line& line) {
-    if (!health_.up()) {
+    if (!asked()) {
       // Refused at once: nobody waits for a deadline of which it is known how it ends.
       job.end(Status(StatusCode::kUnavailable, "the shared store is left alone"));
       return;
@@ -290,9 +321,9 @@ class RedisStore final : public SharedStore {
     }
     note_health(status);
     const RedisRead::Counts& counts = job.counts();
-    count(&SharedStoreStats::blocks_read_total, counts.read);
-    count(&SharedStoreStats::blocks_gone_total, counts.gone);
-    count(&SharedStoreStats::blocks_damaged_total, counts.damaged.size());
+    count(&SharedStoreStats::parts_read_total, counts.read);
+    count(&SharedStoreStats::parts_gone_total, counts.gone);
+    count(&SharedStoreStats::parts_damaged_total, counts.damaged.size());
     count(&SharedStoreStats::bytes_read_total, counts.bytes);
     // What is not what was written is in the way of what is.
     for (const ChainKey& key : counts.damaged) forget(key);
@@ -303,7 +334,7 @@ class RedisStore final : public SharedStore {
 
   void run_writer() {
     pthread_setname_np(pthread_self(), "loci-shared-set");
-    Line line(options_.address, clock_, stop_);
+    Line line(options_.address, resolver_, clock_, stop_);
     while (!writes_.closed()) {
       const bool down = !health_.up();
       const Nanos pause = std::max<Nanos>(0, health_.probe_at() - clock_.now());
@@ -319,36 +350,67 @@ class RedisStore final : public SharedStore {
   }
 
   void write_now(WriteJob& job, Line& line) {
+    std::visit([&](auto& one) { carry_out(one, line); }, job);
+  }
+
+  void carry_out(Write& job, Line& line) {
     Status status(StatusCode::kUnavailable, "the shared store is left alone");
-    if (health_.up()) {
+    if (asked()) {
       status = clock_.now() < job.deadline
                    ? write_to(job, line)
                    : Status(StatusCode::kDeadlineExceeded, "the shared store takes less than it is given");
-      const bool answered = status.ok() || status.code() == StatusCode::kResourceExhausted;
-      if (!answered) line.drop();
-      if (answered || clock_.now() < job.deadline || status.code() != StatusCode::kDeadlineExceeded ||
-          !job.bytes.empty())
-        note_health(answered ? Status() : status);
+      note_answer(status, line);
     }
-    if (job.done) job.done(status);
+    job.done(status);
   }
 
-  Status write_to(const WriteJob& job, Line& line) {
+  void carry_out(const Forget& job, Line& line) {
+    Status status(StatusCode::kUnavailable, "the shared store is left alone");
+    if (asked()) {
+      if (clock_.now() < job.deadline) {
+        status = forget_in(job, line);
+        note_answer(status, line);
+      } else {
+        // (It waited behind others, which says nothing of the store.)
+        status = {StatusCode::kDeadlineExceeded, "the shared store takes less than it is given"};
+      }
+    }
+    if (status.ok()) {
+      drops_told_ = false;
+    } else {
+      note_dropped(status.message());
+    }
+  }
+
+  // A store that refuses is in good health.
+  void note_answer(const Status& status, Line& line) {
+    const bool answered = status.ok() || status.code() == StatusCode::kResourceExhausted;
+    if (!answered) line.drop();
+    note_health(answered ? Status() : status);
+  }
+
+  // Errors: kResourceExhausted (the store refuses), and the connection's.
+  Status forget_in(const Forget& job, Line& line) {
     const Nanos connect_by = std::min(job.deadline, clock_.now() + options_.connect_limit);
     LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(connect_by));
     RedisReply reply;
-    if (job.bytes.empty()) {
-      for (std::uint32_t group = 0; group < format_.group_count(); ++group) {
-        const std::string name = format_.name(job.key, group);
-        LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, job.deadline));
-        LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
-      }
-      return {};
+    for (std::uint32_t group = 0; group < format_.group_count(); ++group) {
+      const std::string name = format_.name(job.key, group);
+      LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, job.deadline));
+      LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
+      if (reply.kind == RedisReply::Kind::kError) return refused(reply);
     }
+    return {};
+  }
+
+  Status write_to(const Write& job, Line& line) {
+    const Nanos connect_by = std::min(job.deadline, clock_.now() + options_.connect_limit);
+    LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(connect_by));
+    RedisReply reply;
     const std::string name = format_.name(job.key, job.group);
     LOCI_ASSIGN_OR_RETURN(const bool there, is_there(*connection, name, job));
     if (there) {
-      count(&SharedStoreStats::blocks_present_total, 1);
+      count(&SharedStoreStats::parts_present_total, 1);
       return {};
     }
     const std::vector<std::byte> value = format_.seal(job.key, job.group, job.bytes);
@@ -361,16 +423,16 @@ class RedisStore final : public SharedStore {
     LOCI_RETURN_IF_ERROR(connection->send(words, job.deadline));
     LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
     if (reply.kind == RedisReply::Kind::kError) {
-      count(&SharedStoreStats::blocks_refused_total, 1);
-      return resource_exhausted(fmt::format("the store says: {}", reply.text().substr(0, 200)));
+      count(&SharedStoreStats::parts_refused_total, 1);
+      return refused(reply);
     }
-    count(&SharedStoreStats::blocks_written_total, 1);
+    count(&SharedStoreStats::parts_written_total, 1);
     count(&SharedStoreStats::bytes_written_total, value.size());
     return {};
   }
 
   // Another server has written it: its time to live begins anew.
-  Result<bool> is_there(RedisConnection& connection, const std::string& name, const WriteJob& job) {
+  Result<bool> is_there(RedisConnection& connection, const std::string& name, const Write& job) {
     RedisReply reply;
     LOCI_RETURN_IF_ERROR(connection.send({"STRLEN", name}, job.deadline));
     if (!time_to_live_.empty())
@@ -388,7 +450,9 @@ class RedisStore final : public SharedStore {
   const Clock& clock_;
   const SharedFormat format_;
   std::string time_to_live_;  // seconds; empty: none
+  RedisResolver resolver_;
   RedisStop stop_;
+  std::atomic<bool> stopping_{false};
   RedisHealth health_;
   mutable std::mutex stats_mutex_;
   SharedStoreStats stats_;
@@ -396,6 +460,7 @@ class RedisStore final : public SharedStore {
   JobQueue<WriteJob> writes_;
   std::vector<std::unique_ptr<JobQueue<RedisRead>>> reads_;  // one for each reader
   std::atomic<std::size_t> next_reader_{0};
+  std::atomic<bool> drops_told_{false};
   std::vector<std::thread> threads_;
 };
 

@@ -18,26 +18,27 @@
 
 namespace loci {
 
+// A part is what a block has in one group of layers.
 struct SharedStoreStats {
-  std::uint64_t asks_total = 0;            // calls of ask()
-  std::uint64_t asks_failed_total = 0;     // of them, that the store did not answer in time
-  std::uint64_t blocks_asked_total = 0;    // a block's part in a group counts as one, here and below
-  std::uint64_t blocks_found_total = 0;    // of them
-  std::uint64_t blocks_read_total = 0;     // whole and verified
-  std::uint64_t blocks_gone_total = 0;     // were to be read, and were not there
-  std::uint64_t blocks_damaged_total = 0;  // did not verify
-  std::uint64_t blocks_written_total = 0;
-  std::uint64_t blocks_present_total =
-      0;  // were to be written, and were there: their time to live begins anew
-  std::uint64_t blocks_refused_total = 0;                       // the store is full, or read only
+  std::uint64_t asks_total = 0;               // calls of ask()
+  std::uint64_t asks_failed_total = 0;        // of them, that the store did not answer in time
+  std::uint64_t parts_asked_total = 0;        // in those calls
+  std::uint64_t parts_found_total = 0;        // of them
+  std::uint64_t parts_read_total = 0;         // whole and verified
+  std::uint64_t parts_gone_total = 0;         // were to be read, and were not there
+  std::uint64_t parts_damaged_total = 0;      // did not verify
+  std::uint64_t parts_written_total = 0;      // new ones
+  std::uint64_t parts_present_total = 0;      // were to be written, and were there: they live longer
+  std::uint64_t parts_refused_total = 0;      // the store is full, or read only
+  std::uint64_t deletions_dropped_total = 0;  // of blocks, that the store did not take: their parts stay
   std::uint64_t bytes_read_total = 0, bytes_written_total = 0;  // of sealed values
   std::uint64_t failures_total = 0;  // connections that failed or did not answer in time
   bool up = false;                   // it is asked; else it is left alone for a while
 };
 
 // BlockSource's slots mean nothing here. read(): kDataLoss is also what is gone. write(): kResourceExhausted
-// where the store has no room. note(): of a kForget all groups' parts of the entry's key are deleted, as far
-// as the store can be reached; of others nothing.
+// where the store has no room. note(): of a kForget all groups' parts of the entry's key are deleted, or it
+// is counted as dropped where the store does not take that within a bound; of others nothing.
 class SharedStore : public BlockSource {
  public:
   // By key: bit g is set where the store has the part of group g, whole by its size.

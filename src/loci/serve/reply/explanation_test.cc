@@ -43,7 +43,7 @@ TEST(Explanation, IsJson) { EXPECT_EQ(json::parse(explanation_json(sample(true))
 
 TEST(Explanation, AddsPromptsThatLoadTogether) {
   ContextSources sum = sample(true).sources;
-  ContextSources other{.device = 1, .host = 2, .disk = 3, .computed = {1, 1, 1, 1, 1}};
+  ContextSources other{.device = 1, .host = 2, .disk = 3, .shared = 4, .computed = {1, 1, 1, 1, 1}};
   other.predicted_load = 9'000'000;
   other.predicted_compute = 1'000'000;
   other.restore = {.rule = RestoreRule::kPensieve,
@@ -51,7 +51,7 @@ TEST(Explanation, AddsPromptsThatLoadTogether) {
                    .loading_all = 9'000'000,
                    .computing_all = 7'000'000};
   add(sum, other);
-  EXPECT_EQ(sum.cached(), 64u + 32 + 96 + 6);
+  EXPECT_EQ(sum.cached(), 64u + 32 + 96 + 16 + 10);
   EXPECT_EQ(computed_tokens(sum), 109u);
   EXPECT_EQ(sum.predicted_load, 9'000'000);
   EXPECT_EQ(sum.predicted_compute, 4'250'000);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/memory/shared/redis_resolver.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace loci {
+namespace {
+
+Result<RedisResolver::Addresses> look_up_with(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &found);
+  if (error != 0) return Status(StatusCode::kUnavailable, fmt::format("{}: {}", host, ::gai_strerror(error)));
+  return RedisResolver::Addresses(found, [](addrinfo* info) { ::freeaddrinfo(info); });
+}
+
+}  // namespace
+
+struct RedisResolver::State {
+  const std::string host;
+  const std::uint16_t port;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool looking = false;  // a thread is under way
+  bool stopped = false;
+  std::uint64_t lookups = 0;                // that ended
+  std::optional<Result<Addresses>> answer;  // of the last one
+  bool taken = false;                       // by somebody
+};
+
+RedisResolver::RedisResolver(std::string host, std::uint16_t port, const Clock& clock, LookUp look_up)
+    : clock_(clock),
+      look_up_(std::move(look_up)),
+      state_(new State{.host = std::move(host), .port = port, .mutex = {}, .changed = {}, .answer = {}}) {}
+
+RedisResolver::~RedisResolver() { stop(); }
+
+Result<RedisResolver::Addresses> RedisResolver::system_look_up(const std::string& host, std::uint16_t port) {
+  return look_up_with(host, port, 0);
+}
+
+Result<RedisResolver::Addresses> RedisResolver::resolve(Nanos deadline) {
+  State& state = *state_;
+  Result<Addresses> numeric = look_up_with(state.host, state.port, AI_NUMERICHOST);
+  if (numeric.ok()) return numeric;
+  std::unique_lock lock(state.mutex);
+  if (!state.looking && !state.stopped) {
+    if (state.answer && state.answer->ok() && !std::exchange(state.taken, true)) return *state.answer;
+    state.looking = true;
+    std::thread([shared = state_, look_up = look_up_] {
+      pthread_setname_np(pthread_self(), "loci-shared-dns");
+      Result<Addresses> found = look_up(shared->host, shared->port);
+      std::lock_guard guard(shared->mutex);
+      shared->answer.emplace(std::move(found));
+      shared->taken = shared->looking = false;
+      ++shared->lookups;
+      shared->changed.notify_all();
+    }).detach();
+  }
+  const std::uint64_t before = state.lookups;
+  const auto ended = [&] { return state.stopped || state.lookups != before; };
+  const Nanos left = std::max<Nanos>(0, deadline - clock_.now());
+  if (!state.changed.wait_for(lock, std::chrono::nanoseconds(left), ended))
+    return Status(StatusCode::kDeadlineExceeded, fmt::format("{} was not resolved in time", state.host));
+  if (state.stopped) return Status(StatusCode::kCancelled, "the store is being closed");
+  state.taken = true;
+  return *state.answer;
+}
+
+void RedisResolver::stop() {
+  std::lock_guard lock(state_->mutex);
+  state_->stopped = true;
+  state_->changed.notify_all();
+}
+
+}  // namespace loci

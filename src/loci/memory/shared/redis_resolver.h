@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The addresses of the store's host. The system's resolver knows no deadline and cannot be stopped, so a name
+// is looked up by a thread of its own, one at a time: while a lookup hangs, who asks waits for that one as
+// long as they like, and no other begins.
+#pragma once
+
+#include <netdb.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+
+namespace loci {
+
+// Thread-safe. The destructor waits for nothing: a lookup under way ends by itself and touches nothing of
+// this.
+class RedisResolver {
+ public:
+  using Addresses = std::shared_ptr<const addrinfo>;  // never null
+  using LookUp = std::function<Result<Addresses>(const std::string& host, std::uint16_t port)>;
+
+  // `look_up` may block; it is the system's but for tests.
+  RedisResolver(std::string host, std::uint16_t port, const Clock& clock, LookUp look_up = system_look_up);
+  ~RedisResolver();
+  RedisResolver(const RedisResolver&) = delete;
+  RedisResolver& operator=(const RedisResolver&) = delete;
+
+  // What a lookup under way brings, or one that begins now. An answer that came after everyone had given up
+  // is the next one's, who asks once. Numbers need no lookup. Errors: kUnavailable (the name is nobody's),
+  // kDeadlineExceeded, kCancelled (stop()).
+  Result<Addresses> resolve(Nanos deadline);
+  // Who waits gives up at once, and whoever asks later.
+  void stop();
+
+ private:
+  struct State;
+  static Result<Addresses> system_look_up(const std::string& host, std::uint16_t port);
+
+  const Clock& clock_;
+  const LookUp look_up_;
+  const std::shared_ptr<State> state_;  // the thread's too
+};
+
+}  // namespace loci
