@@ -165,7 +165,7 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
   if (failed.empty()) co_return;
   log_->error("a request failed: {}", failed);
   if (exchange.status() == 0)
-    co_await refuse(exchange, RoutedApi::kOther, api_error(internal_error("the request failed: " + failed)));
+    co_await refuse(exchange, RoutedApi::kOpenAi, api_error(internal_error("the request failed: " + failed)));
 }
 
 asio::awaitable<void> Front::pass_on(Exchange& exchange) {
@@ -173,17 +173,18 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   if (!is_routed_path(path)) {
     ApiError error = http_error(404, fmt::format("a front passes nothing on to '{}'", utf8_prefix(path, 200)),
                                 "not_found");
-    co_await refuse(exchange, RoutedApi::kOther, std::move(error));
+    co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
     co_return;
   }
-  if (!has_key(exchange.request())) {
-    if (std::optional<ApiError> error = options_.pages.check(exchange.request())) {
-      co_await refuse(exchange, RoutedApi::kOther, *std::move(error));
+  // A preflight never carries a key, and does nothing.
+  if (!has_key(exchange.request()) && exchange.request().method() != http::verb::options) {
+    if (std::optional<ApiError> error = options_.pages.check_host(exchange.request())) {
+      co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(error));
       co_return;
     }
   }
   if (std::optional<ApiError> unread = co_await exchange.read_body()) {
-    co_await refuse(exchange, RoutedApi::kOther, *std::move(unread));
+    co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(unread));
     co_return;
   }
   if (path == "/v1/models" && exchange.request().method() == http::verb::get) {
@@ -361,7 +362,7 @@ void Front::learn(Request& request, const Instance& instance, std::string_view r
   if (!request.prompt.is_generated) return;
   const Nanos now = clock_.now();
   instances_.remember(request.prompt, instance, now);
-  if (request.prompt.api != RoutedApi::kResponses) return;
+  if (!request.prompt.begins_response) return;
   const std::string_view id = response_id_of(reply);
   if (!id.empty())
     instances_.remember_session(continued_key(id, request.seed), request.prompt, instance, now);
@@ -385,7 +386,7 @@ asio::awaitable<void> Front::answer_health(Exchange& exchange) {
   const auto serving = std::count_if(instances_.all().begin(), instances_.all().end(), serves);
   if (is_draining_ || serving == 0) {
     co_await refuse(
-        exchange, RoutedApi::kOther,
+        exchange, RoutedApi::kOpenAi,
         no_instance(is_draining_ ? "the front is stopping" : "no instance of the cluster serves"));
     co_return;
   }
@@ -413,7 +414,6 @@ asio::awaitable<void> Front::answer_models(Exchange& exchange) {
   std::vector<std::uint32_t> tried;
   std::set<std::vector<std::string>> asked;
   for (;;) {
-    RoutedPrompt prompt;
     std::shared_ptr<Instance> instance;
     for (const auto& [number, one] : instances_.all()) {
       const bool is_tried = std::find(tried.begin(), tried.end(), number) != tried.end();
@@ -440,7 +440,7 @@ asio::awaitable<void> Front::answer_models(Exchange& exchange) {
     if (models.add(std::move(response))) asked.insert(instance->member.models);
   }
   if (models.empty()) {
-    co_await refuse(exchange, RoutedApi::kOther, no_instance("no instance of the cluster answers"));
+    co_await refuse(exchange, RoutedApi::kOpenAi, no_instance("no instance of the cluster answers"));
     co_return;
   }
   HttpResponse response = models.take();

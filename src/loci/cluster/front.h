@@ -26,7 +26,7 @@ namespace loci {
 
 struct FrontOptions {
   InstancesOptions instances;
-  PageGuard pages;                              // for requests without a key
+  PageGuard pages;  // by which names the front is called, of requests without a key
   Nanos connect_timeout = 2 * kNanosPerSecond;  // to an instance, and of a question whether it lives
   Nanos request_timeout = 3600 * kNanosPerSecond;
   bool access_log = true;
@@ -41,10 +41,10 @@ struct FrontCounts {
   std::uint64_t refused_rows = 0;  // of the latest list
 };
 
-// Network thread only, but for the constructor and list().
+// Network thread only, but for the constructor.
 class Front {
  public:
-  // `io`, `workers`, `clock`: outlive it, and so does it the coroutines on `io`.
+  // `io`, `workers` and `clock` outlive it; it outlives the coroutines on `io`.
   Front(const FrontOptions& options, boost::asio::io_context& io, WorkerPool& workers, const Clock& clock,
         std::shared_ptr<spdlog::logger> log);
   // Trusted by members that speak TLS. Before the first request.

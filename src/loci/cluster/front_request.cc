@@ -116,6 +116,15 @@ std::string WholeEvents::push(std::string_view piece) {
   return out;
 }
 
+namespace {
+
+bool is_of_pages(std::string_view name) {
+  constexpr std::string_view kCors = "Access-Control-";
+  return beast::iequals(name.substr(0, kCors.size()), kCors) || beast::iequals(name, "Vary");
+}
+
+}  // namespace
+
 bool ModelUnion::add(HttpResponse response) {
   if (response.status != 200) {
     refusal_ = std::move(response);
@@ -123,6 +132,10 @@ bool ModelUnion::add(HttpResponse response) {
   }
   const nlohmann::ordered_json list = nlohmann::ordered_json::parse(response.body, nullptr, false);
   if (!list.is_object() || !list.contains("data") || !list["data"].is_array()) return false;
+  if (data_.empty()) {
+    headers_ = std::move(response.headers);
+    std::erase_if(headers_, [](const auto& header) { return !is_of_pages(header.first); });
+  }
   for (const nlohmann::ordered_json& model : list["data"]) {
     if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) return false;
     const std::string id = model["id"].get<std::string>();
@@ -136,7 +149,8 @@ bool ModelUnion::add(HttpResponse response) {
 HttpResponse ModelUnion::take() {
   if (data_.empty()) return *std::move(refusal_);
   const nlohmann::ordered_json list = {{"object", "list"}, {"data", std::move(data_)}};
-  return {.body = list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), .headers = {}};
+  return {.body = list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+          .headers = std::move(headers_)};
 }
 
 std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, std::uint64_t running) {

@@ -70,6 +70,8 @@ class ModelUnion {
   HttpResponse take();
 
  private:
+  // Of the first list: what pages of other origins may read (CORS).
+  std::vector<std::pair<std::string, std::string>> headers_;
   nlohmann::ordered_json data_ = nlohmann::ordered_json::array();
   std::vector<std::string> ids_;
   std::optional<HttpResponse> refusal_;

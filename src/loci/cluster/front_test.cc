@@ -121,7 +121,7 @@ class FrontTest : public testing::Test {
       : log_(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
         server_({.host = "127.0.0.1", .port = 0, .tls = {}, .limits = {.bodies_bytes_max = 1 << 20}}, clock_,
                 metrics_, log_),
-        front_({.instances = {.policy = RoutingPolicy::kLeastLoad}, .connect_timeout = kNanosPerSecond},
+        front_({.instances = {.policy = RoutingPolicy::kLeastLoad}, .connect_timeout = 60 * kNanosPerSecond},
                server_.io(), workers_, front_clock_, log_) {
     EXPECT_TRUE(server_.listen([this](Exchange& exchange) { return front_.handle(exchange); }).ok());
   }
@@ -148,10 +148,13 @@ class FrontTest : public testing::Test {
   }
   // Of /metrics, the instances that are so.
   int count(const std::string& state) {
-    const std::string metrics = send("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    const std::string metrics = get("/metrics");
     const std::string name = "loci_front_instances{state=\"" + state + "\"} ";
     const std::size_t at = metrics.find(name);
     return at == std::string::npos ? -1 : std::stoi(metrics.substr(at + name.size()));
+  }
+  std::string get(const std::string& path, const std::string& more = "") {
+    return send(fmt::format("GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n", path, more));
   }
   std::string post(const std::string& path, const std::string& body, const std::string& more = "") {
     return send(
@@ -197,8 +200,7 @@ TEST_F(FrontTest, PassesRequestAndAnswerOn) {
 
 TEST_F(FrontTest, WithoutInstancesItSaysSo) {
   EXPECT_NE(post("/v1/chat/completions", kChat).find("no_instance"), std::string::npos);
-  EXPECT_TRUE(
-      send("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 503"));
+  EXPECT_TRUE(get("/health").starts_with("HTTP/1.1 503"));
   EXPECT_TRUE(post("/v1/loci/warm", "{}").starts_with("HTTP/1.1 404"));
   EXPECT_TRUE(post("/elsewhere", "{}").starts_with("HTTP/1.1 404"));
 }
@@ -299,7 +301,10 @@ TEST_F(FrontTest, WhoStopsOrLoadsIsLeftForAnother) {
   FakeInstance stopping([&](const std::string&) { return refusing("draining"); });
   FakeInstance good([](const std::string&) { return whole("{\"ok\":1}"); });
   update({stopping.member("0000000000000001"), good.member("0000000000000002")});
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(post("/v1/responses", R"({"input":"x"})").ends_with("{\"ok\":1}"));
+  // Among equals a prompt's hash decides.
+  for (int i = 0; i < 64 && stopping.requests() == 0; ++i)
+    EXPECT_TRUE(post("/v1/responses", fmt::format(R"({{"input":"{}"}})", i)).ends_with("{\"ok\":1}"));
+  EXPECT_GT(stopping.requests(), 0) << "nobody asked it";
   // Another 503 is the client's to know: the turn may have been stored.
   FakeInstance full([&](const std::string&) { return refusing("unavailable"); });
   Member member = full.member("0000000000000003");
@@ -321,9 +326,41 @@ TEST_F(FrontTest, AStreamThatBreaksOffEndsWithAnErrorAfterWholeEvents) {
   EXPECT_NE(chat.find("data: [DONE]"), std::string::npos);
   EXPECT_TRUE(chat.ends_with("0\r\n\r\n")) << chat;
   EXPECT_NE(post("/v1/messages", kChat).find("event: error\ndata: {\"type\":\"error\""), std::string::npos);
-  EXPECT_NE(post("/v1/responses", R"({"input":"x"})")
-                .find("event: error\ndata: {\"type\":\"error\",\"code\":\"instance_lost\""),
-            std::string::npos);
+  const std::string of_responses = "event: error\ndata: {\"type\":\"error\",\"code\":\"instance_lost\"";
+  EXPECT_NE(post("/v1/responses", R"({"input":"x"})").find(of_responses), std::string::npos);
+  EXPECT_NE(get("/v1/responses/resp_1?stream=true").find(of_responses), std::string::npos);
+}
+
+TEST_F(FrontTest, PagesAreTheInstancesToJudgeAndNamesTheFronts) {
+  std::string seen;
+  FakeInstance instance([&](const std::string& request) {
+    seen = request;
+    const bool is_preflight = request.starts_with("OPTIONS");
+    return (is_preflight ? "HTTP/1.1 204 No Content\r\n" : "HTTP/1.1 200 OK\r\nContent-Length: 40\r\n") +
+           std::string("Vary: Origin\r\nAccess-Control-Allow-Origin: https://chat.example\r\n\r\n") +
+           (is_preflight ? "" : R"({"object":"list","data":[{"id":"tiny"}]})");
+  });
+  update({instance.member("0000000000000001")});
+  const std::string origin = "Origin: https://chat.example\r\n";
+  const std::string allowed = "Access-Control-Allow-Origin: https://chat.example\r\n";
+  const std::string preflight =
+      send("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: public.example\r\nConnection: close\r\n" + origin +
+           "Access-Control-Request-Method: POST\r\n\r\n");
+  EXPECT_TRUE(preflight.starts_with("HTTP/1.1 204")) << preflight;
+  EXPECT_NE(preflight.find(allowed), std::string::npos) << preflight;
+  EXPECT_NE(seen.find("Access-Control-Request-Method: POST"), std::string::npos) << seen;
+  EXPECT_NE(post("/v1/chat/completions", kChat, origin).find(allowed), std::string::npos);
+  EXPECT_NE(seen.find(origin), std::string::npos) << "the instance judges it";
+  EXPECT_NE(get("/v1/models", origin).find(allowed), std::string::npos);
+  // The instance sees a Host that the front wrote, so of that the front is the judge, where no key is.
+  const int before = instance.requests();
+  const std::string of_stranger =
+      "GET /v1/models HTTP/1.1\r\nHost: stranger.example\r\nConnection: close\r\n";
+  const std::string refused = send(of_stranger + "\r\n");
+  EXPECT_TRUE(refused.starts_with("HTTP/1.1 403")) << refused;
+  EXPECT_NE(refused.find("--allowed-host stranger.example\""), std::string::npos) << refused;
+  EXPECT_EQ(instance.requests(), before);
+  EXPECT_TRUE(send(of_stranger + "Authorization: Bearer k\r\n\r\n").starts_with("HTTP/1.1 200"));
 }
 
 TEST_F(FrontTest, AWholeStreamIsPassedOnAsItIs) {
@@ -344,7 +381,7 @@ TEST_F(FrontTest, RoutesByModelAndListsAll) {
   Member large = other.member("0000000000000002");
   large.models = {"large"};
   update({one.member("0000000000000001"), large});
-  const std::string list = send("GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const std::string list = get("/v1/models");
   EXPECT_NE(list.find("\"tiny\""), std::string::npos) << list;
   EXPECT_NE(list.find("\"large\""), std::string::npos) << list;
   const int before = other.requests();

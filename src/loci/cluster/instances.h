@@ -24,13 +24,13 @@
 
 namespace loci {
 
-// Requests that were sent to an instance and have not ended.
+// A member, as the front sees it.
 struct Instance {
   Member member;
-  std::uint32_t number = 0;  // never given again
-  bool is_listed = true;     // in the latest list
-  Nanos avoided_until = 0;   // after a connection failed
-  std::uint32_t sent = 0;
+  std::uint32_t number = 0;           // never given again
+  bool is_listed = true;              // in the latest list
+  Nanos avoided_until = 0;            // after a connection failed
+  std::uint32_t sent = 0;             // requests that have not ended
   std::uint64_t bytes_before = 0;     // of the prompts of those that have not begun to answer
   std::uint32_t reported_beyond = 0;  // requests that others sent, as far as its row says
 

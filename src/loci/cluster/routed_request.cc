@@ -77,7 +77,7 @@ void read_body(std::string_view body, std::uint64_t seed, RoutedPrompt& out) {
   const json& request = *parsed;
   if (const auto model = request.find("model"); model != request.end() && model->is_string())
     out.model = model->get<std::string>();
-  if (out.api == RoutedApi::kResponses) {
+  if (out.begins_response) {
     // Stored unless the request says otherwise.
     const auto store = request.find("store");
     out.may_be_repeated = store != request.end() && store->is_boolean() && !store->get<bool>();
@@ -130,8 +130,8 @@ RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_v
   const bool reads = method == http::verb::get || method == http::verb::head || method == http::verb::options;
   out.may_be_repeated = reads || computes_only(path);
   out.is_generated = generates(method, path);
-  if (path == "/v1/responses" && method == http::verb::post) out.api = RoutedApi::kResponses;
-  if (path == "/v1/chat/completions" || path == "/v1/completions") out.api = RoutedApi::kChat;
+  if (path == "/v1/responses" || path.starts_with("/v1/responses/")) out.api = RoutedApi::kResponses;
+  out.begins_response = path == "/v1/responses" && method == http::verb::post;
   if (path.starts_with("/v1/messages")) out.api = RoutedApi::kMessages;
   for (const std::string_view prefix : {"/v1/responses/", "/v1/conversations/"}) {
     const std::string_view id = id_after(path, prefix);

@@ -14,8 +14,8 @@
 
 namespace loci {
 
-// Whose error events a client of the path understands.
-enum class RoutedApi : std::uint8_t { kOther, kChat, kMessages, kResponses };
+// Whose errors a client of the path understands; kOpenAi of all but two.
+enum class RoutedApi : std::uint8_t { kOpenAi, kMessages, kResponses };
 
 struct RoutedPrompt {
   std::string model;  // empty: it names none
@@ -28,7 +28,8 @@ struct RoutedPrompt {
   bool is_conversation = false;            // of the two, a conversation
   bool is_generated = false;               // a model computes the answer, and keeps state of the prompt
   bool may_be_repeated = true;             // sent twice it does what it does once: it stores nothing
-  RoutedApi api = RoutedApi::kOther;
+  RoutedApi api = RoutedApi::kOpenAi;
+  bool begins_response = false;  // POST /v1/responses: what it answers may be gone on from
 
   // Something is computed for it.
   bool is_new_work() const { return bytes > 0; }

@@ -86,7 +86,6 @@ class UpstreamPool {
 
   // Trusted by members that speak TLS.
   void trust(TlsContext tls) { tls_ = std::move(tls); }
-  bool has_trust() const { return tls_ != nullptr; }
   // One that is idle and not stale; null: none.
   std::unique_ptr<Upstream> take(std::uint32_t instance);
   std::unique_ptr<Upstream> make(const Member& member);

@@ -59,17 +59,25 @@ PageGuard::PageGuard(Rules rules) : rules_(std::move(rules)) {
   everyone_ = std::count(rules_.origins.begin(), rules_.origins.end(), "*") > 0;
 }
 
-std::optional<ApiError> PageGuard::check(const HttpRequest& request) const {
+std::optional<ApiError> PageGuard::check_host(const HttpRequest& request) const {
   if (everyone_) return std::nullopt;
   const std::string host = value_of(request, http::field::host).value_or("");
-  if (!is_own_name(host)) {
-    return http_error(
-        kForbidden,
-        fmt::format("the request is for the host '{}', which is none of this server's names; if clients "
-                    "call it so, start it with --allowed-host {}, or with keys (--api-keys)",
-                    utf8_prefix(host, kShownBytesMax), utf8_prefix(host_name_of(host), kShownBytesMax)),
-        "host_not_allowed");
+  if (is_own_name(host)) return std::nullopt;
+  return http_error(
+      kForbidden,
+      fmt::format("the request is for the host '{}', which is none of this server's names; if clients "
+                  "call it so, start it with --allowed-host {}",
+                  utf8_prefix(host, kShownBytesMax), utf8_prefix(host_name_of(host), kShownBytesMax)),
+      "host_not_allowed");
+}
+
+std::optional<ApiError> PageGuard::check(const HttpRequest& request) const {
+  if (everyone_) return std::nullopt;
+  if (std::optional<ApiError> error = check_host(request)) {
+    error->message += ", or with keys (--api-keys)";
+    return error;
   }
+  const std::string host = value_of(request, http::field::host).value_or("");
   const std::optional<std::string> origin = value_of(request, http::field::origin);
   const bool is_own = !host.empty() && origin && authority_of(*origin) == host;
   if (!origin || is_own || !permission(request).empty()) return std::nullopt;

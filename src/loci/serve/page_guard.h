@@ -34,6 +34,9 @@ class PageGuard {
 
   // What a server without keys says to this request. Errors: 403 that names the header and the option.
   std::optional<ApiError> check(const HttpRequest& request) const;
+  // The half of it that looks at Host alone: of a front, which writes that header anew for the server behind
+  // it and leaves Origin to be judged there.
+  std::optional<ApiError> check_host(const HttpRequest& request) const;
   // What Access-Control-Allow-Origin says to this request; empty: nothing.
   std::string_view permission(const HttpRequest& request) const;
   // The answers to one path differ by the request's origin.
