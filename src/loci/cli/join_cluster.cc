@@ -5,6 +5,7 @@
 
 #include "loci/cli/cluster_secret.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/profile_file.h"
 #include "loci/memory/chain_key.h"
 #include "loci/serve/page_guard.h"
 
@@ -14,12 +15,6 @@ namespace {
 // As others reach it.
 std::string reachable_host(const std::string& host) {
   return host == "0.0.0.0" || host == "::" ? machine_name() : host;
-}
-
-std::string fingerprint_text(const ServedModel& served) {
-  std::string out;
-  for (const std::uint8_t byte : served.model->spec.fingerprint) out += fmt::format("{:02x}", byte);
-  return out;
 }
 
 }  // namespace
@@ -45,7 +40,7 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
                 .tls = flags.http.tls.given(),
                 .models = {served.model->id},
                 .any_model = served.any_name,
-                .fingerprint = fingerprint_text(served),
+                .fingerprint = fingerprint_text(served.model->spec.fingerprint),
                 .numerics = fmt::format("{} {}", kNumericsVersion, served.backend.layout),
                 .block_tokens = kBlockTokens,
                 .version = kVersion};

@@ -145,19 +145,6 @@ class ConversationStore {
   // or queued is replaced with its items (its conversation and previous response stay the same; items of a
   // conversation deleted meanwhile are the response's alone); one that has ended is not: kInvalidArgument.
   virtual Status commit_turn(std::string_view tenant, const StoredTurn& turn) = 0;
-  // --- turns, where several servers share the store ---
-
-  // The right to make a conversation's next turn, for StoreOptions::turn_lease by the database's clock: the
-  // claim, or nothing where another server has it and neither its lease nor that server has ended. A turn
-  // that carries its claim is committed only while nobody has taken that over (else kUnavailable), and ends
-  // it; so a server that was paused adds nothing to what another went on with. This server's own calls are
-  // not kept apart: it makes one turn of a conversation at a time. A store that is one server's gives 0.
-  virtual Result<std::optional<std::int64_t>> claim_turn(std::string_view tenant,
-                                                         std::string_view conversation) = 0;
-  // Ends a claim, unless it has ended.
-  virtual Status release_turn(std::string_view tenant, std::string_view conversation, std::int64_t claim) = 0;
-  // What this server has claimed goes on for another lease, but for what others have taken over.
-  virtual Status renew_claims() = 0;
 
   virtual Result<StoredResponse> response(std::string_view tenant, std::string_view id) = 0;
   // Items that it added to a conversation stay there.
@@ -183,6 +170,20 @@ class ConversationStore {
   virtual Result<std::uint64_t> size_bytes() = 0;
   // By name. Reads everything's index.
   virtual Result<std::vector<TenantStats>> stats() = 0;
+
+  // --- turns, where several servers share the store ---
+
+  // The right to make a conversation's next turn, for StoreOptions::turn_lease by the database's clock: the
+  // claim, or nothing where another server has it and neither its lease nor that server has ended. A turn
+  // that carries its claim is committed only while nobody has taken that over (else kUnavailable), and ends
+  // it; so a server that was paused adds nothing to what another went on with. This server's own calls are
+  // not kept apart: it makes one turn of a conversation at a time. A store that is one server's gives 0.
+  virtual Result<std::optional<std::int64_t>> claim_turn(std::string_view tenant,
+                                                         std::string_view conversation) = 0;
+  // Ends a claim, unless it has ended.
+  virtual Status release_turn(std::string_view tenant, std::string_view conversation, std::int64_t claim) = 0;
+  // What this server has claimed goes on for another lease, but for what others have taken over.
+  virtual Status renew_claims() = 0;
 };
 
 }  // namespace loci
