@@ -24,6 +24,8 @@ using MemberKey = std::array<std::uint8_t, 32>;
 // A member that has not said for so long that it lives is taken for dead, by the database's clock.
 inline constexpr Nanos kMemberLifetime = 5 * kNanosPerSecond;
 inline constexpr Nanos kMemberRenewal = kNanosPerSecond;
+// A stop waits so long for a database that stands still.
+inline constexpr Nanos kMemberStopWait = 3 * kNanosPerSecond;
 
 struct Member {
   std::string id;    // 16 hexadecimal digits, drawn at the member's start

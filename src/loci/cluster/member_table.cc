@@ -10,8 +10,6 @@
 namespace loci {
 namespace {
 
-#define LOCI_DATABASE_NOW "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
-
 constexpr Nanos kWait = 2 * kNanosPerSecond;
 constexpr std::int64_t kRowsMax = 4'096;
 constexpr std::int64_t kLifetimeMs = kMemberLifetime / kNanosPerMilli;
@@ -134,6 +132,8 @@ Status MemberTable::leave(const std::string& id) {
   });
 }
 
+void MemberTable::abandon() { database_->abandon(); }
+
 Result<MemberList> MemberTable::list() {
   MemberList out;
   const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
@@ -154,7 +154,5 @@ Status MemberTable::ask_to_drain(const std::string& id, bool drain) {
     return session.run("UPDATE members SET drain = $2 WHERE id = $1", {id, wish}).status();
   });
 }
-
-#undef LOCI_DATABASE_NOW
 
 }  // namespace loci

@@ -31,8 +31,8 @@ struct MemberList {
   std::uint32_t refused = 0;
 };
 
-// Thread-safe; calls wait for the database, for some seconds at most while it answers at all. Errors of all:
-// kUnavailable.
+// Thread-safe; calls wait for the database: for some seconds at most while it answers at all, until abandon()
+// where it stands still. Errors of all: kUnavailable.
 class MemberTable {
  public:
   // Makes the tables where they are missing. Errors: kInvalidArgument (the URL).
@@ -46,6 +46,8 @@ class MemberTable {
   // Writes the row as of `at_ms`, which the member knows from its last renewal and its own clock.
   Result<MemberRenewal> renew(const Member& member, std::int64_t at_ms);
   Status leave(const std::string& id);
+  // For a stop: what waits for the database ends with kUnavailable, and so does every later call.
+  void abandon();
 
   Result<MemberList> list();
   // Asks the member to drain, or not to any more. Errors: kNotFound (no living member of that id).

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "loci/cluster/member_table.h"
+#include "loci/cluster/member_watch.h"
 #include "loci/cluster/membership.h"
 #include "loci/serve/store/test_postgres.h"
 
@@ -219,6 +220,21 @@ TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {
   EXPECT_TRUE(table_->list()->members[0].draining) << "at once";
   membership.reset();
   EXPECT_TRUE(table_->list()->members.empty());
+}
+
+TEST_F(MemberTableTest, AStopDoesNotWaitForADatabaseThatStandsStill) {
+  const auto log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
+  auto membership =
+      Membership::join(open(1), test_member("0000000000000001"), [] { return MemberLoad{}; }, log).value();
+  auto watch = std::make_unique<MemberWatch>(open(1), [](const MemberList&) {}, log);
+  TestPostgres::shared()->pause();
+  std::thread other([&] { watch.reset(); });
+  membership.reset();
+  other.join();
+  TestPostgres::shared()->go_on();
+  pqxx::connection connection(url_);
+  EXPECT_EQ(pqxx::nontransaction(connection).exec1("SELECT COUNT(*) FROM loci.members")[0].as<int>(), 1)
+      << "the database said nothing of it";
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cluster/member_watch.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <utility>
 
@@ -16,10 +18,16 @@ MemberWatch::~MemberWatch() {
     is_stopping_ = true;
   }
   stopped_.notify_all();
+  {
+    std::unique_lock lock(mutex_);
+    const auto most = std::chrono::nanoseconds(kMemberStopWait);
+    if (!stopped_.wait_for(lock, most, [this] { return is_over_; })) table_->abandon();
+  }
   thread_.join();
 }
 
 void MemberWatch::run() {
+  pthread_setname_np(pthread_self(), "loci-watch");
   bool was_well = true;
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
@@ -35,6 +43,8 @@ void MemberWatch::run() {
     lock.lock();
     stopped_.wait_for(lock, std::chrono::nanoseconds(kMemberRenewal), [this] { return is_stopping_; });
   }
+  is_over_ = true;
+  stopped_.notify_all();
 }
 
 }  // namespace loci

@@ -20,7 +20,7 @@ class MemberWatch {
   // `tell`: called on the watch's thread with each list.
   MemberWatch(std::unique_ptr<MemberTable> table, std::function<void(MemberList)> tell,
               std::shared_ptr<spdlog::logger> log);
-  ~MemberWatch();
+  ~MemberWatch();  // waits kMemberStopWait for a database that stands still
 
  private:
   void run();
@@ -30,7 +30,8 @@ class MemberWatch {
   const std::shared_ptr<spdlog::logger> log_;
   std::mutex mutex_;
   std::condition_variable stopped_;
-  bool is_stopping_ = false;  // guarded by mutex_
+  bool is_stopping_ = false;  // both guarded by mutex_
+  bool is_over_ = false;      // the thread asks the database nothing more
   std::thread thread_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cluster/membership.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <utility>
 
@@ -39,9 +41,12 @@ Membership::~Membership() {
     is_stopping_ = true;
   }
   changed_.notify_all();
+  {
+    std::unique_lock lock(mutex_);
+    const auto most = std::chrono::nanoseconds(kMemberStopWait);
+    if (!changed_.wait_for(lock, most, [this] { return is_over_; })) table_->abandon();
+  }
   thread_.join();
-  const Status left = table_->leave(member_.id);
-  if (!left.ok()) log_->warn("the member's row stays until it is too old: {}", left.message());
 }
 
 void Membership::drain() {
@@ -82,6 +87,7 @@ bool Membership::renew() {
 }
 
 void Membership::run() {
+  pthread_setname_np(pthread_self(), "loci-member");
   bool was_well = true;
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
@@ -97,6 +103,12 @@ void Membership::run() {
     changed_.wait_for(lock, std::chrono::nanoseconds(kMemberRenewal),
                       [&] { return is_stopping_ || is_draining_ != was_draining; });
   }
+  lock.unlock();
+  const Status left = table_->leave(member_.id);
+  if (!left.ok()) log_->warn("the member's row stays until it is too old: {}", left.message());
+  lock.lock();
+  is_over_ = true;
+  changed_.notify_all();
 }
 
 }  // namespace loci

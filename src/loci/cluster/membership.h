@@ -31,7 +31,8 @@ class Membership {
   static Result<std::unique_ptr<Membership>> join(std::unique_ptr<MemberTable> table, Member member,
                                                   std::function<MemberLoad()> load,
                                                   std::shared_ptr<spdlog::logger> log);
-  ~Membership();  // leaves
+  // Leaves. Of a database that stands still it waits kMemberStopWait; the row is then left to grow too old.
+  ~Membership();
 
   const std::string& id() const { return member_.id; }
   // From now on the row says that it drains. Waits, two seconds at most, until that is written.
@@ -56,6 +57,7 @@ class Membership {
   bool is_draining_ = false;
   bool is_told_ = false;  // the row says that it drains
   bool is_stopping_ = false;
+  bool is_over_ = false;  // the thread asks the database nothing more
   std::thread thread_;
 };
 

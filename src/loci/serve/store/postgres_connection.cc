@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/postgres_connection.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -124,18 +127,47 @@ PostgresError current_postgres_error() {
   }
 }
 
-Result<std::unique_ptr<PostgresConnection>> PostgresConnection::connect(const std::string& settings,
-                                                                        std::int64_t instance,
-                                                                        Nanos lock_timeout) {
+namespace {
+
+// Of a connection that is being made.
+Status connecting_error() {
+  Status status = current_postgres_error().status;
+  if (status.code() == StatusCode::kInternal) return {StatusCode::kUnavailable, status.message()};
+  return status;
+}
+
+}  // namespace
+
+PostgresConnection::PostgresConnection(const std::string& settings)
+    : handle_(settings), socket_(::fcntl(handle_.sock(), F_DUPFD_CLOEXEC, 0)) {}
+
+PostgresConnection::~PostgresConnection() {
+  if (socket_ >= 0) ::close(socket_);
+}
+
+void PostgresConnection::interrupt() {
+  if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
+}
+
+Result<std::unique_ptr<PostgresConnection>> PostgresConnection::connect(const std::string& settings) {
   try {
     std::unique_ptr<PostgresConnection> made(new PostgresConnection(settings));
+    if (made->socket_ < 0) return Status(StatusCode::kUnavailable, "the process has no descriptor left");
+    return made;
+  } catch (...) {
+    return connecting_error();
+  }
+}
+
+Status PostgresConnection::begin(std::int64_t instance, Nanos lock_timeout) {
+  try {
 // libpqxx would connect again by itself, and forget what is set below.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    made->handle_.inhibit_reactivation(true);
+    handle_.inhibit_reactivation(true);
 #pragma GCC diagnostic pop
-    made->handle_.set_client_encoding("UTF8");
-    pqxx::nontransaction session(made->handle_);
+    handle_.set_client_encoding("UTF8");
+    pqxx::nontransaction session(handle_);
     const std::string encoding = session.exec1("SHOW server_encoding")[0].c_str();
     if (encoding != "UTF8") {
       return invalid_argument(
@@ -148,11 +180,9 @@ Result<std::unique_ptr<PostgresConnection>> PostgresConnection::connect(const st
     session.exec0("SET idle_in_transaction_session_timeout = 60000");
     session.exec0("SET search_path = loci");
     session.exec(fmt::format("SELECT pg_advisory_lock_shared({})", instance));
-    return made;
+    return {};
   } catch (...) {
-    Status status = current_postgres_error().status;
-    if (status.code() == StatusCode::kInternal) status = {StatusCode::kUnavailable, status.message()};
-    return status;
+    return connecting_error();
   }
 }
 

@@ -31,21 +31,30 @@ struct PostgresError {
 // The exception that is being handled, as an error.
 PostgresError current_postgres_error();
 
-// Not thread-safe.
+// Not thread-safe, but for interrupt().
 class PostgresConnection {
  public:
-  // `settings` as libpq takes them; the connection holds a shared advisory lock on `instance`.
-  static Result<std::unique_ptr<PostgresConnection>> connect(const std::string& settings,
-                                                             std::int64_t instance, Nanos lock_timeout);
+  // `settings` as libpq takes them.
+  static Result<std::unique_ptr<PostgresConnection>> connect(const std::string& settings);
+  ~PostgresConnection();
+  PostgresConnection(const PostgresConnection&) = delete;
+  PostgresConnection& operator=(const PostgresConnection&) = delete;
+
+  // Before anything else: limits on waiting, and a shared advisory lock on `instance`.
+  Status begin(std::int64_t instance, Nanos lock_timeout);
+  // The connection is lost: a call that waits for the server fails, and so does every later one. libpq itself
+  // waits without a bound for a server that is there and does nothing.
+  void interrupt();
 
   pqxx::connection& handle() { return handle_; }
   // The name under which the statement is prepared. Throws.
   const std::string& prepared(std::string_view statement);
 
  private:
-  explicit PostgresConnection(const std::string& settings) : handle_(settings) {}
+  explicit PostgresConnection(const std::string& settings);
 
   pqxx::connection handle_;
+  const int socket_;  // the same as libpq's, under a number that only the destructor gives back
   std::unordered_map<std::string_view, std::string> prepared_;
 };
 

@@ -79,35 +79,62 @@ struct PostgresDatabase::Pool {
   std::mutex mutex;  // guards what follows; never held while the network is waited for
   std::condition_variable returned;
   std::vector<std::unique_ptr<PostgresConnection>> idle;
+  std::vector<PostgresConnection*> busy;
   std::size_t open = 0;
+  bool is_abandoned = false;
 
   Result<std::unique_ptr<PostgresConnection>> take() {
     {
       std::unique_lock lock(mutex);
-      returned.wait(lock, [this] { return !idle.empty() || open < kConnectionsMax; });
+      returned.wait(lock, [this] { return is_abandoned || !idle.empty() || open < kConnectionsMax; });
+      if (is_abandoned) return abandoned();
       if (!idle.empty()) {
         std::unique_ptr<PostgresConnection> connection = std::move(idle.back());
         idle.pop_back();
+        busy.push_back(connection.get());
         return connection;
       }
       ++open;
     }
-    auto made = PostgresConnection::connect(settings, instance, lock_timeout);
-    if (!made.ok()) give(nullptr);
-    return made;
+    auto made = PostgresConnection::connect(settings);
+    if (!made.ok()) {
+      drop(nullptr);
+      return made;
+    }
+    std::unique_ptr<PostgresConnection> connection = std::move(made).value();
+    {
+      const std::lock_guard lock(mutex);
+      busy.push_back(connection.get());
+      if (is_abandoned) connection->interrupt();
+    }
+    if (Status begun = connection->begin(instance, lock_timeout); !begun.ok()) {
+      drop(std::move(connection));
+      return begun;
+    }
+    return connection;
   }
 
-  // Null: it was lost.
   void give(std::unique_ptr<PostgresConnection> connection) {
     {
       const std::lock_guard lock(mutex);
-      if (connection == nullptr) {
-        --open;
-      } else {
-        idle.push_back(std::move(connection));
-      }
+      std::erase(busy, connection.get());
+      idle.push_back(std::move(connection));
     }
     returned.notify_one();
+  }
+
+  // It was lost, or could not be made (null).
+  void drop(std::unique_ptr<PostgresConnection> connection) {
+    {
+      const std::lock_guard lock(mutex);
+      std::erase(busy, connection.get());
+      --open;
+    }
+    returned.notify_one();
+  }
+
+  static Status abandoned() {
+    return {StatusCode::kUnavailable, "the database (PostgreSQL) did not answer, and is not waited for"};
   }
 
   struct Outcome {
@@ -158,8 +185,10 @@ Status PostgresDatabase::transact(SqlAccess access, const Body& body) {
     Pool::Outcome outcome = access == SqlAccess::kRead ? Pool::attempt<Reading>(*connection, body)
                                                        : Pool::attempt<Writing>(*connection, body);
     const bool lost = outcome.fault == PostgresFault::kLost || !connection->handle().is_open();
-    if (lost) connection.reset();
-    pool_->give(std::move(connection));
+    if (lost)
+      pool_->drop(std::move(connection));
+    else
+      pool_->give(std::move(connection));
     const bool again = outcome.fault == PostgresFault::kLost || outcome.fault == PostgresFault::kConflict;
     if (outcome.status.ok() || !again || Time::now() >= deadline) return outcome.status;
     std::this_thread::sleep_for(std::chrono::nanoseconds(random_pause(attempt)));
@@ -167,6 +196,15 @@ Status PostgresDatabase::transact(SqlAccess access, const Body& body) {
 }
 
 std::string PostgresDatabase::instance() const { return std::to_string(pool_->instance); }
+
+void PostgresDatabase::abandon() {
+  {
+    const std::lock_guard lock(pool_->mutex);
+    pool_->is_abandoned = true;
+    for (PostgresConnection* connection : pool_->busy) connection->interrupt();
+  }
+  pool_->returned.notify_all();
+}
 
 Result<bool> PostgresDatabase::has_ended(SqlSession& session, std::string_view instance) {
   if (instance == this->instance()) return false;
@@ -181,7 +219,8 @@ Result<bool> PostgresDatabase::has_ended(SqlSession& session, std::string_view i
 Status PostgresDatabase::alone(const std::function<Status()>& job) {
   // A connection of its own, outside the pool, which the job uses too; it ends with it, and so does the lock.
   LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<PostgresConnection> connection,
-                        PostgresConnection::connect(pool_->settings, pool_->instance, pool_->lock_timeout));
+                        PostgresConnection::connect(pool_->settings));
+  LOCI_RETURN_IF_ERROR(connection->begin(pool_->instance, pool_->lock_timeout));
   try {
     pqxx::nontransaction session(connection->handle());
     session.exec0("SET lock_timeout = 600000");

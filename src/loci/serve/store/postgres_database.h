@@ -15,6 +15,10 @@
 #include "loci/serve/store/sql_database.h"
 #include "loci/serve/store/store_options.h"
 
+// Of statements: milliseconds since 1970 by PostgreSQL's clock, which all servers of a database have in
+// common.
+#define LOCI_DATABASE_NOW "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+
 namespace loci {
 
 // Errors of transactions: kUnavailable (no connection, a lock or a statement took too long, the server's
@@ -34,6 +38,10 @@ class PostgresDatabase final : public SqlDatabase {
   Result<bool> has_ended(SqlSession& session, std::string_view instance) override;
   Status reclaim() override { return {}; }        // autovacuum does
   Status erase_deleted() override { return {}; }  // the same
+
+  // For a stop that must not wait for a server that stands still: what waits for the server ends with
+  // kUnavailable, and so does every later call; a connection that is being made ends with its own timeout.
+  void abandon();
 
   // Runs `job` while no other server does the same: several may start at once.
   Status alone(const std::function<Status()>& job);

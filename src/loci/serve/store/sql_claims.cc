@@ -2,6 +2,7 @@
 // Claims of turns: rows that a lease of the database's clock ends, or their holder's end, or the commit of
 // the turn itself. A claim is its holder and a number that the holder never gives twice, so a claim that was
 // lost is never mistaken for a later one.
+#include "loci/serve/store/postgres_database.h"
 #include "loci/serve/store/sql_rows.h"
 #include "loci/serve/store/sql_store.h"
 #include "loci/serve/store/stored_text.h"
@@ -11,9 +12,6 @@ namespace loci {
 using namespace store_rows;
 
 namespace {
-
-// Milliseconds since 1970, by the database's clock: PostgreSQL's, as no other database is shared.
-#define LOCI_DATABASE_NOW "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
 
 // Claims that nobody took over stay that long, and then go with the next one's renewal.
 constexpr std::int64_t kForgottenAfterMs = 3'600'000;
@@ -91,7 +89,5 @@ Status SqlStore::renew_claims() {
         .status();
   });
 }
-
-#undef LOCI_DATABASE_NOW
 
 }  // namespace loci

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <pqxx/pqxx>
 #include <vector>
 
@@ -101,6 +102,16 @@ void TestPostgres::kill() {
   ::waitpid(process_, nullptr, 0);
   process_ = 0;
 }
+
+// The server first, so that it begins no process meanwhile.
+void TestPostgres::signal_all(int signal) const {
+  ::kill(process_, signal);
+  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", process_));
+  for (pid_t child = 0; children >> child;) ::kill(child, signal);
+}
+
+void TestPostgres::pause() { signal_all(SIGSTOP); }
+void TestPostgres::go_on() { signal_all(SIGCONT); }
 
 std::string TestPostgres::new_database() {
   const std::string name = fmt::format("test{}", databases_++);

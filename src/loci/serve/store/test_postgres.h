@@ -23,10 +23,14 @@ class TestPostgres {
   // Ends it without a farewell, as a crash would.
   void kill();
   void start();
+  // All its processes stand still, with their connections; go_on() ends that.
+  void pause();
+  void go_on();
 
  private:
   explicit TestPostgres(std::string binaries);
   std::string url(const std::string& database) const;
+  void signal_all(int signal) const;
 
   TestFolder folder_;
   std::string binaries_;
