@@ -23,7 +23,7 @@ void TurnClaims::start(Nanos period) {
     timer->expires_after(std::chrono::nanoseconds(period));
     timer->async_wait([self, again = weak.lock()](const boost::system::error_code& error) {
       if (error || !again) return;
-      const Status renewed = self->store_.renew_claims();
+      const Status renewed = self->store_.renew_claims(self->held());
       if (!renewed.ok()) self->log_->warn("claims of conversations can't be renewed: {}", renewed.message());
       (*again)();
     });
@@ -31,8 +31,19 @@ void TurnClaims::start(Nanos period) {
   (*wait)();
 }
 
+void TurnClaims::hold(std::int64_t claim) {
+  const std::lock_guard lock(mutex_);
+  held_.insert(claim);
+}
+
+std::vector<std::int64_t> TurnClaims::held() {
+  const std::lock_guard lock(mutex_);
+  return {held_.begin(), held_.end()};
+}
+
 void TurnClaims::release(std::string tenant, std::string conversation, std::int64_t claim) {
   const std::lock_guard lock(mutex_);
+  held_.erase(claim);  // whatever the store says: it is renewed no more
   if (store_thread_ == nullptr) return;
   asio::post(store_thread_->executor(), [self = shared_from_this(), tenant = std::move(tenant),
                                          conversation = std::move(conversation), claim] {

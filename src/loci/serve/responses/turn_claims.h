@@ -10,8 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/serve/request/api_error.h"
@@ -32,15 +34,20 @@ class TurnClaims : public std::enable_shared_from_this<TurnClaims> {
 
   // Renews every `period` until the store's threads end: a third of the lease.
   void start(Nanos period);
-  // Gives the claim back, on a thread of the store's.
+  // The claim is renewed until it is released.
+  void hold(std::int64_t claim);
+  // Gives the claim back, on a thread of the store's. Where that fails it ends with its lease.
   void release(std::string tenant, std::string conversation, std::int64_t claim);
   // Nothing is asked of the store's threads any more: what is claimed ends with its lease, or with this
   // server.
   void stop();
 
  private:
-  std::mutex mutex_;
-  WorkerPool* store_thread_;  // null after stop(); guarded by mutex_
+  std::vector<std::int64_t> held();
+
+  std::mutex mutex_;                       // guards the next two
+  WorkerPool* store_thread_;               // null after stop()
+  std::unordered_set<std::int64_t> held_;  // claims of turns that are being made
   ConversationStore& store_;
   const std::shared_ptr<spdlog::logger> log_;
 };
@@ -56,7 +63,9 @@ class HeldTurn {
         claims_(std::move(claims)),
         tenant_(std::move(tenant)),
         conversation_(std::move(conversation)),
-        claim_(claim) {}
+        claim_(claim) {
+    if (claims_ && claim_ != 0) claims_->hold(claim_);
+  }
   HeldTurn(HeldTurn&& other) noexcept { swap(other); }
   HeldTurn& operator=(HeldTurn&& other) noexcept {
     HeldTurn taken(std::move(other));

@@ -182,8 +182,10 @@ class ConversationStore {
                                                          std::string_view conversation) = 0;
   // Ends a claim, unless it has ended.
   virtual Status release_turn(std::string_view tenant, std::string_view conversation, std::int64_t claim) = 0;
-  // What this server has claimed goes on for another lease, but for what others have taken over.
-  virtual Status renew_claims() = 0;
+  // Those of this server's claims go on for another lease, but for what others have taken over. Its other
+  // ones, whose release failed or that were made without its knowledge (a commit in doubt), end with their
+  // lease. A row that somebody else is writing just then is left to the next call.
+  virtual Status renew_claims(const std::vector<std::int64_t>& held) = 0;
 };
 
 }  // namespace loci

@@ -11,7 +11,7 @@
 namespace loci {
 
 // Not thread-safe. size_bytes() and stats().size_bytes are 0; ids and texts are not checked.
-class NaiveStore final : public ConversationStore {
+class NaiveStore : public ConversationStore {
  public:
   std::int64_t now = 0;  // what it takes for the time
 
@@ -41,7 +41,7 @@ class NaiveStore final : public ConversationStore {
     return std::optional<std::int64_t>(0);  // it is one server's
   }
   Status release_turn(std::string_view, std::string_view, std::int64_t) override { return {}; }
-  Status renew_claims() override { return {}; }
+  Status renew_claims(const std::vector<std::int64_t>&) override { return {}; }
   Status fail_interrupted() override;
   Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
   Result<std::uint64_t> size_bytes() override { return std::uint64_t{0}; }

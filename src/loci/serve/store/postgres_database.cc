@@ -179,11 +179,13 @@ Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::open(const std::stri
 Status PostgresDatabase::transact(SqlAccess access, const Body& body) {
   using Writing = pqxx::transaction<pqxx::repeatable_read, pqxx::read_write>;
   using Reading = pqxx::transaction<pqxx::repeatable_read, pqxx::read_only>;
+  using EachRow = pqxx::transaction<pqxx::read_committed, pqxx::read_write>;
   const auto deadline = Time::now() + std::chrono::nanoseconds(pool_->lock_timeout);
   for (int attempt = 0;; ++attempt) {
     LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, pool_->take());
-    Pool::Outcome outcome = access == SqlAccess::kRead ? Pool::attempt<Reading>(*connection, body)
-                                                       : Pool::attempt<Writing>(*connection, body);
+    Pool::Outcome outcome = access == SqlAccess::kRead   ? Pool::attempt<Reading>(*connection, body)
+                            : access == SqlAccess::kRows ? Pool::attempt<EachRow>(*connection, body)
+                                                         : Pool::attempt<Writing>(*connection, body);
     const bool lost = outcome.fault == PostgresFault::kLost || !connection->handle().is_open();
     if (lost)
       pool_->drop(std::move(connection));

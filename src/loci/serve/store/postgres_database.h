@@ -5,7 +5,7 @@
 // Transactions run at "repeatable read". That is enough for them to be as if each were alone, because each
 // that writes also writes the row of its thread (sql_rows.h): of two that touch the same thread the later
 // one meets a conflict and is run again; what two threads have in common are unique ids, whose conflicts
-// are run again too.
+// are run again too. SqlAccess::kRows is "read committed".
 #pragma once
 
 #include <memory>

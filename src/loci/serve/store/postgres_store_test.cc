@@ -28,6 +28,12 @@ class PostgresStoreTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status().to_string();
     return store.ok() ? std::move(store).value() : nullptr;
   }
+  // The first value of what the statement finds.
+  std::string sql(const std::string& statement) {
+    pqxx::connection connection(url_);
+    const pqxx::result found = pqxx::nontransaction(connection).exec(statement);
+    return found.empty() ? std::string() : found[0][0].c_str();
+  }
 
   TestPostgres* server_ = nullptr;
   std::string url_;
@@ -135,7 +141,7 @@ TEST_F(PostgresStoreTest, AServerThatWasPausedCommitsNothingThatAnotherTookOver)
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const std::int64_t taken = other->claim_turn("ann", "c").value().value();
   // What the paused server renews is not what it has lost.
-  ASSERT_TRUE(paused->renew_claims().ok());
+  ASSERT_TRUE(paused->renew_claims({lost}).ok());
   const Status late = paused->commit_turn("ann", turn_in("c", "late", lost));
   EXPECT_EQ(late.code(), StatusCode::kUnavailable);
   EXPECT_NE(late.message().find("taken over"), std::string::npos) << late.to_string();
@@ -161,13 +167,67 @@ TEST_F(PostgresStoreTest, ALeaseThatNobodyTookOverStillCommits) {
 
 TEST_F(PostgresStoreTest, ARenewedLeaseIsNotTakenOver) {
   const auto first = open({.turn_lease = 600 * kNanosPerSecond}), second = open();
-  ASSERT_TRUE(first->claim_turn("ann", "c").value().has_value());
-  {
-    pqxx::connection connection(url_);
-    pqxx::nontransaction(connection).exec("UPDATE loci.turn_claims SET expires_at = 0 WHERE tenant = 'ann'");
-  }
-  ASSERT_TRUE(first->renew_claims().ok());
+  const std::int64_t claim = first->claim_turn("ann", "c").value().value();
+  sql("UPDATE loci.turn_claims SET expires_at = 0 WHERE tenant = 'ann'");
+  ASSERT_TRUE(first->renew_claims({claim}).ok());
   EXPECT_FALSE(second->claim_turn("ann", "c").value().has_value());
+}
+
+// One whose release failed, or whose claim was committed unknown to its server.
+TEST_F(PostgresStoreTest, AClaimThatIsNotHeldEndsWithItsLease) {
+  const auto first = open({.turn_lease = 600 * kNanosPerSecond}), second = open();
+  ASSERT_TRUE(first->claim_turn("ann", "left").value().has_value());
+  const std::int64_t held = first->claim_turn("ann", "held").value().value();
+  ASSERT_TRUE(first->renew_claims({held}).ok());
+  EXPECT_FALSE(second->claim_turn("ann", "left").value().has_value()) << "its lease has not run out";
+  sql("UPDATE loci.turn_claims SET expires_at = 0");
+  ASSERT_TRUE(first->renew_claims({held}).ok());
+  EXPECT_EQ(sql("SELECT string_agg(conversation, ' ') FROM loci.turn_claims"), "held")
+      << "the other one's row is gone";
+  EXPECT_TRUE(second->claim_turn("ann", "left").value().has_value());
+  EXPECT_FALSE(second->claim_turn("ann", "held").value().has_value());
+  ASSERT_TRUE(first->renew_claims({}).ok());
+  EXPECT_EQ(sql("SELECT count(*) FROM loci.turn_claims"), "2") << "another server's is not first's to clear";
+}
+
+TEST_F(PostgresStoreTest, ARowThatIsBeingWrittenKeepsNoOtherFromBeingRenewed) {
+  const auto first = open({.lock_timeout = 100 * kNanosPerMilli, .turn_lease = 600 * kNanosPerSecond});
+  const auto second = open();
+  const std::int64_t busy = first->claim_turn("ann", "busy").value().value();
+  const std::int64_t idle = first->claim_turn("ann", "idle").value().value();
+  ASSERT_TRUE(first->claim_turn("ann", "left").value().has_value());
+  sql("UPDATE loci.turn_claims SET expires_at = 0");
+  pqxx::connection connection(url_);
+  {
+    pqxx::work ending(connection);
+    ending.exec("DELETE FROM loci.turn_claims WHERE conversation IN ('busy', 'left')");
+    const Status renewed = first->renew_claims({busy, idle});
+    EXPECT_TRUE(renewed.ok()) << renewed.to_string();
+    ending.commit();
+  }
+  EXPECT_EQ(sql("SELECT string_agg(conversation, ' ') FROM loci.turn_claims"), "idle");
+  EXPECT_FALSE(second->claim_turn("ann", "idle").value().has_value());
+}
+
+TEST_F(PostgresStoreTest, RowsThatAreWrittenMeanwhileDoNotStopARenewal) {
+  // No conflict is tried again for longer than a moment.
+  const auto store = open({.lock_timeout = kNanosPerMilli, .turn_lease = 600 * kNanosPerSecond});
+  std::vector<std::int64_t> held;
+  for (int i = 0; i < 20; ++i)
+    held.push_back(store->claim_turn("ann", fmt::format("c{}", i)).value().value());
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    pqxx::connection connection(url_);
+    while (!done)
+      pqxx::nontransaction(connection).exec("UPDATE loci.turn_claims SET expires_at = expires_at + 1");
+  });
+  for (int i = 0; i < 200; ++i) {
+    const Status renewed = store->renew_claims(held);
+    EXPECT_TRUE(renewed.ok()) << renewed.to_string();
+    if (!renewed.ok()) break;
+  }
+  done = true;
+  other.join();
 }
 
 TEST_F(PostgresStoreTest, TheClaimsOfAServerThatEndedAreFree) {

@@ -13,8 +13,19 @@ using namespace store_rows;
 
 namespace {
 
-// Claims that nobody took over stay that long, and then go with the next one's renewal.
+// Claims of servers that ended stay that long where nobody took them over, and then go with the next one's
+// renewal.
 constexpr std::int64_t kForgottenAfterMs = 3'600'000;
+
+// As PostgreSQL writes an array.
+std::string array_text(const std::vector<std::int64_t>& numbers) {
+  std::string out = "{";
+  for (const std::int64_t number : numbers) {
+    if (out.size() > 1) out += ',';
+    out += std::to_string(number);
+  }
+  return out + '}';
+}
 
 bool is_shared(const SqlDatabase& database) { return database.dialect() == SqlDialect::kPostgres; }
 
@@ -74,20 +85,36 @@ Status SqlStore::release_turn(std::string_view tenant, std::string_view conversa
   });
 }
 
-Status SqlStore::renew_claims() {
+Status SqlStore::renew_claims(const std::vector<std::int64_t>& held) {
   if (!is_shared(*database_)) return {};
   const std::string holder = database_->instance();
+  const std::string numbers = array_text(held);
   const std::int64_t lease_ms = options_.turn_lease / kNanosPerMilli;
-  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    LOCI_RETURN_IF_ERROR(session
-                             .run("UPDATE turn_claims SET expires_at = " LOCI_DATABASE_NOW
-                                  " + $2 WHERE holder = $1",
-                                  {holder, lease_ms})
-                             .status());
+  // A row that is locked is being ended or taken over. Who waited for it would let the others run out.
+  const auto renew = [&](SqlSession& session) {
     return session
-        .run("DELETE FROM turn_claims WHERE expires_at < " LOCI_DATABASE_NOW " - $1", {kForgottenAfterMs})
+        .run(
+            "WITH mine AS MATERIALIZED (SELECT tenant, conversation FROM turn_claims WHERE holder = $1 "
+            "AND claim = ANY(CAST($2 AS BIGINT[])) FOR UPDATE SKIP LOCKED) "
+            "UPDATE turn_claims AS one SET expires_at = " LOCI_DATABASE_NOW
+            " + $3 FROM mine WHERE one.tenant = mine.tenant AND one.conversation = mine.conversation",
+            {holder, numbers, lease_ms})
         .status();
-  });
+  };
+  // Not one that has only just been made, of which `held` may not know yet: that has not run out.
+  const auto clear = [&](SqlSession& session) {
+    return session
+        .run(
+            "WITH gone AS MATERIALIZED (SELECT tenant, conversation FROM turn_claims WHERE "
+            "(holder = $1 AND claim <> ALL(CAST($2 AS BIGINT[])) AND expires_at < " LOCI_DATABASE_NOW
+            ") OR expires_at < " LOCI_DATABASE_NOW
+            " - $3 FOR UPDATE SKIP LOCKED) DELETE FROM turn_claims AS one USING gone "
+            "WHERE one.tenant = gone.tenant AND one.conversation = gone.conversation",
+            {holder, numbers, kForgottenAfterMs})
+        .status();
+  };
+  if (!held.empty()) LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kRows, renew));
+  return database_->transact(SqlAccess::kRows, clear);
 }
 
 }  // namespace loci

@@ -74,6 +74,8 @@ enum class SqlAccess : std::uint8_t {
   kWrite,
   kUpkeep,  // as kWrite, but durable only once a later kWrite or synchronise() is: deletions that nobody
             // waits for
+  kRows,    // as kWrite, but for statements about rows that have nothing to do with each other: each one
+            // sees what others had committed when it began, and none fails because another changed a row
 };
 enum class SqlDialect : std::uint8_t { kSqlite, kPostgres };
 

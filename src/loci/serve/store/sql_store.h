@@ -44,7 +44,7 @@ class SqlStore : public ConversationStore {
   Result<std::optional<std::int64_t>> claim_turn(std::string_view tenant,
                                                  std::string_view conversation) override;
   Status release_turn(std::string_view tenant, std::string_view conversation, std::int64_t claim) override;
-  Status renew_claims() override;
+  Status renew_claims(const std::vector<std::int64_t>& held) override;
   Result<StoredResponse> response(std::string_view tenant, std::string_view id) override;
   Status delete_response(std::string_view tenant, std::string_view id) override;
   Result<ItemList> input_items(std::string_view tenant, std::string_view response,

@@ -142,7 +142,7 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& 
 }
 
 Status SqliteDatabase::transact(SqlAccess access, const Body& body) {
-  if (access == SqlAccess::kWrite) return groups_.run(body);
+  if (access == SqlAccess::kWrite || access == SqlAccess::kRows) return groups_.run(body);
   if (access == SqlAccess::kUpkeep)
     return unsynchronised([&] { return connection_->transact(SqlAccess::kWrite, body); });
   if (readers_count_ == 0)

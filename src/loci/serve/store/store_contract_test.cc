@@ -87,7 +87,7 @@ TEST_P(StoreContract, ATurnIsClaimedAndItsCommitEndsTheClaim) {
     turn.response.conversation = "c";
     turn.claim = **claim;
     commit(turn);
-    EXPECT_TRUE(store_->renew_claims().ok());
+    EXPECT_TRUE(store_->renew_claims({**claim}).ok());
     EXPECT_TRUE(store_->release_turn(kTenant, "c", **claim).ok());
   }
 }
