@@ -13,6 +13,8 @@ namespace {
 constexpr Nanos kWait = 2 * kNanosPerSecond;
 constexpr std::int64_t kRowsMax = 4'096;
 constexpr std::int64_t kLifetimeMs = kMemberLifetime / kNanosPerMilli;
+// A row of that age may be dead for others before a renewal of it is committed.
+constexpr std::int64_t kRenewableMs = kLifetimeMs - kWait / kNanosPerMilli;
 constexpr std::int64_t kForgottenAfterMs = 600'000;
 constexpr std::string_view kMemberSeal = "member", kDrainSeal = "drain";
 
@@ -93,23 +95,40 @@ Result<MemberRenewal> MemberTable::write(SqlSession& session, const Member& memb
                        .is_asked_to_drain = is_sealed(key_, kDrainSeal, member.id, rows.text(0, 0))};
 }
 
+Result<bool> MemberTable::is_living(SqlSession& session, const std::string& id) const {
+  LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
+                        session.run("SELECT body, seal, " LOCI_DATABASE_NOW
+                                    " FROM members WHERE id = $1 AND OCTET_LENGTH(body) <= $2 FOR UPDATE",
+                                    {id, static_cast<std::int64_t>(kMemberBytesMax)}));
+  if (rows.empty() || !is_sealed(key_, kMemberSeal, rows.text(0, 0), rows.text(0, 1))) return false;
+  const Result<SaidMember> said = read_member(rows.text(0, 0));
+  if (!said.ok() || said->member.id != id) return false;
+  const std::int64_t age_ms = rows.integer(0, 2) - said->at_ms;
+  return age_ms <= kRenewableMs && age_ms >= -kLifetimeMs;
+}
+
+Result<MemberRenewal> MemberTable::write_checked(SqlSession& session, const Member& member,
+                                                 std::optional<std::int64_t> at_ms) const {
+  // Those who join at the same time write this row, so that each sees the one before.
+  LOCI_ASSIGN_OR_RETURN(const SqlRows turn,
+                        session.run("INSERT INTO member_joins (one, joins) VALUES (1, 1) ON CONFLICT (one) "
+                                    "DO UPDATE SET joins = member_joins.joins + 1 "
+                                    "RETURNING " LOCI_DATABASE_NOW,
+                                    {}));
+  LOCI_ASSIGN_OR_RETURN(const SqlRows cleared,
+                        session.run("DELETE FROM members WHERE written_at < $1 RETURNING id",
+                                    {turn.integer(0, 0) - kForgottenAfterMs}));
+  LOCI_ASSIGN_OR_RETURN(const MemberList others, read(session));
+  for (const Member& other : others.members) {
+    if (other.id != member.id) LOCI_RETURN_IF_ERROR(check_alike(member, other));
+  }
+  return write(session, member, at_ms.value_or(turn.integer(0, 0)));
+}
+
 Result<MemberRenewal> MemberTable::join(const Member& member) {
   MemberRenewal renewal;
   const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    // Those who join at the same time write this row, so that each sees the one before.
-    LOCI_ASSIGN_OR_RETURN(const SqlRows turn,
-                          session.run("INSERT INTO member_joins (one, joins) VALUES (1, 1) ON CONFLICT (one) "
-                                      "DO UPDATE SET joins = member_joins.joins + 1 "
-                                      "RETURNING " LOCI_DATABASE_NOW,
-                                      {}));
-    LOCI_ASSIGN_OR_RETURN(const SqlRows cleared,
-                          session.run("DELETE FROM members WHERE written_at < $1 RETURNING id",
-                                      {turn.integer(0, 0) - kForgottenAfterMs}));
-    LOCI_ASSIGN_OR_RETURN(const MemberList others, read(session));
-    for (const Member& other : others.members) {
-      if (other.id != member.id) LOCI_RETURN_IF_ERROR(check_alike(member, other));
-    }
-    LOCI_ASSIGN_OR_RETURN(renewal, write(session, member, turn.integer(0, 0)));
+    LOCI_ASSIGN_OR_RETURN(renewal, write_checked(session, member, std::nullopt));
     return {};
   });
   LOCI_RETURN_IF_ERROR(done);
@@ -119,7 +138,9 @@ Result<MemberRenewal> MemberTable::join(const Member& member) {
 Result<MemberRenewal> MemberTable::renew(const Member& member, std::int64_t at_ms) {
   MemberRenewal renewal;
   const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(renewal, write(session, member, at_ms));
+    LOCI_ASSIGN_OR_RETURN(const bool lives, is_living(session, member.id));
+    LOCI_ASSIGN_OR_RETURN(renewal,
+                          lives ? write(session, member, at_ms) : write_checked(session, member, at_ms));
     return {};
   });
   LOCI_RETURN_IF_ERROR(done);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,9 @@ class MemberTable {
   // Writes the member's first row, unless a living member serves a model of the same name that is not the
   // same (kInvalidArgument naming both values). Of several that begin at once the first one wins.
   Result<MemberRenewal> join(const Member& member);
-  // Writes the row as of `at_ms`, which the member knows from its last renewal and its own clock.
+  // Writes the row as of `at_ms`, which the member knows from its last renewal and its own clock. Where the
+  // row is gone, or so old that others may take the member for dead, that is a join, with join()'s errors:
+  // somebody else may have come meanwhile.
   Result<MemberRenewal> renew(const Member& member, std::int64_t at_ms);
   Status leave(const std::string& id);
   // For a stop: what waits for the database ends with kUnavailable, and so does every later call.
@@ -57,6 +60,11 @@ class MemberTable {
   MemberTable(std::unique_ptr<PostgresDatabase> database, const MemberKey& key);
   Result<MemberList> read(SqlSession& session) const;
   Result<MemberRenewal> write(SqlSession& session, const Member& member, std::int64_t at_ms) const;
+  // Unless another member is not alike; nullopt: as of now.
+  Result<MemberRenewal> write_checked(SqlSession& session, const Member& member,
+                                      std::optional<std::int64_t> at_ms) const;
+  // Whether all take that member for living, until the transaction has ended. Locks its row.
+  Result<bool> is_living(SqlSession& session, const std::string& id) const;
 
   std::unique_ptr<PostgresDatabase> database_;
   MemberKey key_;

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/null_sink.h>
+#include <spdlog/sinks/ostream_sink.h>
 
 #include <atomic>
 #include <chrono>
 #include <pqxx/pqxx>
+#include <sstream>
 #include <thread>
 
 #include "loci/cluster/member_table.h"
@@ -117,9 +119,11 @@ class MemberTableTest : public testing::Test {
     EXPECT_TRUE(table.ok()) << table.status().to_string();
     return std::move(table).value();
   }
-  void sql(const std::string& statement) {
+  // The first value of what the statement finds.
+  std::string sql(const std::string& statement) {
     pqxx::connection connection(url_);
-    pqxx::nontransaction(connection).exec(statement);
+    const pqxx::result found = pqxx::nontransaction(connection).exec(statement);
+    return found.empty() ? std::string() : found[0][0].c_str();
   }
 
   TestPostgres* server_ = nullptr;
@@ -190,6 +194,83 @@ TEST_F(MemberTableTest, OfUnlikeOnesThatBeginAtOnceOneJoins) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(joined, 1);
   EXPECT_EQ(refused, 5);
+}
+
+// Away for longer than its lifetime: another one of the same name may have come.
+TEST_F(MemberTableTest, WhoWasTakenForDeadIsCheckedAgain) {
+  const Member away = test_member("0000000000000001");
+  Member other = test_member("0000000000000002");
+  other.fingerprint = "aa11";
+  ASSERT_TRUE(table_->join(away).ok());
+  EXPECT_EQ(table_->join(other).status().code(), StatusCode::kInvalidArgument) << "while the first one lives";
+  for (const bool is_gone : {false, true}) {
+    if (is_gone) {
+      ASSERT_TRUE(table_->leave(away.id).ok());
+    } else {
+      ASSERT_TRUE(table_->renew(away, table_->now_ms().value() - 5'001).ok());
+    }
+    ASSERT_TRUE(table_->join(other).ok());
+    const Status back = table_->renew(away, table_->now_ms().value()).status();
+    EXPECT_EQ(back.code(), StatusCode::kInvalidArgument) << is_gone;
+    EXPECT_NE(back.message().find("aa11"), std::string::npos) << back.message();
+    EXPECT_NE(back.message().find("00ff"), std::string::npos) << back.message();
+    ASSERT_EQ(table_->list()->members.size(), 1u);
+    EXPECT_EQ(table_->list()->members[0].id, other.id);
+    ASSERT_TRUE(table_->renew(other, table_->now_ms().value()).ok()) << "who is in stays in";
+    ASSERT_TRUE(table_->leave(other.id).ok());
+    EXPECT_TRUE(table_->renew(away, table_->now_ms().value()).ok()) << "nobody differs any more";
+  }
+}
+
+// Younger than its lifetime, but not once the renewal is committed perhaps.
+TEST_F(MemberTableTest, ARowThatIsAboutToRunOutIsCheckedAgain) {
+  const Member member = test_member("0000000000000001");
+  ASSERT_TRUE(table_->join(member).ok());
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value()).ok());
+  EXPECT_EQ(sql("SELECT joins FROM loci.member_joins"), "1") << "a renewal joins nothing";
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 3'001).ok());
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value()).ok());
+  EXPECT_EQ(sql("SELECT joins FROM loci.member_joins"), "2");
+}
+
+TEST_F(MemberTableTest, AMembershipIsOutUntilMembersAgree) {
+  std::ostringstream said;
+  const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(said);
+  const auto log = std::make_shared<spdlog::logger>("test", sink);
+  const std::string id = "0000000000000001";
+  auto membership = Membership::join(open(1), test_member(id), [] { return MemberLoad(); }, log).value();
+  Member other = test_member("0000000000000002");
+  other.fingerprint = "aa11";
+  const auto list = [&] { return table_->list().value().members; };
+  // As if the first one had been away: its row goes, and the other one takes its place.
+  bool joined = false;
+  for (int i = 0; i < 1'000 && !joined; ++i) {
+    sql("DELETE FROM loci.members WHERE id = '" + id + "'");
+    joined = table_->join(other).ok();
+  }
+  ASSERT_TRUE(joined);
+  // Three renewals.
+  for (int i = 0; i < 30; ++i) {
+    ASSERT_TRUE(table_->renew(other, table_->now_ms().value()).ok());
+    ASSERT_EQ(list().size(), 1u);
+    EXPECT_EQ(list()[0].id, other.id);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  ASSERT_TRUE(table_->leave(other.id).ok());
+  bool is_back = false;
+  for (int i = 0; i < 1'000 && !is_back; ++i) {
+    is_back = list().size() == 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(is_back);
+  membership.reset();
+  const std::string text = said.str();
+  const std::size_t out = text.find("out of the cluster");
+  ASSERT_NE(out, std::string::npos) << text;
+  EXPECT_EQ(text.find("out of the cluster", out + 1), std::string::npos) << "said once: " << text;
+  EXPECT_NE(text.find("aa11"), std::string::npos) << text;
+  EXPECT_NE(text.find("00ff"), std::string::npos) << text;
+  EXPECT_NE(text.find("in the cluster again"), std::string::npos) << text;
 }
 
 TEST_F(MemberTableTest, AMembershipRenewsItsRowUntilItEnds) {

@@ -56,7 +56,7 @@ void Membership::drain() {
   changed_.wait_for(lock, std::chrono::seconds(2), [this] { return is_told_; });
 }
 
-bool Membership::renew() {
+Status Membership::renew() {
   const MemberLoad load = load_();
   member_.running = load.running;
   member_.queued = load.queued;
@@ -67,7 +67,7 @@ bool Membership::renew() {
   }
   const std::int64_t begin = monotonic_ms();
   const Result<MemberRenewal> renewed = table_->renew(member_, last_.now_ms + begin - last_at_);
-  if (!renewed.ok()) return false;
+  LOCI_RETURN_IF_ERROR(renewed.status());
   last_ = *renewed;
   last_at_ = monotonic_ms();
   if (last_.is_asked_to_drain != was_asked) {
@@ -76,29 +76,39 @@ bool Membership::renew() {
     // Said at once.
     member_.draining = member_.draining || last_.is_asked_to_drain;
     const Result<MemberRenewal> told = table_->renew(member_, last_.now_ms + monotonic_ms() - last_at_);
-    if (!told.ok()) return false;
+    LOCI_RETURN_IF_ERROR(told.status());
   }
   if (member_.draining) {
     const std::lock_guard lock(mutex_);
     is_told_ = is_draining_;
     if (is_told_) changed_.notify_all();
   }
-  return true;
+  return {};
+}
+
+void Membership::log_change(const Status& before, const Status& now) {
+  const bool was_out = before.code() == StatusCode::kInvalidArgument;
+  const bool is_out = now.code() == StatusCode::kInvalidArgument;
+  if (is_out && !(was_out && before.message() == now.message())) {
+    log_->error("this server is out of the cluster, and comes back when both agree: {}", now.message());
+  } else if (now.ok() && !before.ok()) {
+    log_->info(was_out ? "this server is in the cluster again" : "the cluster's database answers again");
+  } else if (!now.ok() && before.code() != now.code()) {
+    log_->warn("the cluster's database does not answer: this server goes on, and tries again ({})",
+               now.message());
+  }
 }
 
 void Membership::run() {
   pthread_setname_np(pthread_self(), "loci-member");
-  bool was_well = true;
+  Status before;
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
     const bool was_draining = is_draining_;
     lock.unlock();
-    const bool is_well = renew();
-    if (is_well != was_well)
-      log_->log(is_well ? spdlog::level::info : spdlog::level::warn,
-                is_well ? "the cluster's database answers again"
-                        : "the cluster's database does not answer: this server goes on, and tries again");
-    was_well = is_well;
+    Status now = renew();
+    log_change(before, now);
+    before = std::move(now);
     lock.lock();
     changed_.wait_for(lock, std::chrono::nanoseconds(kMemberRenewal),
                       [&] { return is_stopping_ || is_draining_ != was_draining; });

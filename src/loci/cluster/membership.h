@@ -24,7 +24,8 @@ struct MemberLoad {
   std::uint32_t queued = 0;
 };
 
-// Thread-safe. With the database gone the server goes on, and joins again by itself.
+// Thread-safe. With the database gone the server goes on, and joins again by itself. Where a member that is
+// not alike has come meanwhile, the server is out of the cluster, and tries until that one has left.
 class Membership {
  public:
   // `load` is called on the membership's thread until that ends. Errors: MemberTable::join()'s.
@@ -42,8 +43,9 @@ class Membership {
   Membership(std::unique_ptr<MemberTable> table, Member member, std::function<MemberLoad()> load,
              std::shared_ptr<spdlog::logger> log, MemberRenewal joined);
   void run();
-  // False: it could not be renewed.
-  bool renew();
+  // Errors: MemberTable::renew()'s.
+  Status renew();
+  void log_change(const Status& before, const Status& now);
 
   const std::unique_ptr<MemberTable> table_;
   Member member_;  // the thread's, but for its id
