@@ -8,6 +8,7 @@
 #include "loci/cli/profile_file.h"
 #include "loci/memory/chain_key.h"
 #include "loci/serve/page_guard.h"
+#include "loci/serve/store/postgres_database.h"
 
 namespace loci {
 namespace {
@@ -29,6 +30,26 @@ Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const 
   Result<std::unique_ptr<MemberTable>> table = MemberTable::open(url, cluster_member_key(secret));
   if (!table.ok()) return Status(table.status().code(), table.status().message(), "--join");
   return table;
+}
+
+Status check_advertised(const ServeFlags& flags, spdlog::logger& log) {
+  const std::string host = reachable_host(flags.http.host);
+  if (!flags.advertise.empty() || !is_loopback_host(host)) return {};
+  const std::string address =
+      flags.http.port == 0 ? host : Member{.host = host, .port = flags.http.port}.address();
+  const Result<bool> is_local = is_local_database(flags.join);
+  if (!is_local.ok()) return Status(is_local.status().code(), is_local.status().message(), "--join");
+  if (*is_local) {
+    log.warn("this server tells the cluster that it is at {}, where only this machine finds it (--advertise)",
+             address);
+    return {};
+  }
+  return invalid_argument(
+      fmt::format("the cluster's database is on another machine, and this server would tell its fronts that "
+                  "it is at {}, where each of them finds its own machine: give HOST:PORT as they reach this "
+                  "one, or let it listen on another address (--host 0.0.0.0)",
+                  address),
+      "--advertise");
 }
 
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table, const ServeFlags& flags,

@@ -18,6 +18,12 @@ namespace loci {
 // The members in that database. Errors name --join or --cluster-secret.
 Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const std::string& secret_file);
 
+// Checks that who reads the members there can reach this server where it says it is; logs a warning where
+// only this machine can. Errors: kInvalidArgument naming --advertise (a loopback address that nobody asked
+// for, while the database is on another machine: a member there would ask whatever listens on its own), or
+// --join.
+Status check_advertised(const ServeFlags& flags, spdlog::logger& log);
+
 // The server, which listens on `port` and serves `served`, becomes a member. Errors: as of
 // MemberTable::join(), naming --join.
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table, const ServeFlags& flags,

@@ -487,6 +487,7 @@ ServeFlags completed(ServeFlags flags) {
 // Before the model is loaded, so that a mistake shows at once.
 Status open_cluster(const ServeFlags& flags, Serving& serving) {
   if (flags.join.empty()) return {};
+  LOCI_RETURN_IF_ERROR(check_advertised(flags, *serving.log));
   LOCI_ASSIGN_OR_RETURN(serving.members, open_members(flags.join, flags.cluster_secret));
   return {};
 }

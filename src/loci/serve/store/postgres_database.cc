@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/store/postgres_database.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <libpq-fe.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <chrono>
@@ -32,18 +34,32 @@ std::string quoted_setting(std::string_view value) {
   return out + "'";
 }
 
+struct FreeOptions {
+  void operator()(PQconninfoOption* options) const { PQconninfoFree(options); }
+};
+using ConnectionOptions = std::unique_ptr<PQconninfoOption, FreeOptions>;
+
+Result<ConnectionOptions> parse_url(const std::string& url) {
+  char* message = nullptr;
+  ConnectionOptions options(PQconninfoParse(url.c_str(), &message));
+  if (options) return options;
+  std::string text = message != nullptr ? message : "out of memory";
+  PQfreemem(message);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return invalid_argument("the URL of PostgreSQL: " + text);
+}
+
+std::string value_of(const ConnectionOptions& options, std::string_view name) {
+  for (const PQconninfoOption* option = options.get(); option && option->keyword != nullptr; ++option)
+    if (name == option->keyword && option->val != nullptr) return option->val;
+  return {};
+}
+
 // The URL as keywords and values, with limits on waiting where it names none.
 Result<std::string> connection_settings(const std::string& url, Nanos lock_timeout) {
-  char* message = nullptr;
-  PQconninfoOption* options = PQconninfoParse(url.c_str(), &message);
-  if (options == nullptr) {
-    std::string text = message != nullptr ? message : "out of memory";
-    PQfreemem(message);
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return invalid_argument("the URL of PostgreSQL: " + text);
-  }
+  LOCI_ASSIGN_OR_RETURN(const ConnectionOptions options, parse_url(url));
   std::string out;
-  for (const PQconninfoOption* option = options; option->keyword != nullptr; ++option) {
+  for (const PQconninfoOption* option = options.get(); option->keyword != nullptr; ++option) {
     const std::string_view name = option->keyword;
     std::string value = option->val != nullptr ? option->val : "";
     if (value.empty() && name == "connect_timeout")
@@ -52,7 +68,6 @@ Result<std::string> connection_settings(const std::string& url, Nanos lock_timeo
     if (value.empty() && name == "application_name") value = "loci";
     if (!value.empty()) out += fmt::format("{}={} ", name, quoted_setting(value));
   }
-  PQconninfoFree(options);
   return out;
 }
 
@@ -69,6 +84,35 @@ Nanos random_pause(int attempt) {
 }
 
 }  // namespace
+
+bool is_loopback_host(std::string_view host) {
+  if (host == "localhost" || host == "ip6-localhost" || host.ends_with(".localhost")) return true;
+  const std::string text(host);
+  in_addr four{};
+  in6_addr six{};
+  if (::inet_pton(AF_INET, text.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
+  if (::inet_pton(AF_INET6, text.c_str(), &six) != 1) return false;
+  return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
+}
+
+Result<bool> is_local_database(const std::string& url) {
+  LOCI_ASSIGN_OR_RETURN(const ConnectionOptions given, parse_url(url));
+  const ConnectionOptions defaults(PQconndefaults());  // of the environment
+  // As libpq chooses: addresses before names.
+  std::string hosts = value_of(given, "hostaddr");
+  if (hosts.empty()) hosts = value_of(given, "host");
+  if (hosts.empty()) hosts = value_of(defaults, "hostaddr");
+  if (hosts.empty()) hosts = value_of(defaults, "host");
+  std::string_view rest = hosts;
+  for (;;) {
+    const std::string_view host = rest.substr(0, rest.find(','));
+    // No host, a folder of sockets, a socket's abstract name.
+    const bool is_socket = host.empty() || host.front() == '/' || host.front() == '@';
+    if (!is_socket && !is_loopback_host(host)) return false;
+    if (host.size() == rest.size()) return true;
+    rest.remove_prefix(host.size() + 1);
+  }
+}
 
 // Connections that are idle, at most so many at once in all.
 struct PostgresDatabase::Pool {

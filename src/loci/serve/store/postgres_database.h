@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "loci/base/status.h"
 #include "loci/serve/store/sql_database.h"
@@ -20,6 +21,12 @@
 #define LOCI_DATABASE_NOW "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
 
 namespace loci {
+
+// Whether whoever that URL names (or the environment, where it names no host) is on this machine: by a
+// loopback address or a Unix-domain socket, all of them where there are several. Errors: kInvalidArgument.
+Result<bool> is_local_database(const std::string& url);
+// "localhost", and addresses of 127.0.0.0/8 and ::1. No name is looked up.
+bool is_loopback_host(std::string_view host);
 
 // Errors of transactions: kUnavailable (no connection, a lock or a statement took too long, the server's
 // disk is full, the connection was lost during a commit: whether it took place is not known then).

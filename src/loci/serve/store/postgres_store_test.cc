@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <pqxx/pqxx>
 #include <thread>
 
 #include "loci/serve/store/open_store.h"
+#include "loci/serve/store/postgres_database.h"
 #include "loci/serve/store/test_postgres.h"
 #include "loci/serve/store/test_stores.h"
 
@@ -325,6 +327,25 @@ TEST_F(PostgresStoreTest, RefusesWhatItCannotUse) {
   latin.replace(latin.find("///") + 3, latin.find('?') - latin.find("///") - 3, "latin");
   const Status encoding = PostgresStore::open(latin, {}).status();
   EXPECT_NE(encoding.message().find("found one in LATIN1"), std::string::npos) << encoding.to_string();
+}
+
+TEST(LocalDatabase, IsReachedByLoopbackOrASocket) {
+  ::unsetenv("PGHOST");
+  ::unsetenv("PGHOSTADDR");
+  for (const char* local :
+       {"postgresql:///db?host=/run/postgresql", "postgresql:///db", "postgresql://ann@localhost/db",
+        "postgresql://127.0.0.1:5433/db", "postgresql://127.9.9.9/db", "postgresql://[::1]:5/db",
+        "postgresql://[::ffff:127.0.0.1]/db", "postgresql://localhost,127.0.0.1/db"})
+    EXPECT_TRUE(is_local_database(local).value()) << local;
+  for (const char* far : {"postgresql://db/loci", "postgresql://10.0.0.7/db", "postgresql://[fd00::1]/db",
+                          "postgresql://localhost,db/loci", "postgresql://localhost/db?hostaddr=10.0.0.7",
+                          "postgresql:///loci?host=db", "postgresql://127.example.org/db"})
+    EXPECT_FALSE(is_local_database(far).value()) << far;
+  ::setenv("PGHOST", "db", 1);
+  EXPECT_FALSE(is_local_database("postgresql:///loci").value());
+  EXPECT_TRUE(is_local_database("postgresql://localhost/loci").value());
+  ::unsetenv("PGHOST");
+  EXPECT_EQ(is_local_database("postgresql://h/x?no_such=1").status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(DescribeStore, ShowsNoPassword) {
