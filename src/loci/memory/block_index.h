@@ -406,7 +406,7 @@ class BlockIndex {
   void discard_parts(BlockPin& pin);
   void evict(std::uint32_t group);
   std::uint32_t pool_number(std::uint32_t group, StateForm form) const {
-    return form == StateForm::kHidden ? group_count() + group : group;
+    return pool_of(group, form, group_count());
   }
   void enlist(BlockId id, Tier tier, std::uint32_t group, EvictionFacts& facts,
               StateForm form = StateForm::kKeysAndValues);

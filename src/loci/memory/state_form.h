@@ -16,4 +16,10 @@ constexpr std::string_view state_form_name(StateForm form) {
   return form == StateForm::kHidden ? "hidden" : "kv";
 }
 
+// Slots are of pools: one for each layer group, and behind those, where hidden states are kept, one more for
+// each group's hidden states. The disk store's groups are these pools.
+constexpr std::uint32_t pool_of(std::uint32_t group, StateForm form, std::uint32_t group_count) {
+  return form == StateForm::kHidden ? group_count + group : group;
+}
+
 }  // namespace loci

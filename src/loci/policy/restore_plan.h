@@ -35,7 +35,6 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
-#include "loci/memory/state_form.h"
 #include "loci/memory/tier.h"
 
 namespace loci {
@@ -64,12 +63,11 @@ constexpr std::string_view restore_rule_name(RestoreRule rule) {
 
 // A block that the device lacks and a slower tier has. (What is nowhere is computed in any case.)
 struct RestorableBlock {
-  std::uint32_t number = 0;                    // of the sequence
-  Tier from = Tier::kDisk;                     // the fastest that has all of it, not kDevice
-  StateForm form = StateForm::kKeysAndValues;  // of the copy
-  Nanos compute = 0;                           // its tokens; never less than of a block before
-  Nanos load = 0;                              // the link's time, but for the latency
-  Nanos charge = 0;  // of compute, that loading it takes away; of hidden states projecting them, too
+  std::uint32_t number = 0;  // of the sequence
+  Tier from = Tier::kDisk;   // the fastest that has all of it, not kDevice
+  Nanos compute = 0;         // its tokens; never less than of a block before
+  Nanos load = 0;            // the link's time, but for the latency
+  Nanos charge = 0;          // of compute, that loading it takes away; of hidden states projecting them, too
   friend bool operator==(const RestorableBlock&, const RestorableBlock&) = default;
 };
 

@@ -141,6 +141,13 @@ std::vector<MetricFamily> tier_metrics(const TierSnapshot& snapshot) {
   add_slots(snapshot.core, out);
   add_links(snapshot.mover, out);
   add_disk(snapshot.disk, out);
+  if (snapshot.hidden.disk_blocks > 0) {
+    out.push_back(family("loci_hidden_captures_lost_total",
+                         "Blocks whose hidden states were not kept until they could be saved, by why",
+                         MetricType::Counter));
+    add(out.back(), static_cast<double>(snapshot.captures.displaced_total), "reason", "displaced");
+    add(out.back(), static_cast<double>(snapshot.captures.unplaced_total), "reason", "no_place");
+  }
   if (snapshot.groups.front().shared_blocks > 0) add_shared(snapshot.shared, out);
   return out;
 }

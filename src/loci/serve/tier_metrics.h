@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/mover/hidden_captures.h"
 #include "loci/engine/mover/mover.h"
 #include "loci/memory/disk/disk_store.h"
 #include "loci/memory/shared/shared_store.h"
@@ -18,6 +19,7 @@ struct TierSnapshot {
   CoreHidden hidden;
   CoreStats core;
   MoverStats mover;
+  CaptureStats captures;
   DiskStoreStats disk;
   SharedStoreStats shared;
 };

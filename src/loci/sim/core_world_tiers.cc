@@ -17,8 +17,8 @@ World::LowerSlot& World::lower(Tier tier, std::uint32_t group, SlotId slot) {
 
 // Of the tier's pools, that where the part is or goes.
 std::uint32_t World::pool_of(const Move& move, Tier tier, std::uint32_t group) const {
-  const bool hidden = tier == Tier::kDisk && move.form == StateForm::kHidden;
-  return hidden ? static_cast<std::uint32_t>(options_.config.groups.size()) + group : group;
+  const StateForm form = tier == Tier::kDisk ? move.form : StateForm::kKeysAndValues;
+  return loci::pool_of(group, form, static_cast<std::uint32_t>(options_.config.groups.size()));
 }
 
 World::Contents World::contents(const Move& move, const MovePart& part) {

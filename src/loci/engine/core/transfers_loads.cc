@@ -94,7 +94,6 @@ RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t numb
   const bool hidden = from_hidden(found);
   return {.number = number,
           .from = from,
-          .form = hidden ? StateForm::kHidden : StateForm::kKeysAndValues,
           .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
           .charge = costs_.load_charge(from, bytes) + (hidden ? costs_.project_block() : 0)};
 }

@@ -31,8 +31,7 @@ struct MoverLink {
                                            : group(group_number).layer_slice_bytes;
   }
   std::uint32_t disk_group(const Move& move, std::uint32_t group_number) const {
-    const auto groups = static_cast<std::uint32_t>(backend.info().groups.size());
-    return move.form == StateForm::kHidden ? groups + group_number : group_number;
+    return pool_of(group_number, move.form, static_cast<std::uint32_t>(backend.info().groups.size()));
   }
 
   // A slice of the move, whole and verified, comes to the device: the one place where keys are taken to

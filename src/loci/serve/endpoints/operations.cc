@@ -25,6 +25,7 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
                                       .hidden = served->engine->config().hidden,
                                       .core = {},
                                       .mover = served->engine->mover_stats(),
+                                      .captures = served->engine->capture_stats(),
                                       .disk = served->engine->disk_stats(),
                                       .shared = served->engine->shared_stats()}};
     engine->tiers.core = engine->stats;
