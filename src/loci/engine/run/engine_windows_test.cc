@@ -404,10 +404,9 @@ TEST_P(EngineRestores, TheBitsOfComputing) {
     EXPECT_GT(too_slow, 0u);
   } else if (GetParam().restore == RestoreRule::kKv) {
     EXPECT_GT(loaded, 0u);
-  } else if (GetParam().restore != RestoreRule::kPensieve && std::string(GetParam().name) == "disk") {
-    EXPECT_GT(loaded, 0u) << "a part";
-    EXPECT_GT(too_slow, 0u) << "and a part";
   }
+  // (How much the other plans load follows from how fast this machine computes; the core's worlds, which have
+  // a time of their own, hold them to loading in parts.)
   engine_.reset();
   const Result<ReplayReport> replayed = replay(log_);
   ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
