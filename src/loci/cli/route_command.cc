@@ -188,7 +188,7 @@ void add_route_command(CLI::App& app, int& exit_code) {
   add("--drain-timeout", flags->drain_timeout, "LOCI_DRAIN_TIMEOUT",
       "how long running replies may go on after a stop");
   add("--allowed-host", flags->allowed_hosts, "LOCI_ALLOWED_HOST",
-      "names under which clients without a key reach this front, besides private ones");
+      "names under which clients reach this front, besides private ones");
   add("--log-level", flags->log_level, "LOCI_LOG_LEVEL", "how much is logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
   add("--log-format", flags->log_format, "LOCI_LOG_FORMAT", "lines of the log")

@@ -31,11 +31,6 @@ std::uint64_t random_seed() {
 
 std::string_view view(const boost::beast::string_view& text) { return {text.data(), text.size()}; }
 
-bool has_key(const HttpRequest& request) {
-  return request.find(http::field::authorization) != request.end() ||
-         request.find("X-Api-Key") != request.end();
-}
-
 // Of the tenant: state is not shared with another, and neither is what is remembered of prompts.
 std::uint64_t tenant_seed(const HttpRequest& request, std::uint64_t seed) {
   for (const boost::beast::string_view key : {request[http::field::authorization], request["X-Api-Key"]})
@@ -176,8 +171,9 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
     co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
     co_return;
   }
-  // A preflight never carries a key, and does nothing.
-  if (!has_key(exchange.request()) && exchange.request().method() != http::verb::options) {
+  // A key excuses no name: a page whose name was bound to this address may send any. A preflight does
+  // nothing.
+  if (exchange.request().method() != http::verb::options) {
     if (std::optional<ApiError> error = options_.pages.check_host(exchange.request())) {
       co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(error));
       co_return;

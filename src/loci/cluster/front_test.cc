@@ -352,7 +352,7 @@ TEST_F(FrontTest, PagesAreTheInstancesToJudgeAndNamesTheFronts) {
   EXPECT_NE(post("/v1/chat/completions", kChat, origin).find(allowed), std::string::npos);
   EXPECT_NE(seen.find(origin), std::string::npos) << "the instance judges it";
   EXPECT_NE(get("/v1/models", origin).find(allowed), std::string::npos);
-  // The instance sees a Host that the front wrote, so of that the front is the judge, where no key is.
+  // The instance sees a Host that the front wrote, so of that the front is the judge, whatever key is there.
   const int before = instance.requests();
   const std::string of_stranger =
       "GET /v1/models HTTP/1.1\r\nHost: stranger.example\r\nConnection: close\r\n";
@@ -360,7 +360,9 @@ TEST_F(FrontTest, PagesAreTheInstancesToJudgeAndNamesTheFronts) {
   EXPECT_TRUE(refused.starts_with("HTTP/1.1 403")) << refused;
   EXPECT_NE(refused.find("--allowed-host stranger.example\""), std::string::npos) << refused;
   EXPECT_EQ(instance.requests(), before);
-  EXPECT_TRUE(send(of_stranger + "Authorization: Bearer k\r\n\r\n").starts_with("HTTP/1.1 200"));
+  for (const char* key : {"Authorization: Bearer k\r\n", "X-Api-Key: k\r\n"})
+    EXPECT_TRUE(send(of_stranger + key + "\r\n").starts_with("HTTP/1.1 403")) << key;
+  EXPECT_EQ(instance.requests(), before);
 }
 
 TEST_F(FrontTest, AWholeStreamIsPassedOnAsItIs) {
