@@ -49,8 +49,9 @@ def make_items(text, count, seed=1):
         yield {"context": piece(start, CONTEXT_WORDS).strip(), "choices": [choices[i] for i in order], "answer": order.index(0)}
 
 
-def start_server(loci, model):
-    server = subprocess.Popen([loci, "serve", model, "--port", "0", "--disk", "none", "--alias", "model", "--log-level", "warn"], stdout=subprocess.PIPE, text=True)
+def start_server(loci, model, state):
+    server = subprocess.Popen([loci, "serve", model, "--port", "0", "--disk", "none", "--alias", "model", "--log-level", "warn"],
+                              stdout=subprocess.PIPE, text=True, env={**os.environ, "XDG_STATE_HOME": state})
     for line in server.stdout:
         if match := re.match(r"ready .*: (http://\S+)$", line):
             return server, match.group(1)
@@ -86,7 +87,7 @@ def main():
                                               batch_size=batch, bootstrap_iters=0)
             return 100 * results["results"]["passages"]["acc,none"]
 
-        server, url = start_server(arguments.loci, arguments.model)
+        server, url = start_server(arguments.loci, arguments.model, work)
         try:
             ours = accuracy("local-completions", {"model": "model", "base_url": url + "/v1/completions", "tokenizer": work,
                                                   "tokenizer_backend": "huggingface", "num_concurrent": 4, "max_length": 2048}, 1)

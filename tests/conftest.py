@@ -25,6 +25,12 @@ def pytest_addoption(parser):
     group.addoption("--examples", type=int, default=30, help="requests of each kind for each operation in openapi_test.py (%(default)s)")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state_folder(tmp_path_factory):
+    """Programs that a test starts by itself keep nothing in the user's own folder, nor meet a server there."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 def serve_mark(request):
     """The module's mark, (flags, fields); nothing where it has none."""
     mark = request.node.get_closest_marker("serve")
