@@ -26,7 +26,7 @@ namespace loci {
 
 struct FrontOptions {
   InstancesOptions instances;
-  PageGuard pages;  // by which names the front is called
+  PageGuard pages;                              // by which names the front is called
   Nanos connect_timeout = 2 * kNanosPerSecond;  // to an instance, and of a question whether it lives
   Nanos request_timeout = 3600 * kNanosPerSecond;
   bool access_log = true;
