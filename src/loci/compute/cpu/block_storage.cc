@@ -122,7 +122,10 @@ void BlockStorage::write_hidden(SlotId slot, std::uint32_t layer, std::uint32_t 
   const Layer place = layers_[layer];
   std::atomic<std::uint32_t>& word = state(place.group, slot);
   LOCI_CHECK(hidden(word.load(std::memory_order_relaxed)) == place.index, "hidden states come in order");
-  pools_[place.group].positions[slot.value] = position;
+  // Said once, with the first layer: a pass may read it while later ones arrive.
+  std::uint32_t& said = pools_[place.group].positions[slot.value];
+  if (place.index == 0) said = position;
+  LOCI_CHECK(said == position, "a block's layers are of one position");
   std::memcpy(slice(slot, layer), rows.data(), rows.size());
   word.fetch_add(kOneHidden, std::memory_order_release);
   word.notify_all();
