@@ -188,7 +188,7 @@ TEST_F(RedisStoreTest, GarbageIsNeverServed) {
     RedisStoreOptions fast = options();
     fast.transfer_limit = kNanosPerSecond / 5;
     const auto store = open(fast);
-    server_.answer([&](const auto& command) -> std::optional<std::string> {
+    server_.answer([text](const auto& command) -> std::optional<std::string> {
       if (command[0] == "GETRANGE" || command[0] == "STRLEN") return text;
       return std::nullopt;
     });
