@@ -58,7 +58,7 @@ struct ServeFlags {
   std::string disk_io = "auto";
   std::optional<std::uint64_t> io_limit;  // bytes a second; absent: none
   std::string save = "through";
-  std::string hidden = "off";  // of what is on the disk; or "auto", "on"
+  std::string hidden = "off";  // how much of the disk's state is kept as hidden states: off, auto or on
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
   std::string cluster_secret;                                  // file; empty: none
   std::string join;                                            // a database's URL; empty: no cluster

@@ -40,7 +40,8 @@ struct Instance {
 
 struct InstancesOptions {
   RoutingPolicy policy = RoutingPolicy::kFirstToken;
-  Nanos time_to_live = 1800 * kNanosPerSecond;  // of what is remembered of prompts and conversations
+  Nanos time_to_live =
+      1800 * kNanosPerSecond;  // forgets a prompt or conversation that was not seen for so long
   std::size_t tree_entries_max = 1 << 20;
   std::size_t sessions_max = 1 << 18;
 };

@@ -123,7 +123,7 @@ class MemberTableTest : public testing::Test {
     EXPECT_TRUE(table.ok()) << table.status().to_string();
     return std::move(table).value();
   }
-  // The first value of what the statement finds.
+  // Runs the statement and returns the first column of its first row.
   std::string sql(const std::string& statement) {
     pqxx::connection connection(url_);
     const pqxx::result found = pqxx::nontransaction(connection).exec(statement);

@@ -30,7 +30,7 @@ class PostgresStoreTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status().to_string();
     return store.ok() ? std::move(store).value() : nullptr;
   }
-  // The first value of what the statement finds.
+  // Runs the statement and returns the first column of its first row.
   std::string sql(const std::string& statement) {
     pqxx::connection connection(url_);
     const pqxx::result found = pqxx::nontransaction(connection).exec(statement);
