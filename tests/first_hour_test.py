@@ -50,7 +50,7 @@ def test_names(binary, model):
             expect_equal(reply.status, 200, name)
         reply = server.post("/v1/chat/completions", greedy("Hi", model="claude-x", max_tokens=1))
         expect_equal(reply.status, 404, reply.text)
-        expect("claude-x" in reply.text and "--any-model" in reply.text, reply.text)
+        expect("claude-x" in reply.text and "any_model" in reply.text, reply.text)
     with Server(binary, model, *SMALL, "--any-model", "on") as server:
         for path, body in (("/v1/chat/completions", greedy("Hi", model="gpt-5", max_tokens=1)),
                            ("/v1/messages", greedy("Hi", model="claude-x", max_tokens=1))):

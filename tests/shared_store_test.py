@@ -214,7 +214,7 @@ def test_time_to_live_and_deletion(place, redis):
 
 def test_deletions_that_a_dead_store_does_not_take(place, redis):
     with place.server(redis.url, "--shared-ttl", "0", "--store", place.path("dead.db")) as one:
-        expect("--shared-ttl 0" in one.log_text(), "the start warns of values that stay")
+        expect("shared_ttl 0" in one.log_text(), "the start warns of values that stay")
         talk = one.post("/v1/conversations", {}).json["id"]
         made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
         expect_equal(made.status, 200, made.text)

@@ -6,6 +6,7 @@ each source; as a program it lists what is broken, and needs Python alone.
   - a folder under src/loci includes only from floors below it, tests included; a room of the engine only from those
     before it, and from testing/ in tests alone
   - a file has at most 600 lines, a function 70, a kernel (compute/*/*.inl, *.cu) 150
+  - no text and no comment below cli names a flag: what is configured has a name of its own there
   - headers begin with a comment that says what they are for, and with #pragma once
   - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
   - NOTICE names every crate of Cargo.lock; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
@@ -18,12 +19,15 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FLOORS = ["base", "model", "compute", "memory", "policy", "engine", "serve", "cluster", "sim", "cli"]
+FLOORS = ["base", "model", "compute", "memory", "policy", "engine", "serve", "cluster", "server", "sim", "cli"]
 ROOMS = ["core", "log", "mover", "run", "testing"]  # of the engine
 FILE_LINES, FUNCTION_LINES, KERNEL_LINES = 600, 70, 150
 SOURCE = (".h", ".cc", ".inl", ".cu", ".cuh", ".rs", ".py", ".sh")
 SCRIPT = (".py", ".sh", ".cmake")
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z]")
+# Programs of their own, which have flags, and what starts other programs.
+HAS_FLAGS = re.compile(r"_(main|test|benchmark|fuzz)\.cc$|^src/loci/(cli|compute/cuda/check)/|/test_postgres\.cc$")
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|farm|root)/")
 
 
@@ -58,6 +62,13 @@ def without_comments(text):
     """Comments, strings and character literals are blanked; lines stay where they are."""
     pattern = re.compile(r'R"(\w*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+
+
+def flags(text):
+    """Numbers of the lines whose texts or comments name a flag."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+    return sorted({text.count("\n", 0, m.start() + flag.start()) + 1
+                   for m in pattern.finditer(text) for flag in FLAG.finditer(m.group(0))})
 
 
 def functions(text):
@@ -103,6 +114,9 @@ def check(path, problems):
         problems.append(f"{name}: begin with a comment \"{LICENCE}\": tests/tidy_test.py --fix writes it")
     if path.suffix not in (".h", ".cc", ".inl", ".cu", ".cuh"):
         return
+    if name.startswith("src/loci/") and not HAS_FLAGS.search(name):
+        for number in flags(text):
+            problems.append(f"{name}:{number}: names a flag, which only cli has")
     limit = KERNEL_LINES if re.match(r"src/loci/compute/.*\.(inl|cu|cuh)$", name) else FUNCTION_LINES
     for line, length in functions(text):
         if length > limit:
@@ -159,6 +173,7 @@ def test_the_checks_see_what_they_are_for():
     text = "namespace a {\nclass B {\n int f(int x) {\n  if (x) {\n  }\n  return 1;\n }\n};\nvoid g() {\n}\n}\n"
     assert functions(text) == [(3, 5), (9, 2)], functions(text)
     assert MACHINE_PATH.search('"/' + 'work/x"') and not MACHINE_PATH.search("bench/" + "work/x")
+    assert flags('a = --left; // --disk\nf("--ab");\n/* x--y */ g("a --b");\n') == [1, 2]
     once = licensed(pathlib.Path("a.sh"), "#!/bin/sh\ntrue\n")
     assert once == f"#!/bin/sh\n# {LICENCE}\ntrue\n" == licensed(pathlib.Path("a.sh"), once), once
     assert without_licence(licensed(pathlib.Path("a.h"), "// What.\n")) == "// What.\n"

@@ -46,8 +46,8 @@ def test_wrong_files_end_the_start(place):
     certificate, key = place.certificate("start")
     other = place.certificate("other")[1]
     missing = os.path.join(place.folder, "missing.pem")
-    for flags, parts in ((("--tls-cert", certificate), ("--tls-key", "is needed beside --tls-cert")),
-                         (("--tls-key", key), ("--tls-cert", "is needed beside --tls-key")),
+    for flags, parts in ((("--tls-cert", certificate), ("--tls-key", "is needed beside tls_cert")),
+                         (("--tls-key", key), ("--tls-cert", "is needed beside tls_key")),
                          (("--tls-cert", missing, "--tls-key", key), ("--tls-cert", missing, "is not there")),
                          (("--tls-cert", certificate, "--tls-key", place.folder), ("--tls-key", place.folder, "can't be read")),
                          (("--tls-cert", key, "--tls-key", key), ("--tls-cert", key, "PEM")),
@@ -86,7 +86,7 @@ def test_our_commands_speak_https(place):
             for authorities in (["--tls-ca", stranger], []):
                 refused = place.command(*words, *authorities, text=text)
                 expect(refused.returncode != 0, f"{name} trusts a stranger")
-                expect("is not trusted" in refused.stderr and "--tls-ca" in refused.stderr, f"{name}: {refused.stderr}")
+                expect("is not trusted" in refused.stderr and "tls_ca" in refused.stderr, f"{name}: {refused.stderr}")
             wrong = place.command(*words, "--tls-ca", os.path.join(place.folder, "nowhere"), text=text)
             expect(wrong.returncode != 0 and "--tls-ca" in wrong.stderr and "nowhere" in wrong.stderr, f"{name}: {wrong.stderr}")
     # The right authority, another name.

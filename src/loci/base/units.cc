@@ -108,6 +108,29 @@ std::string format_duration(std::int64_t nanoseconds) {
   return fmt::format("{:.1f} h", t / 3600e9);
 }
 
+std::string exact_bytes(std::uint64_t bytes) {
+  static constexpr std::array<std::pair<const char*, int>, 3> kUnits{{{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}};
+  for (const auto& [name, shift] : kUnits) {
+    if (bytes >> shift != 0 && (bytes >> shift) << shift == bytes)
+      return fmt::format("{}{}", bytes >> shift, name);
+  }
+  return std::to_string(bytes);
+}
+
+std::string exact_duration(std::int64_t nanoseconds) {
+  static constexpr std::array<std::pair<const char*, std::int64_t>, 6> kUnits{{{"d", 86'400'000'000'000},
+                                                                               {"h", 3'600'000'000'000},
+                                                                               {"m", 60'000'000'000},
+                                                                               {"s", 1'000'000'000},
+                                                                               {"ms", 1'000'000},
+                                                                               {"us", 1'000}}};
+  if (nanoseconds == 0) return "0";
+  for (const auto& [name, factor] : kUnits) {
+    if (nanoseconds % factor == 0) return fmt::format("{}{}", nanoseconds / factor, name);
+  }
+  return fmt::format("{}ns", nanoseconds);
+}
+
 std::string format_count(std::uint64_t count) {
   std::string digits = std::to_string(count);
   for (std::size_t at = digits.size(); at > 3;) {

@@ -19,6 +19,10 @@ std::string format_bytes(std::uint64_t bytes);  // "4.0 GiB"
 Result<std::int64_t> parse_duration(std::string_view text, std::string_view field);
 std::string format_duration(std::int64_t nanoseconds);  // "1.25 s"
 
+// "8MiB", "75s": texts that the parsers above read back exactly.
+std::string exact_bytes(std::uint64_t bytes);
+std::string exact_duration(std::int64_t nanoseconds);
+
 // "12,345"
 std::string format_count(std::uint64_t count);
 

@@ -19,6 +19,7 @@
 #include "loci/cli/bench_url/bench_run.h"
 #include "loci/cli/bench_url/dialogue.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/status_text.h"
 
 namespace loci {
 namespace {
@@ -259,8 +260,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       return;
     }
     const Status& status = whole.status();
-    const std::string field = status.field().empty() ? "" : status.field() + ": ";
-    fmt::print(stderr, "loci bench: {}{}\n", field, status.message());
+    fmt::print(stderr, "loci bench: {}\n", for_people(status));
     exit_code = status.code() == StatusCode::kInvalidArgument ? 2 : 1;
   });
 }

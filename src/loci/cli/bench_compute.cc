@@ -13,7 +13,6 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/device_flags.h"
-#include "loci/cli/status_text.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -237,7 +236,7 @@ int run_bench_compute(int count, const char* const* arguments) {
   options.backend.cpu.instruction_set = set;
   const Result<BenchComputeResult> result = bench_compute(options);
   if (!result.ok()) {
-    fmt::print(stderr, "{}\n", for_people(result.status()));
+    fmt::print(stderr, "{}\n", result.status().to_string());
     return 1;
   }
   fmt::print("{}\n", format_bench_compute(options, *result));

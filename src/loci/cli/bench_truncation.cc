@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "loci/cli/device_flags.h"
-#include "loci/cli/status_text.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -348,7 +347,7 @@ int run_bench_truncation(int count, const char* const* arguments) {
   options.progress = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   const Result<std::vector<TextResult>> results = bench_truncation(options);
   if (!results.ok()) {
-    fmt::print(stderr, "{}\n", for_people(results.status()));
+    fmt::print(stderr, "{}\n", results.status().to_string());
     return 1;
   }
   fmt::print("{}", format_bench_truncation(options, *results));

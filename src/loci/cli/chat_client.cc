@@ -19,7 +19,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "loci/cli/http_call.h"
+#include "loci/serve/http/http_call.h"
 #include "loci/serve/http/http_socket.h"
 
 namespace loci {

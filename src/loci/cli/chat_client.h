@@ -12,7 +12,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
-#include "loci/cli/server_address.h"
+#include "loci/serve/http/server_address.h"
 #include "loci/serve/reply/sse.h"
 
 namespace loci {

@@ -20,6 +20,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/line_reader.h"
 #include "loci/cli/paths.h"
+#include "loci/cli/status_text.h"
 
 namespace loci {
 namespace {
@@ -320,7 +321,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->callback([flags, &exit_code] {
     Result<ServerAddress> address = parse_server_url(flags->url, flags->tls_ca);
     if (!address.ok()) {
-      fmt::print(stderr, "loci chat: {}: {}\n", address.status().field(), address.status().message());
+      fmt::print(stderr, "loci chat: {}\n", for_people(address.status()));
       exit_code = 2;
       return;
     }

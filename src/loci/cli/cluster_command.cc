@@ -10,8 +10,9 @@
 #include <string>
 
 #include "loci/cli/commands.h"
-#include "loci/cli/join_cluster.h"
+#include "loci/cli/status_text.h"
 #include "loci/serve/store/open_store.h"
+#include "loci/server/join_cluster.h"
 
 namespace loci {
 namespace {
@@ -73,8 +74,7 @@ void add_cluster_command(CLI::App& app, int& exit_code) {
   command->callback([flags, &exit_code] {
     const Status status = run_cluster(*flags);
     if (status.ok()) return;
-    fmt::print(stderr, "loci cluster: {}{}{}\n", status.field(), status.field().empty() ? "" : ": ",
-               status.message());
+    fmt::print(stderr, "loci cluster: {}\n", for_people(status));
     exit_code = 1;
   });
 }

@@ -9,8 +9,6 @@ class App;
 
 namespace loci {
 
-inline constexpr const char* kVersion = LOCI_VERSION;
-
 void add_serve_command(CLI::App& app, int& exit_code);
 void add_chat_command(CLI::App& app, int& exit_code);
 void add_forget_command(CLI::App& app, int& exit_code);

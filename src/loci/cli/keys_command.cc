@@ -12,9 +12,10 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/units.h"
-#include "loci/cli/cluster_secret.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/paths.h"
+#include "loci/cli/status_text.h"
+#include "loci/cluster/cluster_secret.h"
 #include "loci/serve/files/text_file.h"
 #include "loci/serve/tenants/api_key.h"
 #include "loci/serve/tenants/keys_file.h"
@@ -97,8 +98,7 @@ Status remove(const KeysFlags& flags) {
 
 int report_keys(const Status& status) {
   if (status.ok()) return 0;
-  const std::string field = status.field().empty() ? "" : status.field() + ": ";
-  fmt::print(stderr, "loci keys: {}{}\n", field, status.message());
+  fmt::print(stderr, "loci keys: {}\n", for_people(status));
   return 1;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "loci/base/version.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/options/option_table.h"
 

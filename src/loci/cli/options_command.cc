@@ -37,7 +37,7 @@ void add_flag(CLI::App& command, const Option& option, std::map<std::string, std
     added->expected(is_switch ? 0 : 1, 1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }
   added->allow_extra_args(false);  // the word behind a flag's value is the model
-  const std::string text = option.get(ServeFlags()).value_or("");
+  const std::string text = option.get(ServerConfig()).value_or("");
   const std::string shown = option.default_note.empty() ? text : option.default_note;
   added->type_name(is_switch ? fmt::format("{}={}", option.type, shown) : shown_type(option))
       ->group(option.group);

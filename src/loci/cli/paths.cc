@@ -24,9 +24,6 @@ std::string default_state_path() { return base_folder("XDG_STATE_HOME", ".local/
 std::string default_profile_folder() {
   return base_folder("XDG_STATE_HOME", ".local/state") + "/loci/profiles";
 }
-std::string default_profile_path(const std::string& model) {
-  return default_profile_folder() + "/" + model + ".json";
-}
 
 std::string user_config_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/loci.toml"; }
 std::string default_keys_path() { return base_folder("XDG_CONFIG_HOME", ".config") + "/loci/keys.toml"; }

@@ -14,9 +14,8 @@ std::string chat_history_path();
 std::string default_store_path();
 // The same, with /loci/state: a directory
 std::string default_state_path();
-// The same, with /loci/profiles; and the file there of the model with that fingerprint
+// The same, with /loci/profiles: a directory
 std::string default_profile_folder();
-std::string default_profile_path(const std::string& model);
 // $XDG_CONFIG_HOME or ~/.config, with /loci/loci.toml
 std::string user_config_path();
 

@@ -17,9 +17,6 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/device_flags.h"
 #include "loci/cli/paths.h"
-#include "loci/cli/profile_disk.h"
-#include "loci/cli/profile_file.h"
-#include "loci/cli/profile_measure.h"
 #include "loci/cli/profile_svg.h"
 #include "loci/cli/pull/resolve_model.h"
 #include "loci/cli/status_text.h"
@@ -28,6 +25,9 @@
 #include "loci/memory/disk/disk_store.h"
 #include "loci/model/model.h"
 #include "loci/policy/hidden_share.h"
+#include "loci/server/profile/profile_disk.h"
+#include "loci/server/profile/profile_file.h"
+#include "loci/server/profile/profile_measure.h"
 
 namespace loci {
 namespace {
@@ -181,7 +181,7 @@ int run_profile(ProfileFlags flags) {
   Status status = profile.status();
   const std::string path = !flags.output.empty() || !profile.ok()
                                ? flags.output
-                               : default_profile_path(profile->model_fingerprint);
+                               : profile_path(default_profile_folder(), profile->model_fingerprint);
   if (status.ok()) status = write_profile(path, *profile);
   if (status.ok() && !flags.svg.empty()) status = write_svg(flags.svg, profile_svg(*profile, sizes.kv));
   if (!status.ok()) {

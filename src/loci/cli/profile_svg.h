@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "loci/cli/profile_file.h"
+#include "loci/server/profile/profile_file.h"
 
 namespace loci {
 

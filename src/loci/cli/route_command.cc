@@ -15,15 +15,17 @@
 
 #include "loci/base/clock.h"
 #include "loci/base/units.h"
+#include "loci/base/version.h"
 #include "loci/cli/commands.h"
-#include "loci/cli/join_cluster.h"
-#include "loci/cli/serve_process.h"
-#include "loci/cli/server_address.h"
+#include "loci/cli/status_text.h"
 #include "loci/cluster/front.h"
 #include "loci/cluster/member_watch.h"
 #include "loci/serve/http/server.h"
+#include "loci/serve/http/server_address.h"
 #include "loci/serve/metrics.h"
 #include "loci/serve/store/open_store.h"
+#include "loci/server/join_cluster.h"
+#include "loci/server/process.h"
 
 namespace loci {
 namespace {
@@ -130,8 +132,7 @@ int run_route(RouteFlags& flags) {
   const OperatorSignals signals(*routing.log);
   Nanos drain_timeout = 0;
   if (const Status status = start(flags, routing, drain_timeout); !status.ok()) {
-    fmt::print(stderr, "loci route: {}{}{}\n", status.field(), status.field().empty() ? "" : ": ",
-               status.message());
+    fmt::print(stderr, "loci route: {}\n", for_people(status));
     return 1;
   }
   while (!signals.stop_within(std::chrono::minutes(1))) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An error as people read it: the flag or field at fault, then what is wrong; no code.
+// Errors as people who use the command line read them.
 #pragma once
 
 #include <string>
@@ -8,8 +8,11 @@
 
 namespace loci {
 
-inline std::string for_people(const Status& status) {
-  return status.field().empty() ? status.message() : status.field() + ": " + status.message();
-}
+// "device_memory", as the floors below call an option, is "--device-memory" here. What is no option's name
+// stays what it is.
+std::string flag_of(const std::string& option);
+
+// The flag or field at fault, then what is wrong with it; no code.
+std::string for_people(const Status& status);
 
 }  // namespace loci

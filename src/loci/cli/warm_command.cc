@@ -13,8 +13,9 @@
 
 #include "loci/cli/chat_client.h"
 #include "loci/cli/commands.h"
-#include "loci/cli/http_call.h"
+#include "loci/cli/status_text.h"
 #include "loci/serve/files/text_file.h"
+#include "loci/serve/http/http_call.h"
 #include "loci/serve/tenants/keys_file.h"
 #include "loci/serve/tenants/public_prefixes.h"
 
@@ -100,8 +101,7 @@ void add_warm_command(CLI::App& app, int& exit_code) {
   command->callback([flags, &exit_code] {
     const Status status = run_warm(*flags);
     if (status.ok()) return;
-    const std::string field = status.field().empty() ? "" : status.field() + ": ";
-    fmt::print(stderr, "loci warm: {}{}\n", field, status.message());
+    fmt::print(stderr, "loci warm: {}\n", for_people(status));
     exit_code = 1;
   });
 }

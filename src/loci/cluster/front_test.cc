@@ -358,7 +358,7 @@ TEST_F(FrontTest, PagesAreTheInstancesToJudgeAndNamesTheFronts) {
       "GET /v1/models HTTP/1.1\r\nHost: stranger.example\r\nConnection: close\r\n";
   const std::string refused = send(of_stranger + "\r\n");
   EXPECT_TRUE(refused.starts_with("HTTP/1.1 403")) << refused;
-  EXPECT_NE(refused.find("--allowed-host stranger.example\""), std::string::npos) << refused;
+  EXPECT_NE(refused.find("allowed_host stranger.example\""), std::string::npos) << refused;
   EXPECT_EQ(instance.requests(), before);
   for (const char* key : {"Authorization: Bearer k\r\n", "X-Api-Key: k\r\n"})
     EXPECT_TRUE(send(of_stranger + key + "\r\n").starts_with("HTTP/1.1 403")) << key;

@@ -11,7 +11,7 @@ namespace loci {
 namespace {
 
 Status unavailable(std::string message) {
-  return Status(StatusCode::kUnavailable, std::move(message), "--device");
+  return Status(StatusCode::kUnavailable, std::move(message), "device");
 }
 
 std::string too_old(const CudaDeviceInfo& gpu) {
@@ -53,7 +53,7 @@ Result<DevicePlan> plan_device(const DeviceChoice& choice, const std::vector<Cud
   DevicePlan plan;
   if (choice.kind == DeviceKind::kCpu) {
     plan.then_cpu = true;
-    plan.why_no_gpu = "--device cpu";
+    plan.why_no_gpu = "device cpu";
     return plan;
   }
   if (choice.kind == DeviceKind::kAuto) {

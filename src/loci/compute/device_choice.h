@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processor computes: what --device says, and which of the machine's GPUs that means. Pure: the
-// machine's devices are arguments.
+// Which processor computes: what the option device says, and which of the machine's GPUs that means. Pure:
+// the machine's devices are arguments.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct DevicePlan {
 };
 
 // `devices` and `reason` as of cuda_devices(). kAuto: every GPU that kernels serve, then the CPU. Errors:
-// kUnavailable naming --device, where the one that was asked for is not there or is too old.
+// kUnavailable naming device, where the one that was asked for is not there or is too old.
 Result<DevicePlan> plan_device(const DeviceChoice& choice, const std::vector<CudaDeviceInfo>& devices,
                                const std::string& reason);
 

@@ -77,7 +77,7 @@ TEST(PlanDevice, TheGpuThatWasAskedForOrNone) {
 
   const Status missing = plan_device(second, {gpu(0, 90)}, "").status();
   EXPECT_EQ(missing.code(), StatusCode::kUnavailable);
-  EXPECT_EQ(missing.field(), "--device");
+  EXPECT_EQ(missing.field(), "device");
   EXPECT_EQ(missing.message(), "there is no cuda:1: this machine has cuda:0 to cuda:0");
   EXPECT_EQ(plan_device(second, {}, "no driver").status().message(), "no driver");
   EXPECT_NE(plan_device(second, {gpu(0, 90), gpu(1, 70)}, "").status().message().find("too old"),
@@ -157,7 +157,7 @@ TEST(MakeBackend, WhatWasAskedForByNameIsNotReplaced) {
   Machine crowded{.full = {1}};
   const Status status = make_backend({.kind = DeviceKind::kCuda, .ordinal = 1}, crowded.makers()).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.field(), "--device");
+  EXPECT_EQ(status.field(), "device");
   EXPECT_EQ(status.message(), "cuda:1 (GPU 1): the weights do not fit");
 
   Machine machine;

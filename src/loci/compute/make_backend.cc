@@ -34,7 +34,7 @@ Result<MadeBackend> make_backend(const DeviceChoice& choice, const BackendMakers
                          .why = asked ? "" : "the first GPU that takes the model"};
     }
     const std::string message = gpu_name(gpu) + ": " + made.status().message();
-    if (!plan.then_cpu) return Status(made.status().code(), message, "--device");
+    if (!plan.then_cpu) return Status(made.status().code(), message, "device");
     // The first one's reason is told: it is the one that should have served.
     if (why_no_gpu.empty()) why_no_gpu = message;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend of whatever --device chooses: the one place where a program decides between CPU and GPU.
+// The backend of whatever the option device chooses: the one place where a program decides between CPU and
+// GPU.
 #pragma once
 
 #include <functional>
@@ -39,7 +40,7 @@ struct BackendMakers {
 };
 
 // kAuto: the first GPU that takes the model, else the CPU; `why` says why. Errors: plan_device()'s, and
-// those of the backend that was asked for by name (naming --device for a GPU's).
+// those of the backend that was asked for by name (naming device for a GPU's).
 Result<MadeBackend> make_backend(const DeviceChoice& choice, const BackendMakers& makers);
 
 // The same of this machine. Errors besides: those of make_cpu_backend() and make_cuda_backend().

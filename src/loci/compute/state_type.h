@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keys and values are rounded to when they are written (--state-type). A backend has some of the types,
-// and one that it takes where nobody asks. docs/numerics.md defines them.
+// What keys and values are rounded to when they are written (option state_type). A backend has some of the
+// types, and one that it takes where nobody asks. docs/numerics.md defines them.
 #pragma once
 
 #include <array>

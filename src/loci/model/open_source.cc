@@ -42,7 +42,7 @@ Result<OpenedSource> open_model_source(const std::string& path, const LoadOption
       return invalid_argument(
           "expected a Hugging Face directory to quantise, found a file: GGUF files are served as "
           "they are",
-          "--quantize");
+          "quantize");
     }
     return open_gguf(path);
   }
@@ -69,7 +69,7 @@ Result<TensorType> parse_quantize(std::string_view name) {
       known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate);
     }
   }
-  return invalid_argument(fmt::format("expected one of {}, found \"{}\"", known, name), "--quantize");
+  return invalid_argument(fmt::format("expected one of {}, found \"{}\"", known, name), "quantize");
 }
 
 }  // namespace loci

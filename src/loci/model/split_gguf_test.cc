@@ -103,10 +103,10 @@ TEST_F(SplitGgufTest, RefusesTooFewTensorsAndTruncatedParts) {
 }
 
 TEST_F(SplitGgufTest, OnlyDirectoriesAreQuantised) {
-  EXPECT_EQ(open_model_source(path(0), {.quantize = TensorType::kQ8_0}).status().field(), "--quantize");
+  EXPECT_EQ(open_model_source(path(0), {.quantize = TensorType::kQ8_0}).status().field(), "quantize");
   EXPECT_EQ(parse_quantize("q4_0").value(), TensorType::kQ4_0);
   const Status unknown = parse_quantize("Q9").status();
-  EXPECT_EQ(unknown.field(), "--quantize");
+  EXPECT_EQ(unknown.field(), "quantize");
   EXPECT_NE(unknown.message().find("q8_0, q4_0"), std::string::npos) << unknown.message();
 }
 

@@ -31,7 +31,7 @@ Result<Truncation> Truncation::make(const TruncationRule& rule, const Truncation
         fmt::format(
             "what must stay in front (the system prompt: {} tokens) leaves nothing to drop of a context "
             "of {} tokens, {} of which are for the reply; shorten it, ask for a shorter reply or start "
-            "the server with a larger --context",
+            "the server with a larger context",
             needs.front_tokens, context, room(context, needs.reply_tokens)),
         "context");
   }

@@ -84,7 +84,7 @@ TEST_F(ApiTest, WithoutKeysForeignPagesGetNothing) {
     const std::string answer = ask(line, kHost + kJson + kPage);
     EXPECT_EQ(status_of(answer), 403) << line;
     EXPECT_EQ(answer.find("Access-Control"), std::string::npos) << line;
-    EXPECT_NE(answer.find("--cors-origin https://stranger.example"), std::string::npos) << answer;
+    EXPECT_NE(answer.find("cors_origin https://stranger.example"), std::string::npos) << answer;
     EXPECT_EQ(status_of(ask(line, "Host: stranger.example\r\n" + kJson)), 403) << line;
   }
   // 503: the model is not there; so the request passed.

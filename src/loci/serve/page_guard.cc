@@ -66,7 +66,7 @@ std::optional<ApiError> PageGuard::check_host(const HttpRequest& request) const 
   return http_error(
       kForbidden,
       fmt::format("the request is for the host '{}', which is none of this server's names; if clients "
-                  "call it so, start it with --allowed-host {}",
+                  "call it so, start it with the option allowed_host {}",
                   utf8_prefix(host, kShownBytesMax), utf8_prefix(host_name_of(host), kShownBytesMax)),
       "host_not_allowed");
 }
@@ -74,7 +74,7 @@ std::optional<ApiError> PageGuard::check_host(const HttpRequest& request) const 
 std::optional<ApiError> PageGuard::check(const HttpRequest& request) const {
   if (everyone_) return std::nullopt;
   if (std::optional<ApiError> error = check_host(request)) {
-    error->message += ", or with keys (--api-keys)";
+    error->message += ", or with keys (option api_keys)";
     return error;
   }
   const std::string host = value_of(request, http::field::host).value_or("");
@@ -84,9 +84,10 @@ std::optional<ApiError> PageGuard::check(const HttpRequest& request) const {
   const std::string shown(utf8_prefix(*origin, kShownBytesMax));
   return http_error(
       kForbidden,
-      fmt::format("a page of '{}' may not use this server; to allow it start the server with --cors-origin "
-                  "{}, or with keys (--api-keys)",
-                  shown, shown),
+      fmt::format(
+          "a page of '{}' may not use this server; to allow it start the server with the option cors_origin "
+          "{}, or with keys (option api_keys)",
+          shown, shown),
       "origin_not_allowed");
 }
 

@@ -42,7 +42,7 @@ TEST(PageGuard, RefusesPagesOfOthers) {
     EXPECT_EQ(guard.permission(request_of("localhost:8080", foreign)), "") << foreign;
   }
   const std::string message = guard.check(request_of("localhost", "https://stranger.example"))->message;
-  EXPECT_NE(message.find("--cors-origin https://stranger.example"), std::string::npos) << message;
+  EXPECT_NE(message.find("cors_origin https://stranger.example"), std::string::npos) << message;
 }
 
 TEST(PageGuard, OpensByName) {

@@ -286,7 +286,7 @@ Status set_field(Json& json, const std::string& path, const std::string& value) 
     const std::size_t end = path.find('.', begin);
     const std::string name = path.substr(begin, end == std::string::npos ? end : end - begin);
     if (name.empty() || (!at->is_object() && !at->is_null()))
-      return invalid_argument(fmt::format("expected FIELD.FIELD=VALUE, found '{}={}'", path, value), "--set");
+      return invalid_argument(fmt::format("expected FIELD.FIELD=VALUE, found '{}={}'", path, value), "set");
     at = &(*at)[name];
     if (end == std::string::npos) break;
     begin = end + 1;

@@ -17,7 +17,7 @@
 #include "loci/cli/bench_url/dialogue.h"
 #include "loci/cli/bench_url/reply_stream.h"
 #include "loci/cli/bench_url/turn_schedule.h"
-#include "loci/cli/http_call.h"
+#include "loci/serve/http/http_call.h"
 
 namespace loci {
 

@@ -15,16 +15,16 @@ std::vector<Option> cluster_options() {
                              "(docs/cluster.md); conversations are stored there too, unless --store says "
                              "where; needs --cluster-secret"},
                             "URL", [](auto& flags) -> auto& { return flags.join; });
-  join.set = [set = join.set](ServeFlags& flags, const std::string& text) -> Status {
+  join.set = [set = join.set](ServerConfig& flags, const std::string& text) -> Status {
     if (!text.empty() && !is_store_url(text))
       return invalid_argument(fmt::format("expected postgresql://..., found \"{}\"", text));
     return set(flags, text);
   };
-  join.get = [](const ServeFlags& flags) { return std::optional<std::string>(describe_store(flags.join)); };
+  join.get = [](const ServerConfig& flags) { return std::optional<std::string>(describe_store(flags.join)); };
   Option advertise = text_option({group, "--advertise", "where fronts of the cluster reach this server"},
                                  "HOST:PORT", [](auto& flags) -> auto& { return flags.advertise; });
   advertise.default_note = "the address that it listens on, or this machine's name";
-  advertise.set = [set = advertise.set](ServeFlags& flags, const std::string& text) -> Status {
+  advertise.set = [set = advertise.set](ServerConfig& flags, const std::string& text) -> Status {
     if (!text.empty()) LOCI_RETURN_IF_ERROR(parse_member_address(text).status());
     return set(flags, text);
   };

@@ -28,7 +28,7 @@ bool is_other_variable(const std::string& name) {
 
 Status apply(const Option& option, const std::string& text, const std::string& source,
              const std::string& field, Configuration& out) {
-  if (Status status = option.set(out.flags, text); !status.ok()) {
+  if (Status status = option.set(out.server, text); !status.ok()) {
     // A secret's text is not for logs either.
     return invalid_argument(
         option.secret ? "the value is not of the form that is expected" : status.message(), field);
@@ -63,7 +63,7 @@ Status apply_environment(const std::vector<std::string>& environment, Configurat
 
 std::string shown_default(const Option& option) {
   if (!option.default_note.empty()) return option.default_note;
-  const std::string text = option.get(ServeFlags()).value_or("");
+  const std::string text = option.get(ServerConfig()).value_or("");
   return text.empty() ? "none" : "`" + text + "`";
 }
 
@@ -103,7 +103,7 @@ std::string print_configuration(const Configuration& configuration) {
     if (option.group != group) out += fmt::format("\n[{}]\n", option.group);
     group = option.group;
     const std::string name = option.key().substr(group.size() + 1);
-    const std::optional<std::string> text = option.get(configuration.flags);
+    const std::optional<std::string> text = option.get(configuration.server);
     if (!text) {
       out += fmt::format("# {}: {}\n", name, option.default_note.empty() ? "not set" : option.default_note);
     } else if (option.secret) {

@@ -9,7 +9,7 @@
 
 #include "loci/base/status.h"
 #include "loci/cli/options/option.h"
-#include "loci/cli/serve_flags.h"
+#include "loci/server/server_config.h"
 
 namespace loci {
 
@@ -26,7 +26,7 @@ struct Setting {
 };
 
 struct Configuration {
-  ServeFlags flags;
+  ServerConfig server;
   std::vector<Setting> settings;      // of every option, in the table's order
   std::vector<std::string> warnings;  // variables named LOCI_... that are no option
 };

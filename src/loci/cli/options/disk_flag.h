@@ -2,23 +2,22 @@
 // What --disk can be told: `none`, or directories, each with the size of its files.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "loci/base/status.h"
+#include "loci/server/disk_folder.h"
 
 namespace loci {
 
-struct DiskFlag {
-  std::string path;
-  std::uint64_t bytes = 0;  // 0: a tenth of what is free, up to 16 GiB
-};
-
 // "DIR" or "DIR:SIZE". Errors: kInvalidArgument, without a field.
-Result<DiskFlag> parse_disk_flag(const std::string& text);
+Result<DiskFolder> parse_disk_flag(const std::string& text);
 
-// All values of the flag; empty: no disk tier. Errors as above, and `none` beside others.
-Result<std::vector<DiskFlag>> parse_disk_flags(const std::vector<std::string>& texts);
+// All values of the flag; `none`, and no value at all: no disk tier. Errors as above, and `none` beside
+// others.
+Result<std::vector<DiskFolder>> parse_disk_flags(const std::vector<std::string>& texts);
+
+// Texts that give the same folders.
+std::vector<std::string> disk_flags(const std::vector<DiskFolder>& folders);
 
 }  // namespace loci

@@ -16,7 +16,7 @@
 
 namespace loci {
 
-struct ServeFlags;
+struct ServerConfig;
 
 // How a value is written in TOML, and what is asked for where it is wrong.
 enum class OptionKind : std::uint8_t {
@@ -42,9 +42,9 @@ struct Option {
 
   // Takes the text of a value. Errors: kInvalidArgument without a field; the message says what was
   // expected and found.
-  std::function<Status(ServeFlags&, const std::string&)> set;
+  std::function<Status(ServerConfig&, const std::string&)> set;
   // A text that set() takes and that gives the same value; nothing where none is set.
-  std::function<std::optional<std::string>(const ServeFlags&)> get;
+  std::function<std::optional<std::string>(const ServerConfig&)> get;
 
   std::string environment() const;  // "LOCI_MAX_BODY"
   std::string key() const;          // "network.max_body"
@@ -56,9 +56,5 @@ struct OptionName {
   std::string flag;
   std::string help;
 };
-
-// "8MiB", "75s": texts that the parsers in base/units.h read back exactly.
-std::string exact_bytes(std::uint64_t bytes);
-std::string exact_duration(std::int64_t nanoseconds);
 
 }  // namespace loci

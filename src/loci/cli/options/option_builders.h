@@ -18,7 +18,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/options/option.h"
-#include "loci/cli/serve_flags.h"
+#include "loci/server/server_config.h"
 
 namespace loci {
 namespace option_detail {
@@ -35,7 +35,7 @@ struct Stored<std::optional<T>> {
 };
 
 template <class At>
-using Place = Stored<std::remove_cvref_t<std::invoke_result_t<At, ServeFlags&>>>;
+using Place = Stored<std::remove_cvref_t<std::invoke_result_t<At, ServerConfig&>>>;
 template <class At>
 using Value = typename Place<At>::Value;
 
@@ -49,13 +49,13 @@ Option row(OptionName name, OptionKind kind, std::string type, At at, Parse pars
              .type = std::move(type),
              .choices = {},
              .default_note = {}};
-  out.set = [at, parse](ServeFlags& flags, const std::string& text) -> Status {
+  out.set = [at, parse](ServerConfig& flags, const std::string& text) -> Status {
     Result<Value<At>> value = parse(text);
     if (!value.ok()) return invalid_argument(value.status().message());
     at(flags) = std::move(value).value();
     return {};
   };
-  out.get = [at, write](const ServeFlags& flags) -> std::optional<std::string> {
+  out.get = [at, write](const ServerConfig& flags) -> std::optional<std::string> {
     const Value<At>* value = Place<At>::get(at(flags));
     return value != nullptr ? std::optional<std::string>(write(*value)) : std::nullopt;
   };
@@ -132,13 +132,13 @@ Option duration_option(OptionName name, At at) {
 template <class At>
 Option limit_duration_option(OptionName name, At at) {
   Option out = duration_option(std::move(name), at);
-  out.set = [at](ServeFlags& flags, const std::string& text) -> Status {
+  out.set = [at](ServerConfig& flags, const std::string& text) -> Status {
     const Result<std::int64_t> value = parse_duration(text, "");
     if (!value.ok()) return invalid_argument(value.status().message());
     at(flags) = *value > 0 ? std::optional<std::int64_t>(*value) : std::nullopt;
     return {};
   };
-  out.get = [at](const ServeFlags& flags) {
+  out.get = [at](const ServerConfig& flags) {
     return std::optional<std::string>(exact_duration(at(flags).value_or(0)));
   };
   return out;
@@ -173,12 +173,12 @@ Option switch_option(OptionName name, At at) {
   return out;
 }
 
-// The place is a std::vector<std::string>. An empty text is an empty list.
-template <class At>
-Option list_option(OptionName name, std::string type, At at) {
-  const auto parse = [](const std::string& text) -> Result<std::vector<std::string>> {
+// An empty text is an empty list. `parse`: std::vector<std::string> -> Result<Value>; `write`: the way back.
+template <class At, class Parse, class Write>
+Option list_option(OptionName name, std::string type, At at, Parse parse, Write write) {
+  const auto split = [parse](const std::string& text) -> Result<option_detail::Value<At>> {
     std::vector<std::string> out;
-    if (text.empty()) return out;
+    if (text.empty()) return parse(std::move(out));
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
       if (end == begin) {
@@ -187,12 +187,24 @@ Option list_option(OptionName name, std::string type, At at) {
       out.push_back(text.substr(begin, end - begin));
       begin = end + 1;
     }
-    return out;
+    return parse(std::move(out));
   };
-  const auto write = [](const std::vector<std::string>& list) {
-    return fmt::format("{}", fmt::join(list, ","));
+  const auto join = [write](const option_detail::Value<At>& list) {
+    return fmt::format("{}", fmt::join(write(list), ","));
   };
-  return option_detail::row(std::move(name), OptionKind::kList, std::move(type), at, parse, write);
+  return option_detail::row(std::move(name), OptionKind::kList, std::move(type), at, split, join);
+}
+
+// The place is a std::vector<std::string>.
+template <class At>
+Option list_option(OptionName name, std::string type, At at) {
+  const auto parse = [](std::vector<std::string> list) {
+    return Result<std::vector<std::string>>(std::move(list));
+  };
+  const auto write = [](const std::vector<std::string>& list) -> const std::vector<std::string>& {
+    return list;
+  };
+  return list_option(std::move(name), std::move(type), at, parse, write);
 }
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All options of `loci serve`. A new one is a row in the file of its group (network_options.cc, ...), a
-// place in ServeFlags, and docs/options.md made anew (`loci options --markdown > docs/options.md`).
+// place in ServerConfig, and docs/options.md made anew (`loci options --markdown > docs/options.md`).
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ TEST(OptionTable, NamesAreUniqueAndMechanical) {
 
 TEST(OptionTable, DefaultsAreAcceptedAndGiveThemselves) {
   for (const Option& option : option_table()) {
-    ServeFlags flags;
+    ServerConfig flags;
     const std::optional<std::string> text = option.get(flags);
     if (!text) {
       EXPECT_FALSE(option.default_note.empty()) << option.flag << " shows no default";
@@ -75,7 +75,7 @@ TEST(OptionTable, FindsTheNearestName) {
 }
 
 TEST(OptionBuilders, ListsAndSwitches) {
-  ServeFlags flags;
+  ServerConfig flags;
   std::vector<std::string> list;
   const Option many = list_option({"store", "--many", "h"}, "A", [&list](auto&) -> auto& { return list; });
   EXPECT_TRUE(many.set(flags, "a,b c").ok());
@@ -100,15 +100,15 @@ TEST(Configuration, FlagsGoBeforeEnvironmentBeforeFileBeforeDefault) {
                                .environment = {},
                                .file_text = "[network]\nport = 1\n[scheduling]\nmax_running = 7\n",
                                .file_name = "loci.toml"};
-  const auto port = [&sources] { return make_configuration(sources)->flags.http.port; };
+  const auto port = [&sources] { return make_configuration(sources)->server.http.port; };
   EXPECT_EQ(port(), 1);
   sources.environment = {"PATH=/bin", "LOCI_PORT=2", "LOCI_HOST="};
   EXPECT_EQ(port(), 2);
   sources.flags = {{"--port", "3"}};
   EXPECT_EQ(port(), 3);
   const Configuration all = make_configuration(sources).value();
-  EXPECT_EQ(all.flags.max_running, 7u);
-  EXPECT_EQ(all.flags.http.host, "127.0.0.1") << "an empty variable counts as not set";
+  EXPECT_EQ(all.server.max_running, 7u);
+  EXPECT_EQ(all.server.http.host, "127.0.0.1") << "an empty variable counts as not set";
   EXPECT_TRUE(all.warnings.empty());
   for (const Setting& setting : all.settings) {
     const std::string key = setting.option->key();
@@ -168,26 +168,26 @@ TEST(Configuration, TypesOfTomlThatFit) {
           "[compute]\ncpu = \"plain\"\ndevice_memory = \"1GiB\"\n"
           "[scheduling]\nseed = \"18446744073709551615\"\n")
           .value();
-  EXPECT_EQ(configuration.flags.http.limits.body_bytes_max, 1u << 20);
-  EXPECT_EQ(configuration.flags.http.limits.idle_timeout, 2'500 * kNanosPerMilli);
-  EXPECT_EQ(configuration.flags.http.limits.body_timeout, 600 * kNanosPerSecond);
-  EXPECT_EQ(configuration.flags.instruction_set, InstructionSet::kPlain);
-  EXPECT_EQ(configuration.flags.device_memory, std::uint64_t{1} << 30);
-  EXPECT_EQ(configuration.flags.seed, UINT64_MAX);
+  EXPECT_EQ(configuration.server.http.limits.body_bytes_max, 1u << 20);
+  EXPECT_EQ(configuration.server.http.limits.idle_timeout, 2'500 * kNanosPerMilli);
+  EXPECT_EQ(configuration.server.http.limits.body_timeout, 600 * kNanosPerSecond);
+  EXPECT_EQ(configuration.server.instruction_set, InstructionSet::kPlain);
+  EXPECT_EQ(configuration.server.device_memory, std::uint64_t{1} << 30);
+  EXPECT_EQ(configuration.server.seed, UINT64_MAX);
 }
 
 TEST(Configuration, ADeviceIsChosenByName) {
   const Configuration standard = make_configuration({}).value();
-  EXPECT_EQ(standard.flags.device, DeviceChoice{});
-  EXPECT_FALSE(standard.flags.deterministic);
-  EXPECT_FALSE(standard.flags.host_memory.has_value()) << "what it is depends on the device";
+  EXPECT_EQ(standard.server.device, DeviceChoice{});
+  EXPECT_FALSE(standard.server.deterministic);
+  EXPECT_FALSE(standard.server.host_memory.has_value()) << "what it is depends on the device";
 
   ConfigurationSources sources;
   sources.flags = {{"--device", "cuda:1"}, {"--deterministic", "on"}, {"--host-memory", "0"}};
   const Configuration given = make_configuration(sources).value();
-  EXPECT_EQ(given.flags.device, (DeviceChoice{.kind = DeviceKind::kCuda, .ordinal = 1}));
-  EXPECT_TRUE(given.flags.deterministic);
-  EXPECT_EQ(given.flags.host_memory, std::uint64_t{0});
+  EXPECT_EQ(given.server.device, (DeviceChoice{.kind = DeviceKind::kCuda, .ordinal = 1}));
+  EXPECT_TRUE(given.server.deterministic);
+  EXPECT_EQ(given.server.host_memory, std::uint64_t{0});
 
   sources.flags = {{"--device", "gpu"}};
   const Status refused = make_configuration(sources).status();
@@ -208,7 +208,7 @@ TEST(Configuration, WhatIsPrintedIsReadBack) {
   const Result<Configuration> second = from_file(text);
   ASSERT_TRUE(second.ok()) << second.status().to_string() << "\n" << text;
   for (const Option& option : option_table()) {
-    EXPECT_EQ(option.get(second->flags), option.get(first.flags)) << option.key();
+    EXPECT_EQ(option.get(second->server), option.get(first.server)) << option.key();
   }
   EXPECT_NE(text.find("idle_timeout = \"1500ms\"  # --idle-timeout"), std::string::npos) << text;
   EXPECT_NE(text.find("port = 8080  # default"), std::string::npos) << text;
@@ -221,7 +221,7 @@ TEST(Configuration, SecretsAreNeitherPrintedNorQuoted) {
       text_option({"tenants", "--secret-key", "h"}, "KEY", [&key](auto&) -> auto& { return key; });
   option.secret = true;
   Configuration configuration;
-  ASSERT_TRUE(option.set(configuration.flags, "sk-hidden").ok());
+  ASSERT_TRUE(option.set(configuration.server, "sk-hidden").ok());
   configuration.settings.push_back({.option = &option, .source = "LOCI_SECRET_KEY"});
   const std::string text = print_configuration(configuration);
   EXPECT_EQ(text.find("sk-hidden"), std::string::npos) << text;

@@ -21,16 +21,13 @@ Option hidden_option(const std::string& group) {
 
 std::vector<Option> state_options() {
   const std::string group = "state";
-  Option disk = list_option({group, "--disk",
-                             "directories that state is striped over, each with the space that all models' "
-                             "state may take there (without one: a tenth of what is free, up to 16GiB); "
-                             "`none`: no disk tier"},
-                            "DIR[:SIZE]", [](auto& flags) -> auto& { return flags.disk; });
+  Option disk = list_option(
+      {group, "--disk",
+       "directories that state is striped over, each with the space that all models' "
+       "state may take there (without one: a tenth of what is free, up to 16GiB); "
+       "`none`: no disk tier"},
+      "DIR[:SIZE]", [](auto& flags) -> auto& { return flags.disk; }, &parse_disk_flags, &disk_flags);
   disk.default_note = "`loci/state` in the user's state folder";
-  disk.set = [set = disk.set](ServeFlags& flags, const std::string& text) -> Status {
-    LOCI_RETURN_IF_ERROR(set(flags, text));
-    return parse_disk_flags(*flags.disk).status();
-  };
   Option host = bytes_option(
       {group, "--host-memory",
        "the host tier: memory for state that the device has no room for; 0: none. On a CPU it is "

@@ -13,20 +13,20 @@ std::vector<Option> store_options() {
       "FILE|URL", [](auto& flags) -> auto& { return flags.store; });
   store.default_note = "conversations.db in the user's state folder";
   // Never with a password in it: libpq looks for one in ~/.pgpass too.
-  store.get = [](const ServeFlags& flags) -> std::optional<std::string> {
+  store.get = [](const ServerConfig& flags) -> std::optional<std::string> {
     if (!flags.store) return std::nullopt;
     return describe_store(*flags.store);
   };
   Option size = bytes_option(
       {group, "--store-size", "beyond, the conversations longest at rest are deleted; 0: no limit"},
       [](auto& flags) -> auto& { return flags.store_size; });
-  size.set = [](ServeFlags& flags, const std::string& text) -> Status {
+  size.set = [](ServerConfig& flags, const std::string& text) -> Status {
     const Result<std::uint64_t> bytes = parse_bytes(text, "");
     if (!bytes.ok()) return invalid_argument(bytes.status().message());
     flags.store_size = *bytes > 0 ? std::optional<std::uint64_t>(*bytes) : std::nullopt;
     return {};
   };
-  size.get = [](const ServeFlags& flags) {
+  size.get = [](const ServerConfig& flags) {
     return std::optional<std::string>(exact_bytes(flags.store_size.value_or(0)));
   };
   return {

@@ -16,7 +16,7 @@ std::vector<Option> tenants_options() {
       path_option(
           {"tenants", "--api-keys",
            "the file of API keys and limits (`loci keys`, docs/tenants.md), read again when it changes"},
-          [](auto& flags) -> auto& { return flags.api_keys; }),
+          [](auto& flags) -> auto& { return flags.keys.file; }),
       path_option(
           {"tenants", "--public",
            "a prefix that all tenants share: text or chat messages, computed ahead (docs/tenants.md)"},

@@ -11,6 +11,7 @@
 
 #include "loci/base/check.h"
 #include "loci/base/units.h"
+#include "loci/base/version.h"
 
 namespace loci {
 namespace {
@@ -153,7 +154,7 @@ void HttpClient::State::prepare(const std::string& url, std::uint64_t offset, bo
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_USERAGENT, "loci/" LOCI_VERSION);
+  curl_easy_setopt(curl, CURLOPT_USERAGENT, (std::string("loci/") + kVersion).c_str());
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 30L);
   last_byte = std::chrono::steady_clock::now();
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);

@@ -115,7 +115,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const C
                             "cpu");
   }
   if (options.state_type == StateType::kBF16) {
-    return invalid_argument("the CPU backend has f16 and q8; it lacks bf16", "--state-type");
+    return invalid_argument("the CPU backend has f16 and q8; it lacks bf16", "state_type");
   }
   if (spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim) {
     return invalid_argument(

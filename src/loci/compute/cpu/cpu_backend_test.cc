@@ -408,7 +408,7 @@ TEST(MakeBackendTest, RefusesWhatItCannotServe) {
   EXPECT_EQ(memory.code(), StatusCode::kResourceExhausted) << memory.to_string();
   const Status state = make_cpu_backend(model->spec, {.state_type = StateType::kBF16}).status();
   EXPECT_EQ(state.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(state.field(), "--state-type");
+  EXPECT_EQ(state.field(), "state_type");
   EXPECT_NE(state.message().find("bf16"), std::string::npos) << state.message();
 }
 

@@ -60,8 +60,7 @@ Status BlockPool::allocate(std::uint32_t group, std::uint32_t count) {
   Pool& pool = pools_[group];
   LOCI_CHECK(pool.count == 0, "blocks are allocated once");
   const std::uint64_t bytes = groups_[group].block_bytes * count;
-  LOCI_ASSIGN_OR_RETURN(pool.blocks,
-                        Memory::allocate(device_, MemoryKind::kDevice, bytes, "--device-memory"));
+  LOCI_ASSIGN_OR_RETURN(pool.blocks, Memory::allocate(device_, MemoryKind::kDevice, bytes, "device_memory"));
   Stream stream(device_);
   stream.fill(pool.blocks.data(), 0, bytes);
   stream.synchronize();

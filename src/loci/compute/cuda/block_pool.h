@@ -44,7 +44,7 @@ class BlockPool {
   static Result<std::unique_ptr<BlockPool>> make(const Device& device, std::vector<LayerGroup> groups,
                                                  std::uint32_t kv_heads, std::uint32_t head_dim);
 
-  // Slots of a group, zeroed; once. Errors: kResourceExhausted naming --device-memory.
+  // Slots of a group, zeroed; once. Errors: kResourceExhausted naming device_memory.
   Status allocate(std::uint32_t group, std::uint32_t count);
 
   const std::vector<LayerGroup>& groups() const { return groups_; }  // with sizes

@@ -94,7 +94,7 @@ TEST_F(BlockPoolTest, RefusesWhatTheDeviceDoesNotHave) {
   const auto pool = std::move(BlockPool::make(device(), {{.layers = {0}}}, 8, 128)).value();
   const Status status = pool->allocate(0, UINT32_MAX);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.field(), "--device-memory");
+  EXPECT_EQ(status.field(), "device_memory");
 }
 
 // Layers, slots, K before V, heads: where kernels look for them.

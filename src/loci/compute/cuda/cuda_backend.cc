@@ -156,7 +156,7 @@ Status check_state_type(const ModelSpec& spec, std::optional<StateType> wanted) 
   if (!wanted || *wanted == own) return {};
   return invalid_argument(fmt::format("the CUDA backend keeps this model's state in {}; it lacks {}",
                                       state_type_name(own), state_type_name(*wanted)),
-                          "--state-type");
+                          "state_type");
 }
 
 Result<std::unique_ptr<Backend>> make(const ModelSpec& spec, const CudaBackendOptions& options) {

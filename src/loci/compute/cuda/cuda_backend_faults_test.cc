@@ -61,7 +61,7 @@ TEST_F(CudaBackendFaultsTest, APoolThatDoesNotFitIsNamedAndASmallerOneServes) {
   ASSERT_TRUE(backend.ok()) << backend.status().to_string();
   const Status status = (*backend)->allocate_blocks(0, 1u << 20);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_NE(status.to_string().find("--device-memory"), std::string::npos) << status.to_string();
+  EXPECT_NE(status.to_string().find("device_memory"), std::string::npos) << status.to_string();
   EXPECT_TRUE((*backend)->health().ok()) << "the device is well";
   ASSERT_TRUE((*backend)->allocate_blocks(0, 4).ok());
   const std::vector<TokenId> tokens = random_tokens(1, 5, spec_.vocabulary);

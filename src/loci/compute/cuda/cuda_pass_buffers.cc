@@ -28,7 +28,7 @@ Status PassBuffers::grow(const Wish& wish, const char* what) {
 Status PassBuffers::grow_samples(std::uint64_t bytes) {
   if (bytes <= samples.size()) return {};
   LOCI_ASSIGN_OR_RETURN(Memory larger,
-                        Memory::allocate(device_, MemoryKind::kDevice, bytes, "samples (--max-batch)"));
+                        Memory::allocate(device_, MemoryKind::kDevice, bytes, "samples (option max_batch)"));
   device_.synchronize();
   Stream stream(device_);
   stream.copy(larger.data(), samples.data(), samples.size());
@@ -53,7 +53,7 @@ Status PassBuffers::reserve(const PassNeeds& needs) {
                            {&ffn_change, rows * hidden * kFloat},
                            {&gate_up, 2 * ffn * kElement},
                            {&activated, ffn * kElement}}) {
-    LOCI_RETURN_IF_ERROR(grow(wish, "what a pass works in (--max-batch-tokens)"));
+    LOCI_RETURN_IF_ERROR(grow(wish, "what a pass works in (option max_batch_tokens)"));
   }
   if (spec_.experts > 0) {
     for (const Wish& wish : {Wish{&scores, rows * spec_.experts * kFloat},
@@ -64,19 +64,19 @@ Status PassBuffers::reserve(const PassNeeds& needs) {
                              {&expert_places, used_rows * kIndex},
                              {&expert_inputs, used_rows * hidden * kElement},
                              {&expert_products, used_rows * hidden * kFloat}}) {
-      LOCI_RETURN_IF_ERROR(grow(wish, "what a mixture of experts works in (--max-batch-tokens)"));
+      LOCI_RETURN_IF_ERROR(grow(wish, "what a mixture of experts works in (option max_batch_tokens)"));
     }
   }
   for (const Wish& wish : {Wish{&partial_values, needs.partial_values_bytes},
                            {&partial_statistics, needs.partial_statistics_bytes},
                            {&descriptors, needs.descriptor_bytes}}) {
-    LOCI_RETURN_IF_ERROR(grow(wish, "what attention works in (--max-batch-tokens)"));
+    LOCI_RETURN_IF_ERROR(grow(wish, "what attention works in (option max_batch_tokens)"));
   }
   for (const Wish& wish :
        {Wish{&logits, std::uint64_t{needs.logits_rows} * spec_.vocabulary * kFloat},
         {&sample_workspace,
          needs.sampled_rows > 0 ? sample_workspace_bytes(needs.sampled_rows, spec_.vocabulary) : 0}}) {
-    LOCI_RETURN_IF_ERROR(grow(wish, "logits and samples (--max-batch)"));
+    LOCI_RETURN_IF_ERROR(grow(wish, "logits and samples (option max_batch)"));
   }
   return grow_samples(needs.spans * kIndex);
 }

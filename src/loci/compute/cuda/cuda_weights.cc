@@ -157,8 +157,8 @@ Result<Memory> upload_rotations(const ModelSpec& spec, const Device& device, std
     ropes.resize(spec.ropes.size());
     return Memory();
   }
-  LOCI_ASSIGN_OR_RETURN(
-      Memory memory, Memory::allocate(device, MemoryKind::kDevice, bytes, "tables of rotations (--context)"));
+  LOCI_ASSIGN_OR_RETURN(Memory memory, Memory::allocate(device, MemoryKind::kDevice, bytes,
+                                                        "tables of rotations (option context)"));
   std::byte* at = memory.data();
   for (const RopeSpec& rope : spec.ropes) {
     ropes.push_back({reinterpret_cast<const float2*>(at), rope.dimensions, rope.layout});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this machine, without a backend: for --device auto and for people. Thread-safe.
+// The GPUs of this machine, without a backend: for the device "auto" and for people. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -81,7 +81,7 @@ enum class MemoryKind : std::uint8_t { kDevice, kPinned };
 class Memory {
  public:
   Memory() = default;
-  // `what` names it in the error ("--device-memory").
+  // `what` names it in the error ("device_memory").
   static Result<Memory> allocate(const Device& device, MemoryKind kind, std::uint64_t bytes,
                                  const char* what);
   Memory(Memory&& other) noexcept { swap(other); }

@@ -99,10 +99,10 @@ TEST_F(RuntimeTest, TimedEventsTellTime) {
 
 TEST_F(RuntimeTest, MemoryThatIsNotThereIsNamedAndNothingIsLost) {
   const Result<Memory> memory = Memory::allocate(device(), MemoryKind::kDevice,
-                                                 device().properties().memory_bytes * 2, "--device-memory");
+                                                 device().properties().memory_bytes * 2, "device_memory");
   ASSERT_FALSE(memory.ok());
   EXPECT_EQ(memory.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(memory.status().field(), "--device-memory");
+  EXPECT_EQ(memory.status().field(), "device_memory");
   EXPECT_NE(memory.status().message().find(std::to_string(device().properties().memory_bytes * 2)),
             std::string::npos)
       << memory.status().message();

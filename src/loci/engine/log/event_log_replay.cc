@@ -70,7 +70,7 @@ class EventGate {
       return Status(
           StatusCode::kUnimplemented,
           "the disk held entries from before, which only the chain secret can check, and the log leaves it "
-          "out; write one with --event-log-secret on");
+          "out; write one with the option event_log_secret on");
     }
     if (recovered_all_) return data_loss("the disk's entries go on behind their end");
     recovered_all_ = recovered.last;

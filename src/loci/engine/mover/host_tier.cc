@@ -24,7 +24,7 @@ Result<HostTier> HostTier::make(Backend& backend, const std::vector<std::uint32_
     if (!memory.ok()) {
       return resource_exhausted(fmt::format("a host tier of {} blocks needs {}: {}; ask for less",
                                             slots[group], format_bytes(bytes), memory.status().message()),
-                                "--host-memory");
+                                "host_memory");
     }
     pool.memory = std::move(memory).value();
     tier.pools_.push_back(std::move(pool));

@@ -21,7 +21,7 @@ namespace loci {
 
 class HostTier {
  public:
-  // `slots` by group; empty: none. Errors: kResourceExhausted naming --host-memory.
+  // `slots` by group; empty: none. Errors: kResourceExhausted naming host_memory.
   static Result<HostTier> make(Backend& backend, const std::vector<std::uint32_t>& slots);
 
   // `layers`: counted in the group.

@@ -58,7 +58,7 @@ class Mover {
   using Ended = std::function<void(MovesEnded)>;
 
   // Allocates the host tier. `backend` and `clock` must outlive it. Errors: kResourceExhausted naming
-  // --host-memory.
+  // host_memory.
   static Result<std::unique_ptr<Mover>> make(MoverOptions options, Backend& backend, const Clock& clock,
                                              Ended ended);
   // Gives up what has not begun, waits for what has; nothing is told any more.

@@ -143,7 +143,7 @@ TEST(HostTier, RefusesWhatTheMachineDoesNotHave) {
   const auto mover = Mover::make(std::move(options), *backend, clock, [](const MovesEnded&) {});
   ASSERT_FALSE(mover.ok());
   EXPECT_EQ(mover.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(mover.status().field(), "--host-memory");
+  EXPECT_EQ(mover.status().field(), "host_memory");
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ Result<BudgetFile> BudgetFile::lock(const std::string& directory) {
   }
   if (!got) {
     return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be locked: {}", path, errno_text(errno)),
-                  "--disk");
+                  "disk");
   }
   return file;
 }
@@ -129,7 +129,7 @@ Status BudgetFile::write(std::span<const ModelShare> shares) {
       ::ftruncate(descriptor_, static_cast<off_t>(text.size())) == 0)
     return {};
   return {StatusCode::kUnavailable, fmt::format("the budget's file cannot be written: {}", errno_text(errno)),
-          "--disk"};
+          "disk"};
 }
 
 }  // namespace loci

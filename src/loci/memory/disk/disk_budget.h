@@ -44,7 +44,7 @@ ShareDecision decide_share(std::span<const ModelShare> shares, std::size_t self,
 // The file, locked until it is destroyed. Move-only.
 class BudgetFile {
  public:
-  // Waits for others, two seconds at most. Errors: kUnavailable naming --disk.
+  // Waits for others, two seconds at most. Errors: kUnavailable naming disk.
   static Result<BudgetFile> lock(const std::string& directory);
   BudgetFile(BudgetFile&& other) noexcept;
   BudgetFile& operator=(BudgetFile&&) = delete;

@@ -117,7 +117,7 @@ TEST(BudgetFile, KeepsWhatWasWrittenAndPassesByDamage) {
   }
   std::ofstream(folder.file("d") + "/budget", std::ios::app) << "cc what\n";
   EXPECT_EQ(BudgetFile::lock(folder.file("d"))->read(), shares);
-  EXPECT_EQ(BudgetFile::lock(folder.file("none")).status().field(), "--disk");
+  EXPECT_EQ(BudgetFile::lock(folder.file("none")).status().field(), "disk");
 }
 
 // --- real files ---

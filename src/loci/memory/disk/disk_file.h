@@ -45,12 +45,12 @@ class DiskFolder {
   virtual ~DiskFolder() = default;
   virtual const std::string& path() const = 0;
   // Makes the directory (0700) where it is missing, and locks it. Errors: kUnavailable where another
-  // process has it; kInvalidArgument naming --disk where it cannot be made or written.
+  // process has it; kInvalidArgument naming disk where it cannot be made or written.
   virtual Status lock() = 0;
   // Errors: kNotFound, kUnavailable.
   virtual Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) = 0;
   // A new file (0600) of that many zero bytes, which take space as they are written; one of the name is
-  // replaced. Errors: kResourceExhausted naming --disk, kUnavailable.
+  // replaced. Errors: kResourceExhausted naming disk, kUnavailable.
   virtual Result<std::shared_ptr<DiskFile>> create(std::string_view name, std::uint64_t bytes,
                                                    FileCaching caching) = 0;
   virtual Status remove(std::string_view name) = 0;  // no error where it is not there

@@ -51,7 +51,7 @@ Status write_small(DiskFolder& folder, std::string_view name, std::span<const st
     return {put == -ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
             fmt::format("{}/{}: cannot be written{}", folder.path(), name,
                         put < 0 ? ": " + errno_text(static_cast<int>(-put)) : ""),
-            "--disk"};
+            "disk"};
   }
   return {};
 }
@@ -225,7 +225,7 @@ class Opener {
     if (free < layout.directory_bytes() && free + others < layout.directory_bytes()) {
       return resource_exhausted(fmt::format("{}: expected {} of free space, found {}", folder.path(),
                                             format_bytes(layout.directory_bytes()), format_bytes(free)),
-                                "--disk");
+                                "disk");
     }
     for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
       LOCI_ASSIGN_OR_RETURN(

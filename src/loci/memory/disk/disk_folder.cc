@@ -114,11 +114,11 @@ class RealFolder final : public DiskFolder {
     const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
     if (!parent.empty()) std::filesystem::create_directories(parent, error);
     if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
-      return invalid_argument(fmt::format("{}: cannot be made: {}", path_, errno_text(errno)), "--disk");
+      return invalid_argument(fmt::format("{}: cannot be made: {}", path_, errno_text(errno)), "disk");
     }
     Descriptor file(::open(name(kLockFileName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (file.get() < 0) {
-      return invalid_argument(fmt::format("{}: cannot be written: {}", path_, errno_text(errno)), "--disk");
+      return invalid_argument(fmt::format("{}: cannot be written: {}", path_, errno_text(errno)), "disk");
     }
     // Whoever makes room in the directory has it for a moment.
     struct flock lock = whole_file_lock();
@@ -130,7 +130,7 @@ class RealFolder final : public DiskFolder {
     }
     if (locked != 0) {
       if (errno == EAGAIN || errno == EACCES) return in_use(file.get());
-      return invalid_argument(fmt::format("{}: cannot be locked: {}", path_, errno_text(errno)), "--disk");
+      return invalid_argument(fmt::format("{}: cannot be locked: {}", path_, errno_text(errno)), "disk");
     }
     const std::string pid = fmt::format("{}\n", ::getpid());
     if (::ftruncate(file.get(), 0) != 0 || ::pwrite(file.get(), pid.data(), pid.size(), 0) < 0) {
@@ -172,7 +172,7 @@ class RealFolder final : public DiskFolder {
   static Status failed(const std::string& path, std::string_view what, int error) {
     const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
     return {full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
-            fmt::format("{}: {}: {}", path, what, errno_text(error)), "--disk"};
+            fmt::format("{}: {}: {}", path, what, errno_text(error)), "disk"};
   }
 
   Status in_use(int descriptor) const {
@@ -183,7 +183,7 @@ class RealFolder final : public DiskFolder {
             fmt::format("{}: another server{} keeps this model's state there; servers of one model need "
                         "directories of their own",
                         path_, number > 0 ? fmt::format(" (process {})", number) : ""),
-            "--disk"};
+            "disk"};
   }
 
   Result<std::shared_ptr<DiskFile>> open_file(std::string_view file, int flags, FileCaching caching) {

@@ -144,7 +144,7 @@ TEST(DiskLayout, DividesAnySpaceWithoutExceedingIt) {
     }
     const auto layout = divide_space(options);
     if (!layout.ok()) {
-      EXPECT_EQ(layout.status().field(), "--disk");
+      EXPECT_EQ(layout.status().field(), "disk");
       continue;
     }
     // Slices lie in order, apart from one another, in packs that are aligned; little is empty.
@@ -203,9 +203,9 @@ TEST(DiskLayout, RefusesWhatMakesNoSense) {
   EXPECT_FALSE(divide_space(options).ok());
   options.shares = {};
   options.directories.push_back({"x", 1 << 30});
-  EXPECT_EQ(divide_space(options).status().field(), "--disk") << "one directory twice";
+  EXPECT_EQ(divide_space(options).status().field(), "disk") << "one directory twice";
   options.directories = {};
-  EXPECT_EQ(divide_space(options).status().field(), "--disk");
+  EXPECT_EQ(divide_space(options).status().field(), "disk");
 }
 
 }  // namespace

@@ -21,13 +21,12 @@ std::uint64_t aligned(std::uint64_t bytes) {
 }
 
 Status check_options(const DiskStoreOptions& options) {
-  if (options.directories.empty()) return invalid_argument("expected at least one directory", "--disk");
+  if (options.directories.empty()) return invalid_argument("expected at least one directory", "disk");
   for (std::size_t i = 0; i < options.directories.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (options.directories[i].path != options.directories[j].path) continue;
       return invalid_argument(
-          fmt::format("expected different directories, found {} twice", options.directories[i].path),
-          "--disk");
+          fmt::format("expected different directories, found {} twice", options.directories[i].path), "disk");
     }
   }
   if (options.groups.empty() || options.groups.size() > kDiskGroupsMax) {
@@ -157,7 +156,7 @@ Result<DiskLayout> divide_space(const DiskStoreOptions& options) {
     return invalid_argument(fmt::format("expected at least {} for each directory, so that it holds a block, "
                                         "found {}",
                                         format_bytes(least), format_bytes(space)),
-                            "--disk");
+                            "disk");
   }
   double rounds = static_cast<double>(space - kSmallFilesBytes) / round_bytes(layout, shares);
   set_rows(layout, shares, rounds);

@@ -58,7 +58,7 @@ std::vector<std::uint32_t> slots_within(const DiskLayout& layout, const std::vec
 
 // Divides the directories' space among the groups by `shares`. There is a hole's record for each slot (512
 // bytes beside a slot of at least 4,096, so holes take less than an eighth).
-// Errors: kInvalidArgument naming --disk where the space is too small for one slot of each group, or the
+// Errors: kInvalidArgument naming disk where the space is too small for one slot of each group, or the
 // options make no sense.
 Result<DiskLayout> divide_space(const DiskStoreOptions& options);
 

@@ -27,7 +27,7 @@ Status make_folder(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
-  return invalid_argument(fmt::format("{}: cannot be made: {}", path, errno_text(errno)), "--disk");
+  return invalid_argument(fmt::format("{}: cannot be made: {}", path, errno_text(errno)), "disk");
 }
 
 ModelName read_name(const std::string& folder) {

@@ -31,7 +31,7 @@ std::string model_id(const std::array<std::uint8_t, 16>& fingerprint);
 std::string model_folder(const std::string& directory, const std::string& id);
 
 // Makes the directory (0700) with a place for the model; moves the files of a store that an earlier version
-// kept in the directory itself to their model's folder. Errors: kInvalidArgument naming --disk.
+// kept in the directory itself to their model's folder. Errors: kInvalidArgument naming disk.
 Status prepare_model_folder(const std::string& directory, const std::string& id, const ModelName& name);
 
 // All models of the directory, by id. Empty where there are none.

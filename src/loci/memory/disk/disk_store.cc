@@ -273,7 +273,7 @@ Result<std::unique_ptr<IoEngine>> make_engine(const DiskStoreOptions& options, s
   auto engine = make_uring_engine(depth);
   if (engine.ok()) return engine;
   if (options.io == "io_uring") {
-    return invalid_argument(engine.status().message() + "; expected auto or threads", "--disk-io");
+    return invalid_argument(engine.status().message() + "; expected auto or threads", "disk_io");
   }
   files.notes.push_back(engine.status().message() + "; the disks are read by threads");
   return make_thread_engine(lanes);
@@ -285,7 +285,7 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
                                                    const MakeDiskFolder& make_folder, const Clock& clock) {
   if (options.io != "auto" && options.io != "io_uring" && options.io != "threads") {
     return invalid_argument(fmt::format("expected auto, io_uring or threads, found {}", options.io),
-                            "--disk-io");
+                            "disk_io");
   }
   auto common = std::make_shared<Common>();
   LOCI_ASSIGN_OR_RETURN(common->files, open_disk_files(options, make_folder));

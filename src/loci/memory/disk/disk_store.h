@@ -85,7 +85,7 @@ struct DiskStoreStats {
 
 class DiskStore : public BlockSource {
  public:
-  // Opens or makes the files. Errors, all naming --disk: kUnavailable where another process has a directory
+  // Opens or makes the files. Errors, all naming disk: kUnavailable where another process has a directory
   // open (names both); kInvalidArgument; kResourceExhausted where the space is not there. Files that
   // cannot be read, or belong to another set of directories, are made anew: losses() says so.
   static Result<std::unique_ptr<DiskStore>> open(const DiskStoreOptions& options);

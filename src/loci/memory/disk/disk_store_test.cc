@@ -133,7 +133,7 @@ TEST_P(DiskStoreContract, RefusesASpaceWithoutRoomForABlock) {
   with.directories[0].bytes = 100'000;
   const Status status = DiskStore::open(with).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.field(), "--disk");
+  EXPECT_EQ(status.field(), "disk");
 }
 
 TEST_P(DiskStoreContract, HandsOverWhatItHoldsParentsFirst) {
@@ -349,7 +349,7 @@ TEST_P(DiskStoreContract, RefusesASecondUser) {
   other.directories.erase(other.directories.begin());
   const Status status = DiskStore::open(other).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_EQ(status.field(), "--disk");
+  EXPECT_EQ(status.field(), "disk");
   EXPECT_NE(status.message().find(other.directories[0].path), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("process " + std::to_string(::getpid())), std::string::npos);
 }
@@ -386,7 +386,7 @@ TEST_P(DiskStoreContract, SpaceThatIsNotThereIsNotTaken) {
   with.directories[0].bytes = std::uint64_t{1} << 50;
   const Status status = DiskStore::open(with).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.field(), "--disk");
+  EXPECT_EQ(status.field(), "disk");
   EXPECT_NE(status.message().find(with.directories[0].path), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(with.directories[0].path + "/group-0.headers"));
   open()->notes();  // and less of it may be asked for
@@ -433,9 +433,9 @@ TEST(DiskStore, UsesThreadsWhereIoUringIsRefused) {
     with.io = "io_uring";
     const Status status = DiskStore::open(with).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.field(), "--disk-io");
+    EXPECT_EQ(status.field(), "disk_io");
     with.io = "mmap";
-    EXPECT_EQ(DiskStore::open(with).status().field(), "--disk-io");
+    EXPECT_EQ(DiskStore::open(with).status().field(), "disk_io");
   }).join();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reads and writes together may move in a second (--io-limit): a bucket of time. An operation may begin
-// while what began before it has been paid for, but for kAhead; so the disk is kept busy between two polls,
-// and over any time t no more than rate * (t + kAhead) and one operation is begun.
+// What reads and writes together may move in a second (option io_limit): a bucket of time. An operation may
+// begin while what began before it has been paid for, but for kAhead; so the disk is kept busy between two
+// polls, and over any time t no more than rate * (t + kAhead) and one operation is begun.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors of a plan made in memory: values that GGUF's converters change, and matrices that are encoded
-// while they are loaded (--quantize).
+// while they are loaded (the option quantize).
 #pragma once
 
 #include <memory>

@@ -112,7 +112,7 @@ asio::awaitable<void> answer_warm_list(ApiServices& services, Call& call) {
 }
 
 asio::awaitable<void> answer_release(ApiServices& services, Call& call) {
-  // A prefix of the start (--public) is there before its model is served.
+  // A prefix of the start (option public) is there before its model is served.
   const ServedModel* served = services.served.load();
   std::optional<ApiError> refused;
   if (served == nullptr) refused = services.not_ready();

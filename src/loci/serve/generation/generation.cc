@@ -399,7 +399,7 @@ asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, Pre
   }
   for (const std::string& name : prepared.fields.ignored) {
     if (services.unknown_fields.is_new(sink.origin().path, name))
-      services.log->warn("{}: the field '{}' is not supported and was ignored (--lenient)",
+      services.log->warn("{}: the field '{}' is not supported and was ignored (option lenient)",
                          sink.origin().path, name);
   }
   const OpenWork open(services);

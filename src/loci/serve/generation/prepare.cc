@@ -27,11 +27,12 @@ std::optional<ApiError> check_model(const std::string& name, const ServedModel& 
       std::find(aliases.begin(), aliases.end(), name) != aliases.end()) {
     return std::nullopt;
   }
-  ApiError error = http_error(404,
-                              fmt::format("model: '{}' is not served here; this server has '{}' (--alias "
-                                          "gives it other names, --any-model any)",
-                                          utf8_prefix(name, 200), served.model->id),
-                              "model_not_found");
+  ApiError error =
+      http_error(404,
+                 fmt::format("model: '{}' is not served here; this server has '{}' (option alias "
+                             "gives it other names, any_model any)",
+                             utf8_prefix(name, 200), served.model->id),
+                 "model_not_found");
   error.param = "model";
   return error;
 }

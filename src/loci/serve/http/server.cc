@@ -27,17 +27,19 @@ constexpr std::chrono::milliseconds kTurnedAwayTime{1'000};
 
 Status bind_error(const std::string& host, std::uint16_t port, const error_code& error) {
   if (error == asio::error::address_in_use) {
-    return {StatusCode::kUnavailable,
-            fmt::format("port {} of {} is in use; stop what listens there or choose another --port (0: any)",
-                        port, host),
-            "--port"};
+    return {
+        StatusCode::kUnavailable,
+        fmt::format(
+            "port {} of {} is in use; stop what listens there or choose another port (0: any that is free)",
+            port, host),
+        "port"};
   }
   if (error == asio::error::access_denied) {
     return {StatusCode::kUnavailable,
-            fmt::format("no permission to listen on port {}; choose one above 1023", port), "--port"};
+            fmt::format("no permission to listen on port {}; choose one above 1023", port), "port"};
   }
   return invalid_argument(fmt::format("cannot listen on {} port {}: {}", host, port, error.message()),
-                          "--host");
+                          "host");
 }
 
 }  // namespace
@@ -66,7 +68,7 @@ Status HttpServer::listen(ExchangeHandler handler) {
       resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);
   if (error || found.empty()) {
     return invalid_argument(
-        fmt::format("'{}' is no address of this machine: {}", options_.host, error.message()), "--host");
+        fmt::format("'{}' is no address of this machine: {}", options_.host, error.message()), "host");
   }
   const tcp::endpoint endpoint = found.begin()->endpoint();
   acceptor_.open(endpoint.protocol(), error);

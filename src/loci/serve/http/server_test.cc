@@ -419,10 +419,10 @@ TEST_F(ServerTest, SaysWhyItCannotListen) {
   start();
   HttpServer second({.host = "127.0.0.1", .port = server_->port(), .limits = {}}, clock_, metrics_, nullptr);
   const Status status = second.listen([](Exchange&) -> asio::awaitable<void> { co_return; });
-  EXPECT_EQ(status.field(), "--port");
+  EXPECT_EQ(status.field(), "port");
   EXPECT_NE(status.message().find("in use"), std::string::npos);
   HttpServer elsewhere({.host = "192.0.2.1", .port = 0, .limits = {}}, clock_, metrics_, nullptr);
-  EXPECT_EQ(elsewhere.listen([](Exchange&) -> asio::awaitable<void> { co_return; }).field(), "--host");
+  EXPECT_EQ(elsewhere.listen([](Exchange&) -> asio::awaitable<void> { co_return; }).field(), "host");
 }
 
 TEST_F(ServerTest, StopsWhileRequestsRun) {

@@ -43,7 +43,7 @@ Result<TlsContext> make_context(asio::ssl::context::method method) {
 }
 
 Status use_certificate(asio::ssl::context& context, const std::string& path) {
-  LOCI_ASSIGN_OR_RETURN(const std::string pem, read_for("--tls-cert", path));
+  LOCI_ASSIGN_OR_RETURN(const std::string pem, read_for("tls_cert", path));
   error_code error;
   // Nobody is asked for a pass phrase, whatever the file is.
   context.set_password_callback(
@@ -51,11 +51,11 @@ Status use_certificate(asio::ssl::context& context, const std::string& path) {
   context.use_certificate_chain(asio::buffer(pem), error);
   if (!error) return {};
   const char* expected = "expected a PEM file that begins with the server's certificate";
-  return invalid_argument(fmt::format("{}: {} ({})", path, expected, error.message()), "--tls-cert");
+  return invalid_argument(fmt::format("{}: {} ({})", path, expected, error.message()), "tls_cert");
 }
 
 Status use_key(asio::ssl::context& context, const TlsFiles& files) {
-  LOCI_ASSIGN_OR_RETURN(const std::string pem, read_for("--tls-key", files.key));
+  LOCI_ASSIGN_OR_RETURN(const std::string pem, read_for("tls_key", files.key));
   // Nobody is asked for a pass phrase.
   bool is_locked = false;
   error_code error;
@@ -74,24 +74,24 @@ Status use_key(asio::ssl::context& context, const TlsFiles& files) {
   if (is_of_other || (!error && SSL_CTX_check_private_key(context.native_handle()) != 1)) {
     ERR_clear_error();
     return invalid_argument(
-        fmt::format("{} is not the key of the certificate in {}", files.key, files.certificate), "--tls-key");
+        fmt::format("{} is not the key of the certificate in {}", files.key, files.certificate), "tls_key");
   }
   if (!error) return {};
   if (is_locked) {
     return invalid_argument(
         fmt::format("{} is locked by a pass phrase; give the key without one (openssl pkey -in FILE)",
                     files.key),
-        "--tls-key");
+        "tls_key");
   }
   return invalid_argument(fmt::format("{}: expected a private key in PEM ({})", files.key, error.message()),
-                          "--tls-key");
+                          "tls_key");
 }
 
 }  // namespace
 
 Result<TlsContext> make_server_tls(const TlsFiles& files) {
-  if (files.key.empty()) return invalid_argument("is needed beside --tls-cert", "--tls-key");
-  if (files.certificate.empty()) return invalid_argument("is needed beside --tls-key", "--tls-cert");
+  if (files.key.empty()) return invalid_argument("is needed beside tls_cert", "tls_key");
+  if (files.certificate.empty()) return invalid_argument("is needed beside tls_key", "tls_cert");
   LOCI_ASSIGN_OR_RETURN(TlsContext context, make_context(asio::ssl::context::tls_server));
   // Clients resume by tickets, which they keep themselves.
   SSL_CTX_set_session_cache_mode(context->native_handle(), SSL_SESS_CACHE_OFF);
@@ -109,12 +109,12 @@ Result<TlsContext> make_client_tls(const std::string& authorities) {
     if (error) return internal_error("the system's trusted certificates cannot be read: " + error.message());
     return context;
   }
-  LOCI_ASSIGN_OR_RETURN(const std::string pem, read_for("--tls-ca", authorities));
+  LOCI_ASSIGN_OR_RETURN(const std::string pem, read_for("tls_ca", authorities));
   context->add_certificate_authority(asio::buffer(pem), error);
   if (!error) return context;
   return invalid_argument(
       fmt::format("{}: expected a PEM file of trusted certificates ({})", authorities, error.message()),
-      "--tls-ca");
+      "tls_ca");
 }
 
 }  // namespace loci

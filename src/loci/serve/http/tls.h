@@ -22,12 +22,12 @@ struct TlsFiles {
   bool given() const { return !certificate.empty() || !key.empty(); }
 };
 
-// Thread-safe. Errors name --tls-cert or --tls-key and the path: kInvalidArgument (one without the other, not
+// Thread-safe. Errors name tls_cert or tls_key and the path: kInvalidArgument (one without the other, not
 // PEM, locked by a pass phrase, a key of another certificate), kNotFound, kUnavailable.
 Result<TlsContext> make_server_tls(const TlsFiles& files);
 
 // Trusts the certificates of `authorities` (a PEM file) alone; where it is empty, those that the system
-// trusts. Thread-safe. Errors name --tls-ca and the path: kInvalidArgument, kNotFound, kUnavailable.
+// trusts. Thread-safe. Errors name tls_ca and the path: kInvalidArgument, kNotFound, kUnavailable.
 Result<TlsContext> make_client_tls(const std::string& authorities);
 
 }  // namespace loci

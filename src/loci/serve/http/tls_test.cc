@@ -71,17 +71,17 @@ TEST_F(TlsFilesTest, ErrorsNameTheFlagAndThePath) {
   const TlsFiles good = make_certificate(folder_, "good");
   const TlsFiles other = make_certificate(folder_, "other");
   EXPECT_TRUE(make_server_tls(good).ok());
-  expect_refused({good.certificate, ""}, "--tls-key", "--tls-cert");
-  expect_refused({"", good.key}, "--tls-cert", "--tls-key");
-  expect_refused({"/nowhere/a.pem", good.key}, "--tls-cert", "/nowhere/a.pem is not there");
-  expect_refused({good.certificate, "/nowhere/a.key"}, "--tls-key", "/nowhere/a.key is not there");
-  expect_refused({folder_, good.key}, "--tls-cert", folder_.string() + " can't be read");
-  expect_refused({good.key, good.key}, "--tls-cert", good.key);
-  expect_refused({good.certificate, good.certificate}, "--tls-key", good.certificate);
-  expect_refused({write("empty", ""), good.key}, "--tls-cert", "empty");
-  expect_refused({good.certificate, write("garbage", "-----BEGIN PRIVATE KEY-----\nx\n")}, "--tls-key",
+  expect_refused({good.certificate, ""}, "tls_key", "tls_cert");
+  expect_refused({"", good.key}, "tls_cert", "tls_key");
+  expect_refused({"/nowhere/a.pem", good.key}, "tls_cert", "/nowhere/a.pem is not there");
+  expect_refused({good.certificate, "/nowhere/a.key"}, "tls_key", "/nowhere/a.key is not there");
+  expect_refused({folder_, good.key}, "tls_cert", folder_.string() + " can't be read");
+  expect_refused({good.key, good.key}, "tls_cert", good.key);
+  expect_refused({good.certificate, good.certificate}, "tls_key", good.certificate);
+  expect_refused({write("empty", ""), good.key}, "tls_cert", "empty");
+  expect_refused({good.certificate, write("garbage", "-----BEGIN PRIVATE KEY-----\nx\n")}, "tls_key",
                  "garbage");
-  expect_refused({good.certificate, other.key}, "--tls-key",
+  expect_refused({good.certificate, other.key}, "tls_key",
                  other.key + " is not the key of the certificate in " + good.certificate);
 }
 
@@ -91,7 +91,7 @@ TEST_F(TlsFilesTest, NobodyIsAskedForAPassPhrase) {
   const std::string command =
       fmt::format("openssl pkey -in {} -aes256 -passout pass:x -out {}", good.key, locked);
   ASSERT_EQ(std::system(command.c_str()), 0);
-  expect_refused({good.certificate, locked}, "--tls-key", "pass phrase");
+  expect_refused({good.certificate, locked}, "tls_key", "pass phrase");
 }
 
 TEST_F(TlsFilesTest, AClientsAuthoritiesAreChecked) {
@@ -101,7 +101,7 @@ TEST_F(TlsFilesTest, AClientsAuthoritiesAreChecked) {
   for (const std::string& path : {write("empty", ""), good.key, std::string("/nowhere/ca.pem")}) {
     const Result<TlsContext> context = make_client_tls(path);
     ASSERT_FALSE(context.ok()) << path;
-    EXPECT_EQ(context.status().field(), "--tls-ca");
+    EXPECT_EQ(context.status().field(), "tls_ca");
     EXPECT_NE(context.status().message().find(path), std::string::npos) << context.status().message();
   }
 }

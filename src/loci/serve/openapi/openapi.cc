@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "loci/base/version.h"
 #include "loci/serve/openapi/parts.h"
 #include "loci/serve/request/generation_fields.h"
 
@@ -168,7 +169,7 @@ Result<OrderedJson> openapi_document(const Router& router) {
       {"openapi", "3.1.0"},
       {"info",
        {{"title", "Loci"},
-        {"version", LOCI_VERSION},
+        {"version", kVersion},
         {"description",
          "Unknown fields are accepted. A field that is null counts as absent. See docs/http-api.md."}}},
       {"paths", std::move(paths)},

@@ -50,7 +50,7 @@ struct GenerationFields {
   std::uint32_t choices = 1;                 // n
   std::optional<ConstraintSpec> constraint;  // what the reply must be
   std::string cache_salt;                    // state is shared only with requests of the same one
-  std::vector<std::string> ignored;          // fields that would be refused, under --lenient
+  std::vector<std::string> ignored;          // fields that would be refused, under the option lenient
 };
 
 // Reads everything but `logprobs`, whose shape the two APIs don't share, and refuses by name the fields

@@ -15,7 +15,7 @@ namespace loci {
 // What becomes of a request that has one.
 enum class UnservedRule : std::uint8_t {
   kRefuse,
-  kIgnore,  // --lenient: the field is named in the log, once
+  kIgnore,  // option lenient: the field is named in the log, once
 };
 
 // Refuses the first whose value asks for something, or returns the names of all that do.

@@ -240,12 +240,12 @@ TEST_F(SimulatedTest, GraphsAreLaunchedAgain) {
 
 TEST_F(SimulatedTest, MemoryEnds) {
   open({.memory_bytes = 1000});
-  const Result<Memory> first = Memory::allocate(*device_, MemoryKind::kDevice, 900, "--device-memory");
+  const Result<Memory> first = Memory::allocate(*device_, MemoryKind::kDevice, 900, "device_memory");
   ASSERT_TRUE(first.ok());
-  const Result<Memory> second = Memory::allocate(*device_, MemoryKind::kDevice, 200, "--device-memory");
+  const Result<Memory> second = Memory::allocate(*device_, MemoryKind::kDevice, 200, "device_memory");
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(second.status().field(), "--device-memory");
+  EXPECT_EQ(second.status().field(), "device_memory");
   EXPECT_EQ(device_->free_bytes(), 100u);
 }
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much memory this process may still take.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "loci/base/status.h"
+
+namespace loci {
+
+struct AvailableMemory {
+  std::uint64_t bytes = 0;  // without swapping, within the limits of the control groups
+  std::string limited_by;   // "the machine", or the control group that leaves less
+};
+
+// Reads /proc/meminfo and control groups (version 2) below the folder `root` ("": of this machine; tests have
+// another). Errors: kUnavailable where the machine does not tell.
+Result<AvailableMemory> read_available_memory(const std::string& root);
+
+}  // namespace loci

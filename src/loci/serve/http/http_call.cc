@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/http/http_call.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <utility>
+
+namespace loci {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr std::size_t kBodyBytesMax = std::size_t{16} << 20;
+
+// Shared with the timer's handler, which may run after the call has ended.
+struct Connection {
+  Connection(const asio::any_io_executor& executor, TlsContext tls)
+      : socket(tcp::socket(executor), std::move(tls)), timer(executor) {}
+  HttpSocket socket;
+  asio::steady_timer timer;
+  bool timed_out = false;
+};
+
+void arm(const std::shared_ptr<Connection>& connection, Nanos timeout) {
+  connection->timer.expires_after(std::chrono::nanoseconds(timeout));
+  connection->timer.async_wait([connection](const error_code& error) {
+    if (error) return;
+    connection->timed_out = true;
+    error_code ignored;
+    connection->socket.tcp().close(ignored);
+  });
+}
+
+Status timed_out(const CallRequest& request) {
+  return {StatusCode::kDeadlineExceeded,
+          fmt::format("no whole answer within {} s", request.timeout / kNanosPerSecond)};
+}
+
+// Of a handshake.
+Status tls_failure(HttpSocket& socket, const ServerAddress& address, const error_code& error) {
+  if (const std::string why = socket.distrust(); !why.empty()) {
+    return invalid_argument(
+        fmt::format("the certificate of {} is not trusted ({}); the option tls_ca names an authority "
+                    "that is",
+                    address.host, why));
+  }
+  const std::string what = fmt::format("no TLS with {}:{}: {}", address.host, address.port, error.message());
+  const bool is_of_tls = error.category() == asio::error::get_ssl_category();
+  return {is_of_tls ? StatusCode::kInvalidArgument : StatusCode::kUnavailable, what};
+}
+
+http::request<http::string_body> make_message(const CalledServer& server, CallRequest& request) {
+  http::request<http::string_body> message(request.method, request.path, 11);
+  const ServerAddress& address = server.address;
+  const bool is_v6 = address.host.find(':') != std::string::npos;
+  message.set(http::field::host,
+              fmt::format(fmt::runtime(is_v6 ? "[{}]:{}" : "{}:{}"), address.host, address.port));
+  message.set(http::field::connection, "close");
+  if (!address.key.empty()) message.set(http::field::authorization, "Bearer " + address.key);
+  if (!request.body.empty()) message.set(http::field::content_type, "application/json");
+  message.body() = std::move(request.body);
+  message.prepare_payload();
+  return message;
+}
+
+using Parser = http::response_parser<http::buffer_body>;
+
+// Reads the body up to its end, the sink's, or an error.
+asio::awaitable<error_code> read_body(std::shared_ptr<Connection> connection,
+                                      boost::beast::flat_buffer& buffer, Parser& parser, const Clock& clock,
+                                      const HttpSink& sink, HttpAnswer& answer) {
+  std::array<char, 16384> piece{};
+  const bool to_sink = sink && answer.code == 200;
+  while (!parser.is_done()) {
+    parser.get().body().data = piece.data();
+    parser.get().body().size = piece.size();
+    error_code error;
+    co_await http::async_read_some(connection->socket, buffer, parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
+    const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
+    if (to_sink) {
+      if (!got.empty() && !sink(got, clock.now())) co_return error_code();
+    } else {
+      answer.body += got.substr(0, kBodyBytesMax - answer.body.size());
+    }
+    if (error && error != http::error::need_buffer) co_return error;
+  }
+  co_return error_code();
+}
+
+}  // namespace
+
+asio::awaitable<Status> connect_to(HttpSocket& socket, const CalledServer& server) {
+  error_code error;
+  co_await asio::async_connect(socket.tcp(), server.endpoints,
+                               asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return Status(StatusCode::kUnavailable, "no connection: " + error.message());
+  error_code ignored;
+  socket.tcp().set_option(tcp::no_delay(true), ignored);
+  error = co_await socket.handshake_as_client(server.address.host);
+  co_return error ? tls_failure(socket, server.address, error) : Status();
+}
+
+asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& clock, CallRequest request,
+                                      HttpSink sink) {
+  const asio::any_io_executor executor = co_await asio::this_coro::executor;
+  const auto connection = std::make_shared<Connection>(executor, server.address.tls);
+  HttpAnswer answer;
+  arm(connection, request.timeout);
+  const http::request<http::string_body> message = make_message(server, request);
+  boost::beast::flat_buffer buffer;
+  Parser parser;
+  parser.body_limit(std::numeric_limits<std::uint64_t>::max());
+  answer.status = co_await connect_to(connection->socket, server);
+  error_code error;
+  if (answer.status.ok()) {
+    answer.sent = clock.now();
+    co_await http::async_write(connection->socket, message, asio::redirect_error(asio::use_awaitable, error));
+    if (!error) {
+      co_await http::async_read_header(connection->socket, buffer, parser,
+                                       asio::redirect_error(asio::use_awaitable, error));
+    }
+    if (!error) {
+      answer.code = parser.get().result_int();
+      error = co_await read_body(connection, buffer, parser, clock, sink, answer);
+    }
+    if (error) answer.status = Status(StatusCode::kUnavailable, "the connection broke: " + error.message());
+  }
+  answer.ended = clock.now();
+  if (!answer.status.ok() && connection->timed_out) answer.status = timed_out(request);
+  connection->timer.cancel();
+  co_return answer;
+}
+
+HttpAnswer call_and_wait(const ServerAddress& address, CallRequest request) {
+  asio::io_context io{1};
+  error_code error;
+  const CalledServer server{.address = address,
+                            .endpoints = tcp::resolver(io).resolve(address.host, address.port, error)};
+  HttpAnswer answer;
+  if (error) {
+    answer.status = Status(StatusCode::kUnavailable, error.message());
+    return answer;
+  }
+  const SystemClock clock;
+  asio::co_spawn(io, http_call(server, clock, std::move(request), {}),
+                 [&answer](const std::exception_ptr& failure, HttpAnswer got) {
+                   answer = std::move(got);
+                   if (failure) answer.status = internal_error("the call failed");
+                 });
+  io.run();
+  return answer;
+}
+
+}  // namespace loci

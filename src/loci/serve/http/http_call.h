@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// One HTTP request on a connection of its own, as a coroutine. The thread that runs the io_context does
+// everything; nothing is shared.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/http/verb.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/serve/http/http_socket.h"
+#include "loci/serve/http/server_address.h"
+
+namespace loci {
+
+// A server whose name has been looked up.
+struct CalledServer {
+  ServerAddress address;
+  boost::asio::ip::tcp::resolver::results_type endpoints;
+};
+
+struct CallRequest {
+  boost::beast::http::verb method = boost::beast::http::verb::get;
+  std::string path;
+  std::string body;  // JSON; empty: none
+  Nanos timeout = 0;
+};
+
+struct HttpAnswer {
+  // Not ok: no connection, or it broke, or time ran out. Of a server that is not trusted, or does not speak
+  // TLS although it was called so: kInvalidArgument.
+  Status status;
+  int code = 0;
+  std::string body;  // of an answer other than 200, or where there is no sink; cut at 16 MiB
+  Nanos sent = 0;    // when the request was handed to the kernel, on a connection that stood
+  Nanos ended = 0;
+};
+
+// Gets the body of a 200 piece by piece with the time at which it came; returns whether it wants more.
+using HttpSink = std::function<bool(std::string_view, Nanos)>;
+
+// Connects, and agrees on TLS where the server is called so. Errors: kUnavailable, kInvalidArgument as above.
+// `socket` was made with the address's `tls`; both must outlive the call.
+boost::asio::awaitable<Status> connect_to(HttpSocket& socket, const CalledServer& server);
+
+// `server` and `clock` must outlive the call.
+boost::asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& clock,
+                                             CallRequest request, HttpSink sink);
+
+// The same by a thread that waits for it, with the name looked up first. Thread-safe.
+HttpAnswer call_and_wait(const ServerAddress& address, CallRequest request);
+
+}  // namespace loci

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/http/server_address.h"
+
+#include <fmt/format.h>
+
+namespace loci {
+
+Result<ServerAddress> parse_server_url(std::string_view url, const std::string& authorities) {
+  const std::string whole(url);
+  const bool is_https = url.starts_with("https://");
+  if (is_https || url.starts_with("http://")) url.remove_prefix(is_https ? 8 : 7);
+  while (url.ends_with('/')) url.remove_suffix(1);
+  ServerAddress address{.host = {}, .port = is_https ? "443" : "8080", .key = {}, .tls = nullptr};
+  std::string_view rest;
+  if (url.starts_with('[')) {
+    const auto end = url.find(']');
+    if (end == url.npos) return invalid_argument(fmt::format("'{}': a ']' is missing", whole), "URL");
+    address.host = url.substr(1, end - 1);
+    rest = url.substr(end + 1);
+  } else {
+    const auto colon = url.find(':');
+    address.host = url.substr(0, colon);
+    rest = colon == url.npos ? std::string_view() : url.substr(colon);
+  }
+  if (rest.starts_with(':')) {
+    address.port = rest.substr(1);
+    rest = {};
+  }
+  const bool digits = !address.port.empty() && address.port.size() <= 5 &&
+                      address.port.find_first_not_of("0123456789") == std::string::npos;
+  if (address.host.empty() || !rest.empty() || !digits || address.host.find('/') != std::string::npos) {
+    return invalid_argument(fmt::format("expected http://HOST:PORT or https://HOST:PORT; got '{}'", whole),
+                            "URL");
+  }
+  if (is_https) {
+    LOCI_ASSIGN_OR_RETURN(address.tls, make_client_tls(authorities));
+  }
+  return address;
+}
+
+}  // namespace loci

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a server is, and how it is spoken to: what the commands that are clients make of a URL.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "loci/base/status.h"
+#include "loci/serve/http/tls.h"
+
+namespace loci {
+
+struct ServerAddress {
+  std::string host;
+  std::string port;
+  std::string key;  // an API key, sent as a bearer; empty: none is sent
+  TlsContext tls;   // null: plain HTTP
+};
+
+// "http://127.0.0.1:8080", "localhost:9000", "https://chat.example", "http://[::1]"; where no port is given
+// it is 443 of https and 8080 of http. For https the server's certificate must lead to one of `authorities`
+// (a PEM file; empty: those that the system trusts). Errors: kInvalidArgument; those of
+// make_client_tls().
+Result<ServerAddress> parse_server_url(std::string_view url, const std::string& authorities);
+
+inline constexpr const char* kTlsCaHelp =
+    "PEM file of the certificates that an https:// server's must lead to; without it those that the system "
+    "trusts";
+
+}  // namespace loci

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/server/conversations.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "loci/serve/store/open_store.h"
+#include "loci/serve/store/store_claim.h"
+#include "loci/serve/store/store_keeper.h"
+
+namespace loci {
+namespace {
+
+Status of_store(const Status& status) { return {status.code(), status.message(), "store"}; }
+
+StoreOptions store_options(ServerParts& parts) {
+  StoreOptions options;
+  options.committed = [&metrics = parts.metrics](Nanos duration) { metrics.turn_committed(duration); };
+  options.made_room = [&parts](std::string_view tenant, std::uint64_t gone) {
+    parts.metrics.store_expired(gone);
+    parts.quota_log->made_room(tenant, gone);
+  };
+  options.quota_of = [&tenants = parts.tenants](std::string_view tenant) {
+    const std::optional<TenantLimits> limits = tenants.limits_of(tenant);
+    if (!limits) return StoreQuota();
+    return StoreQuota{.bytes_max = limits->stored_bytes, .threads_max = limits->stored_conversations};
+  };
+  return options;
+}
+
+}  // namespace
+
+Status open_conversations(ServerParts& parts) {
+  const std::string where = parts.config.store.value_or("");
+  if (where.empty()) return {};
+  if (!is_store_url(where)) {
+    Result<StoreClaim> claim = StoreClaim::take(where);
+    if (!claim.ok()) return of_store(claim.status());
+    parts.store_claim = std::move(claim).value();
+  }
+  parts.quota_log = std::make_unique<QuotaLog>(parts.clock, StoreKeeping().period, parts.log);
+  Result<std::unique_ptr<ConversationStore>> store = open_store(where, store_options(parts));
+  if (!store.ok()) return of_store(store.status());
+  parts.store = std::move(store).value();
+  const Status status = parts.store->fail_interrupted();
+  return status.ok() ? status : of_store(status);
+}
+
+void keep_conversations(ServerParts& parts) {
+  if (parts.store == nullptr) return;
+  const ServerConfig& config = parts.config;
+  if (is_store_url(config.store.value_or(""))) {
+    parts.services->turn_claims = std::make_shared<TurnClaims>(*parts.store_thread, *parts.store, parts.log);
+    parts.services->turn_claims->start(StoreOptions().turn_lease / 3);
+  }
+  StoreKeeping keeping;
+  if (config.store_age) keeping.limits.age_seconds_max = *config.store_age / kNanosPerSecond;
+  keeping.limits.bytes_max = config.store_size;
+  keep_store(*parts.store_thread, *parts.store, keeping, parts.metrics, parts.log);
+}
+
+}  // namespace loci

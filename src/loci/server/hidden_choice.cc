@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/server/hidden_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "loci/compute/hidden_form.h"
+#include "loci/policy/hidden_share.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kCaptureBytesMin = std::uint64_t{64} << 20;
+
+}  // namespace
+
+Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendInfo& info,
+                                   const CostCurves& curves) {
+  if (request.wanted == "off") return HiddenChoice{.reason = "none"};
+  const Result<HiddenForm> form = hidden_form(info);
+  Status refused = form.status();
+  if (refused.ok() && request.host_bytes > 0)
+    refused =
+        invalid_argument("hidden states go to the disk from the device; there is a tier of host memory");
+  if (refused.ok() && request.save != "through")
+    refused = invalid_argument("hidden states are saved while blocks fill, which is `save` through");
+  if (!refused.ok() && request.wanted == "on") return Status(refused.code(), refused.message(), "hidden");
+  if (!refused.ok()) return HiddenChoice{.reason = "none: " + refused.message()};
+  HiddenChoice choice{.percent = 100, .slice_bytes = form->slice_bytes()};
+  if (request.wanted == "auto")
+    choice.percent =
+        hidden_share_percent(CostModel(curves), info.block_bytes, form->slice_bytes() * info.layers);
+  choice.reason =
+      choice.percent > 0
+          ? fmt::format("{} % of the blocks, {:.2f} of the bytes of keys and values", choice.percent,
+                        static_cast<double>(form->hidden_bytes) / static_cast<double>(form->kv_bytes))
+      : curves.projection == 0 ? "none: nobody measured projecting (`loci profile MODEL` does)"
+                               : "none: they would not come sooner, as measured";
+  return choice;
+}
+
+std::uint32_t capture_places(const CoreConfig& core) {
+  if (core.hidden.disk_blocks == 0) return 0;
+  const CoreGroup& group = core.groups.front();
+  const std::uint64_t most = std::max(group.block_count * group.block_bytes / 8, kCaptureBytesMin);
+  const std::uint64_t wanted = 4 * (core.max_batch_tokens / kBlockTokens) + core.max_running;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(most / core.hidden.block_bytes, 1, wanted));
+}
+
+}  // namespace loci

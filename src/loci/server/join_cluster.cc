@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/server/join_cluster.h"
+
+#include <fmt/format.h>
+
+#include "loci/base/version.h"
+#include "loci/cluster/cluster_secret.h"
+#include "loci/memory/chain_key.h"
+#include "loci/serve/page_guard.h"
+#include "loci/serve/store/postgres_database.h"
+#include "loci/server/profile/profile_file.h"
+
+namespace loci {
+namespace {
+
+// As others reach it.
+std::string reachable_host(const std::string& host) {
+  return host == "0.0.0.0" || host == "::" ? machine_name() : host;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const std::string& secret_file) {
+  if (secret_file.empty()) {
+    return invalid_argument(
+        "a cluster's members share a secret: give its file (`loci keys cluster FILE` makes one)",
+        "cluster_secret");
+  }
+  LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(secret_file));
+  Result<std::unique_ptr<MemberTable>> table = MemberTable::open(url, cluster_member_key(secret));
+  if (!table.ok()) return Status(table.status().code(), table.status().message(), "join");
+  return table;
+}
+
+Status check_advertised(const ServerConfig& config, spdlog::logger& log) {
+  const std::string host = reachable_host(config.http.host);
+  if (!config.advertise.empty() || !is_loopback_host(host)) return {};
+  const std::string address =
+      config.http.port == 0 ? host : Member{.host = host, .port = config.http.port}.address();
+  const Result<bool> is_local = is_local_database(config.join);
+  if (!is_local.ok()) return Status(is_local.status().code(), is_local.status().message(), "join");
+  if (*is_local) {
+    log.warn(
+        "this server tells the cluster that it is at {}, where only this machine finds it (option "
+        "`advertise`)",
+        address);
+    return {};
+  }
+  return invalid_argument(
+      fmt::format("the cluster's database is on another machine, and this server would tell its fronts that "
+                  "it is at {}, where each of them finds its own machine: give HOST:PORT as they reach this "
+                  "one, or let it listen on another address (host 0.0.0.0)",
+                  address),
+      "advertise");
+}
+
+Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table,
+                                                 const ServerConfig& config, std::uint16_t port,
+                                                 const ServedModel& served,
+                                                 std::shared_ptr<spdlog::logger> log) {
+  Member member{.id = random_member_id(),
+                .host = reachable_host(config.http.host),
+                .port = port,
+                .tls = config.http.tls.given(),
+                .models = {served.model->id},
+                .any_model = served.any_name,
+                .fingerprint = fingerprint_text(served.model->spec.fingerprint),
+                .numerics = fmt::format("{} {}", kNumericsVersion, served.backend.layout),
+                .block_tokens = kBlockTokens,
+                .version = kVersion};
+  member.models.insert(member.models.end(), served.aliases.begin(), served.aliases.end());
+  if (!config.advertise.empty()) {
+    LOCI_ASSIGN_OR_RETURN(auto address, parse_member_address(config.advertise));
+    std::tie(member.host, member.port) = std::move(address);
+  }
+  const auto load = [engine = served.engine] {
+    const CoreStats stats = engine->stats();
+    return MemberLoad{.running = stats.running, .queued = stats.queued};
+  };
+  const std::string said = fmt::format("{} at {}", member.id, member.address());
+  Result<std::unique_ptr<Membership>> joined =
+      Membership::join(std::move(table), std::move(member), load, log);
+  if (!joined.ok()) return Status(joined.status().code(), joined.status().message(), "join");
+  log->info("joined the cluster as {}", said);
+  return joined;
+}
+
+}  // namespace loci

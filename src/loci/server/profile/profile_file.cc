@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/server/profile/profile_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "loci/serve/request/field_reader.h"
+
+namespace loci {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "loci-profile-2";
+constexpr std::size_t kFileMax = 1 << 20;
+constexpr std::int64_t kMost = kCostMax;
+constexpr std::size_t kRatesMax = 64;
+
+OrderedJson write_link(const LinkCost& link) {
+  return {{"latency_ns", link.latency}, {"bytes_per_second", link.bytes_per_second}};
+}
+
+// The objects inside stay where they are while their readers live.
+class ProfileReader {
+ public:
+  explicit ProfileReader(const nlohmann::json& root) : root_(root) {}
+
+  Result<CostProfile> read() {
+    FieldReader top(root_);
+    std::string format;
+    top.text("format", format);
+    if (top.ok() && format != kFormat)
+      top.expected("format", fmt::format("\"{}\"", kFormat), nlohmann::json(format));
+    top.text("model", out_.model);
+    top.text("model_fingerprint", out_.model_fingerprint);
+    top.text("measured_at", out_.measured_at);
+    top.text("disk_directory", out_.disk_directory);
+    top.boolean("rough", out_.rough);
+    LOCI_RETURN_IF_ERROR(top.status());
+    LOCI_RETURN_IF_ERROR(read_machine(top));
+    LOCI_RETURN_IF_ERROR(read_curves(top));
+    return out_;
+  }
+
+ private:
+  static const nlohmann::json* object(FieldReader& reader, std::string_view name) {
+    const nlohmann::json* value = reader.find(name);
+    if (value != nullptr && value->is_object()) return value;
+    reader.expected(name, "an object", value == nullptr ? nlohmann::json() : *value);
+    return nullptr;
+  }
+
+  Status read_machine(FieldReader& top) {
+    const nlohmann::json* machine = object(top, "machine");
+    if (machine == nullptr) return top.status();
+    FieldReader reader(*machine, "machine");
+    reader.text("cpu", out_.machine.cpu);
+    reader.unsigned_integer("threads", 1, 1u << 20, out_.machine.threads);
+    reader.text("backend", out_.machine.backend);
+    return reader.status();
+  }
+
+  static void read_cost(FieldReader& reader, std::string_view name, Nanos& out) {
+    std::optional<std::int64_t> value;
+    reader.integer(name, 0, kMost, value);
+    if (value)
+      out = *value;
+    else if (reader.ok())
+      reader.expected(name, "a number of nanoseconds", nlohmann::json());
+  }
+
+  static Status read_link(FieldReader& costs, std::string_view name, LinkCost& out) {
+    const nlohmann::json* link = object(costs, name);
+    if (link == nullptr) return costs.status();
+    FieldReader reader(*link, costs.full_name(name));
+    read_cost(reader, "latency_ns", out.latency);
+    std::optional<std::int64_t> rate;
+    reader.integer("bytes_per_second", 1, std::numeric_limits<std::int64_t>::max(), rate);
+    if (rate)
+      out.bytes_per_second = static_cast<std::uint64_t>(*rate);
+    else if (reader.ok())
+      reader.expected("bytes_per_second", "a number of at least 1", nlohmann::json());
+    return reader.status();
+  }
+
+  Status read_rates(FieldReader& costs) {
+    const nlohmann::json* rates = costs.find("disk_reads");
+    if (rates == nullptr || !rates->is_array() || rates->size() > kRatesMax) {
+      costs.expected("disk_reads", fmt::format("an array of at most {} rates", kRatesMax),
+                     rates == nullptr ? nlohmann::json() : *rates);
+      return costs.status();
+    }
+    for (const nlohmann::json& json : *rates) {
+      std::uint64_t before = out_.disk_reads.empty() ? 0 : out_.disk_reads.back().bytes;
+      const auto number = [&](const char* name) -> std::uint64_t {
+        const auto found = json.is_object() ? json.find(name) : json.end();
+        const std::optional<std::int64_t> value =
+            json.is_object() && found != json.end() ? as_integer(*found) : std::nullopt;
+        return static_cast<std::uint64_t>(std::max<std::int64_t>(value.value_or(0), 0));
+      };
+      const ReadRate rate{number("bytes"), number("bytes_per_second")};
+      if (rate.bytes <= before || rate.bytes_per_second == 0) {
+        costs.expected("disk_reads", "objects of bytes, ascending, and bytes_per_second, each above 0", json);
+        return costs.status();
+      }
+      out_.disk_reads.push_back(rate);
+    }
+    return {};
+  }
+
+  Status read_curves(FieldReader& top) {
+    const nlohmann::json* object_of_costs = object(top, "costs");
+    if (object_of_costs == nullptr) return top.status();
+    FieldReader costs(*object_of_costs, "costs");
+    CostCurves& curves = out_.curves;
+    read_cost(costs, "token_ns", curves.token);
+    read_cost(costs, "pass_ns", curves.pass);
+    if (costs.find("projection_ns") != nullptr) read_cost(costs, "projection_ns", curves.projection);
+    const nlohmann::json* attention = costs.find("attention_ns");
+    if (attention == nullptr || !attention->is_array() || attention->empty() || attention->size() > 32) {
+      costs.expected("attention_ns", "an array of 1 to 32 costs at powers of two",
+                     attention == nullptr ? nlohmann::json() : *attention);
+      return costs.status();
+    }
+    curves.attention.clear();
+    for (const nlohmann::json& cost : *attention) {
+      const std::optional<std::int64_t> value = as_integer(cost);
+      if (!value || *value < 0 || *value > kMost)
+        costs.expected("attention_ns", "numbers of nanoseconds", cost);
+      curves.attention.push_back(value.value_or(0));
+    }
+    LOCI_RETURN_IF_ERROR(costs.status());
+    LOCI_RETURN_IF_ERROR(read_link(costs, "host_load", curves.host_load));
+    LOCI_RETURN_IF_ERROR(read_link(costs, "host_save", curves.host_save));
+    LOCI_RETURN_IF_ERROR(read_link(costs, "disk_read", curves.disk_read));
+    LOCI_RETURN_IF_ERROR(read_link(costs, "disk_write", curves.disk_write));
+    read_cost(costs, "host_charge_ns", curves.host_charge);
+    read_cost(costs, "disk_charge_ns", curves.disk_charge);
+    LOCI_RETURN_IF_ERROR(costs.status());
+    return read_rates(costs);
+  }
+
+  const nlohmann::json& root_;
+  CostProfile out_;
+};
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+MachineId this_machine(const BackendInfo& backend) {
+  return {processor_name(), std::max(1u, std::thread::hardware_concurrency()), backend.description};
+}
+
+CostCurves assumed_costs(const BackendInfo& backend) {
+  CostCurves curves;
+  if (backend.name == "cpu") return curves;
+  // About two thirds of an A100: 1 TB/s of memory, 200 Tflop/s of 16-bit products (a token does one for every
+  // byte of 16-bit weights, and four for every byte of state that four heads share), a link of 16 GiB/s.
+  static constexpr std::uint64_t kMemoryBytes = 1000, kProducts = 200'000, kNanosMost = 1'000'000'000;
+  const auto nanos = [](std::uint64_t amount, std::uint64_t each) {
+    return static_cast<Nanos>(std::clamp<std::uint64_t>(amount / each, 1, kNanosMost));
+  };
+  curves.pass = nanos(backend.weight_bytes, kMemoryBytes) + 100'000;
+  curves.token = nanos(backend.weight_bytes, kProducts) + 100;
+  curves.attention = {1, 1, 1, 1, 1, nanos(4 * backend.block_bytes, kProducts)};
+  curves.host_load = curves.host_save = {20'000, std::uint64_t{16} << 30};
+  curves.host_charge = curves.disk_charge = 0;  // it is not the GPU that verifies and copies
+  return curves;
+}
+
+std::string fingerprint_text(const std::array<std::uint8_t, 16>& fingerprint) {
+  std::string text;
+  for (const std::uint8_t byte : fingerprint) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+std::string profile_path(const std::string& folder, const std::string& model_fingerprint) {
+  return folder.empty() ? "" : folder + "/" + model_fingerprint + ".json";
+}
+
+std::string format_profile(const CostProfile& profile) {
+  const CostCurves& curves = profile.curves;
+  OrderedJson reads = OrderedJson::array();
+  for (const ReadRate& rate : profile.disk_reads)
+    reads.push_back({{"bytes", rate.bytes}, {"bytes_per_second", rate.bytes_per_second}});
+  const OrderedJson json = {{"format", kFormat},
+                            {"measured_at", profile.measured_at},
+                            {"machine",
+                             {{"cpu", profile.machine.cpu},
+                              {"threads", profile.machine.threads},
+                              {"backend", profile.machine.backend}}},
+                            {"model", profile.model},
+                            {"model_fingerprint", profile.model_fingerprint},
+                            {"disk_directory", profile.disk_directory},
+                            {"rough", profile.rough},
+                            {"costs",
+                             {{"token_ns", curves.token},
+                              {"pass_ns", curves.pass},
+                              {"projection_ns", curves.projection},
+                              {"attention_ns", curves.attention},
+                              {"host_load", write_link(curves.host_load)},
+                              {"host_save", write_link(curves.host_save)},
+                              {"disk_read", write_link(curves.disk_read)},
+                              {"disk_write", write_link(curves.disk_write)},
+                              {"host_charge_ns", curves.host_charge},
+                              {"disk_charge_ns", curves.disk_charge},
+                              {"disk_reads", reads}}}};
+  return json.dump(2) + "\n";
+}
+
+Result<CostProfile> parse_profile(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return invalid_argument("expected a JSON object as `loci profile` writes it");
+  return ProfileReader(json).read();
+}
+
+Status write_profile(const std::string& path, const CostProfile& profile) {
+  std::error_code error;
+  const std::filesystem::path file(path);
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
+  const std::string fresh = fmt::format("{}.{}", path, ::getpid());
+  {
+    std::ofstream out(fresh, std::ios::trunc);
+    out << format_profile(profile) << std::flush;
+    if (!out) return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be written", path));
+  }
+  std::filesystem::rename(fresh, path, error);
+  if (!error) return {};
+  std::error_code ignored;
+  std::filesystem::remove(fresh, ignored);
+  return Status(StatusCode::kUnavailable, fmt::format("{}: {}", path, error.message()));
+}
+
+Result<CostProfile> read_profile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return not_found(fmt::format("{}: there is no such file", path));
+  std::string text(kFileMax, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  Result<CostProfile> profile = parse_profile(text);
+  if (!profile.ok()) return profile.status().with_context(path);
+  return profile;
+}
+
+Status check_profile(const CostProfile& profile, const MachineId& machine,
+                     const std::string& model_fingerprint) {
+  const auto differs = [](std::string_view what, const auto& found, const auto& expected) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("the profile is of another {}: expected {}, found {}", what, expected, found));
+  };
+  if (profile.model_fingerprint != model_fingerprint)
+    return differs("model", profile.model_fingerprint, model_fingerprint);
+  if (profile.machine.cpu != machine.cpu) return differs("machine", profile.machine.cpu, machine.cpu);
+  if (profile.machine.threads != machine.threads)
+    return differs("machine", fmt::format("{} processors", profile.machine.threads),
+                   fmt::format("{} processors", machine.threads));
+  if (profile.machine.backend != machine.backend)
+    return differs("set-up", profile.machine.backend, machine.backend);
+  return {};
+}
+
+Result<ChosenCosts> choose_costs(const ProfilePlace& place, const MachineId& machine,
+                                 const std::array<std::uint8_t, 16>& model_fingerprint,
+                                 const CostCurves& assumed) {
+  const std::string& file = place.file;
+  if (file == kNoProfile) return ChosenCosts{.curves = assumed, .source = "assumed"};
+  const std::string fingerprint = fingerprint_text(model_fingerprint);
+  const std::string path = file.empty() ? profile_path(place.folder, fingerprint) : file;
+  if (path.empty()) return ChosenCosts{.curves = assumed, .source = "assumed", .measure_into = ""};
+  const Result<CostProfile> profile = read_profile(path);
+  const Status status = profile.ok() ? check_profile(*profile, machine, fingerprint) : profile.status();
+  if (status.ok()) {
+    return ChosenCosts{.curves = profile->curves,
+                       .source = fmt::format("measured{} {} ({})", profile->rough ? " roughly" : "",
+                                             profile->measured_at, path),
+                       .measured = true};
+  }
+  if (!file.empty()) {
+    const std::string message =
+        profile.ok() ? fmt::format("{}: {}", path, status.message()) : status.message();
+    return Status(status.code(), message + "; `loci profile MODEL` measures", "profile");
+  }
+  const bool missing = status.code() == StatusCode::kNotFound;
+  const std::string why = missing        ? "not measured here"
+                          : profile.ok() ? fmt::format("{} is not used: {}", path, status.message())
+                                         : "not used: " + status.message();  // which names the file
+  return ChosenCosts{.curves = assumed,
+                     .source = fmt::format("assumed, {} (`loci profile MODEL` measures)", why),
+                     .measure_into = missing ? path : ""};
+}
+
+}  // namespace loci

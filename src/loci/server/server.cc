@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/server/server.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "loci/base/units.h"
+#include "loci/serve/files/text_file.h"
+#include "loci/serve/tenants/public_prefixes.h"
+#include "loci/server/conversations.h"
+#include "loci/server/join_cluster.h"
+#include "loci/server/load_engine.h"
+#include "loci/server/server_parts.h"
+
+namespace loci {
+namespace {
+
+// Fronts read the list of members every second.
+constexpr std::chrono::milliseconds kFrontsHear{1'500};
+
+// Before the model is loaded, so that a mistake shows at once.
+Status open_cluster(ServerParts& parts) {
+  const ServerConfig& config = parts.config;
+  if (config.join.empty()) return {};
+  LOCI_RETURN_IF_ERROR(check_advertised(config, *parts.log));
+  LOCI_ASSIGN_OR_RETURN(parts.members, open_members(config.join, config.cluster_secret));
+  return {};
+}
+
+PageGuard page_guard(const ServerConfig& config) {
+  PageGuard::Rules rules{.origins = config.cors_origins, .host_names = config.allowed_hosts};
+  for (const std::string& name : {config.http.host, machine_name()}) {
+    if (!name.empty()) rules.host_names.push_back(name);
+  }
+  return PageGuard(std::move(rules));
+}
+
+void make_services(ServerParts& parts) {
+  const ServerConfig& config = parts.config;
+  parts.workers = std::make_unique<WorkerPool>(config.workers);
+  parts.http = std::make_unique<HttpServer>(config.http, parts.clock, parts.metrics, parts.log);
+  parts.store_thread = std::make_unique<WorkerPool>(kStoreThreads);
+  parts.services.reset(new ApiServices{.options = {.pages = page_guard(config),
+                                                   .time_limit = config.request_timeout,
+                                                   .access_log = config.access_log,
+                                                   .metrics_access = config.metrics_access},
+                                       .workers = *parts.workers,
+                                       .store_thread = *parts.store_thread,
+                                       .store = parts.store.get(),
+                                       .tenants = parts.tenants,
+                                       .limiter = parts.limiter,
+                                       .public_prefixes = parts.public_prefixes,
+                                       .history = parts.history,
+                                       .metrics = parts.metrics,
+                                       .clock = parts.clock,
+                                       .log = parts.log});
+}
+
+// Who listens to others without asking who they are should know it.
+void warn_of_open_doors(const ServerParts& parts) {
+  const std::string& host = parts.config.http.host;
+  const bool local = host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (local || parts.tenants.has_keys()) return;
+  parts.log->warn(
+      "anybody who reaches {} may use this server: it has no keys (option `api_keys`, LOCI_API_KEY)", host);
+}
+
+// The prefix that is public from the start.
+Status warm_public(ServerParts& parts) {
+  const std::string& file = parts.config.public_prefix;
+  if (file.empty()) return {};
+  LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(file));
+  const std::string name = std::filesystem::path(file).stem().string();
+  LOCI_RETURN_IF_ERROR(check_name(name, "public"));
+  const Status status = warm_and_wait(parts.served, parts.public_prefixes, name, warm_body(name, text));
+  return status.ok() ? status : Status(status.code(), file + ": " + status.message(), "public");
+}
+
+Status join_opened(ServerParts& parts) {
+  if (!parts.members) return {};
+  LOCI_ASSIGN_OR_RETURN(parts.membership, join_cluster(std::move(parts.members), parts.config,
+                                                       parts.http->port(), parts.served, parts.log));
+  return {};
+}
+
+}  // namespace
+
+Server::Server(std::unique_ptr<ServerParts> parts) : parts_(std::move(parts)) {}
+Server::~Server() = default;
+
+std::uint16_t Server::port() const { return parts_->http->port(); }
+
+Result<std::unique_ptr<Server>> Server::open(ServerConfig config, std::shared_ptr<spdlog::logger> log) {
+  auto made = std::make_unique<ServerParts>();
+  ServerParts& parts = *made;
+  parts.config = std::move(config);
+  parts.log = std::move(log);
+  LOCI_RETURN_IF_ERROR(open_cluster(parts));
+  LOCI_RETURN_IF_ERROR(open_conversations(parts));
+  make_services(parts);
+  LOCI_RETURN_IF_ERROR(parts.tenants.open(parts.config.keys, parts.log));
+  // By name only where not everybody reads it.
+  if (parts.config.metrics_access == Access::kOperator || !parts.tenants.has_keys())
+    parts.metrics.tell_tenants_apart();
+  keep_conversations(parts);
+  parts.api = std::make_unique<Api>(*parts.services);
+  LOCI_RETURN_IF_ERROR(
+      parts.http->listen([&api = *parts.api](Exchange& exchange) { return api.handle(exchange); }));
+  warn_of_open_doors(parts);
+  return std::unique_ptr<Server>(new Server(std::move(made)));
+}
+
+Status Server::load(const FindModel& find_model) {
+  ServerParts& parts = *parts_;
+  const Nanos begin = parts.clock.now();
+  LOCI_ASSIGN_OR_RETURN(const LoadedEngine loaded, load_engine(parts, find_model));
+  LOCI_RETURN_IF_ERROR(warm_public(parts));
+  parts.services->served.store(&parts.served);
+  LOCI_RETURN_IF_ERROR(join_opened(parts));
+  report_ = server_report(parts.config, loaded, parts.served, port(), parts.clock.now() - begin);
+  return {};
+}
+
+ServerEnd Server::drain(const StopWithin& stop_within) {
+  ServerParts& parts = *parts_;
+  if (parts.membership) {
+    // Fronts hear of it while new requests are still answered, so that none of theirs fails.
+    parts.membership->drain();
+    stop_within(kFrontsHear);
+  }
+  const Nanos patience = parts.config.drain_timeout;
+  parts.log->info("stopping: running replies may go on for {} (a second signal stops at once)",
+                  format_duration(patience));
+  parts.services->draining.store(true);
+  parts.engine->drain(patience);
+  while (!parts.engine->wait_drained(0)) {
+    if (!stop_within(std::chrono::milliseconds(20))) continue;
+    parts.log->warn("stopping at once: replies are cut off");
+    parts.services->stops_at_once.store(true);
+    parts.http->stop(0);
+    return ServerEnd::kCutOff;
+  }
+  // What the engine has said is on its way to the clients and to the store.
+  const Nanos until = parts.clock.now() + 5 * kNanosPerSecond;
+  while (parts.services->open_work.load() > 0 && parts.clock.now() < until) {
+    if (stop_within(std::chrono::milliseconds(5))) break;
+  }
+  parts.http->stop(5 * kNanosPerSecond);
+  parts.log->info("stopped");
+  return ServerEnd::kDrained;
+}
+
+}  // namespace loci

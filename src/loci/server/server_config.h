@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that a server can be told, as plain values: no text is parsed below this.
+//
+// Errors of the server floor and of those below it name the option at fault as the configuration file does
+// ("device_memory"); who reads a command line calls it by its flag.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/device_choice.h"
+#include "loci/compute/state_type.h"
+#include "loci/model/open_source.h"
+#include "loci/serve/http/server.h"
+#include "loci/serve/log_line.h"
+#include "loci/serve/router.h"
+#include "loci/serve/tenants/tenants.h"
+#include "loci/server/disk_folder.h"
+#include "loci/server/sampling_choice.h"
+
+namespace loci {
+
+// Where a server puts what nobody named a place for.
+struct ServerFolders {
+  std::string state;     // a directory: the disk tier
+  std::string profiles;  // a directory: costs that were measured, a file for each model; empty: nowhere
+};
+
+struct ServerConfig {
+  std::string model;  // a file or directory, or what FindModel makes one of (server.h)
+  bool pull = true;   // a model of a registry that is not here
+  LoadOptions load;
+  HttpServer::Options http;
+  std::vector<std::string> cors_origins;   // whose web pages may use the server
+  std::vector<std::string> allowed_hosts;  // names of this server that it cannot know itself
+  std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;
+  Nanos drain_timeout = 30 * kNanosPerSecond;
+  unsigned workers = 2;
+
+  GivenSampling sampling;
+  std::vector<std::string> aliases;  // other names of the model
+  bool any_model = false;            // requests for any model are served
+  bool lenient = false;              // fields that are not served are ignored
+
+  DeviceChoice device;
+  bool deterministic = false;  // on a GPU; the CPU always is
+  std::uint32_t threads = 0;   // 0: one for each physical core
+  std::optional<InstructionSet> instruction_set;
+  std::optional<StateType> state_type;  // absent: the backend's own
+  std::optional<std::uint64_t> device_memory;
+  std::uint32_t context_tokens = 0;                       // 0: the model's
+  std::uint32_t max_batch_tokens = 0;                     // 0: what suits the device
+  std::optional<Nanos> pass_time = 100 * kNanosPerMilli;  // absent: no limit
+  std::uint32_t max_running = 64;
+  std::uint32_t max_queued = 256;
+  std::string context_overflow = "refuse";  // or "truncate"
+  std::uint32_t truncation_percent = 50;    // of the context, that a cut drops
+  std::string eviction = "value";
+  std::string admission = "fcfs";
+  std::string restore = "auto";
+  // File of measured costs; "none": assumed ones; empty: the model's own, or else measured when idle.
+  std::string profile;
+  std::uint64_t seed = 0;
+  std::optional<std::uint64_t> host_memory;     // absent: none on a CPU, half of what is free on a GPU
+  std::optional<std::vector<DiskFolder>> disk;  // absent: ServerFolders::state; none: no disk tier
+  std::string disk_io = "auto";
+  std::optional<std::uint64_t> io_limit;  // bytes a second; absent: none
+  std::string save = "through";
+  std::string hidden = "off";  // how much of the disk's state is kept as hidden states: off, auto or on
+  std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
+  std::string cluster_secret;                                  // file; empty: none
+  std::string join;                                            // a database's URL; empty: no cluster
+  std::string advertise;                                       // host:port; empty: as it listens
+  std::string shared;                                          // a URL; empty: none
+  std::optional<Nanos> shared_ttl = 86'400 * kNanosPerSecond;  // absent: no limit
+  std::string event_log;
+  bool event_log_secret = false;
+  std::string public_prefix;         // file; empty: none
+  KeySources keys;                   // who may use the server; empty: everybody
+  std::optional<std::string> store;  // conversations: a file or a URL; absent or empty: they are not kept
+  std::optional<Nanos> store_age = 30 * 86'400 * kNanosPerSecond;  // absent: no limit, so too below
+  std::optional<std::uint64_t> store_size = std::uint64_t{10} << 30;
+  std::string log_level = "info";
+  LogFormat log_format = LogFormat::kText;
+  bool access_log = true;
+  Access metrics_access = Access::kOpen;
+  ServerFolders folders;
+};
+
+}  // namespace loci

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that a server consists of, and the order in which it goes.
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <memory>
+
+#include "loci/base/clock.h"
+#include "loci/base/version.h"
+#include "loci/cluster/member_table.h"
+#include "loci/cluster/membership.h"
+#include "loci/compute/backend.h"
+#include "loci/engine/run/engine.h"
+#include "loci/memory/disk/disk_keeper.h"
+#include "loci/model/model.h"
+#include "loci/serve/api.h"
+#include "loci/serve/http/server.h"
+#include "loci/serve/metrics.h"
+#include "loci/serve/served_model.h"
+#include "loci/serve/services.h"
+#include "loci/serve/store/store_claim.h"
+#include "loci/serve/store/store_keeper.h"
+#include "loci/serve/tenants/tenant_limiter.h"
+#include "loci/serve/worker_pool.h"
+#include "loci/server/server_config.h"
+
+namespace loci {
+
+// What is null is not made yet. The destructor stops the threads in the order in which they use each other.
+struct ServerParts {
+  ServerConfig config;
+  SystemClock clock;
+  std::shared_ptr<spdlog::logger> log;
+  ServeMetrics metrics{kVersion};
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<DiskKeeper> disk_keeper;  // asks the engine's store
+  ServedModel served;
+  Tenants tenants;
+  TenantLimiter limiter{clock};
+  PublicPrefixes public_prefixes;
+  TokenHistory history;
+  StoreClaim store_claim;  // goes after the store
+  std::unique_ptr<QuotaLog> quota_log;
+  std::unique_ptr<ConversationStore> store;
+  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<WorkerPool> workers;
+  std::unique_ptr<WorkerPool> store_thread;
+  std::unique_ptr<ApiServices> services;
+  std::unique_ptr<Api> api;
+  std::unique_ptr<MemberTable> members;    // until it has joined
+  std::unique_ptr<Membership> membership;  // null: of no cluster
+
+  ~ServerParts() {
+    membership.reset();
+    if (http) http->stop(0);
+    workers.reset();
+    if (services && services->turn_claims) services->turn_claims->stop();
+    store_thread.reset();
+    http.reset();
+    disk_keeper.reset();
+    engine.reset();
+  }
+};
+
+}  // namespace loci
