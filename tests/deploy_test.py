@@ -116,7 +116,7 @@ def test_the_binary_knows_every_flag_and_variable(binary):
     found = list(containers())
     expect(len(found) == 5, f"{len(found)} containers run loci")
     for name, command, environment in found:
-        text = subprocess.run([binary, command[1], "--help"], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run([binary, command[1], "--help-all" if command[1] == "serve" else "--help"], capture_output=True, text=True, check=True).stdout
         flags = {word for word in command if word.startswith("--")}
         known = set(re.findall(r"--[a-z-]+", text))
         expect(flags <= known, f"{name}: {flags - known}")

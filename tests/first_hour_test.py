@@ -19,6 +19,34 @@ def run(binary, *arguments, text="", **environment):
                           env={**os.environ, "LOCI_CONFIG": "", **environment})
 
 
+# --- help ---
+
+def test_help_fits_a_screen_and_says_what_people_want_first(binary):
+    first = run(binary, "--help").stdout
+    expect(len(first.splitlines()) <= 42 and max(map(len, first.splitlines())) <= 80, first)
+    commands = re.findall(r"^  ([a-z-]+)  +[a-z]", first.split("Examples:")[0], re.M)
+    expect_equal(len(commands), len(set(commands)), "each command once")
+    expect({"serve", "chat", "pull", "list", "rm", "inspect", "forget", "keys", "warm", "cluster", "route", "options",
+            "profile", "bench", "bench-compute", "replay", "sim"} == set(commands), first)
+    for command in commands:
+        if command != "bench-compute":  # has a help of its own
+            expect_equal(run(binary, command, "--help").returncode, 0, command)
+    expect_equal(len(re.findall(r"^  loci ", first.split("Examples:")[1], re.M)), 5, first)
+
+    often, every = (run(binary, "serve", flag).stdout for flag in ("--help", "--help-all"))
+    flags = [re.findall(r"^  (--[a-z-]+)", text, re.M) for text in (often, every)]
+    expect(len(flags[0]) <= 15 and {"--host", "--port", "--disk", "--api-keys", "--help-all"} <= set(flags[0]), often)
+    table = re.findall(r"^(--[a-z-]+)", run(binary, "options").stdout, re.M)
+    expect(len(table) > 60 and set(table) <= set(flags[1]), set(table) - set(flags[1]))
+
+
+def test_what_is_misspelt_is_answered_with_the_nearest_name(binary):
+    for words, near in ((["sreve", "default"], "serve"), (["serve", "default", "--prot", "1"], "--port"),
+                        (["serve", "default", "--api-key", "x"], "--api-keys"), (["keys", "ad", "x"], "add")):
+        done = run(binary, *words)
+        expect(done.returncode == 2 and f"is {near} meant?" in done.stderr, f"{words}: {done.stderr}")
+
+
 # --- sampling ---
 
 def test_sampling_defaults_are_shown_and_can_be_set(binary, model):

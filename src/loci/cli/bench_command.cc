@@ -19,6 +19,7 @@
 #include "loci/cli/bench_url/bench_run.h"
 #include "loci/cli/bench_url/dialogue.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
 
 namespace loci {
@@ -235,6 +236,7 @@ void add_request_options(CLI::App& command, BenchFlags& flags) {
 
 void add_bench_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("bench", "measure a server by conversations with it");
+  command->group(kMeasureGroup);
   auto flags = std::make_shared<BenchFlags>();
   command->add_option("URL", flags->url, "the server; any that speaks OpenAI's API")->required();
   command->add_option("--compare", flags->compare, "a second server: the same requests in pairs")

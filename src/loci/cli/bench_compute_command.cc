@@ -6,12 +6,14 @@
 
 #include "loci/cli/bench_compute.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 
 namespace loci {
 
 void add_bench_compute_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("bench-compute", "measure the backend alone: decode, prefill, streams");
+  command->group(kMeasureGroup);
   command->prefix_command();
   command->set_help_flag();
   command->callback([command, &exit_code] {

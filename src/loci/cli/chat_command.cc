@@ -18,6 +18,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/chat_client.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/line_reader.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/status_text.h"
@@ -296,6 +297,7 @@ int Chat::run() {
 
 void add_chat_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("chat", "talk with a model that a server serves");
+  command->group(kTalkGroup);
   auto flags = std::make_shared<ChatFlags>();
   command->add_option("URL", flags->url, "where the server is")->capture_default_str();
   command->add_option("--system", flags->system, "the system's message");

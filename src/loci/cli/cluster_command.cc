@@ -10,6 +10,7 @@
 #include <string>
 
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
 #include "loci/serve/store/open_store.h"
 #include "loci/server/join_cluster.h"
@@ -61,6 +62,7 @@ Status run_cluster(const ClusterFlags& flags) {
 
 void add_cluster_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("cluster", "list the members of a cluster, or drain one");
+  command->group(kManyGroup);
   auto flags = std::make_shared<ClusterFlags>();
   command->add_option("--join", flags->join, "the database of the cluster's members, postgresql://...")
       ->envname("LOCI_JOIN")

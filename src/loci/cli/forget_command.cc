@@ -10,6 +10,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/options/disk_flag.h"
 #include "loci/cli/paths.h"
 #include "loci/memory/disk/disk_models.h"
@@ -72,6 +73,7 @@ int run_forget(const ForgetFlags& flags) {
 
 void add_forget_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("forget", "free the disk space that a model's computed state takes");
+  command->group(kModelsGroup);
   auto flags = std::make_shared<ForgetFlags>();
   command->add_option(
       "MODEL", flags->model,

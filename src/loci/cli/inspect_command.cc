@@ -8,6 +8,7 @@
 #include <string>
 
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/inspect.h"
 #include "loci/cli/inspect_state.h"
 #include "loci/cli/inspect_store.h"
@@ -46,6 +47,7 @@ int run_inspect(const InspectFlags& flags) {
 void add_inspect_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "inspect", "tell what is in a model, a conversation store or a directory of kept state");
+  command->group(kModelsGroup);
   auto flags = std::make_shared<InspectFlags>();
   command
       ->add_option(

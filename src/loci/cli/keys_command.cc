@@ -13,6 +13,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/status_text.h"
 #include "loci/cluster/cluster_secret.h"
@@ -110,6 +111,7 @@ void add_file_flag(CLI::App& command, KeysFlags& flags) {
 
 void add_keys_command(CLI::App& app, int& exit_code) {
   CLI::App* keys = app.add_subcommand("keys", "make, list and remove API keys; make a cluster's secret");
+  keys->group(kManyGroup);
   keys->require_subcommand(1);
   keys->footer(
       "Examples:\n  loci keys add alice\n  loci keys add alice-laptop --tenant alice\n  loci serve default "

@@ -10,6 +10,7 @@
 
 #include "loci/base/version.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/options/option_table.h"
 
 namespace {
@@ -61,9 +62,6 @@ int run(int argc, char** argv) {
   CLI::App app{"Loci: a language-model server that remembers.", "loci"};
   app.set_version_flag("--version", loci::kVersion);
   app.require_subcommand(1);
-  app.footer(
-      "Examples:\n  loci serve default\n  loci chat\n  loci inspect model.gguf\n\nloci COMMAND --help tells "
-      "more.");
   int exit_code = 0;
   loci::add_serve_command(app, exit_code);
   loci::add_chat_command(app, exit_code);
@@ -80,6 +78,9 @@ int run(int argc, char** argv) {
   loci::add_route_command(app, exit_code);
   loci::add_options_command(app, exit_code);
   loci::add_sim_command(app, exit_code);
+  // After the commands, which would have inherited it.
+  app.formatter_fn(
+      [](const CLI::App* one, const std::string&, CLI::AppFormatMode) { return loci::loci_help(*one); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

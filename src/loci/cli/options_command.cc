@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/options/option_table.h"
 
 namespace loci {
@@ -81,6 +82,7 @@ Result<Configuration> ServeArguments::configuration() const {
 void add_options_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("options", "list what `loci serve` can be told, by flag, variable or file");
+  command->group(kTalkGroup);
   auto markdown = std::make_shared<bool>(false);
   command->add_flag("--markdown", *markdown, "as docs/options.md has it");
   command->footer("Examples:\n  loci options\n  loci serve default --print-config > loci.toml");

@@ -16,6 +16,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/device_flags.h"
+#include "loci/cli/help.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/profile_svg.h"
 #include "loci/cli/pull/resolve_model.h"
@@ -198,6 +199,7 @@ int run_profile(ProfileFlags flags) {
 
 void add_profile_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("profile", "measure what computing and moving state costs here");
+  command->group(kMeasureGroup);
   auto flags = std::make_shared<ProfileFlags>();
   command->add_option("MODEL", flags->model, "as of `loci serve`")->required();
   command->add_option("--output", flags->output, "write to FILE instead of the user's own file of the model")

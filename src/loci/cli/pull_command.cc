@@ -12,6 +12,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/pull/hub.h"
 #include "loci/cli/pull/model_folder.h"
 #include "loci/cli/pull/puller.h"
@@ -114,6 +115,7 @@ void add_pull_commands(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* pull_command =
       app.add_subcommand("pull", "fetch a model from a registry of Hugging Face's layout");
+  pull_command->group(kModelsGroup);
   pull_command->add_option("MODEL", flags->model, "OWNER/NAME[@REVISION][:FILE or quantisation]")->required();
   pull_command->add_option("--connections", flags->connections, "files that are fetched at once")
       ->check(CLI::Range(1, 16))
@@ -132,11 +134,13 @@ void add_pull_commands(CLI::App& app, int& exit_code) {
       [flags, &exit_code] { exit_code = run_pull(flags->model, flags->connections, flags->stall_timeout); });
 
   CLI::App* list = app.add_subcommand("list", "list the models that are here");
+  list->group(kModelsGroup);
   list->footer("Examples:\n  loci list");
   list->callback([&exit_code] { exit_code = run_list(); });
 
   auto removed = std::make_shared<std::string>();
   CLI::App* remove = app.add_subcommand("rm", "remove a model that was pulled");
+  remove->group(kModelsGroup);
   remove
       ->add_option("MODEL", *removed, "OWNER/NAME[@REVISION][:FILE or quantisation], as `loci list` shows it")
       ->required();

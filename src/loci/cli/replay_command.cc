@@ -9,6 +9,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/engine/log/event_log.h"
 
 namespace loci {
@@ -31,6 +32,7 @@ int run_replay(const std::string& path) {
 void add_replay_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("replay", "run the core over a server's event log and compare its decisions");
+  command->group(kMeasureGroup);
   auto path = std::make_shared<std::string>();
   command->add_option("LOG", *path, "what `loci serve --event-log` wrote")->required();
   command->footer("Examples:\n  loci serve default --event-log events.bin\n  loci replay events.bin");

@@ -17,6 +17,7 @@
 #include "loci/base/units.h"
 #include "loci/base/version.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
 #include "loci/cluster/front.h"
 #include "loci/cluster/member_watch.h"
@@ -157,6 +158,7 @@ int run_route(RouteFlags& flags) {
 void add_route_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("route", "a front of a cluster: passes requests on to its members, without a model");
+  command->group(kManyGroup);
   auto flags = std::make_shared<RouteFlags>();
   // The variables are this command's only while it is the one that was asked for: CLI11 reads those of all
   // commands, and `serve` has its own meanings and errors for them.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/options_command.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/pull/resolve_model.h"
@@ -80,19 +81,14 @@ int configure_and_serve(const ServeArguments& arguments) {
 }  // namespace
 
 void add_serve_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("serve", "serve a model over HTTP (the API of OpenAI)");
+  CLI::App* command =
+      app.add_subcommand("serve", "serve a model over HTTP (the APIs of OpenAI and Anthropic)");
   auto arguments = std::make_shared<ServeArguments>(*command);
-  command->footer(
-      "A flag --some-name is LOCI_SOME_NAME in the environment and some_name of its group in the file (`loci "
-      "options`).\n"
-      "Examples:\n"
-      "  loci serve default\n"
-      "  loci serve model.gguf --port 9000 --threads 4 --device-memory 8GiB\n"
-      "  loci serve OWNER/NAME-GGUF:Q4_K_M      (fetched when it is not here)\n"
-      "  loci serve --model SmolLM2-135M-Instruct/ --quantize q4_k\n"
-      "  loci serve default --host 0.0.0.0 --max-running 16 --log-level debug\n"
-      "  loci serve default --port 9000 --print-config > loci.toml      then: loci serve --config loci.toml\n"
-      "  loci serve default --event-log events.bin      then: loci replay events.bin");
+  command->group(kTalkGroup);
+  command->set_help_all_flag("--help-all", "show all options");
+  command->formatter_fn([](const CLI::App*, const std::string&, CLI::AppFormatMode mode) {
+    return serve_help(mode == CLI::AppFormatMode::All ? HelpDepth::kAll : HelpDepth::kOften);
+  });
   command->callback([arguments, &exit_code] {
     exit_code = configure_and_serve(*arguments);
     spdlog::shutdown();

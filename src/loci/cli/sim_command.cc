@@ -13,6 +13,7 @@
 
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/sim/packed_file.h"
 #include "loci/sim/report.h"
 #include "loci/sim/scenario.h"
@@ -122,6 +123,7 @@ int run_sim(const SimFlags& flags) {
 void add_sim_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "sim", "run the server's decisions on a machine that is only described, in virtual time");
+  command->group(kMeasureGroup);
   auto flags = std::make_shared<SimFlags>();
   command->add_option("SCENARIO", flags->scenario,
                       "a JSON file (docs/simulation.md); every field can also be --set");

@@ -13,6 +13,7 @@
 
 #include "loci/cli/chat_client.h"
 #include "loci/cli/commands.h"
+#include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
 #include "loci/serve/files/text_file.h"
 #include "loci/serve/http/http_call.h"
@@ -85,6 +86,7 @@ Status run_warm(const WarmFlags& flags) {
 
 void add_warm_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("warm", "compute a prefix ahead that all tenants of a server share");
+  command->group(kManyGroup);
   auto flags = std::make_shared<WarmFlags>();
   command->add_option("FILE", flags->file, "text, or JSON: chat messages or an object with \"messages\"");
   command->add_flag("--public", flags->is_public, "share it with all tenants, until it is released");
