@@ -11,9 +11,9 @@ namespace loci {
 std::vector<Option> cluster_options() {
   const std::string group = "cluster";
   Option join = text_option({group, "--join",
-                             "become a member of the cluster whose members are rows of this database "
-                             "(docs/cluster.md); conversations are stored there too, unless --store says "
-                             "where; needs --cluster-secret"},
+                             "the database whose rows are the members of a cluster (docs/cluster.md): the "
+                             "server becomes one of them, and stores conversations there too, unless --store "
+                             "names another place; needs --cluster-secret"},
                             "URL", [](auto& flags) -> auto& { return flags.join; });
   join.set = [set = join.set](ServerConfig& flags, const std::string& text) -> Status {
     if (!text.empty() && !is_store_url(text))
@@ -21,8 +21,9 @@ std::vector<Option> cluster_options() {
     return set(flags, text);
   };
   join.get = [](const ServerConfig& flags) { return std::optional<std::string>(describe_store(flags.join)); };
-  Option advertise = text_option({group, "--advertise", "where fronts of the cluster reach this server"},
-                                 "HOST:PORT", [](auto& flags) -> auto& { return flags.advertise; });
+  Option advertise =
+      text_option({group, "--advertise", "the address by which the cluster's fronts reach this server"},
+                  "HOST:PORT", [](auto& flags) -> auto& { return flags.advertise; });
   advertise.default_note = "the address that it listens on, or this machine's name";
   advertise.set = [set = advertise.set](ServerConfig& flags, const std::string& text) -> Status {
     if (!text.empty()) LOCI_RETURN_IF_ERROR(parse_member_address(text).status());

@@ -19,8 +19,8 @@ Option instruction_set_option() {
   };
   const auto write = [](InstructionSet set) { return std::string(instruction_set_name(set)); };
   Option out = choice_option(
-      {"compute", "--cpu", "instruction set; all give the same bits"}, "SET", names,
-      [](auto& flags) -> auto& { return flags.instruction_set; }, parse, write);
+      {"compute", "--cpu", "the instruction set of the CPU's kernels; all of them give the same bits"}, "SET",
+      names, [](auto& flags) -> auto& { return flags.instruction_set; }, parse, write);
   out.default_note = "the best there is";
   return out;
 }
@@ -29,9 +29,8 @@ Option device_option() {
   const auto parse = [](const std::string& text) { return parse_device_choice(text); };
   return option_detail::row(
       {"compute", "--device",
-       "what computes: the CPU, a GPU (cuda:0 is the first), or auto: the first GPU that takes the model, "
-       "else "
-       "the CPU"},
+       "what computes: the CPU, a GPU (cuda:0 is the first), or auto, which takes the first GPU that can "
+       "serve the model, and otherwise the CPU"},
       OptionKind::kText, "auto|cpu|cuda:N", [](auto& flags) -> auto& { return flags.device; }, parse,
       device_choice_name);
 }
@@ -46,7 +45,7 @@ Option quantize_option() {
     return std::string();
   };
   Option out = choice_option(
-      {"compute", "--quantize", "encode a directory's matrices while loading"}, "TYPE",
+      {"compute", "--quantize", "encode the matrices of a Hugging Face directory while it loads"}, "TYPE",
       {"q8_0", "q4_0", "q4_k"}, [](auto& flags) -> auto& { return flags.load.quantize; }, parse, write);
   out.default_note = "as published";
   return out;
@@ -63,31 +62,34 @@ std::vector<Option> compute_options() {
                    "OWNER/NAME[@REVISION][:FILE] of a registry, or `default` (a small model to try the "
                    "server with); also given without the flag"},
                   "MODEL", [](auto& flags) -> auto& { return flags.model; }));
-  out.push_back(switch_option({group, "--pull", "fetch a registry's model that is not here (`loci pull`)"},
-                              [](auto& flags) -> auto& { return flags.pull; }));
-  out.push_back(list_option({group, "--alias", "other names under which requests may ask for the model"},
-                            "NAME", [](auto& flags) -> auto& { return flags.aliases; }));
-  out.push_back(switch_option({group, "--any-model", "serve requests for whatever model they name"},
+  out.push_back(switch_option(
+      {group, "--pull", "fetch a registry's model that is not on this machine yet, as `loci pull` does"},
+      [](auto& flags) -> auto& { return flags.pull; }));
+  out.push_back(list_option({group, "--alias", "other names by which requests may ask for the model"}, "NAME",
+                            [](auto& flags) -> auto& { return flags.aliases; }));
+  out.push_back(switch_option({group, "--any-model", "answer requests whatever model they name"},
                               [](auto& flags) -> auto& { return flags.any_model; }));
   out.push_back(quantize_option());
   out.push_back(device_option());
-  out.push_back(switch_option(
-      {group, "--deterministic",
-       "on a GPU: a reply's bits are the same in any batch, at some speed; on a CPU they always are"},
-      [](auto& flags) -> auto& { return flags.deterministic; }));
+  out.push_back(switch_option({group, "--deterministic",
+                               "on a GPU: give a reply the same bits whatever else is in the batch, which "
+                               "costs some speed; a CPU always does"},
+                              [](auto& flags) -> auto& { return flags.deterministic; }));
   out.push_back(integer_option(
-      {group, "--threads", "compute threads; 0: one for each physical core"},
+      {group, "--threads", "the number of compute threads; 0 takes one for each physical core"},
       [](auto& flags) -> auto& { return flags.threads; }, 0, 1024));
   out.push_back(instruction_set_option());
-  out.push_back(bytes_option({group, "--device-memory", "memory for conversations' state, e.g. 4GiB"},
-                             [](auto& flags) -> auto& { return flags.device_memory; }));
+  out.push_back(
+      bytes_option({group, "--device-memory", "the memory for conversations' state, for example 4GiB"},
+                   [](auto& flags) -> auto& { return flags.device_memory; }));
   out.back().default_note = "half of what is free; on a GPU 90 % of what the weights leave";
   out.push_back(integer_option(
-      {group, "--context", "most tokens of prompt and reply together; 0: the model's"},
+      {group, "--context",
+       "the most tokens that prompt and reply may have together; 0 takes the model's limit"},
       [](auto& flags) -> auto& { return flags.context_tokens; }, 0, 1u << 30));
   out.push_back(integer_option(
-      {group, "--workers", "threads that tokenise"}, [](auto& flags) -> auto& { return flags.workers; }, 1,
-      64));
+      {group, "--workers", "the number of threads that tokenise"},
+      [](auto& flags) -> auto& { return flags.workers; }, 1, 64));
   return out;
 }
 

@@ -9,12 +9,11 @@ namespace loci {
 namespace {
 
 Option hidden_option(const std::string& group) {
-  return choice_option(
-      {group, "--hidden",
-       "what of the disk's state is hidden states, which are smaller where a model has many heads of "
-       "keys and "
-       "values, and are projected when they come back; auto: as much as `loci profile` says pays"},
-      "WHICH", {"off", "auto", "on"}, [](auto& flags) -> auto& { return flags.hidden; });
+  return choice_option({group, "--hidden",
+                        "keep state on disk as hidden states, which are smaller where a model has many heads "
+                        "of keys and values, and project them when they come back; auto does it for the "
+                        "share of blocks for which `loci profile` says that it pays"},
+                       "WHICH", {"off", "auto", "on"}, [](auto& flags) -> auto& { return flags.hidden; });
 }
 
 }  // namespace
@@ -23,66 +22,71 @@ std::vector<Option> state_options() {
   const std::string group = "state";
   Option disk = list_option(
       {group, "--disk",
-       "directories that state is striped over, each with the space that all models' "
-       "state may take there (without one: a tenth of what is free, up to 16GiB); "
-       "`none`: no disk tier"},
+       "the directories to keep state in, each with the space that all models' state may take there (by "
+       "default a tenth of what is free, up to 16GiB); `none` keeps no state on disk"},
       "DIR[:SIZE]", [](auto& flags) -> auto& { return flags.disk; }, &parse_disk_flags, &disk_flags);
   disk.default_note = "`loci/state` in the user's state folder";
-  Option host = bytes_option(
-      {group, "--host-memory",
-       "the host tier: memory for state that the device has no room for; 0: none. On a CPU it is "
-       "the same memory"},
-      [](auto& flags) -> auto& { return flags.host_memory; });
+  Option host = bytes_option({group, "--host-memory",
+                              "the host's memory for state that the device has no room for; 0 takes none; on "
+                              "a CPU it is the same memory as the device's"},
+                             [](auto& flags) -> auto& { return flags.host_memory; });
   host.default_note = "none on a CPU; beside a GPU half of what is free";
   std::vector<std::string> types;
   for (const StateType type : kStateTypes) types.emplace_back(state_type_name(type));
   const auto parse_type = [](const std::string& text) { return parse_state_type(text); };
   Option limit = bytes_option(
       {group, "--io-limit",
-       "what the disk tier reads and writes in a second, at least 1MiB: for disks that others use"},
+       "how many bytes a second the server may read and write on its disks, at least 1MiB: for disks that "
+       "others use too"},
       [](auto& flags) -> auto& { return flags.io_limit; }, 1 << 20);
   limit.default_note = "as fast as it can";
   const auto write_type = [](StateType of) { return std::string(state_type_name(of)); };
   Option type = choice_option(
       {group, "--state-type",
-       "what keys and values are rounded to; q8 takes little more than half of the others in every tier"},
+       "what keys and values are rounded to; q8 takes little more than half of the others' memory in every "
+       "tier"},
       "TYPE", types, [](auto& flags) -> auto& { return flags.state_type; }, parse_type, write_type);
   type.default_note = "f16 on a CPU; on a GPU the 16-bit type of the model's products";
   return {
       std::move(type),
       std::move(host),
       std::move(disk),
-      choice_option(
-          {group, "--disk-io", "how the disk is read and written; auto: io_uring where it is allowed"}, "HOW",
-          {"auto", "io_uring", "threads"}, [](auto& flags) -> auto& { return flags.disk_io; }),
+      choice_option({group, "--disk-io",
+                     "how the disk is read and written; auto takes io_uring where the system allows it"},
+                    "HOW", {"auto", "io_uring", "threads"},
+                    [](auto& flags) -> auto& { return flags.disk_io; }),
       std::move(limit),
       choice_option(
-          {group, "--save", "when state is copied to the lower tiers: as it fills, or before it is evicted"},
+          {group, "--save",
+           "when state is copied to slower tiers: while it fills (through), or before it is evicted (ahead)"},
           "WHEN", {"through", "ahead"}, [](auto& flags) -> auto& { return flags.save; }),
       hidden_option(group),
       path_option({group, "--cluster-secret",
-                   "servers that have this file (`loci keys cluster`) name the same state by the same keys"},
+                   "the file that the servers of a cluster share (`loci keys cluster` makes it), by which "
+                   "they give the same state the same keys"},
                   [](auto& flags) -> auto& { return flags.cluster_secret; }),
-      text_option({group, "--shared",
-                   "a store that speaks Redis's protocol, where servers with one cluster secret find each "
-                   "other's state: "
-                   "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS"},
-                  "URL", [](auto& flags) -> auto& { return flags.shared; }),
-      limit_duration_option({group, "--shared-ttl",
-                             "state in the shared store that nobody wrote or used for longer is dropped; 0: "
-                             "never, not even what "
-                             "was to be deleted while the store was down"},
-                            [](auto& flags) -> auto& { return flags.shared_ttl; }),
-      choice_option(
-          {group, "--context-overflow",
-           "a conversation that outgrows the context is refused, or its oldest part after the system "
-           "prompt is dropped"},
-          "RULE", {"refuse", "truncate"}, [](auto& flags) -> auto& { return flags.context_overflow; }),
+      text_option(
+          {group, "--shared",
+           "a store that speaks Redis's protocol, in which servers with the same cluster secret find each "
+           "other's state: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS"},
+          "URL", [](auto& flags) -> auto& { return flags.shared; }),
+      limit_duration_option(
+          {group, "--shared-ttl",
+           "how long the shared store keeps state that nobody writes or uses; 0 leaves it there until the "
+           "store evicts it, even state that was to be deleted while the store was down"},
+          [](auto& flags) -> auto& { return flags.shared_ttl; }),
+      choice_option({group, "--context-overflow",
+                     "what happens to a conversation that outgrows the context: it is refused, or its oldest "
+                     "part after the system prompt is dropped (truncate)"},
+                    "RULE", {"refuse", "truncate"},
+                    [](auto& flags) -> auto& { return flags.context_overflow; }),
       integer_option(
-          {group, "--truncation-percent", "share of the context that one cut drops"},
+          {group, "--truncation-percent", "the share of the context that one cut drops"},
           [](auto& flags) -> auto& { return flags.truncation_percent; }, 1, 90),
-      limit_duration_option({group, "--state-ttl", "state that nobody used for longer is dropped; 0: never"},
-                            [](auto& flags) -> auto& { return flags.state_ttl; }),
+      limit_duration_option(
+          {group, "--state-ttl",
+           "how long state that nobody uses is kept; 0 keeps it for as long as there is room"},
+          [](auto& flags) -> auto& { return flags.state_ttl; }),
   };
 }
 

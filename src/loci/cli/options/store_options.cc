@@ -9,7 +9,7 @@ namespace loci {
 std::vector<Option> store_options() {
   const std::string group = "store";
   Option store = text_option(
-      {group, "--store", "where conversations are stored: a file, or postgresql://...; '' for nowhere"},
+      {group, "--store", "where conversations are stored: a file, or postgresql://...; '' stores none"},
       "FILE|URL", [](auto& flags) -> auto& { return flags.store; });
   store.default_note = "conversations.db in the user's state folder";
   // Never with a password in it: libpq looks for one in ~/.pgpass too.
@@ -17,9 +17,10 @@ std::vector<Option> store_options() {
     if (!flags.store) return std::nullopt;
     return describe_store(*flags.store);
   };
-  Option size = bytes_option(
-      {group, "--store-size", "beyond, the conversations longest at rest are deleted; 0: no limit"},
-      [](auto& flags) -> auto& { return flags.store_size; });
+  Option size = bytes_option({group, "--store-size",
+                              "the space for stored conversations: beyond it those that rested longest are "
+                              "deleted; 0 sets no limit"},
+                             [](auto& flags) -> auto& { return flags.store_size; });
   size.set = [](ServerConfig& flags, const std::string& text) -> Status {
     const Result<std::uint64_t> bytes = parse_bytes(text, "");
     if (!bytes.ok()) return invalid_argument(bytes.status().message());
@@ -31,8 +32,9 @@ std::vector<Option> store_options() {
   };
   return {
       std::move(store),
-      limit_duration_option({group, "--store-age", "delete conversations unused for this long; 0: never"},
-                            [](auto& flags) -> auto& { return flags.store_age; }),
+      limit_duration_option(
+          {group, "--store-age", "how long conversations that nobody uses are kept; 0 keeps them for ever"},
+          [](auto& flags) -> auto& { return flags.store_age; }),
       std::move(size),
   };
 }

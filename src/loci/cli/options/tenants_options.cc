@@ -13,16 +13,16 @@ std::vector<Option> tenants_options() {
     return std::string(access == Access::kOperator ? "operators" : "anyone");
   };
   return {
-      path_option(
-          {"tenants", "--api-keys",
-           "the file of API keys and limits (`loci keys`, docs/tenants.md), read again when it changes"},
-          [](auto& flags) -> auto& { return flags.keys.file; }),
-      path_option(
-          {"tenants", "--public",
-           "a prefix that all tenants share: text or chat messages, computed ahead (docs/tenants.md)"},
-          [](auto& flags) -> auto& { return flags.public_prefix; }),
+      path_option({"tenants", "--api-keys",
+                   "the file of API keys and limits (`loci keys`, docs/tenants.md); it is read again when it "
+                   "changes"},
+                  [](auto& flags) -> auto& { return flags.keys.file; }),
+      path_option({"tenants", "--public",
+                   "a file with a prefix that all tenants share, text or chat messages, which is computed "
+                   "before the server is ready (docs/tenants.md)"},
+                  [](auto& flags) -> auto& { return flags.public_prefix; }),
       choice_option(
-          {"tenants", "--metrics-access", "who may read /metrics, which tells of all tenants together"},
+          {"tenants", "--metrics-access", "who may read /metrics, which tells about all tenants together"},
           "WHO", {"anyone", "operators"}, [](auto& flags) -> auto& { return flags.metrics_access; },
           parse_access, access_name),
   };
