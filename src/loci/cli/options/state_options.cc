@@ -16,16 +16,20 @@ Option hidden_option(const std::string& group) {
                        "WHICH", {"off", "auto", "on"}, [](auto& flags) -> auto& { return flags.hidden; });
 }
 
-}  // namespace
-
-std::vector<Option> state_options() {
-  const std::string group = "state";
+Option disk_option(const std::string& group) {
   Option disk = list_option(
       {group, "--disk",
        "the directories to keep state in, each with the space that all models' state may take there (by "
        "default a tenth of what is free, up to 16GiB); `none` keeps no state on disk"},
       "DIR[:SIZE]", [](auto& flags) -> auto& { return flags.disk; }, &parse_disk_flags, &disk_flags);
   disk.default_note = "`loci/state` in the user's state folder";
+  return disk;
+}
+
+}  // namespace
+
+std::vector<Option> state_options() {
+  const std::string group = "state";
   Option host = bytes_option({group, "--host-memory",
                               "the host's memory for state that the device has no room for; 0 takes none; on "
                               "a CPU it is the same memory as the device's"},
@@ -50,7 +54,7 @@ std::vector<Option> state_options() {
   return {
       std::move(type),
       std::move(host),
-      std::move(disk),
+      disk_option(group),
       choice_option({group, "--disk-io",
                      "how the disk is read and written; auto takes io_uring where the system allows it"},
                     "HOW", {"auto", "io_uring", "threads"},
