@@ -119,16 +119,19 @@ std::string options_markdown() {
   std::string out =
       "# Options of `loci serve`\n\n"
       "<!-- Made by `loci options --markdown > docs/options.md`; options_test compares it. -->\n\n"
+      "After this page you can set every option of the server, by flag, environment variable or file, and "
+      "know which of "
+      "them counts.\n\n"
       "A flag goes before the environment variable, the variable before the file, the file before the "
       "default.\n"
-      "The file is TOML: `--config FILE` (or `LOCI_CONFIG`), otherwise `$XDG_CONFIG_HOME/loci/loci.toml` or\n"
-      "`~/.config/loci/loci.toml` where it is there; `--config ''` reads none. `loci serve --print-config` "
-      "prints\n"
-      "what is in effect, as such a file. A key that is no option is refused, a variable `LOCI_...` that is "
-      "none is\n"
-      "warned of; one that is empty counts as not set.\n\n"
-      "SIZE is `4GiB`, `512M` or a number of bytes, TIME `250ms`, `30s`, `10m`, `2h`, `30d` or a number of "
-      "seconds.\n"
+      "The file is TOML. `--config FILE` or `LOCI_CONFIG` names it; otherwise the server reads\n"
+      "`$XDG_CONFIG_HOME/loci/loci.toml` or `~/.config/loci/loci.toml`, if it is there; `--config ''` reads "
+      "none.\n"
+      "`loci serve --print-config` prints what is in effect as such a file. The server refuses a key that is "
+      "no option,\n"
+      "and warns of a variable `LOCI_...` that is none. An empty variable counts as not set.\n\n"
+      "SIZE is `4GiB`, `512M` or a number of bytes. TIME is `250ms`, `30s`, `10m`, `2h`, `30d` or a number "
+      "of seconds.\n"
       "A list has commas between its values; in the file it is an array.\n";
   for (const OptionGroup& group : option_groups()) {
     std::string rows;
