@@ -235,7 +235,7 @@ void add_request_options(CLI::App& command, BenchFlags& flags) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("bench", "measure a server by conversations with it");
+  CLI::App* command = app.add_subcommand("bench", "measure a server by holding conversations with it");
   command->group(kMeasureGroup);
   auto flags = std::make_shared<BenchFlags>();
   command->add_option("URL", flags->url, "the server; any that speaks OpenAI's API")->required();

@@ -26,9 +26,9 @@ constexpr std::array<std::string_view, 11> kOften = {
 // `name` in the first column, `text` in the second one, in as many lines as it takes.
 std::string row(std::string_view name, std::string_view text, std::size_t column) {
   std::string line = fmt::format("  {:<{}}", name, column - 2);
-  if (line.size() > column) line += "\n" + std::string(column, ' ');
+  if (name.size() + 2 >= column) line += "\n" + std::string(column, ' ');
   std::string out;
-  std::size_t used = line.size() > column ? column : line.size();
+  std::size_t used = column;
   bool first = true;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
@@ -74,7 +74,7 @@ constexpr const char* kServeHead =
     "Serve a model over HTTP: the APIs of OpenAI and of Anthropic.\n\n"
     "Usage: loci serve MODEL [OPTIONS]\n\n"
     "MODEL is a GGUF file, a Hugging Face directory, OWNER/NAME[@REVISION][:FILE] of a\n"
-    "registry (fetched when it is not here), or `default`, a small model to begin with.\n";
+    "registry (fetched when it is not here), or `default`, a small one to begin with.\n";
 
 constexpr const char* kServeExamples =
     "\nExamples:\n"
@@ -84,8 +84,8 @@ constexpr const char* kServeExamples =
     "                            loci serve MODEL --host 0.0.0.0 \\\n"
     "                                --api-keys ~/.config/loci/keys.toml\n"
     "  remember more             loci serve MODEL --disk /data/loci:200GiB\n"
-    "  keep the settings         loci serve MODEL --port 9000 --print-config > loci.toml\n"
-    "                            loci serve --config loci.toml\n";
+    "  keep the settings         loci serve MODEL --port 9000 --print-config > my.toml\n"
+    "                            loci serve --config my.toml\n";
 
 }  // namespace
 
@@ -127,8 +127,8 @@ std::string serve_help(HelpDepth depth) {
     out += "\nconfiguration: where options come from\n" + config;
   }
   return out +
-         "\nAn option --some-name is also LOCI_SOME_NAME in the environment, and some_name of\n"
-         "its group in the file (`loci options` lists all three).\n" +
+         "\nAn option --some-name is also LOCI_SOME_NAME in the environment, and some_name\n"
+         "of its group in the file (`loci options` lists all three).\n" +
          kServeExamples;
 }
 

@@ -45,8 +45,8 @@ int run_inspect(const InspectFlags& flags) {
 }  // namespace
 
 void add_inspect_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
-      "inspect", "tell what is in a model, a conversation store or a directory of kept state");
+  CLI::App* command =
+      app.add_subcommand("inspect", "tell what is in a model, a store or a directory of state");
   command->group(kModelsGroup);
   auto flags = std::make_shared<InspectFlags>();
   command

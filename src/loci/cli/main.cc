@@ -65,19 +65,19 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   loci::add_serve_command(app, exit_code);
   loci::add_chat_command(app, exit_code);
-  loci::add_cluster_command(app, exit_code);
+  loci::add_options_command(app, exit_code);
+  loci::add_pull_commands(app, exit_code);
   loci::add_inspect_command(app, exit_code);
   loci::add_forget_command(app, exit_code);
-  loci::add_bench_command(app, exit_code);
-  loci::add_bench_compute_command(app, exit_code);
   loci::add_keys_command(app, exit_code);
   loci::add_warm_command(app, exit_code);
-  loci::add_replay_command(app, exit_code);
-  loci::add_pull_commands(app, exit_code);
-  loci::add_profile_command(app, exit_code);
+  loci::add_cluster_command(app, exit_code);
   loci::add_route_command(app, exit_code);
-  loci::add_options_command(app, exit_code);
+  loci::add_profile_command(app, exit_code);
+  loci::add_bench_command(app, exit_code);
+  loci::add_bench_compute_command(app, exit_code);
   loci::add_sim_command(app, exit_code);
+  loci::add_replay_command(app, exit_code);
   // After the commands, which would have inherited it.
   app.formatter_fn(
       [](const CLI::App* one, const std::string&, CLI::AppFormatMode) { return loci::loci_help(*one); });

@@ -80,8 +80,7 @@ Result<Configuration> ServeArguments::configuration() const {
 }
 
 void add_options_command(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("options", "list what `loci serve` can be told, by flag, variable or file");
+  CLI::App* command = app.add_subcommand("options", "list the options of `loci serve`: flag, variable, file");
   command->group(kTalkGroup);
   auto markdown = std::make_shared<bool>(false);
   command->add_flag("--markdown", *markdown, "as docs/options.md has it");

@@ -31,7 +31,7 @@ int run_replay(const std::string& path) {
 
 void add_replay_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
-      app.add_subcommand("replay", "run the core over a server's event log and compare its decisions");
+      app.add_subcommand("replay", "run a server's event log again and compare its decisions");
   command->group(kMeasureGroup);
   auto path = std::make_shared<std::string>();
   command->add_option("LOG", *path, "what `loci serve --event-log` wrote")->required();

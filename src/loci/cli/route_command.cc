@@ -156,8 +156,7 @@ int run_route(RouteFlags& flags) {
 }  // namespace
 
 void add_route_command(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("route", "a front of a cluster: passes requests on to its members, without a model");
+  CLI::App* command = app.add_subcommand("route", "pass requests on to the members of a cluster");
   command->group(kManyGroup);
   auto flags = std::make_shared<RouteFlags>();
   // The variables are this command's only while it is the one that was asked for: CLI11 reads those of all

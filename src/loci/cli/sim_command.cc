@@ -121,8 +121,7 @@ int run_sim(const SimFlags& flags) {
 }  // namespace
 
 void add_sim_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
-      "sim", "run the server's decisions on a machine that is only described, in virtual time");
+  CLI::App* command = app.add_subcommand("sim", "run the server's decisions on a machine that is described");
   command->group(kMeasureGroup);
   auto flags = std::make_shared<SimFlags>();
   command->add_option("SCENARIO", flags->scenario,
