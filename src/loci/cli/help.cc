@@ -73,8 +73,8 @@ const Option& option_of(std::string_view flag) {
 constexpr const char* kServeHead =
     "Serve a model over HTTP: the APIs of OpenAI and of Anthropic.\n\n"
     "Usage: loci serve MODEL [OPTIONS]\n\n"
-    "MODEL is a GGUF file, a Hugging Face directory, OWNER/NAME[@REVISION][:FILE] of a\n"
-    "registry (fetched when it is not here), or `default`, a small one to begin with.\n";
+    "MODEL is a GGUF file, a Hugging Face directory, OWNER/NAME[@REVISION][:FILE] of\n"
+    "a registry (fetched when it is not here), or `default`, a small one to try it.\n";
 
 constexpr const char* kServeExamples =
     "\nExamples:\n"
@@ -84,7 +84,7 @@ constexpr const char* kServeExamples =
     "                            loci serve MODEL --host 0.0.0.0 \\\n"
     "                                --api-keys ~/.config/loci/keys.toml\n"
     "  remember more             loci serve MODEL --disk /data/loci:200GiB\n"
-    "  keep the settings         loci serve MODEL --port 9000 --print-config > my.toml\n"
+    "  keep the settings         loci serve MODEL --port 9000 --print-config >my.toml\n"
     "                            loci serve --config my.toml\n";
 
 }  // namespace
