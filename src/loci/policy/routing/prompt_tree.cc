@@ -2,66 +2,80 @@
 #include "loci/policy/routing/prompt_tree.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace loci {
 
 PromptTree::PromptTree(std::size_t entries_max, Nanos time_to_live)
-    : entries_max_(std::clamp<std::size_t>(entries_max, 1, kNone - 1)), time_to_live_(time_to_live) {}
+    : entries_max_(std::clamp<std::size_t>(entries_max, 1, kNone / 4)),
+      time_to_live_(time_to_live),
+      slots_(std::bit_ceil(2 * entries_max_)) {}
+
+std::size_t PromptTree::home_of(std::uint64_t key, std::uint32_t instance) const {
+  const std::uint64_t mixed = (key ^ instance * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
+  return static_cast<std::size_t>(mixed >> 32) & (slots_.size() - 1);
+}
+
+std::size_t PromptTree::slot_of(std::uint64_t key, std::uint32_t instance) const {
+  std::size_t slot = home_of(key, instance);
+  for (; slots_[slot] != 0; slot = (slot + 1) & (slots_.size() - 1)) {
+    const Entry& entry = pool_[slots_[slot] - 1];
+    if (entry.key == key && entry.instance == instance) break;
+  }
+  return slot;
+}
+
+bool PromptTree::has(std::uint64_t key, std::uint32_t instance, Nanos now) const {
+  const std::uint32_t entry = slots_[slot_of(key, instance)];
+  return entry != 0 && now - pool_[entry - 1].used_at <= time_to_live_;
+}
 
 std::vector<std::uint32_t> PromptTree::match(std::span<const std::uint64_t> keys,
                                              std::span<const std::uint32_t> instances, Nanos now) const {
-  std::vector<std::uint32_t> matched(instances.size(), 0);
-  std::unordered_map<std::uint32_t, std::size_t> place_of;
-  for (std::size_t i = 0; i < instances.size(); ++i) place_of.try_emplace(instances[i], i);
-  for (std::uint32_t depth = 0; depth < keys.size(); ++depth) {
-    const auto first = first_of_key_.find(keys[depth]);
-    if (first == first_of_key_.end()) break;
-    bool goes_on = false;
-    for (std::uint32_t at = first->second; at != kNone; at = pool_[at].next_of_key) {
-      if (now - pool_[at].used_at > time_to_live_) continue;
-      const auto place = place_of.find(pool_[at].instance);
-      if (place == place_of.end()) continue;
-      std::uint32_t& count = matched[place->second];
-      if (count != depth) continue;
-      count = depth + 1;
-      goes_on = true;
+  std::vector<std::uint32_t> matched;
+  matched.reserve(instances.size());
+  for (const std::uint32_t instance : instances) {
+    std::size_t had = 0, lacking = keys.size();  // so many chunks it has; it does not have that many and one
+    while (had < lacking) {
+      const std::size_t middle = had + (lacking - had) / 2;
+      if (has(keys[middle], instance, now))
+        had = middle + 1;
+      else
+        lacking = middle;
     }
-    if (!goes_on) break;
+    matched.push_back(static_cast<std::uint32_t>(had));
   }
   return matched;
+}
+
+std::uint32_t PromptTree::make_entry() {
+  if (entries_ == entries_max_) drop_oldest();
+  ++entries_;
+  if (free_.empty()) {
+    pool_.emplace_back();
+    return static_cast<std::uint32_t>(pool_.size() - 1);
+  }
+  const std::uint32_t entry = free_.back();
+  free_.pop_back();
+  return entry;
 }
 
 void PromptTree::insert(std::span<const std::uint64_t> keys, std::uint32_t instance, Nanos now) {
   if (keys.size() > entries_max_) keys = keys.first(entries_max_);
   // From the end, so that of one prompt the beginning is the youngest.
   for (std::size_t i = keys.size(); i-- > 0;) {
-    std::uint32_t entry = find(keys[i], instance);
-    if (entry != kNone) {
+    const std::uint32_t known = slots_[slot_of(keys[i], instance)];
+    std::uint32_t entry = known - 1;
+    if (known != 0) {
       unlink(entry);
     } else {
-      if (entries_ == entries_max_) drop_oldest();
-      if (free_.empty()) {
-        entry = static_cast<std::uint32_t>(pool_.size());
-        pool_.emplace_back();
-      } else {
-        entry = free_.back();
-        free_.pop_back();
-      }
-      const auto [first, is_new] = first_of_key_.try_emplace(keys[i], kNone);
-      pool_[entry] = {.key = keys[i], .used_at = now, .instance = instance, .next_of_key = first->second};
-      first->second = entry;
-      ++entries_;
+      entry = make_entry();  // which may move slots
+      pool_[entry] = {.key = keys[i], .used_at = now, .instance = instance};
+      slots_[slot_of(keys[i], instance)] = entry + 1;
     }
     pool_[entry].used_at = now;
     make_youngest(entry);
   }
-}
-
-std::uint32_t PromptTree::find(std::uint64_t key, std::uint32_t instance) const {
-  const auto first = first_of_key_.find(key);
-  std::uint32_t at = first == first_of_key_.end() ? kNone : first->second;
-  while (at != kNone && pool_[at].instance != instance) at = pool_[at].next_of_key;
-  return at;
 }
 
 void PromptTree::unlink(std::uint32_t entry) {
@@ -80,13 +94,22 @@ void PromptTree::make_youngest(std::uint32_t entry) {
 void PromptTree::drop_oldest() {
   const std::uint32_t entry = oldest_;
   unlink(entry);
-  const auto first = first_of_key_.find(pool_[entry].key);
-  std::uint32_t* link = &first->second;
-  while (*link != entry) link = &pool_[*link].next_of_key;
-  *link = pool_[entry].next_of_key;
-  if (first->second == kNone) first_of_key_.erase(first);
+  empty_slot(slot_of(pool_[entry].key, pool_[entry].instance));
   free_.push_back(entry);
   --entries_;
+}
+
+// Those behind it that would not be found past an empty slot move up.
+void PromptTree::empty_slot(std::size_t slot) {
+  const std::size_t mask = slots_.size() - 1;
+  for (std::size_t next = (slot + 1) & mask; slots_[next] != 0; next = (next + 1) & mask) {
+    const Entry& entry = pool_[slots_[next] - 1];
+    const std::size_t home = home_of(entry.key, entry.instance);
+    if (((next - home) & mask) < ((next - slot) & mask)) continue;
+    slots_[slot] = slots_[next];
+    slot = next;
+  }
+  slots_[slot] = 0;
 }
 
 }  // namespace loci

@@ -4,8 +4,9 @@
 // live).
 //
 // A prompt is a row of keys, one for each whole chunk of its text, and each key stands for all text up to the
-// chunk's end. So a path from the root is a key, the tree needs no links, and a prompt of n chunks costs n
-// lookups. An example with chunks of a word, routed to instances 1, 1 and 2:
+// chunk's end. So a path from the root is a key, and the tree needs no links: one table of pairs of a key and
+// an instance is all. Who was sent a chunk was sent all before it, and not longer ago, so what an instance
+// has of a prompt is found by halving. An example with chunks of a word, routed to instances 1, 1 and 2:
 //
 //   "a b c"   a:{1}  ab:{1}    abc:{1}
 //   "a b d"   a:{1}  ab:{1}    abd:{1}
@@ -23,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -32,14 +32,13 @@ namespace loci {
 
 class PromptTree {
  public:
-  // `entries_max`: of pairs of a key and an instance, 32 bytes each and some 40 a key; at least 1.
+  // `entries_max`: of pairs of a key and an instance, 40 to 48 bytes each; at least 1.
   PromptTree(std::size_t entries_max, Nanos time_to_live);
 
-  // How many chunks from the first on each of `instances` was sent. O(instances + chunks * instances that
-  // were sent them), of all that were sent them, whether asked for or not.
+  // How many chunks from the first on each of `instances` was sent. O(instances * log(chunks)).
   std::vector<std::uint32_t> match(std::span<const std::uint64_t> keys,
                                    std::span<const std::uint32_t> instances, Nanos now) const;
-  // The prompt was sent to the instance. O(chunks * instances that were sent them).
+  // The prompt was sent to the instance. O(chunks).
   void insert(std::span<const std::uint64_t> keys, std::uint32_t instance, Nanos now);
 
   std::size_t entries() const { return entries_; }
@@ -50,11 +49,15 @@ class PromptTree {
     std::uint64_t key = 0;
     Nanos used_at = 0;
     std::uint32_t instance = 0;
-    std::uint32_t next_of_key = kNone;             // another instance's
     std::uint32_t older = kNone, younger = kNone;  // by use
   };
 
-  std::uint32_t find(std::uint64_t key, std::uint32_t instance) const;
+  // Where the pair's slot is, or would be.
+  std::size_t slot_of(std::uint64_t key, std::uint32_t instance) const;
+  std::size_t home_of(std::uint64_t key, std::uint32_t instance) const;
+  bool has(std::uint64_t key, std::uint32_t instance, Nanos now) const;
+  std::uint32_t make_entry();
+  void empty_slot(std::size_t slot);
   void unlink(std::uint32_t entry);
   void make_youngest(std::uint32_t entry);
   void drop_oldest();
@@ -63,7 +66,8 @@ class PromptTree {
   const Nanos time_to_live_;
   std::vector<Entry> pool_;
   std::vector<std::uint32_t> free_;
-  std::unordered_map<std::uint64_t, std::uint32_t> first_of_key_;
+  // Open addressing, half full at most: an entry's place in the pool and one, or 0.
+  std::vector<std::uint32_t> slots_;
   std::size_t entries_ = 0;
   std::uint32_t oldest_ = kNone, youngest_ = kNone;
 };

@@ -41,5 +41,27 @@ void insert(benchmark::State& state) {
 }
 BENCHMARK(insert)->Unit(benchmark::kMicrosecond);
 
+// A prompt that every one of so many instances was sent: a system prompt that all tenants' requests begin
+// with.
+void insert_of_many_holders(benchmark::State& state) {
+  Prompts prompts;
+  const auto holders = static_cast<std::uint32_t>(state.range(0));
+  for (std::uint32_t one = 0; one < holders; ++one) prompts.tree.insert(prompts.keys[0], one, 0);
+  std::uint32_t at = 0;
+  for (auto _ : state) prompts.tree.insert(prompts.keys[0], at++ % holders, 1);
+}
+BENCHMARK(insert_of_many_holders)->Arg(8)->Arg(1'000)->Unit(benchmark::kMicrosecond);
+
+void match_of_many_holders(benchmark::State& state) {
+  Prompts prompts;
+  std::vector<std::uint32_t> holders(static_cast<std::size_t>(state.range(0)));
+  for (std::uint32_t one = 0; one < holders.size(); ++one) {
+    holders[one] = one;
+    prompts.tree.insert(prompts.keys[0], one, 0);
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(prompts.tree.match(prompts.keys[0], holders, 1));
+}
+BENCHMARK(match_of_many_holders)->Arg(8)->Arg(1'000)->Unit(benchmark::kMicrosecond);
+
 }  // namespace
 }  // namespace loci
