@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import threading
@@ -47,9 +48,12 @@ class Redis:
             return self.ask("PING").startswith(self.ready)
         return False
 
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
     def ask(self, *words):
         """The begin of the reply to one command."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+        with self.connect() as connection:
             data = b"*%d\r\n" % len(words)
             for word in words:
                 word = word if isinstance(word, bytes) else word.encode()
@@ -65,6 +69,23 @@ class Redis:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait(20)
             self.process = None
+
+
+class TlsRedis(Redis):
+    """The same, which speaks TLS alone."""
+
+    def __init__(self, folder, certificate, key):
+        super().__init__(folder)
+        self.flags = ("--port", "0", "--tls-port", str(self.port), "--tls-cert-file", certificate, "--tls-key-file", key,
+                      "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no")
+        self.trust = ssl.create_default_context(cafile=certificate)
+
+    @property
+    def url(self):
+        return f"rediss://127.0.0.1:{self.port}"
+
+    def connect(self):
+        return self.trust.wrap_socket(super().connect(), server_hostname="127.0.0.1")
 
 
 class Proxy:
@@ -116,8 +137,9 @@ class SharedWorkplace(Workplace):
             expect_equal(self.command("keys", "cluster", path).returncode, 0, "loci keys cluster")
         return path
 
-    def server(self, url, *flags, secret="one", model=None):
-        return Server(self.binary, model or self.model, *FLAGS, "--cluster-secret", self.secret(secret), "--shared", url, *flags)
+    def server(self, url, *flags, secret="one", model=None, environment=None):
+        return Server(self.binary, model or self.model, *FLAGS, "--cluster-secret", self.secret(secret), "--shared", url, *flags,
+                      environment=environment)
 
 
 def say(server, text=STORY, tokens=40):
@@ -129,12 +151,12 @@ def say(server, text=STORY, tokens=40):
     return reply.json["choices"][0]["text"], cached, reply.json["loci"]["tokens"]["shared"]
 
 
-def servers_until(place, redis, text, enough):
+def servers_until(place, redis, text, enough, environment=None):
     """Servers that have seen nothing say a text, one after the other, until enough(server, text, cached, shared). A busy machine
     may keep the store from answering in time, which costs an attempt; what is said is always the same."""
     end, said = time.monotonic() + 180, set()
     while True:
-        with place.server(redis.url) as server:
+        with place.server(redis.url, environment=environment) as server:
             reply = say(server, text)
             said.add(reply[0])
             expect_equal(len(said), 1, f"texts of servers that ask the store: {said}")
@@ -212,17 +234,22 @@ def test_time_to_live_and_deletion(place, redis):
         expect_equal(one.metrics()["loci_shared_deletions_dropped_total"], 0, "deletions that the store did not take")
 
 
-def test_deletions_that_a_dead_store_does_not_take(place, redis):
-    with place.server(redis.url, "--shared-ttl", "0", "--store", place.path("dead.db")) as one:
+def test_deletions_wait_for_a_store_that_is_away(place, redis):
+    with place.server(redis.url, "--shared-ttl", "0", "--store", place.path("away.db")) as one:
         expect("shared_ttl 0" in one.log_text(), "the start warns of values that stay")
         talk = one.post("/v1/conversations", {}).json["id"]
         made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
         expect_equal(made.status, 200, made.text)
         wait_shared(one)
-        redis.kill()
-        expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
-        wait_until(lambda: one.metrics()["loci_shared_deletions_dropped_total"] > 0, 120, "what is not deleted is counted")
-        expect("does not take deletions" in one.log_text(), "and told")
+        expect(redis.names(), "the turn is in the store")
+        redis.process.send_signal(signal.SIGSTOP)
+        try:
+            expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
+            wait_until(lambda: one.metrics()["loci_shared_up"] == 0, 120, "the store is left alone")
+        finally:
+            redis.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not redis.names(), 60, "what was said is deleted once the store is back")
+        expect_equal(one.metrics()["loci_shared_deletions_dropped_total"], 0, "deletions that were dropped")
 
 
 def test_others_find_nothing(place, redis, plain, tmp_path):
@@ -238,6 +265,30 @@ def test_others_find_nothing(place, redis, plain, tmp_path):
         expect_equal(say(unlike)[1:], (0, 0), "another model")
     with place.server(redis.url, "--state-type", "q8") as narrow:
         expect_equal(say(narrow)[1:], (0, 0), "state of another type")
+
+
+def test_a_store_behind_tls(place, tmp_path, plain):
+    if shutil.which("redis-server") is None:
+        pytest.exit("there is no redis-server: scripts/setup.sh test installs it", 4)
+    trusted, key, other = (str(tmp_path / name) for name in ("trusted.pem", "trusted.key", "other.pem"))
+    for certificate, its_key in ((trusted, key), (other, str(tmp_path / "other.key"))):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                        "/CN=store", "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", its_key], check=True,
+                       stderr=subprocess.DEVNULL)
+    store = TlsRedis(tmp_path, trusted, key).start()
+    try:
+        with place.server(store.url, environment={"SSL_CERT_FILE": other}) as stranger:
+            expect("certificate verify failed" in stranger.log_text(), f"whose certificate is not trusted: {stranger.log_text()}")
+            expect_equal(say(stranger), (plain[0], 0, 0), "without the store")
+        with place.server(store.url, environment={"SSL_CERT_FILE": trusted}) as one:
+            expect_equal(say(one)[0], plain[0], "the first turn")
+            wait_shared(one)
+            expect_equal(len(store.names()), one.metrics()['loci_shared_parts_total{result="written"}'], "values in the store")
+        found = servers_until(place, store, STORY, lambda other, text, cached, shared: shared >= 4 * BLOCK_TOKENS,
+                              environment={"SSL_CERT_FILE": trusted})
+        expect_equal(found, plain[0], "by another server")
+    finally:
+        store.kill()
 
 
 def test_a_store_that_forgets(place, redis, plain):

@@ -13,8 +13,8 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-constexpr std::array<std::string_view, kMoveResults> kResults = {"done", "damaged", "failed", "too_slow",
-                                                                 "not_captured"};  // MoveResult
+constexpr std::array<std::string_view, kMoveResults> kResults = {
+    "done", "damaged", "failed", "too_slow", "not_captured", "gone"};  // MoveResult
 
 MetricFamily& family(std::vector<MetricFamily>& out, const char* name, const char* help, MetricType type) {
   MetricFamily one;

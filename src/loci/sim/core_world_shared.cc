@@ -24,7 +24,7 @@ bool World::decide_shared(WorldMove& begun) {
   for (std::size_t i = 0; i < move.parts.size(); ++i) {
     begun.source[i] = shared_contents(move, move.parts[i]);
     if (begun.source[i][0] != 0) continue;
-    begun.result = MoveResult::kDamaged;
+    begun.result = one_in(2) ? MoveResult::kGone : MoveResult::kDamaged;
     ++history_.shared_lies;
     return false;
   }

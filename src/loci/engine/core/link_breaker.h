@@ -22,7 +22,7 @@ class LinkBreaker {
 
   // `took`: from the move's begin.
   void ended(MoveResult result, Nanos now, Nanos took) {
-    if (result == MoveResult::kDone || result == MoveResult::kDamaged) {
+    if (result == MoveResult::kDone || result == MoveResult::kDamaged || result == MoveResult::kGone) {
       failures_ = 0;
       answered_ = now;
       return;

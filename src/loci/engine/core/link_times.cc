@@ -32,7 +32,8 @@ void LinkTimes::end(Tier from, OperationId move, MoveResult result, Nanos now) {
     return b.moves.first.value <= move.value && move.value <= b.moves.last.value;
   });
   LOCI_CHECK(booking != link.bookings.end(), "a load that ends was booked");
-  booking->failed = booking->failed || result == MoveResult::kDamaged || result == MoveResult::kFailed;
+  booking->failed = booking->failed || result == MoveResult::kDamaged || result == MoveResult::kFailed ||
+                    result == MoveResult::kGone;
   booking->given_up = booking->given_up || result == MoveResult::kTooSlow;
   if (--booking->left > 0) return;
   learn(from, *booking, now);

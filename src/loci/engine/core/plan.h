@@ -116,8 +116,9 @@ enum class MoveResult : std::uint8_t {
   kTooSlow,  // given up
   // Of a save as hidden states: not all rows of the block were captured, or they had to give way since.
   kNotCaptured,
+  kGone,  // a store that servers share does not have it any more
 };
-inline constexpr std::size_t kMoveResults = 5;
+inline constexpr std::size_t kMoveResults = 6;
 
 struct MoveOutcome {
   OperationId move;

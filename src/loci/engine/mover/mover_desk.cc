@@ -83,6 +83,7 @@ MoveResult result_of(const Status& status) {
   switch (status.code()) {
     case StatusCode::kOk: return MoveResult::kDone;
     case StatusCode::kDataLoss: return MoveResult::kDamaged;
+    case StatusCode::kNotFound: return MoveResult::kGone;
     case StatusCode::kDeadlineExceeded: return MoveResult::kTooSlow;
     default: return MoveResult::kFailed;
   }

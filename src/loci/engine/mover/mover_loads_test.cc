@@ -87,6 +87,7 @@ TEST_P(MoverTest, AFailurePoisonsExactlyTheSpansThatReadIt) {
 
 TEST_P(MoverTest, WhatTheDiskCannotReadIsToldApart) {
   for (const auto& [code, result] : {std::pair(StatusCode::kDataLoss, MoveResult::kDamaged),
+                                     std::pair(StatusCode::kNotFound, MoveResult::kGone),
                                      std::pair(StatusCode::kUnavailable, MoveResult::kFailed)}) {
     for (std::uint32_t bad = 0; bad < backend_->info().groups.back().layers.size(); ++bad) {
       const auto last_group = groups() - 1;

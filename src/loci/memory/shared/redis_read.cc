@@ -15,9 +15,7 @@ constexpr std::uint64_t kSlackBytes = 1024;  // of a reply beside its bytes, and
 
 // The next pack of an item that has not ended: of all items the first, then of all the second.
 bool RedisRead::next(const SharedFormat& format, Asked& asked) {
-  std::uint32_t most = 0;
-  for (const Item& item : items_) most = std::max(most, format.pack_count(item.group));
-  for (; at_pack_ < most; ++at_pack_, at_item_ = 0) {
+  for (; at_pack_ < packs_max_; ++at_pack_, at_item_ = 0) {
     for (; at_item_ < items_.size(); ++at_item_) {
       Item& item = items_[at_item_];
       if (item.over || at_pack_ >= format.pack_count(item.group)) continue;
@@ -45,7 +43,16 @@ Status RedisRead::ask(RedisConnection& connection, const SharedFormat& format, c
   return {};
 }
 
-Status RedisRead::carry_out(RedisConnection& connection, const SharedFormat& format, const Rules& rules) {
+std::uint64_t RedisRead::bytes(const SharedFormat& format) const {
+  std::uint64_t sum = 0;
+  for (const Item& item : items_) sum += format.value_bytes(item.group);
+  return sum;
+}
+
+Status RedisRead::carry_out(RedisConnection& connection, const SharedFormat& format, const Rules& rules,
+                            Nanos deadline) {
+  deadline_ = deadline;
+  for (const Item& item : items_) packs_max_ = std::max(packs_max_, format.pack_count(item.group));
   bool more = true;
   while (true) {
     Asked asked;
@@ -73,7 +80,7 @@ Status RedisRead::take(RedisConnection& connection, const SharedFormat& format) 
 void RedisRead::take_pack(Item& item, std::uint32_t index, const SharedFormat& format) {
   if (reply_.bytes.empty()) {
     ++counts_.gone;
-    return finish(item, data_loss("it is not in the shared store any more"));
+    return finish(item, not_found("it is not in the shared store any more"));
   }
   const SharedFormat::Pack pack = format.pack(item.group, index);
   slices_.resize(format.slices_bytes(item.group, pack));

@@ -37,12 +37,15 @@ class RedisRead {
     std::vector<ChainKey> damaged;
   };
 
-  RedisRead(std::vector<Item> items, std::shared_ptr<BlockReadSink> sink, Nanos deadline)
-      : items_(std::move(items)), sink_(std::move(sink)), deadline_(deadline) {}
+  // `waits_until`: it is to begin by then.
+  RedisRead(std::vector<Item> items, std::shared_ptr<BlockReadSink> sink, Nanos waits_until)
+      : items_(std::move(items)), sink_(std::move(sink)), waits_until_(waits_until) {}
 
-  Nanos deadline() const { return deadline_; }
+  Nanos waits_until() const { return waits_until_; }
+  std::uint64_t bytes(const SharedFormat& format) const;
   // Ends items as they come. Not ok: the connection is of no more use.
-  Status carry_out(RedisConnection& connection, const SharedFormat& format, const Rules& rules);
+  Status carry_out(RedisConnection& connection, const SharedFormat& format, const Rules& rules,
+                   Nanos deadline);
   // Ends those that have not ended yet.
   void end(const Status& status);
   const Counts& counts() const { return counts_; }
@@ -64,10 +67,12 @@ class RedisRead {
 
   std::vector<Item> items_;
   std::shared_ptr<BlockReadSink> sink_;
-  Nanos deadline_;
+  Nanos waits_until_;
+  Nanos deadline_ = 0;
   Counts counts_;
   std::size_t at_item_ = 0;  // what is asked for next
   std::uint32_t at_pack_ = 0;
+  std::uint32_t packs_max_ = 0;  // of an item
   std::deque<Asked> asked_;
   std::uint64_t asked_bytes_ = 0;
   RedisReply reply_;

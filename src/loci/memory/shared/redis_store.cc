@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -16,7 +15,9 @@
 #include <variant>
 
 #include "loci/base/check.h"
+#include "loci/memory/shared/job_queue.h"
 #include "loci/memory/shared/redis_connection.h"
+#include "loci/memory/shared/redis_dialer.h"
 #include "loci/memory/shared/redis_health.h"
 #include "loci/memory/shared/redis_read.h"
 #include "loci/memory/shared/redis_resolver.h"
@@ -24,60 +25,12 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kAsksMax = 1024;  // that wait; beyond it nothing is there
-constexpr std::size_t kWritesMax =
-    16'384;  // that wait, deletions among them; beyond it a deletion is dropped
+constexpr std::size_t kAsksMax = 1024;        // that wait; beyond it nothing is there
+constexpr std::size_t kForgetsMax = 262'144;  // deletions that wait; beyond it one is dropped
+// A question that found less time left than any may wait has shown nothing of the store.
+constexpr Nanos kAskFair = 10 * kNanosPerMilli;
 constexpr std::uint64_t kSmallReplyBytes = 1024;
 constexpr std::size_t kAskedAhead = 512;  // questions that are sent before an answer is taken
-
-// What waits for one of the store's threads. Thread-safe.
-template <class Job>
-class JobQueue {
- public:
-  void push(Job job) {
-    {
-      std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(job));
-    }
-    changed_.notify_one();
-  }
-  std::size_t size() const {
-    std::lock_guard lock(mutex_);
-    return jobs_.size();
-  }
-  // Waits at most `time` (kForEver: without a limit); absent: nothing came, or it is closed and empty.
-  static constexpr Nanos kForEver = -1;
-  std::optional<Job> pop(Nanos time) {
-    std::unique_lock lock(mutex_);
-    const auto ready = [&] { return closed_ || !jobs_.empty(); };
-    if (time == kForEver) {
-      changed_.wait(lock, ready);
-    } else {
-      changed_.wait_for(lock, std::chrono::nanoseconds(time), ready);
-    }
-    if (jobs_.empty()) return std::nullopt;
-    std::optional<Job> job(std::move(jobs_.front()));
-    jobs_.pop_front();
-    return job;
-  }
-  void close() {
-    {
-      std::lock_guard lock(mutex_);
-      closed_ = true;
-    }
-    changed_.notify_all();
-  }
-  bool closed() const {
-    std::lock_guard lock(mutex_);
-    return closed_ && jobs_.empty();
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;
-  bool closed_ = false;
-};
 
 struct AskJob {
   std::vector<ChainKey> keys;
@@ -90,12 +43,11 @@ struct Write {
   std::uint32_t group = 0;
   std::vector<std::byte> bytes;
   std::function<void(Status)> done;
-  Nanos deadline = 0;
+  Nanos waits_until = 0;
 };
 // Deletes the key's parts in all groups.
 struct Forget {
   ChainKey key;
-  Nanos deadline = 0;
 };
 using WriteJob = std::variant<Write, Forget>;
 
@@ -113,6 +65,7 @@ class Line {
   }
   // Replies that nobody wants may be on their way.
   void drop() { connection_.reset(); }
+  std::unique_ptr<RedisConnection> release() { return std::move(connection_); }
 
  private:
   const RedisAddress& address_;
@@ -144,6 +97,16 @@ class RedisStore final : public SharedStore {
       options_.warn(fmt::format("the shared store {} is not reached, and is tried again: {}",
                                 options_.address.shown(), status.message()));
     }
+    asking_ = line.release();
+    const auto dial = [this] {
+      return RedisConnection::open(options_.address, resolver_, clock_, stop_,
+                                   clock_.now() + options_.connect_limit);
+    };
+    const auto told = [this](const Status& made) {
+      // (That it may be connected to does not make good that it does not answer.)
+      if (!made.ok()) note_health(made);
+    };
+    dialer_ = std::make_unique<RedisDialer>(dial, told, clock_);
     threads_.emplace_back([this] { run("loci-shared-ask", asks_, &RedisStore::ask_now); });
     threads_.emplace_back([this] { run_writer(); });
     for (std::uint32_t i = 0; i < std::max(1u, options_.readers); ++i)
@@ -161,6 +124,7 @@ class RedisStore final : public SharedStore {
     writes_.close();
     for (const auto& queue : reads_) queue->close();
     for (std::thread& thread : threads_) thread.join();
+    dialer_.reset();
   }
 
   void ask(std::vector<ChainKey> keys, Nanos time_limit, Answer answer) override {
@@ -172,14 +136,14 @@ class RedisStore final : public SharedStore {
   }
 
   void read(std::vector<BlockRead> items, std::uint32_t, std::shared_ptr<BlockReadSink> sink) override {
-    const Nanos deadline = clock_.now() + options_.transfer_limit;
+    const Nanos waits_until = clock_.now() + options_.transfer_limit;
     const std::size_t jobs = std::min(items.size(), reads_.size());
     for (std::size_t j = 0; j < jobs; ++j) {
       std::vector<RedisRead::Item> own;
       for (std::size_t i = j; i < items.size(); i += jobs)
         own.push_back({.place = i, .key = items[i].key, .group = items[i].group});
       const std::size_t queue = (next_reader_.fetch_add(1, std::memory_order_relaxed)) % reads_.size();
-      reads_[queue]->push(RedisRead(std::move(own), sink, deadline));
+      reads_[queue]->push(RedisRead(std::move(own), sink, waits_until));
     }
   }
 
@@ -189,7 +153,7 @@ class RedisStore final : public SharedStore {
                        .group = group,
                        .bytes = std::move(bytes),
                        .done = std::move(done),
-                       .deadline = clock_.now() + options_.transfer_limit});
+                       .waits_until = clock_.now() + options_.transfer_limit});
   }
 
   void note(const DiskNote& note) override {
@@ -213,11 +177,12 @@ class RedisStore final : public SharedStore {
   bool asked() const { return health_.up() && !stopping_; }
 
   void forget(const ChainKey& key) {
-    if (writes_.size() >= kWritesMax) {
+    if (forgets_.fetch_add(1) >= kForgetsMax) {
+      --forgets_;
       note_dropped("too many wait");
       return;
     }
-    writes_.push(Forget{.key = key, .deadline = clock_.now() + options_.transfer_limit});
+    writes_.push(Forget{.key = key});
   }
 
   // A deletion that is not tried again: the values stay for their time to live. Told once until one succeeds.
@@ -256,13 +221,24 @@ class RedisStore final : public SharedStore {
 
   // --- asking ---
 
-  void ask_now(AskJob& job, Line& line) {
+  void ask_now(AskJob& job, Line&) {
     std::vector<std::uint8_t> groups(job.keys.size(), 0);
     Status status(StatusCode::kUnavailable, "the store is left alone");
-    if (asked() && clock_.now() < job.deadline) {
-      status = ask_lengths(job, line, groups);
-      if (!status.ok()) line.drop();
-      note_health(status);
+    const Nanos begin = clock_.now();
+    if (asked() && begin < job.deadline) {
+      if (asking_ == nullptr || !asking_->is_open()) asking_ = dialer_->take(job.deadline);
+      // (What becomes of a connection the dialer tells.)
+      if (asking_ != nullptr) {
+        status = ask_lengths(job, *asking_, groups);
+        const bool is_fair =
+            status.code() != StatusCode::kDeadlineExceeded || job.deadline - begin >= kAskFair;
+        if (is_fair) note_health(status);
+        if (!status.ok()) {
+          // Replies that nobody waits for are on their way.
+          asking_.reset();
+          dialer_->begin();
+        }
+      }
     }
     if (!status.ok()) {
       count(&SharedStoreStats::asks_failed_total, 1);
@@ -274,16 +250,15 @@ class RedisStore final : public SharedStore {
     job.answer(std::move(groups));
   }
 
-  Status ask_lengths(const AskJob& job, Line& line, std::vector<std::uint8_t>& groups) {
-    LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(job.deadline));
+  Status ask_lengths(const AskJob& job, RedisConnection& connection, std::vector<std::uint8_t>& groups) {
     const std::size_t questions = job.keys.size() * format_.group_count();
     RedisReply reply;
     for (std::size_t sent = 0, taken = 0; taken < questions; ++taken) {
       for (; sent < questions && sent < taken + kAskedAhead; ++sent) {
         const std::string name = name_of(job, sent);
-        LOCI_RETURN_IF_ERROR(connection->send({"STRLEN", name}, job.deadline));
+        LOCI_RETURN_IF_ERROR(connection.send({"STRLEN", name}, job.deadline));
       }
-      LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
+      LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, job.deadline, reply));
       if (reply.kind == RedisReply::Kind::kError) return refusal(reply);
       const auto group = static_cast<std::uint32_t>(taken % format_.group_count());
       const bool there = reply.kind == RedisReply::Kind::kInteger &&
@@ -312,14 +287,20 @@ class RedisStore final : public SharedStore {
       job.end(Status(StatusCode::kUnavailable, "the shared store is left alone"));
       return;
     }
-    const Nanos connect_by = std::min(job.deadline(), clock_.now() + options_.connect_limit);
-    Result<RedisConnection*> connection = line.get(connect_by);
+    if (clock_.now() >= job.waits_until()) {
+      // It waited behind others, which says nothing of the store.
+      job.end(behind());
+      return;
+    }
+    Result<RedisConnection*> connection = line.get(clock_.now() + options_.connect_limit);
     Status status = connection.status();
     if (status.ok()) {
-      status = job.carry_out(**connection, format_, {options_.window_bytes, time_to_live_});
+      status = job.carry_out(**connection, format_, {options_.window_bytes, time_to_live_},
+                             limit_of(job.bytes(format_)));
       if (!status.ok()) line.drop();
     }
-    note_health(status);
+    // A store that is slow is not one that is silent.
+    if (status.code() != StatusCode::kDeadlineExceeded || job.counts().bytes == 0) note_health(status);
     const RedisRead::Counts& counts = job.counts();
     count(&SharedStoreStats::parts_read_total, counts.read);
     count(&SharedStoreStats::parts_gone_total, counts.gone);
@@ -330,6 +311,16 @@ class RedisStore final : public SharedStore {
     job.end(status.ok() ? Status() : status);
   }
 
+  // When a transfer of so many bytes that begins now has taken too long.
+  Nanos limit_of(std::uint64_t bytes) const {
+    const auto takes = static_cast<unsigned __int128>(bytes) * kNanosPerSecond /
+                       std::max<std::uint64_t>(1, options_.rate_min);
+    return clock_.now() + options_.transfer_limit + static_cast<Nanos>(takes);
+  }
+  static Status behind() {
+    return {StatusCode::kDeadlineExceeded, "the shared store takes less than it is given"};
+  }
+
   // --- writing ---
 
   void run_writer() {
@@ -338,10 +329,25 @@ class RedisStore final : public SharedStore {
     while (!writes_.closed()) {
       const bool down = !health_.up();
       const Nanos pause = std::max<Nanos>(0, health_.probe_at() - clock_.now());
-      std::optional<WriteJob> job = writes_.pop(down ? pause : JobQueue<WriteJob>::kForEver);
+      const bool is_behind = !down && !kept_.empty();
+      std::optional<WriteJob> job = writes_.pop(down ? pause : is_behind ? 0 : JobQueue<WriteJob>::kForEver);
       if (down && health_.probe_at() <= clock_.now()) probe(line);
       if (job) write_now(*job, line);
+      if (is_behind) forget_kept(line);
     }
+    while (!kept_.empty()) drop_kept("this server ends");
+  }
+
+  // One of those that the store did not take when it was down.
+  void forget_kept(Line& line) {
+    const Forget job = kept_.front();
+    kept_.pop_front();
+    carry_out(job, line);
+  }
+  void drop_kept(std::string_view why) {
+    kept_.pop_front();
+    --forgets_;
+    note_dropped(why);
   }
 
   void probe(Line& line) {
@@ -355,31 +361,32 @@ class RedisStore final : public SharedStore {
 
   void carry_out(Write& job, Line& line) {
     Status status(StatusCode::kUnavailable, "the shared store is left alone");
-    if (asked()) {
-      status = clock_.now() < job.deadline
-                   ? write_to(job, line)
-                   : Status(StatusCode::kDeadlineExceeded, "the shared store takes less than it is given");
+    if (asked() && clock_.now() >= job.waits_until) {
+      status = behind();
+    } else if (asked()) {
+      status = write_to(job, line, limit_of(job.bytes.size()));
       note_answer(status, line);
     }
     job.done(status);
   }
 
+  // It is kept until the store takes or refuses it.
   void carry_out(const Forget& job, Line& line) {
-    Status status(StatusCode::kUnavailable, "the shared store is left alone");
-    if (asked()) {
-      if (clock_.now() < job.deadline) {
-        status = forget_in(job, line);
-        note_answer(status, line);
-      } else {
-        // (It waited behind others, which says nothing of the store.)
-        status = {StatusCode::kDeadlineExceeded, "the shared store takes less than it is given"};
-      }
+    if (!asked()) {
+      kept_.push_back(job);
+      return;
     }
-    if (status.ok()) {
+    const Status status = forget_in(job, line, limit_of(0));
+    note_answer(status, line);
+    if (!status.ok() && status.code() != StatusCode::kResourceExhausted) {
+      kept_.push_back(job);
+      return;
+    }
+    --forgets_;
+    if (status.ok())
       drops_told_ = false;
-    } else {
+    else
       note_dropped(status.message());
-    }
   }
 
   // A store that refuses is in good health.
@@ -390,25 +397,23 @@ class RedisStore final : public SharedStore {
   }
 
   // Errors: kResourceExhausted (the store refuses), and the connection's.
-  Status forget_in(const Forget& job, Line& line) {
-    const Nanos connect_by = std::min(job.deadline, clock_.now() + options_.connect_limit);
-    LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(connect_by));
+  Status forget_in(const Forget& job, Line& line, Nanos deadline) {
+    LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(clock_.now() + options_.connect_limit));
     RedisReply reply;
     for (std::uint32_t group = 0; group < format_.group_count(); ++group) {
       const std::string name = format_.name(job.key, group);
-      LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, job.deadline));
-      LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
+      LOCI_RETURN_IF_ERROR(connection->send({"DEL", name}, deadline));
+      LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, deadline, reply));
       if (reply.kind == RedisReply::Kind::kError) return refused(reply);
     }
     return {};
   }
 
-  Status write_to(const Write& job, Line& line) {
-    const Nanos connect_by = std::min(job.deadline, clock_.now() + options_.connect_limit);
-    LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(connect_by));
+  Status write_to(const Write& job, Line& line, Nanos deadline) {
+    LOCI_ASSIGN_OR_RETURN(RedisConnection* const connection, line.get(clock_.now() + options_.connect_limit));
     RedisReply reply;
     const std::string name = format_.name(job.key, job.group);
-    LOCI_ASSIGN_OR_RETURN(const bool there, is_there(*connection, name, job));
+    LOCI_ASSIGN_OR_RETURN(const bool there, is_there(*connection, name, job.group, deadline));
     if (there) {
       count(&SharedStoreStats::parts_present_total, 1);
       return {};
@@ -420,8 +425,8 @@ class RedisStore final : public SharedStore {
       words.emplace_back("EX");
       words.emplace_back(time_to_live_);
     }
-    LOCI_RETURN_IF_ERROR(connection->send(words, job.deadline));
-    LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, job.deadline, reply));
+    LOCI_RETURN_IF_ERROR(connection->send(words, deadline));
+    LOCI_RETURN_IF_ERROR(connection->receive(kSmallReplyBytes, deadline, reply));
     if (reply.kind == RedisReply::Kind::kError) {
       count(&SharedStoreStats::parts_refused_total, 1);
       return refused(reply);
@@ -432,16 +437,17 @@ class RedisStore final : public SharedStore {
   }
 
   // Another server has written it: its time to live begins anew.
-  Result<bool> is_there(RedisConnection& connection, const std::string& name, const Write& job) {
+  Result<bool> is_there(RedisConnection& connection, const std::string& name, std::uint32_t group,
+                        Nanos deadline) {
     RedisReply reply;
-    LOCI_RETURN_IF_ERROR(connection.send({"STRLEN", name}, job.deadline));
+    LOCI_RETURN_IF_ERROR(connection.send({"STRLEN", name}, deadline));
     if (!time_to_live_.empty())
-      LOCI_RETURN_IF_ERROR(connection.send({"EXPIRE", name, time_to_live_}, job.deadline));
-    LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, job.deadline, reply));
+      LOCI_RETURN_IF_ERROR(connection.send({"EXPIRE", name, time_to_live_}, deadline));
+    LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, deadline, reply));
     bool there = reply.kind == RedisReply::Kind::kInteger &&
-                 reply.integer == static_cast<std::int64_t>(format_.value_bytes(job.group));
+                 reply.integer == static_cast<std::int64_t>(format_.value_bytes(group));
     if (time_to_live_.empty()) return there;
-    LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, job.deadline, reply));
+    LOCI_RETURN_IF_ERROR(connection.receive(kSmallReplyBytes, deadline, reply));
     there = there && reply.kind == RedisReply::Kind::kInteger && reply.integer == 1;
     return there;
   }
@@ -456,6 +462,10 @@ class RedisStore final : public SharedStore {
   RedisHealth health_;
   mutable std::mutex stats_mutex_;
   SharedStoreStats stats_;
+  std::unique_ptr<RedisConnection> asking_;  // the asking thread's; null: none
+  std::unique_ptr<RedisDialer> dialer_;
+  std::deque<Forget> kept_;              // the writing thread's; deletions until the store is back
+  std::atomic<std::size_t> forgets_{0};  // that wait or are kept
   JobQueue<AskJob> asks_;
   JobQueue<WriteJob> writes_;
   std::vector<std::unique_ptr<JobQueue<RedisRead>>> reads_;  // one for each reader

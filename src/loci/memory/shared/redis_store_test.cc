@@ -136,7 +136,7 @@ TEST_F(RedisStoreTest, WhatIsGoneOrDamagedIsToldSo) {
   server_.set_values(values);
   EXPECT_EQ(ask(*store, {0, 1, 2, 3}), (std::vector<std::uint8_t>{0, 1, 1, 1}));
   const auto sink = read(*store, {0, 1, 2, 3}, 0);
-  EXPECT_EQ(sink->wait()[0].status->code(), StatusCode::kDataLoss);
+  EXPECT_EQ(sink->wait()[0].status->code(), StatusCode::kNotFound);
   EXPECT_EQ(sink->wait()[1].status->code(), StatusCode::kDataLoss);
   EXPECT_EQ(sink->wait()[1].layers, 4u) << "what came before the damaged pack was genuine";
   EXPECT_EQ(sink->wait()[2].status->code(), StatusCode::kDataLoss);
@@ -246,17 +246,91 @@ TEST_F(RedisStoreTest, DeletionsThatAreNotTakenAreCounted) {
   await([&] { return server_.values().empty(); });
   EXPECT_EQ(store->stats().deletions_dropped_total, 3u);
 
-  RedisStoreOptions nobody = options();
-  nobody.address.port = 1;
-  const auto down = open(nobody);
-  forget(*down, 1);
-  await([&] { return down->stats().deletions_dropped_total == 1; });
-
-  // One is under way at most, and 16,384 wait.
+  // Beyond 262,144 that wait.
   server_.answer([](const auto&) { return std::string(); });
-  for (std::uint64_t seed = 0; seed < 16'384 + 10; ++seed) forget(*store, seed);
-  EXPECT_GE(store->stats().deletions_dropped_total, 3u + 8);
-  EXPECT_LE(store->stats().deletions_dropped_total, 3u + 10);
+  for (std::uint64_t seed = 0; seed < 262'144 + 10; ++seed) forget(*store, seed);
+  EXPECT_EQ(store->stats().deletions_dropped_total, 3u + 10);
+}
+
+TEST_F(RedisStoreTest, DeletionsAreKeptUntilTheStoreIsBack) {
+  const auto other = open(options());
+  ASSERT_TRUE(write(*other, 1, 0).ok());
+  ASSERT_TRUE(write(*other, 2, 1).ok());
+  RedisStoreOptions fast = options();
+  fast.transfer_limit = fast.connect_limit = kNanosPerSecond / 10;
+  const auto store = open(fast);
+  server_.answer([](const auto&) { return std::string(); });
+  for (const std::uint64_t seed : {1, 2})
+    store->note({.kind = DiskNote::Kind::kForget, .entry = {.key = test_key(seed)}});
+  await([&] { return !store->stats().up; });
+  EXPECT_EQ(server_.values().size(), 2u);
+  server_.answer(nullptr);
+  await([&] { return server_.values().empty(); });
+  EXPECT_EQ(store->stats().deletions_dropped_total, 0u);
+}
+
+TEST_F(RedisStoreTest, AConnectionForQuestionsMayTakeLongerThanOne) {
+  const auto store = open(options());
+  ASSERT_TRUE(write(*store, 1, 0).ok());
+  std::atomic<bool> is_garbage = true;
+  server_.answer([&](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "PING") std::this_thread::sleep_for(std::chrono::milliseconds(1'000));
+    if (command[0] == "STRLEN" && is_garbage.exchange(false)) return "$-7\r\n";
+    return std::nullopt;
+  });
+  EXPECT_EQ(ask(*store, {1}), std::vector<std::uint8_t>{0}) << "garbage ends the connection";
+  await([&] { return ask(*store, {1}, 400 * kNanosPerMilli) == std::vector<std::uint8_t>{1}; });
+  EXPECT_TRUE(store->stats().up);
+  EXPECT_EQ(store->stats().failures_total, 1u) << "nothing but the garbage";
+  server_.answer(nullptr);
+}
+
+TEST_F(RedisStoreTest, ALoadMayTakeAsLongAsItsBytesDo) {
+  RedisStoreOptions fast = options();
+  fast.transfer_limit = kNanosPerSecond / 4;
+  fast.rate_min = 1'000;  // of 300,000 bytes
+  fast.readers = 1;
+  const auto store = open(fast);
+  ASSERT_TRUE(write(*open(options()), 1, 0).ok());
+  server_.answer([](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "GETRANGE") std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    return std::nullopt;
+  });
+  // One alone comes; those that wait behind it are ended, and the store is no worse for that.
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (int i = 0; i < 5; ++i) {
+    sinks.push_back(std::make_shared<CollectingSink>(1));
+    store->read({{.group = 0, .slot = {}, .key = test_key(1)}}, 0, sinks.back());
+  }
+  EXPECT_EQ(sinks.front()->wait()[0].bytes, bytes_of(1, 0));
+  for (int i = 1; i < 5; ++i)
+    EXPECT_EQ(sinks[static_cast<std::size_t>(i)]->wait()[0].status->code(), StatusCode::kDeadlineExceeded)
+        << i;
+  EXPECT_TRUE(store->stats().up);
+  EXPECT_EQ(store->stats().failures_total, 0u);
+  server_.answer(nullptr);
+}
+
+TEST_F(RedisStoreTest, WritesThatWaitSayNothingOfTheStore) {
+  RedisStoreOptions fast = options();
+  fast.transfer_limit = kNanosPerSecond / 4;
+  fast.rate_min = 1;
+  const auto store = open(fast);
+  server_.answer([](const auto& command) -> std::optional<std::string> {
+    if (command[0] == "SET") std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    return std::nullopt;
+  });
+  std::vector<std::promise<Status>> done(5);
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    store->write(0, {}, {.key = test_key(i)}, bytes_of(i, 0),
+                 [&done, i](Status status) { done[i].set_value(std::move(status)); });
+  }
+  EXPECT_TRUE(done[0].get_future().get().ok());
+  for (std::size_t i = 1; i < done.size(); ++i)
+    EXPECT_EQ(done[i].get_future().get().code(), StatusCode::kDeadlineExceeded) << i;
+  EXPECT_TRUE(store->stats().up);
+  EXPECT_EQ(store->stats().failures_total, 0u);
+  server_.answer(nullptr);
 }
 
 TEST_F(RedisStoreTest, AByteNowAndThenIsNoAnswer) {

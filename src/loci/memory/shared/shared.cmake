@@ -2,7 +2,7 @@
 # loci_shared: stores that servers share.
 set(shared ${CMAKE_CURRENT_LIST_DIR})
 loci_library(shared
-  SOURCES ${shared}/redis_address.cc ${shared}/redis_connection.cc ${shared}/redis_read.cc ${shared}/redis_resolver.cc
+  SOURCES ${shared}/redis_address.cc ${shared}/redis_connection.cc ${shared}/redis_dialer.cc ${shared}/redis_read.cc ${shared}/redis_resolver.cc
           ${shared}/redis_store.cc ${shared}/shared_format.cc
   DEPENDS loci_base PkgConfig::sodium PkgConfig::hiredis OpenSSL::SSL OpenSSL::Crypto Threads::Threads fmt::fmt)
 loci_test(shared_store_test THREADS

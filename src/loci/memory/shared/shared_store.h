@@ -36,9 +36,10 @@ struct SharedStoreStats {
   bool up = false;                   // it is asked; else it is left alone for a while
 };
 
-// BlockSource's slots mean nothing here. read(): kDataLoss is also what is gone. write(): kResourceExhausted
-// where the store has no room. note(): of a kForget all groups' parts of the entry's key are deleted, or it
-// is counted as dropped where the store does not take that within a bound; of others nothing.
+// BlockSource's slots mean nothing here. write(): kResourceExhausted
+// where the store has no room. note(): of a kForget all groups' parts of the entry's key are deleted, once
+// the store is there to take that, or it is counted as dropped where it refuses or too many wait; of others
+// nothing.
 class SharedStore : public BlockSource {
  public:
   // By key: bit g is set where the store has the part of group g, whole by its size.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a connection apart from whoever needs it. A question may wait for 20 ms, and a connection over TLS to
+// another city takes longer: while one is made questions go without, which says nothing of the store, and the
+// first one after that finds it made.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/memory/shared/redis_connection.h"
+
+namespace loci {
+
+// Thread-safe. One connection at a time.
+class RedisDialer {
+ public:
+  using Dial = std::function<Result<std::unique_ptr<RedisConnection>>()>;  // within a bound
+
+  // `told`: what came of each try, on the dialer's thread.
+  RedisDialer(Dial dial, std::function<void(const Status&)> told, const Clock& clock);
+  // Ends with the try that is under way.
+  ~RedisDialer();
+  RedisDialer(const RedisDialer&) = delete;
+  RedisDialer& operator=(const RedisDialer&) = delete;
+
+  // One is made, unless there is one.
+  void begin();
+  // begin(), then waits for it. Null: not by `deadline`, or it failed.
+  std::unique_ptr<RedisConnection> take(Nanos deadline);
+
+ private:
+  void run();
+
+  const Dial dial_;
+  const std::function<void(const Status&)> told_;
+  const Clock& clock_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool is_wanted_ = false;  // until a try has ended
+  bool is_stopping_ = false;
+  std::unique_ptr<RedisConnection> made_;
+  std::thread thread_;
+};
+
+}  // namespace loci
