@@ -121,7 +121,8 @@ std::string write_member(const Member& member, std::int64_t at_ms) {
                     {"running", member.running},
                     {"queued", member.queued},
                     {"draining", member.draining},
-                    {"program", member.version}};
+                    {"program", member.version},
+                    {"store", member.store}};
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -150,6 +151,8 @@ Result<SaidMember> read_member(std::string_view text) {
   member.queued = static_cast<std::uint32_t>(fields.integer("queued", 0, UINT32_MAX));
   member.draining = fields.boolean("draining");
   member.version = fields.text("program");
+  // Members of before said none.
+  if (object.contains("store")) member.store = fields.text("store");
   LOCI_RETURN_IF_ERROR(fields.status());
   return out;
 }

@@ -43,6 +43,7 @@ struct Member {
   std::uint32_t queued = 0;
   bool draining = false;  // takes no new work from fronts
   std::string version;    // of the program
+  std::string store;      // its name in the conversation store; empty: it says none
 
   std::string address() const;  // "host:port", "[::1]:port"
   bool serves(std::string_view model) const;

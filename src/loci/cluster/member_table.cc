@@ -15,6 +15,7 @@ constexpr std::int64_t kRowsMax = 4'096;
 constexpr std::int64_t kLifetimeMs = kMemberLifetime / kNanosPerMilli;
 // A row of that age may be dead for others before a renewal of it is committed.
 constexpr std::int64_t kRenewableMs = kLifetimeMs - kWait / kNanosPerMilli;
+constexpr std::int64_t kEndedAfterMs = 1'000;  // beyond its lifetime: it is not about to come back
 constexpr std::int64_t kForgottenAfterMs = 600'000;
 constexpr std::string_view kMemberSeal = "member", kDrainSeal = "drain";
 
@@ -159,6 +160,30 @@ Result<MemberList> MemberTable::list() {
   MemberList out;
   const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
     LOCI_ASSIGN_OR_RETURN(out, read(session));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(done);
+  return out;
+}
+
+Result<std::vector<std::string>> MemberTable::ended_stores() {
+  std::vector<std::string> out;
+  const Status done = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    out.clear();
+    // Who writes a row says when, and is believed by the seal alone; this finds the few that it may be.
+    LOCI_ASSIGN_OR_RETURN(
+        const SqlRows rows,
+        session.run("SELECT body, seal, " LOCI_DATABASE_NOW
+                    " FROM members WHERE OCTET_LENGTH(body) <= $1 AND written_at < " LOCI_DATABASE_NOW
+                    " - $2 ORDER BY id LIMIT $3",
+                    {static_cast<std::int64_t>(kMemberBytesMax), kLifetimeMs, kRowsMax}));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (!is_sealed(key_, kMemberSeal, rows.text(i, 0), rows.text(i, 1))) continue;
+      Result<SaidMember> said = read_member(rows.text(i, 0));
+      if (said.ok() && !said->member.store.empty() &&
+          rows.integer(i, 2) - said->at_ms > kLifetimeMs + kEndedAfterMs)
+        out.push_back(std::move(said->member.store));
+    }
     return {};
   });
   LOCI_RETURN_IF_ERROR(done);

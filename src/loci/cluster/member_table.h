@@ -53,6 +53,9 @@ class MemberTable {
   void abandon();
 
   Result<MemberList> list();
+  // Names in the conversation store (Member::store) of members that ended without leaving: sealed rows that
+  // are kMemberLifetime old and a second more.
+  Result<std::vector<std::string>> ended_stores();
   // Asks the member to drain, or not to any more. Errors: kNotFound (no living member of that id).
   Status ask_to_drain(const std::string& id, bool drain);
 

@@ -152,6 +152,22 @@ TEST_F(MemberTableTest, MembersJoinRenewAndLeave) {
   EXPECT_TRUE(table_->list()->members.empty());
 }
 
+TEST_F(MemberTableTest, WhoEndedWithoutLeavingIsKnownByItsSealedRow) {
+  Member member = test_member("0000000000000001");
+  member.store = "12345";
+  ASSERT_TRUE(table_->join(member).ok());
+  const auto ended = [&] { return table_->ended_stores().value(); };
+  EXPECT_TRUE(ended().empty());
+  sql("UPDATE loci.members SET written_at = 0");
+  EXPECT_TRUE(ended().empty()) << "anybody may write that";
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value() - 7'000).ok());
+  sql("UPDATE loci.members SET written_at = 0");
+  EXPECT_EQ(ended(), std::vector<std::string>{"12345"});
+  EXPECT_TRUE(open(2)->ended_stores().value().empty()) << "another cluster's";
+  ASSERT_TRUE(table_->renew(member, table_->now_ms().value()).ok());
+  EXPECT_TRUE(ended().empty()) << "it is back";
+}
+
 TEST_F(MemberTableTest, WhoLacksTheSecretIsNotBelieved) {
   ASSERT_TRUE(table_->join(test_member("0000000000000001")).ok());
   const auto stranger = open(2);

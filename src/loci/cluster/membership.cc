@@ -49,11 +49,30 @@ Membership::~Membership() {
   thread_.join();
 }
 
+std::vector<std::string> Membership::ended_stores() {
+  constexpr std::int64_t kTrustedAfterMs = (kMemberLifetime + 2 * kMemberRenewal) / kNanosPerMilli;
+  const std::int64_t since = renewed_since_.load();
+  if (since == 0 || monotonic_ms() - since < kTrustedAfterMs) return {};
+  Result<std::vector<std::string>> ended = table_->ended_stores();
+  return ended.ok() ? std::move(ended).value() : std::vector<std::string>();
+}
+
 void Membership::drain() {
   std::unique_lock lock(mutex_);
   is_draining_ = true;
   changed_.notify_all();
   changed_.wait_for(lock, std::chrono::seconds(2), [this] { return is_told_; });
+}
+
+// What takes so long that others may have been thought dead is a gap too.
+void Membership::note_renewed(bool is_renewed) {
+  const std::int64_t now = monotonic_ms();
+  const bool has_gap = now - renewed_at_ > 3 * kMemberRenewal / kNanosPerMilli;
+  renewed_at_ = now;
+  if (!is_renewed)
+    renewed_since_ = 0;
+  else if (has_gap || renewed_since_ == 0)
+    renewed_since_ = now;
 }
 
 Status Membership::renew() {
@@ -107,6 +126,10 @@ void Membership::run() {
     const bool was_draining = is_draining_;
     lock.unlock();
     Status now = renew();
+    note_renewed(now.ok());
+    // An old row would say that this server has ended.
+    if (now.code() == StatusCode::kInvalidArgument && before.code() != now.code())
+      (void)table_->leave(member_.id).ok();
     log_change(before, now);
     before = std::move(now);
     lock.lock();

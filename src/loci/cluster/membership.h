@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "loci/base/status.h"
 #include "loci/cluster/member.h"
@@ -36,6 +37,9 @@ class Membership {
   ~Membership();
 
   const std::string& id() const { return member_.id; }
+  // MemberTable::ended_stores(), of which nothing is believed until this member has renewed its own row for
+  // longer than rows live: after a time without the database all rows are old.
+  std::vector<std::string> ended_stores();
   // From now on the row says that it drains. Waits, two seconds at most, until that is written.
   void drain();
 
@@ -43,6 +47,7 @@ class Membership {
   Membership(std::unique_ptr<MemberTable> table, Member member, std::function<MemberLoad()> load,
              std::shared_ptr<spdlog::logger> log, MemberRenewal joined);
   void run();
+  void note_renewed(bool is_renewed);
   // Errors: MemberTable::renew()'s.
   Status renew();
   void log_change(const Status& before, const Status& now);
@@ -51,8 +56,10 @@ class Membership {
   Member member_;  // the thread's, but for its id
   const std::function<MemberLoad()> load_;
   const std::shared_ptr<spdlog::logger> log_;
-  MemberRenewal last_;        // the thread's
-  std::int64_t last_at_ = 0;  // by the monotonic clock, in milliseconds; the thread's
+  MemberRenewal last_;                          // the thread's
+  std::int64_t last_at_ = 0;                    // by the monotonic clock, in milliseconds; the thread's
+  std::int64_t renewed_at_ = 0;                 // by the same: the last try; the thread's
+  std::atomic<std::int64_t> renewed_since_{0};  // by the same, without a gap; 0: the last one failed
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -8,6 +8,7 @@
 #include "loci/memory/chain_key.h"
 #include "loci/serve/page_guard.h"
 #include "loci/serve/store/postgres_database.h"
+#include "loci/serve/store/store_keeper.h"
 #include "loci/server/profile/profile_file.h"
 
 namespace loci {
@@ -56,7 +57,7 @@ Status check_advertised(const ServerConfig& config, spdlog::logger& log) {
 
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table,
                                                  const ServerConfig& config, std::uint16_t port,
-                                                 const ServedModel& served,
+                                                 const ServedModel& served, std::string store,
                                                  std::shared_ptr<spdlog::logger> log) {
   Member member{.id = random_member_id(),
                 .host = reachable_host(config.http.host),
@@ -67,7 +68,8 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
                 .fingerprint = fingerprint_text(served.model->spec.fingerprint),
                 .numerics = fmt::format("{} {}", kNumericsVersion, served.backend.layout),
                 .block_tokens = kBlockTokens,
-                .version = kVersion};
+                .version = kVersion,
+                .store = std::move(store)};
   member.models.insert(member.models.end(), served.aliases.begin(), served.aliases.end());
   if (!config.advertise.empty()) {
     LOCI_ASSIGN_OR_RETURN(auto address, parse_member_address(config.advertise));
@@ -83,6 +85,17 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
   if (!joined.ok()) return Status(joined.status().code(), joined.status().message(), "join");
   log->info("joined the cluster as {}", said);
   return joined;
+}
+
+void watch_other_servers(WorkerPool& store_thread, ConversationStore* store,
+                         const std::shared_ptr<Membership>& membership, std::shared_ptr<spdlog::logger> log) {
+  constexpr Nanos kPeriod = 2 * kNanosPerSecond;
+  if (store == nullptr || store->server().empty()) return;
+  const auto ended = [weak = std::weak_ptr(membership)] {
+    const std::shared_ptr<Membership> member = weak.lock();
+    return member ? member->ended_stores() : std::vector<std::string>();
+  };
+  fail_interrupted_responses(store_thread, *store, kPeriod, ended, std::move(log));
 }
 
 }  // namespace loci

@@ -11,6 +11,8 @@
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/membership.h"
 #include "loci/serve/served_model.h"
+#include "loci/serve/store/conversation_store.h"
+#include "loci/serve/worker_pool.h"
 #include "loci/server/server_config.h"
 
 namespace loci {
@@ -24,11 +26,16 @@ Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const 
 // join.
 Status check_advertised(const ServerConfig& config, spdlog::logger& log);
 
-// The server, which listens on `port` and serves `served`, becomes a member. Errors: as of
-// MemberTable::join(), naming join.
+// The server, which listens on `port` and serves `served`, becomes a member; `store` is its name in the store
+// of conversations. Errors: as of MemberTable::join(), naming join.
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table,
                                                  const ServerConfig& config, std::uint16_t port,
-                                                 const ServedModel& served,
+                                                 const ServedModel& served, std::string store,
                                                  std::shared_ptr<spdlog::logger> log);
+
+// While this server runs, responses fail that other servers of its store left in the middle. `store`, which
+// may be null, outlives `store_thread`; `membership`: null: of no cluster.
+void watch_other_servers(WorkerPool& store_thread, ConversationStore* store,
+                         const std::shared_ptr<Membership>& membership, std::shared_ptr<spdlog::logger> log);
 
 }  // namespace loci

@@ -78,8 +78,9 @@ Status warm_public(ServerParts& parts) {
 
 Status join_opened(ServerParts& parts) {
   if (!parts.members) return {};
-  LOCI_ASSIGN_OR_RETURN(parts.membership, join_cluster(std::move(parts.members), parts.config,
-                                                       parts.http->port(), parts.served, parts.log));
+  LOCI_ASSIGN_OR_RETURN(parts.membership,
+                        join_cluster(std::move(parts.members), parts.config, parts.http->port(), parts.served,
+                                     parts.store ? parts.store->server() : std::string(), parts.log));
   return {};
 }
 
@@ -117,6 +118,7 @@ Status Server::load(const FindModel& find_model) {
   LOCI_RETURN_IF_ERROR(warm_public(parts));
   parts.services->served.store(&parts.served);
   LOCI_RETURN_IF_ERROR(join_opened(parts));
+  watch_other_servers(*parts.store_thread, parts.store.get(), parts.membership, parts.log);
   report_ = server_report(parts.config, loaded, parts.served, port(), parts.clock.now() - begin);
   return {};
 }

@@ -51,7 +51,7 @@ struct ServerParts {
   std::unique_ptr<ApiServices> services;
   std::unique_ptr<Api> api;
   std::unique_ptr<MemberTable> members;    // until it has joined
-  std::unique_ptr<Membership> membership;  // null: of no cluster
+  std::shared_ptr<Membership> membership;  // null: of no cluster
 
   ~ServerParts() {
     membership.reset();

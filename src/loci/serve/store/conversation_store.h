@@ -158,9 +158,12 @@ class ConversationStore {
   virtual Result<std::vector<StoredItem>> conversation_history(std::string_view tenant,
                                                                std::string_view id) = 0;
 
+  // The name of this server in the store, drawn when it was opened; empty: a store that is one server's.
+  virtual std::string server() const = 0;
   // Responses queued or in progress whose server has ended: they become "failed", their JSON too (status
-  // and error). Called at start, before requests are served.
-  virtual Status fail_interrupted() = 0;
+  // and error). Called at start, before requests are served, and then from time to time. `ended`: names of
+  // servers that are known to have ended, beside those of which the store itself knows it. Returns how many.
+  virtual Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended) = 0;
   // Deletes threads that are too old, or the oldest of tenants that have too much. Returns how many
   // conversations and responses went. A call does a bounded part of the work, so that turns can be committed
   // in between: call again until it returns 0.

@@ -306,12 +306,15 @@ Result<std::vector<StoredItem>> NaiveStore::conversation_history(std::string_vie
   return found->items;
 }
 
-Status NaiveStore::fail_interrupted() {
+Result<std::uint64_t> NaiveStore::fail_interrupted(const std::vector<std::string>&) {
+  std::uint64_t failed = 0;
   for (Response& one : responses_) {
     std::string& status = one.turn.response.status;
-    if (status == "in_progress" || status == "queued") status = "failed";
+    if (status != "in_progress" && status != "queued") continue;
+    status = "failed";
+    ++failed;
   }
-  return {};
+  return failed;
 }
 
 Result<std::uint64_t> NaiveStore::expire(std::int64_t now_seconds, const StoreLimits& limits) {

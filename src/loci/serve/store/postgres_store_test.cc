@@ -280,15 +280,31 @@ TEST_F(PostgresStoreTest, OnlyWhatAnEndedServerLeftHasFailed) {
   StoredTurn turn = test_turn("r");
   turn.response.status = "in_progress";
   ASSERT_TRUE(first->commit_turn("ann", turn).ok());
-  ASSERT_TRUE(second->fail_interrupted().ok());
+  ASSERT_TRUE(second->fail_interrupted({}).ok());
   EXPECT_EQ(second->response("ann", "r")->status, "in_progress");
   first.reset();
   // PostgreSQL notices after a moment.
   for (int i = 0; i < 200 && second->response("ann", "r")->status != "failed"; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ASSERT_TRUE(second->fail_interrupted().ok());
+    ASSERT_TRUE(second->fail_interrupted({}).ok());
   }
   EXPECT_EQ(second->response("ann", "r")->status, "failed");
+}
+
+TEST_F(PostgresStoreTest, WhoIsSaidToHaveEndedCommitsNoMore) {
+  const auto silent = open(), other = open();
+  StoredTurn turn = test_turn("r");
+  turn.response.status = "in_progress";
+  ASSERT_TRUE(silent->commit_turn("ann", turn).ok());
+  EXPECT_EQ(other->fail_interrupted({other->server(), "7"}).value(), 0u);
+  EXPECT_EQ(silent->fail_interrupted({silent->server()}).value(), 0u) << "it knows better of itself";
+  EXPECT_EQ(other->fail_interrupted({silent->server()}).value(), 1u);
+  EXPECT_EQ(other->response("ann", "r")->status, "failed");
+  EXPECT_NE(other->response("ann", "r")->json.find("the server ended before"), std::string::npos);
+  turn.response.status = "completed";
+  const Status late = silent->commit_turn("ann", turn);
+  EXPECT_EQ(late.code(), StatusCode::kInvalidArgument) << late.to_string();
+  EXPECT_EQ(other->response("ann", "r")->status, "failed");
 }
 
 TEST_F(PostgresStoreTest, ItWorksAgainWhenTheServerIsBack) {

@@ -29,7 +29,7 @@ std::string failed_json(std::string_view json) {
   return object.dump();
 }
 
-Status fail_those_of(SqlSession& session, std::string_view owner) {
+Result<std::uint64_t> fail_those_of(SqlSession& session, std::string_view owner) {
   LOCI_ASSIGN_OR_RETURN(const SqlRows rows,
                         session.run("SELECT response, thread, json, size_bytes FROM responses "
                                     "WHERE owner = $1 AND status IN ('in_progress', 'queued')",
@@ -45,7 +45,7 @@ Status fail_those_of(SqlSession& session, std::string_view owner) {
                              .status());
     LOCI_RETURN_IF_ERROR(settle_thread(session, rows.integer(i, 1)));
   }
-  return {};
+  return rows.size();
 }
 
 // Deletes a batch of the threads `oldest` (thread, active_at, size_bytes), up to the first that `goes` lets
@@ -76,17 +76,39 @@ Result<std::uint64_t> take_from(SqlSession& session, const std::string& tenant, 
 
 }  // namespace
 
-Status SqlStore::fail_interrupted() {
-  return database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
-    LOCI_ASSIGN_OR_RETURN(const SqlRows owners, session.run("SELECT DISTINCT owner FROM responses "
-                                                            "WHERE status IN ('in_progress', 'queued')",
-                                                            {}));
-    for (std::size_t i = 0; i < owners.size(); ++i) {
-      LOCI_ASSIGN_OR_RETURN(const bool ended, database_->has_ended(session, owners.text(i, 0)));
-      if (ended) LOCI_RETURN_IF_ERROR(fail_those_of(session, owners.text(i, 0)));
-    }
+std::string SqlStore::server() const {
+  return database_->dialect() == SqlDialect::kPostgres ? database_->instance() : std::string();
+}
+
+Result<std::uint64_t> SqlStore::fail_interrupted(const std::vector<std::string>& ended) {
+  std::vector<std::string> owners;
+  const Status listed = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    owners.clear();
+    LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run("SELECT DISTINCT owner FROM responses "
+                                                          "WHERE status IN ('in_progress', 'queued')",
+                                                          {}));
+    for (std::size_t i = 0; i < rows.size(); ++i) owners.push_back(rows.text(i, 0));
     return {};
   });
+  LOCI_RETURN_IF_ERROR(listed);
+  std::uint64_t failed = 0;
+  for (const std::string& owner : owners) {
+    if (owner == server()) continue;
+    const bool is_known = std::find(ended.begin(), ended.end(), owner) != ended.end();
+    std::uint64_t of_owner = 0;
+    // A transaction for each, as their number is unknown and each holds its owner's lock.
+    const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
+      of_owner = 0;
+      LOCI_ASSIGN_OR_RETURN(const bool has_ended,
+                            is_known ? Result<bool>(true) : database_->has_ended(session, owner));
+      if (!has_ended) return {};
+      LOCI_ASSIGN_OR_RETURN(of_owner, fail_those_of(session, owner));
+      return {};
+    });
+    LOCI_RETURN_IF_ERROR(done);
+    failed += of_owner;
+  }
+  return failed;
 }
 
 // Deletes a batch of what is over a limit: what is too old first, then of the first tenant that is over its

@@ -54,6 +54,44 @@ class StoreKeeper : public std::enable_shared_from_this<StoreKeeper> {
   std::uint64_t gone_ = 0;  // since the last pause
 };
 
+// The same for what dead servers left.
+class InterruptedKeeper : public std::enable_shared_from_this<InterruptedKeeper> {
+ public:
+  InterruptedKeeper(WorkerPool& store_thread, ConversationStore& store, Nanos period,
+                    std::function<std::vector<std::string>()> ended, std::shared_ptr<spdlog::logger> log)
+      : store_(store),
+        period_(period),
+        ended_(std::move(ended)),
+        log_(std::move(log)),
+        timer_(store_thread.executor()) {}
+
+  void wait() {
+    timer_.expires_after(std::chrono::nanoseconds(period_));
+    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error) self->work();
+    });
+  }
+
+ private:
+  void work() {
+    const Result<std::uint64_t> failed = store_.fail_interrupted(ended_());
+    if (failed.ok() && *failed > 0)
+      log_->warn("{} responses of a server that has ended have failed", *failed);
+    if (!failed.ok() && last_.ok())
+      log_->warn("responses of servers that have ended can't be told from others: {}",
+                 failed.status().message());
+    last_ = failed.status();
+    wait();
+  }
+
+  ConversationStore& store_;
+  const Nanos period_;
+  const std::function<std::vector<std::string>()> ended_;
+  const std::shared_ptr<spdlog::logger> log_;
+  boost::asio::steady_timer timer_;
+  Status last_;
+};
+
 }  // namespace
 
 void QuotaLog::made_room(std::string_view tenant, std::uint64_t gone) {
@@ -72,6 +110,12 @@ void QuotaLog::made_room(std::string_view tenant, std::uint64_t gone) {
           "that were longest at rest make room for newer ones")
           .text("tenant", tenant)
           .count("deleted", static_cast<std::int64_t>(gone)));
+}
+
+void fail_interrupted_responses(WorkerPool& store_thread, ConversationStore& store, Nanos period,
+                                std::function<std::vector<std::string>()> ended,
+                                std::shared_ptr<spdlog::logger> log) {
+  std::make_shared<InterruptedKeeper>(store_thread, store, period, std::move(ended), std::move(log))->wait();
 }
 
 void keep_store(WorkerPool& store_thread, ConversationStore& store, const StoreKeeping& keeping,

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/serve/metrics.h"
@@ -45,6 +46,12 @@ class QuotaLog {
   std::mutex mutex_;
   std::map<std::string, Entry, std::less<>> entries_;  // of tenants that were ever over; guarded by mutex_
 };
+
+// Every `period`, on a thread of the store's until these end: responses in progress whose server has ended
+// fail (ConversationStore::fail_interrupted). `ended` is called there. For a store that servers share.
+void fail_interrupted_responses(WorkerPool& store_thread, ConversationStore& store, Nanos period,
+                                std::function<std::vector<std::string>()> ended,
+                                std::shared_ptr<spdlog::logger> log);
 
 // Works on `store_thread` until that ends, a bounded part at a time, so that turns are committed in
 // between. What it is given outlives `store_thread`; errors are logged, and it tries again.
