@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that share a PostgreSQL database: one turn of a conversation at a time, members, and a front before them."""
 import contextlib
+import json
 import re
 import signal
 import ssl
@@ -10,7 +11,8 @@ import threading
 
 import pytest
 
-from live_client import Server, Workplace, expect, expect_equal, greedy, killed, stream_events, wait_until
+from live_client import (Server, Workplace, chat_body, dechunk, expect, expect_equal, greedy, killed, read_all, stream_events,
+                         wait_until)
 from postgres_server import Postgres, find_binaries
 
 FLAGS = ("--threads", "1", "--device-memory", "16MiB", "--context", "1024")
@@ -260,7 +262,72 @@ def test_a_killed_member_fails_no_request_that_has_not_begun(fresh):
         front.wait_for(1)
 
 
-def test_a_stream_whose_member_is_killed_ends_with_an_error(fresh):
+def events_of(data):
+    """The data of a stream's events; text, or values."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    expect(b" 200 " in head.split(b"\r\n")[0], data[:500])
+    said = [re.sub(r"^event: .*\n", "", event).removeprefix("data: ") for event in dechunk(body).decode().split("\n\n") if event]
+    return [event if event == "[DONE]" else json.loads(event) for event in said]
+
+
+def without_chance(events):
+    """What two servers that make the same reply both say."""
+    names = ("id", "created", "cached_tokens", "cache_read_input_tokens", "input_tokens", "tool_calls")
+    if isinstance(events, dict):
+        return {name: without_chance(value) for name, value in events.items() if name not in names}
+    return [without_chance(one) for one in events] if isinstance(events, list) else events
+
+
+def test_a_stream_whose_member_is_killed_goes_on_elsewhere(fresh):
+    drawn = {"temperature": 1, "seed": 5, "max_tokens": 900, "ignore_eos": True, "stream": True}
+    cases = [("/v1/chat/completions", chat_body("Long?", stream_options={"include_usage": True}, **drawn)),
+             ("/v1/completions", {"prompt": "Once", "logprobs": 2, **drawn}),
+             ("/v1/messages", chat_body("Long?", **drawn))]
+    with contextlib.ExitStack() as stack:
+        alone = stack.enter_context(Server(fresh.binary, fresh.model, *FLAGS))
+        members = [stack.enter_context(killed(fresh.server())) for _ in range(len(cases) + 1)]
+        front = stack.enter_context(fresh.front())
+        for place, (path, body) in enumerate(cases):
+            front.wait_for(len(members) - place)
+            servers = {line.split()[0]: member for port, line in fresh.members().items() for member in members if member.port == port}
+            wanted = events_of(read_all(alone.send(path, body)))
+            stream = front.send(path, body)
+            data = b""
+            while data.count(b"data: ") < 20:
+                data += stream.recv(4096)
+            servers[re.search(rb"X-Loci-Member: (\w+)", data).group(1).decode()].process.send_signal(signal.SIGKILL)
+            got = events_of(data + read_all(stream))
+            stream.close()
+            expect_equal(front.metrics()["loci_front_streams_moved_total"], place + 1, "streams that another member went on with")
+            expect_equal(without_chance(got), without_chance(wanted), path)
+            expect_equal(len({event["created"] for event in got if "created" in event}), 0 if path == "/v1/messages" else 1, "times of the reply")
+            if path == "/v1/chat/completions":
+                expect_equal(got[-2]["usage"]["completion_tokens"], 900, "tokens of the reply")
+
+
+def test_background_responses_of_a_dead_member_fail(fresh):
+    with fresh.server() as other, killed(fresh.server()) as member, killed(fresh.server()) as paused:
+        begun = [(server, server.post("/v1/responses", {"input": "Long?", "background": True, "max_output_tokens": 900, "ignore_eos": True}).json["id"])
+                 for server in (member, member, paused)]
+
+        def status(response):
+            return other.get(f"/v1/responses/{response}").json["status"]
+
+        # One ends; of the other, which keeps its connections to the database, its row alone says that it has.
+        paused.process.send_signal(signal.SIGSTOP)
+        member.process.send_signal(signal.SIGKILL)
+        own = other.post("/v1/responses", {"input": "Long?", "background": True, "max_output_tokens": 900, "ignore_eos": True}).json["id"]
+        for _, response in begun:
+            wait_until(lambda response=response: status(response) == "failed", 10, "its response has failed")
+            error = other.get(f"/v1/responses/{response}").json["error"]
+            expect_equal(error, {"code": "server_error", "message": "the server ended before the response was finished"}, "why")
+        wait_until(lambda: status(own) == "incomplete", 60, "who lives makes its own to the end")
+        paused.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: len(fresh.members()) == 2, 15, "the paused one is back")
+        expect_equal(status(begun[2][1]), "failed", "what it would have stored afterwards")
+
+
+def test_a_stream_whose_last_member_is_killed_ends_with_an_error(fresh):
     with killed(fresh.server()) as member, fresh.front() as front:
         front.wait_for(1)
         stream = front.send("/v1/chat/completions", chat("Long?", stream=True) | {"max_tokens": 900, "ignore_eos": True})
@@ -326,6 +393,40 @@ def test_a_drained_member_gets_nothing_new(fresh):
         front.wait_for(1)
         homes = {front.post("/v1/chat/completions", chat(f"Hello {i}?")).headers["X-Loci-Member"] for i in range(6)}
         expect_equal(homes, {fresh.members()[second.port].split()[0]}, "who answers")
+
+
+def test_front_and_members_speak_tls(fresh, tmp_path):
+    certificates = {name: [str(tmp_path / (name + ending)) for ending in (".pem", ".key")] for name in ("members", "front", "other")}
+    for name, (certificate, key) in certificates.items():
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                        f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", key], check=True,
+                       stderr=subprocess.DEVNULL)
+
+    def tls(name):
+        return "--tls-cert", certificates[name][0], "--tls-key", certificates[name][1]
+
+    with contextlib.ExitStack() as stack:
+        members = [stack.enter_context(killed(fresh.server(*tls("members")))) for _ in range(2)]
+        front = stack.enter_context(fresh.front(*tls("front"), "--tls-ca", certificates["members"][0]))
+        front.wait_for(2)
+        wanted = reply_text(members[0].post("/v1/chat/completions", chat("Hello?")))
+        expect_equal(reply_text(front.post("/v1/chat/completions", chat("Hello?"))), wanted, "the reply")
+        long = chat("Long?") | {"max_tokens": 900, "ignore_eos": True, "stream": True}
+        whole = [event["choices"] for event in members[0].stream("/v1/chat/completions", long)]
+        # One goes on with the other's stream.
+        stream = front.send("/v1/chat/completions", long)
+        data = b""
+        while data.count(b"data: ") < 20:
+            data += stream.recv(4096)
+        home = re.search(rb"X-Loci-Member: (\w+)", data).group(1).decode()
+        port = next(port for port, line in fresh.members().items() if line.startswith(home))
+        next(member for member in members if member.port == port).process.send_signal(signal.SIGKILL)
+        got = events_of(data + read_all(stream))
+        expect_equal([event["choices"] for event in got[:-1]], whole, "events")
+        with fresh.front("--tls-ca", certificates["other"][0]) as stranger:
+            refused = stranger.post("/v1/chat/completions", chat("Hello?"))
+            expect_equal((refused.status, refused.json["error"]["code"]), (503, "no_instance"), "of members that are not trusted")
+            expect("is not trusted" in stranger.log_text(), stranger.log_text())
 
 
 def test_a_row_without_the_secret_is_not_believed(fresh, tmp_path):

@@ -76,6 +76,7 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   HttpLimits& limits = flags.http.limits;
   LOCI_RETURN_IF_ERROR(take(parse_bytes(flags.max_body, ""), "--max-body", limits.body_bytes_max));
   LOCI_RETURN_IF_ERROR(take(parse_bytes(flags.max_bodies, ""), "--max-bodies", limits.bodies_bytes_max));
+  out.kept_bytes_max = limits.bodies_bytes_max;
   LOCI_RETURN_IF_ERROR(
       take(parse_duration(flags.request_timeout, ""), "--request-timeout", out.request_timeout));
   if (out.request_timeout <= 0) return invalid_argument("expected more than 0", "--request-timeout");
@@ -185,7 +186,8 @@ void add_route_command(CLI::App& app, int& exit_code) {
       "most clients' connections at once")
       ->check(CLI::Range(1, 1'000'000));
   add("--max-body", flags->max_body, "LOCI_MAX_BODY", "largest body of a request");
-  add("--max-bodies", flags->max_bodies, "LOCI_MAX_BODIES", "memory for all requests' bodies together");
+  add("--max-bodies", flags->max_bodies, "LOCI_MAX_BODIES",
+      "memory for all requests' bodies together, and as much for those of streams that have begun");
   add("--request-timeout", flags->request_timeout, "LOCI_REQUEST_TIMEOUT", "time for a whole reply");
   add("--drain-timeout", flags->drain_timeout, "LOCI_DRAIN_TIMEOUT",
       "how long running replies may go on after a stop");

@@ -20,16 +20,18 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr std::size_t kReadHereMax = 32 << 10;  // larger bodies are read by a worker
-constexpr std::uint64_t kWholeMax = 256 << 10;  // larger answers are passed on as they come
+constexpr std::size_t kReadHereMax = 32 << 10;        // larger bodies are read by a worker
+constexpr std::uint64_t kModelsBytesMax = 256 << 10;  // of an instance's list
 constexpr std::size_t kTriesMax = 8;
+constexpr int kLossesMax = 2;
+constexpr std::size_t kKeysMax = 4'096;              // that are known to be let in
+constexpr Nanos kKeyTrusted = 10 * kNanosPerSecond;  // before an instance is asked again
+constexpr Nanos kDeviceLostPause = 10 * kNanosPerSecond;
 
 std::uint64_t random_seed() {
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
 }
-
-std::string_view view(const boost::beast::string_view& text) { return {text.data(), text.size()}; }
 
 // Of the tenant: state is not shared with another, and neither is what is remembered of prompts.
 std::uint64_t tenant_seed(const HttpRequest& request, std::uint64_t seed) {
@@ -49,20 +51,26 @@ ApiError no_instance(std::string message) {
 
 // A request that ends whoever reads it must not go from one instance to the next until none is left.
 bool Front::may_repeat(const Request& request) {
-  constexpr int kLossesMax = 2;
-  return request.prompt.may_be_repeated && !request.is_too_late && request.losses < kLossesMax;
+  const bool can_go_on = !request.is_streaming || (request.told && request.told->is_understood());
+  return request.prompt.may_be_repeated && can_go_on && !request.is_too_late && request.losses < kLossesMax;
 }
 
-ApiError Front::lost_error(const Request& request) {
+ApiError Front::lost_error(const Request& request, Outcome last) {
   if (request.is_too_late)
     return http_error(504, "the reply was not finished in the time that the front allows", "timeout");
-  return http_error(
-      502,
-      request.prompt.may_be_repeated
-          ? "it was sent twice, and whoever read it ended before an answer; it is not sent again"
-          : "the instance ended before it answered; whether it has stored the turn, GET of its "
-            "conversation tells",
-      "instance_lost");
+  const auto lost = [](const char* message) { return http_error(502, message, "instance_lost"); };
+  if (last == Outcome::kDiffers) {
+    return lost(
+        "the instance that wrote this reply ended, and another one's does not begin with what was sent; "
+        "send the request again");
+  }
+  if (request.is_streaming && request.losses < kLossesMax)
+    return lost("the instance that wrote this reply ended; send the request again");
+  if (request.prompt.may_be_repeated)
+    return lost(
+        "it was sent twice, and whoever read it ended before the end of its answer; it is not sent again");
+  return lost(
+      "the instance ended before it answered; whether it has stored the turn, GET of its conversation tells");
 }
 
 // Counts a request at its instance for as long as it is there.
@@ -99,7 +107,9 @@ Front::Front(const FrontOptions& options, asio::io_context& io, WorkerPool& work
       log_(std::move(log)),
       instances_(options.instances),
       pool_(io),
-      seed_(random_seed()) {}
+      kept_bodies_(options.kept_bytes_max),
+      seed_(random_seed()),
+      random_(random_seed()) {}
 
 // --- who there is ---
 
@@ -179,6 +189,8 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
       co_return;
     }
   }
+  // Whoever has no key must not fill the room of all bodies.
+  if (has_large_body(exchange.request()) && !co_await let_in(exchange)) co_return;
   if (std::optional<ApiError> unread = co_await exchange.read_body()) {
     co_await refuse(exchange, RoutedApi::kOpenAi, *std::move(unread));
     co_return;
@@ -198,6 +210,11 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
     request.prompt = read();
   else
     request.prompt = co_await workers_.run({}, read);
+  if (request.prompt.may_go_on()) {
+    request.told.emplace(request.prompt.api);
+    // So that another instance draws what the first one would have.
+    if (!request.prompt.has_seed) add_seed(exchange.request().body(), random_() >> 1);
+  }
   exchange.watch([current = request.current] {
     if (*current != nullptr) (*current)->close();
   });
@@ -225,13 +242,18 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     if (outcome == Outcome::kAnswered || exchange.gone()) co_return;
     if (outcome == Outcome::kNotSent) instance->avoided_until = clock_.now() + kNanosPerSecond;
     if (outcome == Outcome::kRefused) refusal = std::move(request.refusal);
-    if (outcome == Outcome::kLost && !may_repeat(request)) {
-      ++counts_.lost;
-      co_await refuse(exchange, request.prompt.api, lost_error(request));
+    if (outcome == Outcome::kDiffers || (outcome == Outcome::kLost && !may_repeat(request))) {
+      co_await give_up(request, lost_error(request, outcome));
       co_return;
     }
+    // What ends devices must not get to all of them.
+    if (outcome == Outcome::kRefused && request.losses >= kLossesMax) break;
   }
   if (exchange.gone()) co_return;
+  if (request.is_streaming) {
+    co_await give_up(request, lost_error(request, Outcome::kLost));
+    co_return;
+  }
   if (refusal) {
     co_await exchange.respond(*std::move(refusal));
     co_return;
@@ -262,12 +284,12 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
         co_return Outcome::kNotSent;
       }
     }
-    upstream->set_deadline(options_.request_timeout);
+    upstream->set_deadline(std::max<Nanos>(1, request.begun_at + options_.request_timeout - clock_.now()));
     const Outcome outcome = co_await ask(request, *instance, *upstream, sent);
     request.is_too_late = upstream->timed_out();
     if (outcome == Outcome::kLost) ++request.losses;
-    if (outcome == Outcome::kLost && !is_fresh && may_repeat(request) && !request.exchange.gone() &&
-        instances_.all().contains(instance->number))
+    if (outcome == Outcome::kLost && !is_fresh && !request.is_streaming && may_repeat(request) &&
+        !request.exchange.gone() && instances_.all().contains(instance->number))
       continue;
     if (upstream->is_reusable() && instances_.all().contains(instance->number))
       pool_.give(instance->number, std::move(upstream));
@@ -278,90 +300,15 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
 asio::awaitable<Front::Outcome> Front::ask(Request& request, Instance& instance, Upstream& upstream,
                                            Sent& sent) {
   const HttpRequest& message = request.exchange.request();
-  const std::string head = request_head(message, instance.member.address(), request.exchange.request_id());
-  const bool is_sent = co_await upstream.send(head, message.body());
+  const std::string head =
+      request_head(message, request.text().size(), instance.member.address(), request.exchange.request_id());
+  const bool is_sent = co_await upstream.send(head, request.text());
   // An instance may have refused the request before all of it was sent.
   const Upstream::Header* header = co_await upstream.read_header(message.method() == http::verb::head);
   if (header == nullptr) co_return Outcome::kLost;
   sent.begun();
   if (!is_sent && header->result_int() < 400) co_return Outcome::kLost;
   co_return co_await answer(request, instance, upstream, *header);
-}
-
-asio::awaitable<Front::Outcome> Front::answer(Request& request, Instance& instance, Upstream& upstream,
-                                              const Upstream::Header& header) {
-  const bool is_stream = view(header[http::field::content_type]).starts_with("text/event-stream");
-  const bool is_bodiless = request.exchange.request().method() == http::verb::head ||
-                           header.result_int() == 204 || header.result_int() == 304;
-  const std::optional<std::uint64_t> length = upstream.content_length();
-  if (!is_stream && (is_bodiless || (length && *length <= kWholeMax)))
-    co_return co_await answer_whole(request, instance, upstream, header);
-  co_return co_await answer_stream(request, instance, upstream, header);
-}
-
-asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& instance, Upstream& upstream,
-                                                    const Upstream::Header& header) {
-  HttpResponse response = response_of(header);
-  for (;;) {
-    const std::optional<std::string_view> piece = co_await upstream.read_piece();
-    if (!piece) co_return Outcome::kLost;
-    if (piece->empty()) break;
-    response.body += *piece;
-  }
-  response.headers.emplace_back("X-Loci-Member", instance.member.id);
-  if (response.status == 503 && is_not_ready(response.body)) {
-    request.refusal = std::move(response);
-    co_return Outcome::kRefused;
-  }
-  request.exchange.drop_body();  // it is never sent again
-  if (response.status < 300) learn(request, instance, response.body);
-  ++counts_.answered;
-  co_await request.exchange.respond(std::move(response));
-  co_return Outcome::kAnswered;
-}
-
-asio::awaitable<Front::Outcome> Front::answer_stream(Request& request, Instance& instance, Upstream& upstream,
-                                                     const Upstream::Header& header) {
-  Exchange& exchange = request.exchange;
-  const HttpResponse head = response_of(header);
-  const bool is_events = head.content_type.starts_with("text/event-stream");
-  std::optional<std::string_view> piece = co_await upstream.read_piece();
-  if (!piece) co_return Outcome::kLost;
-  exchange.drop_body();  // it is never sent again
-  if (head.status < 300) learn(request, instance, *piece);
-  ++counts_.answered;
-  for (const auto& [name, value] : head.headers) exchange.add_header(name, value);
-  exchange.add_header("X-Loci-Member", instance.member.id);
-  bool there = co_await exchange.begin_stream(head.content_type, head.status);
-  // Of events whole ones are passed on, so that one that breaks off is never seen.
-  WholeEvents events;
-  while (there && piece && !piece->empty()) {
-    there = co_await exchange.stream(is_events ? events.push(*piece) : *piece);
-    if (there) piece = co_await upstream.read_piece();
-  }
-  if (!there || exchange.gone()) co_return Outcome::kAnswered;
-  if (piece) {
-    if (co_await exchange.stream(events.rest())) co_await exchange.end_stream();
-    co_return Outcome::kAnswered;
-  }
-  ++counts_.lost;
-  request.was_lost = true;
-  if (!is_events) {
-    exchange.cut_stream();
-  } else if (co_await exchange.stream(lost_event(request.prompt.api))) {
-    co_await exchange.end_stream();
-  }
-  co_return Outcome::kAnswered;
-}
-
-void Front::learn(Request& request, const Instance& instance, std::string_view reply) {
-  if (!request.prompt.is_generated) return;
-  const Nanos now = clock_.now();
-  instances_.remember(request.prompt, instance, now);
-  if (!request.prompt.begins_response) return;
-  const std::string_view id = response_id_of(reply);
-  if (!id.empty())
-    instances_.remember_session(continued_key(id, request.seed), request.prompt, instance, now);
 }
 
 // --- the front's own ---
@@ -404,6 +351,56 @@ asio::awaitable<void> Front::answer_metrics(Exchange& exchange) {
   co_await exchange.respond(std::move(response));
 }
 
+asio::awaitable<std::optional<HttpResponse>> Front::ask_models(const HttpRequest& request,
+                                                               std::string_view request_id,
+                                                               std::shared_ptr<Instance> instance) {
+  const std::unique_ptr<Upstream> upstream = pool_.make(instance->member);
+  const Status connected = co_await upstream->connect(instance->member, options_.connect_timeout);
+  if (!connected.ok()) co_return std::nullopt;
+  upstream->set_deadline(options_.connect_timeout);
+  const std::string head = request_head(request, 0, instance->member.address(), request_id);
+  if (!co_await upstream->send(head, {})) co_return std::nullopt;
+  const Upstream::Header* header = co_await upstream->read_header(false);
+  if (header == nullptr) co_return std::nullopt;
+  HttpResponse response = response_of(*header);
+  std::optional<std::string_view> piece = co_await upstream->read_piece();
+  while (piece && !piece->empty() && response.body.size() <= kModelsBytesMax) {
+    response.body += *piece;
+    piece = co_await upstream->read_piece();
+  }
+  if (!piece || !piece->empty()) co_return std::nullopt;
+  co_return response;
+}
+
+asio::awaitable<bool> Front::let_in(Exchange& exchange) {
+  const RoutedApi api = routed_api(exchange.path());
+  const std::uint64_t key = tenant_seed(exchange.request(), seed_);
+  if (const auto known = let_in_until_.find(key); known != let_in_until_.end()) {
+    if (clock_.now() < known->second) co_return true;
+    let_in_until_.erase(known);
+  }
+  const HttpRequest question = models_request(exchange.request());
+  std::vector<std::shared_ptr<Instance>> instances;
+  for (const auto& [number, one] : instances_.all()) {
+    if (instances_.is_member(*one, clock_.now()) && instances.size() < kTriesMax) instances.push_back(one);
+  }
+  for (const std::shared_ptr<Instance>& instance : instances) {
+    std::optional<HttpResponse> response = co_await ask_models(question, exchange.request_id(), instance);
+    if (!response || response->status >= 500) continue;
+    if (response->status < 300) {
+      if (let_in_until_.size() >= kKeysMax) let_in_until_.clear();
+      let_in_until_[key] = clock_.now() + kKeyTrusted;
+      co_return true;
+    }
+    ++counts_.answered;
+    response->body = in_style_of(api, *response);
+    co_await exchange.respond(*std::move(response));
+    co_return false;
+  }
+  co_await refuse(exchange, api, no_instance("no instance of the cluster answers"));
+  co_return false;
+}
+
 // All that instances serve: one of each kind is asked, with the client's key.
 asio::awaitable<void> Front::answer_models(Exchange& exchange) {
   ModelUnion models;
@@ -418,22 +415,9 @@ asio::awaitable<void> Front::answer_models(Exchange& exchange) {
     }
     if (instance == nullptr || tried.size() >= kTriesMax * kTriesMax) break;
     tried.push_back(instance->number);
-    std::unique_ptr<Upstream> upstream = pool_.make(instance->member);
-    if (!(co_await upstream->connect(instance->member, options_.connect_timeout)).ok()) continue;
-    upstream->set_deadline(options_.connect_timeout);
-    const std::string head =
-        request_head(exchange.request(), instance->member.address(), exchange.request_id());
-    if (!co_await upstream->send(head, {})) continue;
-    const Upstream::Header* header = co_await upstream->read_header(false);
-    if (header == nullptr) continue;
-    HttpResponse response = response_of(*header);
-    std::optional<std::string_view> piece = co_await upstream->read_piece();
-    while (piece && !piece->empty() && response.body.size() <= kWholeMax) {
-      response.body += *piece;
-      piece = co_await upstream->read_piece();
-    }
-    if (!piece || !piece->empty()) continue;
-    if (models.add(std::move(response))) asked.insert(instance->member.models);
+    std::optional<HttpResponse> response =
+        co_await ask_models(exchange.request(), exchange.request_id(), instance);
+    if (response && models.add(*std::move(response))) asked.insert(instance->member.models);
   }
   if (models.empty()) {
     co_await refuse(exchange, RoutedApi::kOpenAi, no_instance("no instance of the cluster answers"));

@@ -10,14 +10,17 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/cluster/instances.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/upstream.h"
+#include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/connection.h"
 #include "loci/serve/page_guard.h"
 #include "loci/serve/worker_pool.h"
@@ -29,6 +32,9 @@ struct FrontOptions {
   PageGuard pages;                              // by which names the front is called
   Nanos connect_timeout = 2 * kNanosPerSecond;  // to an instance, and of a question whether it lives
   Nanos request_timeout = 3600 * kNanosPerSecond;
+  // Bodies of requests whose streams have begun, kept so that another instance can go on with them. Beyond, a
+  // stream ends with its instance.
+  std::uint64_t kept_bytes_max = std::uint64_t{256} << 20;
   bool access_log = true;
 };
 
@@ -37,6 +43,7 @@ struct FrontCounts {
   std::uint64_t answered = 0;      // by an instance
   std::uint64_t refused = 0;       // by the front itself
   std::uint64_t retried = 0;       // sent to another instance
+  std::uint64_t moved = 0;         // streams that another instance went on with
   std::uint64_t lost = 0;          // whose instance ended, told to the client
   std::uint64_t refused_rows = 0;  // of the latest list
 };
@@ -64,11 +71,12 @@ class Front {
     kNotSent,  // no connection
     kLost,     // it may have been read; nothing of an answer was passed on
     kRefused,  // it stops, or is still loading: nothing was done
+    kDiffers,  // it goes on with another reply than the client has the beginning of
   };
 
   // After it was lost.
   static bool may_repeat(const Request& request);
-  static ApiError lost_error(const Request& request);
+  static ApiError lost_error(const Request& request, Outcome last);
 
   boost::asio::awaitable<void> pass_on(Exchange& exchange);
   boost::asio::awaitable<void> send_until_answered(Request& request);
@@ -81,7 +89,21 @@ class Front {
                                                const Upstream::Header& header);
   boost::asio::awaitable<Outcome> answer_stream(Request& request, Instance& instance, Upstream& upstream,
                                                 const Upstream::Header& header);
+  boost::asio::awaitable<Outcome> go_on(Request& request, Instance& instance, Upstream& upstream,
+                                        const Upstream::Header& header);
+  boost::asio::awaitable<Outcome> pass_events(Request& request, Upstream& upstream, std::string_view first);
+  boost::asio::awaitable<Outcome> pass_bytes(Request& request, Upstream& upstream, std::string_view first);
+  // The instances can't answer, or go on with what they began to.
+  boost::asio::awaitable<void> give_up(Request& request, ApiError error);
+  void keep_body(Request& request);
   void learn(Request& request, const Instance& instance, std::string_view reply);
+  // Before a large body is read: an instance says whether the request's key may use it. False: it has been
+  // answered.
+  boost::asio::awaitable<bool> let_in(Exchange& exchange);
+  // Nothing: it does not answer.
+  boost::asio::awaitable<std::optional<HttpResponse>> ask_models(const HttpRequest& request,
+                                                                 std::string_view request_id,
+                                                                 std::shared_ptr<Instance> instance);
   boost::asio::awaitable<void> answer_models(Exchange& exchange);
   boost::asio::awaitable<void> answer_health(Exchange& exchange);
   boost::asio::awaitable<void> answer_metrics(Exchange& exchange);
@@ -95,10 +117,13 @@ class Front {
   const std::shared_ptr<spdlog::logger> log_;
   Instances instances_;
   UpstreamPool pool_;
+  BodyBudget kept_bodies_;
   FrontCounts counts_;
-  std::set<std::uint32_t> looked_after_;  // instances that are asked whether they live
+  std::set<std::uint32_t> looked_after_;                   // instances that are asked whether they live
+  std::unordered_map<std::uint64_t, Nanos> let_in_until_;  // by tenant_seed()
   std::uint64_t next_sent_ = 1;
   const std::uint64_t seed_;
+  std::mt19937_64 random_;  // draws seeds of requests
   bool is_draining_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/beast/core/string.hpp>
+#include <charconv>
 #include <utility>
 
 #include "loci/serve/reply/sse.h"
@@ -47,15 +48,10 @@ bool is_named_in(const beast::string_view& connection, const beast::string_view&
   return http::token_list(connection).exists(name);
 }
 
-ApiError lost_error() {
-  ApiError error =
-      http_error(502, "the instance that wrote this reply ended; send the request again", "instance_lost");
-  return error;
-}
-
 }  // namespace
 
-std::string request_head(const HttpRequest& request, std::string_view address, std::string_view request_id) {
+std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
+                         std::string_view request_id) {
   std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nX-Request-Id: {}\r\n",
                                 plain(request.method_string()), plain(request.target()), address, request_id);
   const beast::string_view connection = request[http::field::connection];
@@ -64,8 +60,8 @@ std::string request_head(const HttpRequest& request, std::string_view address, s
     if (is_of_connection(name) || is_named_in(connection, name)) continue;
     out += fmt::format("{}: {}\r\n", plain(name), plain(field.value()));
   }
-  const bool has_body = !request.body().empty() || request.method() == http::verb::post;
-  if (has_body) out += fmt::format("Content-Length: {}\r\n", request.body().size());
+  const bool has_body = body_bytes > 0 || request.method() == http::verb::post;
+  if (has_body) out += fmt::format("Content-Length: {}\r\n", body_bytes);
   return out + "\r\n";
 }
 
@@ -83,27 +79,66 @@ HttpResponse response_of(const http::response_header<>& header) {
   return out;
 }
 
-bool is_not_ready(std::string_view body) {
-  const nlohmann::json answer = nlohmann::json::parse(body, nullptr, false);
-  if (!answer.is_object()) return false;
-  const auto error = answer.find("error");
-  if (error == answer.end() || !error->is_object()) return false;
-  const auto code = error->find("code");
-  if (code == error->end() || !code->is_string()) return false;
-  const std::string& name = code->get_ref<const std::string&>();
-  return name == "draining" || name == "loading" || name == "device_lost" || name == "too_many_connections";
+bool has_large_body(const HttpRequest& request) {
+  if (request.chunked()) return true;
+  const std::string_view length = plain(request[http::field::content_length]);
+  std::uint64_t bytes = 0;
+  const auto read = std::from_chars(length.data(), length.data() + length.size(), bytes);
+  return read.ec == std::errc::result_out_of_range || bytes > BodyBudget::kFreeBytes;
 }
 
-std::string lost_event(RoutedApi api) {
-  const ApiError error = lost_error();
+HttpRequest models_request(const HttpRequest& request) {
+  HttpRequest out(http::verb::get, "/v1/models", 11);
+  for (const char* name : {"Authorization", "X-Api-Key", "Origin"}) {
+    if (const auto at = request.find(name); at != request.end()) out.set(name, at->value());
+  }
+  return out;
+}
+
+std::string in_style_of(RoutedApi api, const HttpResponse& refusal) {
+  const nlohmann::json body = nlohmann::json::parse(refusal.body, nullptr, false);
+  if (api != RoutedApi::kMessages || !body.is_object() || !body.contains("error")) return refusal.body;
+  const nlohmann::json& error = body["error"];
+  const bool has_message = error.is_object() && error.contains("message") && error["message"].is_string();
+  return to_json(http_error(refusal.status, has_message ? error["message"].get<std::string>() : "refused"),
+                 ErrorStyle::kAnthropic);
+}
+
+std::string code_of_error(std::string_view body) {
+  const nlohmann::json answer = nlohmann::json::parse(body, nullptr, false);
+  if (!answer.is_object()) return {};
+  const auto error = answer.find("error");
+  if (error == answer.end() || !error->is_object()) return {};
+  const auto code = error->find("code");
+  return code != error->end() && code->is_string() ? code->get<std::string>() : std::string();
+}
+
+bool is_not_ready(std::string_view code) {
+  return code == "draining" || code == "loading" || code == kDeviceLost || code == "too_many_connections";
+}
+
+std::string error_event(RoutedApi api, const ApiError& error, std::uint64_t number) {
   if (api == RoutedApi::kMessages)
     return fmt::format("event: error\n{}", sse_event(to_json(error, ErrorStyle::kAnthropic)));
   if (api == RoutedApi::kResponses) {
-    const nlohmann::ordered_json event = {
-        {"type", "error"}, {"code", error.code}, {"message", error.message}, {"param", nullptr}};
+    const nlohmann::ordered_json event = {{"type", "error"},
+                                          {"sequence_number", number},
+                                          {"code", error.code},
+                                          {"message", error.message},
+                                          {"param", nullptr}};
     return fmt::format("event: error\n{}", sse_event(event.dump()));
   }
   return sse_event(to_json(error)) + sse_event(kSseDone);
+}
+
+std::optional<std::uint64_t> number_after(std::string_view events) {
+  constexpr std::string_view kNumber = "\"sequence_number\":";
+  const std::size_t at = events.rfind(kNumber);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::uint64_t number = 0;
+  const char* begin = events.data() + at + kNumber.size();
+  const auto read = std::from_chars(begin, events.data() + events.size(), number);
+  return read.ec == std::errc() ? std::optional<std::uint64_t>(number + 1) : std::nullopt;
 }
 
 std::string WholeEvents::push(std::string_view piece) {
@@ -171,6 +206,8 @@ std::string front_metrics(const FrontCounts& counts, const FrontInstances& insta
       counts.answered, counts.refused);
   begin("loci_front_retries_total", "Requests that were sent to another instance", "counter");
   out += fmt::format("loci_front_retries_total {}\n", counts.retried);
+  begin("loci_front_streams_moved_total", "Streams that another instance went on with", "counter");
+  out += fmt::format("loci_front_streams_moved_total {}\n", counts.moved);
   begin("loci_front_lost_total", "Requests whose instance ended, which their clients were told", "counter");
   out += fmt::format("loci_front_lost_total {}\n", counts.lost);
   begin("loci_front_rows_refused", "Rows of the latest list of members without this cluster's seal", "gauge");

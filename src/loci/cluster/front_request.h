@@ -14,6 +14,8 @@
 
 #include "loci/cluster/front.h"
 #include "loci/cluster/routed_request.h"
+#include "loci/cluster/told_stream.h"
+#include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/connection.h"
 
 namespace loci {
@@ -27,25 +29,49 @@ struct Front::Request {
   std::vector<std::uint32_t> tried;  // instances
   std::string member;                // that was tried last
   std::optional<HttpResponse> refusal;
+  std::optional<ToldStream> told;  // where another instance can go on with it
+  bool is_streaming = false;       // the client has the reply's header
+  bool is_events = false;          // of the reply: server-sent ones
+  std::uint64_t next_event = 0;    // its number, of the Responses API
+  // The body, once another instance may have to go on with a reply that has begun, and the room that it
+  // takes.
+  std::string body;
+  std::optional<BodyBudget::Charge> body_charge;
   int losses = 0;  // instances that ended, or broke the connection, after it was sent
   bool is_too_late = false;
   bool was_lost = false;
   // The connection that it waits for; null: none.
   std::shared_ptr<Upstream*> current = std::make_shared<Upstream*>(nullptr);
+
+  const std::string& text() const { return body_charge ? body : exchange.request().body(); }
 };
 
 // The request's lines for an instance at that address: the client's, without those that are between the
 // client and the front alone.
-std::string request_head(const HttpRequest& request, std::string_view address, std::string_view request_id);
+std::string request_head(const HttpRequest& request, std::size_t body_bytes, std::string_view address,
+                         std::string_view request_id);
 
 // Status, type and headers of an instance's answer, as they are passed on.
 HttpResponse response_of(const boost::beast::http::response_header<>& header);
 
-// Whether a 503 says that nothing was done, as the instance is not there yet or not any more.
-bool is_not_ready(std::string_view body);
+// Whether its body is, or may be, of more than BodyBudget::kFreeBytes.
+bool has_large_body(const HttpRequest& request);
+// A question that only whoever may use an instance gets an answer to, with the request's key.
+HttpRequest models_request(const HttpRequest& request);
+// The same error as Anthropic's clients know it; others' bodies stay as they are.
+std::string in_style_of(RoutedApi api, const HttpResponse& refusal);
 
-// What ends a stream of events whose instance ended.
-std::string lost_event(RoutedApi api);
+// The code of an answer that is an error; empty: it has none.
+std::string code_of_error(std::string_view body);
+// Whether a 503 of that code says that nothing was done, as the instance is not there yet or not any more.
+bool is_not_ready(std::string_view code);
+inline constexpr std::string_view kDeviceLost = "device_lost";
+
+// What ends a stream of events that can't go on. `number`: of the event, in the Responses API.
+std::string error_event(RoutedApi api, const ApiError& error, std::uint64_t number);
+
+// The number behind the last one of the Responses API's events; nothing where they have none.
+std::optional<std::uint64_t> number_after(std::string_view events);
 
 // Passes on whole server-sent events.
 class WholeEvents {

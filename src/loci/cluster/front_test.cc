@@ -1,178 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A front before instances that answer as the test says, garbage too; no database, no model.
-#include "loci/cluster/front.h"
-
-#include <gtest/gtest.h>
-#include <poll.h>
-#include <spdlog/sinks/null_sink.h>
-
-#include <atomic>
-#include <boost/asio/post.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/read_until.hpp>
-#include <boost/asio/write.hpp>
-#include <chrono>
-#include <functional>
-#include <future>
-#include <mutex>
-#include <thread>
-
-#include "loci/cluster/front_request.h"
-#include "loci/serve/http/server.h"
+#include "loci/cluster/front_testing.h"
 
 namespace loci {
 namespace {
-
-namespace asio = boost::asio;
-using asio::ip::tcp;
-using boost::system::error_code;
-
-struct FakeWays {
-  bool keeps_alive = false;               // closes a connection only after an empty answer
-  std::function<void()> before_end = {};  // of an answer that was written
-};
-
-// Answers each request on a connection of its own with what the script gives, then closes it.
-class FakeInstance {
- public:
-  using Script = std::function<std::string(const std::string& request)>;
-
-  explicit FakeInstance(Script script, FakeWays ways = {})
-      : script_(std::move(script)), ways_(std::move(ways)), acceptor_(io_, {tcp::v4(), 0}) {
-    thread_ = std::thread([this] { run(); });
-  }
-  ~FakeInstance() {
-    is_stopping_ = true;
-    error_code ignored;
-    tcp::socket wake(io_);
-    wake.connect({asio::ip::make_address("127.0.0.1"), port()}, ignored);
-    thread_.join();
-  }
-  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
-  int requests() const { return requests_; }
-  Member member(const std::string& id) const {
-    return {.id = id, .host = "127.0.0.1", .port = port(), .models = {"tiny"}, .block_tokens = 32};
-  }
-
- private:
-  void run() {
-    while (!is_stopping_) {
-      error_code error;
-      tcp::socket socket(io_);
-      acceptor_.accept(socket, error);
-      if (error || is_stopping_) return;
-      while (answer(socket) && ways_.keeps_alive) {
-      }
-    }
-  }
-  bool answer(tcp::socket& socket) {
-    error_code error;
-    pollfd readable{.fd = socket.native_handle(), .events = POLLIN, .revents = 0};
-    while (::poll(&readable, 1, 10) == 0) {
-      if (is_stopping_) return false;
-    }
-    std::string request;
-    asio::read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", error);
-    if (error) return false;
-    const std::size_t at = request.find("Content-Length: ");
-    const std::size_t body = at == std::string::npos ? 0 : std::stoul(request.substr(at + 16));
-    const std::size_t wanted = request.find("\r\n\r\n") + 4 + body;
-    if (request.size() < wanted)
-      asio::read(socket, asio::dynamic_buffer(request), asio::transfer_exactly(wanted - request.size()),
-                 error);
-    if (!request.starts_with("GET /health")) ++requests_;
-    const std::string answer = script_(request);
-    asio::write(socket, asio::buffer(answer), error);
-    if (ways_.before_end) ways_.before_end();
-    if (!ways_.keeps_alive || answer.empty()) socket.shutdown(tcp::socket::shutdown_send, error);
-    return !answer.empty();
-  }
-
-  Script script_;
-  FakeWays ways_;
-  asio::io_context io_;
-  tcp::acceptor acceptor_;
-  std::atomic<bool> is_stopping_ = false;
-  std::atomic<int> requests_ = 0;
-  std::thread thread_;
-};
-
-std::string whole(const std::string& body, const std::string& status = "200 OK") {
-  return fmt::format("HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", status,
-                     body.size(), body);
-}
-
-std::string events(const std::string& first) {
-  return fmt::format(
-      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: "
-      "chunked\r\n\r\n{:x}\r\n{}\r\n",
-      first.size(), first);
-}
-
-// However busy the machine is, no list is late.
-class StoppedClock final : public Clock {
- public:
-  Nanos now() const override { return 0; }
-};
-
-class FrontTest : public testing::Test {
- protected:
-  FrontTest()
-      : log_(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
-        server_({.host = "127.0.0.1", .port = 0, .tls = {}, .limits = {.bodies_bytes_max = 1 << 20}}, clock_,
-                metrics_, log_),
-        front_({.instances = {.policy = RoutingPolicy::kLeastLoad}, .connect_timeout = 60 * kNanosPerSecond},
-               server_.io(), workers_, front_clock_, log_) {
-    EXPECT_TRUE(server_.listen([this](Exchange& exchange) { return front_.handle(exchange); }).ok());
-  }
-  ~FrontTest() override { server_.stop(0); }
-
-  void update(const std::vector<Member>& members) {
-    std::promise<void> done;
-    asio::post(server_.io(), [&] {
-      front_.update({.members = members});
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
-  // The whole answer.
-  std::string send(const std::string& request) {
-    asio::io_context io;
-    tcp::socket socket(io);
-    socket.connect({asio::ip::make_address("127.0.0.1"), server_.port()});
-    asio::write(socket, asio::buffer(request));
-    std::string out;
-    error_code error;
-    asio::read(socket, asio::dynamic_buffer(out), error);
-    return out;
-  }
-  // Of /metrics, the instances that are so.
-  int count(const std::string& state) {
-    const std::string metrics = get("/metrics");
-    const std::string name = "loci_front_instances{state=\"" + state + "\"} ";
-    const std::size_t at = metrics.find(name);
-    return at == std::string::npos ? -1 : std::stoi(metrics.substr(at + name.size()));
-  }
-  std::string get(const std::string& path, const std::string& more = "") {
-    return send(fmt::format("GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n", path, more));
-  }
-  std::string post(const std::string& path, const std::string& body, const std::string& more = "") {
-    return send(
-        fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n{}"
-                    "Content-Length: {}\r\n\r\n{}",
-                    path, more, body.size(), body));
-  }
-
-  SystemClock clock_;
-  StoppedClock front_clock_;
-  ServeMetrics metrics_{"test"};
-  std::shared_ptr<spdlog::logger> log_;
-  WorkerPool workers_{2};
-  HttpServer server_;
-  Front front_;
-};
-
-const std::string kChat = R"({"model":"tiny","messages":[{"role":"user","content":"hi"}]})";
 
 TEST_F(FrontTest, PassesRequestAndAnswerOn) {
   std::string seen;
@@ -270,8 +101,8 @@ TEST_F(FrontTest, ARequestThatEndsWhoeverReadsItIsSentTwiceAtMost) {
 TEST_F(FrontTest, ABodyIsNotHeldForAsLongAsItsReplyGoesOn) {
   std::promise<void> over;
   FakeInstance slow([](const std::string&) { return events("data: 1\n\n"); },
-                    {.before_end = [&, is_over = over.get_future().share()] { is_over.wait(); }});
-  FakeInstance quick([](const std::string&) { return whole("{\"ok\":1}"); });
+                    {.before_end = [&, is_over = over.get_future().share()] { is_over.wait(); }, .key = "k"});
+  FakeInstance quick([](const std::string&) { return whole("{\"ok\":1}"); }, {.key = "k"});
   Member member = slow.member("0000000000000001");
   member.models = {"slow"};
   update({member, quick.member("0000000000000002")});
@@ -282,16 +113,45 @@ TEST_F(FrontTest, ABodyIsNotHeldForAsLongAsItsReplyGoesOn) {
   tcp::socket client(io);
   client.connect({asio::ip::make_address("127.0.0.1"), server_.port()});
   const std::string body = request("slow");
-  asio::write(client, asio::buffer(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: "
-                                               "close\r\nContent-Length: {}\r\n\r\n{}",
-                                               body.size(), body)));
+  asio::write(client,
+              asio::buffer(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: "
+                                       "close\r\nAuthorization: Bearer k\r\nContent-Length: {}\r\n\r\n{}",
+                                       body.size(), body)));
   std::string answer;
   asio::read_until(client, asio::dynamic_buffer(answer), "data: 1\n\n");
-  const std::string another = post("/v1/completions", request("tiny"));
+  const std::string another = post("/v1/completions", request("tiny"), "Authorization: Bearer k\r\n");
   EXPECT_TRUE(another.ends_with("{\"ok\":1}")) << another;
   over.set_value();
   error_code end;
   asio::read(client, asio::dynamic_buffer(answer), end);
+}
+
+TEST_F(FrontTest, ALargeBodyIsReadOfWhoAnInstanceLetsIn) {
+  FakeInstance instance([](const std::string&) { return whole("{\"ok\":1}"); }, {.key = "right"});
+  update({instance.member("0000000000000001")});
+  const std::string body = R"({"model":"tiny","prompt":")" + std::string(100 << 10, 'x') + "\"}";
+  const auto head = [&](const char* path, const char* length, const char* key) {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\n{}Authorization: Bearer {}\r\n\r\n", path, length,
+                       key);
+  };
+  // Nothing of the body is sent, or waited for.
+  for (const char* length : {"Content-Length: 500000\r\n", "Transfer-Encoding: chunked\r\n"}) {
+    const std::string refused = send(head("/v1/completions", length, "wrong"));
+    EXPECT_TRUE(refused.starts_with("HTTP/1.1 401")) << refused;
+    EXPECT_NE(refused.find("\"code\":\"invalid_api_key\""), std::string::npos) << refused;
+  }
+  const std::string other = send(head("/v1/messages", "Content-Length: 500000\r\n", "wrong"));
+  EXPECT_NE(other.find(R"({"type":"error","error":{"type":"authentication_error","message":"no such key")"),
+            std::string::npos)
+      << other;
+  EXPECT_EQ(instance.questions(), 3);
+  EXPECT_EQ(instance.requests(), 0);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(post("/v1/completions", body, "Authorization: Bearer right\r\n").ends_with("{\"ok\":1}"));
+  EXPECT_EQ(instance.questions(), 4) << "who was let in is known";
+  EXPECT_EQ(instance.requests(), 3);
+  EXPECT_TRUE(post("/v1/completions", R"({"prompt":"small"})").ends_with("{\"ok\":1}"));
+  EXPECT_EQ(instance.questions(), 4) << "what is small is the instance's to judge";
 }
 
 TEST_F(FrontTest, WhoStopsOrLoadsIsLeftForAnother) {
@@ -326,7 +186,8 @@ TEST_F(FrontTest, AStreamThatBreaksOffEndsWithAnErrorAfterWholeEvents) {
   EXPECT_NE(chat.find("data: [DONE]"), std::string::npos);
   EXPECT_TRUE(chat.ends_with("0\r\n\r\n")) << chat;
   EXPECT_NE(post("/v1/messages", kChat).find("event: error\ndata: {\"type\":\"error\""), std::string::npos);
-  const std::string of_responses = "event: error\ndata: {\"type\":\"error\",\"code\":\"instance_lost\"";
+  const std::string of_responses =
+      "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"code\":\"instance_lost\"";
   EXPECT_NE(post("/v1/responses", R"({"input":"x"})").find(of_responses), std::string::npos);
   EXPECT_NE(get("/v1/responses/resp_1?stream=true").find(of_responses), std::string::npos);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cluster/routed_request.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -77,6 +78,10 @@ void read_body(std::string_view body, std::uint64_t seed, RoutedPrompt& out) {
   const json& request = *parsed;
   if (const auto model = request.find("model"); model != request.end() && model->is_string())
     out.model = model->get<std::string>();
+  const auto stream = request.find("stream");
+  out.is_streamed = stream != request.end() && stream->is_boolean() && stream->get<bool>();
+  const auto given_seed = request.find("seed");
+  out.has_seed = given_seed != request.end() && !given_seed->is_null();
   if (out.begins_response) {
     // Stored unless the request says otherwise.
     const auto store = request.find("store");
@@ -120,8 +125,21 @@ bool generates(http::verb method, std::string_view path) {
 
 }  // namespace
 
+void add_seed(std::string& body, std::uint64_t seed) {
+  const std::size_t end = body.rfind('}');
+  if (end == std::string::npos) return;
+  const std::size_t last = body.find_last_not_of(" \t\r\n", end - 1);
+  // At the end, as of fields of one name the last one counts, and there may be a null.
+  body.insert(end, fmt::format("{}\"seed\":{}", body[last] == '{' ? "" : ",", seed));
+}
+
 std::uint64_t continued_key(std::string_view id, std::uint64_t seed) {
   return XXH3_64bits_withSeed(id.data(), id.size(), ~seed);
+}
+
+RoutedApi routed_api(std::string_view path) {
+  if (path == "/v1/responses" || path.starts_with("/v1/responses/")) return RoutedApi::kResponses;
+  return path.starts_with("/v1/messages") ? RoutedApi::kMessages : RoutedApi::kOpenAi;
 }
 
 RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_view body,
@@ -130,9 +148,8 @@ RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_v
   const bool reads = method == http::verb::get || method == http::verb::head || method == http::verb::options;
   out.may_be_repeated = reads || computes_only(path);
   out.is_generated = generates(method, path);
-  if (path == "/v1/responses" || path.starts_with("/v1/responses/")) out.api = RoutedApi::kResponses;
+  out.api = routed_api(path);
   out.begins_response = path == "/v1/responses" && method == http::verb::post;
-  if (path.starts_with("/v1/messages")) out.api = RoutedApi::kMessages;
   for (const std::string_view prefix : {"/v1/responses/", "/v1/conversations/"}) {
     const std::string_view id = id_after(path, prefix);
     if (!id.empty()) out.continues = continued_key(id, seed);

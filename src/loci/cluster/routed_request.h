@@ -28,21 +28,34 @@ struct RoutedPrompt {
   bool is_conversation = false;            // of the two, a conversation
   bool is_generated = false;               // a model computes the answer, and keeps state of the prompt
   bool may_be_repeated = true;             // sent twice it does what it does once: it stores nothing
+  bool is_streamed = false;                // it asks for events
+  bool has_seed = false;                   // it says which numbers its reply is drawn with
   RoutedApi api = RoutedApi::kOpenAi;
   bool begins_response = false;  // POST /v1/responses: what it answers may be gone on from
 
   // Something is computed for it.
   bool is_new_work() const { return bytes > 0; }
+  // Sent again it is answered with the same events, given a seed. (Those of the Responses API carry names
+  // that an instance draws.)
+  bool may_go_on() const {
+    return is_generated && is_streamed && may_be_repeated && api != RoutedApi::kResponses;
+  }
 };
 
 inline constexpr std::size_t kPromptChunkBytes = 256;
 // Beyond, a prompt's end is not looked at.
 inline constexpr std::size_t kPromptKeysMax = 4'096;
 
+// By the path without its query.
+RoutedApi routed_api(std::string_view path);
+
 // `seed`: of the keys; the same for a tenant's requests, unlike for another's. `path` without its query. At
 // most linear in the body.
 RoutedPrompt read_prompt(boost::beast::http::verb method, std::string_view path, std::string_view body,
                          std::uint64_t seed);
+
+// Gives a request without one a seed. `body`: read_prompt() has read it as one object.
+void add_seed(std::string& body, std::uint64_t seed);
 
 // The key of a conversation or response: RoutedPrompt::continues of who goes on from it.
 std::uint64_t continued_key(std::string_view id, std::uint64_t seed);

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Instances' answers, as a front passes them on (front.h).
+#include <boost/beast/http/status.hpp>
+#include <utility>
+
+#include "loci/cluster/front.h"
+#include "loci/cluster/front_request.h"
+
+namespace loci {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr std::uint64_t kWholeMax = 256 << 10;  // larger answers are passed on as they come
+
+bool are_events(std::string_view content_type) { return content_type.starts_with("text/event-stream"); }
+
+std::string_view view(const boost::beast::string_view& text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+asio::awaitable<Front::Outcome> Front::answer(Request& request, Instance& instance, Upstream& upstream,
+                                              const Upstream::Header& header) {
+  if (request.is_streaming) co_return co_await go_on(request, instance, upstream, header);
+  const bool is_bodiless = request.exchange.request().method() == http::verb::head ||
+                           header.result_int() == 204 || header.result_int() == 304;
+  const std::optional<std::uint64_t> length = upstream.content_length();
+  if (!are_events(view(header[http::field::content_type])) &&
+      (is_bodiless || (length && *length <= kWholeMax)))
+    co_return co_await answer_whole(request, instance, upstream, header);
+  co_return co_await answer_stream(request, instance, upstream, header);
+}
+
+asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& instance, Upstream& upstream,
+                                                    const Upstream::Header& header) {
+  HttpResponse response = response_of(header);
+  for (;;) {
+    const std::optional<std::string_view> piece = co_await upstream.read_piece();
+    if (!piece) co_return Outcome::kLost;
+    if (piece->empty()) break;
+    response.body += *piece;
+  }
+  response.headers.emplace_back("X-Loci-Member", instance.member.id);
+  const std::string code = response.status == 503 ? code_of_error(response.body) : std::string();
+  if (is_not_ready(code)) {
+    if (code == kDeviceLost) {
+      ++request.losses;
+      instance.avoided_until = clock_.now() + kDeviceLostPause;
+    }
+    request.refusal = std::move(response);
+    co_return Outcome::kRefused;
+  }
+  request.exchange.drop_body();  // it is never sent again
+  if (response.status < 300) learn(request, instance, response.body);
+  ++counts_.answered;
+  co_await request.exchange.respond(std::move(response));
+  co_return Outcome::kAnswered;
+}
+
+// The body makes room for other requests' ones, but for what a reply may have to be gone on with from.
+void Front::keep_body(Request& request) {
+  HttpRequest& message = request.exchange.request();
+  if (request.told) {
+    request.body_charge.emplace(kept_bodies_);
+    if (request.body_charge->grow_to(message.body().size())) {
+      request.body = std::move(message.body());
+    } else {
+      request.body_charge.reset();
+      request.told.reset();
+    }
+  }
+  request.exchange.drop_body();
+}
+
+asio::awaitable<Front::Outcome> Front::answer_stream(Request& request, Instance& instance, Upstream& upstream,
+                                                     const Upstream::Header& header) {
+  Exchange& exchange = request.exchange;
+  const HttpResponse head = response_of(header);
+  const std::optional<std::string_view> piece = co_await upstream.read_piece();
+  if (!piece) co_return Outcome::kLost;
+  request.is_events = are_events(head.content_type);
+  if (!request.is_events || head.status != 200) request.told.reset();
+  keep_body(request);
+  if (head.status < 300) learn(request, instance, *piece);
+  ++counts_.answered;
+  for (const auto& [name, value] : head.headers) exchange.add_header(name, value);
+  exchange.add_header("X-Loci-Member", instance.member.id);
+  request.is_streaming = true;
+  if (!co_await exchange.begin_stream(head.content_type, head.status)) co_return Outcome::kAnswered;
+  if (request.is_events) co_return co_await pass_events(request, upstream, *piece);
+  co_return co_await pass_bytes(request, upstream, *piece);
+}
+
+// Another instance's answer in place of one that broke off. One that has no stream leaves the next its
+// chance.
+asio::awaitable<Front::Outcome> Front::go_on(Request& request, Instance& instance, Upstream& upstream,
+                                             const Upstream::Header& header) {
+  if (header.result_int() != 200 || !are_events(view(header[http::field::content_type])))
+    co_return Outcome::kRefused;
+  const std::optional<std::string_view> piece = co_await upstream.read_piece();
+  if (!piece) co_return Outcome::kLost;
+  learn(request, instance, *piece);
+  ++counts_.moved;
+  request.told->begin_again();
+  co_return co_await pass_events(request, upstream, *piece);
+}
+
+// Whole ones are passed on, so that one that breaks off is never seen.
+asio::awaitable<Front::Outcome> Front::pass_events(Request& request, Upstream& upstream,
+                                                   std::string_view first) {
+  Exchange& exchange = request.exchange;
+  WholeEvents whole;
+  std::optional<std::string_view> piece = first;
+  for (; piece && !piece->empty(); piece = co_await upstream.read_piece()) {
+    std::string events = whole.push(*piece);
+    if (const auto next = number_after(events)) request.next_event = *next;
+    ToldStream::State state = ToldStream::State::kGoesOn;
+    if (request.told) {
+      ToldStream::Part part = request.told->push(events);
+      events = std::move(part.events);
+      state = part.state;
+    }
+    if (!co_await exchange.stream(events)) co_return Outcome::kAnswered;
+    if (state == ToldStream::State::kGivenUp) co_return Outcome::kLost;
+    if (state == ToldStream::State::kDiffers) co_return Outcome::kDiffers;
+  }
+  if (exchange.gone()) co_return Outcome::kAnswered;
+  if (!piece) co_return Outcome::kLost;
+  if (request.told && !request.told->has_caught_up()) co_return Outcome::kDiffers;
+  if (co_await exchange.stream(whole.rest())) co_await exchange.end_stream();
+  co_return Outcome::kAnswered;
+}
+
+asio::awaitable<Front::Outcome> Front::pass_bytes(Request& request, Upstream& upstream,
+                                                  std::string_view first) {
+  std::optional<std::string_view> piece = first;
+  for (; piece && !piece->empty(); piece = co_await upstream.read_piece()) {
+    if (!co_await request.exchange.stream(*piece)) co_return Outcome::kAnswered;
+  }
+  if (!piece) co_return Outcome::kLost;
+  co_await request.exchange.end_stream();
+  co_return Outcome::kAnswered;
+}
+
+asio::awaitable<void> Front::give_up(Request& request, ApiError error) {
+  Exchange& exchange = request.exchange;
+  ++counts_.lost;
+  request.was_lost = true;
+  if (!request.is_streaming) {
+    co_await refuse(exchange, request.prompt.api, std::move(error));
+  } else if (!request.is_events) {
+    exchange.cut_stream();
+  } else if (co_await exchange.stream(error_event(request.prompt.api, error, request.next_event))) {
+    co_await exchange.end_stream();
+  }
+}
+
+void Front::learn(Request& request, const Instance& instance, std::string_view reply) {
+  if (!request.prompt.is_generated) return;
+  const Nanos now = clock_.now();
+  instances_.remember(request.prompt, instance, now);
+  if (!request.prompt.begins_response) return;
+  const std::string_view id = response_id_of(reply);
+  if (!id.empty())
+    instances_.remember_session(continued_key(id, request.seed), request.prompt, instance, now);
+}
+
+}  // namespace loci

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams whose instance ends in the middle: another one goes on.
+#include <mutex>
+
+#include "loci/cluster/front_testing.h"
+
+namespace loci {
+namespace {
+
+std::string chunk(const std::string& text, int created) {
+  return fmt::format("data: {{\"created\":{},\"choices\":[{{\"index\":0,\"text\":\"{}\"}}]}}\n\n", created,
+                     text);
+}
+const std::string kDone = "data: [DONE]\n\n";
+const std::string kStreamed = R"({"model":"tiny","prompt":"hi","stream":true})";
+
+// The body of an answer in chunks.
+std::string dechunked(const std::string& answer) {
+  std::string out;
+  for (std::size_t at = answer.find("\r\n\r\n") + 4; at < answer.size();) {
+    const std::size_t size = std::stoul(answer.substr(at), nullptr, 16);
+    at = answer.find("\r\n", at) + 2;
+    out += answer.substr(at, size);
+    at += size + 2;
+  }
+  return out;
+}
+
+// Instances of which each breaks off after so many events, and one that does not; which of them is asked
+// first is chance.
+class MovedStreamTest : public FrontTest {
+ protected:
+  static constexpr std::size_t kWhole = 100;
+
+  void begin(const std::vector<std::size_t>& events_of, const std::string& other_text = "") {
+    for (std::size_t i = 0; i < events_of.size(); ++i) {
+      instances_.push_back(std::make_unique<FakeInstance>(
+          [this, i, events_of, other_text](const std::string& request) {
+            const std::lock_guard lock(mutex_);
+            bodies_.push_back(request.substr(request.find("\r\n\r\n") + 4));
+            // The first that is asked breaks off as the first of the list.
+            const std::size_t count = events_of[std::min(bodies_.size(), events_of.size()) - 1];
+            const std::vector<std::string> words = {"It", " was",
+                                                    bodies_.size() > 1 ? " a" + other_text : " a", " day"};
+            std::string text;
+            for (std::size_t word = 0; word < std::min(count, words.size()); ++word)
+              text += chunk(words[word], static_cast<int>(bodies_.size()));
+            return count == kWhole ? events(text + kDone) + "0\r\n\r\n" : events(text + "data: {\"half");
+          },
+          FakeWays{.key = "k"}));
+      members_.push_back(instances_.back()->member(std::string(15, '0') + std::to_string(i + 1)));
+    }
+    update(members_);
+  }
+  void TearDown() override { update({}); }
+  int moved() {
+    const std::string metrics = get("/metrics");
+    const std::string name = "\nloci_front_streams_moved_total ";
+    return std::stoi(metrics.substr(metrics.find(name) + name.size()));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> bodies_;  // as they came; guarded by mutex_ until the answer is there
+  std::vector<std::unique_ptr<FakeInstance>> instances_;
+  std::vector<Member> members_;
+};
+
+TEST_F(MovedStreamTest, AStreamGoesOnWhereItBrokeOff) {
+  begin({3, kWhole});
+  const std::string answer = post("/v1/completions", kStreamed);
+  EXPECT_EQ(dechunked(answer), chunk("It", 1) + chunk(" was", 1) + chunk(" a", 1) + chunk(" day", 1) + kDone);
+  EXPECT_EQ(moved(), 1);
+  ASSERT_EQ(bodies_.size(), 2u);
+  EXPECT_EQ(bodies_[0], bodies_[1]);
+  EXPECT_TRUE(bodies_[0].starts_with(R"({"model":"tiny","prompt":"hi","stream":true,"seed":)")) << bodies_[0];
+}
+
+TEST_F(MovedStreamTest, WhatHadABodyLargerThanIsKeptEndsWithItsInstance) {
+  begin({3, kWhole});
+  const std::string large =
+      R"({"model":"tiny","stream":true,"prompt":")" + std::string(900 << 10, 'x') + "\"}";
+  const std::string answer = dechunked(post("/v1/completions", large, "Authorization: Bearer k\r\n"));
+  EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
+  EXPECT_EQ(bodies_.size(), 1u);
+}
+
+TEST_F(MovedStreamTest, WhoseReplyIsAnotherIsNotPassedOn) {
+  begin({3, kWhole}, "n");
+  const std::string answer = dechunked(post("/v1/completions", kStreamed));
+  EXPECT_TRUE(answer.starts_with(chunk("It", 1) + chunk(" was", 1) + chunk(" a", 1) + "data: {\"error\":"))
+      << answer;
+  EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
+  EXPECT_EQ(answer.find("day"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with(kDone)) << answer;
+}
+
+TEST_F(MovedStreamTest, WhatEndsTwoInstancesIsNotSentToAThird) {
+  begin({2, 3, kWhole, kWhole});
+  const std::string answer = dechunked(post("/v1/completions", kStreamed));
+  EXPECT_TRUE(answer.starts_with(chunk("It", 1) + chunk(" was", 1) + chunk(" a", 1) + "data: {\"error\":"))
+      << answer;
+  EXPECT_NE(answer.find("sent twice"), std::string::npos) << answer;
+  EXPECT_EQ(bodies_.size(), 2u);
+}
+
+TEST_F(MovedStreamTest, OneThatIsAloneEndsWithAnError) {
+  begin({3});
+  const std::string answer = dechunked(post("/v1/completions", kStreamed));
+  EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with(kDone)) << answer;
+}
+
+TEST_F(MovedStreamTest, WhatMayBeStoredIsNotSentAgain) {
+  begin({3, kWhole});
+  const std::string answer = dechunked(post("/v1/responses", R"({"input":"x","stream":true})"));
+  EXPECT_NE(answer.find("instance_lost"), std::string::npos) << answer;
+  EXPECT_EQ(bodies_.size(), 1u);
+}
+
+TEST_F(FrontTest, AnErrorOfTheResponsesApiHasTheNextNumber) {
+  FakeInstance instance([](const std::string&) {
+    return events(
+        "event: a\ndata: {\"sequence_number\":0}\n\nevent: b\ndata: {\"sequence_number\":1,\"t\":1}\n\n");
+  });
+  update({instance.member("0000000000000001")});
+  const std::string answer = dechunked(post("/v1/responses", R"({"input":"x","stream":true})"));
+  EXPECT_NE(answer.find(R"({"type":"error","sequence_number":2,"code":"instance_lost")"), std::string::npos)
+      << answer;
+}
+
+TEST_F(FrontTest, WhoHasLostItsDeviceIsAskedTwiceAtMostByARequest) {
+  const auto lost = [](const std::string&) {
+    return whole(R"({"error":{"code":"device_lost"}})", "503 Service Unavailable");
+  };
+  std::vector<std::unique_ptr<FakeInstance>> instances;
+  std::vector<Member> members;
+  for (int i = 1; i <= 4; ++i) {
+    instances.push_back(std::make_unique<FakeInstance>(lost));
+    members.push_back(instances.back()->member(std::string(15, '0') + std::to_string(i)));
+  }
+  update(members);
+  const std::string answer = post("/v1/completions", kStreamed);
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
+  EXPECT_NE(answer.find("device_lost"), std::string::npos) << answer;
+  int requests = 0;
+  for (const auto& one : instances) requests += one->requests();
+  EXPECT_EQ(requests, 2);
+  update({});
+}
+
+TEST(RoutedRequest, ASeedIsAddedToWhatHasNone) {
+  namespace http = boost::beast::http;
+  const auto seeded = [](std::string body) {
+    add_seed(body, 7);
+    return body;
+  };
+  EXPECT_EQ(seeded(R"({"a":{}})"), R"({"a":{},"seed":7})");
+  EXPECT_EQ(seeded("{ }\n"), "{ \"seed\":7}\n");
+  EXPECT_EQ(seeded(R"({"seed":null})"), R"({"seed":null,"seed":7})");
+  const auto read = [](const std::string& body, const char* path = "/v1/chat/completions") {
+    return read_prompt(http::verb::post, path, body, 1);
+  };
+  EXPECT_TRUE(read(R"({"stream":true,"seed":3})").has_seed);
+  EXPECT_FALSE(read(R"({"stream":true,"seed":null})").has_seed);
+  EXPECT_TRUE(read(R"({"stream":true})").may_go_on());
+  EXPECT_FALSE(read(R"({"stream":false})").may_go_on());
+  EXPECT_FALSE(read(R"({"stream":true,"store":false})", "/v1/responses").may_go_on());
+}
+
+}  // namespace
+}  // namespace loci
