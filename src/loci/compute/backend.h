@@ -258,6 +258,10 @@ class Backend {
     LOCI_CHECK(info().positions == Positions::kNone, "this state cannot be moved to other positions");
   }
 
+  // In one layer's slice of a block (outside the pool) what the tokens from `first` on left becomes zeros: in
+  // the slot of a block that is not full there is what others left there, and that is nobody's to keep.
+  virtual void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const = 0;
+
   // --- hidden states (HCache §3.2), where info().projects ---
   // `rows`: one layer's rows of a whole block, [token][hidden_row_bytes], as Span::capture got them, less
   // than a slice of the layer (hidden_form.h); `position`: of the block's first token.

@@ -19,7 +19,9 @@
 // matching among a node's children never sees what is behind a gate.
 //
 // Children with complete state are ordered by its tokens, so the longest run that any child shares with a
-// text is found next to the text's own place in that order.
+// text is found next to the text's own place in that order. Full nodes are so a second time, wherever their
+// state is: that tells which copy in a slower tier begins like a text. A full node may be *partial*
+// (partial_block.h): the end of a sequence, as slower tiers keep it.
 //
 // Parts are filled from the left. Only who holds the block's move-only AppendToken writes past what is
 // filled; tokens below that never change while the part is held, so whoever holds it may read them.
@@ -36,7 +38,8 @@
 //   1. Each slot is free or belongs to exactly one part.
 //   2. What is held is not in the eviction order of its group; every part that nobody holds is.
 //   4. A node's key is that of its parent's key and its tokens (tested by the core, which has the
-//      hasher); keys are unique; a tail's parts are all there and filled alike.
+//      hasher); keys are unique, and lead to the node by its tokens, too; a tail's parts are all there and
+//      filled alike.
 //   6. A node without parts, copies, pin or children does not exist. A leaf that nobody pins is reachable in
 //      all groups, and if it is a tail has complete state.
 #pragma once
@@ -45,6 +48,7 @@
 #include <bitset>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -61,6 +65,7 @@
 #include "loci/memory/eviction_order.h"
 #include "loci/memory/lost_blocks.h"
 #include "loci/memory/miss_reason.h"
+#include "loci/memory/partial_block.h"
 #include "loci/memory/slot_pool.h"
 #include "loci/memory/state_form.h"
 #include "loci/memory/tier.h"
@@ -145,10 +150,24 @@ class ChildOrder {
   const BlockIndex* index_;
 };
 
+// Orders full nodes by their tokens; siblings' are never equal.
+class NameOrder {
+ public:
+  using is_transparent = void;
+  explicit NameOrder(const BlockIndex* index) : index_(index) {}
+  bool operator()(BlockId a, BlockId b) const;
+  bool operator()(BlockId a, std::span<const TokenId> b) const;
+  bool operator()(std::span<const TokenId> a, BlockId b) const;
+
+ private:
+  const BlockIndex* index_;
+};
+
 enum class BlockKind : std::uint8_t { kUnused, kRoot, kFull, kTail };
 
 struct Block {
-  explicit Block(const BlockIndex* index) : children_with_state(ChildOrder(index)) {}
+  explicit Block(const BlockIndex* index)
+      : children_with_state(ChildOrder(index)), full_children(NameOrder(index)) {}
 
   BlockKind kind = BlockKind::kUnused;
   bool appending = false;  // someone holds the append token
@@ -162,6 +181,8 @@ struct Block {
   std::uint32_t published = 0;        // by so many public prefixes
   std::uint32_t wanted = kNotWanted;  // as the facts of all its parts and copies say
   std::set<BlockId, ChildOrder> children_with_state;
+  std::set<BlockId, NameOrder> full_children;
+  std::uint32_t partial_children = 0;  // of them, that are partial
   std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
   std::vector<LowerCopy> copies;                                 // at most one a tier and group
   MissReason lost = MissReason::kNeverSeen;                      // why what it lacks is not there
@@ -250,6 +271,13 @@ class BlockIndex {
   // The child of `parent` whose complete state has the longest run in common with `tokens`; among equals
   // a tail that may be taken over (can_take_over), whose every token is in the run. O(log children).
   ChildMatch match_children(BlockId parent, std::span<const TokenId> tokens) const;
+  // The child of `parent` whose tokens have the longest run in common with `tokens`, among those that `serves`
+  // is true of, which is asked of few. Of full nodes, with or without state. O(log children).
+  ChildMatch match_names(BlockId parent, std::span<const TokenId> tokens,
+                         const std::function<bool(BlockId)>& serves) const;
+  // The children of `parent` that are partial, and hold the first ones of `tokens`. O(tokens · log children);
+  // O(1) where it has none.
+  std::vector<BlockId> partial_beginnings(BlockId parent, std::span<const TokenId> tokens) const;
   // A tail that nobody uses: its next user may append to it instead of copying it.
   bool can_take_over(BlockId id) const;
   std::uint32_t group_count() const { return static_cast<std::uint32_t>(device().size()); }
@@ -433,6 +461,7 @@ class BlockIndex {
   std::uint32_t complete_tokens(const Block& block) const;
   void set_filled(BlockId id, std::uint32_t filled, std::span<const TokenId> tail_tokens);
   void register_key(BlockId id, const ChainKey& key);
+  void unregister_key(BlockId id);
   void check_block(BlockId id) const;
   void check_parts(BlockId id) const;
   void check_copies(BlockId id) const;

@@ -42,6 +42,12 @@ void BlockIndex::check_block(BlockId id) const {
   // 4.
   if (b.kind != BlockKind::kTail) {
     LOCI_CHECK(find(b.key) == id, "invariant 4: a key leads to its node");
+    if (b.kind == BlockKind::kFull) {
+      const auto& named = block(b.parent).full_children;
+      const auto found = named.find(std::span<const TokenId>(b.tokens));
+      LOCI_CHECK(found != named.end() && *found == id, "invariant 4: its tokens lead to it, too");
+      LOCI_CHECK(tokens_held(b.tokens) > 0, "a full node holds something");
+    }
   } else {
     LOCI_CHECK(b.children == 0, "tails are leaves");
   }
@@ -148,6 +154,7 @@ void BlockIndex::check_invariants(std::span<const std::uint32_t> detached) const
   check_tier(Tier::kShared, {});
   std::vector<std::uint32_t> children(blocks_.size(), 0), disk_children(blocks_.size(), 0);
   std::size_t keyed = 0, live = 0, holes = 0;
+  std::vector<std::uint32_t> full(blocks_.size(), 0), partial(blocks_.size(), 0);
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
     check_block(BlockId(i));
@@ -158,6 +165,8 @@ void BlockIndex::check_invariants(std::span<const std::uint32_t> detached) const
     if (b.parent == kNoBlock) continue;
     ++children[b.parent.value];
     disk_children[b.parent.value] += b.on_disk;
+    full[b.parent.value] += b.kind == BlockKind::kFull;
+    partial[b.parent.value] += b.kind == BlockKind::kFull && is_partial(b.tokens);
   }
   LOCI_CHECK(holes + holes_.free_count() == holes_.count(), "invariant 1: a hole's record has one owner");
   LOCI_CHECK(keyed == by_key_.size(), "invariant 4: one node a key");
@@ -165,6 +174,8 @@ void BlockIndex::check_invariants(std::span<const std::uint32_t> detached) const
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
     LOCI_CHECK(children[i] == b.children && disk_children[i] == b.disk_children, "children are counted");
+    LOCI_CHECK(full[i] == b.full_children.size() && partial[i] == b.partial_children,
+               "full children are in order, once");
     LOCI_CHECK(std::is_sorted(b.children_with_state.begin(), b.children_with_state.end(), ChildOrder(this)),
                "children are in order");
   }

@@ -54,6 +54,7 @@ struct Totals {
   std::array<std::uint64_t, kRestoreRules.size()> partial_loads{};
   std::uint64_t partial_holes = 0, partial_copies = 0, failed_loads = 0;
   std::uint64_t followed = 0, gone_on = 0, wasted = 0;
+  std::uint64_t ends_saved = 0, ends_loaded = 0;
   std::uint64_t shared_loads = 0, shared_lies = 0;
   std::uint64_t digest = 0;  // the same before and after a change that is to change no plan
 
@@ -75,6 +76,8 @@ struct Totals {
     partial_copies += history.partial_copies;
     failed_loads += history.failed_loads;
     saves += history.saves;
+    ends_saved += history.ends_saved;
+    ends_loaded += history.ends_loaded;
     pauses += history.pauses;
     restarts += history.restarts;
     after_restart += history.after_restart;
@@ -97,6 +100,8 @@ struct Totals {
         (unsigned long long)loads, (unsigned long long)early_reads, (unsigned long long)failed_loads,
         (unsigned long long)saves, (unsigned long long)pauses, (unsigned long long)restarts,
         (unsigned long long)after_restart);
+    std::printf("%llu ends of sequences saved, %llu loaded\n", (unsigned long long)ends_saved,
+                (unsigned long long)ends_loaded);
     std::printf("requests that loaded a part, by plan:");
     for (std::size_t i = 0; i < partial_loads.size(); ++i)
       std::printf(" %s %llu", kRestoreRules[i].data(), (unsigned long long)partial_loads[i]);
@@ -170,6 +175,8 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
     EXPECT_GT(totals.saves, seeds * 10);
     EXPECT_GT(totals.restarts, seeds / 10);
     EXPECT_GT(totals.after_restart, seeds / 40);
+    EXPECT_GT(totals.ends_saved, seeds / 2);
+    EXPECT_GT(totals.ends_loaded, seeds / 40);
   }
 }
 

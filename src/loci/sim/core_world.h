@@ -77,6 +77,8 @@ struct WorldHistory {
   std::uint64_t partial_copies = 0;  // of them, that also had some of a block copied
   std::uint64_t failed_loads = 0;    // of blocks
   std::uint64_t saves = 0;
+  std::uint64_t ends_saved = 0;   // of them, partial blocks
+  std::uint64_t ends_loaded = 0;  // of loads, partial blocks
   std::uint64_t pauses = 0;
   std::uint64_t restarts = 0;
   std::uint64_t after_restart = 0;  // loads of what an earlier process had saved

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "loci/memory/partial_block.h"
 #include "loci/sim/core_world.h"
 #include "loci/sim/core_world_require.h"
 
@@ -25,9 +26,12 @@ World::Contents World::contents(const Move& move, const MovePart& part) {
   if (move.from == Tier::kShared) return shared_contents(move, part);
   if (move.from != Tier::kDevice)
     return lower(move.from, pool_of(move, move.from, part.group), part.from).rows;
+  // Behind what it holds there may be anything, which is not saved.
+  const std::uint32_t held = tokens_held(move.entry.tokens);
   require(part.from.value < device_[part.group].size(), "slots are of the pool");
   Contents rows;
-  for (std::size_t i = 0; i < kBlockTokens; ++i) rows[i] = device_[part.group][part.from.value][i].content;
+  rows.fill(0);
+  for (std::size_t i = 0; i < held; ++i) rows[i] = device_[part.group][part.from.value][i].content;
   return rows;
 }
 
@@ -52,8 +56,8 @@ void World::see(const Move& move) {
   WorldMove& begun = moves_.emplace_back(WorldMove{move, {}, {}});
   for (const MovePart& part : move.parts) {
     begun.source.push_back(contents(move, part));
-    for (const std::uint64_t row : begun.source.back())
-      require(row != 0 || move.from == Tier::kShared, "what is moved is there");
+    for (std::uint32_t i = 0; i < tokens_held(move.entry.tokens); ++i)
+      require(begun.source.back()[i] != 0 || move.from == Tier::kShared, "what is moved is there");
     for (const WorldMove& other : moves_) {
       if (&other == &begun) continue;
       for (const MovePart& p : other.move.parts) {
@@ -113,6 +117,7 @@ bool World::decide(WorldMove& begun) {
     }
   }
   ++(move.to == Tier::kDevice ? history_.loads : history_.saves);
+  if (is_partial(move.entry.tokens)) ++(move.to == Tier::kDevice ? history_.ends_loaded : history_.ends_saved);
   return true;
 }
 

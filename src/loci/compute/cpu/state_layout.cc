@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "loci/base/check.h"
 
@@ -74,6 +75,12 @@ void StateLayout::copy_tokens(std::uint8_t* from, std::uint8_t* to, std::uint32_
       copy_f16(head(from, kv_head), head(to, kv_head), tokens);
     }
   }
+}
+
+void StateLayout::clear_tokens(std::uint8_t* slice, std::uint32_t first) const {
+  std::vector<std::uint8_t> kept(slice_bytes_);
+  copy_tokens(slice, kept.data(), first);
+  std::memcpy(slice, kept.data(), slice_bytes_);
 }
 
 }  // namespace loci::cpu

@@ -32,6 +32,8 @@ class StateLayout {
   HeadState head(std::uint8_t* slice, std::uint32_t kv_head) const;
   // The first `tokens` tokens of a slice into another.
   void copy_tokens(std::uint8_t* from, std::uint8_t* to, std::uint32_t tokens) const;
+  // What the tokens from `first` on left in a slice becomes zeros.
+  void clear_tokens(std::uint8_t* slice, std::uint32_t first) const;
   const StateKernels& kernels(const KernelTable& table) const;
 
  private:

@@ -178,6 +178,20 @@ TEST_P(StateTest, CopiesTheFirstTokensAndNoOthers) {
   }
 }
 
+TEST_P(StateTest, ClearsWhatFollowsTheFirstTokens) {
+  Random random(head_dim_ + 4);
+  const StateLayout layout(type_, 3, head_dim_);
+  for (std::uint32_t tokens = 0; tokens <= kTokensPerBlock; ++tokens) {
+    std::vector<std::uint8_t> slice(layout.slice_bytes()), only(layout.slice_bytes());
+    for (std::uint8_t& byte : slice) byte = static_cast<std::uint8_t>(1 + random.below(119));
+    layout.copy_tokens(slice.data(), only.data(), tokens);
+    layout.clear_tokens(slice.data(), tokens);
+    ASSERT_EQ(slice, only) << tokens;
+    const auto zeros = static_cast<std::size_t>(std::count(slice.begin(), slice.end(), 0));
+    ASSERT_EQ(zeros * kTokensPerBlock, slice.size() * (kTokensPerBlock - tokens)) << "as many bytes a token";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(TypesAndHeadDims, StateTest,
                          testing::Combine(testing::Values(StateType::kF16, StateType::kQ8),
                                           testing::Values(8, 16, 24, 40, 64, 80, 96, 256)),

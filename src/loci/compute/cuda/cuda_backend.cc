@@ -121,6 +121,9 @@ class CudaBackend final : public Backend {
     LOCI_CHECK(info_.positions != Positions::kAbsolute, "learned positions are in all of the state");
     rotate_block_keys(parts_->spec, element_, layer, delta, slice);
   }
+  void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const override {
+    clear_block_tokens(parts_->spec, layer, first, slice);
+  }
   void fill_failed(std::uint32_t group, SlotId slot) override { parts_->blocks->fill_failed(group, slot); }
 
  private:

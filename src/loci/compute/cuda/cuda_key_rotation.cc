@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/compute/cuda/cuda_key_rotation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -77,6 +78,19 @@ void rotate_block_keys(const ModelSpec& spec, ElementType element, std::uint32_t
     turn_keys<F16>(keys, rows, spec.head_dim, turns);
   } else {
     turn_keys<Bf16>(keys, rows, spec.head_dim, turns);
+  }
+}
+
+void clear_block_tokens(const ModelSpec& spec, std::uint32_t layer, std::uint32_t first,
+                        std::span<std::byte> slice) {
+  const std::size_t token = std::size_t{spec.head_dim} * sizeof(std::uint16_t);
+  const std::size_t heads = std::size_t{2} * spec.kv_heads;  // of keys, then of values
+  LOCI_CHECK(layer < spec.layers.size() && first <= kBlockTokens && slice.size() == heads * kBlockTokens * token,
+             "not a layer's slice");
+  for (std::size_t head = 0; head < heads; ++head) {  // [token][head_dim]
+    const std::span<std::byte> behind =
+        slice.subspan((head * kBlockTokens + first) * token, (kBlockTokens - first) * token);
+    std::fill(behind.begin(), behind.end(), std::byte{0});
   }
 }
 

@@ -209,6 +209,8 @@ Plan Core::State::step(Nanos now, const Event& event) {
 // Not ok: the request cannot be taken.
 Status Core::State::refusal(const Arrival& event) const {
   if (event.prompt.empty()) return invalid_argument("expected at least one token, found none", "prompt");
+  if (std::find(event.prompt.begin(), event.prompt.end(), kNoToken) != event.prompt.end())
+    return invalid_argument(fmt::format("expected token ids below {}", kNoToken.value), "prompt");
   if (event.weight == 0) return invalid_argument("expected at least 1, found 0", "weight");
   if (event.max_new_tokens == 0) return invalid_argument("expected at least 1, found 0", "max_new_tokens");
   LOCI_RETURN_IF_ERROR(prefixes_.truncation_refusal(event));
@@ -305,7 +307,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->deadline = event.deadline;
   request->follows = event.follows;
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
-  if (!ask(*request, plan)) enqueue(*request);
+  if (!ask(*request, plan) && !await_beginning(*request)) enqueue(*request);
   requests_.emplace(event.request, std::move(request));
 }
 

@@ -161,6 +161,7 @@ struct CoreStats {
   std::uint32_t asking = 0;               // requests that wait to hear what the shared store has of them
   std::uint64_t hidden_saved_total = 0;   // blocks, as hidden states
   std::uint64_t hidden_loaded_total = 0;  // likewise
+  std::uint64_t partial_saved_total = 0;  // the ends of sequences
   std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
   std::uint64_t orphans_total = 0;        // that were not: what they follow is not there, or they are too old
   std::uint64_t forgets_waiting = 0;      // Forget: for what uses their state

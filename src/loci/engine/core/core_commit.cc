@@ -149,6 +149,7 @@ void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan&
 
 void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
   if (request.runs()) {
+    wish_save_tail(request);
     stop_running(request);
   } else if (request.asks_until) {
     stop_asking(request);

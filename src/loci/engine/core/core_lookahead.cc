@@ -36,19 +36,10 @@ void Core::State::preload(CoreRequest& request) {
   Tier slowest = slowest_for(request);
   CoreProbes probes = choose(request, true, slowest);
   plan_restore_of(request, probes, slowest);
-  // What is there of the request is held meanwhile, so that nothing of it makes room.
-  std::vector<BlockPin> there;
+  const std::vector<BlockPin> there = hold_there(probes);
   std::vector<BlockId> lacking;
   for (const CoreProbe& found : probes.blocks) {
-    if (found.node == kNoBlock) continue;
-    if (found.load && !transfers_.loading(found.node)) {
-      lacking.push_back(found.node);
-      continue;
-    }
-    BlockPin& pin = there.emplace_back(index_.pin(found.node));
-    for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (index_.block(found.node).parts[group]) index_.hold(pin, group);
-    }
+    if (found.node != kNoBlock && found.load && !transfers_.loading(found.node)) lacking.push_back(found.node);
   }
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (index_.available(group) < lacking.size() + reserve_blocks_[group]) return;

@@ -30,7 +30,7 @@ class CoreRestore : public testing::Test {
  protected:
   // The conversation comes back, with twelve more tokens behind its blocks.
   static void come_back(TierDriver& d, std::uint64_t id = 3) {
-    d.run(1, run_of(0, 130));
+    d.run(1, run_of(0, 128));
     d.run(2, run_of(5000, 250));  // takes the whole device
     d.rows = 0;
     d.arrive(id, run_of(0, 140));
@@ -137,7 +137,7 @@ TierDriver beside_a_decode(const std::string& rule) {
   config.groups.front().block_count = 16;
   config.context_tokens = 512;
   TierDriver d(config);
-  d.run(1, run_of(0, 130));
+  d.run(1, run_of(0, 128));
   d.run(2, run_of(5000, 510));  // takes the whole device
   d.arrive(3, run_of(9000, 5), 40);
   d.done();

@@ -51,6 +51,7 @@ bool Core::State::ask(CoreRequest& request, Plan& plan) {
 void Core::State::stop_asking(CoreRequest& request) {
   asking_.erase({*request.asks_until, request.id});
   request.asks_until.reset();
+  request.awaits_beginning = false;
 }
 
 // Who was not answered in time goes on without.
@@ -73,7 +74,7 @@ void Core::State::on(const SharedAnswer& event, Plan&) {
   if (blocked_head_ == request.id) blocked_head_.reset();
   if (!request.asks_until) return;  // it came late; whoever still waits may use it
   stop_asking(request);
-  enqueue(request);
+  if (!await_beginning(request)) enqueue(request);
 }
 
 // The index has what the answer says: a node for each block that the store has, and for those on the way.

@@ -17,6 +17,7 @@
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  loads of who comes next, before it is admitted
+//   core_beginnings.cc the ends of sequences: saved as partial blocks, brought back before who goes on from them
 //   core_shared.cc     what the store that servers share has for a request, asked before it is admitted
 //   core_public.cc     whether a public prefix has room, and what they leave to others
 //   core_commit.cc     what a pass has brought; how requests end
@@ -198,6 +199,13 @@ class Core::State {
   void remember_shared(CoreRequest& request, std::span<const std::uint8_t> groups);
   void forget_shared(const ChainKey& key, std::uint8_t found);
   Tier slowest_for(const CoreRequest& request) const;
+
+  // core_beginnings.cc
+  void wish_save_tail(const CoreRequest& request);
+  bool await_beginning(CoreRequest& request);
+  bool worth_loading(const CoreBeginning& beginning) const;
+  std::vector<BlockPin> hold_there(const CoreProbes& probes);
+  void end_waits();
 
   // core_lookahead.cc
   CoreRequest* waiting_request(RequestId id) const;

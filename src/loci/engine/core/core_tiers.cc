@@ -91,6 +91,7 @@ void Core::State::on(const MovesEnded& event, Plan&) {
     }
   }
   blocked_head_.reset();
+  end_waits();
 }
 
 // Something of the block will not come.

@@ -77,6 +77,13 @@ Forgotten::Progress Forgotten::drop_what_goes_on(BlockId last, std::span<const T
     if (block.filled < rest.size() || !std::equal(rest.begin(), rest.end(), block.tokens.begin())) break;
     below.push_back(*child);
   }
+  // What slower tiers alone have of it: a leaf.
+  const auto& named = index_.block(last).full_children;
+  for (auto child = named.lower_bound(rest); child != named.end(); ++child) {
+    const Block& block = index_.block(*child);
+    if (!std::equal(rest.begin(), rest.end(), block.tokens.begin())) break;
+    if (block.filled == 0 && block.children == 0) below.push_back(*child);
+  }
   for (std::size_t i = 0; i < below.size(); ++i) {
     const auto& children = index_.block(below[i]).children_with_state;
     below.insert(below.end(), children.begin(), children.end());
@@ -101,6 +108,8 @@ Forgotten::Progress Forgotten::drop_tails(BlockId parent, std::span<const TokenI
       if (index_.block(*child).kind == BlockKind::kTail) tails.push_back(*child);
     }
   }
+  // And as slower tiers keep it.
+  for (const BlockId partial : index_.partial_beginnings(parent, tokens)) tails.push_back(partial);
   for (const BlockId tail : tails) {
     if (index_.block(tail).pins > 0) return Progress::kWaits;
     index_.forget(tail);

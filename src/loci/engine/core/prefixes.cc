@@ -72,6 +72,33 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
   return probes;
 }
 
+std::optional<CoreBeginning> Prefixes::find_beginning(const CoreRequest& request, const CoreProbes& probes,
+                                                      Tier slowest) const {
+  const std::size_t last = probes.blocks.size() - 1;
+  std::size_t number = probes.public_blocks;
+  while (number < last && probes.blocks[number].node != kNoBlock) ++number;
+  const CoreProbe& found = probes.blocks[number];
+  const BlockId parent = find_parent(probes, number);
+  if (found.load || parent == kNoBlock) return std::nullopt;
+  auto tokens = std::span<const TokenId>(request.tokens).subspan(number * kBlockTokens);
+  tokens = tokens.first(std::min<std::size_t>(tokens.size(), kBlockTokens));
+  const ChildMatch match = index_.match_names(
+      parent, tokens, [&](BlockId child) { return transfers_.comes(child, slowest); });
+  // The last token is computed in any case.
+  const auto most = static_cast<std::uint32_t>(tokens.size() - (number == last ? 1 : 0));
+  CoreBeginning beginning{.block = match.child,
+                          .key = {},
+                          .number = static_cast<std::uint32_t>(number),
+                          .there = found.run,
+                          .run = std::min(match.run, most)};
+  if (beginning.run <= beginning.there) return std::nullopt;
+  beginning.key = index_.block(match.child).key;
+  const CoreProbe probe{.key = {}, .node = match.child};
+  beginning.from = transfers_.load_tier(probe);
+  beginning.hidden = transfers_.from_hidden(probe);
+  return beginning;
+}
+
 // What the block hangs from, if that is there.
 BlockId Prefixes::find_parent(const CoreProbes& probes, std::size_t block) const {
   if (begins_lineage(probes.lineage, block)) return index_.find(probes.lineage->gate);

@@ -77,6 +77,9 @@ class Prefixes {
   };
   // What there is for the tokens of a request that waits. Pins nothing.
   CoreProbes probe(const CoreRequest& request, const ProbeRules& rules) const;
+  // What a tier not slower than `slowest` has of the first block that the probes do not know.
+  std::optional<CoreBeginning> find_beginning(const CoreRequest& request, const CoreProbes& probes,
+                                              Tier slowest) const;
   // What the block hangs from, if that is there.
   BlockId find_parent(const CoreProbes& probes, std::size_t block) const;
   // The root or the gate that the request's own blocks are below.

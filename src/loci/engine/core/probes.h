@@ -13,6 +13,7 @@
 #include "loci/memory/chain_key.h"
 #include "loci/memory/eviction_order.h"
 #include "loci/memory/slot_pool.h"
+#include "loci/memory/tier.h"
 
 namespace loci {
 
@@ -50,6 +51,18 @@ struct CoreProbe {
   BlockId original = kNoBlock;     // of a lineage before, which has all that this one lacks
   std::uint32_t shift_blocks = 0;  // CoreLineage::Original
   bool too_slow = false;           // it would, but computing it is faster
+};
+
+// A block in a slower tier whose first tokens are those of a block that nobody knows: the end of a sequence
+// that goes on, or what another one went on with.
+struct CoreBeginning {
+  BlockId block = kNoBlock;
+  ChainKey key;
+  std::uint32_t number = 0;  // of the request's block that begins so
+  std::uint32_t there = 0;   // tokens of that block that the device has
+  std::uint32_t run = 0;     // that they have in common, more than `there`
+  Tier from = Tier::kDisk;
+  bool hidden = false;  // it is there as hidden states
 };
 
 struct CoreProbes {

@@ -71,6 +71,9 @@ struct CoreRequest {
   std::vector<std::uint32_t> asked;   // the blocks of `keys` that it was asked for
   std::optional<Nanos> asks_until;    // the answer is waited for
   bool answered = false;              // what the index says that the store has is as of this answer, or later
+  // The first tokens of its first block that is not known were on their way, or are, from a slower tier:
+  std::optional<CoreBeginning> beginning;
+  bool awaits_beginning = false;  // until `asks_until`
   bool preloaded = false;             // its loads have begun before it was admitted
   std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
 

@@ -29,6 +29,8 @@
 //   - A block that is being loaded may get its state otherwise, in another slot (a request's tail completes
 //     it). The load goes on writing to its own slot, which keep_slot() hands over, and brings nothing.
 //   - A pass in flight may still read such a slot when the load has ended: end() returns it then.
+//   - The end of a sequence is saved from its tail, which has no name, as a partial block that has
+//     (partial_block.h). The tail stays as it is, and nobody takes it over meanwhile.
 //   - A block may be brought from another one that holds the same tokens at other positions (its *original*,
 //     see CoreLineage); its keys are rotated on the way. Groups with a window have no originals.
 //
@@ -135,6 +137,9 @@ class Transfers {
   // What `from` has of the block is to be saved to the next tier when its turn comes, if it is still there
   // then. Of too many wishes the oldest are dropped.
   void wish_save(BlockId id, Tier from, SaveScope scope);
+  // The end of a sequence is to be saved as the partial block of that key when nobody uses it, if it is then
+  // as it is now. Of too many such wishes the oldest are dropped.
+  void wish_save_tail(BlockId tail, const ChainKey& key);
   // The same of what the device or host memory has, for the shared store: behind all other saves.
   void wish_share(BlockId id, SaveScope scope);
   // The form in which the block is saved as it fills, if its rows were captured: the configured share of a
@@ -203,7 +208,8 @@ class Transfers {
     BlockPin pin;
     std::vector<MovePart> parts;
     StateForm form = StateForm::kKeysAndValues;
-    std::optional<BlockPin> original = std::nullopt;  // the state comes from there
+    // The state comes from there: a load's other positions, a save's tail.
+    std::optional<BlockPin> original = std::nullopt;
     std::int32_t rotate_by = 0;                       // positions, from the original's to the block's
 
     // The block that the parts come from.
@@ -225,6 +231,13 @@ class Transfers {
     ChainKey key;
     SaveScope scope = SaveScope::kWithoutWindows;
     StateForm form = StateForm::kKeysAndValues;
+  };
+  // A tail to be saved, if it is still there when its turn comes.
+  struct TailWish {
+    BlockId tail;
+    ChainKey parent;
+    ChainKey key;
+    BlockTokens tokens;  // partial
   };
   using TierBytes = std::array<std::uint64_t, kTiers>;
 
@@ -260,9 +273,14 @@ class Transfers {
   void share(const SaveWish& wish, const SaveRules& rules);
   void note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope, StateForm form);
   bool still_there(const SaveWish& wish) const;
+  bool still_there(const TailWish& wish) const;
+  void begin_tail_save(const TailWish& wish);
+  void save_tails();
+  void drop_replaced(BlockId id);
   void save_ahead(Tier tier, const SaveRules& rules);
 
   void check_rotation(const InFlight& move) const;
+  void check_tail_save(const InFlight& move) const;
   void check_move(const InFlight& move) const;
 
   const CoreConfig& config_;
@@ -282,14 +300,15 @@ class Transfers {
   std::array<std::uint32_t, kTiers> loads_from_{};        // moves to the device, by source
   LinkTimes link_times_;                                  // of loads
   std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
-  std::uint32_t saves_in_flight_ = 0;                     // and prefetches
+  std::deque<TailWish> tail_wishes_;
+  std::uint32_t saves_in_flight_ = 0;  // and prefetches
   std::deque<SaveWish> share_wishes_;
   std::uint32_t shares_max_;            // in flight
   std::uint32_t shares_in_flight_ = 0;  // beside saves_in_flight_
   LinkBreaker disk_write_link_, disk_read_link_, shared_write_link_, shared_read_link_;
   std::array<LinkStats, kCoreLinks> ended_{};
   std::uint64_t saves_dropped_ = 0;
-  std::uint64_t hidden_saved_ = 0, hidden_loaded_ = 0;
+  std::uint64_t hidden_saved_ = 0, hidden_loaded_ = 0, partial_saved_ = 0;
 };
 
 }  // namespace loci

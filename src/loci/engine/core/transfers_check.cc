@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the core asks of transfers as a whole: sums, and their invariants.
+#include <algorithm>
+
 #include "loci/base/check.h"
 #include "loci/engine/core/transfers.h"
 
@@ -25,10 +27,11 @@ void Transfers::add_stats(CoreStats& stats) const {
   stats.moves = ended_;
   stats.moves_in_flight = static_cast<std::uint32_t>(moves_.size());
   for (const auto& wishes : save_wishes_) stats.saves_waiting += static_cast<std::uint32_t>(wishes.size());
-  stats.saves_waiting += static_cast<std::uint32_t>(share_wishes_.size());
+  stats.saves_waiting += static_cast<std::uint32_t>(share_wishes_.size() + tail_wishes_.size());
   stats.saves_dropped_total = saves_dropped_;
   stats.hidden_saved_total = hidden_saved_;
   stats.hidden_loaded_total = hidden_loaded_;
+  stats.partial_saved_total = partial_saved_;
 }
 
 // 3. What is rotated are the same tokens, at positions that differ by as much.
@@ -48,18 +51,32 @@ void Transfers::check_rotation(const InFlight& move) const {
   }
 }
 
+// 3. What is saved of a tail are its tokens.
+void Transfers::check_tail_save(const InFlight& move) const {
+  const Block& tail = index_.block(move.source());
+  const Block& to = index_.block(move.pin.block());
+  const std::uint32_t held = tokens_held(to.tokens);
+  LOCI_CHECK(tail.kind == BlockKind::kTail && tail.parent == to.parent && tail.filled == held &&
+                 held < kBlockTokens && std::equal(tail.tokens.begin(), tail.tokens.begin() + held, to.tokens.begin()),
+             "invariant 3: a tail is saved as it is");
+  for (const MovePart& part : move.parts) {
+    LOCI_CHECK(tail.parts[part.group]->slot.slot() == part.from, "invariant 3: a tail's slot is its source");
+  }
+}
+
 // 3. A move has its source and its target.
 void Transfers::check_move(const InFlight& move) const {
   const BlockId block = move.pin.block();
   LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.original),
              "invariant 3: a move moves something");
-  if (move.original) check_rotation(move);
+  if (move.original) move.to == Tier::kDevice ? check_rotation(move) : check_tail_save(move);
+  const BlockPin& holder = move.original && move.to != Tier::kDevice ? *move.original : move.pin;
   for (const MovePart& part : move.parts) {
     const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
     const auto load = loads_.find(block);
     const bool detached =
         move.to == Tier::kDevice && load != loads_.end() && load->second.replaced[part.group];
-    LOCI_CHECK(!device || detached || move.pin.holds(part.group),
+    LOCI_CHECK(!device || detached || holder.holds(part.group),
                "invariant 3: a move holds its device part");
     if (move.from != Tier::kDevice) {
       const LowerCopy* source = index_.block(move.source()).copy(move.from, part.group);

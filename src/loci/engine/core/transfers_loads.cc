@@ -272,7 +272,7 @@ OperationId Transfers::begin_move(InFlight move) {
   out.parts = move.parts;
   out.form = move.form;
   out.rotate_by = move.rotate_by;
-  out.entry = index_.entry(move.source());
+  out.entry = index_.entry(move.to == Tier::kDevice ? move.source() : move.pin.block());
   if (move.to == Tier::kDevice) ++loads_from_[index_of(move.from)];
   moves_.emplace(id, std::move(move));
   return id;
@@ -380,7 +380,7 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   for (const MovePart& part : move.parts) {
     if (move.from == Tier::kDevice) {
       if (windowed(part.group)) --moving_[part.group];
-      index_.let_go(move.pin, part.group, Release::kUnused);
+      index_.let_go(move.original ? *move.original : move.pin, part.group, Release::kUnused);
     }
     if (!shared) index_.finish_copy(id, move.to, part.group, done);
   }
@@ -391,6 +391,10 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   }
   --saves_in_flight_;
   hidden_saved_ += done && move.form == StateForm::kHidden ? 1 : 0;
+  if (done && move.to == (has(Tier::kDisk) ? Tier::kDisk : Tier::kHost)) {
+    partial_saved_ += is_partial(index_.block(id).tokens) ? 1 : 0;
+    drop_replaced(id);
+  }
   // Its keys and values are there still, and nobody else has saved them.
   if (result == MoveResult::kNotCaptured) {
     save_wishes_[index_of(Tier::kDevice)].push_front({id, index_.block(id).key, SaveScope::kWithoutWindows});

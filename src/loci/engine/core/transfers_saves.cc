@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers to slower tiers, and from the disk into host memory.
+#include <algorithm>
+
 #include "loci/base/check.h"
 #include "loci/engine/core/transfers.h"
 
@@ -7,6 +9,7 @@ namespace loci {
 namespace {
 
 constexpr std::size_t kSaveQueueMax = 4096;  // wishes; beyond it the oldest are dropped
+constexpr std::size_t kTailQueueMax = 64;    // the same of tails, which are looked at one by one
 
 }  // namespace
 
@@ -112,10 +115,84 @@ void Transfers::save(const SaveRules& rules) {
     }
     save_ahead(from, rules);
   }
+  save_tails();
   while (!share_wishes_.empty() && shares_in_flight_ < shares_max_ && !shared_write_link_.paused(now_)) {
     const SaveWish wish = share_wishes_.front();
     share_wishes_.pop_front();
     if (still_there(wish)) share(wish, rules);
+  }
+}
+
+// --- the ends of sequences ---
+
+void Transfers::wish_save_tail(BlockId id, const ChainKey& key) {
+  if (!has(Tier::kDisk) && !has(Tier::kHost)) return;
+  if (tail_wishes_.size() >= kTailQueueMax) {
+    tail_wishes_.pop_front();
+    ++saves_dropped_;
+  }
+  const Block& tail = index_.block(id);
+  tail_wishes_.push_back({id, index_.block(tail.parent).key, key,
+                          partial_tokens(std::span<const TokenId>(tail.tokens).first(tail.filled))});
+}
+
+bool Transfers::still_there(const TailWish& wish) const {
+  const Block& tail = index_.block(wish.tail);
+  const std::uint32_t held = tokens_held(wish.tokens);
+  return tail.kind == BlockKind::kTail && tail.filled == held && index_.block(tail.parent).key == wish.parent &&
+         std::equal(wish.tokens.begin(), wish.tokens.begin() + held, tail.tokens.begin());
+}
+
+// Those whose turn has come. (A pass in flight may use one still.)
+void Transfers::save_tails() {
+  if (tail_wishes_.empty() || !may_write(has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) return;
+  std::deque<TailWish> later;
+  for (const TailWish& wish : tail_wishes_) {
+    if (!still_there(wish)) continue;
+    if (may_begin() && index_.can_take_over(wish.tail)) {
+      begin_tail_save(wish);
+    } else {
+      later.push_back(wish);
+    }
+  }
+  tail_wishes_ = std::move(later);
+}
+
+void Transfers::begin_tail_save(const TailWish& wish) {
+  const Tier to = has(Tier::kHost) ? Tier::kHost : Tier::kDisk;
+  const BlockId parent = index_.block(wish.tail).parent;
+  const std::uint32_t held = tokens_held(wish.tokens);
+  const auto kept = [&](BlockId id) { return index_.block(id).copied_below(to, 0); };
+  const std::span<const TokenId> tokens = std::span<const TokenId>(wish.tokens).first(held);
+  if (index_.match_names(parent, tokens, kept).run == held) return;
+  BlockPin tail = index_.pin(wish.tail);
+  InFlight move{.from = Tier::kDevice,
+                .to = to,
+                .pin = index_.open_full(parent, wish.key, wish.tokens),
+                .parts = {}};
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const BlockId id = move.pin.block();
+    if (index_.block(id).copied_below(to, group)) continue;
+    index_.hold(tail, group);
+    if (const std::optional<SlotId> slot = index_.reserve_copy(id, to, group)) {
+      move.parts.push_back({group, index_.block(wish.tail).parts[group]->slot.slot(), *slot});
+    } else {
+      index_.let_go(tail, group, Release::kUnused);
+    }
+  }
+  if (move.parts.empty()) return;
+  move.original = std::move(tail);
+  ++saves_in_flight_;
+  begin_move(std::move(move));
+}
+
+// The block is kept: partial ones that hold no more than its first tokens are of no use any more.
+void Transfers::drop_replaced(BlockId id) {
+  const Block& block = index_.block(id);
+  const std::span<const TokenId> tokens =
+      std::span<const TokenId>(block.tokens).first(tokens_held(block.tokens));
+  for (const BlockId partial : index_.partial_beginnings(block.parent, tokens)) {
+    if (partial != id) index_.forget(partial);
   }
 }
 

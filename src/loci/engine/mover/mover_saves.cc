@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "loci/memory/partial_block.h"
+
 namespace loci {
 namespace {
 
@@ -97,6 +99,7 @@ bool MoverSaves::step(Lane& lane) {
     if (save.write->left.fetch_sub(unwritten) == unwritten) finish(*save.write, lane);
     lane.saves.pop_front();
   } else if (*copied) {
+    clear_behind(save);
     write(save, lane);
     if (++save.part == save.move.parts.size()) lane.saves.pop_front();
   }
@@ -126,6 +129,18 @@ void MoverSaves::write_hidden(Save& save, Lane& lane) {
   } else {
     save.write->failed = true;
     finish(*save.write, lane);
+  }
+}
+
+// Of the end of a sequence only what it holds outlives the process.
+void MoverSaves::clear_behind(Save& save) const {
+  if (!is_partial(save.move.entry.tokens)) return;
+  const LayerGroup& group = link_.group(save.move.parts[save.part].group);
+  const std::uint32_t held = tokens_held(save.move.entry.tokens);
+  for (std::size_t i = 0; i < group.layers.size(); ++i) {
+    const std::uint64_t begin = i * group.layer_slice_bytes;
+    link_.backend.clear_tokens(group.layers[i], held,
+                               std::span(save.buffer).subspan(begin, group.layer_slice_bytes));
   }
 }
 

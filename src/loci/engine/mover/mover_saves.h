@@ -56,6 +56,7 @@ class MoverSaves {
   // Copies some layers of the save's part, or begins to; true: those were the last.
   Result<bool> copy(Save& save);
   std::span<std::byte> target_of(Save& save, const MovePart& part, LayerRange layers) const;
+  void clear_behind(Save& save) const;
   void write(Save& save, Lane& lane);
   void finish(const MoverWrite& write, Lane& lane);
 

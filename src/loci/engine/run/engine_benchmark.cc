@@ -43,6 +43,7 @@ class TimedBackend final : public Backend {
   void write_layer(SlotId, std::uint32_t, std::span<const std::byte>) override {}
   void read_layer(SlotId, std::uint32_t, std::span<std::byte>) const override {}
   void layer_arrived(SlotId, std::uint32_t) override {}
+  void clear_tokens(std::uint32_t, std::uint32_t, std::span<std::byte>) const override {}
   void fill_failed(std::uint32_t, SlotId) override {}
 
   std::size_t streams = 1;

@@ -80,6 +80,9 @@ class AheadBackend final : public Backend {
     inner_.read_layer(slot, layer, slice);
   }
   void layer_arrived(SlotId slot, std::uint32_t layer) override { inner_.layer_arrived(slot, layer); }
+  void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const override {
+    inner_.clear_tokens(layer, first, slice);
+  }
   void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
     inner_.rotate_keys(layer, delta, slice);
   }

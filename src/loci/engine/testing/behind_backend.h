@@ -124,6 +124,9 @@ class BehindBackend final : public Backend {
   void after_saves(Copied done) const override {
     saves_.post([this, done = std::move(done)] { done(health()); });
   }
+  void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const override {
+    inner_->clear_tokens(layer, first, slice);
+  }
   void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
     inner_->rotate_keys(layer, delta, slice);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,6 +43,8 @@ class TierDriver {
     core.check_invariants();
     moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
     notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
+    for (const DiskNote& note : plan.notes)
+      if (note.kind == DiskNote::Kind::kForget) disk.erase(note.slot);
     if (plan.pass) {
       in_flight = plan;
       for (const Span& span : plan.pass->spans) rows += span.tokens.size();
@@ -71,7 +74,10 @@ class TierDriver {
     while (!moves.empty()) {
       MovesEnded ended;
       for (const Move& move : std::exchange(moves, {})) {
-        if (move.to == Tier::kDisk && result == MoveResult::kDone) on_disk.push_back(move);
+        if (move.to == Tier::kDisk && result == MoveResult::kDone) {
+          on_disk.push_back(move);
+          disk[move.parts.front().to] = move;
+        }
         ended.moves.push_back({move.id, result, took});
       }
       step(ended);
@@ -106,6 +112,7 @@ class TierDriver {
   std::vector<Move> moves;  // that have not ended
   std::vector<DiskNote> notes;
   std::vector<Move> on_disk;
+  std::map<SlotId, Move> disk;  // what group 0's slots have
   std::vector<Started> starts;
   std::vector<Finished> ends;
   std::size_t rows = 0;  // that all passes have computed

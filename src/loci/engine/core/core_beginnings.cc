@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ends of sequences (docs/decisions/partial-blocks.md). What a request leaves of its last block, which is
+// not whole, is saved as a partial block. A request that goes on from one that a slower tier alone has waits
+// until that is on the device; there it is a sibling like others, and its tokens are copied.
+//
+// An example, of blocks of four tokens. The turn "abcdef" ended, and the process with it. What the disk has:
+//
+//     root - abcd - ef..       ef..: a partial block, which holds two tokens
+//
+// The next turn is "abcdefghi". Its block "efgh" is not known; the partial block has its first two tokens.
+//
+//     arrival        load ef..; wait                     (no longer than computing "ef" takes)
+//     load ended     enter the queue
+//     admission      load abcd; "efgh" gets a slot, and a copy of "ef"
+//     pass           compute "gh", "i"
+//
+// When "efgh" is saved the partial block goes: at most one is kept of a sequence.
+#include <algorithm>
+
+#include "loci/base/check.h"
+#include "loci/engine/core/core_state.h"
+
+namespace loci {
+namespace {
+
+constexpr Nanos kWaitMin = 20 * kNanosPerMilli, kWaitMax = 250 * kNanosPerMilli;
+
+}  // namespace
+
+// Of a request that ends. (Of groups with a window a sequence's end alone is of no use.)
+void Core::State::wish_save_tail(const CoreRequest& request) {
+  if (!through_ || windows_.any() || request.is_public || !request.tail) return;
+  const BlockId id = request.tail->block();
+  const Block& tail = index_.block(id);
+  if (tail.filled == 0) return;
+  const BlockTokens tokens = partial_tokens(std::span<const TokenId>(tail.tokens).first(tail.filled));
+  transfers_.wish_save_tail(id, prefixes_.hasher().child(index_.block(tail.parent).key, tokens));
+}
+
+// What is there of a request that waits is held meanwhile, so that nothing of it makes room.
+std::vector<BlockPin> Core::State::hold_there(const CoreProbes& probes) {
+  std::vector<BlockPin> there;
+  for (const CoreProbe& found : probes.blocks) {
+    if (found.node == kNoBlock || (found.load && !transfers_.loading(found.node))) continue;
+    BlockPin& pin = there.emplace_back(index_.pin(found.node));
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (index_.block(found.node).parts[group]) index_.hold(pin, group);
+    }
+  }
+  return there;
+}
+
+// The rules that weigh do so for this block alone: it is waited for before anything else begins.
+bool Core::State::worth_loading(const CoreBeginning& beginning) const {
+  if (restore_rule_ == RestoreRule::kKv) return true;
+  if (restore_rule_ == RestoreRule::kRecompute || transfers_.overdue(beginning.from)) return false;
+  if (restore_rule_ == RestoreRule::kPensieve) return beginning.from == Tier::kHost;
+  const CoreProbe probe{.key = {}, .node = beginning.block};
+  const RestorableBlock block = transfers_.restorable(probe, beginning.number);
+  const RestoreLink link = transfers_.link(beginning.from);
+  const Nanos compute = pass_times_.compute(beginning.number * kBlockTokens + beginning.there,
+                                            beginning.run - beginning.there);
+  return link.booked + link.latency + block.load + block.charge < compute;
+}
+
+// True: it waits for the first tokens of a block, and is in no queue.
+bool Core::State::await_beginning(CoreRequest& request) {
+  if (windows_.any() || request.is_public || request.paused) return false;
+  const Tier slowest = slowest_for(request);
+  if (slowest == Tier::kDevice || asking_.size() >= std::max(1u, config_.max_queued / 2)) return false;
+  const CoreProbes probes = choose(request, true, slowest);
+  const std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, slowest);
+  if (!found || !worth_loading(*found)) return false;
+  if (!transfers_.loading(found->block)) {
+    const std::vector<BlockPin> there = hold_there(probes);
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if (index_.available(group) < 1 + reserve_blocks_[group]) return false;
+    }
+    transfers_.load_ahead({&found->block, 1});
+  }
+  const Nanos compute =
+      pass_times_.compute(found->number * kBlockTokens + found->there, found->run - found->there);
+  request.beginning = found;
+  request.awaits_beginning = true;
+  request.asks_until = now_ + std::clamp(compute, kWaitMin, kWaitMax);
+  asking_.emplace(*request.asks_until, request.id);
+  return true;
+}
+
+// Who waited for what has come, or will not, goes on.
+void Core::State::end_waits() {
+  std::vector<CoreRequest*> ended;
+  for (const auto& [until, id] : asking_) {
+    CoreRequest& request = *requests_.at(id);
+    if (!request.awaits_beginning) continue;
+    const BlockId block = index_.find(request.beginning->key);
+    if (block == kNoBlock || !transfers_.loading(block)) ended.push_back(&request);
+  }
+  for (CoreRequest* request : ended) {
+    stop_asking(*request);
+    enqueue(*request);
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ends of sequences in slower tiers, case by case.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/testing/core_testing.h"
+#include "loci/engine/testing/tier_driver.h"
+#include "loci/memory/partial_block.h"
+
+namespace loci {
+namespace {
+
+// What the driver's disk has, for a process that begins anew.
+Recovered recovered_of(const TierDriver& d) {
+  Recovered event{{}, 0, true};
+  for (const auto& [slot, move] : d.disk) event.entries.push_back({move.entry, 0, false, slot});
+  std::ranges::stable_sort(event.entries, {}, [](const RecoveredEntry& e) { return e.entry.depth; });
+  return event;
+}
+
+std::vector<std::uint32_t> ends_of(const TierDriver& d) {
+  std::vector<std::uint32_t> held;
+  for (const auto& [slot, move] : d.disk)
+    if (is_partial(move.entry.tokens)) held.push_back(tokens_held(move.entry.tokens));
+  std::ranges::sort(held);
+  return held;
+}
+
+TEST(CoreBeginnings, NothingThatWasComputedIsComputedAgainAfterARestart) {
+  TierDriver before(tier_config(8, 0, 32));
+  before.run(1, run_of(0, 70));  // its one new token is sampled, and not computed
+  TierDriver d(tier_config(8, 0, 32), false);
+  d.step(recovered_of(before));
+  d.arrive(2, run_of(0, 75));
+  ASSERT_EQ(d.moves.size(), 1u) << "the end first";
+  EXPECT_EQ(tokens_held(d.moves.front().entry.tokens), 6u);
+  EXPECT_FALSE(d.in_flight);
+  EXPECT_EQ(d.core.stats().asking, 1u);
+  d.step(MovesEnded{{{std::exchange(d.moves, {}).front().id, MoveResult::kDone, 0}}});
+  EXPECT_EQ(d.starts.back().sources.disk, 70u);
+  EXPECT_EQ(d.starts.back().sources.device, 0u);
+  EXPECT_EQ(d.spans(), "2:70+5");
+  d.finish();
+  EXPECT_EQ(d.rows, 5u);
+}
+
+TEST(CoreBeginnings, AnEndGivesWayToWhatGoesOnFromIt) {
+  TierDriver d(tier_config(8, 0, 32));
+  d.run(1, run_of(0, 70));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{6}));
+  d.run(2, run_of(0, 80));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{16})) << "the longer one has its tokens";
+  d.run(3, run_of(0, 80));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{16})) << "it is there";
+  d.run(4, run_of(0, 72) + run_of(500, 3));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{11, 16})) << "another went on otherwise";
+  d.run(5, run_of(0, 100));
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{4, 11})) << "the whole block has its tokens";
+  EXPECT_EQ(d.core.stats().partial_saved_total, 4u);
+}
+
+// A prompt that parts from a longer one inside a block, the same prompt once more, and shorter ones.
+TEST(CoreBeginnings, AWholeBlockOnTheDiskGivesItsFirstTokens) {
+  TierDriver before(tier_config(8, 0, 32));
+  before.run(1, run_of(0, 128));
+  const Recovered disk = recovered_of(before);
+  const std::vector<std::pair<Tokens, std::uint32_t>> wanted = {{run_of(0, 80) + run_of(700, 30), 80},
+                                                                {run_of(0, 128), 127},
+                                                                {run_of(0, 97), 96},
+                                                                {run_of(0, 50), 49}};
+  for (const auto& [prompt, cached] : wanted) {
+    TierDriver d(tier_config(8, 0, 32), false);
+    d.step(disk);
+    d.run(2, prompt);
+    EXPECT_EQ(d.starts.back().sources.disk, cached);
+    EXPECT_EQ(d.rows, prompt.size() - cached);
+  }
+}
+
+TEST(CoreBeginnings, AnEndThatDoesNotComeIsComputed) {
+  for (const MoveResult result : {MoveResult::kFailed, MoveResult::kDamaged, MoveResult::kTooSlow}) {
+    TierDriver before(tier_config(8, 0, 32));
+    before.run(1, run_of(0, 70));
+    TierDriver d(tier_config(8, 0, 32), false);
+    d.step(recovered_of(before));
+    d.arrive(2, run_of(0, 75));
+    d.step(MovesEnded{{{std::exchange(d.moves, {}).front().id, result, 0}}});
+    EXPECT_EQ(d.starts.back().sources.disk, 64u);
+    d.finish();
+    EXPECT_EQ(d.rows, 11u);
+  }
+}
+
+TEST(CoreBeginnings, AnEndThatIsLateIsNotWaitedFor) {
+  TierDriver before(tier_config(8, 0, 32));
+  before.run(1, run_of(0, 70));
+  TierDriver d(tier_config(8, 0, 32), false);
+  d.step(recovered_of(before));
+  d.arrive(2, run_of(0, 75));
+  ASSERT_LT(d.plan.wake_at, kNever);
+  d.now = d.plan.wake_at;
+  d.step(Tick{});
+  EXPECT_EQ(d.starts.back().sources.disk, 64u);
+  EXPECT_EQ(d.core.stats().asking, 0u);
+  d.finish();
+}
+
+TEST(CoreBeginnings, WhoIsPausedOrCancelledWaitsNoMore) {
+  TierDriver before(tier_config(8, 0, 32));
+  before.run(1, run_of(0, 70));
+  TierDriver d(tier_config(8, 0, 32), false);
+  d.step(recovered_of(before));
+  d.arrive(2, run_of(0, 75));
+  d.arrive(3, run_of(0, 76));
+  EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 1u) << "both wait for one load";
+  EXPECT_EQ(d.core.stats().asking, 2u);
+  d.step(Pause{.request = RequestId(2), .paused = true});
+  d.step(Cancel{.request = RequestId(3)});
+  EXPECT_EQ(d.core.stats().asking, 0u);
+  d.step(Pause{.request = RequestId(2), .paused = false});
+  d.finish();
+  EXPECT_EQ(d.ends.size(), 2u);
+}
+
+TEST(CoreBeginnings, AnEndIsItsTenantsAlone) {
+  TierDriver before(tier_config(8, 0, 32));
+  before.run(1, run_of(0, 20), "one");
+  TierDriver d(tier_config(8, 0, 32), false);
+  d.step(recovered_of(before));
+  d.run(2, run_of(0, 25), "two");
+  EXPECT_EQ(d.starts.back().cached_tokens, 0u);
+  d.run(3, run_of(0, 25), "one");
+  EXPECT_EQ(d.starts.back().sources.disk, 20u);
+}
+
+TEST(CoreBeginnings, WhatIsForgottenHasNoEnd) {
+  TierDriver d(tier_config(8, 0, 32));
+  d.run(1, run_of(0, 70));
+  d.run(2, run_of(0, 64) + run_of(300, 9));
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 71)});
+  EXPECT_EQ(ends_of(d), (std::vector<std::uint32_t>{9})) << "another's";
+  EXPECT_EQ(d.disk.size(), 3u) << "and the two blocks that it hangs from";
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 64) + run_of(300, 9)});
+  EXPECT_TRUE(d.disk.empty());
+}
+
+TEST(CoreBeginnings, WhereLoadingIsSlowerThanComputingNobodyWaits) {
+  CoreConfig config = tier_config(8, 0, 32);
+  config.costs.disk_read = {3600 * kNanosPerSecond, 1};
+  TierDriver before(config);
+  before.run(1, run_of(0, 70));
+  TierDriver d(config, false);
+  d.step(recovered_of(before));
+  d.arrive(2, run_of(0, 75));
+  EXPECT_TRUE(d.moves.empty());
+  EXPECT_EQ(d.spans(), "2:0+75");
+  d.finish();
+}
+
+TEST(CoreBeginnings, ATokenThatNoModelHasIsRefused) {
+  TierDriver d(tier_config(8, 0, 32));
+  d.arrive(1, run_of(0, 10) + Tokens{kNoToken});
+  const auto* refused = std::get_if<Rejected>(&d.plan.outputs.front());
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->status.code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace loci
