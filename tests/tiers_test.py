@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from live_client import expect, expect_equal, killed, moved, Server, wait_saved, wait_until
+from live_client import expect, expect_equal, killed, moved, Server, wait_recovered, wait_saved, wait_until
 
 TALKS = 4
 TURNS = 3
@@ -82,6 +82,7 @@ class Tiers:
     """A folder with a store and disks, for servers one after another; what a server that keeps all would say."""
 
     expected = {}  # by the type of state
+    resident = {}  # the same: how many tokens of each prompt were there
 
     def __init__(self, binary, model):
         self.binary, self.model, self.state_type = binary, model, "f16"
@@ -119,6 +120,7 @@ def learn_what_is_right(binary, model, *flags):
         replies = [[talk.go_on(server) for _ in range(TURNS)] for talk in tiers.talks]
         expect(all(min(talk.cached[1:]) > 200 for talk in tiers.talks), "nothing was lost")
     Tiers.expected[state_type(flags)] = replies
+    Tiers.resident[state_type(flags)] = [talk.cached for talk in tiers.talks]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -251,6 +253,21 @@ def test_kill_and_restart(binary, model):
 
 def test_q8_kill_and_restart(binary, model):
     check_restart(binary, model, flags=Q8)
+
+
+@pytest.mark.parametrize("flags", [(), Q8, HIDDEN, ("--host-memory", "64MiB")],
+                         ids=["f16", "q8", "hidden", "host"])
+def test_nothing_is_computed_again_after_a_kill(binary, model, flags):
+    """Each turn finds as many tokens as if the process had never ended: those of the last block, too."""
+    with Tiers(binary, model) as tiers:
+        for turn in range(TURNS):
+            with killed(tiers.server(*LARGE, *tiers.disk(), "--restore", "kv", *flags)) as server:
+                if turn > 0:
+                    wait_recovered(server)
+                tiers.turn(server, turn)
+                wait_saved(server)
+                expect(server.metrics()["loci_partial_blocks_saved_total"] >= TALKS - 1, "the ends were saved")
+        expect_equal([talk.cached for talk in tiers.talks], Tiers.resident[state_type(flags)], "cached")
 
 
 def test_each_state_type_has_state_of_its_own(binary, model):

@@ -182,7 +182,7 @@ struct Block {
   std::uint32_t wanted = kNotWanted;  // as the facts of all its parts and copies say
   std::set<BlockId, ChildOrder> children_with_state;
   std::set<BlockId, NameOrder> full_children;
-  std::uint32_t partial_children = 0;  // of them, that are partial
+  std::uint32_t partial_children = 0;                            // of them, that are partial
   std::array<std::optional<DevicePart>, kLayerGroupsMax> parts;  // by group
   std::vector<LowerCopy> copies;                                 // at most one a tier and group
   MissReason lost = MissReason::kNeverSeen;                      // why what it lacks is not there
@@ -271,8 +271,8 @@ class BlockIndex {
   // The child of `parent` whose complete state has the longest run in common with `tokens`; among equals
   // a tail that may be taken over (can_take_over), whose every token is in the run. O(log children).
   ChildMatch match_children(BlockId parent, std::span<const TokenId> tokens) const;
-  // The child of `parent` whose tokens have the longest run in common with `tokens`, among those that `serves`
-  // is true of, which is asked of few. Of full nodes, with or without state. O(log children).
+  // The child of `parent` whose tokens have the longest run in common with `tokens`, among those that
+  // `serves` is true of, which is asked of few. Of full nodes, with or without state. O(log children).
   ChildMatch match_names(BlockId parent, std::span<const TokenId> tokens,
                          const std::function<bool(BlockId)>& serves) const;
   // The children of `parent` that are partial, and hold the first ones of `tokens`. O(tokens · log children);

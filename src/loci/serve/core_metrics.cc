@@ -73,8 +73,8 @@ void add_moves(const CoreStats& stats, std::vector<MetricFamily>& out) {
       stats.moves_in_flight);
   add(family(out, "loci_saves_waiting", "Blocks that wait to be saved to a lower tier", MetricType::Gauge),
       stats.saves_waiting);
-  add(family(out, "loci_partial_blocks_saved_total", "Ends of sequences that were saved, less than a block each",
-             MetricType::Counter),
+  add(family(out, "loci_partial_blocks_saved_total",
+             "Ends of sequences that were saved, less than a block each", MetricType::Counter),
       stats.partial_saved_total);
   add(family(out, "loci_saves_dropped_total", "Saves given up because too many waited", MetricType::Counter),
       stats.saves_dropped_total);

@@ -117,7 +117,8 @@ bool World::decide(WorldMove& begun) {
     }
   }
   ++(move.to == Tier::kDevice ? history_.loads : history_.saves);
-  if (is_partial(move.entry.tokens)) ++(move.to == Tier::kDevice ? history_.ends_loaded : history_.ends_saved);
+  if (is_partial(move.entry.tokens))
+    ++(move.to == Tier::kDevice ? history_.ends_loaded : history_.ends_saved);
   return true;
 }
 

@@ -78,8 +78,9 @@ class CpuBackend final : public Backend {
     rotation_.rotate(layer, delta, slice);
   }
   void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const override {
-    LOCI_CHECK(layer < info_.layers && slice.size() == blocks_.layout().slice_bytes() && first <= kBlockTokens,
-               "a layer's slice");
+    LOCI_CHECK(
+        layer < info_.layers && slice.size() == blocks_.layout().slice_bytes() && first <= kBlockTokens,
+        "a layer's slice");
     blocks_.layout().clear_tokens(reinterpret_cast<std::uint8_t*>(slice.data()), first);
   }
   void layer_arrived(SlotId slot, std::uint32_t layer) override { blocks_.layer_arrived(slot, layer); }

@@ -85,8 +85,9 @@ void clear_block_tokens(const ModelSpec& spec, std::uint32_t layer, std::uint32_
                         std::span<std::byte> slice) {
   const std::size_t token = std::size_t{spec.head_dim} * sizeof(std::uint16_t);
   const std::size_t heads = std::size_t{2} * spec.kv_heads;  // of keys, then of values
-  LOCI_CHECK(layer < spec.layers.size() && first <= kBlockTokens && slice.size() == heads * kBlockTokens * token,
-             "not a layer's slice");
+  LOCI_CHECK(
+      layer < spec.layers.size() && first <= kBlockTokens && slice.size() == heads * kBlockTokens * token,
+      "not a layer's slice");
   for (std::size_t head = 0; head < heads; ++head) {  // [token][head_dim]
     const std::span<std::byte> behind =
         slice.subspan((head * kBlockTokens + first) * token, (kBlockTokens - first) * token);

@@ -18,6 +18,9 @@
 // Passes ahead (docs/decisions/passes-ahead.md). With CoreConfig::passes_ahead a second pass may be planned
 // while one is in flight: it goes on from what that one samples, on the device. Who asks for it steps a Tick.
 //
+// The ends of sequences, less than a block, are saved too, and come back before who goes on from them is
+// admitted (docs/decisions/partial-blocks.md).
+//
 // State of finished and suspended requests stays in the index until its memory is needed.
 //
 // Layer groups (docs/decisions/layer-groups.md). A group without window needs the state of all tokens, a

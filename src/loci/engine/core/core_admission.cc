@@ -299,8 +299,9 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
       if (preload->second == Tier::kDisk && transfers_.from_hidden(found)) from.hidden += count;
       continue;
     }
-    const bool brought = request.beginning && found.source == CoreProbe::Source::kCopy && there == found.run &&
-                         there > 0 && index_.block(found.sibling).key == request.beginning->key;
+    const bool brought = request.beginning && found.source == CoreProbe::Source::kCopy &&
+                         there == found.run && there > 0 &&
+                         index_.block(found.sibling).key == request.beginning->key;
     from.of(brought ? request.beginning->from : Tier::kDevice) += there;
     if (brought && request.beginning->hidden) from.hidden += there;
     if (there == count) continue;

@@ -58,8 +58,8 @@ bool Core::State::worth_loading(const CoreBeginning& beginning) const {
   const CoreProbe probe{.key = {}, .node = beginning.block};
   const RestorableBlock block = transfers_.restorable(probe, beginning.number);
   const RestoreLink link = transfers_.link(beginning.from);
-  const Nanos compute = pass_times_.compute(beginning.number * kBlockTokens + beginning.there,
-                                            beginning.run - beginning.there);
+  const Nanos compute =
+      pass_times_.compute(beginning.number * kBlockTokens + beginning.there, beginning.run - beginning.there);
   return link.booked + link.latency + block.load + block.charge < compute;
 }
 

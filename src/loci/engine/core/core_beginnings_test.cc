@@ -70,10 +70,8 @@ TEST(CoreBeginnings, AWholeBlockOnTheDiskGivesItsFirstTokens) {
   TierDriver before(tier_config(8, 0, 32));
   before.run(1, run_of(0, 128));
   const Recovered disk = recovered_of(before);
-  const std::vector<std::pair<Tokens, std::uint32_t>> wanted = {{run_of(0, 80) + run_of(700, 30), 80},
-                                                                {run_of(0, 128), 127},
-                                                                {run_of(0, 97), 96},
-                                                                {run_of(0, 50), 49}};
+  const std::vector<std::pair<Tokens, std::uint32_t>> wanted = {
+      {run_of(0, 80) + run_of(700, 30), 80}, {run_of(0, 128), 127}, {run_of(0, 97), 96}, {run_of(0, 50), 49}};
   for (const auto& [prompt, cached] : wanted) {
     TierDriver d(tier_config(8, 0, 32), false);
     d.step(disk);

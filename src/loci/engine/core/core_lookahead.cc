@@ -39,7 +39,8 @@ void Core::State::preload(CoreRequest& request) {
   const std::vector<BlockPin> there = hold_there(probes);
   std::vector<BlockId> lacking;
   for (const CoreProbe& found : probes.blocks) {
-    if (found.node != kNoBlock && found.load && !transfers_.loading(found.node)) lacking.push_back(found.node);
+    if (found.node != kNoBlock && found.load && !transfers_.loading(found.node))
+      lacking.push_back(found.node);
   }
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (index_.available(group) < lacking.size() + reserve_blocks_[group]) return;

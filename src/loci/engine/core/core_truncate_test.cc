@@ -13,6 +13,7 @@
 #include "loci/base/random.h"
 #include "loci/engine/core/core.h"
 #include "loci/engine/testing/core_testing.h"
+#include "loci/memory/partial_block.h"
 
 namespace loci {
 namespace {
@@ -105,7 +106,13 @@ class Runs {
     if (fails_one_in_ > 0 && random_.below(fails_one_in_) == 0) outcome.result = MoveResult::kFailed;
     for (const MovePart& part : move.parts) {
       Slot rows = at(move.from, part.from);
+      std::uint32_t held = tokens_held(move.entry.tokens);  // of the end of a sequence, less than a block
       for (Row& row : rows) {
+        if (held == 0) {
+          row = {};
+          continue;
+        }
+        --held;
         ASSERT_TRUE(row.token.has_value()) << "what is moved is there";
         row.position += move.rotate_by;
         if (outcome.result != MoveResult::kDone) row = {};

@@ -82,8 +82,8 @@ std::optional<CoreBeginning> Prefixes::find_beginning(const CoreRequest& request
   if (found.load || parent == kNoBlock) return std::nullopt;
   auto tokens = std::span<const TokenId>(request.tokens).subspan(number * kBlockTokens);
   tokens = tokens.first(std::min<std::size_t>(tokens.size(), kBlockTokens));
-  const ChildMatch match = index_.match_names(
-      parent, tokens, [&](BlockId child) { return transfers_.comes(child, slowest); });
+  const ChildMatch match =
+      index_.match_names(parent, tokens, [&](BlockId child) { return transfers_.comes(child, slowest); });
   // The last token is computed in any case.
   const auto most = static_cast<std::uint32_t>(tokens.size() - (number == last ? 1 : 0));
   CoreBeginning beginning{.block = match.child,

@@ -68,12 +68,12 @@ struct CoreRequest {
   bool without_disk = false;   // the disk did not bring what it needed: until it gets on, it is not asked
   std::vector<ChainKey> keys;  // of its whole blocks, while it waits
   // The shared store:
-  std::vector<std::uint32_t> asked;   // the blocks of `keys` that it was asked for
-  std::optional<Nanos> asks_until;    // the answer is waited for
-  bool answered = false;              // what the index says that the store has is as of this answer, or later
+  std::vector<std::uint32_t> asked;  // the blocks of `keys` that it was asked for
+  std::optional<Nanos> asks_until;   // the answer is waited for
+  bool answered = false;             // what the index says that the store has is as of this answer, or later
   // The first tokens of its first block that is not known were on their way, or are, from a slower tier:
   std::optional<CoreBeginning> beginning;
-  bool awaits_beginning = false;  // until `asks_until`
+  bool awaits_beginning = false;      // until `asks_until`
   bool preloaded = false;             // its loads have begun before it was admitted
   std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
 

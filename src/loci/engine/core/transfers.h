@@ -210,7 +210,7 @@ class Transfers {
     StateForm form = StateForm::kKeysAndValues;
     // The state comes from there: a load's other positions, a save's tail.
     std::optional<BlockPin> original = std::nullopt;
-    std::int32_t rotate_by = 0;                       // positions, from the original's to the block's
+    std::int32_t rotate_by = 0;  // positions, from the original's to the block's
 
     // The block that the parts come from.
     BlockId source() const { return original ? original->block() : pin.block(); }

@@ -57,7 +57,8 @@ void Transfers::check_tail_save(const InFlight& move) const {
   const Block& to = index_.block(move.pin.block());
   const std::uint32_t held = tokens_held(to.tokens);
   LOCI_CHECK(tail.kind == BlockKind::kTail && tail.parent == to.parent && tail.filled == held &&
-                 held < kBlockTokens && std::equal(tail.tokens.begin(), tail.tokens.begin() + held, to.tokens.begin()),
+                 held < kBlockTokens &&
+                 std::equal(tail.tokens.begin(), tail.tokens.begin() + held, to.tokens.begin()),
              "invariant 3: a tail is saved as it is");
   for (const MovePart& part : move.parts) {
     LOCI_CHECK(tail.parts[part.group]->slot.slot() == part.from, "invariant 3: a tail's slot is its source");
@@ -76,8 +77,7 @@ void Transfers::check_move(const InFlight& move) const {
     const auto load = loads_.find(block);
     const bool detached =
         move.to == Tier::kDevice && load != loads_.end() && load->second.replaced[part.group];
-    LOCI_CHECK(!device || detached || holder.holds(part.group),
-               "invariant 3: a move holds its device part");
+    LOCI_CHECK(!device || detached || holder.holds(part.group), "invariant 3: a move holds its device part");
     if (move.from != Tier::kDevice) {
       const LowerCopy* source = index_.block(move.source()).copy(move.from, part.group);
       LOCI_CHECK(

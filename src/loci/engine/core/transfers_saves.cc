@@ -139,7 +139,8 @@ void Transfers::wish_save_tail(BlockId id, const ChainKey& key) {
 bool Transfers::still_there(const TailWish& wish) const {
   const Block& tail = index_.block(wish.tail);
   const std::uint32_t held = tokens_held(wish.tokens);
-  return tail.kind == BlockKind::kTail && tail.filled == held && index_.block(tail.parent).key == wish.parent &&
+  return tail.kind == BlockKind::kTail && tail.filled == held &&
+         index_.block(tail.parent).key == wish.parent &&
          std::equal(wish.tokens.begin(), wish.tokens.begin() + held, tail.tokens.begin());
 }
 
@@ -166,10 +167,8 @@ void Transfers::begin_tail_save(const TailWish& wish) {
   const std::span<const TokenId> tokens = std::span<const TokenId>(wish.tokens).first(held);
   if (index_.match_names(parent, tokens, kept).run == held) return;
   BlockPin tail = index_.pin(wish.tail);
-  InFlight move{.from = Tier::kDevice,
-                .to = to,
-                .pin = index_.open_full(parent, wish.key, wish.tokens),
-                .parts = {}};
+  InFlight move{
+      .from = Tier::kDevice, .to = to, .pin = index_.open_full(parent, wish.key, wish.tokens), .parts = {}};
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const BlockId id = move.pin.block();
     if (index_.block(id).copied_below(to, group)) continue;

@@ -15,7 +15,7 @@ namespace loci {
 // What a block hangs from: another block, a root, or a gate (block_index.h).
 enum class ParentKind : std::uint8_t { kBlock, kRoot, kGate };
 
-// A whole block; its state in one group of layers is a slot's content.
+// A block, whole or partial (partial_block.h); its state in one group of layers is a slot's content.
 struct DiskEntry {
   ChainKey key;
   ChainKey parent;
