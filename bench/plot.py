@@ -5,7 +5,8 @@ import math
 
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 36, 48
-COLOURS = ("#2f7d5b", "#b4632b")
+COLOURS = ("#2f7d5b", "#b4632b", "#3b6fb6", "#a13f7c", "#7a7a2c", "#6a4fb3", "#2b8f9c", "#c0392b", "#555f6b")
+LABEL_HEIGHT = 14
 
 
 def _round_up(value):
@@ -35,11 +36,16 @@ def lines(title, x_label, y_label, points, names):
         out.append(f'<path d="M{LEFT} {at_y(value):.1f}H{WIDTH - RIGHT}" stroke="#808080" stroke-opacity=".25"/>')
         out.append(f'<text x="{LEFT - 6}" y="{at_y(value) + 4:.1f}" text-anchor="end">{value:,.0f}</text>')
     for point in points:
-        out.append(f'<text x="{at_x(point[0]):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{point[0]:,}</text>')
-    for index, (name, colour) in enumerate(zip(names, COLOURS)):
+        out.append(f'<text x="{at_x(point[0]):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{point[0]:,.0f}</text>')
+    lasts = sorted((at_y(points[-1][1 + index]), index) for index in range(len(names)))
+    label_y, below = {}, -LABEL_HEIGHT  # labels keep apart
+    for y, index in lasts:
+        label_y[index] = below = max(y, below + LABEL_HEIGHT)
+    for index, name in enumerate(names):
+        colour = COLOURS[index % len(COLOURS)]
         places = [(at_x(point[0]), at_y(point[1 + index])) for point in points]
         out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="'
                    + " ".join(f"{x:.1f},{y:.1f}" for x, y in places) + '"/>')
         out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        out.append(f'<text x="{places[-1][0] + 10:.1f}" y="{places[-1][1] + 4:.1f}" fill="{colour}">{name}</text>')
+        out.append(f'<text x="{places[-1][0] + 10:.1f}" y="{label_y[index] + 4:.1f}" fill="{colour}">{name}</text>')
     return "\n".join(out + ["</svg>"]) + "\n"

@@ -25,6 +25,10 @@ constexpr std::array kLoadedTiers = {kHostTier, kDiskTier, kSharedTier};
 // Of the two tiers with fewest blocks every choice is tried, up to so many; beyond, of the larger of these
 // two so many at even distances.
 constexpr std::size_t kChoicesMax = 4096;
+// With both forms to choose from, every number of computed blocks is tried up to so many, else those beside
+// the one that halving finds.
+constexpr std::size_t kEveryCut = 64;
+constexpr std::size_t kBesideCut = 4;
 
 Nanos limited(Nanos time, Nanos most) { return std::clamp<Nanos>(time, 0, most); }
 
@@ -43,15 +47,31 @@ struct TierSums {
   Nanos link_of_layer(std::size_t i) const { return layer.back() - layer[i]; }
 };
 
-// How many of each tier's blocks are computed.
+// How many of each tier's blocks are computed, and of the loaded ones that are in both forms loaded as hidden
+// states: the last ones.
 struct Point {
   std::array<std::size_t, kTiers> computed{};
+  std::size_t hidden = 0;
+};
+
+// Of the disk's blocks that are in both forms: sums over the first ones.
+struct FormSums {
+  std::vector<std::uint32_t> numbers;
+  std::vector<std::size_t> before{0};  // [i]: so many of them are before block i of the disk
+  std::vector<Nanos> load{0};          // what hidden states take more, mostly less, than keys and values
+  std::vector<Nanos> layer{0};
+  std::vector<Nanos> charge{0};
+
+  std::size_t count() const { return numbers.size(); }
+  static Nanos last(const std::vector<Nanos>& sums, std::size_t i) {
+    return sums.back() - sums[sums.size() - 1 - i];
+  }
 };
 
 class Search {
  public:
   explicit Search(const RestoreProblem& problem) : problem_(problem) {
-    const Nanos most = kSumMax / static_cast<Nanos>(std::max<std::size_t>(problem.blocks.size(), 1));
+    const Nanos most = most_ = kSumMax / static_cast<Nanos>(std::max<std::size_t>(problem.blocks.size(), 1));
     std::array<Nanos, kTiers> least{};
     for (const RestorableBlock& block : problem.blocks) {
       const auto tier = static_cast<std::size_t>(block.from);
@@ -64,6 +84,7 @@ class Search {
       sums.charge.push_back(sums.charge.back() + charge);
       sums.load.push_back(sums.load.back() + load);
       sums.layer.push_back(sums.layer.back() + load / std::max(problem.layers, 1u));
+      if (tier == kDiskTier) add_forms(block, load, charge, most);
     }
     booked_ = limited(problem.compute_booked, kSumMax);
     anyway_ = limited(problem.computed_anyway, kSumMax);
@@ -72,6 +93,7 @@ class Search {
   }
 
   Point all_loaded() const { return {}; }
+  Point all_hidden() const { return {.computed = {}, .hidden = forms_.count()}; }
   Point all_computed() const { return computed_from(kHostTier); }
   // What the disk and what is slower alone have.
   Point disk_computed() const { return computed_from(kDiskTier); }
@@ -90,13 +112,14 @@ class Search {
     for (const std::size_t tier : kLoadedTiers) {
       const TierSums& sums = tiers_[tier];
       const std::size_t i = point.computed[tier];
-      compute += sums.processor(i);
+      const std::size_t hidden = tier == kDiskTier ? std::min(point.hidden, forms_at(point)) : 0;
+      compute += sums.processor(i) + FormSums::last(forms_.charge, hidden);
       const RestoreLink& link = problem_.links[tier];
       const Nanos booked = limited(link.booked, kSumMax);
       if (i < sums.count()) {
         const Nanos begins = booked + limited(link.latency, kSumMax);
-        first = std::max(first, begins + sums.link_of_layer(i));
-        last = std::max(last, begins + sums.link(i));
+        first = std::max(first, begins + sums.link_of_layer(i) + FormSums::last(forms_.layer, hidden));
+        last = std::max(last, begins + sums.link(i) + FormSums::last(forms_.load, hidden));
       } else if (link.awaited) {
         last = std::max(last, booked);
       }
@@ -121,6 +144,34 @@ class Search {
     return leading(std::min<std::size_t>(count, (round_tokens == 1 ? tokens : rounded) / kBlockTokens));
   }
 
+  // HCache §4.1.2, of the disk's blocks; sums over all of them are as good as what one takes.
+  Point hcache() const {
+    const TierSums& disk = tiers_[kDiskTier];
+    Nanos project = 0, hidden = 0;
+    std::size_t count = 0;
+    for (const RestorableBlock& block : problem_.blocks) {
+      if (!block.only_hidden && !block.hidden) continue;
+      ++count;
+      project += limited(block.only_hidden ? block.charge : block.hidden->charge, most_);
+      hidden += limited(block.only_hidden ? block.load : block.hidden->load, most_);
+    }
+    if (count == 0 || !problem_.knows_projecting) return all_loaded();
+    Point point = all_hidden();
+    const auto part = [count](Nanos of, Nanos more) {
+      const Nanos whole = of + more;
+      return whole == 0 ? count
+                        : static_cast<std::size_t>(
+                              (static_cast<__int128>(of) * static_cast<__int128>(count) + whole - 1) / whole);
+    };
+    if (project > hidden) {
+      const Nanos keys_and_values = disk.load.back();
+      point.hidden = std::min(point.hidden, part(keys_and_values, project - hidden));
+    } else if (count == disk.count()) {
+      point.computed[kDiskTier] = count - part(disk.compute.back(), hidden - project);
+    }
+    return point;
+  }
+
   // HCache §6.3.1.
   Point naive_hybrid() const {
     Point point, best = point;
@@ -139,7 +190,8 @@ class Search {
   }
 
   Point best_of_whole_tiers() const {
-    return best_of({all_loaded(), shared_computed(), disk_computed(), all_computed()});
+    const Point best = best_of({all_loaded(), shared_computed(), disk_computed(), all_computed()});
+    return weighs_forms() ? best_of({best, with_forms(all_loaded()), all_hidden()}) : best;
   }
 
   // Of the tiers with fewer blocks every choice; for each the best of the one with most, whose price is
@@ -147,13 +199,15 @@ class Search {
   // computed it falls by more, as nothing is waited for.
   Point best() const {
     Point best = best_of({all_loaded(), shared_computed(), disk_computed(), all_computed(), balanced(1),
-                          balanced(kRoundTokens), naive_hybrid()});
+                          balanced(kRoundTokens), naive_hybrid(), hcache()});
+    if (weighs_forms()) best = best_of({best, all_hidden()});
     Nanos least = times(best).price;
     std::array<std::size_t, kLoadedTiers.size()> by_count = kLoadedTiers;
     std::stable_sort(by_count.begin(), by_count.end(),
                      [this](std::size_t a, std::size_t b) { return tiers_[a].count() < tiers_[b].count(); });
     const auto [fewest, few, many] = by_count;
-    const auto consider = [&](const Point& point) {
+    const auto consider = [&](const Point& cut) {
+      const Point point = with_forms(cut);
       const Nanos price = times(point).price;
       if (price >= least) return;
       least = price;
@@ -164,13 +218,24 @@ class Search {
     const std::size_t step = 1 + tiers_[fewest].count() / choices;
     for (Point point; point.computed[fewest] <= tiers_[fewest].count(); point.computed[fewest] += step) {
       for (point.computed[few] = 0; point.computed[few] <= tiers_[few].count(); ++point.computed[few]) {
-        point.computed[many] = lowest(point, many);
-        consider(point);
+        const std::size_t low = lowest(point, many);
+        const bool all = weighs_forms() && count <= kEveryCut;
+        const std::size_t beside = all ? count : weighs_forms() ? kBesideCut : 0;
+        const std::size_t first = low > beside ? low - beside : 0;
+        for (std::size_t cut = first; cut <= std::min(count, low + beside); ++cut) {
+          point.computed[many] = cut;
+          consider(point);
+        }
         point.computed[many] = count;
         consider(point);
       }
     }
     return best;
+  }
+
+  std::uint32_t hidden_from(const Point& point) const {
+    const std::size_t hidden = std::min(point.hidden, forms_at(point));
+    return hidden == 0 ? UINT32_MAX : forms_.numbers[forms_.count() - hidden];
   }
 
   LoadFrom load_from(const Point& point) const {
@@ -184,6 +249,42 @@ class Search {
   }
 
  private:
+  void add_forms(const RestorableBlock& block, Nanos load, Nanos charge, Nanos most) {
+    forms_.before.push_back(forms_.before.back() + (block.hidden ? 1 : 0));
+    if (!block.hidden) return;
+    const Nanos layers = std::max(problem_.layers, 1u);
+    const Nanos hidden = limited(block.hidden->load, most);
+    forms_.numbers.push_back(block.number);
+    forms_.load.push_back(forms_.load.back() + hidden - load);
+    forms_.layer.push_back(forms_.layer.back() + hidden / layers - load / layers);
+    forms_.charge.push_back(forms_.charge.back() + limited(block.hidden->charge, most) - charge);
+  }
+  bool weighs_forms() const { return problem_.knows_projecting && forms_.count() > 0; }
+  // Blocks in both forms that are loaded.
+  std::size_t forms_at(const Point& point) const {
+    return forms_.count() - forms_.before[point.computed[kDiskTier]];
+  }
+  // With as many hidden ones as are best: the price is convex in how many.
+  Point with_forms(Point point) const {
+    point.hidden = 0;
+    if (!weighs_forms()) return point;
+    std::size_t low = 0, high = forms_at(point);
+    const auto price = [&](std::size_t hidden) {
+      point.hidden = hidden;
+      return times(point).price;
+    };
+    while (low < high) {
+      const std::size_t middle = low + (high - low) / 2;
+      if (price(middle + 1) < price(middle)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    point.hidden = low;
+    return point;
+  }
+
   // What that tier and slower ones alone have.
   Point computed_from(std::size_t fastest) const {
     Point point;
@@ -217,7 +318,7 @@ class Search {
     if (high > 0) --high;
     const auto price = [&](std::size_t computed) {
       point.computed[tier] = computed;
-      return times(point).price;
+      return times(with_forms(point)).price;
     };
     while (low < high) {
       const std::size_t middle = low + (high - low) / 2;
@@ -232,6 +333,8 @@ class Search {
 
   const RestoreProblem& problem_;
   std::array<TierSums, kTiers> tiers_;
+  FormSums forms_;
+  Nanos most_ = 0;  // of one block's times
   Nanos booked_ = 0;
   Nanos anyway_ = 0;
   Nanos behind_last_layer_ = 0;
@@ -242,6 +345,7 @@ Point point_of(const Search& search, bool whole_tiers, RestoreRule rule) {
     case RestoreRule::kKv: return search.all_loaded();
     case RestoreRule::kRecompute: return search.all_computed();
     case RestoreRule::kPensieve: return search.disk_computed();
+    case RestoreRule::kHidden: return search.all_hidden();
     default: break;
   }
   if (whole_tiers) return search.best_of_whole_tiers();
@@ -249,6 +353,7 @@ Point point_of(const Search& search, bool whole_tiers, RestoreRule rule) {
     case RestoreRule::kTokenWise: return search.balanced(1);
     case RestoreRule::kTokenWiseRounded: return search.balanced(kRoundTokens);
     case RestoreRule::kNaiveHybrid: return search.naive_hybrid();
+    case RestoreRule::kHcache: return search.hcache();
     default: return search.best();
   }
 }
@@ -269,7 +374,11 @@ Result<RestoreRule> find_restore_rule(std::string_view name) {
 RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule) {
   const Search search(problem);
   const Point point = point_of(search, problem.whole_tiers, rule);
-  return {rule, search.load_from(point), search.times(point), search.times(search.all_loaded()),
+  return {rule,
+          search.load_from(point),
+          search.hidden_from(point),
+          search.times(point),
+          search.times(search.all_loaded()),
           search.times(search.all_computed())};
 }
 

@@ -21,6 +21,12 @@
 //     booked compute + compute;
 //     the slowest link's first layer + what is computed in any case;
 //     the slowest link's last layer + the last layer of the first pass that reads it + the passes after.
+// A block that the disk has in both forms is loaded in either: hidden states come sooner, and projecting them
+// is computing. Which blocks are hidden makes no difference, but how many: they are the last ones.
+//
+//     block     0  1  2  3  4  5  new       compute  |0-|p3|p4|p5|new|      p: projecting
+//     source    c  L  L  H  H  H  c         disk     |1---|2---|3-|4-|5-|
+//
 // Whoever else runs or waits is delayed by what is computed. Nor is it free where nobody does, as those who
 // load need the processor too: an eighth of it counts. A plan's price is what all lose by it:
 //     ready + (others + 1/8) * compute.
@@ -30,6 +36,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -48,11 +55,18 @@ enum class RestoreRule : std::uint8_t {
   kTokenWiseRounded,  // the same, up to a number of tokens that products like: kRoundTokens (HCache §6.3.2)
   kNaiveHybrid,       // leading tokens are computed, so that the longer of computing and loading is shortest,
                       // each by its own costs alone (HCache §6.3.1, "naive hybrid")
-  kAuto,              // the least price of all plans
+  kHidden,            // load all, as hidden states what the disk has so
+  // HCache's closed form (§4.1.2), over blocks in place of layers: with C_H to project a block, IO_H to load
+  // it so, IO_KV as keys and values, C_tok to compute it, and N blocks,
+  //   C_H > IO_H: ceil(N IO_KV / (IO_KV + C_H - IO_H)) as hidden states, the others as keys and values;
+  //   else:       ceil(N C_tok / (C_tok + IO_H - C_H)) as hidden states, and those before them are computed.
+  kHcache,
+  kAuto,  // the least price of all plans
 };
 // By RestoreRule.
-inline constexpr std::array<std::string_view, 7> kRestoreRules = {
-    "kv", "recompute", "pensieve", "token-wise", "token-wise-rounded", "naive-hybrid", "auto"};
+inline constexpr std::array<std::string_view, 9> kRestoreRules = {
+    "kv",           "recompute", "pensieve", "token-wise", "token-wise-rounded",
+    "naive-hybrid", "hidden",    "hcache",   "auto"};
 inline constexpr std::uint32_t kRoundTokens = 128;
 
 // Errors: kInvalidArgument (field "restore") naming the rules.
@@ -61,6 +75,13 @@ constexpr std::string_view restore_rule_name(RestoreRule rule) {
   return kRestoreRules[static_cast<std::size_t>(rule)];
 }
 
+// What a block's hidden states cost.
+struct HiddenLoad {
+  Nanos load = 0;
+  Nanos charge = 0;  // with projecting
+  friend bool operator==(const HiddenLoad&, const HiddenLoad&) = default;
+};
+
 // A block that the device lacks and a slower tier has. (What is nowhere is computed in any case.)
 struct RestorableBlock {
   std::uint32_t number = 0;  // of the sequence
@@ -68,6 +89,9 @@ struct RestorableBlock {
   Nanos compute = 0;         // its tokens; never less than of a block before
   Nanos load = 0;            // the link's time, but for the latency
   Nanos charge = 0;          // of compute, that loading it takes away; of hidden states projecting them, too
+  bool only_hidden = false;  // `load` and `charge` are of hidden states: it has no other form
+  // Of the disk's: it has them beside keys and values.
+  std::optional<HiddenLoad> hidden = std::nullopt;
   friend bool operator==(const RestorableBlock&, const RestorableBlock&) = default;
 };
 
@@ -85,6 +109,9 @@ struct RestoreProblem {
   Nanos first_reading = 0;    // of that: the first pass that reads what is loaded
   std::uint32_t layers = 1;   // at least 1
   std::uint32_t others = 0;   // requests that run or wait
+  // What projecting costs was measured. Else keys and values are loaded where they are there, unless the rule
+  // is kHidden.
+  bool knows_projecting = true;
   // Of a tier all is loaded or all computed, and nothing slower than a tier that is computed is loaded:
   // models whose layers have windows go on from one place.
   bool whole_tiers = false;
@@ -102,6 +129,7 @@ using LoadFrom = std::array<std::uint32_t, kTiers>;
 struct RestorePlan {
   RestoreRule rule = RestoreRule::kAuto;
   LoadFrom load_from{};
+  std::uint32_t hidden_from = UINT32_MAX;  // so are blocks in both forms, from this number on
   RestoreTimes times;
   // Of the plans kKv and kRecompute (MemServe §5.3 decides between these two).
   RestoreTimes loading_all;
@@ -109,13 +137,19 @@ struct RestorePlan {
   bool loads(const RestorableBlock& block) const {
     return block.number >= load_from[static_cast<std::size_t>(block.from)];
   }
+  // Of a block that is loaded.
+  bool as_hidden(const RestorableBlock& block) const {
+    return block.only_hidden || (block.hidden && block.number >= hidden_from);
+  }
 };
 
 // Thread-safe, pure. Times are cut off where they are absurd (a day or more for what a request lacks).
 // `kAuto` has the least price of all choices of loading or computing each block, where blocks of one tier
-// have equal loads and charges; where they do not, a price at most that of every other rule. O(n + m log n)
-// for n blocks of one tier and m, fewer, of another; where a third has k, O(k m log n) while k m is at most
-// 4,096, and then of its choices so many are tried.
+// have equal loads and charges, and the same forms; where they do not, a price at most that of every other
+// rule. (Of more than kEveryCut blocks in both forms the price may be more by what one block costs.)
+// O(n + m log n) for n blocks of one tier and m, fewer, of another; log n times as much where blocks have
+// both forms; where a third has k, O(k m log n) while k m is at most 4,096, and then of its choices so many
+// are tried.
 RestorePlan plan_restore(const RestoreProblem& problem, RestoreRule rule);
 
 }  // namespace loci

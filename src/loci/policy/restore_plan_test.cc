@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include "loci/base/random.h"
 
@@ -14,7 +16,7 @@ namespace {
 constexpr RestoreRule kEveryRule[] = {
     RestoreRule::kKv,        RestoreRule::kRecompute,        RestoreRule::kPensieve,
     RestoreRule::kTokenWise, RestoreRule::kTokenWiseRounded, RestoreRule::kNaiveHybrid,
-    RestoreRule::kAuto,
+    RestoreRule::kHidden,    RestoreRule::kHcache,           RestoreRule::kAuto,
 };
 
 // Blocks [0, count) of one tier, at 100 + 10 i to compute and `load` to load.
@@ -28,7 +30,8 @@ RestoreProblem problem_of(std::uint32_t count, Tier from, Nanos load) {
 
 std::string sources(const RestoreProblem& problem, const RestorePlan& plan) {
   std::string out;
-  for (const RestorableBlock& block : problem.blocks) out += plan.loads(block) ? 'L' : 'c';
+  for (const RestorableBlock& block : problem.blocks)
+    out += !plan.loads(block) ? 'c' : plan.as_hidden(block) ? 'H' : 'L';
   return out;
 }
 
@@ -36,8 +39,8 @@ std::string sources(const RestoreProblem& problem, RestoreRule rule) {
   return sources(problem, plan_restore(problem, rule));
 }
 
-// The header's model, said again for any choice: bit i of `computed` is of blocks[i].
-RestoreTimes naive_times(const RestoreProblem& problem, std::uint32_t computed) {
+// The header's model, said again for any choice: bit i of `computed` and of `hidden` is of blocks[i].
+RestoreTimes naive_times(const RestoreProblem& problem, std::uint32_t computed, std::uint32_t hidden = 0) {
   Nanos compute = problem.computed_anyway, first = 0, last = 0;
   for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
     const RestoreLink& link = problem.links[static_cast<std::size_t>(tier)];
@@ -51,9 +54,11 @@ RestoreTimes naive_times(const RestoreProblem& problem, std::uint32_t computed) 
         continue;
       }
       any = true;
-      compute += block.charge;
-      load += block.load;
-      layer += block.load / problem.layers;
+      const bool as_hidden = (hidden >> i & 1) != 0;
+      compute += as_hidden ? block.hidden->charge : block.charge;
+      const Nanos one = as_hidden ? block.hidden->load : block.load;
+      load += one;
+      layer += one / problem.layers;
     }
     if (any) {
       first = std::max(first, link.booked + link.latency + layer + problem.computed_anyway);
@@ -74,6 +79,29 @@ std::uint32_t computed_by(const RestoreProblem& problem, const RestorePlan& plan
   for (std::size_t i = 0; i < problem.blocks.size(); ++i)
     if (!plan.loads(problem.blocks[i])) out |= 1u << i;
   return out;
+}
+
+std::uint32_t hidden_by(const RestoreProblem& problem, const RestorePlan& plan) {
+  std::uint32_t out = 0;
+  for (std::size_t i = 0; i < problem.blocks.size(); ++i)
+    if (plan.loads(problem.blocks[i]) && plan.as_hidden(problem.blocks[i])) out |= 1u << i;
+  return out;
+}
+
+// The disk has the same blocks as hidden states, too.
+void add_hidden(Random& random, RestoreProblem& problem, std::uint64_t one_in = 1) {
+  std::optional<HiddenLoad> hidden;
+  for (RestorableBlock& block : problem.blocks) {
+    if (block.from != Tier::kDisk || random.below(one_in) != 0) continue;
+    if (!hidden) {
+      const auto most = [&](Nanos time) {
+        return static_cast<Nanos>(random.below(static_cast<std::uint64_t>(time) + 1));
+      };
+      hidden = {.load = most(block.load),
+                .charge = block.charge + most(std::min(2 * block.load, block.compute))};
+    }
+    block.hidden = hidden;
+  }
 }
 
 RestoreProblem random_problem(Random& random, std::uint32_t blocks_max) {
@@ -192,12 +220,104 @@ TEST(RestorePlan, AutoEqualsExhaustiveSearch) {
   EXPECT_GT(mixed, 2'000u) << "most problems had nothing to weigh";
 }
 
+// Every choice of every block, where all of the disk's are in both forms.
+TEST(RestorePlan, AutoEqualsExhaustiveSearchOfBothForms) {
+  Random random(9);
+  std::uint32_t mixed = 0, with_computed = 0;
+  for (int i = 0; i < 8'000; ++i) {
+    RestoreProblem problem = random_problem(random, 6);
+    add_hidden(random, problem);
+    if (i % 4 != 0) {  // who is alone, and whose blocks take the most of the time
+      problem.others = 0;
+      problem.compute_booked = problem.computed_anyway = problem.first_reading = 0;
+    }
+    std::uint32_t disk = 0;
+    for (std::size_t b = 0; b < problem.blocks.size(); ++b)
+      disk |= problem.blocks[b].from == Tier::kDisk ? 1u << b : 0u;
+    Nanos least = std::numeric_limits<Nanos>::max();
+    for (std::uint32_t computed = 0; computed < 1u << problem.blocks.size(); ++computed) {
+      const std::uint32_t may = disk & ~computed;
+      for (std::uint32_t hidden = may;; hidden = (hidden - 1) & may) {
+        least = std::min(least, naive_times(problem, computed, hidden).price);
+        if (hidden == 0) break;
+      }
+    }
+    const RestorePlan plan = plan_restore(problem, RestoreRule::kAuto);
+    const std::uint32_t computed = computed_by(problem, plan), hidden = hidden_by(problem, plan);
+    ASSERT_EQ(plan.times.price, least) << i << " " << sources(problem, plan);
+    ASSERT_EQ(naive_times(problem, computed, hidden).price, least) << i << " " << sources(problem, plan);
+    mixed += hidden != 0 && (disk & ~computed) != hidden;
+    with_computed += hidden != 0 && computed != 0;
+  }
+  EXPECT_GT(mixed, 100u) << "most problems had nothing to weigh";
+  EXPECT_GT(with_computed, 100u);
+}
+
+// HCache §4.1.2's two cases: projecting takes longer than loading what is projected, or less long.
+TEST(RestorePlan, HcacheIsItsClosedForm) {
+  RestoreProblem problem = problem_of(10, Tier::kDisk, 400);
+  for (RestorableBlock& block : problem.blocks) block.hidden = {.load = 200, .charge = 300};
+  // ceil(10 * 400 / (400 + 300 - 200)) = 8
+  EXPECT_EQ(sources(problem, RestoreRule::kHcache), "LLHHHHHHHH");
+  EXPECT_EQ(sources(problem, RestoreRule::kHidden), "HHHHHHHHHH");
+  EXPECT_EQ(sources(problem, RestoreRule::kKv), "LLLLLLLLLL");
+  for (RestorableBlock& block : problem.blocks)
+    block.compute = 300, block.hidden = {.load = 200, .charge = 100};
+  // ceil(10 * 300 / (300 + 200 - 100)) = 8
+  EXPECT_EQ(sources(problem, RestoreRule::kHcache), "ccHHHHHHHH");
+  EXPECT_EQ(sources(problem, RestoreRule::kAuto), "ccHHHHHHHH")
+      << "1,600 of the link, 1,400 of the processor";
+  // One form, which the disk has of each: the same.
+  for (RestorableBlock& block : problem.blocks)
+    block = {.number = block.number,
+             .from = Tier::kDisk,
+             .compute = 300,
+             .load = 200,
+             .charge = 100,
+             .only_hidden = true};
+  EXPECT_EQ(sources(problem, RestoreRule::kHcache), "ccHHHHHHHH");
+  EXPECT_EQ(sources(problem, RestoreRule::kKv), "HHHHHHHHHH") << "there is nothing else to load";
+}
+
+// On a fast link hidden states lose, on a slow one they win.
+TEST(RestorePlan, TheLinkDecidesBetweenTheForms) {
+  const auto hidden_of = [](Nanos load) {
+    RestoreProblem problem = problem_of(20, Tier::kDisk, load);
+    for (RestorableBlock& block : problem.blocks)
+      block.compute = 10'000, block.hidden = {.load = load / 2, .charge = 300};
+    const std::string text = sources(problem, RestoreRule::kAuto);
+    return std::count(text.begin(), text.end(), 'H');
+  };
+  EXPECT_EQ(hidden_of(60), 0) << "an eighth of projecting is more than the link saves";
+  EXPECT_EQ(hidden_of(1'000), 20);
+  EXPECT_GT(hidden_of(400), 0);
+  EXPECT_LT(hidden_of(400), 20);
+}
+
+TEST(RestorePlan, WithoutAPriceOfProjectingNothingIsHiddenThatNeedNotBe) {
+  Random random(10);
+  for (int i = 0; i < 2'000; ++i) {
+    RestoreProblem problem = random_problem(random, 40);
+    add_hidden(random, problem, 1 + random.below(3));
+    for (RestorableBlock& block : problem.blocks)
+      if (block.hidden) block.hidden->charge = block.charge;  // as if it cost nothing
+    problem.knows_projecting = false;
+    for (const RestoreRule rule : kEveryRule) {
+      const RestorePlan plan = plan_restore(problem, rule);
+      if (rule == RestoreRule::kHidden) continue;
+      for (const RestorableBlock& block : problem.blocks)
+        ASSERT_FALSE(plan.as_hidden(block)) << restore_rule_name(rule);
+    }
+  }
+}
+
 // Also where a tier's blocks differ.
 TEST(RestorePlan, AutoIsNeverWorseThanANamedPlan) {
   Random random(6);
   for (int i = 0; i < 3'000; ++i) {
     RestoreProblem problem = random_problem(random, 200);
     problem.whole_tiers = random.below(4) == 0;
+    if (random.below(2) == 0) add_hidden(random, problem, 1 + random.below(3));
     if (random.below(2) == 0) {
       for (RestorableBlock& block : problem.blocks) {
         block.load = static_cast<Nanos>(random.below(static_cast<std::uint64_t>(block.load) + 1));
@@ -238,6 +358,9 @@ TEST(RestorePlan, AbsurdTimesAreCutOff) {
     RestoreProblem problem = random_problem(random, 64);
     for (RestorableBlock& block : problem.blocks)
       block.compute = any(), block.load = any(), block.charge = any();
+    add_hidden(random, problem);
+    for (RestorableBlock& block : problem.blocks)
+      if (block.hidden) block.hidden = {.load = any(), .charge = any()};
     for (RestoreLink& link : problem.links) link.booked = any(), link.latency = any();
     problem.compute_booked = any(), problem.computed_anyway = any(), problem.first_reading = any();
     problem.others = static_cast<std::uint32_t>(random.next());

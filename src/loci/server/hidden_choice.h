@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of what is stored is hidden states (HCache), by the model, the machine and the configuration.
+// Which share of the blocks goes to the disk as hidden states (HCache): none, all, or what is best for this model
+// on this machine; and whether they can.
 #pragma once
 
 #include <cstdint>

@@ -301,7 +301,7 @@ ContextSources Core::State::sources(const CoreRequest& request, const CoreProbes
     }
     const bool brought = request.beginning && found.source == CoreProbe::Source::kCopy &&
                          there == found.run && there > 0 &&
-                         index_.block(found.sibling).key == request.beginning->key;
+                         index_.find(request.beginning->key) == found.sibling;
     from.of(brought ? request.beginning->from : Tier::kDevice) += there;
     if (brought && request.beginning->hidden) from.hidden += there;
     if (there == count) continue;

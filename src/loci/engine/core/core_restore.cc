@@ -39,6 +39,7 @@ Nanos Core::State::compute_booked() const {
 RestoreProblem Core::State::restore_problem(const CoreRequest& request, CoreProbes& probes) const {
   RestoreProblem problem{
       .compute_booked = compute_booked(), .layers = config_.layers, .whole_tiers = windows_.any()};
+  problem.knows_projecting = costs_.project_block() > 0;
   problem.others = static_cast<std::uint32_t>(running_.size() + queue_.size() - 1);
   for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kShared})
     problem.links[place_of(tier)] = transfers_.link(tier);

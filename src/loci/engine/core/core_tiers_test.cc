@@ -327,7 +327,7 @@ TEST(CoreTiers, LoadsBeginWhileThePassBeforeStillRuns) {
 
 TEST(CoreTiers, TwoRequestsShareOneLoad) {
   TierDriver d(tier_config(8, 16, 0));
-  d.run(1, run_of(0, 70));
+  d.run(1, run_of(0, 64));
   d.run(2, run_of(5000, 250));
   d.arrive(3, run_of(0, 75));
   d.arrive(4, run_of(0, 80));
@@ -349,7 +349,7 @@ std::vector<RecoveredEntry> left_on_disk(const CoreConfig& config, const Tokens&
 
 TEST(CoreTiers, AProcessGoesOnWithWhatTheLastOneLeftOnDisk) {
   const CoreConfig config = tier_config(4, 0, 16);
-  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 100));
+  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 96));
   ASSERT_EQ(entries.size(), 3u);
   TierDriver d(config, false);
   d.arrive(1, run_of(500, 40));
@@ -418,7 +418,7 @@ TEST(CoreTiers, WhatIsForgottenIsInNoTier) {
   d.run(2, other);           // shares the first block
   d.notes.clear();
   d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 110)});
-  EXPECT_EQ(d.notes.size(), 2u) << "the disk forgets blocks 1 and 2";
+  EXPECT_EQ(d.notes.size(), 3u) << "the disk forgets blocks 1 and 2, and the end";
   for (const DiskNote& note : d.notes) EXPECT_EQ(note.kind, DiskNote::Kind::kForget);
   d.arrive(3, run_of(0, 110));
   EXPECT_EQ(d.starts.back().cached_tokens, 40u)
@@ -478,7 +478,7 @@ TEST(CoreTiers, WhatIsForgottenWhileItIsGoneOnWithGoesThen) {
 
 TEST(CoreTiers, WhatIsForgottenBeforeTheDiskIsKnownDoesNotComeBack) {
   const CoreConfig config = tier_config(8, 0, 16);
-  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 100));
+  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 96));
   ASSERT_EQ(entries.size(), 3u);
   TierDriver d(config, false);
   d.step(Recovered{{entries[0]}, 1000, false});
@@ -505,7 +505,7 @@ TEST(CoreTiers, NobodyForgetsForAnother) {
 // Other models' servers share the disk: its room changes while it is used.
 TEST(CoreTiers, ADiskWithLessRoomGivesUpWhatWasUsedLongestAgo) {
   TierDriver d(tier_config(4, 0, 16));
-  for (std::uint64_t id = 1; id <= 4; ++id) d.run(id, run_of(static_cast<std::uint32_t>(id) * 1000, 100));
+  for (std::uint64_t id = 1; id <= 4; ++id) d.run(id, run_of(static_cast<std::uint32_t>(id) * 1000, 96));
   EXPECT_EQ(d.core.stats().tiers[2].free, 4u);
   d.notes.clear();
   d.step(DiskRoom{{6}});

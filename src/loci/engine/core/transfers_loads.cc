@@ -95,7 +95,8 @@ RestorableBlock Transfers::restorable(const CoreProbe& found, std::uint32_t numb
   return {.number = number,
           .from = from,
           .load = link_times_.load(from, bytes) - link_times_.load(from, 0),
-          .charge = costs_.load_charge(from, bytes) + (hidden ? costs_.project_block() : 0)};
+          .charge = costs_.load_charge(from, bytes) + (hidden ? costs_.project_block() : 0),
+          .only_hidden = hidden};
 }
 
 RestoreLink Transfers::link(Tier from) const {
