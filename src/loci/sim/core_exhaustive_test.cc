@@ -45,12 +45,15 @@ std::vector<TokenId> letters(std::size_t a, std::size_t b) {
   return tokens;
 }
 
-// How many worlds there were; `digest` becomes that of all their plans.
-std::uint64_t run_all(WorldOptions options, std::uint64_t& digest) {
+// How many worlds there were; `digest` becomes that of all their plans, `ends_loaded` grows by what they
+// loaded of partial blocks.
+std::uint64_t run_all(WorldOptions options, std::uint64_t& digest, std::uint64_t* ends_loaded = nullptr) {
   Enumeration enumeration;
   std::uint64_t worlds = 0;
   do {
-    digest = mix64(digest ^ World(options, enumeration.chooser()).run().digest);
+    const WorldHistory history = World(options, enumeration.chooser()).run();
+    digest = mix64(digest ^ history.digest);
+    if (ends_loaded != nullptr) *ends_loaded += history.ends_loaded;
     ++worlds;
   } while (enumeration.advance());
   return worlds;
@@ -133,6 +136,37 @@ TEST(CoreExhaustive, EverySmallWorldWithPassesAheadKeepsItsPromises) {
       worlds += run_all(options, digest);
     }
   }
+  EXPECT_GT(worlds, 10'000u);
+  std::printf("%llu worlds, digest of all plans: %016llx\n", (unsigned long long)worlds,
+              (unsigned long long)digest);
+}
+
+// The ends of sequences: kept on the disk, gone on from, parted from, and found by another process.
+TEST(CoreExhaustive, EverySmallWorldWithADiskKeepsItsPromises) {
+  const char* depth = std::getenv("LOCI_WORLD_DEPTH");
+  WorldOptions options;
+  options.events = depth == nullptr ? 7 : static_cast<std::uint32_t>(std::atoi(depth)) + 3;
+  options.vocabulary = 2;
+  options.live_max = 3;
+  options.new_tokens_max = 1;
+  options.cancels = false;
+  options.restarts = true;
+  options.prompts = {letters(40, 0), letters(40, 30), letters(36, 1)};
+  options.config.layers = 1;
+  options.config.max_queued = 4;
+  options.config.hole_records = 4;
+  std::uint64_t worlds = 0, digest = 0, ends_loaded = 0;
+  for (const std::uint32_t blocks : {3u, 6u}) {
+    for (const std::uint32_t disk : {2u, 12u}) {
+      options.config.groups = {
+          {.window = 0, .block_count = blocks, .disk_blocks = disk, .block_bytes = 1000}};
+      options.config.context_tokens = blocks * kBlockTokens;
+      options.config.max_batch_tokens = 100;
+      options.config.eviction = "lru";
+      worlds += run_all(options, digest, &ends_loaded);
+    }
+  }
+  EXPECT_GT(ends_loaded, 100u);
   EXPECT_GT(worlds, 10'000u);
   std::printf("%llu worlds, digest of all plans: %016llx\n", (unsigned long long)worlds,
               (unsigned long long)digest);

@@ -72,10 +72,10 @@ WorldHistory World::run() {
   for (std::uint64_t passes = 0; !flights_.empty() || !moves_.empty() || core_.stats().asking > 0; ++passes) {
     require(passes < kFinishPassesMax, "what runs never finishes");
     if (options_.prompts.empty()) now_ += static_cast<Nanos>(choose_(3));
-    if (!flights_.empty() && (moves_.empty() || one_in(2))) {
+    if (!flights_.empty() && (moves_.empty() || is_small() || one_in(2))) {
       finish_pass();
     } else if (!moves_.empty()) {
-      end_some_moves();
+      is_small() ? end_moves(moves_.size()) : end_some_moves();
     } else if (!asks_.empty() && one_in(2)) {
       answer_one();
     } else {
@@ -100,9 +100,10 @@ void World::run_small() {
     const bool full = clients_.size() >= options_.live_max;
     const std::uint64_t arrivals = full ? 0 : options_.prompts.size() * tenants;
     const std::uint64_t cancels = options_.cancels ? live_.size() : 0;
-    const std::uint64_t passes = flights_.empty() ? 0 : 1;
-    if (arrivals + cancels + passes == 0) return;
-    const std::uint64_t what = choose_(arrivals + cancels + passes);
+    const std::uint64_t passes = flights_.empty() ? 0 : 1, moves = moves_.empty() ? 0 : 1;
+    const std::uint64_t restarts = options_.restarts && history_.restarts == 0 ? 1 : 0;
+    if (arrivals + cancels + passes + moves + restarts == 0) return;
+    const std::uint64_t what = choose_(arrivals + cancels + passes + moves + restarts);
     if (what < arrivals) {
       arrive(Arrival{.request = RequestId(next_request_++),
                      .group = what % tenants == 0 ? "g" : "h",
@@ -116,8 +117,12 @@ void World::run_small() {
       const RequestId id = live_[what - arrivals];
       client(id).cancelled = true;
       step(Cancel{id});
-    } else {
+    } else if (what < arrivals + cancels + passes) {
       finish_pass();
+    } else if (what < arrivals + cancels + passes + moves) {
+      end_moves(1);
+    } else {
+      restart();
     }
   }
 }

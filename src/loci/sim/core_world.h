@@ -53,7 +53,8 @@ struct WorldOptions {
   bool publics = false;             // some arrivals are public prefixes, which are released later
   bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
   // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
-  // choice among those that are possible, and there are at most live_max clients in all.
+  // choice among those that are possible, and there are at most live_max clients in all. Moves end in the
+  // order in which they began; there is at most one restart.
   std::vector<std::vector<TokenId>> prompts;
   // Public from the start, in a small world; its clients are of two tenants then.
   std::vector<TokenId> public_prompt;
@@ -126,6 +127,8 @@ class World {
   };
 
   bool one_in(std::uint64_t n) { return choose_(n) == 0; }
+  // All of them are enumerated, so only events and what a crash leaves are chosen.
+  bool is_small() const { return !options_.prompts.empty(); }
   std::uint64_t prefix_begin(const std::string& group) const;
   static std::uint64_t extend(std::uint64_t prefix, TokenId token);
   TokenId next_token(std::uint64_t prefix) const;

@@ -165,10 +165,11 @@ void World::end_some_moves() { end_moves(1 + choose_(moves_.size())); }
 void World::end_moves(std::size_t count) {
   MovesEnded ended;
   for (; count > 0; --count) {
-    const std::size_t at = choose_(moves_.size());
+    const std::size_t at = is_small() ? 0 : choose_(moves_.size());
     decide(moves_[at]);
     if (moves_[at].move.to == Tier::kDevice && *moves_[at].result != MoveResult::kDone) doom(moves_[at].move);
-    ended.moves.push_back({moves_[at].move.id, *moves_[at].result, static_cast<Nanos>(choose_(100))});
+    ended.moves.push_back(
+        {moves_[at].move.id, *moves_[at].result, is_small() ? 1 : static_cast<Nanos>(choose_(100))});
     moves_.erase(moves_.begin() + static_cast<std::ptrdiff_t>(at));
   }
   step(ended);
@@ -217,7 +218,7 @@ void World::recover() {
   std::stable_sort(entries.begin(), entries.end(),
                    [](const auto& a, const auto& b) { return a.entry.depth < b.entry.depth; });
   std::size_t next = 0;
-  while (next < entries.size() && one_in(2)) {
+  while (next < entries.size() && !is_small() && one_in(2)) {
     Recovered batch;
     for (std::size_t i = 0; i < 8 && next < entries.size(); ++i) batch.entries.push_back(entries[next++]);
     step(batch);
