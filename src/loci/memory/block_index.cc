@@ -24,8 +24,6 @@ std::uint32_t common_run(std::span<const TokenId> a, std::span<const TokenId> b)
 
 // Tails with equal tokens are looked through this far for one that nobody uses.
 constexpr int kEqualTailsLookedAt = 8;
-// Children beside a text's place that are asked for their state, to either side.
-constexpr int kNamesLookedAt = 4;
 constexpr std::size_t kLostBlocksKept = std::size_t{1} << 17;
 
 }  // namespace
@@ -86,18 +84,6 @@ bool ChildOrder::operator()(std::span<const TokenId> a, BlockId b) const {
   return compare(a, state_tokens(index_->block(b))) < 0;
 }
 
-bool NameOrder::operator()(BlockId a, BlockId b) const {
-  return compare(index_->block(a).tokens, index_->block(b).tokens) < 0;
-}
-
-bool NameOrder::operator()(BlockId a, std::span<const TokenId> b) const {
-  return compare(index_->block(a).tokens, b) < 0;
-}
-
-bool NameOrder::operator()(std::span<const TokenId> a, BlockId b) const {
-  return compare(a, index_->block(b).tokens) < 0;
-}
-
 // --- looking ---
 
 bool Block::has_part() const {
@@ -147,39 +133,6 @@ ChildMatch BlockIndex::match_children(BlockId parent, std::span<const TokenId> t
     if (can_take_over(*equal)) return {*equal, best.run};
   }
   return best;
-}
-
-ChildMatch BlockIndex::match_names(BlockId parent, std::span<const TokenId> tokens,
-                                   const std::function<bool(BlockId)>& serves) const {
-  const auto& children = block(parent).full_children;
-  // Runs get shorter with the distance from the place that the tokens would have.
-  const auto place = children.upper_bound(tokens);
-  ChildMatch best;
-  const auto consider = [&](BlockId id) {
-    const std::uint32_t run = common_run(block(id).tokens, tokens);
-    if (run <= best.run) return false;
-    if (!serves(id)) return true;
-    best = {id, run};
-    return false;
-  };
-  auto after = place;
-  for (int i = 0; i < kNamesLookedAt && after != children.end() && consider(*after); ++i) ++after;
-  auto before = place;
-  for (int i = 0; i < kNamesLookedAt && before != children.begin() && consider(*--before); ++i) continue;
-  return best;
-}
-
-std::vector<BlockId> BlockIndex::partial_beginnings(BlockId parent, std::span<const TokenId> tokens) const {
-  std::vector<BlockId> found;
-  const Block& b = block(parent);
-  if (b.partial_children == 0) return found;
-  const std::size_t most = std::min<std::size_t>(tokens.size(), kBlockTokens - 1);
-  for (std::size_t count = 1; count <= most; ++count) {
-    const BlockTokens name = partial_tokens(tokens.first(count));
-    const auto child = b.full_children.find(std::span<const TokenId>(name));
-    if (child != b.full_children.end()) found.push_back(*child);
-  }
-  return found;
 }
 
 // --- pins and nodes ---
@@ -264,26 +217,6 @@ void BlockIndex::destroy(BlockId id) {
   b.parent = kNoBlock;
   --live_;
   unused_.push_back(id);
-}
-
-void BlockIndex::register_key(BlockId id, const ChainKey& key) {
-  at(id).key = key;
-  bool fresh = by_key_.emplace(key, id).second;
-  if (at(id).kind == BlockKind::kFull) {
-    Block& parent = at(at(id).parent);
-    fresh = parent.full_children.insert(id).second && fresh;
-    parent.partial_children += is_partial(at(id).tokens) ? 1 : 0;
-  }
-  LOCI_CHECK(fresh, "a chain key has one node");
-}
-
-void BlockIndex::unregister_key(BlockId id) {
-  const Block& b = block(id);
-  by_key_.erase(b.key);
-  if (b.kind != BlockKind::kFull) return;
-  Block& parent = at(b.parent);
-  parent.full_children.erase(id);
-  parent.partial_children -= is_partial(b.tokens) ? 1 : 0;
 }
 
 BlockPin BlockIndex::open_root(const ChainKey& key) {

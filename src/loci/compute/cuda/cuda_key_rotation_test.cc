@@ -107,6 +107,19 @@ TEST(CudaKeyRotationTest, BrainFloatKeysTurn) {
   }
 }
 
+TEST(CudaKeyRotationTest, WhatFollowsTheFirstTokensIsCleared) {
+  std::mt19937 random(7);
+  const ModelSpec spec = make_spec(40, 24, RopeLayout::kHalves);
+  for (const std::uint32_t first : {0u, 1u, 17u, kBlockTokens}) {
+    Slice slice{random_values(spec, ElementType::kHalf, random)};
+    std::vector<std::uint16_t> want = slice.values;
+    for (std::size_t at = 0; at < want.size(); ++at)  // [keys, values][kv head][token][head_dim]
+      if (at / spec.head_dim % kBlockTokens >= first) want[at] = 0;
+    clear_block_tokens(spec, 1, first, slice.bytes());
+    EXPECT_EQ(slice.values, want) << first;
+  }
+}
+
 TEST(CudaKeyRotationTest, LayersWithoutRotationAndNoDistanceChangeNothing) {
   std::mt19937 random(7);
   const ModelSpec spec = make_spec(32, 32, RopeLayout::kHalves);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves, tiers and all links at once: what comes back is what was there.
 #include "loci/engine/testing/mover_testing.h"
+#include "loci/memory/partial_block.h"
 
 namespace loci {
 namespace {
@@ -36,6 +37,38 @@ TEST_P(MoverTest, StateOutlivesTheServerOnTheDisk) {
   });
   EXPECT_EQ(recovered.get_future().get().entries.size(), kBlocks * groups());
   expect_loaded(moves(Tier::kDisk, 3, Tier::kDevice, 8), 8);
+}
+
+// Behind the end of a sequence its slot has what somebody else left there.
+TEST_P(MoverTest, OfTheEndOfASequenceOnlyWhatItHoldsIsWritten) {
+  constexpr std::uint32_t kHeld = 5;
+  const auto layer_of = [this](std::uint32_t slot, const LayerGroup& group, std::uint32_t layer) {
+    std::vector<std::byte> slice(group.layer_slice_bytes);
+    backend_->read_layer(SlotId(slot), layer, slice);
+    return slice;
+  };
+  make_mover();
+  for (const bool by_host : {false, true}) {
+    std::vector<Move> saves = moves(Tier::kDevice, 0, by_host ? Tier::kHost : Tier::kDisk, 3);
+    for (Move& save : saves) save.entry.tokens = partial_tokens(text(1, kHeld));
+    carry_out(saves);
+    if (by_host) {
+      std::vector<Move> on = moves(Tier::kHost, 3, Tier::kDisk, 9);
+      for (Move& save : on) save.entry.tokens = partial_tokens(text(1, kHeld));
+      carry_out(on);
+    }
+    carry_out(moves(Tier::kDisk, by_host ? 9 : 3, Tier::kDevice, 8));
+    for (const LayerGroup& group : backend_->info().groups) {
+      for (const std::uint32_t layer : group.layers) {
+        for (std::uint32_t block = 0; block < kBlocks; ++block) {
+          std::vector<std::byte> held = layer_of(block, group, layer);
+          ASSERT_NE(layer_of(8 + block, group, layer), held);
+          backend_->clear_tokens(layer, kHeld, held);
+          ASSERT_EQ(layer_of(8 + block, group, layer), held);
+        }
+      }
+    }
+  }
 }
 
 TEST_P(MoverTest, AFailedSaveIsToldAndLeavesTheSource) {
