@@ -9,7 +9,7 @@
 //
 // The next turn is "abcdefghi". Its block "efgh" is not known; the partial block has its first two tokens.
 //
-//     arrival        load ef..; wait                     (no longer than computing "ef" takes)
+//     arrival        load ef..; wait                     (no longer than half a second)
 //     load ended     enter the queue
 //     admission      load abcd; "efgh" gets a slot, and a copy of "ef"
 //     pass           compute "gh", "i"
@@ -23,7 +23,7 @@
 namespace loci {
 namespace {
 
-constexpr Nanos kWaitMin = 20 * kNanosPerMilli, kWaitMax = 250 * kNanosPerMilli;
+constexpr Nanos kWaitMax = 500 * kNanosPerMilli;  // as a pass waits for loads where nobody decodes
 
 }  // namespace
 
@@ -78,11 +78,9 @@ bool Core::State::await_beginning(CoreRequest& request) {
     }
     transfers_.load_ahead({&found->block, 1});
   }
-  const Nanos compute =
-      pass_times_.compute(found->number * kBlockTokens + found->there, found->run - found->there);
   request.beginning = found;
   request.awaits_beginning = true;
-  request.asks_until = now_ + std::clamp(compute, kWaitMin, kWaitMax);
+  request.asks_until = now_ + kWaitMax;
   asking_.emplace(*request.asks_until, request.id);
   return true;
 }
