@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which share of the blocks goes to the disk as hidden states (HCache): none, all, or what is best for this model
-// on this machine; and whether they can.
+// Which share of the blocks goes to the disk as hidden states (HCache): none, all, or what is best for this
+// model on this machine; and whether they can.
 #pragma once
 
 #include <cstdint>
