@@ -14,12 +14,15 @@
 #include <thread>
 #include <vector>
 
+#include "loci/base/units.h"
 #include "loci/serve/store/postgres_connection.h"
 
 namespace loci {
 namespace {
 
 constexpr std::size_t kConnectionsMax = 8;
+// Upkeep goes through many rows.
+constexpr int kUpkeepTimes = 4;
 // The advisory lock of alone(); two numbers are a space of their own beside instances' one.
 constexpr const char* kAloneLock = "SELECT pg_advisory_lock(1282368361, 1)";
 
@@ -119,23 +122,81 @@ struct PostgresDatabase::Pool {
   std::string settings;
   std::int64_t instance = 0;
   Nanos lock_timeout = 0;
+  Nanos answer_timeout = 0;
+
+  // A connection that somebody uses, and until when the server must have answered.
+  struct Busy {
+    PostgresConnection* connection = nullptr;
+    Time::time_point until;
+    bool given_up = false;
+  };
 
   std::mutex mutex;  // guards what follows; never held while the network is waited for
   std::condition_variable returned;
+  std::condition_variable watch_changed;
   std::vector<std::unique_ptr<PostgresConnection>> idle;
-  std::vector<PostgresConnection*> busy;
+  std::vector<Busy> busy;
   std::size_t open = 0;
   bool is_abandoned = false;
+  bool is_over = false;
+  std::thread watch;
 
-  Result<std::unique_ptr<PostgresConnection>> take() {
+  ~Pool() {
+    {
+      const std::lock_guard lock(mutex);
+      is_over = true;
+    }
+    watch_changed.notify_all();
+    if (watch.joinable()) watch.join();
+  }
+
+  // Gives up what the server does not answer in time.
+  void run_watch() {
+    std::unique_lock lock(mutex);
+    while (!is_over) {
+      auto next = Time::time_point::max();
+      for (Busy& one : busy) {
+        if (one.given_up) continue;
+        if (one.until <= Time::now()) {
+          one.given_up = true;
+          one.connection->interrupt();
+        } else {
+          next = std::min(next, one.until);
+        }
+      }
+      if (next == Time::time_point::max())
+        watch_changed.wait(lock);
+      else
+        watch_changed.wait_until(lock, next);
+    }
+  }
+
+  // With `mutex` held.
+  void begin_use(PostgresConnection* connection, Time::time_point until) {
+    busy.push_back({.connection = connection, .until = until});
+    watch_changed.notify_all();
+  }
+  // True: it was given up.
+  bool end_use(const PostgresConnection* connection) {
+    const auto found =
+        std::find_if(busy.begin(), busy.end(), [&](const Busy& one) { return one.connection == connection; });
+    if (found == busy.end()) return false;
+    const bool given_up = found->given_up;
+    busy.erase(found);
+    return given_up;
+  }
+
+  Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout) {
+    const auto until = Time::now() + std::chrono::nanoseconds(timeout);
     {
       std::unique_lock lock(mutex);
-      returned.wait(lock, [this] { return is_abandoned || !idle.empty() || open < kConnectionsMax; });
+      const auto ready = [this] { return is_abandoned || !idle.empty() || open < kConnectionsMax; };
+      if (!returned.wait_until(lock, until, ready)) return unanswered(timeout);
       if (is_abandoned) return abandoned();
       if (!idle.empty()) {
         std::unique_ptr<PostgresConnection> connection = std::move(idle.back());
         idle.pop_back();
-        busy.push_back(connection.get());
+        begin_use(connection.get(), Time::now() + std::chrono::nanoseconds(timeout));
         return connection;
       }
       ++open;
@@ -148,12 +209,11 @@ struct PostgresDatabase::Pool {
     std::unique_ptr<PostgresConnection> connection = std::move(made).value();
     {
       const std::lock_guard lock(mutex);
-      busy.push_back(connection.get());
+      begin_use(connection.get(), Time::now() + std::chrono::nanoseconds(timeout));
       if (is_abandoned) connection->interrupt();
     }
     if (Status begun = connection->begin(instance, lock_timeout); !begun.ok()) {
-      drop(std::move(connection));
-      return begun;
+      return drop(std::move(connection)) ? unanswered(timeout) : begun;
     }
     return connection;
   }
@@ -161,20 +221,30 @@ struct PostgresDatabase::Pool {
   void give(std::unique_ptr<PostgresConnection> connection) {
     {
       const std::lock_guard lock(mutex);
-      std::erase(busy, connection.get());
-      idle.push_back(std::move(connection));
+      if (end_use(connection.get()))
+        --open;  // it was given up as its answer came
+      else
+        idle.push_back(std::move(connection));
     }
     returned.notify_one();
   }
 
-  // It was lost, or could not be made (null).
-  void drop(std::unique_ptr<PostgresConnection> connection) {
+  // It was lost, or could not be made (null). True: it was given up.
+  bool drop(std::unique_ptr<PostgresConnection> connection) {
+    bool given_up = false;
     {
       const std::lock_guard lock(mutex);
-      std::erase(busy, connection.get());
+      given_up = end_use(connection.get());
       --open;
     }
     returned.notify_one();
+    return given_up;
+  }
+
+  static Status unanswered(Nanos timeout) {
+    return {StatusCode::kUnavailable,
+            fmt::format("the database (PostgreSQL) has not answered for {}; try again later",
+                        format_duration(timeout))};
   }
 
   static Status abandoned() {
@@ -215,7 +285,9 @@ Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::open(const std::stri
   LOCI_ASSIGN_OR_RETURN(pool->settings, connection_settings(url, options.lock_timeout));
   pool->instance = random_instance();
   pool->lock_timeout = options.lock_timeout;
-  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> first, pool->take());
+  pool->answer_timeout = options.answer_timeout;
+  pool->watch = std::thread([watched = pool.get()] { watched->run_watch(); });
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> first, pool->take(pool->answer_timeout));
   pool->give(std::move(first));
   return std::unique_ptr<PostgresDatabase>(new PostgresDatabase(std::move(pool)));
 }
@@ -225,16 +297,18 @@ Status PostgresDatabase::transact(SqlAccess access, const Body& body) {
   using Reading = pqxx::transaction<pqxx::repeatable_read, pqxx::read_only>;
   using EachRow = pqxx::transaction<pqxx::read_committed, pqxx::read_write>;
   const auto deadline = Time::now() + std::chrono::nanoseconds(pool_->lock_timeout);
+  const Nanos timeout = pool_->answer_timeout * (access == SqlAccess::kUpkeep ? kUpkeepTimes : 1);
   for (int attempt = 0;; ++attempt) {
-    LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, pool_->take());
+    LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, pool_->take(timeout));
     Pool::Outcome outcome = access == SqlAccess::kRead   ? Pool::attempt<Reading>(*connection, body)
                             : access == SqlAccess::kRows ? Pool::attempt<EachRow>(*connection, body)
                                                          : Pool::attempt<Writing>(*connection, body);
     const bool lost = outcome.fault == PostgresFault::kLost || !connection->handle().is_open();
-    if (lost)
-      pool_->drop(std::move(connection));
-    else
+    if (!lost) {
       pool_->give(std::move(connection));
+    } else if (pool_->drop(std::move(connection)) && outcome.fault == PostgresFault::kLost) {
+      return Pool::unanswered(timeout);  // another connection is to the same server
+    }
     const bool again = outcome.fault == PostgresFault::kLost || outcome.fault == PostgresFault::kConflict;
     if (outcome.status.ok() || !again || Time::now() >= deadline) return outcome.status;
     std::this_thread::sleep_for(std::chrono::nanoseconds(random_pause(attempt)));
@@ -247,7 +321,7 @@ void PostgresDatabase::abandon() {
   {
     const std::lock_guard lock(pool_->mutex);
     pool_->is_abandoned = true;
-    for (PostgresConnection* connection : pool_->busy) connection->interrupt();
+    for (const Pool::Busy& one : pool_->busy) one.connection->interrupt();
   }
   pool_->returned.notify_all();
 }

@@ -28,8 +28,9 @@ Result<bool> is_local_database(const std::string& url);
 // "localhost", and addresses of 127.0.0.0/8 and ::1. No name is looked up.
 bool is_loopback_host(std::string_view host);
 
-// Errors of transactions: kUnavailable (no connection, a lock or a statement took too long, the server's
-// disk is full, the connection was lost during a commit: whether it took place is not known then).
+// Errors of transactions: kUnavailable (no connection, a lock or a statement took too long, the server did
+// not answer for StoreOptions::answer_timeout, four times that in upkeep; its disk is full, the connection
+// was lost during a commit: whether it took place is not known then).
 class PostgresDatabase final : public SqlDatabase {
  public:
   // `url` as libpq takes it. The tables are in the schema "loci", which is made where it is missing.

@@ -324,6 +324,29 @@ TEST_F(PostgresStoreTest, ItWorksAgainWhenTheServerIsBack) {
   EXPECT_TRUE(store->commit_turn("ann", test_turn("r3")).ok());
 }
 
+// It is there, takes what is sent, and does nothing: no connection breaks.
+TEST_F(PostgresStoreTest, AServerThatStandsStillHoldsNoCallForLong) {
+  const auto store = open({.lock_timeout = 200 * kNanosPerMilli, .answer_timeout = 500 * kNanosPerMilli});
+  ASSERT_TRUE(store->commit_turn("ann", test_turn("r0")).ok());
+  server_->pause();
+  std::vector<std::thread> threads;
+  std::atomic<int> refused = 0, unanswered = 0;
+  for (int t = 0; t < 12; ++t) {  // more than there are connections
+    threads.emplace_back([&] {
+      const Status status = store->response("ann", "r0").status();
+      refused += status.code() == StatusCode::kUnavailable;
+      unanswered += status.message().find("has not answered for 500.0 ms") != std::string::npos;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();  // or the test never ends
+  EXPECT_EQ(refused, 12);
+  EXPECT_GT(unanswered, 0);
+  EXPECT_EQ(store->commit_turn("ann", test_turn("r1")).code(), StatusCode::kUnavailable);
+  server_->go_on();
+  EXPECT_TRUE(store->commit_turn("ann", test_turn("r2")).ok());
+  EXPECT_TRUE(store->response("ann", "r0").ok());
+}
+
 TEST_F(PostgresStoreTest, RefusesWhatItCannotUse) {
   const Status url = PostgresStore::open("postgresql://host/x?no_such=1", {}).status();
   EXPECT_EQ(url.code(), StatusCode::kInvalidArgument) << url.to_string();

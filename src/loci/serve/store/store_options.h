@@ -14,6 +14,9 @@ namespace loci {
 struct StoreOptions {
   // How long a call waits for another process's lock (SQLite), or for the server (PostgreSQL).
   Nanos lock_timeout = 10 * kNanosPerSecond;
+  // PostgreSQL alone: a transaction that the server does not answer for so long is given up, and so is its
+  // connection. (A server that stands still keeps its connections, and no timeout of its own runs.)
+  Nanos answer_timeout = 30 * kNanosPerSecond;
   // For how long a turn is claimed (ConversationStore::claim_turn).
   Nanos turn_lease = 10 * kNanosPerSecond;
   // When something was active: seconds since 1970.
