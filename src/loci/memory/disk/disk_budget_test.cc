@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <numeric>
+#include <thread>
 
 #include "loci/base/random.h"
 #include "loci/memory/disk/disk_keeper.h"
@@ -273,6 +276,23 @@ TEST_F(SharedDirectory, ModelsAreFoundAndForgottenByName) {
             StatusCode::kUnavailable);
   ASSERT_TRUE(forget_stored_model(find_stored_models(directory(), "small")[0]).ok());
   EXPECT_EQ(list_stored_models(directory()).size(), 1u);
+}
+
+// The folder goes between the moment in which a server opens the lock's file and that in which it has it.
+TEST_F(SharedDirectory, AServerThatStartsAsItsFolderGoesHasAFolder) {
+  const std::string folder = model_folder(directory(), "abcd");
+  std::unique_ptr<DiskFolder> dropping = make_disk_folder(folder);
+  ASSERT_TRUE(dropping->lock().ok());
+  const auto starting = make_disk_folder(folder);
+  std::thread server([&] { EXPECT_TRUE(starting->lock().ok()); });
+  // It waits for the lock: of the file there are two descriptors, or it has not begun.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::filesystem::rename(folder, folder + "-going");
+  std::filesystem::remove_all(folder + "-going");
+  dropping.reset();
+  server.join();
+  EXPECT_TRUE(std::filesystem::exists(folder + "/lock")) << "what it has locked is there";
+  EXPECT_EQ(make_disk_folder(folder)->lock().code(), StatusCode::kUnavailable) << "for nobody else";
 }
 
 // As a version before folders for models left it.

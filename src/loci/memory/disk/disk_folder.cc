@@ -110,6 +110,42 @@ class RealFolder final : public DiskFolder {
   }
 
   Status lock() override {
+    for (int tries = 0; tries < kLockTries; ++tries) {
+      LOCI_RETURN_IF_ERROR(lock_once());
+      if (is_locked_there()) return {};
+      lock_ = Descriptor(-1);  // it went, with its folder, while it was waited for
+    }
+    return {StatusCode::kUnavailable, fmt::format("{}: removed again and again", path_), "disk"};
+  }
+
+  Result<std::shared_ptr<DiskFile>> open(std::string_view file, FileCaching caching) override {
+    return open_file(file, O_RDWR, caching);
+  }
+
+  Result<std::shared_ptr<DiskFile>> create(std::string_view file, std::uint64_t bytes,
+                                           FileCaching caching) override {
+    LOCI_RETURN_IF_ERROR(remove(file));
+    const std::string path = name(file);
+    {
+      const Descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      if (made.get() < 0) return failed(path, "cannot be made", errno);
+      if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0) {
+        const int error = errno;
+        ::unlink(path.c_str());
+        return failed(path, fmt::format("a file of {} cannot be made", format_bytes(bytes)), error);
+      }
+    }
+    return open_file(file, O_RDWR, caching);
+  }
+
+  Status remove(std::string_view file) override {
+    const std::string path = name(file);
+    if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
+    return failed(path, "cannot be removed", errno);
+  }
+
+ private:
+  Status lock_once() {
     std::error_code error;
     const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
     if (!parent.empty()) std::filesystem::create_directories(parent, error);
@@ -140,33 +176,13 @@ class RealFolder final : public DiskFolder {
     return {};
   }
 
-  Result<std::shared_ptr<DiskFile>> open(std::string_view file, FileCaching caching) override {
-    return open_file(file, O_RDWR, caching);
+  // The file that is locked is the folder's: not one that was removed, or whose folder was.
+  bool is_locked_there() const {
+    struct stat held{}, there{};
+    return ::fstat(lock_.get(), &held) == 0 && ::stat(name(kLockFileName).c_str(), &there) == 0 &&
+           held.st_dev == there.st_dev && held.st_ino == there.st_ino;
   }
 
-  Result<std::shared_ptr<DiskFile>> create(std::string_view file, std::uint64_t bytes,
-                                           FileCaching caching) override {
-    LOCI_RETURN_IF_ERROR(remove(file));
-    const std::string path = name(file);
-    {
-      const Descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-      if (made.get() < 0) return failed(path, "cannot be made", errno);
-      if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0) {
-        const int error = errno;
-        ::unlink(path.c_str());
-        return failed(path, fmt::format("a file of {} cannot be made", format_bytes(bytes)), error);
-      }
-    }
-    return open_file(file, O_RDWR, caching);
-  }
-
-  Status remove(std::string_view file) override {
-    const std::string path = name(file);
-    if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
-    return failed(path, "cannot be removed", errno);
-  }
-
- private:
   std::string name(std::string_view file) const { return fmt::format("{}/{}", path_, file); }
 
   static Status failed(const std::string& path, std::string_view what, int error) {
