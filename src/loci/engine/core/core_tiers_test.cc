@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/forgotten.h"
 #include "loci/engine/core/link_breaker.h"
 #include "loci/engine/testing/core_testing.h"
 #include "loci/engine/testing/tier_driver.h"
@@ -489,6 +490,22 @@ TEST(CoreTiers, WhatIsForgottenBeforeTheDiskIsKnownDoesNotComeBack) {
   d.arrive(2, run_of(0, 100));
   EXPECT_EQ(d.starts.back().cached_tokens, 0u);
   d.finish();
+}
+
+// Too many deletions wait for the disk; those of the tenant that sent them are given up.
+TEST(CoreTiers, DeletionsAreGivenUpOfWhoHasMost) {
+  const CoreConfig config = tier_config(8, 0, 16);
+  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 100));
+  TierDriver d(config, false);
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 100)});
+  for (std::uint32_t i = 0; i < kForgottenMax + 9; ++i)
+    d.step(Forget{.group = "flood", .salt = {}, .tokens = run_of(i, 1)});
+  const CoreStats stats = d.core.stats();
+  EXPECT_EQ(stats.forgets_waiting, kForgottenMax);
+  EXPECT_EQ(stats.forgets_given_up_total, 10u);
+  d.step(Recovered{entries, 1000, true});
+  EXPECT_EQ(d.notes.size(), 3u) << "what was deleted first, and by another, is forgotten at once";
+  while (d.core.stats().forgets_waiting > 0) d.step(Tick{});
 }
 
 TEST(CoreTiers, NobodyForgetsForAnother) {

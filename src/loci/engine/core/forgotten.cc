@@ -10,28 +10,47 @@ void Forgotten::forget(const Forget& event) {
   for (Prefixes::Names& names : prefixes_.names_of(event)) {
     const auto first = event.tokens.begin() + static_cast<std::ptrdiff_t>(names.tokens_before);
     Path path{.nodes = std::move(names.keys), .tokens = {first, event.tokens.end()}};
-    if (recovers_ || drop(path) == Progress::kWaits) wait(std::move(path));
+    if (recovers_ || drop(path) == Progress::kWaits) wait(event.group, std::move(path));
   }
-  for (; waiting_.size() > kForgottenMax || waiting_tokens_ > kForgottenTokensMax; ++given_up_) pop();
+  for (; waiting_paths_ > kForgottenMax || waiting_tokens_ > kForgottenTokensMax; ++given_up_)
+    pop(most_waiting());
 }
 
-void Forgotten::wait(Path path) {
+void Forgotten::wait(const SharingGroup& tenant, Path path) {
+  Waiting& waiting = waiting_[tenant];
+  waiting.tokens += path.tokens.size();
   waiting_tokens_ += path.tokens.size();
-  waiting_.push_back(std::move(path));
+  ++waiting_paths_;
+  waiting.paths.push_back(std::move(path));
 }
 
-Forgotten::Path Forgotten::pop() {
-  Path path = std::move(waiting_.front());
-  waiting_.pop_front();
+Forgotten::Path Forgotten::pop(Tenants::iterator tenant) {
+  Waiting& waiting = tenant->second;
+  Path path = std::move(waiting.paths.front());
+  waiting.paths.pop_front();
+  waiting.tokens -= path.tokens.size();
   waiting_tokens_ -= path.tokens.size();
+  --waiting_paths_;
+  if (waiting.paths.empty()) waiting_.erase(tenant);
   return path;
+}
+
+Forgotten::Tenants::iterator Forgotten::most_waiting() {
+  const bool by_tokens = waiting_tokens_ > kForgottenTokensMax;
+  return std::max_element(waiting_.begin(), waiting_.end(), [&](const auto& a, const auto& b) {
+    return by_tokens ? a.second.tokens < b.second.tokens : a.second.paths.size() < b.second.paths.size();
+  });
 }
 
 void Forgotten::retry() {
   if (recovers_) return;
-  for (std::size_t left = std::min(waiting_.size(), kRetriesMax); left > 0; --left) {
-    Path path = pop();
-    if (drop(path) == Progress::kWaits) wait(std::move(path));
+  for (std::size_t left = std::min(waiting_paths_, kRetriesMax); left > 0; --left) {
+    auto next = waiting_.upper_bound(tried_last_);
+    if (next == waiting_.end()) next = waiting_.begin();
+    if (next == waiting_.end()) return;
+    tried_last_ = next->first;
+    Path path = pop(next);
+    if (drop(path) == Progress::kWaits) wait(tried_last_, std::move(path));
   }
 }
 
@@ -118,7 +137,7 @@ Forgotten::Progress Forgotten::drop_tails(BlockId parent, std::span<const TokenI
 }
 
 void Forgotten::add_stats(CoreStats& stats) const {
-  stats.forgets_waiting = waiting_.size();
+  stats.forgets_waiting = waiting_paths_;
   stats.forgets_given_up_total = given_up_;
 }
 

@@ -12,14 +12,16 @@
 // has it may go on using it, and a block that somebody else computes anew under the same name is theirs.
 // Until all that the disk has from before is known every path waits, since its nodes may still come.
 //
-// It owns what is still to be dropped, at most kForgottenMax paths of kForgottenTokensMax tokens (beyond, the
-// oldest are given up and counted). It calls nobody but the index and Prefixes, which knows the names of
-// blocks.
+// It owns what is still to be dropped, at most kForgottenMax paths of kForgottenTokensMax tokens. Beyond, the
+// oldest of the tenant that has most of them are given up and counted, so nobody's deletions are given up for
+// another's; tenants take turns in what is tried again. It calls nobody but the index and Prefixes, which
+// knows the names of blocks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -68,8 +70,17 @@ class Forgotten {
   void forget_shared(const ChainKey& key) {
     if (shares_) shared_.push_back(key);
   }
-  void wait(Path path);
-  Path pop();
+  // Of one tenant, the first to be tried again first.
+  struct Waiting {
+    std::deque<Path> paths;
+    std::size_t tokens = 0;
+  };
+  using Tenants = std::map<SharingGroup, Waiting>;
+
+  void wait(const SharingGroup& tenant, Path path);
+  Path pop(Tenants::iterator tenant);
+  // Whose oldest path is given up: who has most paths, or most tokens, of what there is too much of.
+  Tenants::iterator most_waiting();
   Progress drop(Path& path);
   Progress drop_what_goes_on(BlockId last, std::span<const TokenId> rest);
   Progress drop_tails(BlockId parent, std::span<const TokenId> tokens);
@@ -79,8 +90,10 @@ class Forgotten {
   bool recovers_;
   bool shares_;
   std::vector<ChainKey> shared_;  // take_shared()
-  std::deque<Path> waiting_;
-  std::size_t waiting_tokens_ = 0;  // of waiting_
+  Tenants waiting_;               // of whom something waits
+  std::size_t waiting_paths_ = 0;
+  std::size_t waiting_tokens_ = 0;
+  SharingGroup tried_last_;
   std::uint64_t given_up_ = 0;
 };
 
