@@ -10,11 +10,12 @@
 namespace loci {
 
 struct AvailableMemory {
-  std::uint64_t bytes = 0;  // without swapping, within the limits of the control groups
-  std::string limited_by;   // "the machine", or the control group that leaves less
+  std::uint64_t bytes = 0;        // without swapping, within the limits of the control groups
+  std::uint64_t total_bytes = 0;  // of what limits it
+  std::string limited_by;         // "the machine", or the control group that leaves less
 };
 
-// Reads /proc/meminfo and control groups (version 2) below the folder `root` ("": of this machine; tests have
+// Reads /proc/meminfo and control groups below the folder `root` ("": of this machine; tests have
 // another). Errors: kUnavailable where the machine does not tell.
 Result<AvailableMemory> read_available_memory(const std::string& root);
 

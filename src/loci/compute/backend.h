@@ -183,6 +183,10 @@ class Backend {
   // Errors: kResourceExhausted naming the size.
   virtual Status allocate_blocks(std::uint32_t group, std::uint32_t count) = 0;
 
+  // Nobody uses the slot, and nobody will before it is written again: where its memory is the machine's it
+  // goes back to the system meanwhile. Elsewhere nothing happens. Thread-safe.
+  virtual void give_back(std::uint32_t /*group*/, SlotId /*slot*/) {}
+
   // Computes one pass; returns when it has ended. One at a time, from any one thread. `results` gets
   // one entry a span. A pass that breaks this header's rules (no tokens, a slot outside the pool, a
   // table that is too short) is a bug of the caller and aborts.

@@ -62,7 +62,9 @@ TierUse BlockIndex::use(Tier tier, std::uint32_t pool) const {
   const Pools& pools = tiers_[static_cast<std::size_t>(tier)];
   if (pools.empty()) return {};
   const Pool& of = pools[pool];
-  return {of.limit, of.free(), static_cast<std::uint32_t>(of.eviction->size()), of.evictions};
+  const auto evictable = static_cast<std::uint32_t>(of.eviction->size());
+  if (tier == Tier::kDevice) return {of.slots.count(), of.slots.free_count(), evictable, of.evictions};
+  return {of.limit, of.free(), evictable, of.evictions};
 }
 
 std::uint32_t BlockIndex::reclaimable(Tier tier, std::uint32_t group) const {

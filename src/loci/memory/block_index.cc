@@ -365,11 +365,25 @@ bool BlockIndex::place(BlockPin& pin, std::uint32_t group) {
 
 std::optional<SlotReservation> BlockIndex::reserve(std::uint32_t group) {
   Pool& pool = device()[group];
-  if (pool.slots.free_count() == 0) {
-    if (pool.eviction->size() == 0) return std::nullopt;
-    evict(group);
+  const std::uint32_t unused = pool.slots.count() - pool.slots.used_count();
+  const bool only_unused = pool.slots.free_count() == unused;
+  if (only_unused && (unused == 0 || pool.slots.used_count() >= pool.limit)) {
+    if (pool.eviction->size() > 0) {
+      evict(group);
+    } else if (unused == 0) {
+      return std::nullopt;
+    }
   }
   return pool.slots.take();
+}
+
+std::optional<SlotId> BlockIndex::give_back(std::uint32_t group) {
+  Pool& pool = device()[group];
+  if (pool.slots.used_count() <= pool.limit) return std::nullopt;
+  if (std::optional<SlotId> slot = pool.slots.rest()) return slot;
+  if (pool.eviction->size() == 0) return std::nullopt;
+  evict(group);
+  return pool.slots.rest();
 }
 
 void BlockIndex::place(BlockPin& pin, std::uint32_t group, SlotReservation slot) {

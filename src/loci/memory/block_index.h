@@ -289,6 +289,8 @@ class BlockIndex {
   // Slots that are free or can be freed.
   std::uint32_t available(std::uint32_t group) const { return free_count(group) + evictable_count(group); }
   std::uint64_t evictions() const { return evictions_; }  // of device parts
+  // Slots of the device that were used and not given back: the system holds memory for no others.
+  std::uint32_t used_slots(std::uint32_t group) const { return device()[group].slots.used_count(); }
   bool has_tier(Tier tier) const { return !tiers_[static_cast<std::size_t>(tier)].empty(); }
   // Pools of the tier: of the groups' keys and values, then of their hidden states.
   std::uint32_t pool_count(Tier tier) const {
@@ -334,6 +336,12 @@ class BlockIndex {
   // see check_invariants()); absent: all slots hold what is needed.
   std::optional<SlotReservation> reserve(std::uint32_t group);
   void place(BlockPin& pin, std::uint32_t group, SlotReservation slot);
+  // From now on what nobody needs is evicted before more than so many of the group's slots are used, and
+  // give_back() has slots while more are.
+  void limit_used_slots(std::uint32_t group, std::uint32_t slots) { device()[group].limit = slots; }
+  // A slot beyond that limit that nobody needs any more, evicted where it must be: nobody takes it before all
+  // others, and its memory may go. Absent: there is none.
+  std::optional<SlotId> give_back(std::uint32_t group);
   // Absent: someone else has it. The block is pinned.
   std::optional<AppendToken> claim(BlockId id);
   // All parts of a full node hold at least the first `filled` tokens.
@@ -407,7 +415,7 @@ class BlockIndex {
     std::unique_ptr<EvictionOrder> eviction;
     std::unique_ptr<EvictionOrder> unsaved;
     std::uint64_t evictions = 0;
-    std::uint32_t limit;  // slots that may be used
+    std::uint32_t limit;  // slots that may be used; of the device: unless requests need more
     explicit Pool(IndexPool pool)
         : slots(pool.slots),
           eviction(std::move(pool.eviction)),

@@ -25,16 +25,31 @@ void SlotReservation::release() {
   if (SlotPool* pool = std::exchange(pool_, nullptr)) pool->put_back(slot_);
 }
 
-SlotPool::SlotPool(std::uint32_t count) : taken_(count, false) {
-  free_.reserve(count);
-  for (std::uint32_t i = count; i > 0; --i) free_.push_back(SlotId(i - 1));
+SlotPool::SlotPool(std::uint32_t count) : taken_(count, false), used_(count, false) {
+  fresh_.reserve(count);
+  for (std::uint32_t i = count; i > 0; --i) fresh_.push_back(SlotId(i - 1));
 }
 
 std::optional<SlotReservation> SlotPool::take() {
+  for (std::vector<SlotId>* slots : {&free_, &fresh_}) {
+    while (!slots->empty()) {
+      const SlotId slot = slots->back();
+      slots->pop_back();
+      if (std::optional<SlotReservation> taken = take(slot)) return taken;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<SlotId> SlotPool::rest() {
   while (!free_.empty()) {
     const SlotId slot = free_.back();
     free_.pop_back();
-    if (std::optional<SlotReservation> taken = take(slot)) return taken;
+    if (taken_[slot.value] || !used_[slot.value]) continue;
+    used_[slot.value] = false;
+    --used_count_;
+    fresh_.push_back(slot);
+    return slot;
   }
   return std::nullopt;
 }
@@ -43,6 +58,10 @@ std::optional<SlotReservation> SlotPool::take(SlotId slot) {
   if (slot.value >= count() || taken_[slot.value]) return std::nullopt;
   taken_[slot.value] = true;
   ++taken_count_;
+  if (!used_[slot.value]) {
+    used_[slot.value] = true;
+    ++used_count_;
+  }
   return SlotReservation(this, slot);
 }
 

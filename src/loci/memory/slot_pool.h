@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slots of one tier's pool: which are free. Metadata only; the bytes are the tier's own. The same
 // calls give the same slots: the slot that was freed last is taken first (its memory is warm), and fresh
-// slots are taken in ascending order.
+// slots are taken in ascending order. A fresh slot was never taken, or is at rest since: the system need not
+// hold memory for it.
 #pragma once
 
 #include <cstdint>
@@ -50,14 +51,23 @@ class SlotPool {
   std::uint32_t count() const { return static_cast<std::uint32_t>(taken_.size()); }
   std::uint32_t free_count() const { return count() - taken_count_; }
   bool taken(SlotId slot) const { return taken_[slot.value]; }
+  // Slots that are not fresh.
+  std::uint32_t used_count() const { return used_count_; }
+
+  // Makes a free slot that was used a fresh one, which is taken after all others. Absent: there is none.
+  std::optional<SlotId> rest();
 
  private:
   friend class SlotReservation;
   void put_back(SlotId slot);
 
-  std::vector<SlotId> free_;  // the next one last; some may be taken (by name), and are passed by
+  // The next one last; some may be taken (by name), and are passed by.
+  std::vector<SlotId> free_;
+  std::vector<SlotId> fresh_;
   std::vector<bool> taken_;
+  std::vector<bool> used_;  // since it was fresh
   std::uint32_t taken_count_ = 0;
+  std::uint32_t used_count_ = 0;
 };
 
 }  // namespace loci

@@ -38,6 +38,26 @@ TEST(SlotPool, AReservationMovesAndEndsOnce) {
   EXPECT_TRUE(pool.taken(SlotId(1)));
 }
 
+TEST(SlotPool, WhatRestsIsTakenAfterAllOthersAndCountsAsUnused) {
+  SlotPool pool(4);
+  auto a = pool.take(), b = pool.take(), c = pool.take();
+  EXPECT_EQ(pool.used_count(), 3u);
+  EXPECT_FALSE(pool.rest().has_value()) << "nothing that was used is free";
+  a.reset();
+  b.reset();
+  EXPECT_EQ(pool.used_count(), 3u) << "free, and its memory is there";
+  EXPECT_EQ(pool.rest(), SlotId(1));
+  EXPECT_EQ(pool.used_count(), 2u);
+  EXPECT_EQ(pool.free_count(), 3u);
+  EXPECT_EQ(pool.take()->slot(), SlotId(0)) << "its memory is there";
+  a = pool.take();
+  b = pool.take();
+  EXPECT_EQ(b->slot(), SlotId(1)) << "before slot 3, which nobody had, since it was the last to rest";
+  EXPECT_EQ(pool.used_count(), 3u);
+  EXPECT_EQ(pool.take()->slot(), SlotId(3));
+  EXPECT_EQ(pool.used_count(), 4u);
+}
+
 TEST(SlotPool, AgreesWithASet) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Random random(seed);
@@ -51,6 +71,11 @@ TEST(SlotPool, AgreesWithASet) {
         if (!taken) continue;
         ASSERT_TRUE(model.insert(taken->slot()).second);
         held.push_back(std::move(*taken));
+      } else if (random.below(4) == 0) {
+        const auto rested = pool.rest();
+        if (rested) {
+          ASSERT_FALSE(model.contains(*rested));
+        }
       } else if (!held.empty()) {
         std::swap(held[random.below(held.size())], held.back());
         model.erase(held.back().slot());

@@ -100,6 +100,10 @@ std::vector<MetricFamily> core_metrics(const CoreStats& stats) {
   std::vector<MetricFamily> out;
   add_sources(stats, out);
   add_moves(stats, out);
+  add(family(out, "loci_given_back_blocks_total",
+             "Blocks of device memory that went back to the system because it was short of memory",
+             MetricType::Counter),
+      stats.given_back_total);
   return out;
 }
 

@@ -51,11 +51,13 @@ class Snapshot {
 
 void add_engine(const EngineSnapshot& engine, Snapshot& out) {
   const CoreStats& stats = engine.stats;
-  std::uint64_t total_bytes = 0, used_bytes = 0;
+  std::uint64_t total_bytes = 0, used_bytes = 0, held_bytes = 0, room_bytes = 0;
   for (std::size_t group = 0; group < stats.pools.size(); ++group) {
     const PoolStats& pool = stats.pools[group];
     total_bytes += pool.blocks_total * engine.block_bytes[group];
     used_bytes += (pool.blocks_total - pool.blocks_free) * engine.block_bytes[group];
+    held_bytes += pool.blocks_used * engine.block_bytes[group];
+    room_bytes += pool.blocks_room * engine.block_bytes[group];
   }
   out.gauge("loci_requests_running", "Requests in the batch", stats.running);
   out.gauge("loci_requests_paused", "Requests whose clients do not read what they say", stats.paused);
@@ -67,9 +69,13 @@ void add_engine(const EngineSnapshot& engine, Snapshot& out) {
   const std::uint32_t used = stats.blocks_total - stats.blocks_free;
   const std::uint32_t cached = used > stats.blocks_pinned ? used - stats.blocks_pinned : 0;
   out.gauge("loci_blocks", blocks, cached, "state", "cached");
-  const char* state = "Device memory for state";
+  const char* state =
+      "Device memory for state; on a CPU the system holds no more than held for it, and room bounds what is "
+      "kept";
   out.gauge("loci_state_bytes", state, static_cast<double>(total_bytes), "state", "total");
   out.gauge("loci_state_bytes", state, static_cast<double>(used_bytes), "state", "used");
+  out.gauge("loci_state_bytes", state, static_cast<double>(held_bytes), "state", "held");
+  out.gauge("loci_state_bytes", state, static_cast<double>(room_bytes), "state", "room");
   out.gauge("loci_block_tokens", "Tokens in a block", engine.block_tokens);
   out.gauge("loci_weight_bytes", "Memory for the model's weights", static_cast<double>(engine.weight_bytes));
   out.counter("loci_prompt_tokens_total", "Tokens of prompts",

@@ -139,6 +139,12 @@ void keep_within_budget(ServerParts& parts, std::unique_ptr<DiskKeeper> keeper, 
                            });
 }
 
+// A GPU's memory is nobody else's.
+void yield_memory(ServerParts& parts, bool on_gpu) {
+  if (on_gpu || !parts.config.yield_memory) return;
+  parts.memory_keeper = std::make_unique<MemoryKeeper>(*parts.engine, parts.log);
+}
+
 // What the server measures by itself where nothing was measured.
 SelfProfile self_profile(const Model& model, const std::string& path, const ChosenCosts& costs,
                          const BackendInfo& info, const CoreConfig& core) {
@@ -252,6 +258,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   self.io_limit = io_limit;
   const DiskStore* disk = options.mover.disk.get();
   LOCI_ASSIGN_OR_RETURN(parts.engine, Engine::start(std::move(options), *parts.backend, parts.clock));
+  yield_memory(parts, made.gpu.has_value());
   if (disk != nullptr) keep_within_budget(parts, std::move(tiers.keeper), *disk);
   if (costs.measure_into) profile_when_idle(std::move(self), *parts.backend, *parts.engine, parts.log);
 

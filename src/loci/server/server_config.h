@@ -51,6 +51,7 @@ struct ServerConfig {
   std::optional<InstructionSet> instruction_set;
   std::optional<StateType> state_type;  // absent: the backend's own
   std::optional<std::uint64_t> device_memory;
+  bool yield_memory = true;
   std::uint32_t context_tokens = 0;                       // 0: the model's
   std::uint32_t max_batch_tokens = 0;                     // 0: what suits the device
   std::optional<Nanos> pass_time = 100 * kNanosPerMilli;  // absent: no limit

@@ -23,6 +23,7 @@
 #include "loci/serve/store/store_keeper.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/worker_pool.h"
+#include "loci/server/memory_keeper.h"
 #include "loci/server/server_config.h"
 
 namespace loci {
@@ -37,6 +38,7 @@ struct ServerParts {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<DiskKeeper> disk_keeper;  // asks the engine's store
+  std::unique_ptr<MemoryKeeper> memory_keeper;
   ServedModel served;
   Tenants tenants;
   TenantLimiter limiter{clock};
@@ -61,6 +63,7 @@ struct ServerParts {
     store_thread.reset();
     http.reset();
     disk_keeper.reset();
+    memory_keeper.reset();
     engine.reset();
   }
 };

@@ -46,11 +46,11 @@ void add_state(const LoadedEngine& loaded, Table& table) {
     table.row("device memory",
               fmt::format("{} for {} tokens of state ({})", format_bytes(bytes), format_count(tokens),
                           loaded.pool_reason),
-              {"device_memory"});
+              {"device_memory", "yield_memory"});
     return;
   }
   table.row("device memory", fmt::format("{} for state ({})", format_bytes(bytes), loaded.pool_reason),
-            {"device_memory"});
+            {"device_memory", "yield_memory"});
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::string sees =
         groups[i].window == 0 ? "all tokens" : fmt::format("a window of {}", format_count(groups[i].window));

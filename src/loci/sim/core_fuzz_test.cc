@@ -240,6 +240,7 @@ TEST_F(CoreWorlds, FindAllStateThatIsThere) {
     options.live_max = seed % 2 == 0 ? 1 : 6;
     options.events = 150;
     options.nothing_is_evicted = true;
+    options.memory_rooms = false;
     const WorldHistory history = World(options, choose).run();
     ASSERT_EQ(history.stats.evictions_total, 0u);
   }

@@ -154,6 +154,8 @@ void World::run_random() {
       restart();
     } else if (what == 15 && options_.config.groups.front().disk_blocks > 0 && one_in(4)) {
       change_disk_room();
+    } else if (what == 18 && options_.memory_rooms && one_in(2)) {
+      change_memory_room();
     } else if (what == 16 && options_.events >= 100 && one_in(8)) {
       change_costs();
     } else if (what == 17 && !options_.nothing_is_evicted && !clients_.empty() && one_in(4)) {
@@ -200,6 +202,7 @@ void World::step(const Event& event) {
   for (const ChainKey& key : plan.shared_forgets) {
     for (std::uint32_t group = 0; group < device_.size(); ++group) shared_.erase({key, group});
   }
+  for (const FreedSlot& freed : plan.give_back) see(freed);
   see(plan);
   if (plan.pass) begin_pass(plan);
   check_wake(plan);
@@ -305,6 +308,30 @@ void World::change_disk_room() {
   if (const std::uint32_t hidden = options_.config.hidden.disk_blocks; hidden > 0)
     room.slots.push_back(static_cast<std::uint32_t>(choose_(hidden + 1)));
   step(room);
+}
+
+// The machine's memory is short, or not any more.
+void World::change_memory_room() {
+  MemoryRoom room;
+  for (const CoreGroup& group : options_.config.groups)
+    room.slots.push_back(one_in(3) ? group.block_count
+                                   : static_cast<std::uint32_t>(choose_(group.block_count + 1)));
+  step(room);
+}
+
+// What was there is gone; whoever still reads it sees that.
+void World::see(const FreedSlot& freed) {
+  ++history_.given_back;
+  require(freed.group < device_.size() && freed.slot.value < device_[freed.group].size(),
+          "slots are of the pool");
+  for (const WorldMove& begun : moves_) {
+    for (const MovePart& part : begun.move.parts) {
+      const bool reads = begun.move.from == Tier::kDevice && part.from == freed.slot;
+      const bool writes = begun.move.to == Tier::kDevice && part.to == freed.slot;
+      require(part.group != freed.group || (!reads && !writes), "what moves stays");
+    }
+  }
+  for (Row& row : device_[freed.group][freed.slot.value]) row = {};
 }
 
 void World::cancel_one() {

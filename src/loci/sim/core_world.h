@@ -45,6 +45,7 @@ struct WorldOptions {
   std::uint32_t grammar_end_one_in = 0;  // samples; 0: none
   bool drain = false;
   std::uint32_t move_fails_one_in = 0;  // moves; 0: none
+  bool memory_rooms = false;            // the machine's memory is short now and then
   bool pauses = false;                  // clients stop taking what is said, and go on
   // Passes take between half and twice of what the costs say, so that loading and computing are weighed by
   // times that prove right; else no time.
@@ -81,6 +82,7 @@ struct WorldHistory {
   std::uint64_t ends_saved = 0;   // of them, partial blocks
   std::uint64_t ends_loaded = 0;  // of loads, partial blocks
   std::uint64_t pauses = 0;
+  std::uint64_t given_back = 0;  // slots
   std::uint64_t restarts = 0;
   std::uint64_t after_restart = 0;  // loads of what an earlier process had saved
   std::uint64_t followed = 0;       // spans that went on from a sample on the device
@@ -146,6 +148,7 @@ class World {
   void pause_one();
   void resume_all();
   void change_disk_room();
+  void change_memory_room();
   void change_costs();
   void release_one();
   void forget_one();
@@ -184,6 +187,7 @@ class World {
   Contents contents(const Move& move, const MovePart& part);
   void see(const Move& move);
   void see(const DiskNote& note);
+  void see(const FreedSlot& freed);
   bool decide(WorldMove& move);
   bool arrive_loads(const Span& span);
   bool reads(const Span& span, const MovePart& part) const;

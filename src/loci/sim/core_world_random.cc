@@ -41,6 +41,7 @@ WorldOptions random_world(const Chooser& choose) {
   options.drain = choose(3) == 0;
   options.publics = choose(3) == 0;
   options.pauses = choose(3) == 0;
+  options.memory_rooms = choose(3) == 0;
   if (choose(3) == 0) {  // decodes that run out of blocks together
     config.context_tokens = blocks * kBlockTokens;
     config.max_running = number(3, 8);

@@ -83,6 +83,9 @@ std::vector<Option> compute_options() {
       bytes_option({group, "--device-memory", "the memory for conversations' state, for example 4GiB"},
                    [](auto& flags) -> auto& { return flags.device_memory; }));
   out.back().default_note = "half of what is free; on a GPU 90 % of what the weights leave";
+  out.push_back(switch_option(
+      {group, "--yield-memory", "on a CPU, give memory of state back while other programs lack it"},
+      [](auto& flags) -> auto& { return flags.yield_memory; }));
   out.push_back(integer_option(
       {group, "--context",
        "the most tokens that prompt and reply may have together; 0 takes the model's limit"},

@@ -54,6 +54,12 @@ Status BlockStorage::allocate(std::uint32_t group, std::uint32_t count) {
   return {};
 }
 
+void BlockStorage::give_back(std::uint32_t group, SlotId slot) const {
+  LOCI_CHECK(slot.value < pools_[group].count, "a slot outside the pool");
+  const std::uint64_t bytes = groups_[group].block_bytes;
+  pools_[group].blocks.give_back(slot.value * bytes, bytes);
+}
+
 std::uint8_t* BlockStorage::slice(SlotId slot, std::uint32_t layer) const {
   const Layer place = layers_[layer];
   return reinterpret_cast<std::uint8_t*>(pools_[place.group].blocks.data() +

@@ -37,6 +37,9 @@ class BlockStorage {
   // Zeroed. Errors: kResourceExhausted.
   Status allocate(std::uint32_t group, std::uint32_t count);
 
+  // The slot's whole pages go back to the system, and are zeros when they are used again.
+  void give_back(std::uint32_t group, SlotId slot) const;
+
   const std::vector<LayerGroup>& groups() const { return groups_; }  // with sizes
   std::uint32_t group_of(std::uint32_t layer) const { return layers_[layer].group; }
   std::uint32_t count(std::uint32_t group) const { return pools_[group].count; }

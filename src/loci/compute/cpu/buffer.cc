@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "loci/base/check.h"
 #include "loci/base/units.h"
 #include "loci/compute/cpu/numa.h"
 
@@ -65,6 +66,14 @@ Result<Buffer> Buffer::allocate(std::uint64_t bytes, std::string_view purpose) {
   buffer.data_ = data;
   buffer.size_ = size;
   return buffer;
+}
+
+void Buffer::give_back(std::uint64_t begin, std::uint64_t bytes) const {
+  LOCI_CHECK(begin + bytes <= size_, "a piece of the buffer");
+  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t first = (begin + page - 1) / page * page;
+  const std::uint64_t end = (begin + bytes) / page * page;
+  if (first < end) madvise(data_ + first, end - first, MADV_DONTNEED);
 }
 
 void Buffer::reserve(std::uint64_t bytes, std::string_view purpose) {

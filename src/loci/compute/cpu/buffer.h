@@ -25,6 +25,10 @@ class Buffer {
   // needs: aborts where the system has no memory.
   void reserve(std::uint64_t bytes, std::string_view purpose);
 
+  // The whole pages of [begin, begin + bytes) go back to the system: they are zeros when they are used again.
+  // (Part of a huge page is only split off when the system looks for memory.)
+  void give_back(std::uint64_t begin, std::uint64_t bytes) const;
+
   std::uint8_t* data() const { return data_; }
   std::uint64_t size() const { return size_; }
   template <class T>

@@ -55,6 +55,7 @@ class CpuBackend final : public Backend {
   Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
     return blocks_.allocate(group, count);
   }
+  void give_back(std::uint32_t group, SlotId slot) override { blocks_.give_back(group, slot); }
   void run(const Pass& pass, std::vector<SpanResult>& results) override { runner_.run(pass, results); }
   void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
     if (count < 2) return Backend::run_tasks(count, task);  // less than waking a thread

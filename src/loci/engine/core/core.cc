@@ -12,6 +12,13 @@
 
 namespace loci {
 
+namespace {
+
+// What a step gives back of the device's memory takes its executor about a millisecond.
+constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
+
+}  // namespace
+
 Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Core::Core(Core&&) noexcept = default;
 Core& Core::operator=(Core&&) noexcept = default;
@@ -176,6 +183,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       recovery_(config_, prefixes_.hasher(), index_),
       forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0,
                  config_.groups.front().shared_blocks > 0),
+      device_memory_(config_, index_),
       state_age_(config.state_ttl) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
@@ -197,10 +205,12 @@ Plan Core::State::step(Nanos now, const Event& event) {
   look_ahead();
   save();
   state_age_.sweep(index_, now_);
+  plan.give_back = device_memory_.give_back();
   plan.moves = transfers_.take_begun();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
   plan.shared_forgets = forgotten_.take_shared();
   plan.wake_at = std::min({next_deadline(), state_age_.next_sweep(), transfers_.shares_at()});
+  if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
   plan.drained = drained_;
   return plan;
@@ -336,6 +346,11 @@ void Core::State::on(const DiskRoom& event, Plan&) {
   }
 }
 
+void Core::State::on(const MemoryRoom& event, Plan&) {
+  device_memory_.limit(event);
+  blocked_head_.reset();
+}
+
 void Core::State::on(const Recovered& event, Plan& plan) {
   plan.notes = recovery_.take_over(event, now_);
   if (!event.last) return;
@@ -430,6 +445,7 @@ CoreStats Core::State::stats() const {
   transfers_.add_stats(stats);
   recovery_.add_stats(stats);
   forgotten_.add_stats(stats);
+  device_memory_.add_stats(stats);
   return stats;
 }
 

@@ -100,6 +100,8 @@ struct PoolStats {
   std::uint32_t blocks_total = 0;
   std::uint32_t blocks_free = 0;    // hold nothing
   std::uint32_t blocks_pinned = 0;  // needed by running requests
+  std::uint32_t blocks_used = 0;    // the system holds memory for no others (where it is a CPU's)
+  std::uint32_t blocks_room = 0;    // that may hold what is kept: MemoryRoom
 };
 
 // A tier's slots, of all groups.
@@ -168,6 +170,7 @@ struct CoreStats {
   std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
   std::uint64_t orphans_total = 0;        // that were not: what they follow is not there, or they are too old
   std::uint64_t forgets_waiting = 0;      // Forget: for what uses their state
+  std::uint64_t given_back_total = 0;     // blocks whose memory went back to the system
   std::uint64_t forgets_given_up_total = 0;  // of too many that waited; their state is evicted in its turn
   // Prompts' tokens by where their state came from, and what was computed by reason.
   std::array<std::uint64_t, kTiers> tokens_from_total{};

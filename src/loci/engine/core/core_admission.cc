@@ -63,6 +63,19 @@ bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) con
   return true;
 }
 
+// Whether those that run keep to the room of memory with the request beside them.
+bool Core::State::keeps_to_room(const CoreProbes& probes) const {
+  if (running_.empty() || !device_memory_.limited()) return true;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const std::uint64_t needed = windowed(group)
+                                     ? std::uint64_t{windows_.taken(group)} + probes.promised[group]
+                                     : std::uint64_t{index_.slot_count(group)} - index_.available(group) +
+                                           probes.slots[group] + probes.pins[group];
+    if (needed > device_memory_.room(group)) return false;
+  }
+  return true;
+}
+
 // Whether the sources of copies can be held for one pass.
 bool Core::State::copies_fit(const CoreProbes& probes, const CorePass& pass) const {
   const std::size_t copies = static_cast<std::size_t>(
@@ -116,7 +129,7 @@ bool Core::State::try_admit(CoreRequest& request, CorePass& pass, Plan& plan) {
   if (request.lineage) fit_originals(probes, pass);
   const bool with_copies = copies_fit(probes, pass);
   if (windows_.any() && !with_copies) probes = choose(request, false, slowest);
-  if (!admissible(probes, pass)) {
+  if (!admissible(probes, pass) || !keeps_to_room(probes)) {
     // A request that is alone has all but what is public and, for a while, what moves or what a pass in
     // flight keeps: arrivals that need more than a pool were refused.
     if (running_.empty() && transfers_.idle() && in_flight_.empty())

@@ -46,6 +46,7 @@ void Core::State::check_invariants() const {
   prefixes_.check_invariants();                    // 1, 2, 4, 5
   transfers_.check_invariants();                   // 3, 4
   windows_.check_invariants(promised, lingering);  // 1
+  device_memory_.check_invariants();               // 1
   queue_needs_.check_invariants([this](RequestId id) { return waiting_request(id); });
   check_passes();
   // 7.

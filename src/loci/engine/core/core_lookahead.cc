@@ -42,6 +42,7 @@ void Core::State::preload(CoreRequest& request) {
     if (found.node != kNoBlock && found.load && !transfers_.loading(found.node))
       lacking.push_back(found.node);
   }
+  if (device_memory_.limited()) return;  // it would take memory before its time
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     if (index_.available(group) < lacking.size() + reserve_blocks_[group]) return;
   }

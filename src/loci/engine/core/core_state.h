@@ -7,6 +7,7 @@
 //   queue_rate.h       when a refused request should try again
 //   pass_times.h       how long passes take: predicted, and corrected by what they took
 //   recovery.h         what the disk has from before; time to live
+//   device_memory.h    how much state is kept where the machine is short of memory
 //   forgotten.h        state that goes because what was said is deleted
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
@@ -37,6 +38,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/forgotten.h"
 #include "loci/engine/core/pass_times.h"
 #include "loci/engine/core/prefixes.h"
@@ -146,6 +148,7 @@ class Core::State {
   void on(const CostsMeasured& event, Plan& plan);
   void on(const Pause& event, Plan& plan);
   void on(const SharedAnswer& event, Plan& plan);
+  void on(const MemoryRoom& event, Plan& plan);
   Status refusal(const Arrival& event) const;
   std::size_t waiting_of(const SharingGroup& tenant) const;
   bool find_place(const Arrival& event, Plan& plan);
@@ -160,6 +163,7 @@ class Core::State {
   ContextSources sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const;
   void count_needs(CoreProbes& probes) const;
   bool admissible(const CoreProbes& probes, const CorePass& pass) const;
+  bool keeps_to_room(const CoreProbes& probes) const;
   bool copies_fit(const CoreProbes& probes, const CorePass& pass) const;
   bool try_admit(CoreRequest& request, CorePass& pass, Plan& plan);
   void admit(CoreRequest& request, const CoreProbes& probes, bool with_copies, CorePass& pass);
@@ -323,6 +327,7 @@ class Core::State {
   QueueNeeds queue_needs_;
   Recovery recovery_;
   Forgotten forgotten_;
+  DeviceMemory device_memory_;
   StateAge state_age_;
 
   Nanos now_ = 0;

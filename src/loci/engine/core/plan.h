@@ -176,8 +176,15 @@ struct SharedAnswer {
   std::vector<std::uint8_t> groups;
 };
 
+// How many slots of the device's pools may hold state that is kept, by group: the machine's memory is short,
+// or no more. What is beyond them is evicted, and Plan::give_back names its slots. Requests that run take
+// what they need beyond it, but none is admitted beside them there.
+struct MemoryRoom {
+  std::vector<std::uint32_t> slots;
+};
+
 using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom,
-                           Forget, CostsMeasured, Pause, SharedAnswer>;
+                           Forget, CostsMeasured, Pause, SharedAnswer, MemoryRoom>;
 
 // --- plans ---
 
@@ -289,6 +296,12 @@ struct SharedAsk {
   Nanos time_limit = 0;
 };
 
+// A slot of the device that nobody uses, not even passes and moves in flight.
+struct FreedSlot {
+  std::uint32_t group = 0;
+  SlotId slot;
+};
+
 struct Plan {
   // To be run now, after those in flight: at most 1 + CoreConfig::passes_ahead. Their PassDone must follow,
   // in this order. Where one more may begin, a Tick asks for it. A span with a `token_of` is of one token,
@@ -298,6 +311,7 @@ struct Plan {
   // To be begun now, before the pass, in this order; loads before saves.
   std::vector<Move> moves;
   std::vector<DiskNote> notes;
+  std::vector<FreedSlot> give_back;  // their memory may go, before anything of a later plan is begun
   std::vector<SharedAsk> asks;
   std::vector<ChainKey> shared_forgets;  // what was said is deleted: the shared store is to forget it too
   std::vector<Output> outputs;           // in order

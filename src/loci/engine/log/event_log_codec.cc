@@ -230,11 +230,12 @@ void put(Writer& w, const Recovered& e) {
   w.number(e.now);
   w.flag(e.last);
 }
-
-void put(Writer& w, const DiskRoom& e) {
-  w.number(static_cast<std::uint32_t>(e.slots.size()));
-  for (const std::uint32_t slots : e.slots) w.number(slots);
+void put_slots(Writer& w, const std::vector<std::uint32_t>& slots) {
+  w.number(static_cast<std::uint32_t>(slots.size()));
+  for (const std::uint32_t count : slots) w.number(count);
 }
+void put(Writer& w, const DiskRoom& e) { put_slots(w, e.slots); }
+void put(Writer& w, const MemoryRoom& e) { put_slots(w, e.slots); }
 void put(Writer& w, const Forget& e) {
   w.text(e.group);
   w.text(e.salt);
@@ -326,11 +327,12 @@ void get(Reader& r, Recovered& e) {
   e.now = r.number<std::int64_t>("now");
   e.last = r.flag("last");
 }
-
-void get(Reader& r, DiskRoom& e) {
-  e.slots.resize(r.count(4, "slots"));
-  for (std::uint32_t& slots : e.slots) slots = r.number<std::uint32_t>("slots");
+void get_slots(Reader& r, std::vector<std::uint32_t>& slots) {
+  slots.resize(r.count(4, "slots"));
+  for (std::uint32_t& count : slots) count = r.number<std::uint32_t>("slots");
 }
+void get(Reader& r, DiskRoom& e) { get_slots(r, e.slots); }
+void get(Reader& r, MemoryRoom& e) { get_slots(r, e.slots); }
 void get(Reader& r, Forget& e) {
   e.group = r.text("group");
   e.salt = r.text("salt");
@@ -568,6 +570,8 @@ void encode_plan(const Plan& plan, std::string& out) {
   }
   w.number(static_cast<std::uint32_t>(plan.moves.size()));
   for (const Move& move : plan.moves) put(w, move);
+  for (const FreedSlot& freed : plan.give_back) w.number(freed.group), w.id(freed.slot);
+  w.number(static_cast<std::uint32_t>(plan.give_back.size()));
   w.number(static_cast<std::uint32_t>(plan.notes.size()));
   for (const DiskNote& note : plan.notes) put(w, note);
   w.number(static_cast<std::uint32_t>(plan.asks.size()));

@@ -49,7 +49,7 @@ bool lost_with_device(FinishReason reason) {
 }
 
 using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget,
-                               CostsMeasured, Pause, SharedAnswer>;
+                               CostsMeasured, Pause, SharedAnswer, MemoryRoom>;
 
 // Entries of the disk that are put back into the index in one step: about a millisecond's.
 constexpr std::size_t kRecoveredAtOnce = 512;
@@ -66,7 +66,12 @@ class Engine::State {
  public:
   State(Core core, const CoreConfig& core_config, std::optional<EventLogWriter> log, Backend& backend,
         const Clock& clock)
-      : config(core_config), backend_(backend), clock_(clock), core_(std::move(core)), log_(std::move(log)) {}
+      : config(core_config),
+        backend_(backend),
+        clock_(clock),
+        core_(std::move(core)),
+        log_(std::move(log)),
+        stats_(std::make_shared<const CoreStats>(core_.stats())) {}
 
   // Once, before anything else.
   Status begin(MoverOptions options, DiskRoom room, std::uint32_t capture_places) {
@@ -150,21 +155,16 @@ class Engine::State {
 
   Nanos now() const { return clock_.now(); }
 
-  CoreStats stats() const {
-    std::lock_guard lock(core_mutex_);
-    return core_.stats();
-  }
+  // As of the last step: nobody who asks waits for one that runs.
+  CoreStats stats() const { return *stats_.load(std::memory_order_acquire); }
 
   MoverStats mover_stats() const { return mover_->stats(); }
   CaptureStats capture_stats() const { return captures_ == nullptr ? CaptureStats{} : captures_->stats(); }
   DiskStoreStats disk_stats() const { return mover_->disk_stats(); }
   SharedStoreStats shared_stats() const { return mover_->shared_stats(); }
 
-  Status health() const {
-    if (!is_lost_.load(std::memory_order_acquire)) return {};
-    std::lock_guard lock(core_mutex_);
-    return lost_;
-  }
+  // (What is said of a lost device does not change any more.)
+  Status health() const { return is_lost_.load(std::memory_order_acquire) ? lost_ : Status(); }
 
   const CoreConfig config;
 
@@ -253,6 +253,7 @@ class Engine::State {
   void handle(Withdraw& withdraw) { step(withdraw); }
   void handle(Recovered& recovered) { step(std::move(recovered)); }
   void handle(DiskRoom& room) { step(std::move(room)); }
+  void handle(MemoryRoom& room) { step(std::move(room)); }
   void handle(Forget& forget) { step(std::move(forget)); }
   void handle(CostsMeasured& measured) { step(std::move(measured)); }
   void handle(SharedAnswer& answer) { step(std::move(answer)); }
@@ -301,10 +302,12 @@ class Engine::State {
     for (const Output& output : plan.outputs) {
       std::visit([this](const auto& o) { deliver(o); }, output);
     }
+    stats_.store(std::make_shared<const CoreStats>(core_.stats()), std::memory_order_release);
   }
 
   // The core knows no time of day: what goes to the disk is dated here.
   void carry_out(Plan& plan) {
+    for (const FreedSlot& freed : plan.give_back) backend_.give_back(freed.group, freed.slot);
     for (SharedAsk& ask : plan.asks)
       mover_->ask(std::move(ask), [this](SharedAnswer answer) { post(std::move(answer)); });
     if (!plan.shared_forgets.empty()) mover_->forget_shared(plan.shared_forgets);
@@ -493,8 +496,10 @@ class Engine::State {
   Nanos wake_at_ = kNever;
   std::size_t moves_in_flight_ = 0;
   bool core_drained_ = false;
-  Status lost_;  // not ok: the device is lost
+  Status lost_;  // not ok: the device is lost; told once, then by is_lost_
   std::atomic<bool> is_lost_{false};
+
+  std::atomic<std::shared_ptr<const CoreStats>> stats_;  // after the last step
 
   std::mutex mutex_;  // guards all below
   std::condition_variable inbox_changed_;
@@ -548,6 +553,7 @@ void Engine::pause(RequestId request, bool paused) {
 void Engine::withdraw(RequestId prefix) { state_->post(Withdraw{.prefix = prefix}); }
 void Engine::forget(Forget what) { state_->post(std::move(what)); }
 void Engine::set_disk_room(DiskRoom room) { state_->post(std::move(room)); }
+void Engine::set_memory_room(MemoryRoom room) { state_->post(std::move(room)); }
 void Engine::when_idle(Nanos quiet, IdleWork work) { state_->when_idle(quiet, std::move(work)); }
 void Engine::set_costs(CostCurves costs) { state_->post(CostsMeasured{.costs = std::move(costs)}); }
 void Engine::drain(Nanos grace) {

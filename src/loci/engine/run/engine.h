@@ -96,6 +96,8 @@ class Engine {
   void forget(Forget what);
   // How many of the disk's slots may be used from now on (DiskRoom).
   void set_disk_room(DiskRoom room);
+  // How much of the device's memory may hold state that is kept from now on (MemoryRoom).
+  void set_memory_room(MemoryRoom room);
   // Calls `work` on the thread that runs passes, which then may use the backend as that thread does, once
   // nothing has run, moved or waited for `quiet`; again after it was stopped, until it is done. What arrives
   // meanwhile waits for it, so `work` looks at its IdleStop often. Once, while the engine lives.
@@ -109,8 +111,9 @@ class Engine {
 
   // kUnavailable, for good, once the device was lost: with it every request has ended, and new ones are
   // refused.
+  // None of these waits for a step that runs, nor for what it waits for (a log's disk, say).
   Status health() const;
-  CoreStats stats() const;
+  CoreStats stats() const;  // after the last step
   MoverStats mover_stats() const;
   CaptureStats capture_stats() const;
   DiskStoreStats disk_stats() const;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of the device's memory state may keep, where the machine is short of it (MemoryRoom). Of use where
+// the system holds memory for those slots alone that were used: on a CPU.
+//
+// An example: a pool of 100 slots, 70 of them used, 20 of these by requests that run, and room for 40.
+//
+//     used  70   needed 20   free  0     50 hold what may be evicted: 30 of them are evicted, the least
+//     used  40   needed 20   free  0     valuable first, and their memory goes back to the system
+//     used  45   needed 45   free  0     those who run need more, and get it; nobody is admitted beside them
+//     used  40   needed 10   free  0     when they have ended, what they had beyond the room goes, too
+//
+// So room bounds what is kept, and who is admitted beside those that run. It never makes a request wait that
+// is alone, nor one that runs: what they were promised is the pool, not the room.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/engine/core/plan.h"
+#include "loci/memory/block_index.h"
+
+namespace loci {
+
+// Thread-compatible: the core's thread has it. O(groups) a call, but for give_back().
+class DeviceMemory {
+ public:
+  // Both outlive it.
+  DeviceMemory(const CoreConfig& config, BlockIndex& index);
+
+  // Not more than the pools, and as much of those that it does not speak of.
+  void limit(const MemoryRoom& room);
+  // Some group has less room than its pool.
+  bool limited() const { return limited_; }
+  std::uint32_t room(std::uint32_t group) const { return room_[group]; }
+  // Slots whose memory may go now, few enough for one step; their eviction is O(log) each.
+  std::vector<FreedSlot> give_back();
+  // The last call has not given back all that it could.
+  bool has_more() const { return has_more_; }
+
+  void add_stats(CoreStats& stats) const;
+  // Aborts on a broken invariant.
+  void check_invariants() const;
+
+ private:
+  BlockIndex& index_;
+  std::uint32_t group_count_;
+  std::array<std::uint32_t, kLayerGroupsMax> room_{};
+  bool limited_ = false;
+  bool has_more_ = false;
+  std::uint64_t given_back_ = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/policy/memory_share.h"
+
+#include <algorithm>
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kFreeOfState = 16;       // one part in so many of the machine's memory
+constexpr std::uint64_t kGivenWhenStalled = 8;   // one part in so many of the state's
+constexpr std::uint32_t kStalledPermille = 100;  // more of the time is a shortage
+constexpr std::uint32_t kCalmLooks = 5;          // before memory is taken again
+
+}  // namespace
+
+std::uint64_t MemoryShare::look(const MemoryLook& now) {
+  const std::uint64_t kept_free = now.total_bytes / kFreeOfState;
+  const std::uint64_t all = now.used_bytes + now.available_bytes;
+  std::uint64_t fits = all - std::min(all, kept_free);
+  const bool stalled = now.stalled_permille >= kStalledPermille;
+  if (stalled) fits = std::min(fits, now.used_bytes - now.used_bytes / kGivenWhenStalled);
+  fits = std::min(fits, pool_bytes_);
+  if (fits < room_) {
+    room_ = fits;
+    calm_looks_ = 0;
+  } else if (stalled || ++calm_looks_ < kCalmLooks) {
+    if (stalled) calm_looks_ = 0;
+  } else {
+    room_ += (fits - room_ + 1) / 2;
+  }
+  return room_;
+}
+
+}  // namespace loci

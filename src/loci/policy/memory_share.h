@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of the machine's memory state may keep, on a machine that others use too. Pure.
+//
+// A sixteenth of what the machine (or the control group) has stays free of state. So of 16 GiB, with 4 GiB of
+// state and 3 GiB available, state may keep 4 + 3 - 1 = 6 GiB. When others take 4 GiB, of which the system
+// finds one by giving up files, 0 are available: state may keep 3, and gives the fourth back. While programs
+// stand still for want of memory it gives an eighth of what it has at each look, whatever is said to be
+// available. It takes memory again when there was no shortage for a while, half of what there is at a look.
+#pragma once
+
+#include <cstdint>
+
+namespace loci {
+
+struct MemoryLook {
+  std::uint64_t total_bytes = 0;       // of the machine or of what limits its use
+  std::uint64_t available_bytes = 0;   // to anybody, without swapping
+  std::uint64_t used_bytes = 0;        // by state
+  std::uint32_t stalled_permille = 0;  // of the time since the last look, that some program stood still
+};
+
+// Thread-compatible. O(1) a call.
+class MemoryShare {
+ public:
+  // `pool_bytes`: the most that state may have.
+  explicit MemoryShare(std::uint64_t pool_bytes) : pool_bytes_(pool_bytes), room_(pool_bytes) {}
+
+  // What state may keep from now on; looks are about as far from each other as the last ones were.
+  std::uint64_t look(const MemoryLook& now);
+
+ private:
+  std::uint64_t pool_bytes_;
+  std::uint64_t room_;
+  std::uint32_t calm_looks_ = 0;  // without shortage, since the last one
+};
+
+}  // namespace loci

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/policy/memory_share.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "loci/base/random.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
+
+TEST(MemoryShare, KeepsThePoolWhereThereIsMemory) {
+  MemoryShare share(4 * kGib);
+  EXPECT_EQ(share.look({16 * kGib, 10 * kGib, 0, 0}), 4 * kGib);
+  EXPECT_EQ(share.look({16 * kGib, 6 * kGib, 4 * kGib, 0}), 4 * kGib);
+}
+
+TEST(MemoryShare, LeavesASixteenthFree) {
+  MemoryShare share(8 * kGib);
+  EXPECT_EQ(share.look({16 * kGib, 3 * kGib, 4 * kGib, 0}), 6 * kGib)
+      << "it does not grow into what is not there";
+  EXPECT_EQ(share.look({16 * kGib, 0, 4 * kGib, 0}), 3 * kGib);
+  EXPECT_EQ(share.look({16 * kGib, 0, 0, 0}), 0u);
+}
+
+TEST(MemoryShare, GivesWhileProgramsStandStillWhateverIsSaidToBeAvailable) {
+  MemoryShare share(8 * kGib);
+  EXPECT_EQ(share.look({16 * kGib, 12 * kGib, 4 * kGib, 99}), 8 * kGib);
+  EXPECT_EQ(share.look({16 * kGib, 12 * kGib, 4 * kGib, 100}), 4 * kGib / 8 * 7);
+  EXPECT_EQ(share.look({16 * kGib, 12 * kGib, 3 * kGib, 500}), 3 * kGib / 8 * 7);
+}
+
+TEST(MemoryShare, TakesMemoryAgainAfterAWhileAndInSteps) {
+  MemoryShare share(8 * kGib);
+  share.look({16 * kGib, 0, 5 * kGib, 0});
+  const MemoryLook calm{16 * kGib, 12 * kGib, 4 * kGib, 0};
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(share.look(calm), 4 * kGib) << i;
+  EXPECT_EQ(share.look(calm), 6 * kGib);
+  EXPECT_EQ(share.look(calm), 7 * kGib);
+  for (int i = 0; i < 40; ++i) share.look(calm);
+  EXPECT_EQ(share.look(calm), 8 * kGib) << "all of it in the end";
+}
+
+TEST(MemoryShare, NeverExceedsThePoolNorWhatIsThere) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Random random(seed);
+    const std::uint64_t pool = random.below(1000), total = 1 + random.below(2000);
+    MemoryShare share(pool);
+    for (int i = 0; i < 200; ++i) {
+      const MemoryLook look{total, random.below(total), random.below(pool + 1),
+                            static_cast<std::uint32_t>(random.below(1001))};
+      const std::uint64_t room = share.look(look);
+      ASSERT_LE(room, pool) << seed;
+      const std::uint64_t all = look.used_bytes + look.available_bytes;
+      ASSERT_LE(room, all - std::min(all, total / 16)) << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace loci
