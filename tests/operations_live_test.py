@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a server is run: configuration from flags, environment and file; logs; levels at run time; graceful stops."""
+import fcntl
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
+import threading
 import time
 
 from live_client import chat_body, dechunk, expect, expect_equal, read_all, Server, wait_until
@@ -173,6 +177,53 @@ def test_refused_requests_say_why_and_polls_are_quiet(binary, model):
         for path in ("/health", "/v1/health", "/metrics"):
             levels = {line["level"] for line in access_lines(server, path=path, status=200)}
             expect_equal(levels, {"debug"}, f"levels of polls of {path} that went well")
+
+
+# --- a core that stands still ---
+
+PIPE_BYTES = 4096  # fcntl(F_SETPIPE_SZ)
+
+
+def test_health_and_metrics_wait_for_nobody(binary, tiny_model, tmp_path):
+    """The event log is a pipe that nobody reads: a step of the core waits in the middle, holding its lock."""
+    path = str(tmp_path / "events")
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR)
+    fcntl.fcntl(pipe, 1031, PIPE_BYTES)
+    over = threading.Event()
+
+    def waiting():
+        return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))[0]
+
+    def read_on():
+        while not over.is_set():
+            if waiting():
+                os.read(pipe, PIPE_BYTES)
+            else:
+                time.sleep(0.001)
+
+    reader, answers = threading.Thread(target=read_on), []
+    with Server(binary, tiny_model, *SMALL, "--event-log", path, "--yield-memory", "off") as server:
+        talks = [threading.Thread(target=lambda i=i: answers.append(server.post("/v1/completions", {"prompt": [7 + i] * 200, "max_tokens": 3})))
+                 for i in range(8)]
+        for talk in talks:
+            talk.start()
+        try:
+            seen = []  # what all of them say does not fit: the core waits when the pipe stands still
+            wait_until(lambda: seen.append(waiting()) or (len(seen) > 25 and seen[-1] > 0 and len(set(seen[-25:])) == 1), 30, "the core waits")
+            for path_of in ("/health", "/metrics", "/v1/models"):
+                expect_equal(server.get(path_of).status, 200, path_of)
+            expect(waiting() == seen[-1] and len(answers) < len(talks), "the core stands still all the while")
+        finally:
+            reader.start()
+            for talk in talks:
+                talk.join()
+        expect_equal([answer.status for answer in answers], [200] * len(talks), answers[0].text)
+        server.process.terminate()
+        expect_equal(server.process.wait(30), 0, "exit code")
+        over.set()
+        reader.join()
+    os.close(pipe)
 
 
 # --- stopping ---

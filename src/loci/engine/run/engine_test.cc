@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/engine/run/engine.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <future>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "loci/base/random.h"
@@ -122,6 +130,60 @@ TEST(Engine, IdleWorkStopsForARequestAndGoesOn) {
   const Result<ReplayReport> report = replay(log);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_EQ(report->compared, report->steps);
+  std::filesystem::remove(log);
+}
+
+// The event log is a pipe that nobody reads: a step waits in the middle, for as long as the test likes.
+TEST(Engine, FiguresAreToldWhileAStepWaits) {
+  const std::string log = testing::TempDir() + "engine_test_pipe_" + std::to_string(::getpid());
+  ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0);
+  const int pipe = ::open(log.c_str(), O_RDWR | O_CLOEXEC);  // both ends, so that nobody waits for the other
+  ASSERT_GE(pipe, 0);
+  ASSERT_GE(::fcntl(pipe, F_SETPIPE_SZ, 4096), 4096);
+  const auto waiting = [&] {
+    int bytes = 0;
+    ::ioctl(pipe, FIONREAD, &bytes);
+    return bytes;
+  };
+  std::atomic<bool> over = false;
+  std::optional<std::thread> reader;
+  {
+    EngineOptions engine_options = options(64);
+    engine_options.event_log_path = log;
+    World world(std::move(engine_options));
+    Record record;
+    const auto prompt = some_prompt(1, 1500);  // more than the pipe holds
+    world.engine->submit(greedy(prompt, 3), record.listener());
+    // The event does not fit, so the step that logs it cannot end. It has begun when the pipe stands still.
+    for (int same = 0, last = 0; same < 100 || last == 0; same = last == waiting() ? same + 1 : 0) {
+      last = waiting();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    const int written = waiting();
+
+    auto told = std::async(std::launch::async, [&] {
+      return world.engine->health().ok() && world.engine->stats().running == 0 &&
+             world.engine->mover_stats().queued == 0 && world.engine->disk_stats().reads_total == 0 &&
+             world.engine->shared_stats().asks_total == 0 && world.engine->capture_stats().places == 0;
+    });
+    EXPECT_EQ(told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    EXPECT_EQ(waiting(), written) << "the step waits still";
+    reader.emplace([&] {
+      std::array<char, 4096> bytes{};
+      while (!over) {
+        if (waiting() == 0)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        else if (::read(pipe, bytes.data(), bytes.size()) <= 0)
+          return;
+      }
+    });
+    EXPECT_TRUE(record.wait().status.ok());
+    EXPECT_EQ(record.tokens(), expected_reply(prompt, 3));
+    EXPECT_TRUE(told.get());
+  }
+  over = true;
+  reader->join();
+  ::close(pipe);
   std::filesystem::remove(log);
 }
 
