@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "loci/base/check.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
-
-using nlohmann::json;
 
 namespace {
 
@@ -32,32 +30,32 @@ std::string hexadecimal(const std::uint8_t* bytes, std::size_t count) {
 // Reads members of an object; the first fault is kept.
 class Fields {
  public:
-  explicit Fields(const json& object) : object_(object) {}
+  explicit Fields(const Json& object) : object_(object) {}
 
   std::string text(const char* name) {
-    const json* value = find(name);
+    const Json* value = find(name);
     if (value == nullptr) return {};
     if (value->is_string() && value->get_ref<const std::string&>().size() <= kTextBytesMax)
       return value->get<std::string>();
     return fault(name, fmt::format("a text of at most {} bytes", kTextBytesMax)), std::string();
   }
   std::int64_t integer(const char* name, std::int64_t min, std::int64_t max) {
-    const json* value = find(name);
+    const Json* value = find(name);
     if (value == nullptr) return min;
     if (value->is_number_integer() && *value >= min && *value <= max) return value->get<std::int64_t>();
     return fault(name, fmt::format("an integer from {} to {}", min, max)), min;
   }
   bool boolean(const char* name) {
-    const json* value = find(name);
+    const Json* value = find(name);
     if (value == nullptr) return false;
     if (value->is_boolean()) return value->get<bool>();
     return fault(name, "true or false"), false;
   }
   std::vector<std::string> names(const char* name) {
-    const json* value = find(name);
+    const Json* value = find(name);
     std::vector<std::string> out;
     if (value == nullptr) return out;
-    const auto is_name = [](const json& one) {
+    const auto is_name = [](const Json& one) {
       return one.is_string() && one.get_ref<const std::string&>().size() <= kTextBytesMax;
     };
     if (value->is_array() && !value->empty() && value->size() <= kModelsMax &&
@@ -71,14 +69,14 @@ class Fields {
   const Status& status() const { return status_; }
 
  private:
-  const json* find(const char* name) {
+  const Json* find(const char* name) {
     const auto at = object_.find(name);
     if (at != object_.end()) return &*at;
     fault(name, "a value");
     return nullptr;
   }
 
-  const json& object_;
+  const Json& object_;
   Status status_;
 };
 
@@ -107,7 +105,7 @@ bool Member::serves(std::string_view model) const {
 }
 
 std::string write_member(const Member& member, std::int64_t at_ms) {
-  const json out = {{"version", kVersion1},
+  const Json out = {{"version", kVersion1},
                     {"at_ms", at_ms},
                     {"id", member.id},
                     {"host", member.host},
@@ -123,13 +121,13 @@ std::string write_member(const Member& member, std::int64_t at_ms) {
                     {"draining", member.draining},
                     {"program", member.version},
                     {"store", member.store}};
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<SaidMember> read_member(std::string_view text) {
   if (text.size() > kMemberBytesMax)
     return invalid_argument(fmt::format("expected at most {} bytes, found {}", kMemberBytesMax, text.size()));
-  LOCI_ASSIGN_OR_RETURN(const json object, parse_json(text, {.depth_max = 4, .values_max = 256}));
+  LOCI_ASSIGN_OR_RETURN(const Json object, parse_json(text, {.depth_max = 4, .values_max = 256}));
   if (!object.is_object()) return invalid_argument("expected an object");
   Fields fields(object);
   fields.integer("version", kVersion1, kVersion1);

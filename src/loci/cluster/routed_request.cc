@@ -5,23 +5,21 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
 namespace http = boost::beast::http;
 
-using nlohmann::json;
-
 namespace {
 
-std::string text_of(const json& value) {
+std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, json::error_handler_t::replace);
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string member_text(const json& object, const char* name) {
+std::string member_text(const Json& object, const char* name) {
   const auto at = object.find(name);
   return at == object.end() ? std::string() : text_of(*at);
 }
@@ -36,9 +34,9 @@ struct PromptText {
     text += part;
     text += '\n';
   }
-  void add_messages(const json& messages) {
+  void add_messages(const Json& messages) {
     if (!messages.is_array()) return add(text_of(messages));
-    for (const json& message : messages) {
+    for (const Json& message : messages) {
       const std::string role = message.is_object() ? member_text(message, "role") : "";
       // The usual message without writing it as JSON again.
       const bool is_text = !role.empty() && message.size() == 2 && message.contains("content") &&
@@ -50,7 +48,7 @@ struct PromptText {
   }
 };
 
-PromptText prompt_text(const json& request) {
+PromptText prompt_text(const Json& request) {
   PromptText out;
   for (const char* name : {"tools", "system", "instructions"}) {
     if (request.contains(name)) out.add(member_text(request, name));
@@ -64,7 +62,7 @@ PromptText prompt_text(const json& request) {
 }
 
 // "conv_1" of "conv_1" or {"id": "conv_1"}.
-std::string id_of(const json& request, const char* name) {
+std::string id_of(const Json& request, const char* name) {
   const auto at = request.find(name);
   if (at == request.end()) return {};
   if (at->is_string()) return at->get<std::string>();
@@ -73,9 +71,9 @@ std::string id_of(const json& request, const char* name) {
 }
 
 void read_body(std::string_view body, std::uint64_t seed, RoutedPrompt& out) {
-  const Result<json> parsed = parse_json(body);
+  const Result<Json> parsed = parse_json(body);
   if (!parsed.ok() || !parsed->is_object()) return;
-  const json& request = *parsed;
+  const Json& request = *parsed;
   if (const auto model = request.find("model"); model != request.end() && model->is_string())
     out.model = model->get<std::string>();
   const auto stream = request.find("stream");

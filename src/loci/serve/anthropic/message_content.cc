@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
 namespace {
-
-using Json = nlohmann::json;
 
 // A string that has to be there; it may be empty.
 Result<std::string> required_text(const Json& object, const std::string& path, std::string_view name) {

@@ -5,53 +5,52 @@
 
 #include "loci/serve/reply/json_parts.h"
 #include "loci/serve/reply/sse.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
-using OrderedJson = nlohmann::ordered_json;
-
 namespace {
 
-std::string event(std::string_view type, OrderedJson members) {
-  OrderedJson json = {{"type", type}};
+std::string event(std::string_view type, Json members) {
+  Json json = {{"type", type}};
   json.update(members);
   return fmt::format("event: {}\n{}", type, sse_event(dump_json(json)));
 }
 
 // Tokens that came from the state that was there count apart from those that were computed.
-OrderedJson messages_usage_json(const ReplyUsage& usage) {
-  OrderedJson json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-                      {"cache_creation_input_tokens", 0},
-                      {"cache_read_input_tokens", usage.cached_tokens},
-                      {"output_tokens", usage.completion_tokens}};
+Json messages_usage_json(const ReplyUsage& usage) {
+  Json json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+               {"cache_creation_input_tokens", 0},
+               {"cache_read_input_tokens", usage.cached_tokens},
+               {"output_tokens", usage.completion_tokens}};
   if (usage.dropped_tokens > 0) json["dropped_input_tokens"] = usage.dropped_tokens;
   return json;
 }
 
-OrderedJson stop_json(const FinishedChoice& choice) {
-  OrderedJson json = {{"stop_reason", stop_reason_name(choice.finish)}, {"stop_sequence", nullptr}};
+Json stop_json(const FinishedChoice& choice) {
+  Json json = {{"stop_reason", stop_reason_name(choice.finish)}, {"stop_sequence", nullptr}};
   if (choice.finish == ReplyFinish::kStopString) json["stop_sequence"] = choice.stop_string;
   return json;
 }
 
 // The arguments of a call as an object. A call that max_tokens cut off is no JSON: its text stays readable.
-OrderedJson input_json(const std::string& arguments) {
-  OrderedJson json = OrderedJson::parse(arguments, nullptr, false);
+Json input_json(const std::string& arguments) {
+  Json json = Json::parse(arguments, nullptr, false);
   if (json.is_object()) return json;
-  if (arguments.empty()) return OrderedJson::object();
+  if (arguments.empty()) return Json::object();
   return {{"unfinished_json", arguments}};
 }
 
-OrderedJson text_block(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
-OrderedJson thinking_block(std::string_view text) {
+Json text_block(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
+Json thinking_block(std::string_view text) {
   return {{"type", "thinking"}, {"thinking", text}, {"signature", ""}};
 }
-OrderedJson tool_use_block(const std::string& id, const std::string& name, OrderedJson input) {
+Json tool_use_block(const std::string& id, const std::string& name, Json input) {
   return {{"type", "tool_use"}, {"id", id}, {"name", name}, {"input", std::move(input)}};
 }
 
-OrderedJson content_json(const ModelOutput& output) {
-  OrderedJson content = OrderedJson::array();
+Json content_json(const ModelOutput& output) {
+  Json content = Json::array();
   for (const auto& part : output.parts) {
     if (const auto* text = std::get_if<TextPiece>(&part))
       content.push_back(text_block(text->text));
@@ -75,32 +74,32 @@ std::string_view stop_reason_name(ReplyFinish finish) {
   return "end_turn";
 }
 
-OrderedJson MessagesFormat::message() const {
+Json MessagesFormat::message() const {
   return {{"id", id_},
           {"type", "message"},
           {"role", "assistant"},
           {"model", model_},
-          {"content", OrderedJson::array()},
+          {"content", Json::array()},
           {"stop_reason", nullptr},
           {"stop_sequence", nullptr}};
 }
 
 std::string MessagesFormat::begin(const ReplyUsage& prompt) {
-  OrderedJson json = message();
+  Json json = message();
   json["usage"] = messages_usage_json(prompt);
-  return event("message_start", {{"message", std::move(json)}}) + event("ping", OrderedJson::object());
+  return event("message_start", {{"message", std::move(json)}}) + event("ping", Json::object());
 }
 
 std::string MessagesFormat::begin_choice(std::uint32_t) { return {}; }
 
-std::string MessagesFormat::start_block(Block kind, OrderedJson json) {
+std::string MessagesFormat::start_block(Block kind, Json json) {
   std::string events = end_block();
   open_ = kind;
   return events +
          event("content_block_start", {{"index", next_block_++}, {"content_block", std::move(json)}});
 }
 
-std::string MessagesFormat::block_delta(OrderedJson json) const {
+std::string MessagesFormat::block_delta(Json json) const {
   return event("content_block_delta", {{"index", next_block_ - 1}, {"delta", std::move(json)}});
 }
 
@@ -122,7 +121,7 @@ std::string MessagesFormat::delta(std::uint32_t, const OutputDelta& delta) {
       if (open_ != Block::kThinking) events += start_block(Block::kThinking, thinking_block(""));
       events += block_delta({{"type", "thinking_delta"}, {"thinking", reasoning->text}});
     } else if (const auto* start = std::get_if<ToolCallStart>(&piece)) {
-      events += start_block(Block::kToolUse, tool_use_block(start->id, start->name, OrderedJson::object()));
+      events += start_block(Block::kToolUse, tool_use_block(start->id, start->name, Json::object()));
     } else if (const auto* part = std::get_if<ToolCallPiece>(&piece)) {
       if (open_ == Block::kToolUse)
         events += block_delta({{"type", "input_json_delta"}, {"partial_json", part->arguments}});
@@ -136,9 +135,9 @@ std::string MessagesFormat::delta(std::uint32_t, const OutputDelta& delta) {
 std::string MessagesFormat::finish_choice(const FinishedChoice&) { return end_block(); }
 
 std::string MessagesFormat::end(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
-  OrderedJson json = {{"delta", stop_json(choices.front())}, {"usage", messages_usage_json(usage)}};
+  Json json = {{"delta", stop_json(choices.front())}, {"usage", messages_usage_json(usage)}};
   add_explanation(json, usage);
-  return event("message_delta", std::move(json)) + event("message_stop", OrderedJson::object());
+  return event("message_delta", std::move(json)) + event("message_stop", Json::object());
 }
 
 std::string MessagesFormat::stream_error(const ApiError& error) {
@@ -147,7 +146,7 @@ std::string MessagesFormat::stream_error(const ApiError& error) {
 
 std::string MessagesFormat::whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
   const FinishedChoice& choice = choices.front();
-  OrderedJson json = message();
+  Json json = message();
   json["content"] = content_json(choice.output);
   json.update(stop_json(choice));
   json["usage"] = messages_usage_json(usage);

@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "loci/serve/reply/reply_format.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -32,10 +32,10 @@ class MessagesFormat final : public ReplyFormat {
  private:
   enum class Block : std::uint8_t { kNone, kText, kThinking, kToolUse };
 
-  nlohmann::ordered_json message() const;
+  Json message() const;
   // Ends the open block and begins one, which is of `kind` and looks like `json`.
-  std::string start_block(Block kind, nlohmann::ordered_json json);
-  std::string block_delta(nlohmann::ordered_json json) const;
+  std::string start_block(Block kind, Json json);
+  std::string block_delta(Json json) const;
   std::string end_block();
 
   std::string id_;

@@ -9,12 +9,11 @@
 #include "loci/serve/anthropic/message_content.h"
 #include "loci/serve/request/field_reader.h"
 #include "loci/serve/request/generation_fields.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::int64_t kIntegerMax = std::numeric_limits<std::int32_t>::max();
 
@@ -89,8 +88,9 @@ Result<Json> read_tool(const Json& tool, const std::string& path) {
   bool strict = false;
   reader.boolean("strict", strict);
   LOCI_RETURN_IF_ERROR(reader.status());
-  Json function = {{"name", std::move(name)}, {"parameters", *schema}};
+  Json function = {{"name", std::move(name)}};
   if (!description.empty()) function["description"] = std::move(description);
+  function["parameters"] = *schema;
   if (strict) function["strict"] = true;
   return Json{{"type", "function"}, {"function", std::move(function)}};
 }

@@ -4,11 +4,11 @@
 // networking here.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "loci/base/status.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -16,11 +16,11 @@ namespace loci {
 enum class MessagesPurpose : std::uint8_t { kReply, kCount };
 
 struct MessagesRequest {
-  nlohmann::json chat;  // for parse_chat_request
+  Json chat;  // for parse_chat_request
 };
 
 // Errors: kInvalidArgument naming Anthropic's field, value and limit.
-Result<MessagesRequest> parse_messages_request(const nlohmann::json& request, MessagesPurpose purpose);
+Result<MessagesRequest> parse_messages_request(const Json& request, MessagesPurpose purpose);
 
 // What Anthropic's API calls the field that is `chat_field` in the request made above: an error found
 // there later ("tools[0].function.parameters") names what the client wrote ("tools[0].input_schema").

@@ -8,6 +8,7 @@
 
 #include "loci/serve/anthropic/messages_request.h"
 #include "loci/serve/request/chat_request.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace {
@@ -16,18 +17,18 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-void check(const nlohmann::json& request, loci::MessagesPurpose purpose) {
+void check(const Json& request, loci::MessagesPurpose purpose) {
   const auto parsed = loci::parse_messages_request(request, purpose);
   if (!parsed.ok()) {
     require(!parsed.status().message().empty() && parsed.status().message().size() < 4096);
     return;
   }
-  const nlohmann::json& chat = parsed->chat;
+  const Json& chat = parsed->chat;
   require(purpose == loci::MessagesPurpose::kCount || chat["max_tokens"].get<double>() >= 1);
   require(chat["messages"].is_array() && !chat["messages"].empty());
   // Roles alternate, but for what tools answered.
   std::string before;
-  for (const nlohmann::json& message : chat["messages"]) {
+  for (const Json& message : chat["messages"]) {
     const std::string role = message["role"];
     require(role != before || role == "tool");
     before = role;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every field of Anthropic's requests: what it becomes, what is refused, both sides of each limit.
 #include "loci/serve/anthropic/messages_request.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
@@ -13,37 +14,35 @@
 namespace loci {
 namespace {
 
-using nlohmann::json;
-
-json request(const json& extra = json::object()) {
-  json out = {{"model", "m"}, {"max_tokens", 100}, {"messages", {{{"role", "user"}, {"content", "hello"}}}}};
+Json request(const Json& extra = Json::object()) {
+  Json out = {{"model", "m"}, {"max_tokens", 100}, {"messages", {{{"role", "user"}, {"content", "hello"}}}}};
   out.update(extra);
   return out;
 }
 
-json accepted(const json& extra = json::object()) {
+Json accepted(const Json& extra = Json::object()) {
   Result<MessagesRequest> result = parse_messages_request(request(extra), MessagesPurpose::kReply);
   EXPECT_TRUE(result.ok()) << extra.dump() << ": " << result.status().to_string();
-  return result.ok() ? std::move(result->chat) : json();
+  return result.ok() ? std::move(result->chat) : Json();
 }
 
-void refused(const json& extra, const std::string& field, const std::string& part = "") {
+void refused(const Json& extra, const std::string& field, const std::string& part = "") {
   const Result<MessagesRequest> result = parse_messages_request(request(extra), MessagesPurpose::kReply);
   ASSERT_FALSE(result.ok()) << extra.dump();
   EXPECT_EQ(result.status().field(), field) << extra.dump();
   EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().message();
 }
 
-json user(const json& content) { return {{"role", "user"}, {"content", content}}; }
-json assistant(const json& content) { return {{"role", "assistant"}, {"content", content}}; }
-json text(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
-json messages(std::initializer_list<json> list) {
-  json out = json::object();
-  out["messages"] = std::vector<json>(list);
+Json user(const Json& content) { return {{"role", "user"}, {"content", content}}; }
+Json assistant(const Json& content) { return {{"role", "assistant"}, {"content", content}}; }
+Json text(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
+Json messages(std::initializer_list<Json> list) {
+  Json out = Json::object();
+  out["messages"] = std::vector<Json>(list);
   return out;
 }
 
-json tool() {
+Json tool() {
   return {{"name", "weather"},
           {"description", "the weather"},
           {"input_schema", {{"type", "object"}}},
@@ -51,8 +50,8 @@ json tool() {
 }
 
 TEST(MessagesRequest, TheLeastOfARequest) {
-  const json chat = accepted();
-  EXPECT_EQ(chat["messages"], json::parse(R"([{"role": "user", "content": "hello"}])"));
+  const Json chat = accepted();
+  EXPECT_EQ(chat["messages"], Json::parse(R"([{"role": "user", "content": "hello"}])"));
   EXPECT_EQ(chat["max_tokens"], 100);
   EXPECT_EQ(chat["model"], "m");
   EXPECT_EQ(chat["stream"], false);
@@ -62,7 +61,7 @@ TEST(MessagesRequest, TheLeastOfARequest) {
 }
 
 TEST(MessagesRequest, AReplyNeedsMaxTokensACountDoesNot) {
-  json body = request();
+  Json body = request();
   body.erase("max_tokens");
   EXPECT_EQ(parse_messages_request(body, MessagesPurpose::kReply).status().field(), "max_tokens");
   EXPECT_TRUE(parse_messages_request(body, MessagesPurpose::kCount).ok());
@@ -71,7 +70,7 @@ TEST(MessagesRequest, AReplyNeedsMaxTokensACountDoesNot) {
 }
 
 TEST(MessagesRequest, PassesSamplingOn) {
-  const json chat = accepted({{"temperature", 0.5},
+  const Json chat = accepted({{"temperature", 0.5},
                               {"top_p", 0.9},
                               {"top_k", 40},
                               {"stop_sequences", {"a", "b"}},
@@ -82,7 +81,7 @@ TEST(MessagesRequest, PassesSamplingOn) {
   EXPECT_EQ(chat["temperature"], 0.5);
   EXPECT_EQ(chat["top_p"], 0.9);
   EXPECT_EQ(chat["top_k"], 40);
-  EXPECT_EQ(chat["stop"], json({"a", "b"}));
+  EXPECT_EQ(chat["stop"], Json({"a", "b"}));
   EXPECT_EQ(chat["stream"], true);
   EXPECT_EQ(chat["seed"], 7);
   EXPECT_EQ(chat["user"], "u");
@@ -98,7 +97,7 @@ TEST(MessagesRequest, NamesFieldsAndLimits) {
   refused({{"model", 5}}, "model");
   refused({{"stream", "yes"}}, "stream");
   refused({{"stop_sequences", "a"}}, "stop_sequences", "array of at most 16");
-  refused({{"stop_sequences", json(std::vector<std::string>(kStopStringsMax + 1, "x"))}}, "stop_sequences");
+  refused({{"stop_sequences", Json(std::vector<std::string>(kStopStringsMax + 1, "x"))}}, "stop_sequences");
   refused({{"metadata", 5}}, "metadata");
   refused({{"metadata", {{"user_id", 5}}}}, "metadata.user_id");
   refused({{"service_tier", "fast"}}, "service_tier");
@@ -111,8 +110,8 @@ TEST(MessagesRequest, NamesFieldsAndLimits) {
 
 TEST(MessagesRequest, SystemIsTheFirstMessage) {
   EXPECT_EQ(accepted({{"system", "be brief"}})["messages"][0],
-            json::parse(R"({"role": "system", "content": "be brief"})"));
-  const json blocks = {text("one"),
+            Json::parse(R"({"role": "system", "content": "be brief"})"));
+  const Json blocks = {text("one"),
                        {{"type", "text"}, {"text", "two"}, {"cache_control", {{"type", "ephemeral"}}}}};
   EXPECT_EQ(accepted({{"system", blocks}})["messages"][0]["content"], "one\ntwo");
   EXPECT_EQ(accepted({{"system", ""}})["messages"].size(), 1u);
@@ -121,27 +120,27 @@ TEST(MessagesRequest, SystemIsTheFirstMessage) {
 }
 
 TEST(MessagesRequest, NeighboursOfOneRoleAreOneTurn) {
-  const json chat = accepted(messages({user("a"), user({text("b"), text("c")}), assistant("d"), user("e")}));
-  EXPECT_EQ(chat["messages"], json::parse(R"([{"role": "user", "content": "a\nb\nc"},
+  const Json chat = accepted(messages({user("a"), user({text("b"), text("c")}), assistant("d"), user("e")}));
+  EXPECT_EQ(chat["messages"], Json::parse(R"([{"role": "user", "content": "a\nb\nc"},
       {"role": "assistant", "content": "d"}, {"role": "user", "content": "e"}])"));
 }
 
 TEST(MessagesRequest, ToolsAndTheirResults) {
-  const json use = {{"type", "tool_use"}, {"id", "t1"}, {"name", "weather"}, {"input", {{"city", "Rome"}}}};
-  const json result = {
+  const Json use = {{"type", "tool_use"}, {"id", "t1"}, {"name", "weather"}, {"input", {{"city", "Rome"}}}};
+  const Json result = {
       {"type", "tool_result"}, {"tool_use_id", "t1"}, {"content", {text("21"), text("dry")}}};
-  const json chat =
+  const Json chat =
       accepted({{"tools", {tool()}},
                 {"messages",
                  {user("how warm?"), assistant({text("Let me see."), use}), user({result, text("well?")})}}});
-  EXPECT_EQ(chat["tools"], json::parse(R"([{"type": "function", "function": {"name": "weather",
+  EXPECT_EQ(chat["tools"], Json::parse(R"([{"type": "function", "function": {"name": "weather",
       "description": "the weather", "parameters": {"type": "object"}}}])"));
   ASSERT_EQ(chat["messages"].size(), 4u);
-  EXPECT_EQ(chat["messages"][1], json::parse(R"({"role": "assistant", "content": "Let me see.", "tool_calls":
+  EXPECT_EQ(chat["messages"][1], Json::parse(R"({"role": "assistant", "content": "Let me see.", "tool_calls":
       [{"id": "t1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\":\"Rome\"}"}}]})"));
-  EXPECT_EQ(chat["messages"][2], json::parse(R"({"role": "tool", "tool_call_id": "t1", "name": "weather",
+  EXPECT_EQ(chat["messages"][2], Json::parse(R"({"role": "tool", "tool_call_id": "t1", "name": "weather",
       "content": "21\ndry"})"));
-  EXPECT_EQ(chat["messages"][3], json::parse(R"({"role": "user", "content": "well?"})"));
+  EXPECT_EQ(chat["messages"][3], Json::parse(R"({"role": "user", "content": "well?"})"));
 }
 
 TEST(MessagesRequest, RefusesWrongBlocksByName) {
@@ -165,17 +164,17 @@ TEST(MessagesRequest, RefusesWrongBlocksByName) {
   refused(messages({{{"role", "system"}, {"content", "x"}}}), "messages[0].role", "system");
   refused(messages({user("a"), assistant("I")}), "messages[1].role", "last message");
   refused(messages({}), "messages");
-  refused(messages({user(json::array())}), "messages", "empty");
+  refused(messages({user(Json::array())}), "messages", "empty");
 }
 
 TEST(MessagesRequest, ToolChoices) {
-  const auto choice = [](const json& value) {
+  const auto choice = [](const Json& value) {
     return accepted({{"tools", {tool()}}, {"tool_choice", value}});
   };
   EXPECT_EQ(choice({{"type", "auto"}})["tool_choice"], "auto");
   EXPECT_EQ(choice({{"type", "any"}})["tool_choice"], "required");
   EXPECT_EQ(choice({{"type", "none"}})["tool_choice"], "none");
-  const json named = choice({{"type", "tool"}, {"name", "weather"}, {"disable_parallel_tool_use", true}});
+  const Json named = choice({{"type", "tool"}, {"name", "weather"}, {"disable_parallel_tool_use", true}});
   EXPECT_EQ(named["tool_choice"]["function"]["name"], "weather");
   EXPECT_EQ(named["parallel_tool_calls"], false);
   refused({{"tool_choice", "auto"}}, "tool_choice");
@@ -188,21 +187,21 @@ TEST(MessagesRequest, RefusesToolsByField) {
   refused({{"tools", 5}}, "tools");
   refused({{"tools", {5}}}, "tools[0]");
   refused({{"tools", {{{"name", "x"}}}}}, "tools[0].input_schema", "is required");
-  refused({{"tools", {{{"input_schema", json::object()}}}}}, "tools[0].name");
+  refused({{"tools", {{{"input_schema", Json::object()}}}}}, "tools[0].name");
   refused({{"tools", {{{"type", "web_search_20250305"}, {"name", "web_search"}}}}}, "tools[0].type",
           "web_search");
 }
 
 TEST(MessagesRequest, Thinking) {
-  const json on = accepted({{"thinking", {{"type", "enabled"}, {"budget_tokens", 50}}}});
+  const Json on = accepted({{"thinking", {{"type", "enabled"}, {"budget_tokens", 50}}}});
   EXPECT_EQ(on["chat_template_kwargs"]["enable_thinking"], true);
-  const json off = accepted({{"thinking", {{"type", "disabled"}}}});
+  const Json off = accepted({{"thinking", {{"type", "disabled"}}}});
   EXPECT_EQ(off["chat_template_kwargs"]["enable_thinking"], false);
   refused({{"thinking", {{"type", "enabled"}}}}, "thinking.budget_tokens", "is required");
   refused({{"thinking", {{"type", "enabled"}, {"budget_tokens", 100}}}}, "thinking.budget_tokens",
           "less than max_tokens (100)");
   refused({{"thinking", {{"type", "some"}}}}, "thinking.type");
-  const json history = accepted(messages(
+  const Json history = accepted(messages(
       {user("a"), assistant({{{"type", "thinking"}, {"thinking", "hm"}, {"signature", "s"}}, text("b")}),
        user("c")}));
   EXPECT_EQ(history["messages"][1]["reasoning_content"], "hm");
@@ -210,9 +209,9 @@ TEST(MessagesRequest, Thinking) {
 }
 
 TEST(MessagesRequest, OutputFormatIsASchema) {
-  const json format = {{"type", "json_schema"}, {"schema", {{"type", "object"}}}};
-  for (const json& extra : {json{{"output_config", {{"format", format}}}}, json{{"output_format", format}}}) {
-    const json chat = accepted(extra);
+  const Json format = {{"type", "json_schema"}, {"schema", {{"type", "object"}}}};
+  for (const Json& extra : {Json{{"output_config", {{"format", format}}}}, Json{{"output_format", format}}}) {
+    const Json chat = accepted(extra);
     EXPECT_EQ(chat["response_format"]["type"], "json_schema");
     EXPECT_EQ(chat["response_format"]["json_schema"]["schema"]["type"], "object");
   }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/anthropic/prepare_messages.h"
 
-#include <nlohmann/json.hpp>
-
 #include "loci/serve/anthropic/messages_request.h"
 #include "loci/serve/request/chat_request.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
-#include "loci/serve/request/json_text.h"
 
 namespace loci {
 namespace {
@@ -28,7 +26,7 @@ ApiError request_error(const Status& status) {
 }
 
 Result<MessagesRequest> read(std::string_view body, MessagesPurpose purpose) {
-  LOCI_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(body));
+  LOCI_ASSIGN_OR_RETURN(const Json json, parse_json(body));
   return parse_messages_request(json, purpose);
 }
 
@@ -38,9 +36,7 @@ Prepared prepare_messages(std::string_view body, const ServedModel& served, Toke
                           std::string_view tenant) {
   const Result<MessagesRequest> request = read(body, MessagesPurpose::kReply);
   if (!request.ok()) return request_error(request.status());
-  std::optional<std::string_view> schema = json_member_text(body, "output_config.format.schema");
-  if (!schema) schema = json_member_text(body, "output_format.schema");
-  Prepared prepared = prepare_chat_request(request->chat, served, history, tenant, schema.value_or(""));
+  Prepared prepared = prepare_chat_request(request->chat, served, history, tenant);
   if (auto* error = std::get_if<ApiError>(&prepared)) return in_messages_terms(std::move(*error));
   return prepared;
 }
@@ -54,7 +50,7 @@ std::variant<std::string, ApiError> count_message_tokens(std::string_view body, 
   if (auto error = check_model(chat->fields.model, served)) return *std::move(error);
   const Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, chat->template_context);
   if (!tokens.ok()) return api_error(tokens.status());
-  return nlohmann::json{{"input_tokens", tokens->size()}}.dump();
+  return Json{{"input_tokens", tokens->size()}}.dump();
 }
 
 }  // namespace loci

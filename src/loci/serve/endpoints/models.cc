@@ -2,26 +2,23 @@
 // GET /v1/models, /v1/models/{id}.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "loci/serve/endpoints/endpoints.h"
 #include "loci/serve/generation/prepare.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 namespace asio = boost::asio;
 
-using OrderedJson = nlohmann::ordered_json;
-
 namespace {
 
-OrderedJson model_json(const ServedModel& served) {
+Json model_json(const ServedModel& served) {
   const ModelSpec& spec = served.model->spec;
-  OrderedJson meta = {
+  Json meta = {
       {"family", spec.family},         {"name", spec.display_name},
       {"vocabulary", spec.vocabulary}, {"context_length_trained", spec.context_length},
       {"layers", spec.layer_count()},  {"state_bytes_per_token", served.backend.block_bytes / kBlockTokens}};
   // As they were written: 0.8, not what a float makes of it.
-  const auto number = [](float value) { return OrderedJson::parse(fmt::format("{}", value)); };
+  const auto number = [](float value) { return Json::parse(fmt::format("{}", value)); };
   const SamplingParams& sampling = served.defaults.sampling;
   meta["default_sampling"] = {{"temperature", number(sampling.temperature)},
                               {"top_p", number(sampling.top_p)},
@@ -42,13 +39,13 @@ asio::awaitable<void> answer_model_list(ApiServices& services, Call& call) {
     co_await call.fail(*services.not_ready());
     co_return;
   }
-  OrderedJson data = OrderedJson::array({model_json(*served)});
+  Json data = Json::array({model_json(*served)});
   for (const std::string& alias : served->aliases) {
     data.push_back(model_json(*served));
     data.back()["id"] = alias;
     data.back()["root"] = served->model->id;
   }
-  OrderedJson list = {{"object", "list"}, {"data", std::move(data)}};
+  Json list = {{"object", "list"}, {"data", std::move(data)}};
   co_await call.answer(list.dump());
 }
 

@@ -2,21 +2,18 @@
 // POST, GET /v1/loci/warm and DELETE /v1/loci/warm/{name}: public prefixes, for operators.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "loci/serve/endpoints/endpoints.h"
 #include "loci/serve/generation/event_mailbox.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 #include "loci/serve/tenants/public_prefixes.h"
 
 namespace loci {
 namespace asio = boost::asio;
 
-using OrderedJson = nlohmann::ordered_json;
-
 namespace {
 
-OrderedJson to_json(const NamedPrefix& prefix) {
+Json to_json(const NamedPrefix& prefix) {
   return {{"object", "loci.public_prefix"},
           {"name", prefix.name},
           {"tokens", prefix.tokens},
@@ -26,7 +23,7 @@ OrderedJson to_json(const NamedPrefix& prefix) {
 
 // The prefix's name: the body's, or one that says what it is.
 Result<std::string> name_of(std::string_view body) {
-  const Result<nlohmann::json> json = parse_json(body);
+  const Result<Json> json = parse_json(body);
   if (!json.ok()) return json.status();
   const auto name = json->is_object() ? json->find("name") : json->end();
   if (!json->is_object() || name == json->end() || !name->is_string()) {
@@ -105,7 +102,7 @@ asio::awaitable<void> answer_warm(ApiServices& services, Call& call) {
 }
 
 asio::awaitable<void> answer_warm_list(ApiServices& services, Call& call) {
-  OrderedJson list = {{"object", "list"}, {"data", OrderedJson::array()}};
+  Json list = {{"object", "list"}, {"data", Json::array()}};
   for (const NamedPrefix& prefix : services.public_prefixes.list()) list["data"].push_back(to_json(prefix));
   std::string answer = list.dump();
   co_await call.answer(std::move(answer));

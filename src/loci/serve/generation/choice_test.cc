@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From tokens to what a client sees, and from bodies to tokens, with a tiny random model's tokenizer.
 #include "loci/serve/generation/choice.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
@@ -186,9 +187,9 @@ TEST_F(ChoiceTest, PrepareRefuses) {
 
 TEST_F(ChoiceTest, TokenizeAndBack) {
   const auto tokens = tokenize(R"({"content":"Hi <|im_end|>"})", served(9));
-  const auto json = nlohmann::json::parse(std::get<std::string>(tokens));
-  const auto text = detokenize(nlohmann::json({{"tokens", json["tokens"]}}).dump(), served(9));
-  EXPECT_EQ(nlohmann::json::parse(std::get<std::string>(text))["content"], "Hi <|im_end|>");
+  const auto json = Json::parse(std::get<std::string>(tokens));
+  const auto text = detokenize(Json({{"tokens", json["tokens"]}}).dump(), served(9));
+  EXPECT_EQ(Json::parse(std::get<std::string>(text))["content"], "Hi <|im_end|>");
   EXPECT_EQ(std::get<ApiError>(detokenize(R"({"tokens":[99999]})", served(9))).param, "tokens[0]");
   EXPECT_EQ(std::get<ApiError>(tokenize("{}", served(9))).param, "content");
 }

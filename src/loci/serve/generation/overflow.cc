@@ -2,7 +2,8 @@
 #include "loci/serve/generation/overflow.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -10,10 +11,10 @@ std::uint32_t uncut_tokens(const TruncationRule& rule) { return rule.context_tok
 
 std::uint32_t system_prompt_tokens(const ChatTemplate& chat_template, std::string_view context,
                                    const std::vector<TokenId>& prompt) {
-  nlohmann::ordered_json bare = nlohmann::ordered_json::parse(context, nullptr, false);
+  Json bare = Json::parse(context, nullptr, false);
   const auto messages = bare.is_object() ? bare.find("messages") : bare.end();
   if (messages == bare.end() || !messages->is_array()) return 0;
-  nlohmann::ordered_json kept = nlohmann::ordered_json::array();
+  Json kept = Json::array();
   for (const auto& message : *messages) {
     const std::string role = message.is_object() ? message.value("role", "") : "";
     if (role != "system" && role != "developer") break;
@@ -22,7 +23,7 @@ std::uint32_t system_prompt_tokens(const ChatTemplate& chat_template, std::strin
   kept.push_back({{"role", "user"}, {"content", ""}});
   *messages = std::move(kept);
   const Result<std::vector<TokenId>> tokens =
-      chat_template.encode(bare.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      chat_template.encode(bare.dump(-1, ' ', false, Json::error_handler_t::replace));
   if (!tokens.ok()) return 0;
   const auto parting = std::mismatch(prompt.begin(), prompt.end(), tokens->begin(), tokens->end());
   return static_cast<std::uint32_t>(parting.first - prompt.begin());

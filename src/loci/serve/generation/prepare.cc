@@ -5,15 +5,13 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "loci/serve/reply/completion_format.h"
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/completion_request.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
-#include "loci/serve/request/json_text.h"
-#include "loci/serve/request/ordered_json.h"
 #include "loci/serve/request/response_format.h"
 #include "loci/serve/request/token_request.h"
 #include "loci/serve/request/unknown_fields.h"
@@ -132,12 +130,11 @@ bool opens_reasoning(const OutputSyntax& syntax, const Tokenizer& tokenizer,
 std::map<std::string, std::vector<std::string>> text_parameters(const ToolUse& use) {
   std::map<std::string, std::vector<std::string>> out;
   for (const Tool& tool : use.tools) {
-    const nlohmann::ordered_json schema = tool.parameters();
+    const Json schema = tool.parameters();
     const auto properties = schema.find("properties");
     if (properties == schema.end() || !properties->is_object()) continue;
     for (const auto& [name, property] : properties->items()) {
-      if (property.is_object() && property.value("type", nlohmann::ordered_json()) == "string")
-        out[tool.name].push_back(name);
+      if (property.is_object() && property.value("type", Json()) == "string") out[tool.name].push_back(name);
     }
   }
   return out;
@@ -215,27 +212,15 @@ Prepared prepare_parsed(ChatRequest request, const ServedModel& served, TokenHis
 
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
                       std::string_view tenant) {
-  const Result<nlohmann::json> json = parse_json(body);
+  const Result<Json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
-  nlohmann::ordered_json tools;
-  if (const auto text = json_member_text(body, "tools")) {
-    Result<nlohmann::ordered_json> ordered = parse_ordered_json(*text);
-    if (!ordered.ok()) return api_error(invalid_argument(ordered.status().message(), "tools"));
-    tools = std::move(*ordered);
-  }
-  Result<ChatRequest> request = parse_chat_request(*json, served.chat, tools, served.defaults);
-  if (!request.ok()) return api_error(request.status());
-  if (request->fields.constraint) keep_order(body, *request->fields.constraint);
-  return prepare_parsed(std::move(*request), served, history, tenant, {});
+  return prepare_chat_request(*json, served, history, tenant);
 }
 
-Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, std::string_view schema,
-                              std::optional<ContextOverflow> overflow) {
-  Result<ChatRequest> request = parse_chat_request(json, served.chat, {}, served.defaults);
+Prepared prepare_chat_request(const Json& json, const ServedModel& served, TokenHistory& history,
+                              std::string_view tenant, std::optional<ContextOverflow> overflow) {
+  Result<ChatRequest> request = parse_chat_request(json, served.chat, served.defaults);
   if (!request.ok()) return api_error(request.status());
-  if (request->fields.constraint && request->fields.constraint->sorted && !schema.empty())
-    request->fields.constraint->source.text = schema;
   return prepare_parsed(std::move(*request), served, history, tenant, overflow);
 }
 
@@ -250,11 +235,10 @@ Result<std::string> text_of(const Prompt& prompt, const Tokenizer& tokenizer) {
 }  // namespace
 
 Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head) {
-  const Result<nlohmann::json> json = parse_json(body);
+  const Result<Json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
   Result<CompletionRequest> request = parse_completion_request(*json, served.defaults);
   if (!request.ok()) return api_error(request.status());
-  if (request->fields.constraint) keep_order(body, *request->fields.constraint);
   PreparedGeneration out;
   out.unknown_fields = unknown_fields(*json, {generation_field_names(), completion_field_names()});
   out.fields = std::move(request->fields);
@@ -289,7 +273,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
 }
 
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served) {
-  const Result<nlohmann::json> json = parse_json(body);
+  const Result<Json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
   Result<TokenizeRequest> request = parse_tokenize_request(*json, served.chat);
   if (!request.ok()) return api_error(request.status());
@@ -299,20 +283,20 @@ std::variant<std::string, ApiError> tokenize(std::string_view body, const Served
       request->template_context ? TokenHistory().encode(*served.model, "", *request->template_context)
                                 : encode_text(tokenizer, request->text, request->add_special, control);
   if (!tokens.ok()) return api_error(tokens.status());
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  Json list = Json::array();
   for (const TokenId token : *tokens) {
     if (request->with_pieces)
       list.push_back({{"id", token.value}, {"piece", tokenizer.token_bytes(token)}});
     else
       list.push_back(token.value);
   }
-  const nlohmann::ordered_json answer = {
+  const Json answer = {
       {"tokens", std::move(list)}, {"count", tokens->size()}, {"max_model_len", served.context_tokens}};
-  return answer.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::variant<std::string, ApiError> detokenize(std::string_view body, const ServedModel& served) {
-  const Result<nlohmann::json> json = parse_json(body);
+  const Result<Json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
   Result<DetokenizeRequest> request = parse_detokenize_request(*json);
   if (!request.ok()) return api_error(request.status());
@@ -322,8 +306,8 @@ std::variant<std::string, ApiError> detokenize(std::string_view body, const Serv
   }
   Result<std::string> text = served.model->tokenizer.decode(request->tokens, ControlText::kAsControl);
   if (!text.ok()) return api_error(text.status());
-  const nlohmann::ordered_json answer = {{"content", *text}, {"prompt", *text}};
-  return answer.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const Json answer = {{"content", *text}, {"prompt", *text}};
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace loci

@@ -18,6 +18,7 @@
 #include "loci/serve/reply/reply_format.h"
 #include "loci/serve/request/api_error.h"
 #include "loci/serve/request/generation_fields.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/served_model.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tools/output_parser.h"
@@ -63,12 +64,10 @@ std::optional<ApiError> check_model(const std::string& name, const ServedModel& 
 
 Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
                       std::string_view tenant);
-// The same of a body that was parsed, or made of another API's request. `schema`: the text of
-// response_format's schema in the client's order (json_text.h), which `json` has lost; empty: none, or
-// sorted. `overflow`: what the request says of a conversation that outgrows the context.
-Prepared prepare_chat_request(const nlohmann::json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, std::string_view schema = {},
-                              std::optional<ContextOverflow> overflow = {});
+// The same of a body that was parsed, or made of another API's request. `overflow`: what the
+// request says of a conversation that outgrows the context.
+Prepared prepare_chat_request(const Json& json, const ServedModel& served, TokenHistory& history,
+                              std::string_view tenant, std::optional<ContextOverflow> overflow = {});
 // `head` names the reply; what the request says of it is filled in. The format is set here.
 Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head);
 

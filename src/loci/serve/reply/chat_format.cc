@@ -2,24 +2,23 @@
 #include "loci/serve/reply/chat_format.h"
 
 #include "loci/serve/reply/sse.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
-
-using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
 constexpr std::string_view kChunk = "chat.completion.chunk";
 
-OrderedJson message_json(const ModelOutput& output) {
+Json message_json(const ModelOutput& output) {
   const std::string text = output.text();
   const std::vector<ToolCall> calls = output.tool_calls();
-  OrderedJson message = {{"role", "assistant"}, {"content", nullptr}, {"refusal", nullptr}};
+  Json message = {{"role", "assistant"}, {"content", nullptr}, {"refusal", nullptr}};
   if (!text.empty() || calls.empty()) message["content"] = text;
   if (const std::string reasoning = output.reasoning(); !reasoning.empty())
     message["reasoning_content"] = reasoning;
   if (calls.empty()) return message;
-  OrderedJson list = OrderedJson::array();
+  Json list = Json::array();
   for (const ToolCall& call : calls) {
     list.push_back({{"id", call.id},
                     {"type", "function"},
@@ -39,12 +38,11 @@ std::string_view finish_reason_name(ReplyFinish finish) {
   }
 }
 
-std::string ChatFormat::chunk(std::uint32_t index, OrderedJson delta,
-                              const std::vector<LogprobEntry>* logprobs) {
-  OrderedJson choice = {{"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}};
+std::string ChatFormat::chunk(std::uint32_t index, Json delta, const std::vector<LogprobEntry>* logprobs) {
+  Json choice = {{"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}};
   if (head_.logprobs && logprobs != nullptr) choice["logprobs"] = chat_logprobs_json(*logprobs);
   choice["finish_reason"] = nullptr;
-  return chunk_event(head_, kChunk, OrderedJson::array({std::move(choice)}));
+  return chunk_event(head_, kChunk, Json::array({std::move(choice)}));
 }
 
 std::string ChatFormat::begin(const ReplyUsage&) { return {}; }
@@ -58,13 +56,11 @@ std::string ChatFormat::delta(std::uint32_t index, const OutputDelta& delta) {
   std::string events;
   // The tokens' log-probabilities go with the first chunk of what they spell.
   const std::vector<LogprobEntry>* logprobs = &delta.logprobs;
-  const auto add = [&](OrderedJson json) {
+  const auto add = [&](Json json) {
     events += chunk(index, std::move(json), logprobs);
     logprobs = nullptr;
   };
-  const auto add_call = [&](OrderedJson call) {
-    add(OrderedJson{{"tool_calls", OrderedJson::array({std::move(call)})}});
-  };
+  const auto add_call = [&](Json call) { add(Json{{"tool_calls", Json::array({std::move(call)})}}); };
   for (const OutputPiece& piece : delta.pieces) {
     if (const auto* text = std::get_if<TextPiece>(&piece)) {
       add({{"content", text->text}});
@@ -84,11 +80,11 @@ std::string ChatFormat::delta(std::uint32_t index, const OutputDelta& delta) {
 }
 
 std::string ChatFormat::finish_choice(const FinishedChoice& choice) {
-  OrderedJson json = {{"index", choice.index},
-                      {"delta", OrderedJson::object()},
-                      {"logprobs", nullptr},
-                      {"finish_reason", finish_reason_name(choice.finish)}};
-  return chunk_event(head_, kChunk, OrderedJson::array({std::move(json)}));
+  Json json = {{"index", choice.index},
+               {"delta", Json::object()},
+               {"logprobs", nullptr},
+               {"finish_reason", finish_reason_name(choice.finish)}};
+  return chunk_event(head_, kChunk, Json::array({std::move(json)}));
 }
 
 std::string ChatFormat::end(const std::vector<FinishedChoice>&, const ReplyUsage& usage) {
@@ -100,15 +96,14 @@ std::string ChatFormat::stream_error(const ApiError& error) {
 }
 
 std::string ChatFormat::whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
-  OrderedJson list = OrderedJson::array();
+  Json list = Json::array();
   for (const FinishedChoice& choice : choices) {
-    OrderedJson one = {
-        {"index", choice.index}, {"message", message_json(choice.output)}, {"logprobs", nullptr}};
+    Json one = {{"index", choice.index}, {"message", message_json(choice.output)}, {"logprobs", nullptr}};
     if (head_.logprobs) one["logprobs"] = chat_logprobs_json(choice.output.logprobs);
     one["finish_reason"] = finish_reason_name(choice.finish);
     list.push_back(std::move(one));
   }
-  OrderedJson json = head_json(head_, "chat.completion");
+  Json json = head_json(head_, "chat.completion");
   json["choices"] = std::move(list);
   json["usage"] = usage_json(usage);
   add_explanation(json, usage);

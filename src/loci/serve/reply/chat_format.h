@@ -7,6 +7,7 @@
 
 #include "loci/serve/reply/json_parts.h"
 #include "loci/serve/reply/reply_format.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -24,8 +25,7 @@ class ChatFormat final : public ReplyFormat {
   std::string whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
 
  private:
-  std::string chunk(std::uint32_t index, nlohmann::ordered_json delta,
-                    const std::vector<LogprobEntry>* logprobs);
+  std::string chunk(std::uint32_t index, Json delta, const std::vector<LogprobEntry>* logprobs);
 
   ReplyHead head_;
   std::vector<std::uint32_t> calls_;  // of each choice, so far

@@ -6,10 +6,9 @@
 
 #include "loci/serve/reply/chat_format.h"
 #include "loci/serve/reply/sse.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
-
-using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
@@ -17,20 +16,20 @@ constexpr std::string_view kObject = "text_completion";
 
 // The lists of OpenAI's format.
 struct LogprobLists {
-  OrderedJson tokens = OrderedJson::array();
-  OrderedJson logprobs = OrderedJson::array();
-  OrderedJson tops = OrderedJson::array();
-  OrderedJson offsets = OrderedJson::array();
+  Json tokens = Json::array();
+  Json logprobs = Json::array();
+  Json tops = Json::array();
+  Json offsets = Json::array();
 
   void add(const LogprobEntry& entry, std::uint64_t characters_before) {
     tokens.push_back(entry.bytes);
     logprobs.push_back(entry.logprob);
-    OrderedJson top = OrderedJson::object();
+    Json top = Json::object();
     for (const auto& [bytes, logprob] : entry.top) top[bytes] = logprob;
     tops.push_back(std::move(top));
     offsets.push_back(entry.text_offset + characters_before);
   }
-  OrderedJson json() && {
+  Json json() && {
     return {{"tokens", std::move(tokens)},
             {"token_logprobs", std::move(logprobs)},
             {"top_logprobs", std::move(tops)},
@@ -38,7 +37,7 @@ struct LogprobLists {
   }
 };
 
-OrderedJson completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
+Json completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
   LogprobLists lists;
   for (const LogprobEntry& entry : entries) lists.add(entry, 0);
   return std::move(lists).json();
@@ -46,7 +45,7 @@ OrderedJson completion_logprobs_json(const std::vector<LogprobEntry>& entries) {
 
 // The prompt's tokens, then the reply's. Nothing comes before the first one, so nothing says how likely it
 // is.
-OrderedJson echoed_logprobs_json(const FinishedChoice& choice, std::string_view prompt) {
+Json echoed_logprobs_json(const FinishedChoice& choice, std::string_view prompt) {
   LogprobLists lists;
   for (const LogprobEntry& entry : choice.echoed) lists.add(entry, 0);
   lists.logprobs[0] = nullptr;
@@ -58,9 +57,9 @@ OrderedJson echoed_logprobs_json(const FinishedChoice& choice, std::string_view 
   return std::move(lists).json();
 }
 
-OrderedJson choice_json(const ReplyHead& head, std::uint32_t index, std::string text,
-                        const std::vector<LogprobEntry>* logprobs) {
-  OrderedJson choice = {{"index", index}, {"text", std::move(text)}, {"logprobs", nullptr}};
+Json choice_json(const ReplyHead& head, std::uint32_t index, std::string text,
+                 const std::vector<LogprobEntry>* logprobs) {
+  Json choice = {{"index", index}, {"text", std::move(text)}, {"logprobs", nullptr}};
   if (head.logprobs && logprobs != nullptr) choice["logprobs"] = completion_logprobs_json(*logprobs);
   choice["finish_reason"] = nullptr;
   return choice;
@@ -98,7 +97,7 @@ std::string CompletionFormat::begin(const ReplyUsage&) { return {}; }
 
 std::string CompletionFormat::begin_choice(std::uint32_t index) {
   if (shape_.echoed.empty()) return {};
-  return chunk_event(head_, kObject, OrderedJson::array({choice_json(head_, index, echo(index), nullptr)}));
+  return chunk_event(head_, kObject, Json::array({choice_json(head_, index, echo(index), nullptr)}));
 }
 
 std::string CompletionFormat::delta(std::uint32_t index, const OutputDelta& delta) {
@@ -107,13 +106,13 @@ std::string CompletionFormat::delta(std::uint32_t index, const OutputDelta& delt
     if (const auto* one = std::get_if<TextPiece>(&piece)) text += one->text;
   }
   return chunk_event(head_, kObject,
-                     OrderedJson::array({choice_json(head_, index, std::move(text), &delta.logprobs)}));
+                     Json::array({choice_json(head_, index, std::move(text), &delta.logprobs)}));
 }
 
 std::string CompletionFormat::finish_choice(const FinishedChoice& choice) {
-  OrderedJson json = choice_json(head_, choice.index, "", nullptr);
+  Json json = choice_json(head_, choice.index, "", nullptr);
   json["finish_reason"] = finish_reason_name(choice.finish);
-  return chunk_event(head_, kObject, OrderedJson::array({std::move(json)}));
+  return chunk_event(head_, kObject, Json::array({std::move(json)}));
 }
 
 std::string CompletionFormat::end(const std::vector<FinishedChoice>&, const ReplyUsage& usage) {
@@ -125,19 +124,19 @@ std::string CompletionFormat::stream_error(const ApiError& error) {
 }
 
 std::string CompletionFormat::whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
-  OrderedJson list = OrderedJson::array();
+  Json list = Json::array();
   for (std::size_t first = 0; first < choices.size(); first += shape_.generated) {
     const std::size_t count = std::min<std::size_t>(shape_.generated, choices.size() - first);
     for (const FinishedChoice* choice : likeliest(&choices[first], count, shape_.kept)) {
       const auto index = static_cast<std::uint32_t>(list.size());
-      OrderedJson one =
+      Json one =
           choice_json(head_, index, echo(choice->index) + choice->output.text(), &choice->output.logprobs);
       if (!choice->echoed.empty()) one["logprobs"] = echoed_logprobs_json(*choice, echo(choice->index));
       one["finish_reason"] = finish_reason_name(choice->finish);
       list.push_back(std::move(one));
     }
   }
-  OrderedJson json = head_json(head_, kObject);
+  Json json = head_json(head_, kObject);
   json["choices"] = std::move(list);
   json["usage"] = usage_json(usage);
   add_explanation(json, usage);

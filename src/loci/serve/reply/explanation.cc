@@ -2,20 +2,17 @@
 #include "loci/serve/reply/explanation.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 
-namespace loci {
+#include "loci/serve/request/json.h"
 
-using OrderedJson = nlohmann::ordered_json;
+namespace loci {
 
 namespace {
 
 // Microseconds are as fine as they get.
 double ms(Nanos nanos) { return static_cast<double>(nanos / 1000) / 1000; }
-OrderedJson ms_or_null(const std::optional<Nanos>& nanos) {
-  return nanos ? OrderedJson(ms(*nanos)) : OrderedJson();
-}
+Json ms_or_null(const std::optional<Nanos>& nanos) { return nanos ? Json(ms(*nanos)) : Json(); }
 
 }  // namespace
 
@@ -41,9 +38,9 @@ void add(ContextSources& sum, const ContextSources& sources) {
   sum.restore.computing_all = std::max(sum.restore.computing_all, sources.restore.computing_all);
 }
 
-OrderedJson explanation_json(const ReplyExplanation& explanation) {
+Json explanation_json(const ReplyExplanation& explanation) {
   const ContextSources& from = explanation.sources;
-  OrderedJson reasons = OrderedJson::object();
+  Json reasons = Json::object();
   for (std::size_t i = 0; i < kMissReasons; ++i)
     reasons[std::string(miss_reason_name(static_cast<MissReason>(i)))] = from.computed[i];
   return {

@@ -9,6 +9,7 @@
 
 #include "loci/base/clock.h"
 #include "loci/engine/core/plan.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -28,6 +29,6 @@ void add(ContextSources& sum, const ContextSources& sources);
 // {"tokens": {"device", "host", "disk", "shared", "computed"}, "computed_because": {"never_seen", ...},
 //  "predicted_ms": {"load", "compute"}, "restore": {"plan", "planned_ms", "loading_all_ms",
 //  "computing_all_ms"}, "real_ms": {"queued", "first_token"}}
-nlohmann::ordered_json explanation_json(const ReplyExplanation& explanation);
+Json explanation_json(const ReplyExplanation& explanation);
 
 }  // namespace loci

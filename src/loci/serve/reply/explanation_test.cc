@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/reply/explanation.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -15,8 +15,6 @@
 
 namespace loci {
 namespace {
-
-using nlohmann::json;
 
 ReplyExplanation sample(bool wanted) {
   ReplyExplanation out{.wanted = wanted, .sources = {}, .queued = 1'500'000, .first_token = {}};
@@ -31,7 +29,7 @@ ReplyExplanation sample(bool wanted) {
   return out;
 }
 
-const json kExpected = json::parse(R"({
+const Json kExpected = Json::parse(R"({
   "tokens": {"device": 64, "host": 32, "disk": 96, "shared": 16, "computed": 104},
   "disk_forms": {"kv": 64, "hidden": 32},
   "computed_because": {"never_seen": 7, "evicted": 32, "expired": 0, "damaged": 64, "too_slow": 1},
@@ -39,7 +37,7 @@ const json kExpected = json::parse(R"({
   "restore": {"plan": "pensieve", "planned_ms": 4.0, "loading_all_ms": 5.0, "computing_all_ms": 6.5},
   "real_ms": {"queued": 1.5, "first_token": null}})");
 
-TEST(Explanation, IsJson) { EXPECT_EQ(json::parse(explanation_json(sample(true)).dump()), kExpected); }
+TEST(Explanation, IsJson) { EXPECT_EQ(Json::parse(explanation_json(sample(true)).dump()), kExpected); }
 
 TEST(Explanation, AddsPromptsThatLoadTogether) {
   ContextSources sum = sample(true).sources;
@@ -72,11 +70,11 @@ ReplyUsage usage(bool wanted) {
 }
 
 // The last object of a stream's events.
-json last_of(const std::string& events) {
+Json last_of(const std::string& events) {
   SseParser parser;
-  json out;
+  Json out;
   for (const std::string& data : parser.push(events)) {
-    if (data != kSseDone) out = json::parse(data);
+    if (data != kSseDone) out = Json::parse(data);
   }
   return out;
 }
@@ -84,7 +82,7 @@ json last_of(const std::string& events) {
 template <class Format>
 void expect_explained(Format&& make, const char* what) {
   for (const bool wanted : {true, false}) {
-    const json whole = json::parse(make().whole({choice()}, usage(wanted)));
+    const Json whole = Json::parse(make().whole({choice()}, usage(wanted)));
     EXPECT_EQ(whole.contains("loci"), wanted) << what;
     if (wanted) {
       EXPECT_EQ(whole["loci"], kExpected) << what;
@@ -102,16 +100,16 @@ TEST(Explanation, IsInEveryFormatWhereItIsWanted) {
 TEST(Explanation, IsInTheResponseObject) {
   const ResponseEnd end{
       .status = "completed", .completed_at = 1, .output = {}, .usage = usage(true), .error = {}};
-  EXPECT_EQ(json::parse(response_json({}, end).dump())["loci"], kExpected);
+  EXPECT_EQ(Json::parse(response_json({}, end).dump())["loci"], kExpected);
 }
 
 TEST(Explanation, EndsAStream) {
   ReplyHead head{.id = "i", .created = 5, .model = "m", .fingerprint = "f", .include_usage = true};
-  const json with_usage = last_of(ChatFormat(head).end({choice()}, usage(true)));
+  const Json with_usage = last_of(ChatFormat(head).end({choice()}, usage(true)));
   EXPECT_EQ(with_usage["loci"], kExpected);
   EXPECT_EQ(with_usage["usage"]["prompt_tokens"], 296);
   head.include_usage = false;
-  const json alone = last_of(CompletionFormat(head).end({choice()}, usage(true)));
+  const Json alone = last_of(CompletionFormat(head).end({choice()}, usage(true)));
   EXPECT_EQ(alone["loci"], kExpected);
   EXPECT_FALSE(alone.contains("usage"));
   EXPECT_TRUE(last_of(ChatFormat(head).end({choice()}, usage(false))).is_null());

@@ -2,26 +2,23 @@
 #include "loci/serve/reply/json_parts.h"
 
 #include "loci/serve/reply/sse.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
-using OrderedJson = nlohmann::ordered_json;
-
 namespace {
 
-OrderedJson token_json(const std::string& bytes, float logprob) {
-  OrderedJson values = OrderedJson::array();
+Json token_json(const std::string& bytes, float logprob) {
+  Json values = Json::array();
   for (const char c : bytes) values.push_back(static_cast<unsigned char>(c));
   return {{"token", bytes}, {"logprob", logprob}, {"bytes", std::move(values)}};
 }
 
 }  // namespace
 
-std::string dump_json(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
+std::string dump_json(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-OrderedJson head_json(const ReplyHead& head, std::string_view object) {
+Json head_json(const ReplyHead& head, std::string_view object) {
   return {{"id", head.id},
           {"object", object},
           {"created", head.created},
@@ -29,8 +26,8 @@ OrderedJson head_json(const ReplyHead& head, std::string_view object) {
           {"system_fingerprint", head.fingerprint}};
 }
 
-OrderedJson usage_json(const ReplyUsage& usage) {
-  OrderedJson prompt = {{"cached_tokens", usage.cached_tokens}};
+Json usage_json(const ReplyUsage& usage) {
+  Json prompt = {{"cached_tokens", usage.cached_tokens}};
   if (usage.dropped_tokens > 0) prompt["dropped_tokens"] = usage.dropped_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
@@ -39,31 +36,31 @@ OrderedJson usage_json(const ReplyUsage& usage) {
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
-void add_explanation(OrderedJson& reply, const ReplyUsage& usage) {
+void add_explanation(Json& reply, const ReplyUsage& usage) {
   if (usage.explanation.wanted) reply["loci"] = explanation_json(usage.explanation);
 }
 
 std::string usage_event(const ReplyHead& head, std::string_view object, const ReplyUsage& usage) {
   if (!head.include_usage && !usage.explanation.wanted) return {};
-  OrderedJson json = head_json(head, object);
-  json["choices"] = OrderedJson::array();
+  Json json = head_json(head, object);
+  json["choices"] = Json::array();
   if (head.include_usage) json["usage"] = usage_json(usage);
   add_explanation(json, usage);
   return sse_event(dump_json(json));
 }
 
-std::string chunk_event(const ReplyHead& head, std::string_view object, OrderedJson choices) {
-  OrderedJson json = head_json(head, object);
+std::string chunk_event(const ReplyHead& head, std::string_view object, Json choices) {
+  Json json = head_json(head, object);
   json["choices"] = std::move(choices);
   if (head.include_usage) json["usage"] = nullptr;
   return sse_event(dump_json(json));
 }
 
-OrderedJson chat_logprobs_json(const std::vector<LogprobEntry>& entries) {
-  OrderedJson content = OrderedJson::array();
+Json chat_logprobs_json(const std::vector<LogprobEntry>& entries) {
+  Json content = Json::array();
   for (const LogprobEntry& entry : entries) {
-    OrderedJson token = token_json(entry.bytes, entry.logprob);
-    OrderedJson top = OrderedJson::array();
+    Json token = token_json(entry.bytes, entry.logprob);
+    Json top = Json::array();
     for (const auto& [bytes, logprob] : entry.top) top.push_back(token_json(bytes, logprob));
     token["top_logprobs"] = std::move(top);
     content.push_back(std::move(token));

@@ -2,11 +2,11 @@
 // JSON that several formats of replies share.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "loci/serve/reply/reply_format.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -21,19 +21,19 @@ struct ReplyHead {
 };
 
 // One line. A token's bytes need not be whole characters: what is none becomes U+FFFD.
-std::string dump_json(const nlohmann::ordered_json& json);
+std::string dump_json(const Json& json);
 
-nlohmann::ordered_json head_json(const ReplyHead& head, std::string_view object);
-nlohmann::ordered_json usage_json(const ReplyUsage& usage);
+Json head_json(const ReplyHead& head, std::string_view object);
+Json usage_json(const ReplyUsage& usage);
 // Adds "loci" where the client asked why its reply took what it took.
-void add_explanation(nlohmann::ordered_json& reply, const ReplyUsage& usage);
+void add_explanation(Json& reply, const ReplyUsage& usage);
 // The event before a stream's [DONE]: the usage, where the head includes it, and the explanation, where it is
 // wanted; nothing where there is neither.
 std::string usage_event(const ReplyHead& head, std::string_view object, const ReplyUsage& usage);
 // One event of a stream: the head, one choice or none, and no usage.
-std::string chunk_event(const ReplyHead& head, std::string_view object, nlohmann::ordered_json choices);
+std::string chunk_event(const ReplyHead& head, std::string_view object, Json choices);
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}, ...], "refusal": null}
-nlohmann::ordered_json chat_logprobs_json(const std::vector<LogprobEntry>& entries);
+Json chat_logprobs_json(const std::vector<LogprobEntry>& entries);
 
 }  // namespace loci

@@ -2,7 +2,6 @@
 // Error objects and the replies' JSON.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,11 +9,10 @@
 #include "loci/serve/reply/completion_format.h"
 #include "loci/serve/reply/sse.h"
 #include "loci/serve/request/api_error.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 namespace {
-
-using nlohmann::json;
 
 TEST(ApiError, MapsEveryStatusCode) {
   EXPECT_EQ(api_error(invalid_argument("x", "f")).http_status, 400);
@@ -29,12 +27,12 @@ TEST(ApiError, MapsEveryStatusCode) {
 }
 
 TEST(ApiError, IsOpenAisObject) {
-  const json body = json::parse(to_json(api_error(invalid_argument("expected 1; got \"\xff\"", "top_p"))));
+  const Json body = Json::parse(to_json(api_error(invalid_argument("expected 1; got \"\xff\"", "top_p"))));
   EXPECT_EQ(body["error"]["type"], "invalid_request_error");
   EXPECT_EQ(body["error"]["param"], "top_p");
   EXPECT_EQ(body["error"]["code"], "invalid_value");
   EXPECT_TRUE(body["error"]["message"].get<std::string>().starts_with("top_p: expected 1; got"));
-  EXPECT_TRUE(json::parse(to_json(http_error(404, "x")))["error"]["param"].is_null());
+  EXPECT_TRUE(Json::parse(to_json(http_error(404, "x")))["error"]["param"].is_null());
 }
 
 TEST(ApiError, RetryAfterIsWholeSecondsAtLeastOne) {
@@ -63,11 +61,11 @@ ReplyHead head(bool logprobs) {
 }
 
 // The objects of a stream's events.
-std::vector<json> objects(const std::string& events) {
+std::vector<Json> objects(const std::string& events) {
   SseParser parser;
-  std::vector<json> out;
+  std::vector<Json> out;
   for (const std::string& data : parser.push(events)) {
-    if (data != kSseDone) out.push_back(json::parse(data));
+    if (data != kSseDone) out.push_back(Json::parse(data));
   }
   return out;
 }
@@ -75,8 +73,8 @@ std::vector<json> objects(const std::string& events) {
 TEST(ChatFormat, WholeReply) {
   FinishedChoice choice;
   choice.output.parts.emplace_back(TextPiece{"hi"});
-  const json body =
-      json::parse(ChatFormat(head(false))
+  const Json body =
+      Json::parse(ChatFormat(head(false))
                       .whole({choice}, {.prompt_tokens = 10, .cached_tokens = 8, .completion_tokens = 2}));
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["choices"][0]["message"]["content"], "hi");
@@ -94,13 +92,13 @@ TEST(ChatFormat, StreamAndWholeTellTheSameCalls) {
                   ToolCallPiece{"{\"a\""}, ToolCallPiece{":1}"}, ToolCallEnd{},     ToolCallStart{"c2", "g"},
                   ToolCallPiece{"{}"},     ToolCallEnd{}};
   ChatFormat format(head(false));
-  json calls = json::array();
+  Json calls = Json::array();
   std::string text;
-  for (const json& chunk : objects(format.delta(0, delta))) {
-    const json& got = chunk["choices"][0]["delta"];
+  for (const Json& chunk : objects(format.delta(0, delta))) {
+    const Json& got = chunk["choices"][0]["delta"];
     if (got.contains("content")) text += got["content"].get<std::string>();
     if (!got.contains("tool_calls")) continue;
-    const json& call = got["tool_calls"][0];
+    const Json& call = got["tool_calls"][0];
     const std::size_t index = call["index"];
     if (call.contains("id"))
       calls.push_back({{"id", call["id"]}, {"name", call["function"]["name"]}, {"arguments", ""}});
@@ -109,7 +107,7 @@ TEST(ChatFormat, StreamAndWholeTellTheSameCalls) {
   }
   FinishedChoice choice{.output = {}, .finish = ReplyFinish::kToolCalls, .stop_string = {}, .tokens = {}};
   choice.output.append(delta);
-  const json whole = json::parse(format.whole({choice}, {}))["choices"][0];
+  const Json whole = Json::parse(format.whole({choice}, {}))["choices"][0];
   EXPECT_EQ(whole["finish_reason"], "tool_calls");
   EXPECT_EQ(whole["message"]["content"], text);
   EXPECT_EQ(whole["message"]["reasoning_content"], "so");
@@ -127,13 +125,13 @@ TEST(Formats, LogprobsInBothShapes) {
   OutputDelta delta;
   delta.pieces.emplace_back(TextPiece{"x"});
   delta.logprobs.push_back(entry);
-  const json chat = objects(ChatFormat(head(true)).delta(1, delta)).at(0);
-  const json& token = chat["choices"][0]["logprobs"]["content"][0];
-  EXPECT_EQ(token["bytes"], json::array({0xe2, 0x82}));
+  const Json chat = objects(ChatFormat(head(true)).delta(1, delta)).at(0);
+  const Json& token = chat["choices"][0]["logprobs"]["content"][0];
+  EXPECT_EQ(token["bytes"], Json::array({0xe2, 0x82}));
   EXPECT_EQ(token["logprob"], -0.5);
   EXPECT_EQ(token["top_logprobs"][1]["token"], "b");
   EXPECT_EQ(chat["choices"][0]["index"], 1);
-  const json text = objects(CompletionFormat(head(true)).delta(0, delta)).at(0);
+  const Json text = objects(CompletionFormat(head(true)).delta(0, delta)).at(0);
   EXPECT_EQ(text["choices"][0]["text"], "x");
   EXPECT_EQ(text["choices"][0]["logprobs"]["text_offset"][0], 3);
   EXPECT_EQ(text["choices"][0]["logprobs"]["top_logprobs"][0]["b"], -1.0);
@@ -149,12 +147,12 @@ FinishedChoice spoken(std::uint32_t index, const std::string& text, std::vector<
 
 TEST(Formats, TheLikeliestOfEachPromptAreKept) {
   CompletionFormat format(head(false), {.echoed = {}, .generated = 3, .kept = 2});
-  const json body = json::parse(
+  const Json body = Json::parse(
       format.whole({spoken(0, "low", {-3, -3}), spoken(1, "none", {}), spoken(2, "long", {-1, -1, -1, -1}),
                     spoken(3, "b", {-1}), spoken(4, "a", {-0.5}), spoken(5, "c", {-1})},
                    {}));
   std::vector<std::string> texts;
-  for (const json& choice : body["choices"]) {
+  for (const Json& choice : body["choices"]) {
     EXPECT_EQ(choice["index"], texts.size());
     EXPECT_TRUE(choice["logprobs"].is_null());
     texts.push_back(choice["text"]);
@@ -164,7 +162,7 @@ TEST(Formats, TheLikeliestOfEachPromptAreKept) {
 
 TEST(Formats, EchoBeginsEveryChoice) {
   CompletionFormat format(head(false), {.echoed = {"One", "Two"}, .generated = 2, .kept = 2});
-  const json body = json::parse(
+  const Json body = Json::parse(
       format.whole({spoken(0, " a", {}), spoken(1, " b", {}), spoken(2, " c", {}), spoken(3, " d", {})}, {}));
   EXPECT_EQ(body["choices"][1]["text"], "One b");
   EXPECT_EQ(body["choices"][2]["text"], "Two c");
@@ -174,7 +172,7 @@ TEST(Formats, EchoBeginsEveryChoice) {
 
 TEST(Formats, ChunksOfAStream) {
   ChatFormat chat(head(false));
-  const json role = objects(chat.begin_choice(0)).at(0);
+  const Json role = objects(chat.begin_choice(0)).at(0);
   EXPECT_EQ(role["object"], "chat.completion.chunk");
   EXPECT_EQ(role["choices"][0]["delta"]["role"], "assistant");
   EXPECT_TRUE(role["choices"][0]["finish_reason"].is_null());
@@ -182,11 +180,11 @@ TEST(Formats, ChunksOfAStream) {
   FinishedChoice choice;
   choice.index = 2;
   choice.finish = ReplyFinish::kLength;
-  const json finish = objects(chat.finish_choice(choice)).at(0);
+  const Json finish = objects(chat.finish_choice(choice)).at(0);
   EXPECT_EQ(finish["choices"][0]["finish_reason"], "length");
-  EXPECT_EQ(finish["choices"][0]["delta"], json::object());
-  const json usage = objects(chat.end({choice}, {.prompt_tokens = 1, .completion_tokens = 2})).at(0);
-  EXPECT_EQ(usage["choices"], json::array());
+  EXPECT_EQ(finish["choices"][0]["delta"], Json::object());
+  const Json usage = objects(chat.end({choice}, {.prompt_tokens = 1, .completion_tokens = 2})).at(0);
+  EXPECT_EQ(usage["choices"], Json::array());
   EXPECT_EQ(usage["usage"]["completion_tokens"], 2);
   ReplyHead quiet = head(false);
   quiet.include_usage = false;

@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "loci/serve/request/json.h"
 
 namespace loci {
 namespace {
@@ -85,10 +86,8 @@ ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tok
 }
 
 std::string to_json(const ApiError& error, ErrorStyle style) {
-  const auto text_or_null = [](const std::string& text) {
-    return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
-  };
-  nlohmann::ordered_json json;
+  const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  Json json;
   if (style == ErrorStyle::kAnthropic) {
     json = {{"type", "error"},
             {"error", {{"type", anthropic_type(error.http_status)}, {"message", error.message}}}};
@@ -99,7 +98,7 @@ std::string to_json(const ApiError& error, ErrorStyle style) {
                      {"param", text_or_null(error.param)},
                      {"code", text_or_null(error.code)}};
   }
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace loci

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 #include "loci/serve/request/unknown_fields.h"
 #include "loci/serve/tools/template_context.h"
@@ -15,15 +16,14 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh"};
 
-Result<std::string> read_context(const nlohmann::json& request, const ToolUse& tools,
-                                 const ChatSyntax& syntax) {
+Result<std::string> read_context(const Json& request, const ToolUse& tools, const ChatSyntax& syntax) {
   FieldReader reader(request);
-  const nlohmann::json* messages = reader.find("messages");
+  const Json* messages = reader.find("messages");
   LOCI_RETURN_IF_ERROR(reader.status());
   if (messages == nullptr) return invalid_argument("is required", "messages");
   ContextInput input{.messages = *messages, .tools = tools, .extra = {}, .reasoning_effort = {}};
-  input.extra = nlohmann::ordered_json::object();
-  if (const nlohmann::json* extra = reader.find("chat_template_kwargs")) {
+  input.extra = Json::object();
+  if (const Json* extra = reader.find("chat_template_kwargs")) {
     if (!extra->is_object())
       reader.expected("chat_template_kwargs", "an object", *extra);
     else
@@ -34,7 +34,7 @@ Result<std::string> read_context(const nlohmann::json& request, const ToolUse& t
   const bool known = std::find(kEfforts.begin(), kEfforts.end(), input.reasoning_effort) != kEfforts.end();
   if (!input.reasoning_effort.empty() && !known)
     reader.expected("reasoning_effort", "none, minimal, low, medium, high or xhigh",
-                    nlohmann::json(input.reasoning_effort));
+                    Json(input.reasoning_effort));
   LOCI_RETURN_IF_ERROR(reader.status());
   return make_template_context(input, syntax);
 }
@@ -45,13 +45,12 @@ constexpr auto kChatNames = std::to_array<std::string_view>(
 
 }  // namespace
 
-Result<std::string> read_template_context(const nlohmann::json& request, const ChatSyntax& syntax) {
+Result<std::string> read_template_context(const Json& request, const ChatSyntax& syntax) {
   LOCI_ASSIGN_OR_RETURN(const ToolUse tools, read_tool_use(request));
   return read_context(request, tools, syntax);
 }
 
-Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const ChatSyntax& syntax,
-                                       const nlohmann::ordered_json& ordered_tools,
+Result<ChatRequest> parse_chat_request(const Json& request, const ChatSyntax& syntax,
                                        const RequestDefaults& defaults) {
   ChatRequest out;
   FieldReader reader(request);
@@ -64,7 +63,7 @@ Result<ChatRequest> parse_chat_request(const nlohmann::json& request, const Chat
     return invalid_argument("is only allowed where logprobs is true", "top_logprobs");
   }
   out.unknown_fields = unknown_fields(request, {generation_field_names(), kChatNames});
-  LOCI_ASSIGN_OR_RETURN(out.tools, read_tool_use(request, ordered_tools));
+  LOCI_ASSIGN_OR_RETURN(out.tools, read_tool_use(request));
   LOCI_ASSIGN_OR_RETURN(out.template_context, read_context(request, out.tools, syntax));
   return out;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -14,7 +15,7 @@ namespace {
 constexpr const char* kPromptForms =
     "a string, an array of strings, an array of token ids or an array of such arrays";
 
-Status read_prompt_list(const nlohmann::json& list, std::vector<Prompt>& out) {
+Status read_prompt_list(const Json& list, std::vector<Prompt>& out) {
   if (list.size() > kPromptsMax) {
     return invalid_argument(fmt::format("expected at most {} prompts; got {}", kPromptsMax, list.size()),
                             "prompt");
@@ -34,7 +35,7 @@ Status read_prompt_list(const nlohmann::json& list, std::vector<Prompt>& out) {
   return {};
 }
 
-Result<std::vector<Prompt>> read_prompts(const nlohmann::json& prompt) {
+Result<std::vector<Prompt>> read_prompts(const Json& prompt) {
   std::vector<Prompt> out;
   if (prompt.is_string()) {
     out.emplace_back(prompt.get<std::string>());
@@ -78,7 +79,7 @@ void read_echo(FieldReader& reader, CompletionRequest& out) {
   if (out.scores_prompt() && out.fields.constraint)
     reader.fail("echo",
                 "can't be combined with logprobs where the reply has a form (response_format, guided_...)");
-  const nlohmann::json* suffix = reader.find("suffix");
+  const Json* suffix = reader.find("suffix");
   if (suffix != nullptr && *suffix != "") {
     reader.fail("suffix", fmt::format("is not supported: the text is continued at its end alone; got {}",
                                       json_excerpt(*suffix)));
@@ -92,22 +93,21 @@ std::span<const std::string_view> completion_field_names() {
   return kNames;
 }
 
-Result<CompletionRequest> parse_completion_request(const nlohmann::json& request,
-                                                   const RequestDefaults& defaults) {
+Result<CompletionRequest> parse_completion_request(const Json& request, const RequestDefaults& defaults) {
   CompletionRequest out;
   FieldReader reader(request);
   read_generation_fields(reader, defaults, out.fields);
   if (!out.fields.max_tokens)
     out.fields.max_tokens = std::max(kCompletionTokensDefault, out.fields.sampling.min_tokens);
   // An integer in OpenAI's API: how many alternatives to report. Some clients send false for none.
-  if (const nlohmann::json* logprobs = reader.find("logprobs"); logprobs != nullptr && *logprobs != false) {
+  if (const Json* logprobs = reader.find("logprobs"); logprobs != nullptr && *logprobs != false) {
     reader.unsigned_integer("logprobs", 0, kTopLogprobsMax, out.fields.sampling.top_logprobs);
     out.fields.sampling.logprobs = true;
   }
   read_best_of(reader, out);
   read_echo(reader, out);
   LOCI_RETURN_IF_ERROR(reader.status());
-  const nlohmann::json* prompt = reader.find("prompt");
+  const Json* prompt = reader.find("prompt");
   if (prompt == nullptr) return invalid_argument("is required", "prompt");
   LOCI_ASSIGN_OR_RETURN(out.prompts, read_prompts(*prompt));
   const char* field = out.kept == out.fields.choices ? "n" : "best_of";

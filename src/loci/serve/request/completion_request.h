@@ -2,7 +2,6 @@
 // POST /v1/completions: the request's JSON as plain values. No networking here.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <variant>
@@ -11,6 +10,7 @@
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
 #include "loci/serve/request/generation_fields.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -32,7 +32,6 @@ struct CompletionRequest {
 // The names of the fields of completions that generation_field_names() does not have.
 std::span<const std::string_view> completion_field_names();
 
-Result<CompletionRequest> parse_completion_request(const nlohmann::json& request,
-                                                   const RequestDefaults& defaults = {});
+Result<CompletionRequest> parse_completion_request(const Json& request, const RequestDefaults& defaults = {});
 
 }  // namespace loci

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -20,8 +21,7 @@ std::string describe(const NumberRange& range) {
 
 }  // namespace
 
-FieldReader::FieldReader(const nlohmann::json& object, std::string path)
-    : object_(object), path_(std::move(path)) {
+FieldReader::FieldReader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
   if (!object_.is_object()) {
     status_ = invalid_argument(fmt::format("expected a JSON object; got {}", json_excerpt(object_)), path_);
   }
@@ -31,7 +31,7 @@ std::string FieldReader::full_name(std::string_view name) const {
   return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
 }
 
-const nlohmann::json* FieldReader::find(std::string_view name) const {
+const Json* FieldReader::find(std::string_view name) const {
   if (!ok()) return nullptr;
   const auto at = object_.find(name);
   return at == object_.end() || at->is_null() ? nullptr : &*at;
@@ -45,19 +45,19 @@ void FieldReader::fail(Status status) {
   if (ok()) status_ = std::move(status);
 }
 
-void FieldReader::expected(std::string_view name, std::string_view what, const nlohmann::json& got) {
+void FieldReader::expected(std::string_view name, std::string_view what, const Json& got) {
   fail(name, fmt::format("expected {}; got {}", what, json_excerpt(got)));
 }
 
 void FieldReader::boolean(std::string_view name, bool& out) {
-  const nlohmann::json* value = find(name);
+  const Json* value = find(name);
   if (value == nullptr) return;
   if (!value->is_boolean()) return expected(name, "true or false", *value);
   out = value->get<bool>();
 }
 
 void FieldReader::number(std::string_view name, const NumberRange& range, float& out) {
-  const nlohmann::json* value = find(name);
+  const Json* value = find(name);
   if (value == nullptr) return;
   if (!value->is_number()) return expected(name, describe(range), *value);
   const double number = value->get<double>();
@@ -72,7 +72,7 @@ void FieldReader::number(std::string_view name, const NumberRange& range, float&
 
 void FieldReader::integer(std::string_view name, std::int64_t low, std::int64_t high,
                           std::optional<std::int64_t>& out) {
-  const nlohmann::json* value = find(name);
+  const Json* value = find(name);
   if (value == nullptr) return;
   const std::optional<std::int64_t> number = as_integer(*value);
   if (!number || *number < low || *number > high) {
@@ -89,13 +89,13 @@ void FieldReader::unsigned_integer(std::string_view name, std::uint32_t low, std
 }
 
 void FieldReader::text(std::string_view name, std::string& out) {
-  const nlohmann::json* value = find(name);
+  const Json* value = find(name);
   if (value == nullptr) return;
   if (!value->is_string()) return expected(name, "a string", *value);
   out = value->get_ref<const std::string&>();
 }
 
-std::optional<std::int64_t> as_integer(const nlohmann::json& value) {
+std::optional<std::int64_t> as_integer(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
     if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;

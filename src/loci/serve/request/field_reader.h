@@ -6,12 +6,12 @@
 
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "loci/base/status.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -25,10 +25,10 @@ struct NumberRange {
 class FieldReader {
  public:
   // `path` names the object inside the request ("stream_options"); empty for the request itself.
-  explicit FieldReader(const nlohmann::json& object, std::string path = {});
+  explicit FieldReader(const Json& object, std::string path = {});
 
   // nullptr where the field is absent, null, or an error has occurred.
-  const nlohmann::json* find(std::string_view name) const;
+  const Json* find(std::string_view name) const;
 
   void boolean(std::string_view name, bool& out);
   void number(std::string_view name, const NumberRange& range, float& out);
@@ -38,7 +38,7 @@ class FieldReader {
   void text(std::string_view name, std::string& out);
 
   // "expected X; got <value>" under the field's full name.
-  void expected(std::string_view name, std::string_view what, const nlohmann::json& got);
+  void expected(std::string_view name, std::string_view what, const Json& got);
   void fail(std::string_view name, std::string message);
   void fail(Status status);
 
@@ -48,12 +48,12 @@ class FieldReader {
   std::string full_name(std::string_view name) const;
 
  private:
-  const nlohmann::json& object_;
+  const Json& object_;
   std::string path_;
   Status status_;
 };
 
 // The value as an integer, if it is a number without a fraction that std::int64_t holds.
-std::optional<std::int64_t> as_integer(const nlohmann::json& value);
+std::optional<std::int64_t> as_integer(const Json& value);
 
 }  // namespace loci

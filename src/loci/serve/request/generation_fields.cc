@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -31,7 +32,7 @@ void read_sampling(FieldReader& reader, GenerationFields& out) {
 }
 
 void read_seed(FieldReader& reader, GenerationFields& out) {
-  const nlohmann::json* seed = reader.find("seed");
+  const Json* seed = reader.find("seed");
   if (seed == nullptr) return;
   if (seed->is_number_unsigned()) {
     out.sampling.seed = seed->get<std::uint64_t>();
@@ -44,7 +45,7 @@ void read_seed(FieldReader& reader, GenerationFields& out) {
 }
 
 void read_logit_bias(FieldReader& reader, GenerationFields& out) {
-  const nlohmann::json* bias = reader.find("logit_bias");
+  const Json* bias = reader.find("logit_bias");
   if (bias == nullptr) return;
   if (!bias->is_object()) return reader.expected("logit_bias", "an object of token id to number", *bias);
   if (bias->size() > kLogitBiasMax) {
@@ -56,7 +57,7 @@ void read_logit_bias(FieldReader& reader, GenerationFields& out) {
     const char* end = key.data() + key.size();
     const auto parsed = std::from_chars(key.data(), end, token);
     if (parsed.ec != std::errc() || parsed.ptr != end) {
-      return reader.expected("logit_bias", "token ids as keys", nlohmann::json(key));
+      return reader.expected("logit_bias", "token ids as keys", Json(key));
     }
     if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100)) {
       return reader.expected(fmt::format("logit_bias.{}", token), "a number of at least -100 and at most 100",
@@ -67,14 +68,14 @@ void read_logit_bias(FieldReader& reader, GenerationFields& out) {
 }
 
 void read_stop(FieldReader& reader, GenerationFields& out) {
-  const nlohmann::json* stop = reader.find("stop");
+  const Json* stop = reader.find("stop");
   if (stop == nullptr) return;
   const std::string what = fmt::format("a string or an array of at most {} strings", kStopStringsMax);
   if (!stop->is_string() && !stop->is_array()) return reader.expected("stop", what, *stop);
   if (stop->is_array() && stop->size() > kStopStringsMax) {
     return reader.fail("stop", fmt::format("expected {}; got {}", what, stop->size()));
   }
-  const auto add = [&](const nlohmann::json& one, std::string_view name) {
+  const auto add = [&](const Json& one, std::string_view name) {
     if (!one.is_string()) return reader.expected(name, "a string", one);
     const std::string& text = one.get_ref<const std::string&>();
     if (text.empty()) return reader.fail(name, "expected a string that is not empty");
@@ -93,7 +94,7 @@ void read_stop(FieldReader& reader, GenerationFields& out) {
 }
 
 void read_stop_tokens(FieldReader& reader, GenerationFields& out) {
-  const nlohmann::json* ids = reader.find("stop_token_ids");
+  const Json* ids = reader.find("stop_token_ids");
   if (ids == nullptr) return;
   Result<std::vector<TokenId>> tokens = read_tokens(*ids, "stop_token_ids");
   if (!tokens.ok()) return reader.fail(tokens.status());
@@ -106,7 +107,7 @@ void read_stop_tokens(FieldReader& reader, GenerationFields& out) {
 
 void read_max_tokens(FieldReader& reader, GenerationFields& out) {
   // An echo alone, of text completions, needs no reply.
-  const nlohmann::json* echo = reader.find("echo");
+  const Json* echo = reader.find("echo");
   const std::int64_t least = echo != nullptr && *echo == true ? 0 : 1;
   // The newer name wins where both are given.
   // llama.cpp's n_predict may be -1: no limit.
@@ -125,7 +126,7 @@ void read_max_tokens(FieldReader& reader, GenerationFields& out) {
 
 void read_stream(FieldReader& reader, GenerationFields& out) {
   reader.boolean("stream", out.stream);
-  const nlohmann::json* options = reader.find("stream_options");
+  const Json* options = reader.find("stream_options");
   if (options == nullptr) return;
   FieldReader nested(*options, "stream_options");
   nested.boolean("include_usage", out.include_usage);
@@ -135,19 +136,19 @@ void read_stream(FieldReader& reader, GenerationFields& out) {
 
 // What is Loci's own.
 void read_loci(FieldReader& reader, GenerationFields& out) {
-  const nlohmann::json* loci = reader.find("loci");
+  const Json* loci = reader.find("loci");
   if (loci == nullptr) return;
   FieldReader nested(*loci, "loci");
   nested.boolean("explain", out.explain);
   if (!nested.ok()) reader.fail(nested.status());
 }
 
-bool is_false(const nlohmann::json& value) { return value == false || value == 0; }
-bool is_empty_text(const nlohmann::json& value) { return value == ""; }
+bool is_false(const Json& value) { return value == false || value == 0; }
+bool is_empty_text(const Json& value) { return value == ""; }
 
 // As vLLM has it: who does not know the salt finds nothing of what was said with it.
 void read_cache_salt(FieldReader& reader, GenerationFields& out) {
-  const nlohmann::json* salt = reader.find("cache_salt");
+  const Json* salt = reader.find("cache_salt");
   if (salt == nullptr) return;
   const bool fits = salt->is_string() && !salt->empty() && salt->get_ref<const std::string&>().size() > 0 &&
                     salt->get_ref<const std::string&>().size() <= kCacheSaltBytesMax;
@@ -239,18 +240,17 @@ void read_generation_fields(FieldReader& reader, const RequestDefaults& defaults
 }
 
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields) {
-  const auto refuse = [&](const char* name, const nlohmann::json& value) {
+  const auto refuse = [&](const char* name, const Json& value) {
     reader.fail(name, fmt::format("belongs to /v1/completions; leave it out (got {})", json_excerpt(value)));
   };
-  if (const nlohmann::json* echo = reader.find("echo"); echo != nullptr && !is_false(*echo))
-    refuse("echo", *echo);
-  if (const nlohmann::json* suffix = reader.find("suffix"); suffix != nullptr && !is_empty_text(*suffix))
+  if (const Json* echo = reader.find("echo"); echo != nullptr && !is_false(*echo)) refuse("echo", *echo);
+  if (const Json* suffix = reader.find("suffix"); suffix != nullptr && !is_empty_text(*suffix))
     refuse("suffix", *suffix);
-  const nlohmann::json* best_of = reader.find("best_of");
+  const Json* best_of = reader.find("best_of");
   if (best_of != nullptr && as_integer(*best_of) != fields.choices) refuse("best_of", *best_of);
 }
 
-Result<std::vector<TokenId>> read_tokens(const nlohmann::json& array, std::string_view field) {
+Result<std::vector<TokenId>> read_tokens(const Json& array, std::string_view field) {
   if (!array.is_array()) {
     return invalid_argument(fmt::format("expected an array of token ids; got {}", json_excerpt(array)),
                             std::string(field));

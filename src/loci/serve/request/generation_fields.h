@@ -12,6 +12,7 @@
 #include "loci/base/ids.h"
 #include "loci/engine/run/sampler.h"
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/response_format.h"
 #include "loci/serve/request/unserved_fields.h"
 
@@ -65,7 +66,7 @@ void refuse_completion_fields(FieldReader& reader, const GenerationFields& field
 
 // Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size
 // is checked where it is known (check_tokens).
-Result<std::vector<TokenId>> read_tokens(const nlohmann::json& array, std::string_view field);
+Result<std::vector<TokenId>> read_tokens(const Json& array, std::string_view field);
 
 // Errors: kInvalidArgument naming the first token that is not in the vocabulary.
 Status check_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocabulary, std::string_view field);

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <vector>
+
+#include "loci/serve/request/json.h"
 
 namespace loci {
 namespace {
@@ -12,7 +15,8 @@ namespace {
 // Counts brackets and separators outside strings. Up to the first fault of a text the counts are exact,
 // and the parser stops there, so a text that passes can't exceed the limits.
 Status check_limits(std::string_view text, const JsonLimits& limits) {
-  std::size_t depth = 0;
+  std::vector<std::size_t> members;  // of each object that is open; of arrays nothing is counted
+  std::vector<bool> is_object;
   std::size_t values = 1;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -28,15 +32,27 @@ Status check_limits(std::string_view text, const JsonLimits& limits) {
       case '"': in_string = true; break;
       case '[':
       case '{':
-        if (++depth > limits.depth_max) {
+        if (is_object.size() == limits.depth_max) {
           return invalid_argument(
               fmt::format("the JSON is nested deeper than {} levels (byte {})", limits.depth_max, i));
         }
         ++values;
+        is_object.push_back(c == '{');
+        members.push_back(1);
         break;
       case ']':
-      case '}': depth -= depth > 0 ? 1 : 0; break;
-      case ',': ++values; break;
+      case '}':
+        if (is_object.empty()) break;
+        is_object.pop_back();
+        members.pop_back();
+        break;
+      case ',':
+        ++values;
+        if (!is_object.empty() && is_object.back() && ++members.back() > limits.members_max) {
+          return invalid_argument(
+              fmt::format("an object has more than {} members (byte {})", limits.members_max, i));
+        }
+        break;
       default: break;
     }
     if (values > limits.values_max) {
@@ -83,27 +99,26 @@ std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max) {
   return text.substr(0, end);
 }
 
-std::string json_excerpt(const nlohmann::json& value, std::size_t bytes_max) {
+std::string json_excerpt(const Json& value, std::size_t bytes_max) {
   // Large containers are not written out only to be cut off.
   if (value.is_array() && value.size() > bytes_max) return fmt::format("an array of {}", value.size());
   if (value.is_object() && value.size() > bytes_max) return fmt::format("an object of {}", value.size());
   std::string text;
   if (value.is_string() && value.get_ref<const std::string&>().size() > bytes_max) {
     const std::string& whole = value.get_ref<const std::string&>();
-    text = nlohmann::json(utf8_prefix(whole, bytes_max))
-               .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    text = Json(utf8_prefix(whole, bytes_max)).dump(-1, ' ', false, Json::error_handler_t::replace);
     text.pop_back();
     return text + "...\"";
   }
-  text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   const std::string_view prefix = utf8_prefix(text, bytes_max);
   return prefix.size() == text.size() ? text : std::string(prefix) + "...";
 }
 
-Result<nlohmann::json> parse_json(std::string_view text, const JsonLimits& limits) {
+Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   LOCI_RETURN_IF_ERROR(check_limits(text, limits));
   try {
-    return nlohmann::json::parse(text);
+    return Json::parse(text);
   } catch (const std::exception& error) {
     return invalid_argument("the body is not valid JSON: " + readable(error.what()));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/request/json_parse.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +10,12 @@ namespace loci {
 namespace {
 
 std::string error_of(std::string_view text, const JsonLimits& limits = {}) {
-  const Result<nlohmann::json> result = parse_json(text, limits);
+  const Result<Json> result = parse_json(text, limits);
   return result.ok() ? "" : result.status().message();
 }
 
 TEST(JsonParse, TakesValidTextAndTheLastOfTwoKeys) {
-  const Result<nlohmann::json> result = parse_json(R"({"a": 1, "b": [true, "\u00e9"], "a": 2})");
+  const Result<Json> result = parse_json(R"({"a": 1, "b": [true, "\u00e9"], "a": 2})");
   ASSERT_TRUE(result.ok());
   EXPECT_EQ((*result)["a"], 2);
   EXPECT_EQ((*result)["b"][1], "é");
@@ -50,6 +51,14 @@ TEST(JsonParse, BoundsTheNumberOfValues) {
   EXPECT_NE(error_of("[[],[],[],[],[],[],[],[]]", limits), "");
 }
 
+TEST(JsonParse, BoundsTheMembersOfAnObjectAndKeepsTheirOrder) {
+  const JsonLimits limits{.members_max = 3};
+  EXPECT_EQ(error_of(R"({"a": 1, "b": [1, 2, 3, 4, 5], "c": {"d": 1, "e": 2, "f": 3}})", limits), "");
+  EXPECT_NE(error_of(R"({"a": {"x": 1, "y": 2, "z": 3, "w": 4}})", limits).find("more than 3 members"),
+            std::string::npos);
+  EXPECT_EQ(parse_json(R"({"z": {"b": 1, "a": 2}, "a": 3})")->dump(), R"({"z":{"b":1,"a":2},"a":3})");
+}
+
 TEST(JsonParse, CutsLongMessages) {
   const std::string message = error_of("{\"" + std::string(100'000, 'x'));
   EXPECT_FALSE(message.empty());
@@ -61,7 +70,7 @@ TEST(JsonParse, CutsLongMessages) {
 
 TEST(JsonExcerpt, IsShortAndWholeUtf8) {
   EXPECT_EQ(json_excerpt("hot"), "\"hot\"");
-  EXPECT_EQ(json_excerpt(nlohmann::json::parse("[1,2]")), "[1,2]");
+  EXPECT_EQ(json_excerpt(Json::parse("[1,2]")), "[1,2]");
   const std::string cut = json_excerpt(std::string(100, 'a') + "é", 20);
   EXPECT_EQ(cut, "\"" + std::string(20, 'a') + "...\"");
   EXPECT_EQ(json_excerpt(std::vector<int>(1000, 1)), "an array of 1000");

@@ -6,27 +6,26 @@
 
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/completion_request.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/token_request.h"
 
 namespace loci {
 namespace {
 
-using nlohmann::json;
-
-json completion(const json& extra) {
-  json request = {{"prompt", "hello"}};
+Json completion(const Json& extra) {
+  Json request = {{"prompt", "hello"}};
   request.update(extra);
   return request;
 }
 
-GenerationFields accepted(const json& extra = json::object()) {
+GenerationFields accepted(const Json& extra = Json::object()) {
   Result<CompletionRequest> result = parse_completion_request(completion(extra));
   EXPECT_TRUE(result.ok()) << extra.dump() << ": " << result.status().to_string();
   return result.ok() ? std::move(*result).fields : GenerationFields{};
 }
 
 // The error's field, then that the message shows the value.
-void refused(const json& extra, const std::string& field, const std::string& part = "") {
+void refused(const Json& extra, const std::string& field, const std::string& part = "") {
   const Result<CompletionRequest> result = parse_completion_request(completion(extra));
   ASSERT_FALSE(result.ok()) << extra.dump();
   EXPECT_EQ(result.status().code(), StatusCode::kInvalidArgument);
@@ -50,10 +49,10 @@ TEST(GenerationFields, ServersDefaultsHoldWhereARequestDoesNotSay) {
   RequestDefaults defaults;
   defaults.sampling.temperature = 0.6f;
   defaults.sampling.top_k = 20;
-  const auto read = [&](const json& extra) {
+  const auto read = [&](const Json& extra) {
     return parse_completion_request(completion(extra), defaults).value().fields.sampling;
   };
-  EXPECT_EQ(read(json::object()).temperature, 0.6f);
+  EXPECT_EQ(read(Json::object()).temperature, 0.6f);
   EXPECT_EQ(read({{"temperature", nullptr}}).temperature, 0.6f);
   EXPECT_EQ(read({{"temperature", 1}}).temperature, 1.0f);
   EXPECT_EQ(read({{"temperature", 1}}).top_k, 20u);
@@ -61,12 +60,12 @@ TEST(GenerationFields, ServersDefaultsHoldWhereARequestDoesNotSay) {
 }
 
 TEST(GenerationFields, NothingThatIsNotServedIsIgnored) {
-  for (const json& one :
-       {json{{"dry_multiplier", 0.8}}, json{{"typical_p", 0.9}}, json{{"lora", {{{"id", 0}, {"scale", 1}}}}},
-        json{{"priority", 1}}, json{{"xtc_probability", 0.5}}, json{{"mirostat", 2}}, json{{"n_probs", 3}},
-        json{{"samplers", {"top_k"}}}, json{{"length_penalty", 1.2}}, json{{"allowed_token_ids", {1}}},
-        json{{"repeat_last_n", 64}}, json{{"include_stop_str_in_output", true}},
-        json{{"cache_prompt", false}}}) {
+  for (const Json& one :
+       {Json{{"dry_multiplier", 0.8}}, Json{{"typical_p", 0.9}}, Json{{"lora", {{{"id", 0}, {"scale", 1}}}}},
+        Json{{"priority", 1}}, Json{{"xtc_probability", 0.5}}, Json{{"mirostat", 2}}, Json{{"n_probs", 3}},
+        Json{{"samplers", {"top_k"}}}, Json{{"length_penalty", 1.2}}, Json{{"allowed_token_ids", {1}}},
+        Json{{"repeat_last_n", 64}}, Json{{"include_stop_str_in_output", true}},
+        Json{{"cache_prompt", false}}}) {
     refused(one, one.begin().key(), "is not supported");
     RequestDefaults lenient{.sampling = {}, .unserved = UnservedRule::kIgnore};
     const auto passed = parse_completion_request(completion(one), lenient);
@@ -78,7 +77,7 @@ TEST(GenerationFields, NothingThatIsNotServedIsIgnored) {
                                             {"dry_base", 1.75},
                                             {"typical_p", 1.0},
                                             {"priority", 0},
-                                            {"lora", json::array()},
+                                            {"lora", Json::array()},
                                             {"mirostat", 0},
                                             {"mirostat_tau", 5},
                                             {"cache_prompt", true},
@@ -136,7 +135,7 @@ TEST(GenerationFields, ReadsEverySamplingField) {
 }
 
 TEST(GenerationFields, NullIsAbsent) {
-  json all;
+  Json all;
   for (const char* name : {"temperature",
                            "top_k",
                            "top_p",
@@ -209,21 +208,21 @@ TEST(GenerationFields, StopStringsHaveLimits) {
   EXPECT_EQ(accepted({{"stop", std::vector<std::string>(16, "x")}}).stop.size(), 16u);
   refused({{"stop", std::vector<std::string>(17, "x")}}, "stop", "at most 16");
   refused({{"stop", 5}}, "stop");
-  refused({{"stop", json::array({"a", 5})}}, "stop[1]", "got 5");
+  refused({{"stop", Json::array({"a", 5})}}, "stop[1]", "got 5");
   refused({{"stop", {"a", ""}}}, "stop[1]");
   refused({{"stop", std::string(1025, 'x')}}, "stop", "1024");
   refused({{"stop_token_ids", "x"}}, "stop_token_ids");
-  refused({{"stop_token_ids", json::array({1, -1})}}, "stop_token_ids[1]", "-1");
+  refused({{"stop_token_ids", Json::array({1, -1})}}, "stop_token_ids[1]", "-1");
   refused({{"stop_token_ids", std::vector<int>(257, 1)}}, "stop_token_ids", "256");
 }
 
 TEST(GenerationFields, LogitBiasHasLimits) {
-  refused({{"logit_bias", json::array({1})}}, "logit_bias");
+  refused({{"logit_bias", Json::array({1})}}, "logit_bias");
   refused({{"logit_bias", {{"x", 1}}}}, "logit_bias", "\"x\"");
   refused({{"logit_bias", {{"-1", 1}}}}, "logit_bias");
   refused({{"logit_bias", {{"3", 101}}}}, "logit_bias.3", "101");
   refused({{"logit_bias", {{"3", "1"}}}}, "logit_bias.3");
-  json many = json::object();
+  Json many = Json::object();
   for (int i = 0; i < 1025; ++i) many[std::to_string(i)] = 0;
   refused({{"logit_bias", many}}, "logit_bias", "1024");
 }
@@ -242,12 +241,12 @@ TEST(GenerationFields, WhatIsNotServedIsRefusedByName) {
             {"echo", false},
             {"suffix", ""},
             {"best_of", 1},
-            {"modalities", json::array({"text"})}});
+            {"modalities", Json::array({"text"})}});
   accepted({{"n", 3}, {"best_of", 3}});
 }
 
 TEST(CompletionRequest, BestOfIsAtLeastNAndNotStreamed) {
-  const auto parsed = [](const json& extra) { return parse_completion_request(completion(extra)).value(); };
+  const auto parsed = [](const Json& extra) { return parse_completion_request(completion(extra)).value(); };
   EXPECT_EQ(parsed({{"n", 2}}).kept, 2u);
   EXPECT_EQ(parsed({{"n", 2}}).fields.choices, 2u);
   EXPECT_EQ(parsed({{"n", 2}, {"best_of", 5}}).kept, 2u);
@@ -260,16 +259,16 @@ TEST(CompletionRequest, BestOfIsAtLeastNAndNotStreamed) {
 }
 
 TEST(CompletionRequest, RepliesAreShortUnlessAsked) {
-  EXPECT_EQ(accepted(json::object()).max_tokens, 16u);
+  EXPECT_EQ(accepted(Json::object()).max_tokens, 16u);
   EXPECT_EQ(accepted({{"max_tokens", nullptr}}).max_tokens, 16u);
   EXPECT_EQ(accepted({{"min_tokens", 40}}).max_tokens, 40u);
-  const json chat = {{"messages", json::array({{{"role", "user"}, {"content", "x"}}})}};
+  const Json chat = {{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})}};
   EXPECT_FALSE(parse_chat_request(chat)->fields.max_tokens.has_value());
 }
 
 TEST(CompletionRequest, EchoWithLogprobsScoresThePrompt) {
   EXPECT_TRUE(parse_completion_request(completion({{"echo", true}})).value().echo);
-  EXPECT_FALSE(parse_completion_request(completion(json::object())).value().echo);
+  EXPECT_FALSE(parse_completion_request(completion(Json::object())).value().echo);
   const auto scoring =
       parse_completion_request(completion({{"echo", true}, {"logprobs", 1}, {"max_tokens", 0}}));
   EXPECT_TRUE(scoring.value().scores_prompt());
@@ -281,32 +280,32 @@ TEST(CompletionRequest, EchoWithLogprobsScoresThePrompt) {
 }
 
 TEST(ChatRequest, RefusesFieldsOfTextCompletions) {
-  const json user = {{{"role", "user"}, {"content", "x"}}};
-  for (const json& extra : {json{{"echo", true}}, json{{"suffix", "x"}}, json{{"best_of", 3}}}) {
-    json request = {{"messages", json::array({user[0]})}};
+  const Json user = {{{"role", "user"}, {"content", "x"}}};
+  for (const Json& extra : {Json{{"echo", true}}, Json{{"suffix", "x"}}, Json{{"best_of", 3}}}) {
+    Json request = {{"messages", Json::array({user[0]})}};
     request.update(extra);
     EXPECT_EQ(parse_chat_request(request).status().field(), extra.begin().key());
   }
 }
 
 TEST(CompletionRequest, PromptTakesFourForms) {
-  const auto prompts = [](const json& prompt) { return parse_completion_request({{"prompt", prompt}}); };
+  const auto prompts = [](const Json& prompt) { return parse_completion_request({{"prompt", prompt}}); };
   EXPECT_EQ(prompts("a")->prompts.size(), 1u);
   EXPECT_EQ(prompts({"a", "b"})->prompts.size(), 2u);
   EXPECT_EQ(std::get<std::vector<TokenId>>(prompts({1, 2, 3})->prompts[0]).size(), 3u);
-  EXPECT_EQ(std::get<std::vector<TokenId>>(prompts(json::parse("[[1],[2,3]]"))->prompts[1]).size(), 2u);
-  const auto field = [&](const json& prompt) { return prompts(prompt).status().field(); };
+  EXPECT_EQ(std::get<std::vector<TokenId>>(prompts(Json::parse("[[1],[2,3]]"))->prompts[1]).size(), 2u);
+  const auto field = [&](const Json& prompt) { return prompts(prompt).status().field(); };
   EXPECT_EQ(field(5), "prompt");
-  EXPECT_EQ(field(json::array()), "prompt");
-  EXPECT_EQ(field(json::object()), "prompt");
-  EXPECT_EQ(field(json::parse("[1,\"a\"]")), "prompt[1]");
-  EXPECT_EQ(field(json::parse("[\"a\",1]")), "prompt[1]");
-  EXPECT_EQ(field(json::parse("[[1],[-2]]")), "prompt[1][0]");
-  EXPECT_EQ(field(json::parse("[1,1.5]")), "prompt[1]");
-  EXPECT_EQ(field(json::parse("[1,4294967296]")), "prompt[1]");
+  EXPECT_EQ(field(Json::array()), "prompt");
+  EXPECT_EQ(field(Json::object()), "prompt");
+  EXPECT_EQ(field(Json::parse("[1,\"a\"]")), "prompt[1]");
+  EXPECT_EQ(field(Json::parse("[\"a\",1]")), "prompt[1]");
+  EXPECT_EQ(field(Json::parse("[[1],[-2]]")), "prompt[1][0]");
+  EXPECT_EQ(field(Json::parse("[1,1.5]")), "prompt[1]");
+  EXPECT_EQ(field(Json::parse("[1,4294967296]")), "prompt[1]");
   EXPECT_EQ(field(std::vector<std::string>(257, "a")), "prompt");
-  EXPECT_EQ(parse_completion_request(json::object()).status().field(), "prompt");
-  EXPECT_EQ(parse_completion_request(json::array()).ok(), false);
+  EXPECT_EQ(parse_completion_request(Json::object()).status().field(), "prompt");
+  EXPECT_EQ(parse_completion_request(Json::array()).ok(), false);
   EXPECT_EQ(
       parse_completion_request({{"prompt", std::vector<std::string>(200, "a")}, {"n", 2}}).status().field(),
       "n");
@@ -319,13 +318,13 @@ TEST(CompletionRequest, LogprobsIsANumber) {
   refused({{"logprobs", true}}, "logprobs");
 }
 
-json chat(const json& messages, const json& extra = json::object()) {
-  json request = {{"messages", messages}};
+Json chat(const Json& messages, const Json& extra = Json::object()) {
+  Json request = {{"messages", messages}};
   request.update(extra);
   return request;
 }
 
-std::string chat_field(const json& messages, const json& extra = json::object()) {
+std::string chat_field(const Json& messages, const Json& extra = Json::object()) {
   const Result<ChatRequest> result = parse_chat_request(chat(messages, extra));
   return result.ok() ? "accepted" : result.status().field();
 }
@@ -334,14 +333,14 @@ TEST(ChatRequest, NormalisesMessages) {
   const Result<ChatRequest> result = parse_chat_request(chat(
       {{{"role", "developer"}, {"content", "be brief"}},
        {{"role", "user"},
-        {"content", json::parse(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])")}},
+        {"content", Json::parse(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])")}},
        {{"role", "assistant"},
         {"content", nullptr},
         {"tool_calls",
-         json::parse(R"([{"id": "x", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}])")}},
+         Json::parse(R"([{"id": "x", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}])")}},
        {{"role", "tool"}, {"content", "5"}, {"tool_call_id", "x"}}}));
   ASSERT_TRUE(result.ok()) << result.status().to_string();
-  const json context = json::parse(result->template_context);
+  const Json context = Json::parse(result->template_context);
   EXPECT_EQ(context["add_generation_prompt"], true);
   EXPECT_EQ(context["messages"][0]["role"], "system");
   EXPECT_EQ(context["messages"][1]["content"], "a\nb");
@@ -352,36 +351,36 @@ TEST(ChatRequest, NormalisesMessages) {
 }
 
 TEST(ChatRequest, RefusesByPlace) {
-  const json good = {{"role", "user"}, {"content", "x"}};
-  EXPECT_EQ(chat_field(json::array({good})), "accepted");
-  EXPECT_EQ(parse_chat_request(json::object()).status().field(), "messages");
-  EXPECT_EQ(chat_field(json::array()), "messages");
+  const Json good = {{"role", "user"}, {"content", "x"}};
+  EXPECT_EQ(chat_field(Json::array({good})), "accepted");
+  EXPECT_EQ(parse_chat_request(Json::object()).status().field(), "messages");
+  EXPECT_EQ(chat_field(Json::array()), "messages");
   EXPECT_EQ(chat_field("hello"), "messages");
-  EXPECT_EQ(chat_field(json::array({good, 5})), "messages[1]");
-  EXPECT_EQ(chat_field(json::array({{{"content", "x"}}})), "messages[0].role");
-  EXPECT_EQ(chat_field(json::array({{{"role", "robot"}, {"content", "x"}}})), "messages[0].role");
-  EXPECT_EQ(chat_field(json::array({{{"role", 5}, {"content", "x"}}})), "messages[0].role");
-  EXPECT_EQ(chat_field(json::array({good, {{"role", "user"}}})), "messages[1].content");
-  EXPECT_EQ(chat_field(json::array({{{"role", "user"}, {"content", 5}}})), "messages[0].content");
-  EXPECT_EQ(chat_field(json::parse(R"([{"role":"user","content":[{"type":"image_url"}]}])")),
+  EXPECT_EQ(chat_field(Json::array({good, 5})), "messages[1]");
+  EXPECT_EQ(chat_field(Json::array({{{"content", "x"}}})), "messages[0].role");
+  EXPECT_EQ(chat_field(Json::array({{{"role", "robot"}, {"content", "x"}}})), "messages[0].role");
+  EXPECT_EQ(chat_field(Json::array({{{"role", 5}, {"content", "x"}}})), "messages[0].role");
+  EXPECT_EQ(chat_field(Json::array({good, {{"role", "user"}}})), "messages[1].content");
+  EXPECT_EQ(chat_field(Json::array({{{"role", "user"}, {"content", 5}}})), "messages[0].content");
+  EXPECT_EQ(chat_field(Json::parse(R"([{"role":"user","content":[{"type":"image_url"}]}])")),
             "messages[0].content[0].type");
-  EXPECT_EQ(chat_field(json::parse(R"([{"role":"user","content":[{"type":"text"}]}])")),
+  EXPECT_EQ(chat_field(Json::parse(R"([{"role":"user","content":[{"type":"text"}]}])")),
             "messages[0].content[0].text");
-  EXPECT_EQ(chat_field(json::parse(R"([{"role":"user","content":["x"]}])")), "messages[0].content[0]");
-  EXPECT_EQ(chat_field(json::array({good}), {{"chat_template_kwargs", 5}}), "chat_template_kwargs");
-  EXPECT_EQ(chat_field(json::array({good}), {{"top_logprobs", 3}}), "top_logprobs");
-  EXPECT_EQ(chat_field(json::array({good}), {{"logprobs", 3}}), "logprobs");
-  EXPECT_EQ(chat_field(json::array({good}), {{"logprobs", true}, {"top_logprobs", 21}}), "top_logprobs");
-  EXPECT_EQ(chat_field(json::array({good}), {{"logprobs", true}, {"top_logprobs", 20}}), "accepted");
+  EXPECT_EQ(chat_field(Json::parse(R"([{"role":"user","content":["x"]}])")), "messages[0].content[0]");
+  EXPECT_EQ(chat_field(Json::array({good}), {{"chat_template_kwargs", 5}}), "chat_template_kwargs");
+  EXPECT_EQ(chat_field(Json::array({good}), {{"top_logprobs", 3}}), "top_logprobs");
+  EXPECT_EQ(chat_field(Json::array({good}), {{"logprobs", 3}}), "logprobs");
+  EXPECT_EQ(chat_field(Json::array({good}), {{"logprobs", true}, {"top_logprobs", 21}}), "top_logprobs");
+  EXPECT_EQ(chat_field(Json::array({good}), {{"logprobs", true}, {"top_logprobs", 20}}), "accepted");
 }
 
 TEST(ChatRequest, TemplateArgumentsCannotReplaceMessages) {
   const Result<ChatRequest> result =
-      parse_chat_request(chat(json::array({{{"role", "user"}, {"content", "x"}}}),
+      parse_chat_request(chat(Json::array({{{"role", "user"}, {"content", "x"}}}),
                               {{"chat_template_kwargs", {{"enable_thinking", false}, {"messages", "gone"}}},
                                {"add_generation_prompt", false}}));
   ASSERT_TRUE(result.ok());
-  const json context = json::parse(result->template_context);
+  const Json context = Json::parse(result->template_context);
   EXPECT_EQ(context["enable_thinking"], false);
   EXPECT_EQ(context["messages"].size(), 1u);
   EXPECT_EQ(context["add_generation_prompt"], false);
@@ -392,15 +391,15 @@ TEST(TokenRequests, TakeBothShapes) {
   EXPECT_TRUE(parse_tokenize_request({{"prompt", "x"}})->add_special);
   EXPECT_FALSE(parse_tokenize_request({{"prompt", "x"}, {"add_special_tokens", false}})->add_special);
   EXPECT_TRUE(parse_tokenize_request({{"content", "x"}, {"with_pieces", true}})->with_pieces);
-  EXPECT_TRUE(parse_tokenize_request({{"messages", json::array({{{"role", "user"}, {"content", "x"}}})}})
+  EXPECT_TRUE(parse_tokenize_request({{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})}})
                   ->template_context);
-  EXPECT_FALSE(parse_tokenize_request(json::object()).ok());
+  EXPECT_FALSE(parse_tokenize_request(Json::object()).ok());
   EXPECT_FALSE(parse_tokenize_request({{"prompt", "x"}, {"content", "x"}}).ok());
   EXPECT_EQ(parse_tokenize_request({{"prompt", 5}}).status().field(), "prompt");
   EXPECT_EQ(parse_detokenize_request({{"tokens", {1, 2}}})->tokens.size(), 2u);
-  EXPECT_EQ(parse_detokenize_request(json::object()).status().field(), "tokens");
+  EXPECT_EQ(parse_detokenize_request(Json::object()).status().field(), "tokens");
   EXPECT_EQ(parse_detokenize_request({{"tokens", "x"}}).status().field(), "tokens");
-  EXPECT_EQ(parse_detokenize_request({{"tokens", json::array({1, "x"})}}).status().field(), "tokens[1]");
+  EXPECT_EQ(parse_detokenize_request({{"tokens", Json::array({1, "x"})}}).status().field(), "tokens[1]");
 }
 
 TEST(CheckTokens, NamesTheFirstOneOutside) {

@@ -3,15 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
-#include "loci/serve/request/json_text.h"
 
 namespace loci {
 namespace {
-
-using Json = nlohmann::json;
 
 // A line that begins like a rule of GBNF, "name ::=".
 bool looks_like_gbnf(std::string_view text) {
@@ -24,25 +20,22 @@ bool looks_like_gbnf(std::string_view text) {
 }
 
 // A second constraint is an error.
-ConstraintSpec* set(FieldReader& reader, std::string_view name, GrammarKind kind, std::string text,
-                    std::optional<ConstraintSpec>& out) {
+void set(FieldReader& reader, std::string_view name, GrammarKind kind, std::string text,
+         std::optional<ConstraintSpec>& out) {
   if (out) {
-    reader.fail(name, fmt::format("can't be combined with {}", out->field));
-    return nullptr;
+    return reader.fail(name, fmt::format("can't be combined with {}", out->field));
   }
   out.emplace();
   out->source.kind = kind;
   out->source.text = std::move(text);
   out->field = reader.full_name(name);
-  return &*out;
 }
 
 void set_schema(FieldReader& reader, std::string_view name, const Json& schema,
                 std::optional<ConstraintSpec>& out) {
   if (!schema.is_object() && !schema.is_boolean())
     return reader.expected(name, "a JSON schema: an object", schema);
-  if (ConstraintSpec* spec = set(reader, name, GrammarKind::kJsonSchema, schema.dump(), out))
-    spec->sorted = true;
+  set(reader, name, GrammarKind::kJsonSchema, schema.dump(), out);
 }
 
 void read_text_grammar(FieldReader& reader, const char* name, GrammarKind kind,
@@ -152,14 +145,6 @@ void read_constraint(FieldReader& reader, std::optional<ConstraintSpec>& out) {
   read_choice(reader, "guided_choice", out);
   read_text_grammar(reader, "guided_grammar", GrammarKind::kLark, out);
   read_structured_outputs(reader, out);
-}
-
-void keep_order(std::string_view body, ConstraintSpec& spec) {
-  if (!spec.sorted) return;
-  if (const std::optional<std::string_view> text = json_member_text(body, spec.field)) {
-    spec.source.text = *text;
-    spec.sorted = false;
-  }
 }
 
 }  // namespace loci

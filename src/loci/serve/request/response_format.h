@@ -17,8 +17,6 @@ struct ConstraintSpec {
   GrammarSource source;
   // Where in the request the text is: what an error names ("response_format.json_schema.schema").
   std::string field;
-  // The text is the JSON of that field, with its members sorted: see keep_order().
-  bool sorted = false;
 };
 
 // Where a format holds the schema: {"type": "json_schema", "json_schema": {"name", "schema", "strict"}} in
@@ -32,9 +30,5 @@ void read_format(FieldReader& parent, std::string_view name, FormatShape shape,
 
 // Every field of chat and text completions that constrains the reply; at most one may.
 void read_constraint(FieldReader& reader, std::optional<ConstraintSpec>& out);
-
-// A reply has its properties in the order in which the schema names them, so that is taken from the
-// request's own text: `body` holds the schema at spec.field.
-void keep_order(std::string_view body, ConstraintSpec& spec);
 
 }  // namespace loci

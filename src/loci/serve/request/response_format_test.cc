@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/request/response_format.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
-#include "loci/serve/request/json_text.h"
-
 namespace loci {
 namespace {
-
-using json = nlohmann::json;
 
 struct Read {
   Status status;
   std::optional<ConstraintSpec> spec;
 };
 
-Read read(const json& request) {
+Read read(const Json& request) {
   Read out;
   FieldReader reader(request);
   read_constraint(reader, out.spec);
@@ -25,14 +20,14 @@ Read read(const json& request) {
   return out;
 }
 
-ConstraintSpec accepted_format(const json& request) {
+ConstraintSpec accepted_format(const Json& request) {
   const Read out = read(request);
   EXPECT_TRUE(out.status.ok()) << out.status.to_string() << " " << request.dump();
   EXPECT_TRUE(out.spec.has_value()) << request.dump();
   return out.spec.value_or(ConstraintSpec{});
 }
 
-void refused_format(const json& request, const std::string& field, const std::string& message = {}) {
+void refused_format(const Json& request, const std::string& field, const std::string& message = {}) {
   const Status status = read(request).status;
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << request.dump();
   EXPECT_EQ(status.field(), field);
@@ -40,8 +35,8 @@ void refused_format(const json& request, const std::string& field, const std::st
 }
 
 TEST(ResponseFormat, ReadsWhatEachApiCallsAConstraint) {
-  const json schema = {{"type", "object"}};
-  const auto expect = [](const json& request, GrammarKind kind, const std::string& field,
+  const Json schema = {{"type", "object"}};
+  const auto expect = [](const Json& request, GrammarKind kind, const std::string& field,
                          const std::string& text) {
     const ConstraintSpec spec = accepted_format(request);
     EXPECT_EQ(spec.source.kind, kind) << request.dump();
@@ -72,11 +67,11 @@ TEST(ResponseFormat, ReadsWhatEachApiCallsAConstraint) {
 }
 
 TEST(ResponseFormat, NothingAskedForIsNoConstraint) {
-  for (const json& request :
-       {json::object(), json{{"response_format", {{"type", "text"}}}}, json{{"response_format", nullptr}},
-        json{{"grammar", ""}}, json{{"json_schema", json::object()}},
-        json{{"structured_outputs", json::object()}},
-        json{{"structured_outputs", {{"json_object", false}}}}}) {
+  for (const Json& request :
+       {Json::object(), Json{{"response_format", {{"type", "text"}}}}, Json{{"response_format", nullptr}},
+        Json{{"grammar", ""}}, Json{{"json_schema", Json::object()}},
+        Json{{"structured_outputs", Json::object()}},
+        Json{{"structured_outputs", {{"json_object", false}}}}}) {
     const Read out = read(request);
     EXPECT_TRUE(out.status.ok()) << out.status.to_string();
     EXPECT_FALSE(out.spec.has_value()) << request.dump();
@@ -85,7 +80,7 @@ TEST(ResponseFormat, NothingAskedForIsNoConstraint) {
 
 TEST(ResponseFormat, ErrorsNameTheField) {
   refused_format({{"response_format", "json"}}, "response_format", "JSON object");
-  refused_format({{"response_format", json::object()}}, "response_format.type", "json_schema");
+  refused_format({{"response_format", Json::object()}}, "response_format.type", "json_schema");
   refused_format({{"response_format", {{"type", "xml"}}}}, "response_format.type", "got \"xml\"");
   refused_format({{"response_format", {{"type", "json_schema"}}}}, "response_format.json_schema", "required");
   refused_format({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "a"}}}}}},
@@ -94,9 +89,9 @@ TEST(ResponseFormat, ErrorsNameTheField) {
                  "response_format.json_schema.schema", "got 5");
   refused_format(
       {{"response_format",
-        {{"type", "json_schema"}, {"json_schema", {{"schema", json::object()}, {"strict", "yes"}}}}}},
+        {{"type", "json_schema"}, {"json_schema", {{"schema", Json::object()}, {"strict", "yes"}}}}}},
       "response_format.json_schema.strict");
-  refused_format({{"guided_choice", json::array()}}, "guided_choice");
+  refused_format({{"guided_choice", Json::array()}}, "guided_choice");
   refused_format({{"guided_choice", {"a", 1}}}, "guided_choice[1]", "a string");
   refused_format({{"guided_regex", 1}}, "guided_regex");
   refused_format({{"structured_outputs", {{"structural_tag", "x"}}}}, "structured_outputs.structural_tag");
@@ -107,7 +102,7 @@ TEST(ResponseFormat, ErrorsNameTheField) {
 }
 
 TEST(ResponseFormat, TheFlatShapeOfResponses) {
-  const json text = {{"format", {{"type", "json_schema"}, {"name", "a"}, {"schema", {{"type", "object"}}}}}};
+  const Json text = {{"format", {{"type", "json_schema"}, {"name", "a"}, {"schema", {{"type", "object"}}}}}};
   FieldReader reader(text, "text");
   std::optional<ConstraintSpec> spec;
   read_format(reader, "format", FormatShape::kFlat, spec);
@@ -119,31 +114,7 @@ TEST(ResponseFormat, KeepsTheOrderOfTheSchemasMembers) {
   const std::string body =
       R"({"response_format" : {"type":"json_schema","json_schema":{"schema":0,"name":"s",)"
       R"( "sch\u0065ma" : {"z":{"y":1,"a":[2,"}\""]}, "b": 3} }} ,"model":"m"})";
-  ConstraintSpec spec = accepted_format(json::parse(body));
-  keep_order(body, spec);
-  EXPECT_EQ(spec.source.text, R"({"z":{"y":1,"a":[2,"}\""]}, "b": 3})");
-}
-
-TEST(JsonText, FindsMembersAsTheyAreWritten) {
-  const auto find = [](std::string_view text, std::string_view path) {
-    return std::string(json_member_text(text, path).value_or("(none)"));
-  };
-  EXPECT_EQ(find(R"({"a":1})", "a"), "1");
-  EXPECT_EQ(find(R"( { "a" : -1.5e3 , "b":true})", "a"), "-1.5e3");
-  EXPECT_EQ(find(R"({"a":{"b":[{"c":1}]}})", "a.b"), R"([{"c":1}])");
-  EXPECT_EQ(find(R"({"a":"x","a":"\\\"y"})", "a"), R"("\\\"y")");
-  EXPECT_EQ(find("\xef\xbb\xbf{\"a\":null}", "a"), "null");
-  EXPECT_EQ(find(R"({"b":{"a":1}})", "a"), "(none)");
-  EXPECT_EQ(find(R"({})", "a"), "(none)");
-  EXPECT_EQ(find(R"({"a":[]})", "a.b"), "(none)");
-  // Against a parser: every member of a nested object.
-  const std::string text = R"({"k0":[1,{"x":2}],"k1":{"k2":{"k3":"a,}]\\"},"k4":[[],{}]},"k5":0})";
-  const json parsed = json::parse(text);
-  for (const char* path : {"k0", "k1", "k1.k2", "k1.k2.k3", "k1.k4", "k5"}) {
-    std::string pointer = "/" + std::string(path);
-    std::replace(pointer.begin(), pointer.end(), '.', '/');
-    EXPECT_EQ(json::parse(find(text, path)), parsed[json::json_pointer(pointer)]) << path;
-  }
+  EXPECT_EQ(accepted_format(Json::parse(body)).source.text, R"({"z":{"y":1,"a":[2,"}\""]},"b":3})");
 }
 
 }  // namespace

@@ -4,10 +4,11 @@
 #include "loci/serve/request/chat_request.h"
 #include "loci/serve/request/field_reader.h"
 #include "loci/serve/request/generation_fields.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
-Result<TokenizeRequest> parse_tokenize_request(const nlohmann::json& request, const ChatSyntax& chat) {
+Result<TokenizeRequest> parse_tokenize_request(const Json& request, const ChatSyntax& chat) {
   TokenizeRequest out;
   FieldReader reader(request);
   const bool has_content = reader.find("content") != nullptr;
@@ -32,10 +33,10 @@ Result<TokenizeRequest> parse_tokenize_request(const nlohmann::json& request, co
   return out;
 }
 
-Result<DetokenizeRequest> parse_detokenize_request(const nlohmann::json& request) {
+Result<DetokenizeRequest> parse_detokenize_request(const Json& request) {
   DetokenizeRequest out;
   FieldReader reader(request);
-  const nlohmann::json* tokens = reader.find("tokens");
+  const Json* tokens = reader.find("tokens");
   LOCI_RETURN_IF_ERROR(reader.status());
   if (tokens == nullptr) return invalid_argument("is required", "tokens");
   LOCI_ASSIGN_OR_RETURN(out.tokens, read_tokens(*tokens, "tokens"));

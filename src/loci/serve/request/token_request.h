@@ -3,13 +3,13 @@
 // and vLLM's ("prompt", "messages") are taken. No networking here.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "loci/base/ids.h"
 #include "loci/base/status.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/tools/template_support.h"
 
 namespace loci {
@@ -28,7 +28,7 @@ struct DetokenizeRequest {
 
 // Errors: kInvalidArgument naming field, value and limit.
 // `chat`: of the model whose template renders messages.
-Result<TokenizeRequest> parse_tokenize_request(const nlohmann::json& request, const ChatSyntax& chat = {});
-Result<DetokenizeRequest> parse_detokenize_request(const nlohmann::json& request);
+Result<TokenizeRequest> parse_tokenize_request(const Json& request, const ChatSyntax& chat = {});
+Result<DetokenizeRequest> parse_detokenize_request(const Json& request);
 
 }  // namespace loci

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -11,7 +12,7 @@ constexpr std::size_t kReportedMax = 16;
 constexpr std::size_t kNameBytesMax = 64;
 }  // namespace
 
-std::vector<std::string> unknown_fields(const nlohmann::json& object,
+std::vector<std::string> unknown_fields(const Json& object,
                                         std::initializer_list<std::span<const std::string_view>> known) {
   std::vector<std::string> out;
   if (!object.is_object()) return out;

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <string>
@@ -13,11 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "loci/serve/request/json.h"
+
 namespace loci {
 
 // Members of `object` whose names are in none of the lists; at most 16, the names printable and cut to 64
 // bytes.
-std::vector<std::string> unknown_fields(const nlohmann::json& object,
+std::vector<std::string> unknown_fields(const Json& object,
                                         std::initializer_list<std::span<const std::string_view>> known);
 
 // Which names were listed, of one process. Thread-safe; bounded.

@@ -5,12 +5,11 @@
 
 #include <array>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
 namespace {
-
-using Json = nlohmann::json;
 
 bool is_empty_container(const Json& value) {
   return (value.is_array() || value.is_object() || value.is_string()) && value.empty();

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "loci/serve/endpoints/endpoints.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/responses/response_turn.h"
 #include "loci/serve/responses/stored_objects.h"
 
@@ -76,8 +77,7 @@ Result<StoreJob> read_show(const Call& call) {
 }
 
 Result<StoreJob> read_update(const Call& call) {
-  LOCI_ASSIGN_OR_RETURN(nlohmann::ordered_json metadata,
-                        parse_metadata_update(call.exchange.request().body()));
+  LOCI_ASSIGN_OR_RETURN(Json metadata, parse_metadata_update(call.exchange.request().body()));
   return StoreJob([id = call.parameters[0], metadata = std::move(metadata)](ConversationStore& store,
                                                                             const std::string& tenant) {
     return update_conversation(store, tenant, id, metadata);

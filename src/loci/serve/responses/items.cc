@@ -10,12 +10,11 @@
 #include <set>
 
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 #include "loci/serve/responses/ids.h"
 
 namespace loci {
-
-using nlohmann::json;
 
 namespace {
 
@@ -59,14 +58,14 @@ Result<std::string> read_status(FieldReader& reader) {
   LOCI_RETURN_IF_ERROR(reader.status());
   if (!contains(kStatuses, status)) {
     reader.fail("status", fmt::format("expected in_progress, completed or incomplete; got {}",
-                                      json_excerpt(json(status))));
+                                      json_excerpt(Json(status))));
   }
   LOCI_RETURN_IF_ERROR(reader.status());
   return status;
 }
 
 // One part of a message: "input_text" of whoever asks, "output_text" and "refusal" of the assistant.
-Result<Item> read_part(const json& part, const std::string& field, bool of_assistant) {
+Result<Item> read_part(const Json& part, const std::string& field, bool of_assistant) {
   FieldReader reader(part, field);
   LOCI_ASSIGN_OR_RETURN(const std::string type, required_text(reader, "type"));
   if (type == "refusal" && of_assistant) {
@@ -76,7 +75,7 @@ Result<Item> read_part(const json& part, const std::string& field, bool of_assis
   if (type != "input_text" && type != "output_text" && type != "text") {
     return unimplemented(
         fmt::format("expected input_text{}, what this server takes; got {}",
-                    of_assistant ? ", output_text or refusal" : " or output_text", json_excerpt(json(type))),
+                    of_assistant ? ", output_text or refusal" : " or output_text", json_excerpt(Json(type))),
         field + ".type");
   }
   LOCI_ASSIGN_OR_RETURN(std::string text, required_text(reader, "text"));
@@ -88,7 +87,7 @@ Result<Item> read_part(const json& part, const std::string& field, bool of_assis
 }
 
 // A string, or a list of parts.
-Result<Item> read_content(const json& content, const std::string& field, bool of_assistant) {
+Result<Item> read_content(const Json& content, const std::string& field, bool of_assistant) {
   Item parts = Item::array();
   if (content.is_string()) {
     LOCI_ASSIGN_OR_RETURN(
@@ -112,10 +111,10 @@ Result<Item> read_message(FieldReader& reader) {
   LOCI_ASSIGN_OR_RETURN(const std::string role, required_text(reader, "role"));
   if (!contains(kItemRoles, role)) {
     return invalid_argument(
-        fmt::format("expected user, assistant, system or developer; got {}", json_excerpt(json(role))),
+        fmt::format("expected user, assistant, system or developer; got {}", json_excerpt(Json(role))),
         reader.full_name("role"));
   }
-  const json* content = reader.find("content");
+  const Json* content = reader.find("content");
   if (content == nullptr) return required(reader, "content");
   LOCI_ASSIGN_OR_RETURN(std::string id, read_id(reader));
   LOCI_ASSIGN_OR_RETURN(std::string status, read_status(reader));
@@ -142,7 +141,7 @@ Result<Item> read_call_output(FieldReader& reader) {
   LOCI_ASSIGN_OR_RETURN(std::string id, read_id(reader));
   LOCI_ASSIGN_OR_RETURN(std::string status, read_status(reader));
   LOCI_ASSIGN_OR_RETURN(std::string call_id, required_text(reader, "call_id"));
-  const json* output = reader.find("output");
+  const Json* output = reader.find("output");
   if (output == nullptr) return required(reader, "output");
   Item content = *output;
   if (!output->is_string()) {
@@ -158,7 +157,7 @@ Result<Item> read_call_output(FieldReader& reader) {
 // A list of {"type", "text"}, or nothing.
 Result<Item> read_texts(FieldReader& reader, std::string_view name, std::string_view type) {
   Item texts = Item::array();
-  const json* list = reader.find(name);
+  const Json* list = reader.find(name);
   if (list == nullptr) return texts;
   if (!list->is_array()) reader.expected(name, fmt::format("an array of {} parts", type), *list);
   LOCI_RETURN_IF_ERROR(reader.status());
@@ -182,7 +181,7 @@ Result<Item> read_reasoning(FieldReader& reader) {
               {"content", std::move(content)}};
 }
 
-Result<Item> read_item(const json& value, const std::string& field) {
+Result<Item> read_item(const Json& value, const std::string& field) {
   FieldReader reader(value, field);
   std::string type;
   reader.text("type", type);
@@ -199,7 +198,7 @@ Result<Item> read_item(const json& value, const std::string& field) {
   }
   return unimplemented(fmt::format("expected message, function_call, function_call_output, reasoning or "
                                    "item_reference, what this server takes; got {}",
-                                   json_excerpt(json(type))),
+                                   json_excerpt(Json(type))),
                        field + ".type");
 }
 
@@ -230,7 +229,7 @@ class Messages {
     else if (type == "message")
       add_message(item);
   }
-  json take() { return std::move(messages_); }
+  Json take() { return std::move(messages_); }
 
  private:
   void add_reasoning(const Item& item) {
@@ -253,8 +252,8 @@ class Messages {
   void add_call(const Item& item) {
     if (item.value("status", "completed") == "incomplete") return;
     if (!turn_open_) begin_turn("");
-    json& calls = messages_.back()["tool_calls"];
-    if (calls.is_null()) calls = json::array();
+    Json& calls = messages_.back()["tool_calls"];
+    if (calls.is_null()) calls = Json::array();
     const std::string& id = item.at("call_id").get_ref<const std::string&>();
     const std::string& name = item.at("name").get_ref<const std::string&>();
     names_[id] = name;
@@ -265,7 +264,7 @@ class Messages {
 
   void add_call_output(const Item& item) {
     const std::string& id = item.at("call_id").get_ref<const std::string&>();
-    json message = {{"role", "tool"}, {"tool_call_id", id}, {"content", joined_text(item.at("output"))}};
+    Json message = {{"role", "tool"}, {"tool_call_id", id}, {"content", joined_text(item.at("output"))}};
     // Some templates show the function's name beside its result.
     if (const auto name = names_.find(id); name != names_.end()) message["name"] = name->second;
     messages_.push_back(std::move(message));
@@ -273,7 +272,7 @@ class Messages {
   }
 
   void begin_turn(std::string text) {
-    json message = {{"role", "assistant"}, {"content", std::move(text)}};
+    Json message = {{"role", "assistant"}, {"content", std::move(text)}};
     if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
     messages_.push_back(std::move(message));
     turn_open_ = true;
@@ -285,7 +284,7 @@ class Messages {
     turn_open_ = false;
   }
 
-  json messages_ = json::array();
+  Json messages_ = Json::array();
   std::string reasoning_;   // of the turn whose message is still to come
   bool turn_open_ = false;  // the last message is the assistant's, and takes calls
   std::map<std::string, std::string, std::less<>> names_;  // of functions, by their calls' ids
@@ -300,7 +299,7 @@ std::string_view id_prefix(std::string_view type) {
 
 }  // namespace
 
-Result<std::vector<Item>> parse_items(const json& items, std::string_view field) {
+Result<std::vector<Item>> parse_items(const Json& items, std::string_view field) {
   if (!items.is_array()) {
     return invalid_argument(fmt::format("expected an array of items; got {}", json_excerpt(items)),
                             std::string(field));
@@ -313,8 +312,8 @@ Result<std::vector<Item>> parse_items(const json& items, std::string_view field)
   return out;
 }
 
-Result<std::vector<Item>> parse_input(const json& input, std::string_view field) {
-  if (input.is_string()) return parse_items(json::array({{{"role", "user"}, {"content", input}}}), field);
+Result<std::vector<Item>> parse_input(const Json& input, std::string_view field) {
+  if (input.is_string()) return parse_items(Json::array({{{"role", "user"}, {"content", input}}}), field);
   if (!input.is_array()) {
     return invalid_argument(
         fmt::format("expected a string or an array of items; got {}", json_excerpt(input)),
@@ -386,7 +385,7 @@ Status check_call_outputs(const std::vector<Item>& items, const std::vector<Item
   return {};
 }
 
-json to_messages(const std::vector<Item>& items) {
+Json to_messages(const std::vector<Item>& items) {
   Messages messages;
   for (const Item& item : items) messages.add(item);
   return messages.take();

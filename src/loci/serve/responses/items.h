@@ -4,18 +4,18 @@
 // Thread-safe; no networking here.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "loci/base/status.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/store/conversation_store.h"
 
 namespace loci {
 
 // One object as the API shows it, e.g. {"id", "type": "message", "status", "role", "content": [...]}.
-using Item = nlohmann::ordered_json;
+using Item = Json;
 
 inline constexpr std::size_t kItemIdBytesMax = 256;
 
@@ -24,9 +24,9 @@ inline constexpr std::size_t kItemIdBytesMax = 256;
 // {"type": "item_reference", "id"} stays one.
 // Errors: kInvalidArgument naming field, value and what is taken; kinds that are not served are refused by
 // name.
-Result<std::vector<Item>> parse_items(const nlohmann::json& items, std::string_view field);
+Result<std::vector<Item>> parse_items(const Json& items, std::string_view field);
 // A request's input: a string is one message of the user.
-Result<std::vector<Item>> parse_input(const nlohmann::json& input, std::string_view field);
+Result<std::vector<Item>> parse_input(const Json& input, std::string_view field);
 
 // Gives ids to the items that have none.
 void assign_ids(std::vector<Item>& items);
@@ -46,6 +46,6 @@ Status check_call_outputs(const std::vector<Item>& items, const std::vector<Item
 
 // The items as messages of the chat API. What belongs to one turn of the assistant (reasoning, text, calls)
 // becomes one message; a call that was cut off is left out.
-nlohmann::json to_messages(const std::vector<Item>& items);
+Json to_messages(const std::vector<Item>& items);
 
 }  // namespace loci

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Items: what is taken, what is refused, and the messages that they become.
 #include "loci/serve/responses/items.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
@@ -12,35 +13,33 @@
 namespace loci {
 namespace {
 
-using nlohmann::json;
-
-Item accepted_item(const json& item) {
-  Result<std::vector<Item>> result = parse_items(json::array({item}), "input");
+Item accepted_item(const Json& item) {
+  Result<std::vector<Item>> result = parse_items(Json::array({item}), "input");
   EXPECT_TRUE(result.ok()) << item.dump() << ": " << result.status().to_string();
   return result.ok() ? result->front() : Item{};
 }
 
-void refused_item(const json& item, const std::string& field, const std::string& part = "") {
-  const Result<std::vector<Item>> result = parse_items(json::array({item}), "input");
+void refused_item(const Json& item, const std::string& field, const std::string& part = "") {
+  const Result<std::vector<Item>> result = parse_items(Json::array({item}), "input");
   ASSERT_FALSE(result.ok()) << item.dump();
   EXPECT_EQ(result.status().field(), field) << item.dump();
   EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().message();
 }
 
-json messages(const json& items) {
+Json messages(const Json& items) {
   const Result<std::vector<Item>> parsed = parse_items(items, "input");
   EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
-  return parsed.ok() ? to_messages(parsed.value()) : json();
+  return parsed.ok() ? to_messages(parsed.value()) : Json();
 }
 
-json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
-json call(const std::string& id, const std::string& name) {
+Json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
+Json call(const std::string& id, const std::string& name) {
   return {{"type", "function_call"}, {"call_id", id}, {"name", name}, {"arguments", "{}"}};
 }
 
 TEST(Items, MessagesAreWrittenOut) {
   const Item said = accepted_item(user("hi"));
-  EXPECT_EQ(json(said), json({{"id", ""},
+  EXPECT_EQ(Json(said), Json({{"id", ""},
                               {"type", "message"},
                               {"status", "completed"},
                               {"role", "user"},
@@ -48,7 +47,7 @@ TEST(Items, MessagesAreWrittenOut) {
   const Item answer =
       accepted_item({{"role", "assistant"}, {"content", "yes"}, {"id", "msg_1"}, {"type", "message"}});
   EXPECT_EQ(answer["content"][0]["type"], "output_text");
-  EXPECT_EQ(answer["content"][0]["annotations"], json::array());
+  EXPECT_EQ(answer["content"][0]["annotations"], Json::array());
   EXPECT_EQ(answer["id"], "msg_1");
   EXPECT_EQ(accepted_item({{"role", "assistant"},
                            {"content", {{{"type", "refusal"}, {"refusal", "no"}}}}})["content"][0]["refusal"],
@@ -82,12 +81,12 @@ TEST(Items, CallsAndTheirResults) {
   EXPECT_EQ(accepted_item(call("c", "f"))["arguments"], "{}");
   EXPECT_EQ(accepted_item({{"type", "function_call_output"}, {"call_id", "c"}, {"output", "5"}})["output"],
             "5");
-  const json parts = {{{"type", "input_text"}, {"text", "5"}}};
+  const Json parts = {{{"type", "input_text"}, {"text", "5"}}};
   EXPECT_EQ(
-      json(accepted_item({{"type", "function_call_output"}, {"call_id", "c"}, {"output", parts}})["output"]),
+      Json(accepted_item({{"type", "function_call_output"}, {"call_id", "c"}, {"output", parts}})["output"]),
       parts);
   for (const char* name : {"call_id", "name", "arguments"}) {
-    json item = call("c", "f");
+    Json item = call("c", "f");
     item.erase(name);
     refused_item(item, std::string("input[0].") + name, "required");
   }
@@ -101,38 +100,38 @@ TEST(Items, CallsAndTheirResults) {
 }
 
 TEST(Items, OneTurnOfTheAssistantIsOneMessage) {
-  const json items = {user("q"),
+  const Json items = {user("q"),
                       {{"type", "reasoning"},
-                       {"summary", json::array()},
+                       {"summary", Json::array()},
                        {"content", {{{"type", "reasoning_text"}, {"text", "think"}}}}},
                       {{"role", "assistant"}, {"content", "I look"}},
                       call("c1", "f"),
                       call("c2", "g"),
                       {{"type", "function_call_output"}, {"call_id", "c2"}, {"output", "2"}},
                       {{"role", "assistant"}, {"content", "done"}}};
-  const json got = messages(items);
+  const Json got = messages(items);
   ASSERT_EQ(got.size(), 4u) << got.dump(1);
   EXPECT_EQ(got[0], user("q"));
   EXPECT_EQ(got[1]["content"], "I look");
   EXPECT_EQ(got[1]["reasoning_content"], "think");
   ASSERT_EQ(got[1]["tool_calls"].size(), 2u);
   EXPECT_EQ(got[1]["tool_calls"][1]["function"]["name"], "g");
-  EXPECT_EQ(got[2], json({{"role", "tool"}, {"tool_call_id", "c2"}, {"content", "2"}, {"name", "g"}}));
+  EXPECT_EQ(got[2], Json({{"role", "tool"}, {"tool_call_id", "c2"}, {"content", "2"}, {"name", "g"}}));
   EXPECT_EQ(got[3]["content"], "done");
   EXPECT_FALSE(got[3].contains("reasoning_content"));
 }
 
 TEST(Items, CallsWithoutTextAndWhatIsLeftOut) {
-  const json got = messages({user("q"), call("c1", "f")});
+  const Json got = messages({user("q"), call("c1", "f")});
   ASSERT_EQ(got.size(), 2u);
   EXPECT_EQ(got[1]["content"], "");
   EXPECT_EQ(got[1]["tool_calls"].size(), 1u);
-  json cut = call("c1", "f");
+  Json cut = call("c1", "f");
   cut["status"] = "incomplete";
   EXPECT_EQ(messages({user("q"), cut}).size(), 1u);
   // Reasoning that no reply followed.
-  const json thought = {{"type", "reasoning"}, {"content", {{{"type", "reasoning_text"}, {"text", "t"}}}}};
-  const json after = messages({thought, user("q"), {{"role", "assistant"}, {"content", "a"}}});
+  const Json thought = {{"type", "reasoning"}, {"content", {{{"type", "reasoning_text"}, {"text", "t"}}}}};
+  const Json after = messages({thought, user("q"), {{"role", "assistant"}, {"content", "a"}}});
   ASSERT_EQ(after.size(), 2u);
   EXPECT_FALSE(after[1].contains("reasoning_content"));
   EXPECT_EQ(messages({{{"role", "user"},
@@ -169,13 +168,13 @@ TEST(Items, AnOutputsIdTellsItsResponse) {
 }
 
 TEST(Items, ResultsBelongToCallsBeforeThem) {
-  const auto items = [](const json& list) { return parse_items(list, "input").value(); };
-  const json call = {{"type", "function_call"}, {"call_id", "c1"}, {"name", "f"}, {"arguments", "{}"}};
-  const json result = {{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "5"}};
-  EXPECT_TRUE(check_call_outputs(items(json::array({call, result})), {}, "input").ok());
-  EXPECT_TRUE(check_call_outputs(items(json::array({result})), items(json::array({call})), "input").ok());
-  EXPECT_EQ(check_call_outputs(items(json::array({result})), {}, "input").field(), "input[0].call_id");
-  const Status early = check_call_outputs(items(json::array({user("x"), result, call})), {}, "input");
+  const auto items = [](const Json& list) { return parse_items(list, "input").value(); };
+  const Json call = {{"type", "function_call"}, {"call_id", "c1"}, {"name", "f"}, {"arguments", "{}"}};
+  const Json result = {{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "5"}};
+  EXPECT_TRUE(check_call_outputs(items(Json::array({call, result})), {}, "input").ok());
+  EXPECT_TRUE(check_call_outputs(items(Json::array({result})), items(Json::array({call})), "input").ok());
+  EXPECT_EQ(check_call_outputs(items(Json::array({result})), {}, "input").field(), "input[0].call_id");
+  const Status early = check_call_outputs(items(Json::array({user("x"), result, call})), {}, "input");
   EXPECT_EQ(early.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(early.field(), "input[1].call_id");
 }

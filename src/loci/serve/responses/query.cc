@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -37,7 +37,7 @@ std::string decoded(std::string_view text) {
   return out;
 }
 
-std::string excerpt(std::string_view value) { return json_excerpt(nlohmann::json(value)); }
+std::string excerpt(std::string_view value) { return json_excerpt(Json(value)); }
 
 std::optional<std::uint64_t> as_number(std::string_view text) {
   std::uint64_t number = 0;

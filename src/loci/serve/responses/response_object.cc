@@ -4,23 +4,22 @@
 #include <algorithm>
 
 #include "loci/serve/reply/json_parts.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/responses/ids.h"
 
 namespace loci {
 
-using OrderedJson = nlohmann::ordered_json;
-
 namespace {
 
-OrderedJson output_token_json(const std::string& bytes, float logprob) {
-  OrderedJson values = OrderedJson::array();
+Json output_token_json(const std::string& bytes, float logprob) {
+  Json values = Json::array();
   for (const char c : bytes) values.push_back(static_cast<unsigned char>(c));
   return {{"token", bytes}, {"bytes", std::move(values)}, {"logprob", logprob}};
 }
 
-OrderedJson response_usage_json(const ReplyUsage& usage) {
+Json response_usage_json(const ReplyUsage& usage) {
   // Whatever is computed is kept for the next turn.
-  OrderedJson details = {
+  Json details = {
       {"cached_tokens", usage.cached_tokens},
       {"cache_write_tokens", usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens)}};
   if (usage.dropped_tokens > 0) details["dropped_tokens"] = usage.dropped_tokens;
@@ -33,18 +32,18 @@ OrderedJson response_usage_json(const ReplyUsage& usage) {
 
 }  // namespace
 
-OrderedJson response_json(const ResponseHead& head, const ResponseEnd& end) {
-  OrderedJson json = {{"id", head.id},
-                      {"object", "response"},
-                      {"created_at", head.created_at},
-                      {"status", end.status},
-                      {"completed_at", nullptr},
-                      {"error", nullptr},
-                      {"incomplete_details", nullptr},
-                      {"model", head.model},
-                      {"conversation", nullptr},
-                      {"output", OrderedJson::array()},
-                      {"usage", nullptr}};
+Json response_json(const ResponseHead& head, const ResponseEnd& end) {
+  Json json = {{"id", head.id},
+               {"object", "response"},
+               {"created_at", head.created_at},
+               {"status", end.status},
+               {"completed_at", nullptr},
+               {"error", nullptr},
+               {"incomplete_details", nullptr},
+               {"model", head.model},
+               {"conversation", nullptr},
+               {"output", Json::array()},
+               {"usage", nullptr}};
   if (end.completed_at != 0) json["completed_at"] = end.completed_at;
   if (end.error) json["error"] = response_error_json(*end.error);
   if (end.status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
@@ -58,16 +57,16 @@ OrderedJson response_json(const ResponseHead& head, const ResponseEnd& end) {
   return json;
 }
 
-OrderedJson response_json(const ResponseHead& head, const std::string& status) {
+Json response_json(const ResponseHead& head, const std::string& status) {
   return response_json(
       head, ResponseEnd{.status = status, .completed_at = 0, .output = {}, .usage = {}, .error = {}});
 }
 
-OrderedJson logprobs_json(const std::vector<LogprobEntry>& entries) {
-  OrderedJson list = OrderedJson::array();
+Json logprobs_json(const std::vector<LogprobEntry>& entries) {
+  Json list = Json::array();
   for (const LogprobEntry& entry : entries) {
-    OrderedJson token = output_token_json(entry.bytes, entry.logprob);
-    OrderedJson top = OrderedJson::array();
+    Json token = output_token_json(entry.bytes, entry.logprob);
+    Json top = Json::array();
     for (const auto& [bytes, logprob] : entry.top) top.push_back(output_token_json(bytes, logprob));
     token["top_logprobs"] = std::move(top);
     list.push_back(std::move(token));
@@ -78,7 +77,7 @@ OrderedJson logprobs_json(const std::vector<LogprobEntry>& entries) {
 Item output_text_part(const std::string& text, const std::vector<LogprobEntry>& logprobs) {
   return {{"type", "output_text"},
           {"text", text},
-          {"annotations", OrderedJson::array()},
+          {"annotations", Json::array()},
           {"logprobs", logprobs_json(logprobs)}};
 }
 
@@ -90,15 +89,15 @@ Item message_item(const std::string& id, const std::string& status, const std::s
           {"type", "message"},
           {"status", status},
           {"role", "assistant"},
-          {"content", OrderedJson::array({output_text_part(text, logprobs)})}};
+          {"content", Json::array({output_text_part(text, logprobs)})}};
 }
 
 Item reasoning_item(const std::string& id, const std::string& status, const std::string& text) {
   return {{"id", id},
           {"type", "reasoning"},
           {"status", status},
-          {"summary", OrderedJson::array()},
-          {"content", OrderedJson::array({reasoning_text_part(text)})}};
+          {"summary", Json::array()},
+          {"content", Json::array({reasoning_text_part(text)})}};
 }
 
 Item call_item(const std::string& id, const std::string& status, const ToolCall& call) {
@@ -153,7 +152,7 @@ std::vector<Item> output_items(const ResponseHead& head, const FinishedChoice& c
   return items;
 }
 
-OrderedJson response_error_json(const ApiError& error) {
+Json response_error_json(const ApiError& error) {
   std::string code = "server_error";
   if (error.http_status == 429) code = "rate_limit_exceeded";
   if (error.http_status == 400) code = "invalid_prompt";

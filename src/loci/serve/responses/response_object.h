@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "loci/serve/reply/reply_format.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/responses/items.h"
 
 namespace loci {
@@ -18,9 +18,9 @@ struct ResponseHead {
   std::string id;               // "resp_..."
   std::int64_t created_at = 0;  // seconds since 1970
   std::string model;
-  std::string conversation;     // empty: of none
-  nlohmann::ordered_json echo;  // the request's parameters (response_request.h)
-  bool logprobs = false;        // the output's text carries them
+  std::string conversation;  // empty: of none
+  Json echo;                 // the request's parameters (response_request.h)
+  bool logprobs = false;     // the output's text carries them
 };
 
 // How it ended.
@@ -33,8 +33,8 @@ struct ResponseEnd {
 };
 
 // Of a response that has not ended: `status` is "queued" or "in_progress".
-nlohmann::ordered_json response_json(const ResponseHead& head, const std::string& status);
-nlohmann::ordered_json response_json(const ResponseHead& head, const ResponseEnd& end);
+Json response_json(const ResponseHead& head, const std::string& status);
+Json response_json(const ResponseHead& head, const ResponseEnd& end);
 
 // --- items of the output; `status` as in the API ---
 
@@ -57,9 +57,9 @@ std::vector<LogprobEntry> logprobs_of_text(const std::vector<LogprobEntry>& all,
                                            bool first, bool last);
 
 // [{"token", "bytes", "logprob", "top_logprobs": [...]}, ...]
-nlohmann::ordered_json logprobs_json(const std::vector<LogprobEntry>& entries);
+Json logprobs_json(const std::vector<LogprobEntry>& entries);
 
 // "server_error", "rate_limit_exceeded" or "invalid_prompt", and the message.
-nlohmann::ordered_json response_error_json(const ApiError& error);
+Json response_error_json(const ApiError& error);
 
 }  // namespace loci

@@ -8,13 +8,11 @@
 
 #include "loci/serve/request/field_reader.h"
 #include "loci/serve/request/generation_fields.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 #include "loci/serve/responses/tool_fields.h"
 
 namespace loci {
-
-using nlohmann::json;
-using nlohmann::ordered_json;
 
 namespace {
 
@@ -77,11 +75,11 @@ std::size_t count_characters(std::string_view text) {
 // Reads one request; errors stick in the reader.
 class Parser {
  public:
-  Parser(const json& request, bool can_store) : request_(request), reader_(request), can_store_(can_store) {}
+  Parser(const Json& request, bool can_store) : request_(request), reader_(request), can_store_(can_store) {}
 
   Result<ResponseRequest> parse() {
-    out_.echo = ordered_json::object();
-    out_.chat = json::object();
+    out_.echo = Json::object();
+    out_.chat = Json::object();
     refuse_unserved();
     read_input();
     read_continuation();
@@ -95,11 +93,11 @@ class Parser {
     read_labels();
     LOCI_RETURN_IF_ERROR(reader_.status());
     for (const char* name : kSharedFields) {
-      if (const json* value = reader_.find(name)) out_.chat[name] = *value;
+      if (const Json* value = reader_.find(name)) out_.chat[name] = *value;
     }
     // Refused where a chat completion's would be.
     for (const std::string_view name : unserved_field_names()) {
-      if (const json* value = reader_.find(name)) out_.chat[std::string(name)] = *value;
+      if (const Json* value = reader_.find(name)) out_.chat[std::string(name)] = *value;
     }
     return std::move(out_);
   }
@@ -107,7 +105,7 @@ class Parser {
  private:
   void refuse_unserved() {
     for (const char* name : kUnservedFields) {
-      const json* value = reader_.find(name);
+      const Json* value = reader_.find(name);
       const bool harmless = value != nullptr && std::string_view(name) == "n" && as_integer(*value) == 1;
       if (value == nullptr || harmless) continue;
       reader_.fail(
@@ -120,7 +118,7 @@ class Parser {
     reader_.text("instructions", out_.instructions);
     out_.echo["instructions"] = nullptr;
     if (reader_.find("instructions") != nullptr) out_.echo["instructions"] = out_.instructions;
-    const json* input = reader_.find("input");
+    const Json* input = reader_.find("input");
     if (!reader_.ok()) return;
     if (input == nullptr) return reader_.fail("input", "is required");
     Result<std::vector<Item>> items = parse_input(*input, "input");
@@ -131,7 +129,7 @@ class Parser {
 
   void read_continuation() {
     reader_.text("previous_response_id", out_.previous_response_id);
-    if (const json* conversation = reader_.find("conversation")) {
+    if (const Json* conversation = reader_.find("conversation")) {
       if (conversation->is_string()) {
         out_.conversation = conversation->get<std::string>();
       } else if (conversation->is_object()) {
@@ -166,7 +164,7 @@ class Parser {
       reader_.fail("conversation", "is only allowed where store is true: the turn becomes part of it");
     out_.echo["background"] = out_.background;
     out_.echo["store"] = out_.store;
-    if (const json* options = reader_.find("stream_options")) {
+    if (const Json* options = reader_.find("stream_options")) {
       FieldReader nested(*options, "stream_options");
       bool obfuscation = false;
       nested.boolean("include_obfuscation", obfuscation);
@@ -196,8 +194,8 @@ class Parser {
   // Their limits are checked by the parser of chat completions.
   void read_sampling() {
     for (const char* name : {"temperature", "top_p"}) {
-      const json* value = reader_.find(name);
-      out_.echo[name] = value == nullptr ? ordered_json(1.0) : ordered_json(*value);
+      const Json* value = reader_.find(name);
+      out_.echo[name] = value == nullptr ? Json(1.0) : Json(*value);
     }
     std::uint32_t top = 0;
     reader_.unsigned_integer("top_logprobs", 0, kTopLogprobsMax, top);
@@ -205,11 +203,11 @@ class Parser {
   }
 
   void read_include() {
-    const json* include = reader_.find("include");
+    const Json* include = reader_.find("include");
     if (include == nullptr) return;
     if (!include->is_array()) return reader_.expected("include", "an array of strings", *include);
     for (std::size_t i = 0; i < include->size(); ++i) {
-      const json& name = (*include)[i];
+      const Json& name = (*include)[i];
       const bool known = name.is_string() && std::find(kIncludable.begin(), kIncludable.end(),
                                                        name.get<std::string>()) != kIncludable.end();
       if (!known) {
@@ -225,13 +223,13 @@ class Parser {
   // What the model's template makes of it: templates know `reasoning_effort`, and `enable_thinking` as its
   // switch.
   void read_reasoning() {
-    ordered_json echo = {{"effort", nullptr}, {"summary", nullptr}};
-    json kwargs = json::object();
-    if (const json* given = reader_.find("chat_template_kwargs")) {
+    Json echo = {{"effort", nullptr}, {"summary", nullptr}};
+    Json kwargs = Json::object();
+    if (const Json* given = reader_.find("chat_template_kwargs")) {
       if (!given->is_object()) return reader_.expected("chat_template_kwargs", "an object", *given);
       kwargs = *given;
     }
-    if (const json* reasoning = reader_.find("reasoning")) {
+    if (const Json* reasoning = reader_.find("reasoning")) {
       FieldReader nested(*reasoning, "reasoning");
       std::string effort;
       read_choice(nested, "effort", {"none", "minimal", "low", "medium", "high", "xhigh"}, effort);
@@ -253,23 +251,23 @@ class Parser {
                    std::string& out) {
     reader.text(name, out);
     if (!reader.ok() || out.empty() || std::find(values.begin(), values.end(), out) != values.end()) return;
-    reader.expected(name, one_of(values), json(out));
+    reader.expected(name, one_of(values), Json(out));
   }
 
   void read_text_format() {
-    ordered_json echo = {{"format", {{"type", "text"}}}, {"verbosity", "medium"}};
-    if (const json* text = reader_.find("text")) {
+    Json echo = {{"format", {{"type", "text"}}}, {"verbosity", "medium"}};
+    if (const Json* text = reader_.find("text")) {
       FieldReader nested(*text, "text");
       std::string verbosity;
       read_choice(nested, "verbosity", {"low", "medium", "high"}, verbosity);
       if (!verbosity.empty()) echo["verbosity"] = verbosity;
-      if (const json* format = nested.find("format")) read_format(nested, *format, echo["format"]);
+      if (const Json* format = nested.find("format")) read_format(nested, *format, echo["format"]);
       if (!nested.ok()) return reader_.fail(nested.status());
     }
     out_.echo["text"] = std::move(echo);
   }
 
-  void read_format(FieldReader& text, const json& value, ordered_json& echo) {
+  void read_format(FieldReader& text, const Json& value, Json& echo) {
     FieldReader format(value, "text.format");
     std::string type;
     format.text("type", type);
@@ -277,11 +275,11 @@ class Parser {
     if (type == "json_object") {
       out_.chat["response_format"] = {{"type", type}};
     } else if (type == "json_schema") {
-      json schema = json::object();
+      Json schema = Json::object();
       std::string name;
       format.text("name", name);
       if (format.ok() && name.empty()) format.fail("name", "is required");
-      const json* definition = format.find("schema");
+      const Json* definition = format.find("schema");
       if (format.ok() && definition == nullptr) format.fail("schema", "is required");
       if (format.ok() && !definition->is_object())
         format.expected("schema", "an object, a JSON schema", *definition);
@@ -291,15 +289,15 @@ class Parser {
       format.text("description", description);
       if (!format.ok()) return text.fail(format.status());
       for (const char* field : {"name", "schema", "strict", "description"}) {
-        if (const json* given = format.find(field)) schema[field] = *given;
+        if (const Json* given = format.find(field)) schema[field] = *given;
       }
       out_.chat["response_format"] = {{"type", type}, {"json_schema", std::move(schema)}};
     } else if (type != "text") {
-      return text.expected("format.type", "text, json_object or json_schema", value.value("type", json()));
+      return text.expected("format.type", "text, json_object or json_schema", value.value("type", Json()));
     }
-    echo = ordered_json{{"type", type}};
+    echo = Json{{"type", type}};
     for (const char* field : {"name", "description", "schema", "strict"}) {
-      if (const json* given = format.find(field); given != nullptr && type == "json_schema")
+      if (const Json* given = format.find(field); given != nullptr && type == "json_schema")
         echo[field] = *given;
     }
   }
@@ -314,12 +312,12 @@ class Parser {
     }
     out_.echo["service_tier"] = "default";
     if (!reader_.ok()) return;
-    Result<ordered_json> metadata = read_metadata(request_);
+    Result<Json> metadata = read_metadata(request_);
     if (!metadata.ok()) return reader_.fail(metadata.status());
     out_.echo["metadata"] = std::move(*metadata);
   }
 
-  const json& request_;
+  const Json& request_;
   FieldReader reader_;
   bool can_store_;
   ResponseRequest out_;
@@ -327,10 +325,10 @@ class Parser {
 
 }  // namespace
 
-Result<ordered_json> read_metadata(const json& request) {
+Result<Json> read_metadata(const Json& request) {
   FieldReader reader(request);
-  ordered_json out = ordered_json::object();
-  const json* metadata = reader.find("metadata");
+  Json out = Json::object();
+  const Json* metadata = reader.find("metadata");
   LOCI_RETURN_IF_ERROR(reader.status());
   if (metadata == nullptr) return out;
   if (!metadata->is_object()) reader.expected("metadata", "an object of strings", *metadata);
@@ -359,7 +357,7 @@ Result<ordered_json> read_metadata(const json& request) {
   return out;
 }
 
-Result<ResponseRequest> parse_response_request(const json& request, bool can_store) {
+Result<ResponseRequest> parse_response_request(const Json& request, bool can_store) {
   return Parser(request, can_store).parse();
 }
 

@@ -2,11 +2,11 @@
 // POST /v1/responses: the request's JSON as plain values. No networking here.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "loci/base/status.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/responses/items.h"
 
 namespace loci {
@@ -28,19 +28,18 @@ struct ResponseRequest {
   std::string truncation;  // of a conversation that outgrows the context: "auto", "disabled"; empty: not said
   bool logprobs = false;   // the output's text carries them
   // The request's parameters as the response object shows them.
-  nlohmann::ordered_json echo;
+  Json echo;
   // What decides the reply (sampling, limits, tools, format), under the names of a chat completion, whose
   // parser checks it: everything but messages.
-  nlohmann::json chat;
-  std::string schema;  // text.format's, as the client wrote it: `chat` has lost the order of its members
+  Json chat;
 };
 
 // `can_store`: the server has a store; without one `store` is false unless it is asked for.
 // Errors: kInvalidArgument naming field, value and limit; kUnimplemented for what is not served.
-Result<ResponseRequest> parse_response_request(const nlohmann::json& request, bool can_store);
+Result<ResponseRequest> parse_response_request(const Json& request, bool can_store);
 
 // An object of strings, at most kMetadataPairsMax. Absent and null: an empty one.
-Result<nlohmann::ordered_json> read_metadata(const nlohmann::json& request);
+Result<Json> read_metadata(const Json& request);
 
 // The field of a response's request that an error of the chat parser is about.
 std::string response_field(const std::string& chat_field);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "loci/serve/request/chat_request.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 #include "loci/serve/responses/response_request.h"
 
@@ -31,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(request->conversation.empty() || request->previous_response_id.empty());
   loci::assign_ids(request->input);
   for (const auto& stored : loci::to_stored(request->input)) require(!stored.json.empty());
-  nlohmann::json chat = request->chat;
+  Json chat = request->chat;
   chat["messages"] = loci::to_messages(request->input);
   if (const auto parsed = loci::parse_chat_request(chat); !parsed.ok())
     require(!loci::response_field(parsed.status().field()).empty());

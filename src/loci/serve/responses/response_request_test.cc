@@ -2,6 +2,7 @@
 // Every field of a response's request: accepted forms, refused types, both sides of each limit.
 #include "loci/serve/responses/response_request.h"
 #include "loci/serve/request/generation_fields.h"
+#include "loci/serve/request/json.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,22 +14,20 @@
 namespace loci {
 namespace {
 
-using nlohmann::json;
-
-Result<ResponseRequest> parse(const json& extra, bool can_store = true) {
-  json request = {{"input", "hello"}};
+Result<ResponseRequest> parse(const Json& extra, bool can_store = true) {
+  Json request = {{"input", "hello"}};
   request.update(extra);
   return parse_response_request(request, can_store);
 }
 
-ResponseRequest accepted(const json& extra = json::object(), bool can_store = true) {
+ResponseRequest accepted(const Json& extra = Json::object(), bool can_store = true) {
   Result<ResponseRequest> result = parse(extra, can_store);
   EXPECT_TRUE(result.ok()) << extra.dump() << ": " << result.status().to_string();
   return result.ok() ? std::move(*result) : ResponseRequest{};
 }
 
 // The error's field, then a part of its message.
-void refused(const json& extra, const std::string& field, const std::string& part = "",
+void refused(const Json& extra, const std::string& field, const std::string& part = "",
              bool can_store = true) {
   const Result<ResponseRequest> result = parse(extra, can_store);
   ASSERT_FALSE(result.ok()) << extra.dump();
@@ -49,9 +48,9 @@ TEST(ResponseRequest, DefaultsAreOpenAis) {
   EXPECT_EQ(echo["top_p"], 1.0);
   EXPECT_EQ(echo["truncation"], "disabled");
   EXPECT_EQ(echo["tool_choice"], "auto");
-  EXPECT_EQ(echo["tools"], json::array());
+  EXPECT_EQ(echo["tools"], Json::array());
   EXPECT_EQ(echo["parallel_tool_calls"], true);
-  EXPECT_EQ(echo["metadata"], json::object());
+  EXPECT_EQ(echo["metadata"], Json::object());
   EXPECT_EQ(echo["text"]["format"]["type"], "text");
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user",
                            "safety_identifier", "prompt_cache_key"})
@@ -60,7 +59,7 @@ TEST(ResponseRequest, DefaultsAreOpenAis) {
 }
 
 TEST(ResponseRequest, StoreFollowsTheServer) {
-  EXPECT_FALSE(accepted(json::object(), false).store);
+  EXPECT_FALSE(accepted(Json::object(), false).store);
   EXPECT_FALSE(accepted({{"store", false}}, false).store);
   EXPECT_FALSE(accepted({{"store", false}}).store);
   refused({{"store", true}}, "store", "without a store", false);
@@ -77,21 +76,21 @@ TEST(ResponseRequest, ContinuesOneThing) {
   EXPECT_EQ(accepted({{"conversation", {{"id", "conv_1"}}}}).conversation, "conv_1");
   refused({{"conversation", "c"}, {"previous_response_id", "r"}}, "previous_response_id",
           "without conversation");
-  refused({{"conversation", json::object()}}, "conversation.id", "required");
+  refused({{"conversation", Json::object()}}, "conversation.id", "required");
   refused({{"conversation", 5}}, "conversation", "5");
   refused({{"previous_response_id", 5}}, "previous_response_id", "a string");
 }
 
 TEST(ResponseRequest, InputIsRequired) {
-  for (const json& body : {json::object(), json({{"input", nullptr}})}) {
+  for (const Json& body : {Json::object(), Json({{"input", nullptr}})}) {
     const auto result = parse_response_request(body, true);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.status().field(), "input");
   }
-  EXPECT_FALSE(parse_response_request(json::array(), true).ok());
-  refused({{"input", json::array()}}, "input", "at least one");
+  EXPECT_FALSE(parse_response_request(Json::array(), true).ok());
+  refused({{"input", Json::array()}}, "input", "at least one");
   refused({{"input", 7}}, "input", "a string or an array of items; got 7");
-  refused({{"input", json::array({3})}}, "input[0]", "3");
+  refused({{"input", Json::array({3})}}, "input[0]", "3");
 }
 
 TEST(ResponseRequest, LimitsOfTheReply) {
@@ -115,7 +114,7 @@ TEST(ResponseRequest, SamplingGoesToTheChatParser) {
                                             {"top_k", 3},
                                             {"model", "m"},
                                             {"stream", true}});
-  json chat = request.chat;
+  Json chat = request.chat;
   chat["messages"] = to_messages(request.input);
   const Result<ChatRequest> parsed = parse_chat_request(chat);
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
@@ -162,7 +161,7 @@ TEST(ResponseRequest, ReasoningReachesTheTemplate) {
 }
 
 TEST(ResponseRequest, FormatsOfText) {
-  const json schema = {{"type", "object"}};
+  const Json schema = {{"type", "object"}};
   const ResponseRequest request = accepted(
       {{"text",
         {{"format", {{"type", "json_schema"}, {"name", "n"}, {"schema", schema}, {"strict", true}}}}}});
@@ -185,7 +184,7 @@ TEST(ResponseRequest, FormatsOfText) {
 }
 
 TEST(ResponseRequest, ToolsHaveTheChatsShape) {
-  const json tool = {
+  const Json tool = {
       {"type", "function"}, {"name", "f"}, {"parameters", {{"type", "object"}}}, {"description", "d"}};
   const ResponseRequest request = accepted({{"tools", {tool}}, {"parallel_tool_calls", false}});
   EXPECT_EQ(request.chat["tools"][0]["function"]["name"], "f");
@@ -196,13 +195,13 @@ TEST(ResponseRequest, ToolsHaveTheChatsShape) {
   EXPECT_FALSE(accepted({{"parallel_tool_calls", false}}).chat.contains("parallel_tool_calls"));
   for (const char* mode : {"none", "auto", "required"})
     EXPECT_EQ(accepted({{"tools", {tool}}, {"tool_choice", mode}}).chat["tool_choice"], mode);
-  const json named = {{"type", "function"}, {"name", "f"}};
+  const Json named = {{"type", "function"}, {"name", "f"}};
   const ResponseRequest choice = accepted({{"tools", {tool}}, {"tool_choice", named}});
   EXPECT_EQ(choice.chat["tool_choice"]["function"]["name"], "f");
   EXPECT_EQ(choice.echo["tool_choice"], named);
-  json other = tool;
+  Json other = tool;
   other["name"] = "g";
-  const json allowed = {{"type", "allowed_tools"}, {"mode", "required"}, {"tools", {named}}};
+  const Json allowed = {{"type", "allowed_tools"}, {"mode", "required"}, {"tools", {named}}};
   const ResponseRequest some = accepted({{"tools", {other, tool}}, {"tool_choice", allowed}});
   EXPECT_EQ(some.chat["tools"].size(), 1u);
   EXPECT_EQ(some.chat["tool_choice"], "required");
@@ -210,7 +209,7 @@ TEST(ResponseRequest, ToolsHaveTheChatsShape) {
 }
 
 TEST(ResponseRequest, RefusedTools) {
-  const json tool = {{"type", "function"}, {"name", "f"}};
+  const Json tool = {{"type", "function"}, {"name", "f"}};
   refused({{"tools", 5}}, "tools", "an array");
   refused({{"tools", {{{"type", "web_search"}}}}}, "tools[0].type", "web_search");
   refused({{"tools", {{{"type", "function"}}}}}, "tools[0].name", "required");
@@ -218,8 +217,8 @@ TEST(ResponseRequest, RefusedTools) {
           "an object");
   refused({{"tools", {{{"type", "function"}, {"name", "f"}, {"strict", 1}}}}}, "tools[0].strict",
           "true or false");
-  refused({{"tools", json(kToolsMax + 1, tool)}}, "tools", "at most 128");
-  EXPECT_EQ(accepted({{"tools", json(kToolsMax, tool)}}).chat["tools"].size(), kToolsMax);
+  refused({{"tools", Json(kToolsMax + 1, tool)}}, "tools", "at most 128");
+  EXPECT_EQ(accepted({{"tools", Json(kToolsMax, tool)}}).chat["tools"].size(), kToolsMax);
   refused({{"tool_choice", "any"}}, "tool_choice", "required");
   refused({{"tool_choice", "required"}}, "tool_choice", "only allowed with tools");
   refused({{"tools", {tool}}, {"tool_choice", {{"type", "function"}, {"name", "g"}}}}, "tool_choice.name",
@@ -233,7 +232,7 @@ TEST(ResponseRequest, RefusedTools) {
 }
 
 TEST(ResponseRequest, MetadataHasLimits) {
-  json full = json::object();
+  Json full = Json::object();
   for (std::size_t i = 0; i < kMetadataPairsMax; ++i) full[fmt::format("k{}", i)] = "v";
   EXPECT_EQ(accepted({{"metadata", full}}).echo["metadata"].size(), kMetadataPairsMax);
   full["more"] = "v";
@@ -251,8 +250,8 @@ TEST(ResponseRequest, MetadataHasLimits) {
 
 TEST(ResponseRequest, RefusesWhatIsNotServed) {
   refused({{"prompt", {{"id", "pmpt_1"}}}}, "prompt", "not supported");
-  refused({{"context_management", json::array()}}, "context_management", "not supported");
-  refused({{"messages", json::array()}}, "messages", "not supported");
+  refused({{"context_management", Json::array()}}, "context_management", "not supported");
+  refused({{"messages", Json::array()}}, "messages", "not supported");
   refused({{"n", 2}}, "n", "not supported");
   accepted({{"n", 1}, {"something_new", 3}, {"service_tier", "flex"}});
   refused({{"stream_options", {{"include_obfuscation", false}}}}, "stream_options", "stream is true");

@@ -8,14 +8,12 @@
 
 #include "loci/base/clock.h"
 #include "loci/serve/reply/json_parts.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
-#include "loci/serve/request/json_text.h"
 #include "loci/serve/responses/ids.h"
 #include "loci/serve/responses/stored_objects.h"
 
 namespace loci {
-
-using nlohmann::json;
 
 namespace {
 
@@ -107,14 +105,14 @@ ContextOverflow overflow_of(const ResponseRequest& request, const ServedModel& s
   return request.truncation == "auto" ? ContextOverflow::kTruncate : ContextOverflow::kRefuse;
 }
 
-json chat_request(const ResponseRequest& request, const ResponseHistory& history) {
+Json chat_request(const ResponseRequest& request, const ResponseHistory& history) {
   std::vector<Item> items = history.items;
   items.insert(items.end(), request.input.begin(), request.input.end());
-  json chat = request.chat;
+  Json chat = request.chat;
   chat["messages"] = to_messages(items);
   if (!request.instructions.empty()) {
-    json& messages = chat["messages"];
-    messages.insert(messages.begin(), json{{"role", "system"}, {"content", request.instructions}});
+    Json& messages = chat["messages"];
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", request.instructions}});
   }
   return chat;
 }
@@ -161,11 +159,10 @@ StoredTurn ResponseTurn::ended(const ResponseEnd& end, std::vector<TokenId> toke
 // --- the way to it ---
 
 std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bool can_store) {
-  const Result<json> request = parse_json(body);
+  const Result<Json> request = parse_json(body);
   if (!request.ok()) return api_error(request.status());
   Result<ResponseRequest> parsed = parse_response_request(*request, can_store);
   if (!parsed.ok()) return api_error(parsed.status());
-  parsed->schema = json_member_text(body, "text.format.schema").value_or("");
   return std::move(*parsed);
 }
 
@@ -194,15 +191,14 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
   if (history.tokenizer == tokenizer) tokens.remember(tenant, {}, history.tokens);
   const ContextOverflow overflow = overflow_of(request, served);
   request.echo["truncation"] = overflow == ContextOverflow::kTruncate ? "auto" : "disabled";
-  Prepared prepared =
-      prepare_chat_request(chat_request(request, history), served, tokens, tenant, request.schema, overflow);
+  Prepared prepared = prepare_chat_request(chat_request(request, history), served, tokens, tenant, overflow);
   if (auto* error = std::get_if<ApiError>(&prepared)) return in_own_words(std::move(*error));
 
   const SamplingParams& sampling = std::get<PreparedGeneration>(prepared).fields.sampling;
   for (const auto& [name, value] :
        {std::pair{"temperature", sampling.temperature}, {"top_p", sampling.top_p}}) {
     // Where the request did not say; as it was written (0.8), not as a float makes it.
-    if (!request.chat.contains(name)) request.echo[name] = json::parse(fmt::format("{}", value));
+    if (!request.chat.contains(name)) request.echo[name] = Json::parse(fmt::format("{}", value));
   }
 
   auto turn = std::make_shared<ResponseTurn>();

@@ -4,11 +4,10 @@
 #include "loci/base/clock.h"
 #include "loci/serve/reply/json_parts.h"
 #include "loci/serve/reply/sse.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/responses/ids.h"
 
 namespace loci {
-
-using OrderedJson = nlohmann::ordered_json;
 
 // --- the record ---
 
@@ -38,8 +37,8 @@ const ResponseEnd& ResponseRecord::cancel() {
 
 namespace {
 
-std::string numbered_event(std::string_view type, std::uint64_t number, OrderedJson fields) {
-  OrderedJson json = {{"type", type}, {"sequence_number", number}};
+std::string numbered_event(std::string_view type, std::uint64_t number, Json fields) {
+  Json json = {{"type", type}, {"sequence_number", number}};
   for (auto& [name, value] : fields.items()) json[name] = std::move(value);
   return "event: " + std::string(type) + "\n" + sse_event(dump_json(json));
 }
@@ -50,35 +49,35 @@ std::string failed_event(const ResponseHead& head, const ResponseEnd& end, std::
   return numbered_event("response.failed", number, {{"response", response_json(head, end)}});
 }
 
-std::string ResponsesFormat::event(std::string_view type, OrderedJson fields) {
+std::string ResponsesFormat::event(std::string_view type, Json fields) {
   return numbered_event(type, sequence_++, std::move(fields));
 }
 
-std::string ResponsesFormat::response_event(std::string_view type, OrderedJson response) {
+std::string ResponsesFormat::response_event(std::string_view type, Json response) {
   return event(type, {{"response", std::move(response)}});
 }
 
-std::string ResponsesFormat::call_event(std::string_view type, OrderedJson fields) {
-  OrderedJson all = {{"item_id", item_id_}, {"output_index", items_ - 1}};
+std::string ResponsesFormat::call_event(std::string_view type, Json fields) {
+  Json all = {{"item_id", item_id_}, {"output_index", items_ - 1}};
   for (auto& [name, value] : fields.items()) all[name] = std::move(value);
   return event(type, std::move(all));
 }
 
-std::string ResponsesFormat::part_event(std::string_view type, OrderedJson fields) {
-  OrderedJson all = {{"item_id", item_id_}, {"output_index", items_ - 1}, {"content_index", 0}};
+std::string ResponsesFormat::part_event(std::string_view type, Json fields) {
+  Json all = {{"item_id", item_id_}, {"output_index", items_ - 1}, {"content_index", 0}};
   for (auto& [name, value] : fields.items()) all[name] = std::move(value);
   return event(type, std::move(all));
 }
 
 std::string ResponsesFormat::queued() {
   begun_ = true;
-  const OrderedJson response = response_json(record_->head(), "queued");
+  const Json response = response_json(record_->head(), "queued");
   std::string events = response_event("response.created", response);
   return events += response_event("response.queued", response);
 }
 
 std::string ResponsesFormat::begin(const ReplyUsage&) {
-  const OrderedJson response = response_json(record_->head(), "in_progress");
+  const Json response = response_json(record_->head(), "in_progress");
   std::string events;
   if (!begun_) events = response_event("response.created", response);
   begun_ = true;
@@ -94,7 +93,7 @@ Item ResponsesFormat::open_item(const std::string& status) const {
   Item item = kind_ == Kind::kReasoning ? reasoning_item(item_id_, status, text_)
                                         : message_item(item_id_, status, text_, item_logprobs_);
   // Its part is added by an event of its own.
-  if (status == "in_progress") item["content"] = OrderedJson::array();
+  if (status == "in_progress") item["content"] = Json::array();
   return item;
 }
 
@@ -141,7 +140,7 @@ std::string ResponsesFormat::text_delta(Kind kind, const std::string& text) {
     waiting_.clear();
     return events + part_event("response.reasoning_text.delta", {{"delta", text}});
   }
-  OrderedJson logprobs = logprobs_json(waiting_);
+  Json logprobs = logprobs_json(waiting_);
   waiting_.clear();
   return events +
          part_event("response.output_text.delta", {{"delta", text}, {"logprobs", std::move(logprobs)}});
@@ -184,9 +183,7 @@ std::string ResponsesFormat::end(const std::vector<FinishedChoice>& choices, con
 
 std::string ResponsesFormat::stream_error(const ApiError& error) {
   if (begun_) return response_event("response.failed", response_json(record_->head(), record_->fail(error)));
-  const auto text_or_null = [](const std::string& text) {
-    return text.empty() ? OrderedJson() : OrderedJson(text);
-  };
+  const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
   return event(
       "error",
       {{"code", text_or_null(error.code)}, {"message", error.message}, {"param", text_or_null(error.param)}});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "loci/serve/reply/reply_format.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/responses/response_object.h"
 
 namespace loci {
@@ -52,15 +53,14 @@ class ResponsesFormat final : public ReplyFormat {
   std::string whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
 
  private:
-  using OrderedJson = nlohmann::ordered_json;
   enum class Kind : std::uint8_t { kNone, kText, kReasoning, kCall };
 
   // One event: its number is put behind its type.
-  std::string event(std::string_view type, OrderedJson fields);
-  std::string response_event(std::string_view type, OrderedJson response);
+  std::string event(std::string_view type, Json fields);
+  std::string response_event(std::string_view type, Json response);
   // An event of the open item.
-  std::string call_event(std::string_view type, OrderedJson fields);
-  std::string part_event(std::string_view type, OrderedJson fields);
+  std::string call_event(std::string_view type, Json fields);
+  std::string part_event(std::string_view type, Json fields);
   std::string open(Kind kind, ToolCall call);
   std::string close(const std::string& status, bool last);
   std::string text_delta(Kind kind, const std::string& text);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The response object and its stream: what the events add up to is the object that is sent whole.
 #include "loci/serve/responses/responses_format.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +13,6 @@
 
 namespace loci {
 namespace {
-
-using nlohmann::json;
 
 std::shared_ptr<ResponseRecord> record(bool logprobs = false) {
   Result<ResponseRequest> request = parse_response_request({{"input", "x"}}, true);
@@ -27,12 +26,12 @@ std::shared_ptr<ResponseRecord> record(bool logprobs = false) {
 }
 
 // The objects of a stream; each one's line of its name must agree with it.
-std::vector<json> events_of(const std::string& stream) {
-  std::vector<json> out;
+std::vector<Json> events_of(const std::string& stream) {
+  std::vector<Json> out;
   SseParser parser;
-  for (const std::string& data : parser.push(stream)) out.push_back(json::parse(data));
+  for (const std::string& data : parser.push(stream)) out.push_back(Json::parse(data));
   std::size_t at = 0;
-  for (const json& event : out) {
+  for (const Json& event : out) {
     const std::string line = "event: " + event["type"].get<std::string>() + "\ndata: ";
     at = stream.find(line, at);
     EXPECT_NE(at, std::string::npos) << line;
@@ -42,8 +41,8 @@ std::vector<json> events_of(const std::string& stream) {
 }
 
 struct Told {
-  std::vector<json> events;
-  json whole;
+  std::vector<Json> events;
+  Json whole;
 };
 
 // The same reply as a stream and whole.
@@ -62,14 +61,14 @@ Told tell(const std::vector<OutputDelta>& deltas, ReplyFinish finish, bool logpr
   }
   stream += format.finish_choice(choice);
   stream += format.end({choice}, usage);
-  return {.events = events_of(stream), .whole = json::parse(ResponsesFormat(shared).whole({choice}, usage))};
+  return {.events = events_of(stream), .whole = Json::parse(ResponsesFormat(shared).whole({choice}, usage))};
 }
 
 // Checks numbers and nesting, and returns the items that the stream says are done.
-json items_of(const Told& told) {
-  json done = json::array();
+Json items_of(const Told& told) {
+  Json done = Json::array();
   for (std::size_t i = 0; i < told.events.size(); ++i) {
-    const json& event = told.events[i];
+    const Json& event = told.events[i];
     EXPECT_EQ(event["sequence_number"], i);
     const std::string type = event["type"];
     if (event.contains("output_index")) {
@@ -82,7 +81,7 @@ json items_of(const Told& told) {
 
 std::string joined(const Told& told, const std::string& type) {
   std::string out;
-  for (const json& event : told.events) {
+  for (const Json& event : told.events) {
     if (event["type"] == type) out += event["delta"].get<std::string>();
   }
   return out;
@@ -93,7 +92,7 @@ TEST(ResponsesFormat, TextAsAStreamAndWhole) {
       tell({{.pieces = {TextPiece{"Hel"}}, .logprobs = {}}, {.pieces = {TextPiece{"lo"}}, .logprobs = {}}},
            ReplyFinish::kStop);
   std::vector<std::string> types;
-  for (const json& event : told.events) types.push_back(event["type"]);
+  for (const Json& event : told.events) types.push_back(event["type"]);
   EXPECT_EQ(types, (std::vector<std::string>{"response.created", "response.in_progress",
                                              "response.output_item.added", "response.content_part.added",
                                              "response.output_text.delta", "response.output_text.delta",
@@ -112,7 +111,7 @@ TEST(ResponsesFormat, TextAsAStreamAndWhole) {
   EXPECT_EQ(told.whole["usage"]["output_tokens_details"]["reasoning_tokens"], 1);
   EXPECT_EQ(told.whole["usage"]["total_tokens"], 12);
   EXPECT_EQ(told.events[0]["response"]["status"], "in_progress");
-  EXPECT_EQ(told.events[0]["response"]["output"], json::array());
+  EXPECT_EQ(told.events[0]["response"]["output"], Json::array());
   EXPECT_TRUE(told.events[0]["response"]["usage"].is_null());
 }
 
@@ -124,7 +123,7 @@ TEST(ResponsesFormat, ReasoningCallsAndTextInTurn) {
                                       ToolCallPiece{"{}"}, ToolCallEnd{}},
                            .logprobs = {}}},
                          ReplyFinish::kToolCalls);
-  const json items = items_of(told);
+  const Json items = items_of(told);
   EXPECT_EQ(items, told.whole["output"]);
   ASSERT_EQ(items.size(), 4u);
   EXPECT_EQ(items[0]["type"], "reasoning");
@@ -167,7 +166,7 @@ TEST(ResponsesFormat, LogprobsOfTheText) {
   EXPECT_EQ(items_of(one), one.whole["output"]);
   EXPECT_EQ(one.events[4]["logprobs"][1]["token"], "b");
   EXPECT_EQ(one.events[4]["logprobs"][1]["top_logprobs"][0]["logprob"], -0.5);
-  EXPECT_EQ(one.whole["output"][0]["content"][0]["logprobs"][0]["bytes"], json::array({97}));
+  EXPECT_EQ(one.whole["output"][0]["content"][0]["logprobs"][0]["bytes"], Json::array({97}));
   // Tokens of reasoning and of calls are not the text's.
   const Told last = tell({{.pieces = {ReasoningPiece{"x"}}, .logprobs = {entry("x")}},
                           {.pieces = {TextPiece{"ab"}}, .logprobs = {entry("a"), entry("b")}}},
@@ -184,12 +183,12 @@ TEST(ResponsesFormat, LogprobsOfTheText) {
 
 TEST(ResponsesFormat, ErrorsOfAStream) {
   ResponsesFormat format(record());
-  const json early = events_of(format.stream_error(api_error(invalid_argument("bad", "input")))).at(0);
+  const Json early = events_of(format.stream_error(api_error(invalid_argument("bad", "input")))).at(0);
   EXPECT_EQ(early["type"], "error");
   EXPECT_EQ(early["param"], "input");
   std::string stream = format.begin({});
   stream += format.stream_error(api_error(Status(StatusCode::kUnavailable, "stopping")));
-  const json failed = events_of(stream).back();
+  const Json failed = events_of(stream).back();
   EXPECT_EQ(failed["type"], "response.failed");
   EXPECT_EQ(failed["response"]["status"], "failed");
   EXPECT_EQ(failed["response"]["error"]["code"], "server_error");
@@ -200,7 +199,7 @@ TEST(ResponsesFormat, QueuedComesFirst) {
   ResponsesFormat format(record());
   std::string stream = format.queued();
   stream += format.begin({});
-  const std::vector<json> events = events_of(stream);
+  const std::vector<Json> events = events_of(stream);
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0]["type"], "response.created");
   EXPECT_EQ(events[0]["response"]["status"], "queued");

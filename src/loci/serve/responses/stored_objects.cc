@@ -9,14 +9,12 @@
 #include "loci/base/clock.h"
 #include "loci/serve/reply/json_parts.h"
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 #include "loci/serve/responses/ids.h"
 #include "loci/serve/responses/response_request.h"
 
 namespace loci {
-
-using nlohmann::json;
-using nlohmann::ordered_json;
 
 namespace {
 
@@ -27,7 +25,7 @@ std::string list_json(const std::vector<StoredItem>& items, bool has_more) {
     if (i > 0) out += ',';
     out += items[i].json;
   }
-  const auto id = [&](const StoredItem& item) { return dump_json(ordered_json(item.id)); };
+  const auto id = [&](const StoredItem& item) { return dump_json(Json(item.id)); };
   out += fmt::format(R"(],"first_id":{},"last_id":{},"has_more":{}}})",
                      items.empty() ? "null" : id(items.front()), items.empty() ? "null" : id(items.back()),
                      has_more);
@@ -35,8 +33,8 @@ std::string list_json(const std::vector<StoredItem>& items, bool has_more) {
 }
 
 std::string conversation_json(const StoredConversation& conversation) {
-  ordered_json metadata = ordered_json::parse(conversation.metadata, nullptr, false);
-  if (!metadata.is_object()) metadata = ordered_json::object();
+  Json metadata = Json::parse(conversation.metadata, nullptr, false);
+  if (!metadata.is_object()) metadata = Json::object();
   return dump_json({{"id", conversation.id},
                     {"object", "conversation"},
                     {"created_at", conversation.created_at},
@@ -47,12 +45,12 @@ std::string deleted_json(std::string_view id, std::string_view object) {
   return dump_json({{"id", id}, {"object", object}, {"deleted", true}});
 }
 
-Result<json> parse_body(std::string_view body) {
-  if (body.empty()) return json::object();
+Result<Json> parse_body(std::string_view body) {
+  if (body.empty()) return Json::object();
   return parse_json(body);
 }
 
-Result<std::vector<Item>> read_new_items(const json& value) {
+Result<std::vector<Item>> read_new_items(const Json& value) {
   LOCI_ASSIGN_OR_RETURN(std::vector<Item> items, parse_items(value, "items"));
   if (items.size() > kItemsAddedMax) {
     return invalid_argument(fmt::format("expected at most {} items; got {}", kItemsAddedMax, items.size()),
@@ -75,12 +73,12 @@ Result<std::vector<Item>> read_new_items(const json& value) {
 }
 
 // The text of an item's content; empty where it has none.
-std::string text_of(const json& item) {
+std::string text_of(const Json& item) {
   const auto content = item.find("content");
   if (content == item.end()) return {};
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) return {};
-  for (const json& part : *content) {
+  for (const Json& part : *content) {
     if (part.is_object() && part.contains("text") && part["text"].is_string()) return part["text"];
   }
   return {};
@@ -89,12 +87,12 @@ std::string text_of(const json& item) {
 }  // namespace
 
 std::string title_of(const ConversationSummary& summary) {
-  const json metadata = json::parse(summary.conversation.metadata, nullptr, false);
+  const Json metadata = Json::parse(summary.conversation.metadata, nullptr, false);
   if (metadata.is_object() && metadata.contains("title") && metadata["title"].is_string())
     return metadata["title"];
   for (const StoredItem& stored : summary.first) {
-    const json item = json::parse(stored.json, nullptr, false);
-    if (!item.is_object() || item.value("role", json()) != "user") continue;
+    const Json item = Json::parse(stored.json, nullptr, false);
+    if (!item.is_object() || item.value("role", Json()) != "user") continue;
     const std::string text = text_of(item);
     const std::string line = text.substr(0, text.find('\n'));
     return line.size() <= kTitleBytesMax ? line : std::string(utf8_prefix(line, kTitleBytesMax)) + "…";
@@ -150,7 +148,7 @@ Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, 
   Result<StoredResponse> response = store.response(tenant, id);
   if (!response.ok()) return store_error(response.status(), "response", id);
   if (response->status == "cancelled") return std::move(response->json);
-  const json shown = json::parse(response->json, nullptr, false);
+  const Json shown = Json::parse(response->json, nullptr, false);
   const bool background = shown.is_object() && shown.value("background", false);
   const bool ended = response->status != "queued" && response->status != "in_progress";
   return http_error(400,
@@ -164,19 +162,19 @@ Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, 
 // --- conversations ---
 
 Result<NewConversation> parse_conversation(std::string_view body) {
-  LOCI_ASSIGN_OR_RETURN(const json request, parse_body(body));
+  LOCI_ASSIGN_OR_RETURN(const Json request, parse_body(body));
   NewConversation out;
   LOCI_ASSIGN_OR_RETURN(out.metadata, read_metadata(request));
-  if (const json* items = FieldReader(request).find("items")) {
+  if (const Json* items = FieldReader(request).find("items")) {
     LOCI_ASSIGN_OR_RETURN(out.items, read_new_items(*items));
   }
   return out;
 }
 
 Result<std::vector<Item>> parse_added_items(std::string_view body) {
-  LOCI_ASSIGN_OR_RETURN(const json request, parse_body(body));
+  LOCI_ASSIGN_OR_RETURN(const Json request, parse_body(body));
   FieldReader reader(request);
-  const json* items = reader.find("items");
+  const Json* items = reader.find("items");
   LOCI_RETURN_IF_ERROR(reader.status());
   if (items == nullptr) return invalid_argument("is required", "items");
   LOCI_ASSIGN_OR_RETURN(std::vector<Item> added, read_new_items(*items));
@@ -184,8 +182,8 @@ Result<std::vector<Item>> parse_added_items(std::string_view body) {
   return added;
 }
 
-Result<ordered_json> parse_metadata_update(std::string_view body) {
-  LOCI_ASSIGN_OR_RETURN(const json request, parse_body(body));
+Result<Json> parse_metadata_update(std::string_view body) {
+  LOCI_ASSIGN_OR_RETURN(const Json request, parse_body(body));
   if (request.is_object() && !request.contains("metadata"))
     return invalid_argument("is required", "metadata");
   return read_metadata(request);
@@ -204,21 +202,21 @@ Answer create_conversation(ConversationStore& store, std::string_view tenant,
 Answer list_conversations(ConversationStore& store, std::string_view tenant, const ItemPage& page) {
   const Result<ConversationList> list = store.conversations(tenant, page.after, page.limit);
   if (!list.ok()) return api_error(list.status());
-  ordered_json data = ordered_json::array();
+  Json data = Json::array();
   for (const ConversationSummary& one : list->conversations) {
-    ordered_json object = ordered_json::parse(conversation_json(one.conversation));
+    Json object = Json::parse(conversation_json(one.conversation));
     object["title"] = title_of(one);
     object["last_active_at"] = one.active_at;
     object["items"] = one.items;
     object["size_bytes"] = one.size_bytes;
     data.push_back(std::move(object));
   }
-  const auto id = [&](const ConversationSummary& one) { return ordered_json(one.conversation.id); };
+  const auto id = [&](const ConversationSummary& one) { return Json(one.conversation.id); };
   const bool empty = list->conversations.empty();
   return dump_json({{"object", "list"},
                     {"data", std::move(data)},
-                    {"first_id", empty ? ordered_json() : id(list->conversations.front())},
-                    {"last_id", empty ? ordered_json() : id(list->conversations.back())},
+                    {"first_id", empty ? Json() : id(list->conversations.front())},
+                    {"last_id", empty ? Json() : id(list->conversations.back())},
                     {"has_more", list->has_more}});
 }
 
@@ -229,7 +227,7 @@ Answer show_conversation(ConversationStore& store, std::string_view tenant, std:
 }
 
 Answer update_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
-                           const ordered_json& metadata) {
+                           const Json& metadata) {
   const Status status = store.set_metadata(tenant, id, dump_json(metadata));
   if (!status.ok()) return store_error(status, "conversation", id);
   return show_conversation(store, tenant, id);

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "loci/serve/request/api_error.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/responses/items.h"
 #include "loci/serve/responses/query.h"
 #include "loci/serve/store/conversation_store.h"
@@ -48,7 +48,7 @@ Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, 
 // --- conversations ---
 
 struct NewConversation {
-  nlohmann::ordered_json metadata;
+  Json metadata;
   std::vector<Item> items;  // with ids
 };
 // {"items", "metadata"}, both optional; an empty body is an empty object.
@@ -56,7 +56,7 @@ Result<NewConversation> parse_conversation(std::string_view body);
 // {"items"}
 Result<std::vector<Item>> parse_added_items(std::string_view body);
 // {"metadata"}
-Result<nlohmann::ordered_json> parse_metadata_update(std::string_view body);
+Result<Json> parse_metadata_update(std::string_view body);
 
 Answer create_conversation(ConversationStore& store, std::string_view tenant,
                            const NewConversation& conversation);
@@ -64,7 +64,7 @@ Answer create_conversation(ConversationStore& store, std::string_view tenant,
 Answer list_conversations(ConversationStore& store, std::string_view tenant, const ItemPage& page);
 Answer show_conversation(ConversationStore& store, std::string_view tenant, std::string_view id);
 Answer update_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
-                           const nlohmann::ordered_json& metadata);
+                           const Json& metadata);
 // `forget` is told what was said there, once it is gone.
 using ForgetSaid = std::function<void(const std::vector<StoredTokens>& said)>;
 Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,

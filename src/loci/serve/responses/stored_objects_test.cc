@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries, and what stored responses and conversations answer, on a real store.
 #include "loci/serve/responses/stored_objects.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +13,6 @@
 
 namespace loci {
 namespace {
-
-using nlohmann::json;
 
 TEST(Query, ReadsPages) {
   const Result<ItemPage> page = read_page(Query("/x?limit=5&order=asc&after=msg%5F1&include[]=a&limit=7"));
@@ -50,17 +49,17 @@ class StoredObjects : public testing::Test {
     store_ = std::move(store).value();
   }
 
-  json body(const Answer& answer) {
+  Json body(const Answer& answer) {
     const auto* text = std::get_if<std::string>(&answer);
     EXPECT_NE(text, nullptr) << std::get<ApiError>(answer).message;
-    return text == nullptr ? json() : json::parse(*text);
+    return text == nullptr ? Json() : Json::parse(*text);
   }
   ApiError error(const Answer& answer) {
     const auto* found = std::get_if<ApiError>(&answer);
     EXPECT_NE(found, nullptr) << std::get<std::string>(answer);
     return found == nullptr ? ApiError{} : *found;
   }
-  std::string conversation(const json& request) {
+  std::string conversation(const Json& request) {
     const Result<NewConversation> parsed = parse_conversation(request.dump());
     EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
     return body(create_conversation(*store_, "a", parsed.value()))["id"];
@@ -90,8 +89,8 @@ TEST_F(StoredObjects, AnotherTenantsIsWhatNeverWas) {
   same(list_items(*store_, "b", id, {}), list_items(*store_, "b", "no", {}), id, "no");
   same(show_item(*store_, "b", id, "m1"), show_item(*store_, "b", "no", "m1"), id, "no");
   same(delete_item(*store_, "b", id, "m1"), delete_item(*store_, "b", "no", "m1"), id, "no");
-  same(update_conversation(*store_, "b", id, json::object()),
-       update_conversation(*store_, "b", "no", json::object()), id, "no");
+  same(update_conversation(*store_, "b", id, Json::object()),
+       update_conversation(*store_, "b", "no", Json::object()), id, "no");
   same(show_response(*store_, "b", "resp_1"), show_response(*store_, "b", "no"), "resp_1", "no");
   same(delete_response(*store_, "b", "resp_1"), delete_response(*store_, "b", "no"), "resp_1", "no");
   same(list_input_items(*store_, "b", "resp_1", {}), list_input_items(*store_, "b", "no", {}), "resp_1",
@@ -107,11 +106,11 @@ TEST_F(StoredObjects, ConversationsFromFirstToLast) {
   EXPECT_EQ(body(show_conversation(*store_, "a", id))["metadata"]["k"], "v");
   EXPECT_EQ(body(update_conversation(*store_, "a", id, {{"k", "w"}}))["metadata"]["k"], "w");
   const Result<std::vector<Item>> added =
-      parse_added_items(json({{"items", {{{"role", "assistant"}, {"content", "y"}, {"id", "m2"}}}}}).dump());
+      parse_added_items(Json({{"items", {{{"role", "assistant"}, {"content", "y"}, {"id", "m2"}}}}}).dump());
   ASSERT_TRUE(added.ok()) << added.status().to_string();
   EXPECT_EQ(body(add_items(*store_, "a", id, added.value()))["data"][0]["id"], "m2");
   EXPECT_EQ(error(add_items(*store_, "a", id, added.value())).http_status, 400);  // the same once more
-  const json list = body(list_items(*store_, "a", id, {.after = {}, .limit = 1, .newest_first = true}));
+  const Json list = body(list_items(*store_, "a", id, {.after = {}, .limit = 1, .newest_first = true}));
   EXPECT_EQ(list["data"].size(), 1u);
   EXPECT_EQ(list["first_id"], "m2");
   EXPECT_EQ(list["has_more"], true);
@@ -151,9 +150,9 @@ TEST(StoredRequests, NameTheFieldAtFault) {
       field(parse_added_items(
           R"({"items":[{"role":"user","content":"a","id":"x"},{"role":"user","content":"b","id":"x"}]})")),
       "items[1].id");
-  const json one = {{"role", "user"}, {"content", "x"}};
-  EXPECT_TRUE(parse_added_items(json({{"items", json(kItemsAddedMax, one)}}).dump()).ok());
-  EXPECT_EQ(field(parse_added_items(json({{"items", json(kItemsAddedMax + 1, one)}}).dump())), "items");
+  const Json one = {{"role", "user"}, {"content", "x"}};
+  EXPECT_TRUE(parse_added_items(Json({{"items", Json(kItemsAddedMax, one)}}).dump()).ok());
+  EXPECT_EQ(field(parse_added_items(Json({{"items", Json(kItemsAddedMax + 1, one)}}).dump())), "items");
 }
 
 }  // namespace

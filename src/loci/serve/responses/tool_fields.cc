@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/responses/tool_fields.h"
 #include "loci/serve/request/generation_fields.h"
+#include "loci/serve/request/json.h"
 
 #include <fmt/format.h>
 
@@ -12,16 +13,13 @@
 
 namespace loci {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
-
 namespace {
 
-bool is_mode(const json& value) { return value == "none" || value == "auto" || value == "required"; }
+bool is_mode(const Json& value) { return value == "none" || value == "auto" || value == "required"; }
 
-json named_choice(const std::string& name) { return {{"type", "function"}, {"function", {{"name", name}}}}; }
+Json named_choice(const std::string& name) { return {{"type", "function"}, {"function", {{"name", name}}}}; }
 
-Status read_tool(const json& tool, const std::string& field, ordered_json& echo, json& chat) {
+Status read_tool(const Json& tool, const std::string& field, Json& echo, Json& chat) {
   FieldReader reader(tool, field);
   std::string type;
   std::string name;
@@ -31,23 +29,23 @@ Status read_tool(const json& tool, const std::string& field, ordered_json& echo,
   if (reader.ok() && type != "function") {
     return unimplemented(
         fmt::format("expected \"function\", the only kind of tool that this server has; got {}",
-                    json_excerpt(tool.value("type", json()))),
+                    json_excerpt(tool.value("type", Json()))),
         field + ".type");
   }
   reader.text("name", name);
   if (reader.ok() && name.empty()) reader.fail("name", "is required");
   reader.text("description", description);
   reader.boolean("strict", strict);
-  const json* parameters = reader.find("parameters");
+  const Json* parameters = reader.find("parameters");
   if (parameters != nullptr && !parameters->is_object())
     reader.expected("parameters", "an object, a JSON schema", *parameters);
   LOCI_RETURN_IF_ERROR(reader.status());
 
-  ordered_json shown = {{"type", "function"}};
-  json function = json::object();
+  Json shown = {{"type", "function"}};
+  Json function = Json::object();
   for (const char* key : {"name", "description", "parameters", "strict"}) {
-    const json* value = reader.find(key);
-    shown[key] = value == nullptr ? ordered_json() : ordered_json(*value);
+    const Json* value = reader.find(key);
+    shown[key] = value == nullptr ? Json() : Json(*value);
     if (value != nullptr) function[key] = *value;
   }
   echo.push_back(std::move(shown));
@@ -55,13 +53,13 @@ Status read_tool(const json& tool, const std::string& field, ordered_json& echo,
   return {};
 }
 
-bool has_tool(const json& tools, const std::string& name) {
+bool has_tool(const Json& tools, const std::string& name) {
   return std::any_of(tools.begin(), tools.end(),
-                     [&](const json& tool) { return tool["function"]["name"] == name; });
+                     [&](const Json& tool) { return tool["function"]["name"] == name; });
 }
 
 // The name in {"type": "function", "name"}; it must be one of the tools'.
-Result<std::string> read_named(const json& choice, const std::string& field, const json& tools) {
+Result<std::string> read_named(const Json& choice, const std::string& field, const Json& tools) {
   FieldReader reader(choice, field);
   std::string type;
   std::string name;
@@ -69,37 +67,37 @@ Result<std::string> read_named(const json& choice, const std::string& field, con
   if (reader.ok() && type != "function") {
     return unimplemented(
         fmt::format("expected \"function\", the only kind of tool that this server has; got {}",
-                    json_excerpt(choice.value("type", json()))),
+                    json_excerpt(choice.value("type", Json()))),
         field + ".type");
   }
   reader.text("name", name);
   LOCI_RETURN_IF_ERROR(reader.status());
   if (!has_tool(tools, name)) {
     return invalid_argument(
-        fmt::format("expected the name of one of the tools; got {}", json_excerpt(json(name))),
+        fmt::format("expected the name of one of the tools; got {}", json_excerpt(Json(name))),
         field + ".name");
   }
   return name;
 }
 
 // {"type": "allowed_tools", "mode", "tools"}
-Status read_allowed(const json& choice, json& chat) {
+Status read_allowed(const Json& choice, Json& chat) {
   FieldReader reader(choice, "tool_choice");
   std::string mode;
   reader.text("mode", mode);
   if (reader.ok() && mode != "auto" && mode != "required")
-    reader.expected("mode", "auto or required", json(mode));
-  const json* list = reader.find("tools");
+    reader.expected("mode", "auto or required", Json(mode));
+  const Json* list = reader.find("tools");
   if (reader.ok() && (list == nullptr || !list->is_array())) {
     reader.expected("tools", "an array of {\"type\": \"function\", \"name\"}",
-                    list == nullptr ? json() : *list);
+                    list == nullptr ? Json() : *list);
   }
   LOCI_RETURN_IF_ERROR(reader.status());
-  json allowed = json::array();
+  Json allowed = Json::array();
   for (std::size_t i = 0; i < list->size(); ++i) {
     LOCI_ASSIGN_OR_RETURN(const std::string name,
                           read_named((*list)[i], fmt::format("tool_choice.tools[{}]", i), chat["tools"]));
-    for (const json& tool : chat["tools"]) {
+    for (const Json& tool : chat["tools"]) {
       if (tool["function"]["name"] == name) allowed.push_back(tool);
     }
   }
@@ -108,7 +106,7 @@ Status read_allowed(const json& choice, json& chat) {
   return {};
 }
 
-Status read_choice(const json& choice, ordered_json& echo, json& chat) {
+Status read_choice(const Json& choice, Json& echo, Json& chat) {
   if (choice.is_string()) {
     if (!is_mode(choice)) {
       return invalid_argument(
@@ -119,7 +117,7 @@ Status read_choice(const json& choice, ordered_json& echo, json& chat) {
     if (choice == "required" && chat["tools"].empty())
       return invalid_argument("is only allowed with tools; got \"required\" and none", "tool_choice");
     chat["tool_choice"] = choice;
-  } else if (choice.is_object() && choice.value("type", json()) == "allowed_tools") {
+  } else if (choice.is_object() && choice.value("type", Json()) == "allowed_tools") {
     LOCI_RETURN_IF_ERROR(read_allowed(choice, chat));
   } else {
     LOCI_ASSIGN_OR_RETURN(const std::string name, read_named(choice, "tool_choice", chat["tools"]));
@@ -131,11 +129,11 @@ Status read_choice(const json& choice, ordered_json& echo, json& chat) {
 
 }  // namespace
 
-Status read_tool_fields(FieldReader& reader, ordered_json& echo, json& chat) {
-  echo["tools"] = ordered_json::array();
+Status read_tool_fields(FieldReader& reader, Json& echo, Json& chat) {
+  echo["tools"] = Json::array();
   echo["tool_choice"] = "auto";
-  chat["tools"] = json::array();
-  if (const json* tools = reader.find("tools")) {
+  chat["tools"] = Json::array();
+  if (const Json* tools = reader.find("tools")) {
     if (!tools->is_array()) {
       reader.expected("tools", "an array of tools", *tools);
     } else if (tools->size() > kToolsMax) {
@@ -146,7 +144,7 @@ Status read_tool_fields(FieldReader& reader, ordered_json& echo, json& chat) {
       LOCI_RETURN_IF_ERROR(read_tool((*tools)[i], fmt::format("tools[{}]", i), echo["tools"], chat["tools"]));
     }
   }
-  if (const json* choice = reader.find("tool_choice")) {
+  if (const Json* choice = reader.find("tool_choice")) {
     LOCI_RETURN_IF_ERROR(read_choice(*choice, echo, chat));
   }
   bool parallel = true;

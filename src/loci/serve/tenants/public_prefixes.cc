@@ -5,11 +5,11 @@
 
 #include <future>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "loci/base/clock.h"
 #include "loci/serve/generation/prepare.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -59,19 +59,19 @@ GenerationRequest public_prefix_request(std::string tenant, std::vector<TokenId>
 }
 
 std::string warm_body(std::string_view name, std::string_view file_text) {
-  nlohmann::json body = nlohmann::json::parse(file_text, nullptr, false);
+  Json body = Json::parse(file_text, nullptr, false);
   if (body.is_array()) {
     body = {{"messages", std::move(body)}};
   } else if (!body.is_object() || !body.contains("messages")) {
     body = {{"prompt", std::string(file_text)}};
   }
   body["name"] = std::string(name);
-  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::variant<std::vector<TokenId>, ApiError> public_prefix_tokens(std::string_view body,
                                                                   const ServedModel& served) {
-  Result<nlohmann::json> json = parse_json(body);
+  Result<Json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
   if (!json->is_object()) return api_error(invalid_argument("expected an object"));
   if (!json->contains("prompt") && !json->contains("messages")) {
@@ -81,8 +81,8 @@ std::variant<std::vector<TokenId>, ApiError> public_prefix_tokens(std::string_vi
   std::variant<std::string, ApiError> answer = tokenize(json->dump(), served);
   if (auto* error = std::get_if<ApiError>(&answer)) return std::move(*error);
   std::vector<TokenId> tokens;
-  const nlohmann::json list = nlohmann::json::parse(std::get<std::string>(answer));
-  for (const nlohmann::json& token : list.at("tokens")) tokens.emplace_back(token.get<std::uint32_t>());
+  const Json list = Json::parse(std::get<std::string>(answer));
+  for (const Json& token : list.at("tokens")) tokens.emplace_back(token.get<std::uint32_t>());
   if (tokens.empty()) return api_error(invalid_argument("expected at least one token; got none", "prompt"));
   return tokens;
 }

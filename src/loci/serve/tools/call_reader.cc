@@ -2,18 +2,16 @@
 #include "loci/serve/tools/call_reader.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 std::string json_text(std::string_view text) {
-  return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 bool is_name_key(std::string_view key) { return key == "\"name\"" || key == "\"tool_name\""; }
@@ -118,7 +116,7 @@ CallReader::Step JsonCallReader::value_byte(char byte) {
 CallReader::Step JsonCallReader::end_value() {
   state_ = State::kCommaOrClose;
   if (is_name_key(key_)) {
-    const Result<nlohmann::json> name = parse_json(value_);
+    const Result<Json> name = parse_json(value_);
     if (!name.ok() || !name->is_string()) return Step::kInvalid;
     name_ = name->get<std::string>();
     return name_.empty() || !accept_(name_) ? Step::kInvalid : Step::kMore;
@@ -132,10 +130,10 @@ CallReader::Step JsonCallReader::end_value() {
     arguments_ = "{}";
   } else {
     // Some models write the object as a string, as OpenAI's API does.
-    const Result<nlohmann::json> text = parse_json(value_);
+    const Result<Json> text = parse_json(value_);
     if (!text.ok() || !text->is_string()) return Step::kInvalid;
     arguments_ = text->get<std::string>();
-    const Result<nlohmann::json> object = parse_json(arguments_);
+    const Result<Json> object = parse_json(arguments_);
     if (!object.ok() || !object->is_object()) return Step::kInvalid;
   }
   return Step::kMore;
@@ -274,7 +272,7 @@ CallReader::Step GemmaArgumentsReader::plain(char byte) {
     if (byte == '"' || byte == '\\') out = '\\';
     append_string_byte(byte, out);
   } else if (std::string_view("{}[],:").find(byte) != std::string_view::npos) {
-    const bool plain_value = byte != ':' && nlohmann::json::accept(word_);
+    const bool plain_value = byte != ':' && Json::accept(word_);
     if (!word_.empty()) out = plain_value ? word_ : json_text(word_);
     word_.clear();
     out += byte;

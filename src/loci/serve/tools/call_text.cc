@@ -3,14 +3,14 @@
 
 #include <fmt/format.h>
 
+#include "loci/serve/request/json.h"
+
 namespace loci {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
-void write_spaced(const OrderedJson& json, std::string& out) {
+void write_spaced(const Json& json, std::string& out) {
   if (!json.is_structured()) {
-    out += json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    out += json.dump(-1, ' ', false, Json::error_handler_t::replace);
     return;
   }
   const bool object = json.is_object();
@@ -19,7 +19,7 @@ void write_spaced(const OrderedJson& json, std::string& out) {
   for (const auto& [key, value] : json.items()) {
     if (!first) out += ", ";
     first = false;
-    if (object) out += OrderedJson(key).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + ": ";
+    if (object) out += Json(key).dump(-1, ' ', false, Json::error_handler_t::replace) + ": ";
     write_spaced(value, out);
   }
   out += object ? '}' : ']';
@@ -27,14 +27,13 @@ void write_spaced(const OrderedJson& json, std::string& out) {
 
 }  // namespace
 
-std::string spaced_json(const nlohmann::ordered_json& json) {
+std::string spaced_json(const Json& json) {
   std::string out;
   write_spaced(json, out);
   return out;
 }
 
-std::string call_text(const OutputSyntax& syntax, std::string_view name,
-                      const nlohmann::ordered_json& arguments) {
+std::string call_text(const OutputSyntax& syntax, std::string_view name, const Json& arguments) {
   const std::string json = spaced_json({{"name", name}, {"arguments", arguments}});
   switch (syntax.dialect) {
     case ToolDialect::kHermes: return fmt::format("<tool_call>\n{}\n</tool_call>", json);

@@ -2,24 +2,23 @@
 // How tools and calls are told to a model whose template does not write them itself.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "loci/serve/request/json.h"
 #include "loci/serve/tools/output_syntax.h"
 #include "loci/serve/tools/tool_use.h"
 
 namespace loci {
 
 // A call as the model is to write it, in the syntax's notation.
-std::string call_text(const OutputSyntax& syntax, std::string_view name,
-                      const nlohmann::ordered_json& arguments);
+std::string call_text(const OutputSyntax& syntax, std::string_view name, const Json& arguments);
 
 // The text of a system message that describes the tools and says how they are called.
 std::string tools_text(const OutputSyntax& syntax, const std::vector<Tool>& tools);
 
 // JSON as Python's json.dumps writes it, a blank behind ',' and ':': what templates and models know.
-std::string spaced_json(const nlohmann::ordered_json& json);
+std::string spaced_json(const Json& json);
 
 }  // namespace loci

@@ -9,22 +9,21 @@
 #include <vector>
 
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
-#include "loci/serve/request/ordered_json.h"
 #include "loci/serve/tools/call_text.h"
 
 namespace loci {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
-constexpr std::size_t kCallsMax = 1024;  // of one message
+constexpr std::size_t kCallsMax = 1024;             // of one message
+constexpr std::size_t kArgumentValuesMax = 65'536;  // of one call
 
 // --- reading OpenAI's messages ---
 
 // A message's content as one string: the text parts of a list, a line each.
-Result<std::string> read_content(const nlohmann::json& content, const std::string& field) {
+Result<std::string> read_content(const Json& content, const std::string& field) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) {
     return invalid_argument(
@@ -32,7 +31,7 @@ Result<std::string> read_content(const nlohmann::json& content, const std::strin
   }
   std::string text;
   for (std::size_t i = 0; i < content.size(); ++i) {
-    const nlohmann::json& part = content[i];
+    const Json& part = content[i];
     const std::string name = fmt::format("{}[{}]", field, i);
     FieldReader reader(part, name);
     std::string type;
@@ -41,7 +40,7 @@ Result<std::string> read_content(const nlohmann::json& content, const std::strin
     if (type != "text") {
       return invalid_argument(
           fmt::format("expected \"text\", the only kind of part that is supported; got {}",
-                      json_excerpt(part.value("type", nlohmann::json()))),
+                      json_excerpt(part.value("type", Json()))),
           name + ".type");
     }
     if (reader.find("text") == nullptr) return invalid_argument("is required", name + ".text");
@@ -55,40 +54,39 @@ Result<std::string> read_content(const nlohmann::json& content, const std::strin
 }
 
 // The arguments as a value: an object; or the text as it is, where a model has written no JSON object.
-OrderedJson arguments_value(const nlohmann::json& arguments) {
-  if (!arguments.is_string()) return OrderedJson(arguments);
+Json arguments_value(const Json& arguments) {
+  if (!arguments.is_string()) return Json(arguments);
   const auto& text = arguments.get_ref<const std::string&>();
-  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return OrderedJson::object();
-  Result<OrderedJson> value = parse_ordered_json(text);
-  return value.ok() && value->is_object() ? std::move(*value) : OrderedJson(text);
+  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return Json::object();
+  Result<Json> value = parse_json(text, {.values_max = kArgumentValuesMax});
+  return value.ok() && value->is_object() ? std::move(*value) : Json(text);
 }
 
-Result<OrderedJson> read_call(const nlohmann::json& call, const std::string& field) {
+Result<Json> read_call(const Json& call, const std::string& field) {
   FieldReader reader(call, field);
   std::string id;
   std::string name;
   reader.text("id", id);
-  const nlohmann::json* function = reader.find("function");
+  const Json* function = reader.find("function");
   LOCI_RETURN_IF_ERROR(reader.status());
   if (function == nullptr) return invalid_argument("is required", field + ".function");
   FieldReader inner(*function, field + ".function");
   inner.text("name", name);
-  const nlohmann::json* arguments = inner.find("arguments");
+  const Json* arguments = inner.find("arguments");
   LOCI_RETURN_IF_ERROR(inner.status());
   if (name.empty()) return invalid_argument("is required", field + ".function.name");
   if (arguments != nullptr && !arguments->is_string() && !arguments->is_object()) {
     return invalid_argument(fmt::format("expected a string of JSON; got {}", json_excerpt(*arguments)),
                             field + ".function.arguments");
   }
-  return OrderedJson{
-      {"id", id},
-      {"type", "function"},
-      {"function",
-       {{"name", name}, {"arguments", arguments ? arguments_value(*arguments) : OrderedJson::object()}}}};
+  return Json{{"id", id},
+              {"type", "function"},
+              {"function",
+               {{"name", name}, {"arguments", arguments ? arguments_value(*arguments) : Json::object()}}}};
 }
 
 // A result says which call it is of.
-Status check_call_id(const nlohmann::json& message, const std::string& field) {
+Status check_call_id(const Json& message, const std::string& field) {
   FieldReader reader(message, field);
   std::string id;
   reader.text("tool_call_id", id);
@@ -97,20 +95,20 @@ Status check_call_id(const nlohmann::json& message, const std::string& field) {
   return invalid_argument("is required: the id of the call whose result this is", field + ".tool_call_id");
 }
 
-Result<OrderedJson> read_message(const nlohmann::json& message, const std::string& field) {
+Result<Json> read_message(const Json& message, const std::string& field) {
   FieldReader reader(message, field);
   std::string role;
   reader.text("role", role);
   LOCI_RETURN_IF_ERROR(reader.status());
   if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
     return invalid_argument(fmt::format("expected system, developer, user, assistant or tool; got {}",
-                                        json_excerpt(message.value("role", nlohmann::json()))),
+                                        json_excerpt(message.value("role", Json()))),
                             field + ".role");
   }
   // Templates know the older name alone.
-  OrderedJson out = {{"role", role == "developer" ? "system" : role}};
-  const nlohmann::json* content = reader.find("content");
-  const nlohmann::json* calls = role == "assistant" ? reader.find("tool_calls") : nullptr;
+  Json out = {{"role", role == "developer" ? "system" : role}};
+  const Json* content = reader.find("content");
+  const Json* calls = role == "assistant" ? reader.find("tool_calls") : nullptr;
   const bool calling = calls != nullptr && !(calls->is_array() && calls->empty());
   if (content == nullptr && !calling) return invalid_argument("is required", field + ".content");
   out["content"] = "";
@@ -128,10 +126,9 @@ Result<OrderedJson> read_message(const nlohmann::json& message, const std::strin
         fmt::format("expected an array of at most {} calls; got {}", kCallsMax, json_excerpt(*calls)),
         field + ".tool_calls");
   }
-  OrderedJson list = OrderedJson::array();
+  Json list = Json::array();
   for (std::size_t i = 0; i < calls->size(); ++i) {
-    LOCI_ASSIGN_OR_RETURN(OrderedJson call,
-                          read_call((*calls)[i], fmt::format("{}.tool_calls[{}]", field, i)));
+    LOCI_ASSIGN_OR_RETURN(Json call, read_call((*calls)[i], fmt::format("{}.tool_calls[{}]", field, i)));
     list.push_back(std::move(call));
   }
   out["tool_calls"] = std::move(list);
@@ -153,7 +150,7 @@ std::string short_id(std::string_view id) {
   return out;
 }
 
-void append_text(OrderedJson& message, std::string_view text) {
+void append_text(Json& message, std::string_view text) {
   std::string content =
       message["content"].is_string() ? message["content"].get<std::string>() : std::string();
   if (!content.empty() && !text.empty()) content += "\n\n";
@@ -164,7 +161,7 @@ class Writer {
  public:
   explicit Writer(const ChatSyntax& syntax) : syntax_(syntax), support_(syntax.support) {}
 
-  void add(OrderedJson message) {
+  void add(Json message) {
     const std::string role = message["role"].get<std::string>();
     if (role == "assistant" && message.contains("tool_calls")) return add_calls(std::move(message));
     if (role == "tool") return add_result(std::move(message));
@@ -178,33 +175,33 @@ class Writer {
     push(std::move(message));
   }
 
-  void add_tools(const std::vector<Tool>& tools, OrderedJson& context);
-  OrderedJson take() { return std::move(messages_); }
+  void add_tools(const std::vector<Tool>& tools, Json& context);
+  Json take() { return std::move(messages_); }
 
  private:
-  void push(OrderedJson message) {
+  void push(Json message) {
     messages_.push_back(std::move(message));
     last_is_result_ = false;
   }
   // gpt-oss' template calls it so.
-  static void move_reasoning(OrderedJson& message) {
+  static void move_reasoning(Json& message) {
     if (!message.contains("reasoning_content") || message.contains("thinking")) return;
     message["thinking"] = message["reasoning_content"];
   }
-  void add_calls(OrderedJson message);
-  void push_calling(OrderedJson message);
-  void add_result(OrderedJson message);
+  void add_calls(Json message);
+  void push_calling(Json message);
+  void add_result(Json message);
 
   const ChatSyntax& syntax_;
   const TemplateSupport& support_;
-  OrderedJson messages_ = OrderedJson::array();
+  Json messages_ = Json::array();
   bool last_is_result_ = false;
   std::map<std::string, std::string> names_;  // of calls, by id
   // Calls of a message beyond the first, where the template takes one: each follows the last one's result.
-  std::vector<OrderedJson> waiting_;
+  std::vector<Json> waiting_;
 };
 
-void Writer::push_calling(OrderedJson message) {
+void Writer::push_calling(Json message) {
   if (syntax_.output.harmony()) {
     move_reasoning(message);
     if (message.contains("thinking")) message["content"] = "";
@@ -213,10 +210,10 @@ void Writer::push_calling(OrderedJson message) {
   push(std::move(message));
 }
 
-void Writer::add_calls(OrderedJson message) {
-  OrderedJson& calls = message["tool_calls"];
-  for (OrderedJson& call : calls) {
-    OrderedJson& function = call["function"];
+void Writer::add_calls(Json message) {
+  Json& calls = message["tool_calls"];
+  for (Json& call : calls) {
+    Json& function = call["function"];
     names_[call["id"].get<std::string>()] = function["name"].get<std::string>();
     if (support_.short_ids) call["id"] = short_id(call["id"].get<std::string>());
     if (support_.text_arguments && !function["arguments"].is_string())
@@ -224,7 +221,7 @@ void Writer::add_calls(OrderedJson message) {
   }
   if (!support_.calls) {
     std::string text;
-    for (const OrderedJson& call : calls) {
+    for (const Json& call : calls) {
       if (!text.empty()) text += '\n';
       text += call_text(syntax_.output, call["function"]["name"].get<std::string>(),
                         call["function"]["arguments"]);
@@ -237,14 +234,13 @@ void Writer::add_calls(OrderedJson message) {
   if ((support_.several_calls && !harmony) || calls.size() == 1) return push_calling(std::move(message));
   waiting_.clear();
   for (std::size_t i = calls.size(); i > 1; --i) {
-    waiting_.push_back(
-        {{"role", "assistant"}, {"content", ""}, {"tool_calls", OrderedJson::array({calls[i - 1]})}});
+    waiting_.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({calls[i - 1]})}});
   }
-  calls = OrderedJson::array({OrderedJson(calls[0])});
+  calls = Json::array({Json(calls[0])});
   push_calling(std::move(message));
 }
 
-void Writer::add_result(OrderedJson message) {
+void Writer::add_result(Json message) {
   const std::string id = message.contains("tool_call_id") && message["tool_call_id"].is_string()
                              ? message["tool_call_id"].get<std::string>()
                              : std::string();
@@ -265,9 +261,8 @@ void Writer::add_result(OrderedJson message) {
   if (support_.short_ids) message["tool_call_id"] = short_id(id);
   // One call, its result, the next call ...: the call that this result is of comes first.
   const std::string wanted = support_.short_ids ? short_id(id) : id;
-  const auto of_this = std::find_if(waiting_.begin(), waiting_.end(), [&](const OrderedJson& one) {
-    return one["tool_calls"][0]["id"] == wanted;
-  });
+  const auto of_this = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&](const Json& one) { return one["tool_calls"][0]["id"] == wanted; });
   if (of_this != waiting_.end()) {
     push_calling(std::move(*of_this));
     waiting_.erase(of_this);
@@ -275,9 +270,9 @@ void Writer::add_result(OrderedJson message) {
   push(std::move(message));
 }
 
-void Writer::add_tools(const std::vector<Tool>& tools, OrderedJson& context) {
-  OrderedJson list = OrderedJson::array();
-  OrderedJson functions = OrderedJson::array();
+void Writer::add_tools(const std::vector<Tool>& tools, Json& context) {
+  Json list = Json::array();
+  Json functions = Json::array();
   for (const Tool& tool : tools) {
     list.push_back({{"type", "function"}, {"function", tool.function}});
     functions.push_back(tool.function);
@@ -289,19 +284,19 @@ void Writer::add_tools(const std::vector<Tool>& tools, OrderedJson& context) {
   } else {
     const bool has_system = !messages_.empty() && messages_[0]["role"] == "system";
     if (!has_system && (support_.system || support_.message_tools))
-      messages_.insert(messages_.begin(), OrderedJson{{"role", "system"}, {"content", ""}});
+      messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", ""}});
     if (support_.message_tools) {
       messages_[0]["tools"] = spaced_json(functions);
     } else if (support_.system || messages_[0]["role"] == "user") {
       append_text(messages_[0], tools_text(syntax_.output, tools));
     } else {
       messages_.insert(messages_.begin(),
-                       OrderedJson{{"role", "user"}, {"content", tools_text(syntax_.output, tools)}});
+                       Json{{"role", "user"}, {"content", tools_text(syntax_.output, tools)}});
     }
   }
 }
 
-void add_reasoning_effort(std::string_view effort, OrderedJson& context) {
+void add_reasoning_effort(std::string_view effort, Json& context) {
   if (effort.empty()) return;
   context["reasoning_effort"] = effort == "minimal" || effort == "none" ? "low" : effort;
   // What Qwen3, SmolLM3 and DeepSeek V3.1 call it.
@@ -319,11 +314,10 @@ Result<std::string> make_template_context(const ContextInput& input, const ChatS
   }
   Writer writer(syntax);
   for (std::size_t i = 0; i < input.messages.size(); ++i) {
-    LOCI_ASSIGN_OR_RETURN(OrderedJson message,
-                          read_message(input.messages[i], fmt::format("messages[{}]", i)));
+    LOCI_ASSIGN_OR_RETURN(Json message, read_message(input.messages[i], fmt::format("messages[{}]", i)));
     writer.add(std::move(message));
   }
-  OrderedJson context = OrderedJson::object();
+  Json context = Json::object();
   if (!input.tools.tools.empty()) writer.add_tools(input.tools.tools, context);
   context["messages"] = writer.take();
   context["add_generation_prompt"] = input.add_generation_prompt;
@@ -331,7 +325,7 @@ Result<std::string> make_template_context(const ContextInput& input, const ChatS
   for (const auto& [key, value] : input.extra.items()) {
     if (key != "messages") context[key] = value;
   }
-  return context.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return context.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace loci

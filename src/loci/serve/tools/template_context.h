@@ -3,10 +3,10 @@
 // is rendered with. Other APIs (responses, messages) write their conversations in that form and call this.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "loci/base/status.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/tools/template_support.h"
 #include "loci/serve/tools/tool_use.h"
 
@@ -15,10 +15,10 @@ namespace loci {
 struct ContextInput {
   // OpenAI's chat messages: roles system, developer, user, assistant (with tool_calls, reasoning_content)
   // and tool; content a string, null or an array of text parts.
-  const nlohmann::json& messages;
+  const Json& messages;
   const ToolUse& tools;
-  nlohmann::ordered_json extra = nlohmann::ordered_json::object();  // chat_template_kwargs: win over the rest
-  std::string reasoning_effort;                                     // none, minimal, low ...; empty: not said
+  Json extra = Json::object();   // chat_template_kwargs: win over the rest
+  std::string reasoning_effort;  // none, minimal, low ...; empty: not said
   bool add_generation_prompt = true;
 };
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/tools/template_support.h"
 
-#include <nlohmann/json.hpp>
+#include "loci/serve/request/json.h"
 
 namespace loci {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kShortId = "abcdefghi";
 
@@ -15,14 +13,14 @@ class Probe {
   explicit Probe(const RenderTemplate& render) : render_(render) {}
 
   // What is rendered, "" where the template refuses.
-  std::string render(OrderedJson messages, OrderedJson extra = OrderedJson::object()) const {
-    OrderedJson context = std::move(extra);
+  std::string render(Json messages, Json extra = Json::object()) const {
+    Json context = std::move(extra);
     context["messages"] = std::move(messages);
     context["add_generation_prompt"] = true;
     const Result<std::string> text = render_(context.dump());
     return text.ok() ? *text : std::string();
   }
-  bool writes(std::string_view what, OrderedJson messages, OrderedJson extra = OrderedJson::object()) const {
+  bool writes(std::string_view what, Json messages, Json extra = Json::object()) const {
     return render(std::move(messages), std::move(extra)).find(what) != std::string::npos;
   }
 
@@ -30,11 +28,9 @@ class Probe {
   const RenderTemplate& render_;
 };
 
-OrderedJson message(const char* role, OrderedJson content) {
-  return {{"role", role}, {"content", std::move(content)}};
-}
+Json message(const char* role, Json content) { return {{"role", role}, {"content", std::move(content)}}; }
 
-OrderedJson function() {
+Json function() {
   return {{"name", "probe_tool"},
           {"description", "probe"},
           {"parameters",
@@ -43,23 +39,21 @@ OrderedJson function() {
             {"required", {"probe_key"}}}}};
 }
 
-OrderedJson tools() {
-  return {{"tools", OrderedJson::array({{{"type", "function"}, {"function", function()}}})}};
-}
+Json tools() { return {{"tools", Json::array({{{"type", "function"}, {"function", function()}}})}}; }
 
-OrderedJson call(const char* name, const char* id, OrderedJson arguments) {
+Json call(const char* name, const char* id, Json arguments) {
   return {
       {"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
 }
 
-OrderedJson calling(OrderedJson content, OrderedJson calls) {
-  OrderedJson out = message("assistant", std::move(content));
+Json calling(Json content, Json calls) {
+  Json out = message("assistant", std::move(content));
   out["tool_calls"] = std::move(calls);
   return out;
 }
 
-OrderedJson result(const char* id) {
-  OrderedJson out = message("tool", "probe_result");
+Json result(const char* id) {
+  Json out = message("tool", "probe_result");
   out["tool_call_id"] = id;
   out["name"] = "probe_call";
   return out;
@@ -72,30 +66,28 @@ bool shows_call(std::string_view text) {
 }
 
 void find_tools(const Probe& probe, TemplateSupport& out) {
-  const OrderedJson user = OrderedJson::array({message("user", "probe_user")});
+  const Json user = Json::array({message("user", "probe_user")});
   out.tools = probe.writes("probe_tool", user, tools());
   if (out.tools) return;
-  out.xml_tools = probe.writes("probe_tool", user, {{"xml_tools", OrderedJson::array({function()})}});
+  out.xml_tools = probe.writes("probe_tool", user, {{"xml_tools", Json::array({function()})}});
   if (!out.xml_tools) {
-    OrderedJson system = message("system", "probe_system");
+    Json system = message("system", "probe_system");
     system["tools"] = "probe_tool";
-    out.message_tools =
-        probe.writes("probe_tool", OrderedJson::array({system, message("user", "probe_user")}));
+    out.message_tools = probe.writes("probe_tool", Json::array({system, message("user", "probe_user")}));
   }
   out.tools = out.xml_tools || out.message_tools;
 }
 
 void find_calls(const Probe& probe, TemplateSupport& out) {
-  const OrderedJson arguments = {{"probe_key", "probe value"}};
-  const OrderedJson user = message("user", "probe_user");
+  const Json arguments = {{"probe_key", "probe value"}};
+  const Json user = message("user", "probe_user");
   out.calls = false;
   for (const bool text : {false, true}) {
     for (const bool null : {false, true}) {
-      const OrderedJson calls = OrderedJson::array(
-          {call("probe_call", kShortId, text ? OrderedJson(arguments.dump()) : arguments)});
-      const OrderedJson asking = calling(null ? OrderedJson(nullptr) : OrderedJson(""), calls);
-      if (out.calls ||
-          !shows_call(probe.render(OrderedJson::array({user, asking, result(kShortId)}), tools())))
+      const Json calls =
+          Json::array({call("probe_call", kShortId, text ? Json(arguments.dump()) : arguments)});
+      const Json asking = calling(null ? Json(nullptr) : Json(""), calls);
+      if (out.calls || !shows_call(probe.render(Json::array({user, asking, result(kShortId)}), tools())))
         continue;
       out.calls = true;
       out.text_arguments = text;
@@ -103,22 +95,21 @@ void find_calls(const Probe& probe, TemplateSupport& out) {
     }
   }
   if (!out.calls) {
-    out.results = probe.writes(
-        "probe_result", OrderedJson::array({user, message("assistant", "probe_call"), result(kShortId)}));
+    out.results = probe.writes("probe_result",
+                               Json::array({user, message("assistant", "probe_call"), result(kShortId)}));
     return;
   }
-  const OrderedJson value = out.text_arguments ? OrderedJson(arguments.dump()) : arguments;
-  const OrderedJson content = out.null_content ? OrderedJson(nullptr) : OrderedJson("");
+  const Json value = out.text_arguments ? Json(arguments.dump()) : arguments;
+  const Json content = out.null_content ? Json(nullptr) : Json("");
   const auto conversation = [&](const char* id) {
-    return OrderedJson::array(
-        {user, calling(content, OrderedJson::array({call("probe_call", id, value)})), result(id)});
+    return Json::array({user, calling(content, Json::array({call("probe_call", id, value)})), result(id)});
   };
   out.results = probe.writes("probe_result", conversation(kShortId), tools());
   out.short_ids = !probe.writes("probe_call", conversation("call_0123456789abcdef"), tools());
-  const OrderedJson two =
-      OrderedJson::array({call("probe_call", kShortId, value), call("probe_other", "jklmnopqr", value)});
+  const Json two =
+      Json::array({call("probe_call", kShortId, value), call("probe_other", "jklmnopqr", value)});
   out.several_calls = probe.writes(
-      "probe_other", OrderedJson::array({user, calling(content, two), result(kShortId), result("jklmnopqr")}),
+      "probe_other", Json::array({user, calling(content, two), result(kShortId), result("jklmnopqr")}),
       tools());
 }
 
@@ -131,7 +122,7 @@ ChatSyntax find_chat_syntax(std::string_view template_source,
   out.output = find_output_syntax(template_source, in_vocabulary);
   const Probe probe(render);
   out.support.system = probe.writes(
-      "probe_system", OrderedJson::array({message("system", "probe_system"), message("user", "probe_user")}));
+      "probe_system", Json::array({message("system", "probe_system"), message("user", "probe_user")}));
   find_tools(probe, out.support);
   find_calls(probe, out.support);
   return out;

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
+
+#include "loci/serve/request/json.h"
 
 namespace loci {
 namespace {
@@ -82,7 +83,7 @@ class GrammarText {
     std::string out;
     std::string plain;
     const auto flush = [&] {
-      if (!plain.empty()) out += " " + nlohmann::json(plain).dump();
+      if (!plain.empty()) out += " " + Json(plain).dump();
       plain.clear();
     };
     while (!text.empty()) {
@@ -122,7 +123,7 @@ class GrammarText {
   // A text that ends with `close`: a rule `name`.
   std::string up_to(std::string_view name, const std::string& close) const {
     if (control_(close)) return fmt::format("{}: /(.|\\n)*/ {}\n", name, literal(close));
-    return fmt::format("{}[suffix={}]: /(.|\\n)*/\n", name, nlohmann::json(close).dump());
+    return fmt::format("{}[suffix={}]: /(.|\\n)*/\n", name, Json(close).dump());
   }
 
  private:
@@ -133,7 +134,7 @@ class GrammarText {
 // An object has the properties that are declared and no others, unless it says so: a model that is held to a
 // schema fills in what it was never asked for. Not where several schemas hold at once, as each would forbid
 // what the others declare.
-void close_objects(nlohmann::ordered_json& schema) {
+void close_objects(Json& schema) {
   if (!schema.is_object()) return;
   for (const char* several : {"allOf", "$ref", "if", "dependentSchemas"}) {
     if (schema.contains(several)) return;
@@ -148,7 +149,7 @@ void close_objects(nlohmann::ordered_json& schema) {
     if (!schema.contains(choice) || !schema[choice].is_array()) continue;
     either = true;
     if (schema.contains("properties")) continue;  // what holds beside them would be forbidden
-    for (nlohmann::ordered_json& inner : schema[choice]) close_objects(inner);
+    for (Json& inner : schema[choice]) close_objects(inner);
   }
   const bool declares = schema.contains("properties") && !either;
   const bool open = schema.contains("additionalProperties") || schema.contains("patternProperties") ||
@@ -157,13 +158,13 @@ void close_objects(nlohmann::ordered_json& schema) {
 }
 
 std::string arguments_schema(const Tool& tool) {
-  nlohmann::ordered_json schema = tool.parameters();
+  Json schema = tool.parameters();
   if (!schema.contains("type")) schema["type"] = "object";
   close_objects(schema);
   // As response_format has it: else a small model can fill the rest of its reply with line ends.
   if (!schema.contains("x-guidance"))
     schema["x-guidance"] = {{"whitespace_pattern", "[\\x20\\x0A\\x0D\\x09]{1,20}"}};
-  return schema.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return schema.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever the grammar of a forced call lets a model write is read back as calls that match their schemas.
 #include "loci/serve/tools/tool_grammar.h"
+#include "loci/serve/request/json.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +12,6 @@
 
 namespace loci {
 namespace {
-
-using json = nlohmann::json;
 
 const char* const kTools = R"([
   {"type": "function", "function": {"name": "set", "parameters": {"type": "object", "properties": {
@@ -56,13 +55,13 @@ const std::vector<Dialect> kDialects = {
 
 class Walk {
  public:
-  Walk(const Dialect& dialect, const json& choice, bool parallel)
+  Walk(const Dialect& dialect, const Json& choice, bool parallel)
       : syntax_(find_output_syntax(dialect.source, [](std::string_view) { return false; })),
         tokenizer_(tokenizer_from(byte_level_writer(dialect.control, {})).value()),
         compiler_(tokenizer_),
         dialect_(dialect) {
-    const json request = {
-        {"tools", json::parse(kTools)}, {"tool_choice", choice}, {"parallel_tool_calls", parallel}};
+    const Json request = {
+        {"tools", Json::parse(kTools)}, {"tool_choice", choice}, {"parallel_tool_calls", parallel}};
     use_ = read_tool_use(request).value();
     const auto control = [&](std::string_view text) -> std::optional<TokenId> {
       const auto token = tokenizer_.find(text);
@@ -149,7 +148,7 @@ class Walk {
 };
 
 void check(const ToolCall& call) {
-  const json arguments = json::parse(call.arguments, nullptr, false);
+  const Json arguments = Json::parse(call.arguments, nullptr, false);
   ASSERT_TRUE(arguments.is_object()) << call.arguments;
   if (call.name == "stop") {
     EXPECT_EQ(arguments.size(), 1u);
@@ -210,7 +209,7 @@ TEST(ToolGrammar, BoundsTheBlanksInArguments) {
 TEST(ToolGrammar, RefusesWhatItCannotWrite) {
   const OutputSyntax gemma =
       find_output_syntax("{{ tools }}<|tool_call>", [](std::string_view) { return false; });
-  const ToolUse use = read_tool_use({{"tools", json::parse(kTools)}, {"tool_choice", "required"}}).value();
+  const ToolUse use = read_tool_use({{"tools", Json::parse(kTools)}, {"tool_choice", "required"}}).value();
   const auto none = [](std::string_view) -> std::optional<TokenId> { return std::nullopt; };
   EXPECT_EQ(tool_grammar(use, gemma, none, false).status().field(), "tool_choice");
   ToolUse free = use;
@@ -219,9 +218,9 @@ TEST(ToolGrammar, RefusesWhatItCannotWrite) {
 }
 
 // The schema that a forced call's arguments are held to.
-json held_to(const json& parameters) {
-  const json request = {
-      {"messages", json::array()},
+Json held_to(const Json& parameters) {
+  const Json request = {
+      {"messages", Json::array()},
       {"tools", {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", parameters}}}}}},
       {"tool_choice", "required"}};
   const ToolUse use = read_tool_use(request).value();
@@ -229,18 +228,18 @@ json held_to(const json& parameters) {
   const std::string text =
       tool_grammar(use, syntax, [](std::string_view) { return std::nullopt; }, false).value().value();
   const std::size_t at = text.find("%json ") + 6;
-  return json::parse(text.substr(at, text.find('\n', at) - at));
+  return Json::parse(text.substr(at, text.find('\n', at) - at));
 }
 
 TEST(ToolGrammar, FillsOnlyDeclaredProperties) {
-  const json inner = {{"type", "object"}, {"properties", {{"x", {{"type", "integer"}}}}}};
-  const json schema = held_to(
+  const Json inner = {{"type", "object"}, {"properties", {{"x", {{"type", "integer"}}}}}};
+  const Json schema = held_to(
       {{"type", "object"}, {"properties", {{"a", inner}, {"list", {{"type", "array"}, {"items", inner}}}}}});
   EXPECT_EQ(schema["additionalProperties"], false);
   EXPECT_EQ(schema["properties"]["a"]["additionalProperties"], false);
   EXPECT_EQ(schema["properties"]["list"]["items"]["additionalProperties"], false);
   // A schema that says so stays open, and so does one that is put together of several.
-  json open = inner;
+  Json open = inner;
   open["additionalProperties"] = true;
   EXPECT_EQ(held_to(open)["additionalProperties"], true);
   EXPECT_FALSE(held_to({{"allOf", {inner, inner}}}).contains("additionalProperties"));

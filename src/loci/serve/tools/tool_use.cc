@@ -7,6 +7,7 @@
 
 #include "loci/serve/request/field_reader.h"
 #include "loci/serve/request/generation_fields.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/request/json_parse.h"
 
 namespace loci {
@@ -20,18 +21,17 @@ bool is_name(std::string_view name) {
          });
 }
 
-Result<Tool> read_tool(const nlohmann::json& json, const nlohmann::ordered_json* ordered,
-                       const std::string& field) {
+Result<Tool> read_tool(const Json& json, const std::string& field) {
   FieldReader reader(json, field);
   std::string type;
   reader.text("type", type);
   LOCI_RETURN_IF_ERROR(reader.status());
   if (type != "function") {
     return invalid_argument(fmt::format("expected \"function\", the only kind of tool that is served; got {}",
-                                        json_excerpt(json.value("type", nlohmann::json()))),
+                                        json_excerpt(json.value("type", Json()))),
                             field + ".type");
   }
-  const nlohmann::json* function = reader.find("function");
+  const Json* function = reader.find("function");
   if (function == nullptr) return invalid_argument("is required", field + ".function");
   FieldReader inner(*function, field + ".function");
   Tool tool;
@@ -39,23 +39,19 @@ Result<Tool> read_tool(const nlohmann::json& json, const nlohmann::ordered_json*
   inner.text("name", tool.name);
   inner.text("description", description);
   inner.boolean("strict", tool.strict);
-  if (const nlohmann::json* parameters = inner.find("parameters"); parameters && !parameters->is_object())
+  if (const Json* parameters = inner.find("parameters"); parameters && !parameters->is_object())
     inner.expected("parameters", "a JSON Schema (an object)", *parameters);
   LOCI_RETURN_IF_ERROR(inner.status());
   if (!is_name(tool.name)) {
-    return invalid_argument(
-        fmt::format("expected 1 to {} letters, digits, '_', '-' and '.'; got {}", kToolNameBytesMax,
-                    json_excerpt(function->value("name", nlohmann::json()))),
-        field + ".function.name");
+    return invalid_argument(fmt::format("expected 1 to {} letters, digits, '_', '-' and '.'; got {}",
+                                        kToolNameBytesMax, json_excerpt(function->value("name", Json()))),
+                            field + ".function.name");
   }
-  if (ordered != nullptr && ordered->is_object() && ordered->contains("function"))
-    tool.function = ordered->at("function");
-  else
-    tool.function = *function;
+  tool.function = *function;
   return tool;
 }
 
-Status read_choice(const nlohmann::json& choice, ToolUse& out) {
+Status read_choice(const Json& choice, ToolUse& out) {
   const auto fail = [&] {
     return invalid_argument(
         fmt::format(
@@ -72,8 +68,7 @@ Status read_choice(const nlohmann::json& choice, ToolUse& out) {
   if (choice == "required") {
     out.choice = ToolChoice::kRequired;
   } else {
-    if (!choice.is_object() || choice.value("type", nlohmann::json()) != "function" ||
-        !choice.contains("function")) {
+    if (!choice.is_object() || choice.value("type", Json()) != "function" || !choice.contains("function")) {
       return fail();
     }
     FieldReader reader(choice["function"], "tool_choice.function");
@@ -93,24 +88,23 @@ Status read_choice(const nlohmann::json& choice, ToolUse& out) {
 
 }  // namespace
 
-nlohmann::ordered_json Tool::parameters() const {
+Json Tool::parameters() const {
   const auto at = function.find("parameters");
-  if (at == function.end() || !at->is_object()) return nlohmann::ordered_json::object();
+  if (at == function.end() || !at->is_object()) return Json::object();
   return *at;
 }
 
-Result<ToolUse> read_tool_use(const nlohmann::json& request, const nlohmann::ordered_json& ordered_tools) {
+Result<ToolUse> read_tool_use(const Json& request) {
   FieldReader reader(request);
   ToolUse out;
-  if (const nlohmann::json* tools = reader.find("tools")) {
+  if (const Json* tools = reader.find("tools")) {
     if (!tools->is_array() || tools->size() > kToolsMax) {
       reader.expected("tools", fmt::format("an array of at most {} tools", kToolsMax), *tools);
       return reader.status();
     }
-    const bool ordered = ordered_tools.is_array() && ordered_tools.size() == tools->size();
     for (std::size_t i = 0; i < tools->size(); ++i) {
       const std::string field = fmt::format("tools[{}]", i);
-      LOCI_ASSIGN_OR_RETURN(Tool tool, read_tool((*tools)[i], ordered ? &ordered_tools[i] : nullptr, field));
+      LOCI_ASSIGN_OR_RETURN(Tool tool, read_tool((*tools)[i], field));
       const auto same = [&](const Tool& other) { return other.name == tool.name; };
       if (std::any_of(out.tools.begin(), out.tools.end(), same)) {
         return invalid_argument(fmt::format("expected a name that no other tool has; got '{}'", tool.name),
@@ -121,8 +115,7 @@ Result<ToolUse> read_tool_use(const nlohmann::json& request, const nlohmann::ord
   }
   reader.boolean("parallel_tool_calls", out.parallel);
   LOCI_RETURN_IF_ERROR(reader.status());
-  if (const nlohmann::json* choice = reader.find("tool_choice"))
-    LOCI_RETURN_IF_ERROR(read_choice(*choice, out));
+  if (const Json* choice = reader.find("tool_choice")) LOCI_RETURN_IF_ERROR(read_choice(*choice, out));
   return out;
 }
 

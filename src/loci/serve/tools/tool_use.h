@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "loci/base/status.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 
@@ -15,10 +15,10 @@ inline constexpr std::size_t kToolNameBytesMax = 64;
 
 struct Tool {
   std::string name;
-  nlohmann::ordered_json function;  // {"name", "description", "parameters", ...}, as the client wrote it
-  bool strict = false;              // the arguments must match the parameters' schema
+  Json function;        // {"name", "description", "parameters", ...}, as the client wrote it
+  bool strict = false;  // the arguments must match the parameters' schema
   // The schema of its arguments; {} where the client gave none.
-  nlohmann::ordered_json parameters() const;
+  Json parameters() const;
 };
 
 enum class ToolChoice : std::uint8_t {
@@ -39,10 +39,8 @@ struct ToolUse {
   bool one_call() const { return !parallel || choice == ToolChoice::kNamed; }
 };
 
-// Reads tools, tool_choice and parallel_tool_calls of a chat request. `ordered_tools`: the tools as the
-// client wrote them, members in their order (json_text.h, ordered_json.h), where they are at hand; else null.
+// Reads tools, tool_choice and parallel_tool_calls of a chat request.
 // Errors: kInvalidArgument naming field, value and limit.
-Result<ToolUse> read_tool_use(const nlohmann::json& request,
-                              const nlohmann::ordered_json& ordered_tools = nullptr);
+Result<ToolUse> read_tool_use(const Json& request);
 
 }  // namespace loci

@@ -2,9 +2,14 @@
 // From a request's tools and messages to a template's context.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include "loci/serve/anthropic/messages_request.h"
 #include "loci/serve/request/chat_request.h"
-#include "loci/serve/request/json_text.h"
-#include "loci/serve/request/ordered_json.h"
+#include "loci/serve/request/json.h"
+#include "loci/serve/request/json_parse.h"
+#include "loci/serve/responses/items.h"
+#include "loci/serve/responses/response_request.h"
 #include "loci/serve/tools/call_text.h"
 #include "loci/serve/tools/template_context.h"
 #include "loci/serve/tools/tool_use.h"
@@ -12,20 +17,17 @@
 namespace loci {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-using json = nlohmann::json;
-
-json weather() {
-  return json::parse(
+Json weather() {
+  return Json::parse(
       R"({"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.",
       "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}})");
 }
 
-json user() { return {{"role", "user"}, {"content", "Paris?"}}; }
+Json user() { return {{"role", "user"}, {"content", "Paris?"}}; }
 
 // Two calls, their results, and the next question.
-json conversation() {
-  return json::parse(R"([
+Json conversation() {
+  return Json::parse(R"([
     {"role": "user", "content": "Paris and Rome?"},
     {"role": "assistant", "content": null, "refusal": null, "tool_calls": [
       {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Paris\"}"}},
@@ -35,22 +37,22 @@ json conversation() {
     {"role": "user", "content": "Thanks."}])");
 }
 
-std::string field(const json& request) {
+std::string field(const Json& request) {
   const Result<ToolUse> use = read_tool_use(request);
   return use.ok() ? "accepted" : use.status().field();
 }
 
 TEST(ToolUse, ReadsAndRefusesByPlace) {
-  const json tools = json::array({weather()});
-  const auto with = [&](const json& extra) {
-    json request = {{"tools", tools}};
+  const Json tools = Json::array({weather()});
+  const auto with = [&](const Json& extra) {
+    Json request = {{"tools", tools}};
     request.update(extra);
     return request;
   };
-  EXPECT_EQ(read_tool_use(with(json::object()))->choice, ToolChoice::kAuto);
+  EXPECT_EQ(read_tool_use(with(Json::object()))->choice, ToolChoice::kAuto);
   EXPECT_EQ(read_tool_use(with({{"tool_choice", "none"}}))->any(), false);
   EXPECT_EQ(read_tool_use(with({{"tool_choice", "required"}}))->choice, ToolChoice::kRequired);
-  const json named = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  const Json named = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
   EXPECT_EQ(read_tool_use(with({{"tool_choice", named}}))->named, "get_weather");
   EXPECT_EQ(read_tool_use(with({{"parallel_tool_calls", false}}))->parallel, false);
   EXPECT_EQ(field(with({{"tool_choice", "sometimes"}})), "tool_choice");
@@ -59,44 +61,75 @@ TEST(ToolUse, ReadsAndRefusesByPlace) {
   EXPECT_EQ(field({{"tool_choice", "required"}}), "tool_choice");
   EXPECT_EQ(field({{"tool_choice", "none"}}), "accepted");
   EXPECT_EQ(field({{"tools", 5}}), "tools");
-  EXPECT_EQ(field({{"tools", json::array({5})}}), "tools[0]");
-  EXPECT_EQ(field({{"tools", json::array({{{"type", "web_search"}}})}}), "tools[0].type");
-  EXPECT_EQ(field({{"tools", json::array({{{"type", "function"}}})}}), "tools[0].function");
-  json bad = weather();
+  EXPECT_EQ(field({{"tools", Json::array({5})}}), "tools[0]");
+  EXPECT_EQ(field({{"tools", Json::array({{{"type", "web_search"}}})}}), "tools[0].type");
+  EXPECT_EQ(field({{"tools", Json::array({{{"type", "function"}}})}}), "tools[0].function");
+  Json bad = weather();
   bad["function"]["name"] = "a b";
-  EXPECT_EQ(field({{"tools", json::array({bad})}}), "tools[0].function.name");
+  EXPECT_EQ(field({{"tools", Json::array({bad})}}), "tools[0].function.name");
   bad = weather();
   bad["function"]["parameters"] = 5;
-  EXPECT_EQ(field({{"tools", json::array({bad})}}), "tools[0].function.parameters");
-  EXPECT_EQ(field({{"tools", json::array({weather(), weather()})}}), "tools[1].function.name");
-  EXPECT_EQ(field({{"tools", json(std::vector<json>(129, weather()))}}), "tools");
+  EXPECT_EQ(field({{"tools", Json::array({bad})}}), "tools[0].function.parameters");
+  EXPECT_EQ(field({{"tools", Json::array({weather(), weather()})}}), "tools[1].function.name");
+  EXPECT_EQ(field({{"tools", Json(std::vector<Json>(129, weather()))}}), "tools");
   EXPECT_EQ(field(with({{"parallel_tool_calls", "no"}})), "parallel_tool_calls");
   EXPECT_FALSE(read_tool_use(with({{"tool_choice", "required"}}))->one_call());
   EXPECT_TRUE(read_tool_use(with({{"tool_choice", named}}))->one_call());
 }
 
-TEST(OrderedJson, KeepsWhatTheClientWrote) {
-  const std::string body =
-      R"({"a": "}", "tools": 1, "b\"": [{"tools": 2}], "tools" : [{"z": 1, "a": {"y": "]", "b": 2}}], "c": 3})";
-  EXPECT_EQ(parse_ordered_json(*json_member_text(body, "tools"))->dump(), R"([{"z":1,"a":{"y":"]","b":2}}])");
-  json wide = json::object();
-  for (int i = 0; i < 1025; ++i) wide[std::to_string(i)] = i;
-  EXPECT_FALSE(parse_ordered_json(wide.dump()).ok());
+// What a chat template shows the model of the tool's parameters.
+constexpr const char* kParameters =
+    R"({"type":"object","properties":{"zone":{"type":"string"},"area":{"enum":["b","a"],"default":"b"}},"required":["zone"]})";
+
+std::string parameters_shown(const Json& chat) {
+  const Result<ChatRequest> request = parse_chat_request(chat);
+  EXPECT_TRUE(request.ok()) << request.status().to_string();
+  return Json::parse(request->template_context)["tools"][0]["function"]["parameters"].dump();
 }
 
-OrderedJson context_of(const json& messages, const ChatSyntax& syntax, const json& extra = json::object()) {
-  json request = {{"messages", messages}, {"tools", json::array({weather()})}};
+// Small models take the first property for the most important one, and a prefix is shared only where the same
+// tools give the same text.
+TEST(ToolUse, TheTemplateSeesASchemaInTheClientsOrderInAllThreeApis) {
+  const std::string chat = fmt::format(
+      R"({{"messages": [{{"role": "user", "content": "Hi"}}],
+          "tools": [{{"type": "function", "function": {{"name": "look", "parameters": {}}}}}]}})",
+      kParameters);
+  EXPECT_EQ(parameters_shown(*parse_json(chat)), kParameters);
+
+  const std::string responses =
+      fmt::format(R"({{"input": "Hi", "tools": [{{"type": "function", "name": "look", "parameters": {}}}]}})",
+                  kParameters);
+  const Result<ResponseRequest> response = parse_response_request(*parse_json(responses), true);
+  ASSERT_TRUE(response.ok()) << response.status().to_string();
+  Json of_response = response->chat;
+  of_response["messages"] = to_messages(response->input);
+  EXPECT_EQ(parameters_shown(of_response), kParameters);
+  EXPECT_EQ(response->echo["tools"][0]["parameters"].dump(), kParameters)
+      << "as the response object shows it";
+
+  const std::string messages = fmt::format(
+      R"({{"max_tokens": 8, "messages": [{{"role": "user", "content": "Hi"}}],
+          "tools": [{{"name": "look", "input_schema": {}}}]}})",
+      kParameters);
+  const Result<MessagesRequest> of_messages =
+      parse_messages_request(*parse_json(messages), MessagesPurpose::kReply);
+  ASSERT_TRUE(of_messages.ok()) << of_messages.status().to_string();
+  EXPECT_EQ(parameters_shown(of_messages->chat), kParameters);
+}
+
+Json context_of(const Json& messages, const ChatSyntax& syntax, const Json& extra = Json::object()) {
+  Json request = {{"messages", messages}, {"tools", Json::array({weather()})}};
   request.update(extra);
   const Result<ChatRequest> chat = parse_chat_request(request, syntax);
   EXPECT_TRUE(chat.ok()) << chat.status().to_string();
-  return chat.ok() ? OrderedJson::parse(chat->template_context) : OrderedJson();
+  return chat.ok() ? Json::parse(chat->template_context) : Json();
 }
 
 TEST(TemplateContext, GivesTemplatesWhatTheyTake) {
-  const OrderedJson context = context_of(conversation(), {});
+  const Json context = context_of(conversation(), {});
   EXPECT_EQ(context["tools"][0]["function"]["name"], "get_weather");
   EXPECT_EQ(context["tools"][0]["type"], "function");
-  const OrderedJson& calling = context["messages"][1];
+  const Json& calling = context["messages"][1];
   EXPECT_EQ(calling["tool_calls"][1]["function"]["arguments"]["city"], "Rome");
   EXPECT_EQ(calling["content"], "");
   EXPECT_FALSE(calling.contains("refusal"));
@@ -109,7 +142,7 @@ TEST(TemplateContext, GivesTemplatesWhatTheyTake) {
 TEST(TemplateContext, OneCallAMessageWhereTheTemplateTakesOne) {
   ChatSyntax syntax;
   syntax.support.several_calls = false;
-  const OrderedJson messages = context_of(conversation(), syntax)["messages"];
+  const Json messages = context_of(conversation(), syntax)["messages"];
   ASSERT_EQ(messages.size(), 6u);
   EXPECT_EQ(messages[1]["tool_calls"][0]["id"], "call_1");
   EXPECT_EQ(messages[2]["content"], "rain");
@@ -120,9 +153,9 @@ TEST(TemplateContext, OneCallAMessageWhereTheTemplateTakesOne) {
 TEST(TemplateContext, WritesWhatTheTemplateDoesNot) {
   ChatSyntax syntax;
   syntax.support = {.tools = false, .calls = false, .results = false};
-  const OrderedJson context = context_of(conversation(), syntax);
+  const Json context = context_of(conversation(), syntax);
   EXPECT_FALSE(context.contains("tools"));
-  const OrderedJson& messages = context["messages"];
+  const Json& messages = context["messages"];
   ASSERT_EQ(messages.size(), 4u);
   EXPECT_EQ(messages[0]["role"], "system");
   EXPECT_NE(messages[0]["content"].get<std::string>().find("Weather of a city."), std::string::npos);
@@ -132,7 +165,7 @@ TEST(TemplateContext, WritesWhatTheTemplateDoesNot) {
   EXPECT_EQ(messages[3]["role"], "user");
   EXPECT_EQ(messages[3]["content"], "Result of get_weather:\nrain\n\nResult of get_weather:\nsun\n\nThanks.");
   syntax.support.system = false;
-  const OrderedJson first = context_of(json::array({user()}), syntax)["messages"][0];
+  const Json first = context_of(Json::array({user()}), syntax)["messages"][0];
   EXPECT_EQ(first["role"], "user");
   EXPECT_TRUE(first["content"].get<std::string>().starts_with("Paris?"));
 }
@@ -140,7 +173,7 @@ TEST(TemplateContext, WritesWhatTheTemplateDoesNot) {
 TEST(TemplateContext, ShortIdsStandForLongOnes) {
   ChatSyntax syntax;
   syntax.support.short_ids = true;
-  const OrderedJson messages = context_of(conversation(), syntax)["messages"];
+  const Json messages = context_of(conversation(), syntax)["messages"];
   const auto id = messages[1]["tool_calls"][0]["id"].get<std::string>();
   EXPECT_EQ(id.size(), 9u);
   EXPECT_EQ(messages[2]["tool_call_id"], id);
@@ -148,14 +181,14 @@ TEST(TemplateContext, ShortIdsStandForLongOnes) {
 }
 
 TEST(TemplateContext, EffortAndArguments) {
-  const OrderedJson none = context_of(json::array({user()}), {}, {{"reasoning_effort", "none"}});
+  const Json none = context_of(Json::array({user()}), {}, {{"reasoning_effort", "none"}});
   EXPECT_EQ(none["enable_thinking"], false);
-  const OrderedJson high =
-      context_of(json::array({user()}), {},
+  const Json high =
+      context_of(Json::array({user()}), {},
                  {{"reasoning_effort", "high"}, {"chat_template_kwargs", {{"thinking", false}}}});
   EXPECT_EQ(high["reasoning_effort"], "high");
   EXPECT_EQ(high["thinking"], false);
-  EXPECT_EQ(parse_chat_request({{"messages", json::array({user()})}, {"reasoning_effort", "most"}})
+  EXPECT_EQ(parse_chat_request({{"messages", Json::array({user()})}, {"reasoning_effort", "most"}})
                 .status()
                 .field(),
             "reasoning_effort");
@@ -163,7 +196,7 @@ TEST(TemplateContext, EffortAndArguments) {
 
 TEST(TemplateContext, RefusesByPlace) {
   const auto place = [](const char* message) {
-    return parse_chat_request({{"messages", json::array({user(), json::parse(message)})}}).status().field();
+    return parse_chat_request({{"messages", Json::array({user(), Json::parse(message)})}}).status().field();
   };
   EXPECT_EQ(place(R"({"role": "assistant"})"), "messages[1].content");
   EXPECT_EQ(place(R"({"role": "assistant", "tool_calls": 5})"), "messages[1].tool_calls");

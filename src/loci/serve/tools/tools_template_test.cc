@@ -13,13 +13,11 @@
 #include "loci/model/chat_template.h"
 #include "loci/model/text_testing.h"
 #include "loci/serve/request/chat_request.h"
+#include "loci/serve/request/json.h"
 #include "loci/serve/tools/output_parser.h"
 
 namespace loci {
 namespace {
-
-using json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
 
 // Whatever looks like a control token in the template.
 std::vector<std::string> control_texts_of(const std::string& source) {
@@ -64,33 +62,33 @@ std::vector<std::string> template_files() {
   return files;
 }
 
-json tools_of(const std::string& words) {
-  json tool = json::parse(R"({"type": "function", "function": {"name": "get_weather",
+Json tools_of(const std::string& words) {
+  Json tool = Json::parse(R"({"type": "function", "function": {"name": "get_weather",
     "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "Which"},
     "days": {"type": "integer", "description": "How many"}}, "required": ["city"]}}})");
   tool["function"]["description"] = "Weather " + words;
   tool["function"]["parameters"]["properties"]["city"]["description"] = "City " + words;
-  json other = tool;
+  Json other = tool;
   other["function"]["name"] = "add";
-  return json::array({tool, other});
+  return Json::array({tool, other});
 }
 
-json call_of(const std::string& id, const std::string& name, const OrderedJson& arguments) {
+Json call_of(const std::string& id, const std::string& name, const Json& arguments) {
   return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments.dump()}}}};
 }
 
-Result<std::vector<TokenId>> encode(const Family& family, const json& messages, const json& tools,
+Result<std::vector<TokenId>> encode(const Family& family, const Json& messages, const Json& tools,
                                     bool prompt) {
-  const json request = {{"messages", messages}, {"tools", tools}, {"add_generation_prompt", prompt}};
+  const Json request = {{"messages", messages}, {"tools", tools}, {"add_generation_prompt", prompt}};
   LOCI_ASSIGN_OR_RETURN(const ChatRequest chat, parse_chat_request(request, family.syntax));
   return family.chat.encode(chat.template_context);
 }
 
 // What the template writes as the model's turn, behind the prompt that asks for it.
-Result<std::vector<TokenId>> reply_tokens(const Family& family, const json& messages, const json& answer) {
-  const json tools = tools_of("of a city");
+Result<std::vector<TokenId>> reply_tokens(const Family& family, const Json& messages, const Json& answer) {
+  const Json tools = tools_of("of a city");
   LOCI_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, encode(family, messages, tools, true));
-  json all = messages;
+  Json all = messages;
   all.push_back(answer);
   LOCI_ASSIGN_OR_RETURN(std::vector<TokenId> whole, encode(family, all, tools, false));
   auto begin = std::mismatch(prompt.begin(), prompt.end(), whole.begin(), whole.end()).second;
@@ -165,18 +163,18 @@ TEST(Templates, CallsAreReadBackAsTheTemplateWroteThem) {
   if (files.empty())
     GTEST_SKIP() << "left to another part (published vocabularies): LOCI_TEMPLATES is not set";
   std::map<std::string, int> dialects;
-  const OrderedJson arguments = {{"city", "Pa\"r\\is }]\n</tool_call> é"}, {"days", 3}};
+  const Json arguments = {{"city", "Pa\"r\\is }]\n</tool_call> é"}, {"days", 3}};
   for (const std::string& file : files) {
     const std::optional<Family> family = open_family(file);
     if (!family || kOthers.contains(family->name)) continue;
     const TemplateSupport& support = family->syntax.support;
     SCOPED_TRACE(family->name + ", " + std::string(dialect_name(family->syntax.output.dialect)));
-    const json user = {{"role", "user"}, {"content", "What is the weather?"}};
-    json calls = json::array({call_of("call_1", "get_weather", arguments)});
+    const Json user = {{"role", "user"}, {"content", "What is the weather?"}};
+    Json calls = Json::array({call_of("call_1", "get_weather", arguments)});
     if (support.several_calls && !family->syntax.output.harmony())
       calls.push_back(call_of("call_2", "add", {{"city", "x"}}));
-    const json answer = {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}};
-    const auto tokens = reply_tokens(*family, json::array({user}), answer);
+    const Json answer = {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}};
+    const auto tokens = reply_tokens(*family, Json::array({user}), answer);
     const std::string known = std::string(dialect_name(family->syntax.output.dialect));
     if (!tokens.ok()) {
       ADD_FAILURE() << tokens.status().to_string();
@@ -187,8 +185,8 @@ TEST(Templates, CallsAreReadBackAsTheTemplateWroteThem) {
     bool same = read.size() == calls.size();
     for (std::size_t i = 0; same && i < read.size(); ++i) {
       same = calls[i]["function"]["name"] == read[i].name &&
-             json::parse(read[i].arguments, nullptr, false) ==
-                 json::parse(calls[i]["function"]["arguments"].get<std::string>());
+             Json::parse(read[i].arguments, nullptr, false) ==
+                 Json::parse(calls[i]["function"]["arguments"].get<std::string>());
     }
     EXPECT_TRUE(same) << shown(output) << "\nof "
                       << family->tokenizer.decode(*tokens, ControlText::kAsControl).value();
@@ -210,14 +208,14 @@ std::vector<std::uint32_t> control_only(const Tokenizer& tokenizer, const std::v
 
 // `words` in every place of a conversation where a client's or a tool's text goes.
 Result<std::vector<TokenId>> conversation_with(const Family& family, const std::string& words) {
-  json question = {{"role", "user"}, {"content", "a " + words + " b"}, {"name", "n" + words}};
-  const OrderedJson arguments = {{"city", words + "x"}, {"k" + words, OrderedJson::array({"v" + words})}};
-  const json messages =
-      json::array({{{"role", "system"}, {"content", "s " + words}},
+  Json question = {{"role", "user"}, {"content", "a " + words + " b"}, {"name", "n" + words}};
+  const Json arguments = {{"city", words + "x"}, {"k" + words, Json::array({"v" + words})}};
+  const Json messages =
+      Json::array({{{"role", "system"}, {"content", "s " + words}},
                    question,
                    {{"role", "assistant"},
                     {"content", ""},
-                    {"tool_calls", json::array({call_of("id" + words, "get_weather", arguments)})}},
+                    {"tool_calls", Json::array({call_of("id" + words, "get_weather", arguments)})}},
                    {{"role", "tool"}, {"tool_call_id", "id" + words}, {"content", "r " + words}},
                    {{"role", "assistant"}, {"content", "t " + words}},
                    {{"role", "user"}, {"content", words + "\n" + words}}});

@@ -8,39 +8,36 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "loci/serve/request/field_reader.h"
+#include "loci/serve/request/json.h"
 
 namespace loci {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "loci-profile-2";
 constexpr std::size_t kFileMax = 1 << 20;
 constexpr std::int64_t kMost = kCostMax;
 constexpr std::size_t kRatesMax = 64;
 
-OrderedJson write_link(const LinkCost& link) {
+Json write_link(const LinkCost& link) {
   return {{"latency_ns", link.latency}, {"bytes_per_second", link.bytes_per_second}};
 }
 
 // The objects inside stay where they are while their readers live.
 class ProfileReader {
  public:
-  explicit ProfileReader(const nlohmann::json& root) : root_(root) {}
+  explicit ProfileReader(const Json& root) : root_(root) {}
 
   Result<CostProfile> read() {
     FieldReader top(root_);
     std::string format;
     top.text("format", format);
-    if (top.ok() && format != kFormat)
-      top.expected("format", fmt::format("\"{}\"", kFormat), nlohmann::json(format));
+    if (top.ok() && format != kFormat) top.expected("format", fmt::format("\"{}\"", kFormat), Json(format));
     top.text("model", out_.model);
     top.text("model_fingerprint", out_.model_fingerprint);
     top.text("measured_at", out_.measured_at);
@@ -53,15 +50,15 @@ class ProfileReader {
   }
 
  private:
-  static const nlohmann::json* object(FieldReader& reader, std::string_view name) {
-    const nlohmann::json* value = reader.find(name);
+  static const Json* object(FieldReader& reader, std::string_view name) {
+    const Json* value = reader.find(name);
     if (value != nullptr && value->is_object()) return value;
-    reader.expected(name, "an object", value == nullptr ? nlohmann::json() : *value);
+    reader.expected(name, "an object", value == nullptr ? Json() : *value);
     return nullptr;
   }
 
   Status read_machine(FieldReader& top) {
-    const nlohmann::json* machine = object(top, "machine");
+    const Json* machine = object(top, "machine");
     if (machine == nullptr) return top.status();
     FieldReader reader(*machine, "machine");
     reader.text("cpu", out_.machine.cpu);
@@ -76,11 +73,11 @@ class ProfileReader {
     if (value)
       out = *value;
     else if (reader.ok())
-      reader.expected(name, "a number of nanoseconds", nlohmann::json());
+      reader.expected(name, "a number of nanoseconds", Json());
   }
 
   static Status read_link(FieldReader& costs, std::string_view name, LinkCost& out) {
-    const nlohmann::json* link = object(costs, name);
+    const Json* link = object(costs, name);
     if (link == nullptr) return costs.status();
     FieldReader reader(*link, costs.full_name(name));
     read_cost(reader, "latency_ns", out.latency);
@@ -89,18 +86,18 @@ class ProfileReader {
     if (rate)
       out.bytes_per_second = static_cast<std::uint64_t>(*rate);
     else if (reader.ok())
-      reader.expected("bytes_per_second", "a number of at least 1", nlohmann::json());
+      reader.expected("bytes_per_second", "a number of at least 1", Json());
     return reader.status();
   }
 
   Status read_rates(FieldReader& costs) {
-    const nlohmann::json* rates = costs.find("disk_reads");
+    const Json* rates = costs.find("disk_reads");
     if (rates == nullptr || !rates->is_array() || rates->size() > kRatesMax) {
       costs.expected("disk_reads", fmt::format("an array of at most {} rates", kRatesMax),
-                     rates == nullptr ? nlohmann::json() : *rates);
+                     rates == nullptr ? Json() : *rates);
       return costs.status();
     }
-    for (const nlohmann::json& json : *rates) {
+    for (const Json& json : *rates) {
       std::uint64_t before = out_.disk_reads.empty() ? 0 : out_.disk_reads.back().bytes;
       const auto number = [&](const char* name) -> std::uint64_t {
         const auto found = json.is_object() ? json.find(name) : json.end();
@@ -119,21 +116,21 @@ class ProfileReader {
   }
 
   Status read_curves(FieldReader& top) {
-    const nlohmann::json* object_of_costs = object(top, "costs");
+    const Json* object_of_costs = object(top, "costs");
     if (object_of_costs == nullptr) return top.status();
     FieldReader costs(*object_of_costs, "costs");
     CostCurves& curves = out_.curves;
     read_cost(costs, "token_ns", curves.token);
     read_cost(costs, "pass_ns", curves.pass);
     if (costs.find("projection_ns") != nullptr) read_cost(costs, "projection_ns", curves.projection);
-    const nlohmann::json* attention = costs.find("attention_ns");
+    const Json* attention = costs.find("attention_ns");
     if (attention == nullptr || !attention->is_array() || attention->empty() || attention->size() > 32) {
       costs.expected("attention_ns", "an array of 1 to 32 costs at powers of two",
-                     attention == nullptr ? nlohmann::json() : *attention);
+                     attention == nullptr ? Json() : *attention);
       return costs.status();
     }
     curves.attention.clear();
-    for (const nlohmann::json& cost : *attention) {
+    for (const Json& cost : *attention) {
       const std::optional<std::int64_t> value = as_integer(cost);
       if (!value || *value < 0 || *value > kMost)
         costs.expected("attention_ns", "numbers of nanoseconds", cost);
@@ -150,7 +147,7 @@ class ProfileReader {
     return read_rates(costs);
   }
 
-  const nlohmann::json& root_;
+  const Json& root_;
   CostProfile out_;
 };
 
@@ -198,36 +195,36 @@ std::string profile_path(const std::string& folder, const std::string& model_fin
 
 std::string format_profile(const CostProfile& profile) {
   const CostCurves& curves = profile.curves;
-  OrderedJson reads = OrderedJson::array();
+  Json reads = Json::array();
   for (const ReadRate& rate : profile.disk_reads)
     reads.push_back({{"bytes", rate.bytes}, {"bytes_per_second", rate.bytes_per_second}});
-  const OrderedJson json = {{"format", kFormat},
-                            {"measured_at", profile.measured_at},
-                            {"machine",
-                             {{"cpu", profile.machine.cpu},
-                              {"threads", profile.machine.threads},
-                              {"backend", profile.machine.backend}}},
-                            {"model", profile.model},
-                            {"model_fingerprint", profile.model_fingerprint},
-                            {"disk_directory", profile.disk_directory},
-                            {"rough", profile.rough},
-                            {"costs",
-                             {{"token_ns", curves.token},
-                              {"pass_ns", curves.pass},
-                              {"projection_ns", curves.projection},
-                              {"attention_ns", curves.attention},
-                              {"host_load", write_link(curves.host_load)},
-                              {"host_save", write_link(curves.host_save)},
-                              {"disk_read", write_link(curves.disk_read)},
-                              {"disk_write", write_link(curves.disk_write)},
-                              {"host_charge_ns", curves.host_charge},
-                              {"disk_charge_ns", curves.disk_charge},
-                              {"disk_reads", reads}}}};
+  const Json json = {{"format", kFormat},
+                     {"measured_at", profile.measured_at},
+                     {"machine",
+                      {{"cpu", profile.machine.cpu},
+                       {"threads", profile.machine.threads},
+                       {"backend", profile.machine.backend}}},
+                     {"model", profile.model},
+                     {"model_fingerprint", profile.model_fingerprint},
+                     {"disk_directory", profile.disk_directory},
+                     {"rough", profile.rough},
+                     {"costs",
+                      {{"token_ns", curves.token},
+                       {"pass_ns", curves.pass},
+                       {"projection_ns", curves.projection},
+                       {"attention_ns", curves.attention},
+                       {"host_load", write_link(curves.host_load)},
+                       {"host_save", write_link(curves.host_save)},
+                       {"disk_read", write_link(curves.disk_read)},
+                       {"disk_write", write_link(curves.disk_write)},
+                       {"host_charge_ns", curves.host_charge},
+                       {"disk_charge_ns", curves.disk_charge},
+                       {"disk_reads", reads}}}};
   return json.dump(2) + "\n";
 }
 
 Result<CostProfile> parse_profile(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return invalid_argument("expected a JSON object as `loci profile` writes it");
   return ProfileReader(json).read();
 }
