@@ -22,13 +22,7 @@ published() {
   [[ -d build/tokenizers ]] || { note "all but published tokenizers, which npm fetches: it is not installed"; return 75; }
 }
 
-# For one kind of GPU, or for all where the machine has one; and no kernel spills registers.
-cuda_code() {
-  scripts/cuda-toolkit.sh || return
-  scripts/build.sh release cuda_kernels && scripts/cuda-report.py
-}
-
-# For every kind of GPU, and what checks them on a GPU is carried by itself.
+# For every kind of GPU no kernel spills registers, and what checks them on a GPU is carried by itself.
 cuda_code_for_all() {
   scripts/cuda-toolkit.sh || return
   export LOCI_CUDA_ARCHITECTURES="80;89;90a"
@@ -99,7 +93,7 @@ live_suites() {
 one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90a; }
 
 release_build_and_tests() {
-  part 660 "release: build" scripts/build.sh release loci loci-random-model loci-simulated-gpu all_tests
+  part 600 "release: build" scripts/build.sh release loci loci-random-model loci-simulated-gpu all_tests
   part 120 "release: fast tests" ctests release -L fast
 }
 
@@ -109,8 +103,6 @@ all() {
   one_kind_of_gpu
   part 20 "tidy rules" suite tests/tidy_test.py
   part 20 "formatting" scripts/check-format.sh
-  # Before the rest is built, which then has the CUDA backend.
-  part 240 "CUDA code compiles" cuda_code
   release_build_and_tests
   part 60 "release: published vocabularies and templates" published
   part 60 "release: slow tests" ctests release -L slow
@@ -119,7 +111,6 @@ all() {
   live_suites
   part 480 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
   part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
-  part 240 "thread sanitizer: tests with threads" sanitizer_tests tsan threaded_tests threads
 }
 
 # grounded SECONDS NAME GROUND COMMAND...: where a file of the GROUND (paths, apart by blanks) changed since it passed.
@@ -133,9 +124,10 @@ grounded() {
 }
 
 changed() {
-  local builds="cmake CMakeLists.txt CMakePresets.json src/loci/compute"
+  local builds="cmake CMakeLists.txt CMakePresets.json src/loci/base src/loci/compute src/loci/model"
   scripts/setup.sh build test model fuzz
   grounded 500 "CUDA code for every GPU, gpu-check carried by itself" "$builds scripts/cuda-toolkit.sh scripts/gpu-check.sh scripts/gpu-check-run.sh scripts/cuda-report.py" cuda_code_for_all
+  grounded 300 "thread sanitizer: tests with threads" "$builds src/loci tests/CMakeLists.txt" sanitizer_tests tsan threaded_tests threads
   grounded 500 "address and undefined-behaviour sanitizers: simulated GPU" "$builds src/loci/engine" gpu_tests asan
   grounded 500 "thread sanitizer: simulated GPU" "$builds src/loci/engine" gpu_tests tsan
   for name in "${unchanged[@]+"${unchanged[@]}"}"; do note "not run, as nothing below its ground changed since it passed: $name"; done

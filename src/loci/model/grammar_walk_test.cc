@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "loci/base/random.h"
+#include "loci/base/test_rounds.h"
 #include "loci/model/grammar.h"
 #include "loci/model/schema_check.h"
 #include "loci/model/text_testing.h"
@@ -128,11 +129,11 @@ using Oracle = std::function<Fit(const std::string&)>;
 // Every token against the oracle, at each step of random walks. `may_refuse`: texts that the grammar need not
 // allow though the oracle does.
 void compare(const Tokenizer& tokenizer, const Grammar& grammar, const Oracle& oracle,
-             const std::function<bool(const std::string&, const std::string&)>& may_refuse, int walks,
-             int steps) {
+             const std::function<bool(const std::string&, const std::string&)>& may_refuse,
+             std::uint64_t walks, int steps) {
   Random random(3);
   std::vector<std::uint32_t> mask(grammar.mask_words());
-  for (int i = 0; i < walks; ++i) {
+  for (std::uint64_t i = 0; i < test_rounds(walks); ++i) {
     GrammarMatcher matcher = grammar.matcher().value();
     std::string text;
     for (int step = 0; step < steps; ++step) {

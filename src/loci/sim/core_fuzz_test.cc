@@ -11,6 +11,7 @@
 #include <string>
 
 #include "loci/base/random.h"
+#include "loci/base/test_rounds.h"
 #include "loci/engine/log/event_log_codec.h"
 #include "loci/sim/core_world.h"
 
@@ -141,7 +142,7 @@ Totals run_worlds(WorldOptions (*make)(const Chooser&), std::uint64_t seeds) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromise) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1000);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(1000));
   const Totals totals = run_worlds(random_world, seeds);
   if (seeds >= 1000) {
     EXPECT_GT(totals.suspensions, seeds / 10);
@@ -155,7 +156,7 @@ TEST_F(CoreWorlds, KeepEveryPromise) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithWindows) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 500);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(500));
   const Totals totals = run_worlds(random_window_world, seeds);
   if (seeds >= 500) {
     EXPECT_GT(totals.suspensions, seeds / 10);
@@ -167,7 +168,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithWindows) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 1000);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(1000));
   const Totals totals = run_worlds(random_tier_world, seeds);
   if (seeds >= 1000) {
     EXPECT_GT(totals.loads, seeds / 2);
@@ -181,7 +182,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithTiers) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWhateverIsLoadedAndWhateverComputed) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 400);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(400));
   const Totals totals = run_worlds(random_restore_world, seeds);
   if (seeds >= 400) {
     for (const RestoreRule rule :
@@ -199,7 +200,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWhateverIsLoadedAndWhateverComputed) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithAStoreThatServersShare) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 600);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
   const Totals totals = run_worlds(random_shared_world, seeds);
   if (seeds >= 600) {
     EXPECT_GT(totals.shared_loads, seeds / 6);
@@ -209,7 +210,7 @@ TEST_F(CoreWorlds, KeepEveryPromiseWithAStoreThatServersShare) {
 }
 
 TEST_F(CoreWorlds, KeepEveryPromiseWithPassesAhead) {
-  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", 600);
+  const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(600));
   const Totals totals = run_worlds(random_ahead_world, seeds);
   if (seeds >= 600) {
     EXPECT_GT(totals.followed, totals.generated / 4);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "loci/base/random.h"
+#include "loci/base/test_rounds.h"
 
 namespace loci {
 namespace {
@@ -76,7 +77,7 @@ TEST(Sampler, DrawsFromTheDefinedDistribution) {
     SamplingParams params = cases[c];
     params.seed = c;
     Sampler sampler = make(params);
-    constexpr int kDraws = 40000;
+    constexpr int kDraws = test_rounds(40000);
     std::vector<int> seen(kVocabulary);
     for (int i = 0; i < kDraws; ++i) ++seen[sampler.sample(logits)->token.value];
     double chi = 0;

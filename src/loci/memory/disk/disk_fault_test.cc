@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "loci/base/test_rounds.h"
 #include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_layout.h"
 #include "loci/memory/disk/disk_test_values.h"
@@ -50,7 +51,7 @@ class DiskFaults : public ::testing::Test {
 
 TEST_F(DiskFaults, ServesWhatItWroteOrNothing) {
   std::uint64_t whole = 0, lost = 0, damaged = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < test_rounds(60); ++seed) {
     Random random(seed);
     FaultyDisk disk;
     const DiskStoreOptions with = options(1 + seed % 3);
@@ -106,8 +107,8 @@ TEST_F(DiskFaults, ServesWhatItWroteOrNothing) {
     }
   }
   // The test is worth something only where all of it happens.
-  EXPECT_GT(whole, 100u);
-  EXPECT_GT(lost, 100u);
+  EXPECT_GT(whole, test_rounds(100));
+  EXPECT_GT(lost, test_rounds(100));
   EXPECT_GE(damaged, lost);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random conversations with random tokenisations, against a model that tries every remembered sequence.
 #include "loci/serve/history/history_match.h"
+#include "loci/base/test_rounds.h"
 
 #include <gtest/gtest.h>
 
@@ -126,9 +127,9 @@ void go_on(Messages& messages, std::vector<Messages>& known, Random& random) {
 }
 
 struct Seen {
-  int longer = 0;       // prompts of which most was remembered
-  int unlike = 0;       // and whose tokens are not those of tokenising
-  int inside_text = 0;  // matches that were cut inside a segment
+  std::uint64_t longer = 0;       // prompts of which most was remembered
+  std::uint64_t unlike = 0;       // and whose tokens are not those of tokenising
+  std::uint64_t inside_text = 0;  // matches that were cut inside a segment
 };
 
 void check_conversations(const char* chat_template, std::uint64_t seed, Seen& seen) {
@@ -170,11 +171,12 @@ TEST(HistoryMatch, EqualsTryingEverySequence) {
   Seen seen;
   std::uint64_t seed = 0;
   for (const char* chat_template : {kChatMlTemplate, kTrimmingTemplate, kReasoningTemplate, kPlainTemplate}) {
-    for (int i = 0; i < 40; ++i) ASSERT_NO_FATAL_FAILURE(check_conversations(chat_template, ++seed, seen));
+    for (std::uint64_t i = 0; i < test_rounds(40); ++i)
+      ASSERT_NO_FATAL_FAILURE(check_conversations(chat_template, ++seed, seen));
   }
-  EXPECT_GT(seen.longer, 1000);
-  EXPECT_GT(seen.unlike, 1000);
-  EXPECT_GT(seen.inside_text, 300);
+  EXPECT_GT(seen.longer, test_rounds(1000));
+  EXPECT_GT(seen.unlike, test_rounds(1000));
+  EXPECT_GT(seen.inside_text, test_rounds(300));
 }
 
 TEST(HistoryMatch, WorkIsBoundedWhereEveryTokenisationIsRemembered) {
@@ -183,7 +185,8 @@ TEST(HistoryMatch, WorkIsBoundedWhereEveryTokenisationIsRemembered) {
   Random random(1);
   std::string said;
   for (int i = 0; i < 40; ++i) said += " that";
-  for (int i = 0; i < 3000; ++i) trie.remember({}, random_tokens(text.tokenizer, said, random));
+  for (std::uint64_t i = 0; i < test_rounds(3000); ++i)
+    trie.remember({}, random_tokens(text.tokenizer, said, random));
   const std::vector<ChatSegment> segments = {{.text = said + "!", .control = {}}};
   const HistoryMatch match = match_history(trie, text.tokenizer, segments, EncodedSegments(1));
   EXPECT_EQ(match.text_bytes, said.size());
