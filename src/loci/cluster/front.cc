@@ -26,7 +26,6 @@ constexpr std::size_t kTriesMax = 8;
 constexpr int kLossesMax = 2;
 constexpr std::size_t kKeysMax = 4'096;              // that are known to be let in
 constexpr Nanos kKeyTrusted = 10 * kNanosPerSecond;  // before an instance is asked again
-constexpr Nanos kDeviceLostPause = 10 * kNanosPerSecond;
 
 std::uint64_t random_seed() {
   std::random_device random;

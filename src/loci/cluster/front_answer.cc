@@ -13,6 +13,7 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::uint64_t kWholeMax = 256 << 10;  // larger answers are passed on as they come
+constexpr Nanos kDeviceLostPause = 10 * kNanosPerSecond;
 
 bool are_events(std::string_view content_type) { return content_type.starts_with("text/event-stream"); }
 

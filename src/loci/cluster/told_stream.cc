@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ostream>  // Boost's strings need it
 
 namespace loci {
 namespace {

@@ -6,7 +6,7 @@
 namespace loci {
 namespace {
 
-constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
+constexpr std::uint64_t kOneGib = std::uint64_t{1} << 30;
 
 PoolRequest request(std::uint64_t available) {
   return {.wanted_bytes = {},
@@ -17,26 +17,26 @@ PoolRequest request(std::uint64_t available) {
 }
 
 TEST(SizePool, TakesAtMostHalfOfTheMachinesMemory) {
-  EXPECT_EQ(size_pool(request(16 * kGib)).value().blocks[0], (8 * kGib) >> 20);
-  EXPECT_EQ(size_pool(request(4 * kGib)).value().blocks[0], (2 * kGib) >> 20);
-  EXPECT_EQ(size_pool(request(1 * kGib)).value().blocks[0], (kGib / 2) >> 20);
+  EXPECT_EQ(size_pool(request(16 * kOneGib)).value().blocks[0], (8 * kOneGib) >> 20);
+  EXPECT_EQ(size_pool(request(4 * kOneGib)).value().blocks[0], (2 * kOneGib) >> 20);
+  EXPECT_EQ(size_pool(request(1 * kOneGib)).value().blocks[0], (kOneGib / 2) >> 20);
   EXPECT_EQ(size_pool(request(1 << 20)).status().field(), "device_memory");
 }
 
 TEST(SizePool, IsCappedAtWhatCouldBeUsed) {
-  PoolRequest few = request(1000 * kGib);
+  PoolRequest few = request(1000 * kOneGib);
   few.max_running = 1;
   few.context_tokens = 33;
   EXPECT_EQ(size_pool(few).value().blocks[0], 8u);
 }
 
 TEST(SizePool, TakesNineTenthsOfADevice) {
-  PoolRequest device = request(100 * kGib);
+  PoolRequest device = request(100 * kOneGib);
   device.memory = PoolMemory::kDevice;
   device.max_running = 1;
   device.context_tokens = 33;
   const PoolSize size = size_pool(device).value();
-  EXPECT_EQ(size.blocks[0], (90 * kGib) >> 20) << "what requests can hold at once is no cap";
+  EXPECT_EQ(size.blocks[0], (90 * kOneGib) >> 20) << "what requests can hold at once is no cap";
   EXPECT_EQ(size.reason, "90 % of the 100.0 GiB that the weights leave");
   device.available_bytes = 1 << 20;
   EXPECT_EQ(size_pool(device).status().field(), "device_memory");
@@ -45,8 +45,8 @@ TEST(SizePool, TakesNineTenthsOfADevice) {
 }
 
 TEST(DefaultHostTier, IsHalfOfWhatIsFreeBesideADevice) {
-  EXPECT_EQ(default_host_tier(PoolMemory::kDevice, 64 * kGib), 32 * kGib);
-  EXPECT_EQ(default_host_tier(PoolMemory::kHost, 64 * kGib), 0u) << "it would be the same memory";
+  EXPECT_EQ(default_host_tier(PoolMemory::kDevice, 64 * kOneGib), 32 * kOneGib);
+  EXPECT_EQ(default_host_tier(PoolMemory::kHost, 64 * kOneGib), 0u) << "it would be the same memory";
 }
 
 TEST(SizePool, GivesWhatIsWanted) {
@@ -58,7 +58,7 @@ TEST(SizePool, GivesWhatIsWanted) {
 }
 
 TEST(SizePool, SplitsOverGroups) {
-  PoolRequest mixed = request(1000 * kGib);
+  PoolRequest mixed = request(1000 * kOneGib);
   mixed.groups.push_back({.window = 512, .block_bytes = 5 << 20});
   const PoolSize capped = size_pool(mixed).value();
   EXPECT_EQ(capped.blocks, (std::vector<std::uint32_t>{4 * 256 * 64, 4 * 18 * 64}));
@@ -70,8 +70,8 @@ TEST(SizePool, SplitsOverGroups) {
 
 PoolsRequest pools(PoolMemory memory) {
   return {.memory = memory,
-          .device_available_bytes = 10 * kGib,
-          .host_available_bytes = 16 * kGib,
+          .device_available_bytes = 10 * kOneGib,
+          .host_available_bytes = 16 * kOneGib,
           .groups = {{.window = 0, .block_bytes = 1 << 20}},
           .context_tokens = 8192,
           .max_running = 64};
@@ -79,21 +79,21 @@ PoolsRequest pools(PoolMemory memory) {
 
 TEST(SizePools, ADeviceHasMemoryOfItsOwnAndAHostTier) {
   const PoolSizes sizes = size_pools(pools(PoolMemory::kDevice)).value();
-  EXPECT_EQ(sizes.device.blocks[0], (9 * kGib) >> 20);
-  EXPECT_EQ(sizes.host_bytes, 8 * kGib);
+  EXPECT_EQ(sizes.device.blocks[0], (9 * kOneGib) >> 20);
+  EXPECT_EQ(sizes.host_bytes, 8 * kOneGib);
   EXPECT_EQ(sizes.host_reason, "half of the 16.0 GiB available");
 }
 
 TEST(SizePools, OnAProcessorBothAreOfOneMemory) {
   PoolsRequest request = pools(PoolMemory::kHost);
   EXPECT_EQ(size_pools(request)->host_bytes, 0u);
-  EXPECT_EQ(size_pools(request)->device.blocks[0], (8 * kGib) >> 20);
-  request.host_bytes = 6 * kGib;
+  EXPECT_EQ(size_pools(request)->device.blocks[0], (8 * kOneGib) >> 20);
+  request.host_bytes = 6 * kOneGib;
   const PoolSizes sizes = size_pools(request).value();
-  EXPECT_EQ(sizes.host_bytes, 6 * kGib);
+  EXPECT_EQ(sizes.host_bytes, 6 * kOneGib);
   EXPECT_EQ(sizes.host_reason, "");
-  EXPECT_EQ(sizes.device.blocks[0], (5 * kGib) >> 20);
-  request.host_bytes = 17 * kGib;
+  EXPECT_EQ(sizes.device.blocks[0], (5 * kOneGib) >> 20);
+  request.host_bytes = 17 * kOneGib;
   EXPECT_EQ(size_pools(request).status().field(), "device_memory") << "nothing is left";
 }
 
@@ -106,7 +106,7 @@ TEST(SizePools, AMachineThatDoesNotTellNeedsToBeToldWhatIsUsed) {
   request = pools(PoolMemory::kHost);
   request.host_available_bytes.reset();
   EXPECT_EQ(size_pools(request).status().field(), "device_memory");
-  request.device_bytes = kGib;
+  request.device_bytes = kOneGib;
   EXPECT_EQ(size_pools(request)->device.blocks[0], 1024u);
 }
 
