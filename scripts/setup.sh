@@ -35,7 +35,7 @@ for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
 # A Python of the user's own serves as well as Debian's.
-if python3 -m pip --version >/dev/null 2>&1 && python3 -m venv -h >/dev/null 2>&1; then
+if python3 -m pip --version >/dev/null 2>&1 && python3 -c 'import ensurepip, venv' 2>/dev/null; then
   kept=()
   for package in "${missing[@]+"${missing[@]}"}"; do [[ "$package" == python3* ]] || kept+=("$package"); done
   missing=("${kept[@]+"${kept[@]}"}")

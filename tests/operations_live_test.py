@@ -181,7 +181,7 @@ def test_refused_requests_say_why_and_polls_are_quiet(binary, model):
 
 # --- a core that stands still ---
 
-PIPE_BYTES = 4096  # fcntl(F_SETPIPE_SZ)
+PIPE_BYTES = 4096
 
 
 def test_health_and_metrics_wait_for_nobody(binary, tiny_model, tmp_path):
@@ -189,7 +189,7 @@ def test_health_and_metrics_wait_for_nobody(binary, tiny_model, tmp_path):
     path = str(tmp_path / "events")
     os.mkfifo(path)
     pipe = os.open(path, os.O_RDWR)
-    fcntl.fcntl(pipe, 1031, PIPE_BYTES)
+    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     over = threading.Event()
 
     def waiting():
@@ -202,7 +202,7 @@ def test_health_and_metrics_wait_for_nobody(binary, tiny_model, tmp_path):
             else:
                 time.sleep(0.001)
 
-    reader, answers = threading.Thread(target=read_on), []
+    reader, answers = threading.Thread(target=read_on, daemon=True), []
     with Server(binary, tiny_model, *SMALL, "--event-log", path, "--yield-memory", "off") as server:
         talks = [threading.Thread(target=lambda i=i: answers.append(server.post("/v1/completions", {"prompt": [7 + i] * 200, "max_tokens": 3})))
                  for i in range(8)]

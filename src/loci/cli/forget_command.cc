@@ -45,12 +45,12 @@ std::vector<StoredModel> find(const std::string& directory, const ForgetFlags& f
 int run_forget(const ForgetFlags& flags) {
   if (flags.all == !flags.model.empty())
     return refuse("expected a model's name or --all (see `loci inspect`)");
-  Result<std::vector<DiskFolder>> directories = parse_disk_flags(flags.disks);
+  Result<std::vector<DiskPlace>> directories = parse_disk_flags(flags.disks);
   if (!directories.ok()) return refuse("--disk: " + directories.status().message());
   if (directories->empty()) directories->push_back({.path = default_state_path()});
   std::size_t found = 0;
   int exit_code = 0;
-  for (const DiskFolder& directory : *directories) {
+  for (const DiskPlace& directory : *directories) {
     for (const StoredModel& model : find(directory.path, flags)) {
       ++found;
       const Status status = forget_stored_model(model);

@@ -18,7 +18,7 @@
 #include "loci/serve/log_line.h"
 #include "loci/serve/router.h"
 #include "loci/serve/tenants/tenants.h"
-#include "loci/server/disk_folder.h"
+#include "loci/server/disk_place.h"
 #include "loci/server/sampling_choice.h"
 
 namespace loci {
@@ -65,8 +65,8 @@ struct ServerConfig {
   // File of measured costs; "none": assumed ones; empty: the model's own, or else measured when idle.
   std::string profile;
   std::uint64_t seed = 0;
-  std::optional<std::uint64_t> host_memory;     // absent: none on a CPU, half of what is free on a GPU
-  std::optional<std::vector<DiskFolder>> disk;  // absent: ServerFolders::state; none: no disk tier
+  std::optional<std::uint64_t> host_memory;    // absent: none on a CPU, half of what is free on a GPU
+  std::optional<std::vector<DiskPlace>> disk;  // absent: ServerFolders::state; none: no disk tier
   std::string disk_io = "auto";
   std::optional<std::uint64_t> io_limit;  // bytes a second; absent: none
   std::string save = "through";

@@ -99,7 +99,7 @@ TEST_F(ServerLife, OpensLoadsAnswersAndDrains) {
   EXPECT_FALSE(ask(server, "/v1/models").status.ok()) << "nobody listens any more";
 }
 
-TEST_F(ServerLife, AnotherServerOpensWhatTheFirstLeftAndSaysTheSame) {
+TEST_F(ServerLife, AnotherServerOpensTheSameFoldersAndSaysTheSame) {
   std::string first;
   {
     const std::unique_ptr<Server> server = std::move(Server::open(config(), log())).value();

@@ -83,13 +83,13 @@ std::uint64_t held_by_others(const std::string& directory, const std::string& mo
 }
 
 // The store, and what divides its directories among models.
-Status open_disk(const TierRequest& request, const std::vector<DiskFolder>& folders, StateTiers& tiers) {
+Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folders, StateTiers& tiers) {
   DiskStoreOptions options;
   options.model_fingerprint = state_fingerprint(request);
   if (request.cluster_secret)
     options.model_fingerprint = cluster_state_id(*request.cluster_secret, options.model_fingerprint);
   KeeperOptions keeper{.directories = {}, .model = model_id(options.model_fingerprint), .say = request.say};
-  for (const DiskFolder& folder : folders) {
+  for (const DiskPlace& folder : folders) {
     const std::uint64_t bytes = folder.bytes > 0 ? folder.bytes : default_disk_bytes(folder.path);
     LOCI_RETURN_IF_ERROR(prepare_model_folder(folder.path, keeper.model, request.model_name));
     keeper.directories.push_back({.path = folder.path, .bytes = bytes});
@@ -127,11 +127,11 @@ Status open_disk(const TierRequest& request, const std::vector<DiskFolder>& fold
   return {};
 }
 
-void describe_disk(const TierRequest& request, const std::vector<DiskFolder>& folders, StateTiers& tiers) {
+void describe_disk(const TierRequest& request, const std::vector<DiskPlace>& folders, StateTiers& tiers) {
   std::vector<std::uint32_t> slots;
   for (const DiskGroup& group : tiers.disk->groups()) slots.push_back(group.slots);
   std::vector<std::string> paths;
-  for (const DiskFolder& folder : folders) paths.push_back(folder.path);
+  for (const DiskPlace& folder : folders) paths.push_back(folder.path);
   const std::string limit =
       request.io_limit == 0 ? "" : fmt::format(", {}/s at most", format_bytes(request.io_limit));
   std::string hidden;
@@ -147,8 +147,8 @@ void describe_disk(const TierRequest& request, const std::vector<DiskFolder>& fo
 Result<StateTiers> open_tiers(const TierRequest& request) {
   StateTiers tiers;
   LOCI_RETURN_IF_ERROR(size_host(request, tiers));
-  const std::vector<DiskFolder> folders =
-      request.disk.value_or(std::vector<DiskFolder>{{.path = request.default_folder}});
+  const std::vector<DiskPlace> folders =
+      request.disk.value_or(std::vector<DiskPlace>{{.path = request.default_folder}});
   tiers.disk_summary = "none";
   if (folders.empty()) return tiers;
   const Status disk = open_disk(request, folders, tiers);

@@ -16,13 +16,13 @@
 #include "loci/memory/disk/disk_keeper.h"
 #include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_store.h"
-#include "loci/server/disk_folder.h"
+#include "loci/server/disk_place.h"
 
 namespace loci {
 
 struct TierRequest {
   std::uint64_t host_bytes = 0;
-  std::optional<std::vector<DiskFolder>> disk;  // absent: `default_folder`; none: no disk tier
+  std::optional<std::vector<DiskPlace>> disk;  // absent: `default_folder`; none: no disk tier
   std::string disk_io = "auto";
   std::uint64_t io_limit = 0;  // bytes a second of the disk tier; 0: none
   std::string default_folder;

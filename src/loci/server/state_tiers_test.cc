@@ -35,7 +35,7 @@ class StateTiersTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  DiskFolder sized(const std::string& name, std::uint64_t bytes = 4 * kMib) const {
+  DiskPlace sized(const std::string& name, std::uint64_t bytes = 4 * kMib) const {
     return {.path = folder_ + "/" + name, .bytes = bytes};
   }
 
@@ -62,7 +62,7 @@ TEST_F(StateTiersTest, HostMemoryIsSplitAsTheDeviceIs) {
 }
 
 TEST_F(StateTiersTest, TheDiskIsStripedAndKeepsItsSecretAndItsSize) {
-  request_.disk = std::vector<DiskFolder>{sized("a"), sized("b")};
+  request_.disk = std::vector<DiskPlace>{sized("a"), sized("b")};
   std::array<std::uint8_t, 32> secret{};
   std::vector<std::uint32_t> slots;
   {
@@ -91,9 +91,9 @@ TEST_F(StateTiersTest, ADefaultSizeStaysWhatItWas) {
 TEST_F(StateTiersTest, WhatWasAskedForIsAnErrorWhatWasNotAWarning) {
   std::filesystem::create_directories(folder_);
   std::ofstream(folder_ + "/file") << "not a directory";
-  request_.disk = std::vector<DiskFolder>{sized("file/below")};
+  request_.disk = std::vector<DiskPlace>{sized("file/below")};
   EXPECT_EQ(open_state_tiers(request_).status().field(), "disk");
-  request_.disk = std::vector<DiskFolder>{sized("small", 8 << 10)};
+  request_.disk = std::vector<DiskPlace>{sized("small", 8 << 10)};
   EXPECT_EQ(open_state_tiers(request_).status().field(), "disk");
   request_.disk.reset();
   request_.default_folder = folder_ + "/file/below";
@@ -105,7 +105,7 @@ TEST_F(StateTiersTest, WhatWasAskedForIsAnErrorWhatWasNotAWarning) {
 }
 
 TEST_F(StateTiersTest, TwoServersOfOneModelDoNotShareADirectory) {
-  request_.disk = std::vector<DiskFolder>{sized("a")};
+  request_.disk = std::vector<DiskPlace>{sized("a")};
   const Result<StateTiers> first = open_state_tiers(request_);
   ASSERT_TRUE(first.ok());
   const Status second = open_state_tiers(request_).status();
@@ -120,7 +120,7 @@ TEST_F(StateTiersTest, TwoServersOfOneModelDoNotShareADirectory) {
 }
 
 TEST_F(StateTiersTest, KeysComeFromTheClusterElseFromTheDiskElseFromNowhere) {
-  const auto chain_secret = [this](std::vector<DiskFolder> disk) {
+  const auto chain_secret = [this](std::vector<DiskPlace> disk) {
     request_.disk = std::move(disk);
     const Result<StateTiers> tiers = open_state_tiers(request_);
     EXPECT_TRUE(tiers.ok()) << tiers.status().to_string();

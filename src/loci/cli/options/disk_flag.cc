@@ -9,9 +9,9 @@
 
 namespace loci {
 
-Result<DiskFolder> parse_disk_flag(const std::string& text) {
+Result<DiskPlace> parse_disk_flag(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  DiskFolder folder{.path = text.substr(0, colon), .bytes = 0};
+  DiskPlace folder{.path = text.substr(0, colon), .bytes = 0};
   if (colon != std::string::npos) {
     const Result<std::uint64_t> bytes = parse_bytes(text.substr(colon + 1), "");
     if (!bytes.ok() || *bytes == 0) {
@@ -24,8 +24,8 @@ Result<DiskFolder> parse_disk_flag(const std::string& text) {
   return folder;
 }
 
-Result<std::vector<DiskFolder>> parse_disk_flags(const std::vector<std::string>& texts) {
-  std::vector<DiskFolder> folders;
+Result<std::vector<DiskPlace>> parse_disk_flags(const std::vector<std::string>& texts) {
+  std::vector<DiskPlace> folders;
   if (texts.size() == 1 && texts.front() == "none") return folders;
   for (const std::string& text : texts) {
     if (text == "none")
@@ -33,8 +33,8 @@ Result<std::vector<DiskFolder>> parse_disk_flags(const std::vector<std::string>&
     if (text == "off" || text == "no" || text == "false" || text == "0")  // nobody means a directory
       return invalid_argument(
           fmt::format("expected `none` or a directory, found \"{0}\" (a directory: ./{0})", text));
-    LOCI_ASSIGN_OR_RETURN(DiskFolder folder, parse_disk_flag(text));
-    for (const DiskFolder& other : folders) {
+    LOCI_ASSIGN_OR_RETURN(DiskPlace folder, parse_disk_flag(text));
+    for (const DiskPlace& other : folders) {
       if (other.path == folder.path)
         return invalid_argument(fmt::format("expected different directories, found {} twice", folder.path));
     }
@@ -43,10 +43,10 @@ Result<std::vector<DiskFolder>> parse_disk_flags(const std::vector<std::string>&
   return folders;
 }
 
-std::vector<std::string> disk_flags(const std::vector<DiskFolder>& folders) {
+std::vector<std::string> disk_flags(const std::vector<DiskPlace>& folders) {
   if (folders.empty()) return {"none"};
   std::vector<std::string> texts;
-  for (const DiskFolder& folder : folders)
+  for (const DiskPlace& folder : folders)
     texts.push_back(folder.bytes == 0 ? folder.path : folder.path + ":" + exact_bytes(folder.bytes));
   return texts;
 }

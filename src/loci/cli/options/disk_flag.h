@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "loci/base/status.h"
-#include "loci/server/disk_folder.h"
+#include "loci/server/disk_place.h"
 
 namespace loci {
 
 // "DIR" or "DIR:SIZE". Errors: kInvalidArgument, without a field.
-Result<DiskFolder> parse_disk_flag(const std::string& text);
+Result<DiskPlace> parse_disk_flag(const std::string& text);
 
 // All values of the flag; `none`, and no value at all: no disk tier. Errors as above, and `none` beside
 // others.
-Result<std::vector<DiskFolder>> parse_disk_flags(const std::vector<std::string>& texts);
+Result<std::vector<DiskPlace>> parse_disk_flags(const std::vector<std::string>& texts);
 
 // Texts that give the same folders.
-std::vector<std::string> disk_flags(const std::vector<DiskFolder>& folders);
+std::vector<std::string> disk_flags(const std::vector<DiskPlace>& folders);
 
 }  // namespace loci

@@ -37,7 +37,8 @@ void Core::State::wish_save_tail(const CoreRequest& request) {
   transfers_.wish_save_tail(id, prefixes_.hasher().child(index_.block(tail.parent).key, tokens));
 }
 
-// What is there of a request that waits is held meanwhile, so that nothing of it makes room.
+// Pins what the device has of the request, while a slot for the load is found, so that none of it is evicted
+// for that.
 std::vector<BlockPin> Core::State::hold_there(const CoreProbes& probes) {
   std::vector<BlockPin> there;
   for (const CoreProbe& found : probes.blocks) {
@@ -52,7 +53,7 @@ std::vector<BlockPin> Core::State::hold_there(const CoreProbes& probes) {
 
 // The rules that weigh do so for this block alone: it is waited for before anything else begins.
 bool Core::State::worth_loading(const CoreBeginning& beginning) const {
-  if (restore_rule_ == RestoreRule::kKv) return true;
+  if (restore_rule_ == RestoreRule::kKv || restore_rule_ == RestoreRule::kHidden) return true;
   if (restore_rule_ == RestoreRule::kRecompute || transfers_.overdue(beginning.from)) return false;
   if (restore_rule_ == RestoreRule::kPensieve) return beginning.from == Tier::kHost;
   const CoreProbe probe{.key = {}, .node = beginning.block};

@@ -18,8 +18,8 @@
 //   core_fair.cc       shares between tenants: whose prompts a pass takes, who gives way
 //   core_tiers.cc      what requests have to do with transfers
 //   core_lookahead.cc  loads of who comes next, before it is admitted
-//   core_beginnings.cc the ends of sequences: saved as partial blocks, brought back before who goes on from
-//   them core_shared.cc     what the store that servers share has for a request, asked before it is admitted
+//   core_beginnings.cc the ends of sequences: saved, and brought back before admission
+//   core_shared.cc     what the store that servers share has for a request, asked before it is admitted
 //   core_public.cc     whether a public prefix has room, and what they leave to others
 //   core_commit.cc     what a pass has brought; how requests end
 //   core_check.cc      invariants

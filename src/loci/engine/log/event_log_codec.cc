@@ -570,8 +570,8 @@ void encode_plan(const Plan& plan, std::string& out) {
   }
   w.number(static_cast<std::uint32_t>(plan.moves.size()));
   for (const Move& move : plan.moves) put(w, move);
-  for (const FreedSlot& freed : plan.give_back) w.number(freed.group), w.id(freed.slot);
   w.number(static_cast<std::uint32_t>(plan.give_back.size()));
+  for (const FreedSlot& freed : plan.give_back) w.number(freed.group), w.id(freed.slot);
   w.number(static_cast<std::uint32_t>(plan.notes.size()));
   for (const DiskNote& note : plan.notes) put(w, note);
   w.number(static_cast<std::uint32_t>(plan.asks.size()));

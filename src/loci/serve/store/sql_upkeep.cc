@@ -21,7 +21,7 @@ constexpr std::int64_t kThreadsInBatch = 32;
 
 // The response object of one that its server did not finish.
 std::string failed_json(std::string_view json) {
-  nlohmann::json object = nlohmann::json::parse(json, nullptr, false);
+  nlohmann::ordered_json object = nlohmann::ordered_json::parse(json, nullptr, false);
   if (!object.is_object()) return std::string(json);
   object["status"] = "failed";
   object["error"] = {{"code", "server_error"},

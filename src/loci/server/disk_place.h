@@ -7,7 +7,7 @@
 
 namespace loci {
 
-struct DiskFolder {
+struct DiskPlace {
   std::string path;
   std::uint64_t bytes = 0;  // for all models' state together; 0: a tenth of what is free, up to 16 GiB
 };
