@@ -89,7 +89,7 @@ live_suites() {
   export LOCI_CUDA_ARCHITECTURES
 }
 
-# One kind of GPU shows that kernels compile; a machine with a GPU needs its own.
+# Where there is a CUDA toolkit, one kind of GPU shows that kernels compile; a machine with a GPU needs its own.
 one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90a; }
 
 release_build_and_tests() {

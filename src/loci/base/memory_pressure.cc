@@ -36,6 +36,7 @@ MemoryPressure::MemoryPressure(const std::string& root) {
     total_us_ = total_of(path);
     if (!total_us_) continue;
     source_ = path;
+    is_own_ = path.starts_with(folder);
     trigger_ = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (trigger_ >= 0 && ::write(trigger_, kTrigger, sizeof kTrigger) != sizeof kTrigger)
       ::close(std::exchange(trigger_, -1));
@@ -45,6 +46,7 @@ MemoryPressure::MemoryPressure(const std::string& root) {
 
 MemoryPressure::MemoryPressure(MemoryPressure&& other) noexcept
     : source_(std::move(other.source_)),
+      is_own_(other.is_own_),
       trigger_(std::exchange(other.trigger_, -1)),
       stop_(std::exchange(other.stop_, -1)),
       total_us_(other.total_us_) {}

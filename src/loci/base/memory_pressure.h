@@ -22,6 +22,8 @@ class MemoryPressure {
 
   // The file that is read; empty: the system tells nothing, and nothing is ever said to stall.
   const std::string& source() const { return source_; }
+  // Stalls are those of this process's control group, not of the whole machine.
+  bool is_own() const { return is_own_; }
   // The kernel wakes wait() itself. (It lets nobody ask for it in some containers.)
   bool wakes() const { return trigger_ >= 0; }
 
@@ -34,6 +36,7 @@ class MemoryPressure {
 
  private:
   std::string source_;
+  bool is_own_ = false;
   int trigger_ = -1;
   int stop_ = -1;
   std::optional<std::uint64_t> total_us_;  // as it was last read

@@ -268,9 +268,10 @@ asio::awaitable<Front::Outcome> Front::try_at(Request& request, std::shared_ptr<
     if (*current != nullptr) (*current)->close();
   };
   Sent sent(instance, next_sent_++, unseen_bytes, end);
-  // What must not be done twice goes over a connection that nobody can have closed meanwhile.
+  // What must not be done twice, and a stream that goes on elsewhere, which may lose only so many instances,
+  // go over a connection that nobody can have closed meanwhile.
   std::unique_ptr<Upstream> upstream =
-      request.prompt.may_be_repeated ? pool_.take(instance->number) : nullptr;
+      request.prompt.may_be_repeated && !request.is_streaming ? pool_.take(instance->number) : nullptr;
   for (bool is_fresh = upstream == nullptr;; is_fresh = true) {
     if (is_fresh) upstream = pool_.make(instance->member);
     *request.current = upstream.get();

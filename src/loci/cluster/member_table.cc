@@ -43,7 +43,7 @@ MemberTable::~MemberTable() = default;
 
 Result<std::unique_ptr<MemberTable>> MemberTable::open(const std::string& url, const MemberKey& key) {
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<PostgresDatabase> database,
-                        PostgresDatabase::open(url, {.lock_timeout = kWait}));
+                        PostgresDatabase::open(url, {.lock_timeout = kWait, .answer_timeout = kWait}));
   const auto make = [&] {
     return database->transact(SqlAccess::kWrite,
                               [](SqlSession& session) { return session.execute(kTables); });

@@ -91,8 +91,12 @@ ToldStream::State ToldStream::push_event(std::string_view event, std::string& ou
     pass_on(event, out);
     return State::kGoesOn;
   }
+  if (tracks_.size() == kTracksMax && !tracks_.contains(said.track)) {
+    is_understood_ = false;
+    pass_on(event, out);
+    return State::kGoesOn;
+  }
   Track& track = tracks_[said.track];
-  if (tracks_.size() > kTracksMax) is_understood_ = false;
   if (is_again_ && track.again.events < track.told.events) {
     track.again.add(said.text);
     const bool is_all = track.again.events == track.told.events;

@@ -8,8 +8,8 @@
 //
 // Compared is what an event says of the reply. When it was begun, random ids of calls, and how many tokens
 // were found in which memory differ without meaning. Events of different choices come in any order, so each
-// choice is counted and compared for itself. Of what was told a count and a hash are kept, a choice costs 48
-// bytes.
+// choice is counted and compared for itself. Of what was told only a count and a hash are kept: a choice
+// costs less than 100 bytes.
 //
 // Thread-compatible.
 #pragma once

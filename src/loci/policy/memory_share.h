@@ -4,8 +4,10 @@
 // A sixteenth of what the machine (or the control group) has stays free of state. So of 16 GiB, with 4 GiB of
 // state and 3 GiB available, state may keep 4 + 3 - 1 = 6 GiB. When others take 4 GiB, of which the system
 // finds one by giving up files, 0 are available: state may keep 3, and gives the fourth back. While programs
-// stand still for want of memory it gives an eighth of what it has at each look, whatever is said to be
-// available. It takes memory again when there was no shortage for a while, half of what there is at a look.
+// stand still for want of memory it gives an eighth of what it has at each look, down to an eighth of its
+// pool, whatever is said to be available; stalls of the whole machine count only where less than an eighth of
+// its memory is available, as they may be those of a group under a limit of its own. It takes memory again
+// when there was no shortage for a while, half of what there is at a look.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,7 @@ struct MemoryLook {
   std::uint64_t available_bytes = 0;   // to anybody, without swapping
   std::uint64_t used_bytes = 0;        // by state
   std::uint32_t stalled_permille = 0;  // of the time since the last look, that some program stood still
+  bool stalls_are_own = true;          // of this process's control group, not of the whole machine
 };
 
 // Thread-compatible. O(1) a call.
@@ -25,7 +28,7 @@ class MemoryShare {
   // `pool_bytes`: the most that state may have.
   explicit MemoryShare(std::uint64_t pool_bytes) : pool_bytes_(pool_bytes), room_(pool_bytes) {}
 
-  // What state may keep from now on; looks are about as far from each other as the last ones were.
+  // What state may keep from now on. Call it at even intervals: its rules count looks, not time.
   std::uint64_t look(const MemoryLook& now);
 
  private:

@@ -33,6 +33,18 @@ TEST(MemoryShare, GivesWhileProgramsStandStillWhateverIsSaidToBeAvailable) {
   EXPECT_EQ(share.look({16 * kGib, 12 * kGib, 3 * kGib, 500}), 3 * kGib / 8 * 7);
 }
 
+TEST(MemoryShare, KeepsSomethingThroughStallsAndWhatOthersStallOf) {
+  MemoryShare share(8 * kGib);
+  MemoryLook look{16 * kGib, 12 * kGib, 1 * kGib, 500};
+  EXPECT_EQ(share.look(look), 1 * kGib) << "an eighth of the pool stays";
+  MemoryShare other(8 * kGib);
+  look.stalls_are_own = false;
+  EXPECT_EQ(other.look(look), 8 * kGib) << "there is memory: who stalls has a limit of its own";
+  look.available_bytes = 1 * kGib;
+  look.used_bytes = 4 * kGib;
+  EXPECT_LT(other.look(look), 4 * kGib) << "the machine has none left";
+}
+
 TEST(MemoryShare, TakesMemoryAgainAfterAWhileAndInSteps) {
   MemoryShare share(8 * kGib);
   share.look({16 * kGib, 0, 5 * kGib, 0});

@@ -21,6 +21,7 @@
 //     booked compute + compute;
 //     the slowest link's first layer + what is computed in any case;
 //     the slowest link's last layer + the last layer of the first pass that reads it + the passes after.
+// (A tier holds a block in one form, so today's callers give one: `only_hidden`.)
 // A block that the disk has in both forms is loaded in either: hidden states come sooner, and projecting them
 // is computing. Which blocks are hidden makes no difference, but how many: they are the last ones.
 //

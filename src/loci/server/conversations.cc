@@ -46,7 +46,7 @@ Status open_conversations(ServerParts& parts) {
   Result<std::unique_ptr<ConversationStore>> store = open_store(where, store_options(parts));
   if (!store.ok()) return of_store(store.status());
   parts.store = std::move(store).value();
-  const Status status = parts.store->fail_interrupted({}).status();
+  const Status status = parts.store->fail_interrupted({}, {}).status();
   return status.ok() ? status : of_store(status);
 }
 

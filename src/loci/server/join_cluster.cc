@@ -2,6 +2,7 @@
 #include "loci/server/join_cluster.h"
 
 #include <fmt/format.h>
+#include <tuple>
 
 #include "loci/base/version.h"
 #include "loci/cluster/cluster_secret.h"

@@ -76,6 +76,7 @@ void MemoryKeeper::look(Nanos since_last) {
     now.used_bytes += stats.pools[i].blocks_used * groups[i].block_bytes;
   const auto permille = pressure_.stalled_us() * 1'000'000 / static_cast<std::uint64_t>(since_last);
   now.stalled_permille = static_cast<std::uint32_t>(std::min<std::uint64_t>(1000, permille));
+  now.stalls_are_own = pressure_.is_own();
   const std::uint64_t room = share_.look(now);
   MemoryRoom next = room_of(groups, pool_bytes_, room);
   if (next.slots != told_.slots) engine_.set_memory_room(told_ = std::move(next));

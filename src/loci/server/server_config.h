@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a server can be told, as plain values: no text is parsed below this.
+// All that a server can be told, as plain values: flags, variables and files are read above this floor.
 //
 // Errors of the server floor and of those below it name the option at fault as the configuration file does
 // ("device_memory"); who reads a command line calls it by its flag.
@@ -51,9 +51,9 @@ struct ServerConfig {
   std::optional<InstructionSet> instruction_set;
   std::optional<StateType> state_type;  // absent: the backend's own
   std::optional<std::uint64_t> device_memory;
-  bool yield_memory = true;
-  std::uint32_t context_tokens = 0;                       // 0: the model's
-  std::uint32_t max_batch_tokens = 0;                     // 0: what suits the device
+  bool yield_memory = true;            // on a CPU: state gives memory back while other programs lack it
+  std::uint32_t context_tokens = 0;    // 0: the model's
+  std::uint32_t max_batch_tokens = 0;  // 0: what suits the device
   std::optional<Nanos> pass_time = 100 * kNanosPerMilli;  // absent: no limit
   std::uint32_t max_running = 64;
   std::uint32_t max_queued = 256;

@@ -150,9 +150,9 @@ ServerReport server_report(const ServerConfig& config, const LoadedEngine& loade
                       .loading = loading};
   const std::uint64_t tokens = sequence_tokens(loaded.core);
   if (tokens < loaded.core.context_tokens) {
-    report.note =
-        fmt::format("state of {} tokens fits, less than a context of {}: longer requests are refused",
-                    format_count(tokens), format_count(loaded.core.context_tokens));
+    report.note = fmt::format("state of {} tokens fits, less than a context of {}: longer requests are {}",
+                              format_count(tokens), format_count(loaded.core.context_tokens),
+                              config.context_overflow == "truncate" ? "cut" : "refused");
   }
   return report;
 }

@@ -77,7 +77,7 @@ std::vector<Option> state_options() {
       limit_duration_option(
           {group, "--shared-ttl",
            "how long the shared store keeps state that nobody writes or uses; 0 leaves it there until the "
-           "store evicts it, even state that was to be deleted while the store was down"},
+           "store evicts it, even state whose deletion the store did not take"},
           [](auto& flags) -> auto& { return flags.shared_ttl; }),
       choice_option({group, "--context-overflow",
                      "what happens to a conversation that outgrows the context: it is refused, or its oldest "

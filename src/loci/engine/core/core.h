@@ -163,7 +163,8 @@ struct CoreStats {
   std::uint32_t moves_in_flight = 0;
   std::uint32_t saves_waiting = 0;
   std::uint64_t saves_dropped_total = 0;  // too many waited
-  std::uint32_t asking = 0;               // requests that wait to hear what the shared store has of them
+  std::uint32_t asking =
+      0;  // requests in no queue yet: for the shared store's answer, or a block's first tokens
   std::uint64_t hidden_saved_total = 0;   // blocks, as hidden states
   std::uint64_t hidden_loaded_total = 0;  // likewise
   std::uint64_t partial_saved_total = 0;  // the ends of sequences

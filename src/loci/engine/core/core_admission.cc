@@ -63,7 +63,8 @@ bool Core::State::admissible(const CoreProbes& probes, const CorePass& pass) con
   return true;
 }
 
-// Whether those that run keep to the room of memory with the request beside them.
+// Whether those that run keep to the room of memory with the request beside them. A quarter of the pool is
+// theirs however small the room is, or one long request would keep all others waiting.
 bool Core::State::keeps_to_room(const CoreProbes& probes) const {
   if (running_.empty() || !device_memory_.limited()) return true;
   for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -71,7 +72,8 @@ bool Core::State::keeps_to_room(const CoreProbes& probes) const {
                                      ? std::uint64_t{windows_.taken(group)} + probes.promised[group]
                                      : std::uint64_t{index_.slot_count(group)} - index_.available(group) +
                                            probes.slots[group] + probes.pins[group];
-    if (needed > device_memory_.room(group)) return false;
+    const std::uint64_t slots = index_.slot_count(group);
+    if (needed > std::max<std::uint64_t>(device_memory_.room(group), slots / 4)) return false;
   }
   return true;
 }

@@ -53,8 +53,8 @@ std::vector<BlockPin> Core::State::hold_there(const CoreProbes& probes) {
 
 // The rules that weigh do so for this block alone: it is waited for before anything else begins.
 bool Core::State::worth_loading(const CoreBeginning& beginning) const {
-  if (restore_rule_ == RestoreRule::kKv || restore_rule_ == RestoreRule::kHidden) return true;
   if (restore_rule_ == RestoreRule::kRecompute || transfers_.overdue(beginning.from)) return false;
+  if (restore_rule_ == RestoreRule::kKv || restore_rule_ == RestoreRule::kHidden) return true;
   if (restore_rule_ == RestoreRule::kPensieve) return beginning.from == Tier::kHost;
   const CoreProbe probe{.key = {}, .node = beginning.block};
   const RestorableBlock block = transfers_.restorable(probe, beginning.number);
@@ -66,7 +66,7 @@ bool Core::State::worth_loading(const CoreBeginning& beginning) const {
 
 // True: it waits for the first tokens of a block, and is in no queue.
 bool Core::State::await_beginning(CoreRequest& request) {
-  if (windows_.any() || request.is_public || request.paused) return false;
+  if (windows_.any() || request.is_public || request.paused || device_memory_.limited()) return false;
   const Tier slowest = slowest_for(request);
   if (slowest == Tier::kDevice || asking_.size() >= std::max(1u, config_.max_queued / 2)) return false;
   const CoreProbes probes = choose(request, true, slowest);

@@ -69,7 +69,7 @@ struct CoreRequest {
   std::vector<ChainKey> keys;  // of its whole blocks, while it waits
   // The shared store:
   std::vector<std::uint32_t> asked;  // the blocks of `keys` that it was asked for
-  std::optional<Nanos> asks_until;   // the answer is waited for
+  std::optional<Nanos> asks_until;   // it waits, for the answer or for `beginning`
   bool answered = false;             // what the index says that the store has is as of this answer, or later
   // The first tokens of its first block that is not known were on their way, or are, from a slower tier:
   std::optional<CoreBeginning> beginning;

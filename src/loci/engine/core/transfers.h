@@ -137,11 +137,11 @@ class Transfers {
   // What `from` has of the block is to be saved to the next tier when its turn comes, if it is still there
   // then. Of too many wishes the oldest are dropped.
   void wish_save(BlockId id, Tier from, SaveScope scope);
+  // The same of what the device or host memory has, for the shared store: behind all other saves.
+  void wish_share(BlockId id, SaveScope scope);
   // The end of a sequence is to be saved as the partial block of that key when nobody uses it, if it is then
   // as it is now. Of too many such wishes the oldest are dropped.
   void wish_save_tail(BlockId tail, const ChainKey& key);
-  // The same of what the device or host memory has, for the shared store: behind all other saves.
-  void wish_share(BlockId id, SaveScope scope);
   // The form in which the block is saved as it fills, if its rows were captured: the configured share of a
   // sequence's blocks, evenly.
   StateForm form_to_save(BlockId id) const;

@@ -36,10 +36,9 @@ struct SharedStoreStats {
   bool up = false;                   // it is asked; else it is left alone for a while
 };
 
-// BlockSource's slots mean nothing here. write(): kResourceExhausted
-// where the store has no room. note(): of a kForget all groups' parts of the entry's key are deleted, once
-// the store is there to take that, or it is counted as dropped where it refuses or too many wait; of others
-// nothing.
+// BlockSource's slots mean nothing here. read(): kNotFound is what is gone. write(): kResourceExhausted where
+// the store has no room. note(): a kForget deletes all groups' parts of the entry's key once the store is
+// there; a deletion that the store refuses, or one too many, is counted as dropped. Other notes do nothing.
 class SharedStore : public BlockSource {
  public:
   // By key: bit g is set where the store has the part of group g, whole by its size.

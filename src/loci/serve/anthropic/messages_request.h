@@ -4,6 +4,7 @@
 // networking here.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace loci {
 namespace {
@@ -57,6 +58,21 @@ TEST(JsonParse, BoundsTheMembersOfAnObjectAndKeepsTheirOrder) {
   EXPECT_NE(error_of(R"({"a": {"x": 1, "y": 2, "z": 3, "w": 4}})", limits).find("more than 3 members"),
             std::string::npos);
   EXPECT_EQ(parse_json(R"({"z": {"b": 1, "a": 2}, "a": 3})")->dump(), R"({"z":{"b":1,"a":2},"a":3})");
+}
+
+TEST(JsonParse, BoundsWhatTheParserCopiesAndCompares) {
+  const auto nested = [](int levels, int members, std::size_t bytes) {
+    std::string text = "\"" + std::string(bytes, 'x') + "\"";
+    for (int level = 0; level < levels; ++level) {
+      text = "{\"a\":" + text;
+      for (int i = 1; i < members; ++i) text += ",\"\":0";
+      text += "}";
+    }
+    return text;
+  };
+  EXPECT_TRUE(parse_json(nested(1, 2'000, 4'000'000), {}).ok());
+  EXPECT_NE(parse_json(nested(50, 128, 3'000'000), {}).status().message().find("depth and number"),
+            std::string::npos);
 }
 
 TEST(JsonParse, CutsLongMessages) {

@@ -2,6 +2,7 @@
 // Every field of every request: accepted forms, refused types, both sides of each limit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "loci/serve/request/chat_request.h"

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -162,8 +163,11 @@ class ConversationStore {
   virtual std::string server() const = 0;
   // Responses queued or in progress whose server has ended: they become "failed", their JSON too (status
   // and error). Called at start, before requests are served, and then from time to time. `ended`: names of
-  // servers that are known to have ended, beside those of which the store itself knows it. Returns how many.
-  virtual Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended) = 0;
+  // servers that are known to have ended, beside those of which the store itself knows it. `confirm`, called
+  // once, is given all these and leaves those of which it is sure; empty: all. Returns how many responses.
+  using ConfirmEnded = std::function<std::vector<std::string>(std::vector<std::string>)>;
+  virtual Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended,
+                                                 const ConfirmEnded& confirm) = 0;
   // Deletes threads that are too old, or the oldest of tenants that have too much. Returns how many
   // conversations and responses went. A call does a bounded part of the work, so that turns can be committed
   // in between: call again until it returns 0.

@@ -306,7 +306,7 @@ Result<std::vector<StoredItem>> NaiveStore::conversation_history(std::string_vie
   return found->items;
 }
 
-Result<std::uint64_t> NaiveStore::fail_interrupted(const std::vector<std::string>&) {
+Result<std::uint64_t> NaiveStore::fail_interrupted(const std::vector<std::string>&, const ConfirmEnded&) {
   std::uint64_t failed = 0;
   for (Response& one : responses_) {
     std::string& status = one.turn.response.status;

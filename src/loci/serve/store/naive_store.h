@@ -43,7 +43,8 @@ class NaiveStore : public ConversationStore {
   Status release_turn(std::string_view, std::string_view, std::int64_t) override { return {}; }
   Status renew_claims(const std::vector<std::int64_t>&) override { return {}; }
   std::string server() const override { return {}; }
-  Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended) override;
+  Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended,
+                                         const ConfirmEnded& confirm) override;
   Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
   Result<std::uint64_t> size_bytes() override { return std::uint64_t{0}; }
   Result<std::vector<TenantStats>> stats() override;

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <pqxx/pqxx>
 #include <thread>
@@ -280,13 +282,13 @@ TEST_F(PostgresStoreTest, OnlyWhatAnEndedServerLeftHasFailed) {
   StoredTurn turn = test_turn("r");
   turn.response.status = "in_progress";
   ASSERT_TRUE(first->commit_turn("ann", turn).ok());
-  ASSERT_TRUE(second->fail_interrupted({}).ok());
+  ASSERT_TRUE(second->fail_interrupted({}, {}).ok());
   EXPECT_EQ(second->response("ann", "r")->status, "in_progress");
   first.reset();
   // PostgreSQL notices after a moment.
   for (int i = 0; i < 200 && second->response("ann", "r")->status != "failed"; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ASSERT_TRUE(second->fail_interrupted({}).ok());
+    ASSERT_TRUE(second->fail_interrupted({}, {}).ok());
   }
   EXPECT_EQ(second->response("ann", "r")->status, "failed");
 }
@@ -296,9 +298,14 @@ TEST_F(PostgresStoreTest, WhoIsSaidToHaveEndedCommitsNoMore) {
   StoredTurn turn = test_turn("r");
   turn.response.status = "in_progress";
   ASSERT_TRUE(silent->commit_turn("ann", turn).ok());
-  EXPECT_EQ(other->fail_interrupted({other->server(), "7"}).value(), 0u);
-  EXPECT_EQ(silent->fail_interrupted({silent->server()}).value(), 0u) << "it knows better of itself";
-  EXPECT_EQ(other->fail_interrupted({silent->server()}).value(), 1u);
+  EXPECT_EQ(other->fail_interrupted({other->server(), "7"}, {}).value(), 0u);
+  EXPECT_EQ(silent->fail_interrupted({silent->server()}, {}).value(), 0u) << "it knows better of itself";
+  const auto unsure = [&](const std::vector<std::string>& seem) {
+    EXPECT_EQ(seem, std::vector<std::string>{silent->server()});
+    return std::vector<std::string>();
+  };
+  EXPECT_EQ(other->fail_interrupted({silent->server()}, unsure).value(), 0u);
+  EXPECT_EQ(other->fail_interrupted({silent->server()}, {}).value(), 1u);
   EXPECT_EQ(other->response("ann", "r")->status, "failed");
   EXPECT_NE(other->response("ann", "r")->json.find("the server ended before"), std::string::npos);
   turn.response.status = "completed";

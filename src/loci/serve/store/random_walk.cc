@@ -117,7 +117,7 @@ StoreOperation StoreWalk::upkeep() {
       const StoreLimits limits{.age_seconds_max = 200, .bytes_max = {}};
       return operation("expire", [=, now = now_](auto& s) { return s.expire(now, limits); });
     }
-    default: return operation("fail", [](auto& s) { return s.fail_interrupted({}); });
+    default: return operation("fail", [](auto& s) { return s.fail_interrupted({}, {}); });
   }
 }
 

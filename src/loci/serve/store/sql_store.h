@@ -54,7 +54,8 @@ class SqlStore : public ConversationStore {
   Result<std::vector<StoredItem>> conversation_history(std::string_view tenant, std::string_view id) override;
 
   std::string server() const override;
-  Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended) override;
+  Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended,
+                                         const ConfirmEnded& confirm) override;
   Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
   Result<std::uint64_t> size_bytes() override;
   Result<std::vector<TenantStats>> stats() override;

@@ -80,28 +80,35 @@ std::string SqlStore::server() const {
   return database_->dialect() == SqlDialect::kPostgres ? database_->instance() : std::string();
 }
 
-Result<std::uint64_t> SqlStore::fail_interrupted(const std::vector<std::string>& ended) {
+Result<std::uint64_t> SqlStore::fail_interrupted(const std::vector<std::string>& ended,
+                                                 const ConfirmEnded& confirm) {
+  const auto has_ended = [&](SqlSession& session, const std::string& owner) -> Result<bool> {
+    if (owner == server()) return false;
+    if (std::find(ended.begin(), ended.end(), owner) != ended.end()) return true;
+    return database_->has_ended(session, owner);
+  };
   std::vector<std::string> owners;
   const Status listed = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
     owners.clear();
     LOCI_ASSIGN_OR_RETURN(const SqlRows rows, session.run("SELECT DISTINCT owner FROM responses "
                                                           "WHERE status IN ('in_progress', 'queued')",
                                                           {}));
-    for (std::size_t i = 0; i < rows.size(); ++i) owners.push_back(rows.text(i, 0));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      LOCI_ASSIGN_OR_RETURN(const bool seems_ended, has_ended(session, rows.text(i, 0)));
+      if (seems_ended) owners.push_back(rows.text(i, 0));
+    }
     return {};
   });
   LOCI_RETURN_IF_ERROR(listed);
+  if (confirm) owners = confirm(std::move(owners));
   std::uint64_t failed = 0;
   for (const std::string& owner : owners) {
-    if (owner == server()) continue;
-    const bool is_known = std::find(ended.begin(), ended.end(), owner) != ended.end();
     std::uint64_t of_owner = 0;
     // A transaction for each, as their number is unknown and each holds its owner's lock.
     const Status done = database_->transact(SqlAccess::kWrite, [&](SqlSession& session) -> Status {
       of_owner = 0;
-      LOCI_ASSIGN_OR_RETURN(const bool has_ended,
-                            is_known ? Result<bool>(true) : database_->has_ended(session, owner));
-      if (!has_ended) return {};
+      LOCI_ASSIGN_OR_RETURN(const bool still_ended, has_ended(session, owner));
+      if (!still_ended) return {};
       LOCI_ASSIGN_OR_RETURN(of_owner, fail_those_of(session, owner));
       return {};
     });

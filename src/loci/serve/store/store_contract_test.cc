@@ -352,7 +352,7 @@ TEST_P(StoreContract, TheInterruptedHaveFailed) {
   // PostgreSQL notices after a moment that the one before has ended.
   for (int i = 0; i < 200 && store_->response(kTenant, "r")->status != "failed"; ++i) {
     if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ASSERT_TRUE(store_->fail_interrupted({}).ok());
+    ASSERT_TRUE(store_->fail_interrupted({}, {}).ok());
   }
   const auto found = store_->response(kTenant, "r");
   EXPECT_EQ(found->status, "failed");

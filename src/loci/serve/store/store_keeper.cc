@@ -74,7 +74,10 @@ class InterruptedKeeper : public std::enable_shared_from_this<InterruptedKeeper>
 
  private:
   void work() {
-    const Result<std::uint64_t> failed = store_.fail_interrupted(ended_());
+    const Nanos begin = clock_.now();
+    const Result<std::uint64_t> failed = store_.fail_interrupted(
+        ended_(),
+        [&](const std::vector<std::string>& seem) { return servers_.look(begin, clock_.now(), seem); });
     if (failed.ok() && *failed > 0)
       log_->warn("{} responses of a server that has ended have failed", *failed);
     if (!failed.ok() && last_.ok())
@@ -89,10 +92,30 @@ class InterruptedKeeper : public std::enable_shared_from_this<InterruptedKeeper>
   const std::function<std::vector<std::string>()> ended_;
   const std::shared_ptr<spdlog::logger> log_;
   boost::asio::steady_timer timer_;
+  SystemClock clock_;
+  EndedServers servers_;
   Status last_;
 };
 
 }  // namespace
+
+std::vector<std::string> EndedServers::look(Nanos begin, Nanos end, const std::vector<std::string>& seem) {
+  constexpr Nanos kAnswered = kNanosPerSecond, kMissed = 4 * kNanosPerSecond, kSure = 5 * kNanosPerSecond;
+  const bool was_prompt = end - begin <= kAnswered;
+  if (!was_prompt || begin - last_ > kMissed) since_.clear();
+  last_ = end;
+  if (!was_prompt) return {};
+  std::map<std::string, Nanos> since;
+  std::vector<std::string> sure;
+  for (const std::string& server : seem) {
+    const auto before = since_.find(server);
+    const Nanos first = before == since_.end() ? begin : before->second;
+    since.emplace(server, first);
+    if (end - first >= kSure) sure.push_back(server);
+  }
+  since_ = std::move(since);
+  return sure;
+}
 
 void QuotaLog::made_room(std::string_view tenant, std::uint64_t gone) {
   const Nanos now = clock_.now();

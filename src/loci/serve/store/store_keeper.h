@@ -47,8 +47,21 @@ class QuotaLog {
   std::map<std::string, Entry, std::less<>> entries_;  // of tenants that were ever over; guarded by mutex_
 };
 
-// Every `period`, on a thread of the store's until these end: responses in progress whose server has ended
-// fail (ConversationStore::fail_interrupted). `ended` is called there. For a store that servers share.
+// Which servers have surely ended. One look tells too little: after a restart of the database nobody holds a
+// lock there, and while it stands still all members' rows grow old. Who seemed to have ended at every look
+// for five seconds has, where each look was answered within a second and none was missed. Thread-compatible.
+class EndedServers {
+ public:
+  // A look that began and ended then, and who seemed to have ended. Returns who surely has.
+  std::vector<std::string> look(Nanos begin, Nanos end, const std::vector<std::string>& seem);
+
+ private:
+  std::map<std::string, Nanos> since_;  // of those who seemed to have ended at the last look
+  Nanos last_ = 0;                      // its end
+};
+
+// Every `period`, on a thread of the store's until these end: responses in progress whose server has surely
+// ended fail (ConversationStore::fail_interrupted). `ended` is called there. For a store that servers share.
 void fail_interrupted_responses(WorkerPool& store_thread, ConversationStore& store, Nanos period,
                                 std::function<std::vector<std::string>()> ended,
                                 std::shared_ptr<spdlog::logger> log);

@@ -19,6 +19,32 @@ class StoppedClock final : public Clock {
   Nanos at = 0;
 };
 
+TEST(EndedServers, HaveEndedWhereTheySeemToAtEveryLook) {
+  constexpr Nanos kSecond = kNanosPerSecond;
+  const std::vector<std::string> one = {"a"}, both = {"a", "b"}, none;
+  EndedServers servers;
+  const auto look = [&](Nanos at, const std::vector<std::string>& seem, Nanos took = 0) {
+    return servers.look(at * kSecond, at * kSecond + took, seem);
+  };
+  EXPECT_EQ(look(100, one), none);
+  EXPECT_EQ(look(102, both), none);
+  EXPECT_EQ(look(104, both), none);
+  EXPECT_EQ(look(106, both), one);
+  EXPECT_EQ(look(108, {"b"}), (std::vector<std::string>{"b"}));
+  // Somebody who is back begins anew.
+  EXPECT_EQ(look(110, none), none);
+  EXPECT_EQ(look(112, both), none);
+  EXPECT_EQ(look(114, both), none);
+  EXPECT_EQ(look(116, both), none);
+  // Nothing is known of the time before a look that took long, or after looks that failed.
+  EXPECT_EQ(look(118, both, 2 * kSecond), none);
+  EXPECT_EQ(look(122, both), none);
+  EXPECT_EQ(look(127, both), none);
+  EXPECT_EQ(look(129, both), none);
+  EXPECT_EQ(look(131, both), none);
+  EXPECT_EQ(look(132, both), both);
+}
+
 TEST(QuotaLog, EachTenantIsNamedAtOnceAndThenOnceInAPeriod) {
   std::ostringstream out;
   const auto logger =
