@@ -276,6 +276,8 @@ Result<Json> parse_scenario_text(const std::string& text, const std::string& fil
     what = error.what();
     line += static_cast<std::size_t>(std::count(
         text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size())), '\n'));
+  } catch (const Json::exception& error) {  // a number that no double holds
+    what = error.what();
   }
   return invalid_argument(fmt::format("{}:{}: expected JSON, found {}", file, line, what), "scenario");
 }
