@@ -146,6 +146,7 @@ TEST(Scenario, NamesWhatIsWrong) {
     return json.ok() ? parse_scenario(*json, "s.json").status().message() : json.status().message();
   };
   EXPECT_TRUE(error("{\n\"model\": 1,\n}").starts_with("s.json:3: expected JSON"));
+  EXPECT_TRUE(error("112e1112").starts_with("s.json:1: expected JSON")) << "no double holds that";
   EXPECT_TRUE(error("[]").starts_with("s.json: the file: expected an object, found array"));
   EXPECT_TRUE(
       error(R"({"model":"gpt","machine":"a100-80g"})").starts_with("s.json: model: expected one of opt-13b"));
