@@ -495,7 +495,7 @@ TEST(CoreTiers, WhatIsForgottenBeforeTheDiskIsKnownDoesNotComeBack) {
 // Too many deletions wait for the disk; those of the tenant that sent them are given up.
 TEST(CoreTiers, DeletionsAreGivenUpOfWhoHasMost) {
   const CoreConfig config = tier_config(8, 0, 16);
-  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 100));
+  const std::vector<RecoveredEntry> entries = left_on_disk(config, run_of(0, 96));
   TierDriver d(config, false);
   d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 100)});
   for (std::uint32_t i = 0; i < kForgottenMax + 9; ++i)
