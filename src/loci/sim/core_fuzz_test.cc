@@ -185,10 +185,10 @@ TEST_F(CoreWorlds, KeepEveryPromiseWhateverIsLoadedAndWhateverComputed) {
   const std::uint64_t seeds = from_environment("LOCI_WORLD_SEEDS", test_rounds(400));
   const Totals totals = run_worlds(random_restore_world, seeds);
   if (seeds >= 400) {
-    for (const RestoreRule rule :
-         {RestoreRule::kPensieve, RestoreRule::kTokenWise, RestoreRule::kTokenWiseRounded,
-          RestoreRule::kNaiveHybrid, RestoreRule::kAuto}) {
-      EXPECT_GT(totals.partial_loads[static_cast<std::size_t>(rule)], seeds / 400) << restore_rule_name(rule);
+    // (Pensieve's rule mixes only where a request's state lies in two tiers, which is rare here.)
+    for (const RestoreRule rule : {RestoreRule::kTokenWise, RestoreRule::kTokenWiseRounded,
+                                   RestoreRule::kNaiveHybrid, RestoreRule::kAuto}) {
+      EXPECT_GT(totals.partial_loads[static_cast<std::size_t>(rule)], seeds / 100) << restore_rule_name(rule);
     }
     EXPECT_GT(totals.partial_holes, seeds / 20);
     EXPECT_GT(totals.partial_copies, seeds / 50);

@@ -59,7 +59,7 @@ TEST(DeviceMemory, MuchIsGivenBackInManySteps) {
 }
 
 TEST(DeviceMemory, RequestsThatRunTakeWhatTheyNeedAndNobodyIsAdmittedBesideThem) {
-  TierDriver d(tier_config(100, 0, 0));
+  TierDriver d(tier_config(40, 0, 0));
   d.step(MemoryRoom{{4}});
   d.arrive(1, run_of(0, 10 * kBlockTokens), 40);
   EXPECT_EQ(d.core.stats().running, 1u) << "who is alone has the pool";
@@ -75,14 +75,23 @@ TEST(DeviceMemory, RequestsThatRunTakeWhatTheyNeedAndNobodyIsAdmittedBesideThem)
   EXPECT_LE(pool(d).blocks_used, 4u);
 }
 
-TEST(DeviceMemory, WhoWaitsForTheRoomComesWhenThereIsSome) {
+TEST(DeviceMemory, AQuarterOfThePoolIsForThoseThatRunHoweverSmallTheRoom) {
   TierDriver d(tier_config(100, 0, 0));
   d.step(MemoryRoom{{4}});
   d.arrive(1, run_of(0, 10 * kBlockTokens), 40);
   d.arrive(2, run_of(5000, kBlockTokens), 40);
   d.done();
+  EXPECT_EQ(d.core.stats().running, 2u);
+}
+
+TEST(DeviceMemory, WhoWaitsForTheRoomComesWhenThereIsSome) {
+  TierDriver d(tier_config(40, 0, 0));
+  d.step(MemoryRoom{{4}});
+  d.arrive(1, run_of(0, 10 * kBlockTokens), 40);
+  d.arrive(2, run_of(5000, kBlockTokens), 40);
+  d.done();
   ASSERT_EQ(d.core.stats().running, 1u);
-  d.step(MemoryRoom{{100}});
+  d.step(MemoryRoom{{40}});
   d.done();
   EXPECT_EQ(d.core.stats().running, 2u);
 }
