@@ -117,7 +117,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(place):
         # Damage first: nothing changes.
         with open(certificate, "w", encoding="ascii") as file:
             file.write("-----BEGIN CERTIFICATE-----\n")
-        told = re.compile(r"the certificate stays as it was: --tls-cert: .*renewed\.pem")
+        told = re.compile(r"the certificate stays as it was: tls_cert: .*renewed\.pem")
         wait_until(lambda: told.search(server.log_text()), 10, "the damage is told")
         expect_equal(shown(), first, "the certificate after damage")
         for new, old in zip(fresh, (certificate, key)):

@@ -156,7 +156,14 @@ class Engine::State {
   Nanos now() const { return clock_.now(); }
 
   // As of the last step: nobody who asks waits for one that runs.
-  CoreStats stats() const { return *stats_.load(std::memory_order_acquire); }
+  CoreStats stats() const {
+    std::shared_ptr<const CoreStats> told;
+    {
+      const std::lock_guard lock(stats_mutex_);
+      told = stats_;
+    }
+    return *told;
+  }
 
   MoverStats mover_stats() const { return mover_->stats(); }
   CaptureStats capture_stats() const { return captures_ == nullptr ? CaptureStats{} : captures_->stats(); }
@@ -302,7 +309,9 @@ class Engine::State {
     for (const Output& output : plan.outputs) {
       std::visit([this](const auto& o) { deliver(o); }, output);
     }
-    stats_.store(std::make_shared<const CoreStats>(core_.stats()), std::memory_order_release);
+    auto told = std::make_shared<const CoreStats>(core_.stats());
+    const std::lock_guard lock(stats_mutex_);
+    stats_.swap(told);
   }
 
   // The core knows no time of day: what goes to the disk is dated here.
@@ -499,7 +508,8 @@ class Engine::State {
   Status lost_;  // not ok: the device is lost; told once, then by is_lost_
   std::atomic<bool> is_lost_{false};
 
-  std::atomic<std::shared_ptr<const CoreStats>> stats_;  // after the last step
+  mutable std::mutex stats_mutex_;          // held for no longer than a pointer is copied
+  std::shared_ptr<const CoreStats> stats_;  // after the last step; guarded by stats_mutex_
 
   std::mutex mutex_;  // guards all below
   std::condition_variable inbox_changed_;
