@@ -97,8 +97,9 @@ void add_hidden(Random& random, RestoreProblem& problem, std::uint64_t one_in = 
       const auto most = [&](Nanos time) {
         return static_cast<Nanos>(random.below(static_cast<std::uint64_t>(time) + 1));
       };
-      hidden = {.load = most(block.load),
-                .charge = block.charge + most(std::min(2 * block.load, block.compute))};
+      const auto cut = [](Nanos time) { return std::clamp<Nanos>(time, 0, 1'000'000 * kNanosPerSecond); };
+      hidden = {.load = most(cut(block.load)),
+                .charge = cut(block.charge) + most(std::min(2 * cut(block.load), cut(block.compute)))};
     }
     block.hidden = hidden;
   }
