@@ -17,18 +17,18 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-void check(const Json& request, loci::MessagesPurpose purpose) {
+void check(const loci::Json& request, loci::MessagesPurpose purpose) {
   const auto parsed = loci::parse_messages_request(request, purpose);
   if (!parsed.ok()) {
     require(!parsed.status().message().empty() && parsed.status().message().size() < 4096);
     return;
   }
-  const Json& chat = parsed->chat;
+  const loci::Json& chat = parsed->chat;
   require(purpose == loci::MessagesPurpose::kCount || chat["max_tokens"].get<double>() >= 1);
   require(chat["messages"].is_array() && !chat["messages"].empty());
   // Roles alternate, but for what tools answered.
   std::string before;
-  for (const Json& message : chat["messages"]) {
+  for (const loci::Json& message : chat["messages"]) {
     const std::string role = message["role"];
     require(role != before || role == "tool");
     before = role;

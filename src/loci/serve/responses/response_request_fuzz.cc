@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(request->conversation.empty() || request->previous_response_id.empty());
   loci::assign_ids(request->input);
   for (const auto& stored : loci::to_stored(request->input)) require(!stored.json.empty());
-  Json chat = request->chat;
+  loci::Json chat = request->chat;
   chat["messages"] = loci::to_messages(request->input);
   if (const auto parsed = loci::parse_chat_request(chat); !parsed.ok())
     require(!loci::response_field(parsed.status().field()).empty());
