@@ -93,7 +93,7 @@ live_suites() {
 one_kind_of_gpu() { [[ -e /dev/nvidiactl ]] || export LOCI_CUDA_ARCHITECTURES=90a; }
 
 release_build_and_tests() {
-  part 600 "release: build" scripts/build.sh release loci loci-random-model loci-simulated-gpu all_tests
+  part 720 "release: build" scripts/build.sh release loci loci-random-model loci-simulated-gpu all_tests
   part 120 "release: fast tests" ctests release -L fast
 }
 
@@ -109,7 +109,7 @@ all() {
   # On Arm itself the tests above have run them.
   [[ "$(uname -m)" == aarch64 ]] || part 90 "64-bit Arm's kernels, by emulation" scripts/test-neon.sh
   live_suites
-  part 480 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
+  part 600 "address and undefined-behaviour sanitizers" sanitizer_tests asan all_tests fast
   part 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
 }
 
