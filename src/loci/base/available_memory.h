@@ -11,7 +11,7 @@ namespace loci {
 
 struct AvailableMemory {
   std::uint64_t bytes = 0;        // without swapping, within the limits of the control groups
-  std::uint64_t total_bytes = 0;  // of what limits it
+  std::uint64_t total_bytes = 0;  // of the machine, or the limit of its control group
   std::string limited_by;         // "the machine", or the control group that leaves less
 };
 

@@ -50,7 +50,7 @@ int run_serve(const Configuration& configuration) {
   raise_descriptor_limit();
   block_operator_signals();
   const std::shared_ptr<spdlog::logger> log = make_logger(config.log_format, config.log_level);
-  spdlog::set_default_logger(log);  // of what knows no other
+  spdlog::set_default_logger(log);  // for code that was given no logger
   for (const std::string& warning : configuration.warnings) log->warn(warning);
   const OperatorSignals signals(*log);
   const auto find_model = [&config](const std::function<void(const std::string&)>& say) {

@@ -47,7 +47,7 @@ class ToldStream {
   bool is_understood() const { return is_understood_; }
 
  private:
-  static constexpr std::uint32_t kRest = UINT32_MAX;  // the track of what is of no choice
+  static constexpr std::uint32_t kRest = UINT32_MAX;  // the track of events that belong to no choice
   static constexpr std::size_t kTracksMax = 512;
 
   struct Told {

@@ -79,7 +79,8 @@ class Forgotten {
 
   void wait(const SharingGroup& tenant, Path path);
   Path pop(Tenants::iterator tenant);
-  // Whose oldest path is given up: who has most paths, or most tokens, of what there is too much of.
+  // The tenant whose oldest path is given up: the one with most paths where there are too many paths, with
+  // most tokens where there are too many tokens.
   Tenants::iterator most_waiting();
   Progress drop(Path& path);
   Progress drop_what_goes_on(BlockId last, std::span<const TokenId> rest);

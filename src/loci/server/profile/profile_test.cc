@@ -22,6 +22,7 @@
 #include "loci/server/profile/profile_file.h"
 #include "loci/server/profile/profile_measure.h"
 #include "loci/server/profile/profile_rough.h"
+#include "loci/server/profile/profile_testing.h"
 
 namespace loci {
 namespace {
@@ -35,26 +36,6 @@ class ProfileFolder : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::filesystem::path folder_;
 };
-
-CostProfile some_profile() {
-  CostProfile profile;
-  profile.machine = {"Some CPU @ 3 GHz", 8, "AVX2, 4 threads"};
-  profile.model = "model.gguf";
-  profile.model_fingerprint = fingerprint_text({1, 2, 0xab});
-  profile.measured_at = "2026-01-02T03:04:05Z";
-  profile.disk_directory = "/somewhere";
-  profile.curves.token = 123'456;
-  profile.curves.attention = {1, 2, 5, 5, 90};
-  profile.curves.pass = 7;
-  profile.curves.host_load = {0, 5'000'000'000};
-  profile.curves.host_save = {12, 4'000'000'000};
-  profile.curves.disk_read = {90'000, 2'000'000'000};
-  profile.curves.disk_write = {91'000, 1};
-  profile.curves.host_charge = 1'111;
-  profile.curves.disk_charge = 2'222;
-  profile.disk_reads = {{4096, 100}, {65536, 200}};
-  return profile;
-}
 
 TEST(ProfileFit, FindsTheLineThroughItsSamples) {
   // 1 ms a row, and 100 ns for each token before it.
