@@ -243,16 +243,19 @@ def main():
             bench = Bench(arguments, shape, folder)
             for limit in arguments.limits:
                 turns += bench.measure(limit)
+                # A run that is stopped leaves what it measured.
+                (out / f"{NAME}.json").write_text(json.dumps({"turns": turns}, indent=1) + "\n", encoding="utf-8")
                 print(f"{shape}, {limit}: {len(turns)} turns, {time.monotonic() - begun:.0f} s", flush=True)
         loads += bench.loads
         tables.append(report(results, bench))
+        print("\n" + tables[-1], flush=True)
         if svg := results.draw(shape):
             (out / f"{NAME}-{shape}.svg").write_text(svg, encoding="utf-8")
     head = (f"{processor()}, {arguments.threads} threads; {commit()}; load averages {min(loads):.0f} to {max(loads):.0f}, of which "
             "this benchmark is 1 to 2.\n\nTokens of state brought back a second, medians; in brackets the predictions' median "
             "error.\n\n")
     text = head + "\n".join(tables)
-    print(text)
+    print(head)
     (out / f"{NAME}.json").write_text(json.dumps({"turns": turns, "table": text}, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# clients.sh pytest|python|node|openapi|deploy...: what runs the Python suites, the official clients, the generator of tests
-# from /openapi.json, and schemas of what deploys, each of a pinned version, in folders of build/. What is installed already is left as it is.
+# clients.sh pytest|python|node|openapi|deploy...: installs into folders of build/, each of a pinned version, what tests run: pytest, the
+# official clients, the generator of requests from /openapi.json, the schemas that files in deploy/ are checked against. What is there already stays.
 source "$(dirname "$0")/common.sh"
 
 pytest="pytest==9.2.0"

@@ -71,6 +71,7 @@ live_suites() {
   beside 60 "servers that share a cluster's secret" suite tests/cluster_test.py
   beside 110 "servers that share a database, a front before them" suite tests/cluster_live_test.py
   beside 90 "a store that servers share" suite tests/shared_store_test.py
+  beside 60 "members that read one another's state" suite tests/peers_live_test.py
   beside 60 "running a server: options, logs, stops" suite tests/operations_live_test.py
   beside 30 "turns a second with 64 clients" suite tests/turns_rate_test.py
   beside 60 "a guest on the machine: control groups, memory given back" suite tests/memory_test.py

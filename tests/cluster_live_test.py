@@ -426,7 +426,7 @@ def test_front_and_members_speak_tls(fresh, tmp_path):
         with fresh.front("--tls-ca", certificates["other"][0]) as stranger:
             refused = stranger.post("/v1/chat/completions", chat("Hello?"))
             expect_equal((refused.status, refused.json["error"]["code"]), (503, "no_instance"), "of members that are not trusted")
-            expect("is not trusted" in stranger.log_text(), stranger.log_text())
+            wait_until(lambda: "is not trusted" in stranger.log_text(), 10, "the log says why")
 
 
 def test_a_row_without_the_secret_is_not_believed(fresh, tmp_path):

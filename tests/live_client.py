@@ -265,3 +265,19 @@ def check_integrity(path):
         expect(not store.execute("PRAGMA foreign_key_check").fetchall(), "foreign_key_check is clean")
     finally:
         store.close()
+
+
+def first_token_ms(server, text):
+    """Until the first token of a reply, and the tokens of the prompt by where their state came from."""
+    begin = time.monotonic()
+    connection = server.send("/v1/completions", {"prompt": text, "max_tokens": 2, "temperature": 0, "ignore_eos": True, "stream": True,
+                                                 "loci": {"explain": True}})
+    data, first = b"", None
+    while piece := connection.recv(65536):
+        data += piece
+        if first is None and re.search(rb'"text":"[^"]', data):
+            first = (time.monotonic() - begin) * 1000
+    connection.close()
+    expect(first is not None, data[-500:])
+    events = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: {")]
+    return first, next(event["loci"]["tokens"] for event in reversed(events) if "loci" in event)

@@ -77,7 +77,7 @@ def test_errors_name_file_and_field(binary):
         path = pathlib.Path(folder, "s.json")
         path.write_text('{"model": "llama2-13b", "machine": "a100-80g", "engine": {"evict": "lru"}}')
         done = subprocess.run([binary, "sim", str(path)], capture_output=True, text=True)
-        assert done.returncode == 2 and f"{path}: engine.evict: expected one of eviction, admission" in done.stderr, done.stderr
+        assert done.returncode == 2 and f"{path}: engine.evict: expected one of baseline, eviction, admission" in done.stderr, done.stderr
         done = subprocess.run([binary, "sim", "--set", "model=llama2-13b", "--set", "machine=a100-80g", "--memory-limit", "1MiB"],
                               capture_output=True, text=True)
         assert done.returncode == 2 and "--memory-limit: expected a run of at most 1.0 MiB" in done.stderr, done.stderr

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A store that servers share: a real redis-server, and what may become of it (docs/shared-store.md)."""
 import contextlib
-import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -15,7 +13,7 @@ import time
 
 import pytest
 
-from live_client import Server, Workplace, expect, expect_equal, moved, wait_until
+from live_client import Server, Workplace, expect, expect_equal, first_token_ms, moved, wait_until
 
 BLOCK_TOKENS = 32
 STORY = "A conversation that is long enough to fill some blocks of thirty-two tokens each. " * 6
@@ -397,22 +395,6 @@ def test_a_login_that_is_refused(place, tmp_path):
             wait_until(lambda: one.metrics()["loci_shared_up"] == 1, 120, "the login is taken")
     finally:
         guarded.kill()
-
-
-def first_token_ms(server, text):
-    """Until the first token of a reply, and the tokens of the prompt by where their state came from."""
-    begin = time.monotonic()
-    connection = server.send("/v1/completions", {"prompt": text, "max_tokens": 2, "temperature": 0, "ignore_eos": True, "stream": True,
-                                                 "loci": {"explain": True}})
-    data, first = b"", None
-    while piece := connection.recv(65536):
-        data += piece
-        if first is None and re.search(rb'"text":"[^"]', data):
-            first = (time.monotonic() - begin) * 1000
-    connection.close()
-    expect(first is not None, data[-500:])
-    events = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: {")]
-    return first, next(event["loci"]["tokens"] for event in reversed(events) if "loci" in event)
 
 
 def plain_read_ms(redis):

@@ -5,6 +5,8 @@ each source; as a program it lists what is broken, and needs Python alone.
 
   - a folder under src/loci includes only from floors below it, tests included; a room of the engine only from those
     before it, and from testing/ in tests alone
+  - a folder of serve/ includes only from folders whose libraries its own names in CMake, and a library has sources of
+    one folder alone; there are no cycles
   - a file has at most 600 lines, a function 70, a kernel (compute/*/*.inl, *.cu) 150
   - no text and no comment below cli names a flag: what is configured has a name of its own there
   - headers begin with a comment that says what they are for, and with #pragma once
@@ -148,6 +150,75 @@ def check_includes(path, name, text, problems):
                 problems.append(f"{name}:{number}: includes from a later room ({other})")
 
 
+def serve_targets(cmake_files):
+    """{folder: {"library": {...}, "test": {...}}} of CMakeLists.txt by folder: the libraries that the folder's own
+    libraries, and its tests, depend on; and which folder a library is of."""
+    depends, home, foreign = {}, {}, []
+    for folder, text in cmake_files.items():
+        depends[folder] = {"library": set(), "test": set()}
+        for kind, name, arguments in re.findall(r"^ *loci_(library|test|fuzzer|benchmark)\((\w+)([^)]*)\)", text, re.M):
+            sources, _, needs = arguments.partition("DEPENDS")
+            if kind == "library":
+                home[f"loci_{name}"] = folder
+            for source in re.findall(r"(\S+)/\w+\.cc", sources):
+                if source != "${CMAKE_CURRENT_BINARY_DIR}":
+                    foreign.append((folder, name, source))
+            tested = kind != "library" or name.startswith("test_")
+            depends[folder]["test" if tested else "library"] |= set(needs.split())
+    seen = {folder: {kind: {home[name] for name in names if home.get(name, folder) != folder} for kind, names in of.items()}
+            for folder, of in depends.items()}
+    return seen, foreign
+
+
+def cycle(edges):
+    """A way from a folder back to itself, or nothing."""
+    done = set()
+
+    def walk(folder, way):
+        if folder in way:
+            return way[way.index(folder):] + [folder]
+        if folder in done:
+            return None
+        for other in sorted(edges.get(folder, ())):
+            if found := walk(other, way + [folder]):
+                return found
+        done.add(folder)
+        return None
+
+    return next((found for folder in sorted(edges) if (found := walk(folder, []))), None)
+
+
+def check_serve(problems):
+    """The walls between the folders of serve/."""
+    serve = ROOT / "src/loci/serve"
+    files = {path.parent.relative_to(serve).as_posix(): re.sub(r"#.*", "", path.read_text())
+             for path in serve.glob("*/**/CMakeLists.txt")}
+    seen, foreign = serve_targets(files)
+    for folder, name, source in foreign:
+        problems.append(f"src/loci/serve/{folder}/CMakeLists.txt: {name} has sources of another folder ({source})")
+    if way := cycle({folder: of["library"] | of["test"] for folder, of in seen.items()}):
+        problems.append(f"src/loci/serve: folders depend on each other: {' -> '.join(way)}")
+
+    def below(folder):
+        return seen[folder]["library"].union(*(below(other) for other in seen[folder]["library"]))
+
+    for path in sorted(serve.rglob("*")):
+        folder = path.parent.relative_to(serve).as_posix()
+        if path.suffix not in (".h", ".cc"):
+            continue
+        name = path.relative_to(ROOT).as_posix()
+        if folder not in seen:
+            problems.append(f"{name}: {folder} has no CMakeLists.txt")
+            continue
+        tested = re.search("_(test|testing|fuzz|benchmark)$|^(test|naive|fault|random)_|^store_contract$", path.stem)
+        may = seen[folder]["library"] | {folder}
+        if tested and not way:
+            may |= below(folder).union(seen[folder]["test"], *(below(other) for other in seen[folder]["test"]))
+        for included in re.findall(r'#include "loci/serve/([\w/]+)/\w+\.h"', path.read_text()):
+            if included not in may:
+                problems.append(f"{name}: includes from {included}, whose library {folder}'s does not depend on")
+
+
 def check_notice(problems):
     """Every crate that Cargo.lock names has its line, and no other has one."""
     lock = (ROOT / "deps/loci_text/Cargo.lock").read_text()
@@ -180,6 +251,16 @@ def test_the_checks_see_what_they_are_for():
     assert functions('void f() { // }\n "}";\n}\n') == [(1, 3)]
 
 
+def test_walls_are_seen():
+    library = "loci_library(%s SOURCES a.cc%s DEPENDS loci_base%s)\n"
+    seen, foreign = serve_targets({"x": library % ("x", "", " loci_y"), "y": library % ("y", " ../z/b.cc", ""),
+                                   "z": library % ("z", "", "") + "loci_test(z_test SOURCES t.cc DEPENDS loci_z loci_x)"})
+    assert seen["x"] == {"library": {"y"}, "test": set()} and seen["z"] == {"library": set(), "test": {"x"}}, seen
+    assert foreign == [("y", "y", "../z")], foreign
+    assert cycle({"x": {"y"}, "y": {"z"}, "z": set()}) is None
+    assert cycle({"x": {"y"}, "y": {"z"}, "z": {"y"}}) == ["y", "z", "y"]
+
+
 def fix(sources):
     """Writes the licence's line into every source that lacks it."""
     count = 0
@@ -204,6 +285,12 @@ def test_source(source):
     assert not problems, "\n".join(problems)
 
 
+def test_serve_has_walls():
+    problems = []
+    check_serve(problems)
+    assert not problems, "\n".join(problems)
+
+
 def test_notice_names_the_crates():
     problems = []
     check_notice(problems)
@@ -221,12 +308,14 @@ def main():
     parser.add_argument("--fix", action="store_true", help="write the licence's line into sources that lack it")
     arguments = parser.parse_args()
     test_the_checks_see_what_they_are_for()
+    test_walls_are_seen()
     sources = [path for path in tracked() if is_source(path)]
     if arguments.fix:
         fix(sources)
     problems = []
     for path in sources:
         check(path, problems)
+    check_serve(problems)
     check_notice(problems)
     check_version(sources, problems)
     for problem in problems:

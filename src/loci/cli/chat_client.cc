@@ -65,7 +65,7 @@ asio::awaitable<Status> Call::send(const std::string& body) {
                                                      asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return Status(StatusCode::kUnavailable, error.message());
   const CalledServer server{.address = address, .endpoints = found};
-  Status connected = co_await connect_to(socket, server);
+  Status connected = co_await connect_to(socket, server.address.host, server.endpoints);
   if (!connected.ok()) co_return connected;
   http::request<http::string_body> request(http::verb::post, "/v1/chat/completions", 11);
   request.set(http::field::host, address.host);

@@ -13,7 +13,7 @@
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/serve/http/server_address.h"
-#include "loci/serve/reply/sse.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <ctime>
 
+#include "loci/base/hex.h"
 #include "loci/base/units.h"
 #include "loci/memory/disk/disk_models.h"
 #include "loci/memory/disk/disk_survey.h"
@@ -17,12 +18,6 @@ namespace {
 
 std::string line(std::string_view name, std::string_view value) {
   return fmt::format("  {:<20} {}\n", name, value);
-}
-
-std::string hex(const std::array<std::uint8_t, 16>& bytes) {
-  std::string out;
-  for (const unsigned byte : bytes) out += fmt::format("{:02x}", byte);
-  return out;
 }
 
 std::string user(int process) {
@@ -107,9 +102,9 @@ Result<std::string> inspect_state(const std::string& path) {
   std::string out =
       "State store\n" + line("path", path) + line("in use", user(survey.user)) +
       line("format version", fmt::format("{}", kDiskVersion)) +
-      line("model", hex(superblock.model_fingerprint)) +
+      line("model", to_hex(superblock.model_fingerprint)) +
       line("directory", fmt::format("{} of {}, set {}", superblock.directory + 1, superblock.directories,
-                                    hex(superblock.set))) +
+                                    to_hex(superblock.set))) +
       line("files", fmt::format("{} ({} bytes)", format_bytes(survey.file_bytes), survey.file_bytes));
   std::uint64_t errors = survey.holes.records.read_errors;
   for (const DiskSurvey::Group& group : survey.groups) errors += group.records.read_errors;

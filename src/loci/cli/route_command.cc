@@ -23,8 +23,8 @@
 #include "loci/cluster/member_watch.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/http/server_address.h"
-#include "loci/serve/metrics.h"
 #include "loci/serve/store/open_store.h"
+#include "loci/serve/telemetry/metrics.h"
 #include "loci/server/join_cluster.h"
 #include "loci/server/process.h"
 

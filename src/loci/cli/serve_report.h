@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "loci/serve/log_line.h"
+#include "loci/serve/telemetry/log_line.h"
 #include "loci/server/server_report.h"
 
 namespace loci {

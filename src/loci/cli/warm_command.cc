@@ -15,10 +15,10 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
+#include "loci/serve/api/loci/warm_prefix.h"
 #include "loci/serve/files/text_file.h"
 #include "loci/serve/http/http_call.h"
 #include "loci/serve/tenants/keys_file.h"
-#include "loci/serve/tenants/public_prefixes.h"
 
 namespace loci {
 namespace {

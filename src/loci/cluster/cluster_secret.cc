@@ -14,27 +14,12 @@
 #include <string_view>
 
 #include "loci/base/check.h"
+#include "loci/base/descriptor.h"
 
 namespace loci {
 namespace {
 
 constexpr const char* kOption = "cluster_secret";
-
-// Closes what it holds.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-  bool is_open() const { return number_ >= 0; }
-
- private:
-  int number_;
-};
 
 // A file's name outlives a loss of power once its folder is on the disk.
 bool sync_folder_of(const std::string& path) {
@@ -130,6 +115,12 @@ std::array<std::uint8_t, 16> cluster_state_id(const ClusterSecret& secret,
 std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret) {
   std::array<std::uint8_t, 32> out{};
   derive(secret, "loci cluster members", {}, out);
+  return out;
+}
+
+std::array<std::uint8_t, 32> cluster_peer_key(const ClusterSecret& secret) {
+  std::array<std::uint8_t, 32> out{};
+  derive(secret, "loci cluster peers", {}, out);
   return out;
 }
 

@@ -36,6 +36,8 @@ std::array<std::uint8_t, 16> cluster_state_id(const ClusterSecret& secret,
 
 // What the members of the cluster seal what they say of themselves with (cluster/member.h).
 std::array<std::uint8_t, 32> cluster_member_key(const ClusterSecret& secret);
+// What members that read each other's state prove that they know (cluster/peers/peer_tls.h).
+std::array<std::uint8_t, 32> cluster_peer_key(const ClusterSecret& secret);
 // How such state is named and sealed in a store that the cluster shares.
 SharedKeys cluster_shared_keys(const ClusterSecret& secret,
                                const std::array<std::uint8_t, 16>& state_fingerprint);

@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <functional>
 #include <random>
 #include <utility>
 
 #include "loci/cluster/front_request.h"
-#include "loci/serve/log_line.h"
-#include "loci/serve/request/json_parse.h"
+#include "loci/serve/telemetry/log_line.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 namespace asio = boost::asio;

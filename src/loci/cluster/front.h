@@ -22,8 +22,8 @@
 #include "loci/cluster/upstream.h"
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/connection.h"
-#include "loci/serve/page_guard.h"
-#include "loci/serve/worker_pool.h"
+#include "loci/serve/http/page_guard.h"
+#include "loci/serve/workers/worker_pool.h"
 
 namespace loci {
 

@@ -9,8 +9,8 @@
 #include <charconv>
 #include <utility>
 
-#include "loci/serve/reply/sse.h"
-#include "loci/serve/request/api_error.h"
+#include "loci/serve/wire/api_error.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 namespace beast = boost::beast;

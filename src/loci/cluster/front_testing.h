@@ -2,6 +2,7 @@
 // A front before instances that answer as a test says: for its tests alone.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <spdlog/sinks/null_sink.h>

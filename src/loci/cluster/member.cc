@@ -8,8 +8,9 @@
 #include <charconv>
 
 #include "loci/base/check.h"
-#include "loci/serve/request/json.h"
-#include "loci/serve/request/json_parse.h"
+#include "loci/base/hex.h"
+#include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 
@@ -19,13 +20,6 @@ constexpr std::int64_t kVersion1 = 1;
 constexpr std::size_t kIdDigits = 16;
 constexpr std::size_t kTextBytesMax = 512;
 constexpr std::size_t kModelsMax = 64;
-
-std::string hexadecimal(const std::uint8_t* bytes, std::size_t count) {
-  std::string out(2 * count + 1, '\0');
-  sodium_bin2hex(out.data(), out.size(), bytes, count);
-  out.pop_back();
-  return out;
-}
 
 // Reads members of an object; the first fault is kept.
 class Fields {
@@ -120,7 +114,8 @@ std::string write_member(const Member& member, std::int64_t at_ms) {
                     {"queued", member.queued},
                     {"draining", member.draining},
                     {"program", member.version},
-                    {"store", member.store}};
+                    {"store", member.store},
+                    {"peer_port", member.peer_port}};
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -151,6 +146,8 @@ Result<SaidMember> read_member(std::string_view text) {
   member.version = fields.text("program");
   // Members of before said none.
   if (object.contains("store")) member.store = fields.text("store");
+  if (object.contains("peer_port"))
+    member.peer_port = static_cast<std::uint16_t>(fields.integer("peer_port", 0, UINT16_MAX));
   LOCI_RETURN_IF_ERROR(fields.status());
   return out;
 }
@@ -180,7 +177,7 @@ std::string seal(const MemberKey& key, std::string_view purpose, std::string_vie
   sealed.append(text);
   std::array<std::uint8_t, crypto_auth_BYTES> out{};
   crypto_auth(out.data(), reinterpret_cast<const unsigned char*>(sealed.data()), sealed.size(), key.data());
-  return hexadecimal(out.data(), out.size());
+  return to_hex(out);
 }
 
 bool is_sealed(const MemberKey& key, std::string_view purpose, std::string_view text,
@@ -212,7 +209,7 @@ std::string random_member_id() {
   LOCI_CHECK(sodium_init() >= 0, "libsodium failed to start");
   std::array<std::uint8_t, kIdDigits / 2> bytes{};
   randombytes_buf(bytes.data(), bytes.size());
-  return hexadecimal(bytes.data(), bytes.size());
+  return to_hex(bytes);
 }
 
 }  // namespace loci

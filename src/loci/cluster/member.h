@@ -18,7 +18,7 @@
 
 namespace loci {
 
-// Seals what members write; see cluster_member_key() (cli/cluster_secret.h).
+// Seals what members write; see cluster_member_key() (cluster/cluster_secret.h).
 using MemberKey = std::array<std::uint8_t, 32>;
 
 // A member that has not said for so long that it lives is taken for dead, by the database's clock.
@@ -41,9 +41,10 @@ struct Member {
 
   std::uint32_t running = 0;  // requests
   std::uint32_t queued = 0;
-  bool draining = false;  // takes no new work from fronts
-  std::string version;    // of the program
-  std::string store;      // its name in the conversation store; empty: it says none
+  bool draining = false;        // takes no new work from fronts
+  std::string version;          // of the program
+  std::string store;            // its name in the conversation store; empty: it says none
+  std::uint16_t peer_port = 0;  // where it gives members state, of `host`; 0: it gives none
 
   std::string address() const;  // "host:port", "[::1]:port"
   bool serves(std::string_view model) const;

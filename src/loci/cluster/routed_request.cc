@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "loci/serve/request/json.h"
-#include "loci/serve/request/json_parse.h"
+#include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 namespace http = boost::beast::http;

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -42,47 +41,38 @@ Upstream::Upstream(asio::io_context& io, TlsContext tls)
 asio::awaitable<Status> Upstream::connect(const Member& member, Nanos timeout) {
   set_deadline(timeout);
   error_code error;
+  Endpoints endpoints;
   const asio::ip::address address = asio::ip::make_address(member.host, error);
-  if (!error) {
-    co_await state_->socket.tcp().async_connect({address, member.port},
-                                                asio::redirect_error(asio::use_awaitable, error));
-  } else {
-    error = co_await connect_by_name(member);
-  }
+  if (!error)
+    endpoints =
+        Endpoints::create(tcp::endpoint(address, member.port), member.host, std::to_string(member.port));
+  else
+    error = co_await look_up(member, endpoints);
   if (error) co_return Status(StatusCode::kUnavailable, "no connection: " + error.message());
-  error_code ignored;
-  state_->socket.tcp().set_option(tcp::no_delay(true), ignored);
-  error = co_await state_->socket.handshake_as_client(member.host);
-  if (!error) co_return Status();
-  const std::string why = state_->socket.distrust();
-  if (!why.empty()) co_return invalid_argument("its certificate is not trusted: " + why);
-  co_return Status(StatusCode::kUnavailable, "no TLS: " + error.message());
+  co_return co_await connect_to(state_->socket, member.host, endpoints);
 }
 
 // A resolver that is at work can't be cancelled, only left alone.
-asio::awaitable<error_code> Upstream::connect_by_name(const Member& member) {
-  struct Found {
+asio::awaitable<error_code> Upstream::look_up(const Member& member, Endpoints& found) {
+  struct Answer {
     std::optional<error_code> error;  // nothing: it is still at work
-    tcp::resolver::results_type addresses;
+    Endpoints endpoints;
   };
-  const auto found = std::make_shared<Found>();
+  const auto answer = std::make_shared<Answer>();
   const auto resolver = std::make_shared<tcp::resolver>(io_);
   state_->resolved.expires_at(std::chrono::steady_clock::time_point::max());
-  resolver->async_resolve(
-      member.host, std::to_string(member.port),
-      [found, resolver, state = state_](const error_code& error, tcp::resolver::results_type addresses) {
-        *found = {.error = error, .addresses = std::move(addresses)};
-        state->resolved.cancel();
-      });
+  resolver->async_resolve(member.host, std::to_string(member.port),
+                          [answer, resolver, state = state_](const error_code& error, Endpoints endpoints) {
+                            *answer = {.error = error, .endpoints = std::move(endpoints)};
+                            state->resolved.cancel();
+                          });
   error_code error;
   co_await state_->resolved.async_wait(asio::redirect_error(asio::use_awaitable, error));
   // What was closed meanwhile is not opened again.
-  if (state_->is_closed || !found->error)
+  if (state_->is_closed || !answer->error)
     co_return state_->has_timed_out ? asio::error::timed_out : asio::error::operation_aborted;
-  if (*found->error) co_return *found->error;
-  co_await asio::async_connect(state_->socket.tcp(), found->addresses,
-                               asio::redirect_error(asio::use_awaitable, error));
-  co_return error;
+  found = std::move(answer->endpoints);
+  co_return *answer->error;
 }
 
 bool Upstream::is_stale() {
@@ -133,7 +123,8 @@ asio::awaitable<std::optional<std::string_view>> Upstream::read_piece() {
 }
 
 bool Upstream::is_reusable() const {
-  return parser_ && parser_->is_done() && parser_->keep_alive() && buffer_.size() == 0 &&
+  const bool is_unused = !parser_ && !state_->is_closed;
+  return (is_unused || (parser_ && parser_->is_done() && parser_->keep_alive())) && buffer_.size() == 0 &&
          !state_->has_timed_out && state_->socket.tcp().is_open();
 }
 
@@ -172,7 +163,7 @@ std::unique_ptr<Upstream> UpstreamPool::make(const Member& member) {
 void UpstreamPool::give(std::uint32_t instance, std::unique_ptr<Upstream> connection) {
   if (!connection->is_reusable()) return;
   std::vector<Idle>& idle = idle_[instance];
-  if (idle.size() >= kIdleMax) return;
+  if (idle.size() >= idle_max_) return;
   connection->set_deadline(std::chrono::nanoseconds(kIdleTime).count());
   idle.push_back({.connection = std::move(connection), .since = std::chrono::steady_clock::now()});
 }

@@ -45,7 +45,7 @@ class Upstream {
   std::optional<std::uint64_t> content_length() const;  // where it says one
   // More of the body: empty at its end. Nothing: it broke before its end.
   boost::asio::awaitable<std::optional<std::string_view>> read_piece();
-  // After the body's end: another request may follow.
+  // After the body's end, or when it is connected: another request may follow.
   bool is_reusable() const;
   // Whatever goes on ends with an error. From any coroutine.
   void close();
@@ -69,7 +69,8 @@ class Upstream {
     bool is_closed = false;
   };
 
-  boost::asio::awaitable<boost::system::error_code> connect_by_name(const Member& member);
+  using Endpoints = boost::asio::ip::tcp::resolver::results_type;
+  boost::asio::awaitable<boost::system::error_code> look_up(const Member& member, Endpoints& found);
 
   boost::asio::io_context& io_;
   const std::shared_ptr<State> state_;
@@ -82,7 +83,9 @@ class Upstream {
 // Idle connections, by the instance's number.
 class UpstreamPool {
  public:
-  explicit UpstreamPool(boost::asio::io_context& io) : io_(io) {}
+  // `idle_max`: kept of an instance.
+  explicit UpstreamPool(boost::asio::io_context& io, std::size_t idle_max = 256)
+      : io_(io), idle_max_(idle_max) {}
 
   // Trusted by members that speak TLS.
   void trust(TlsContext tls) { tls_ = std::move(tls); }
@@ -93,7 +96,6 @@ class UpstreamPool {
   void drop(std::uint32_t instance) { idle_.erase(instance); }
 
  private:
-  static constexpr std::size_t kIdleMax = 256;  // of an instance
   static constexpr std::chrono::seconds kIdleTime =
       std::chrono::seconds(30);  // less than a server keeps them
 
@@ -102,6 +104,7 @@ class UpstreamPool {
     std::chrono::steady_clock::time_point since;
   };
   boost::asio::io_context& io_;
+  const std::size_t idle_max_;
   TlsContext tls_;
   std::map<std::uint32_t, std::vector<Idle>> idle_;
 };

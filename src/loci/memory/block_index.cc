@@ -1,4 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+// How nodes come, become holes and go (block_index.h has the terms and the rules). An example, of blocks of
+// four tokens and one group. Two conversations begin alike; a number is the slot of a part:
+//
+//     root - abcd 0 - efgh 1       Memory is short, and nobody holds abcd: its part goes. The node stays as
+//                   - xyzw 2       a hole: state below it would not be found without it.
+//
+//     root - abcd . - efgh 1       "abcdefgh..." is looked up: abcd has no state, efgh has. The request
+//                   - xyzw 2       computes four tokens, into a new part of abcd, and takes efgh as it is.
+//
+//     root - abcd 3 - efgh 1       Now the leaves go first. Nothing is below them, so their nodes go with
+//                   - xyzw 2       their parts. Were abcd a hole still, it would go with the last of them.
+//
+// With a copy of efgh on the disk its node stays too, without a part, and so does every node above it.
 #include "loci/memory/block_index.h"
 
 #include <algorithm>

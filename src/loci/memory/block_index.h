@@ -306,6 +306,11 @@ class BlockIndex {
   // What a disk's slot says of the full node.
   DiskEntry entry(BlockId id) const;
   std::uint32_t block_count() const { return live_; }
+  // The mean state of a sequence that is known: full nodes over those of them that no full node follows,
+  // rounded up; 0: there are none. O(1).
+  std::uint32_t mean_session_blocks() const {
+    return end_count_ == 0 ? 0 : (full_count_ + end_count_ - 1) / end_count_;
+  }
   // Ids are below it.
   std::uint32_t id_bound() const { return static_cast<std::uint32_t>(blocks_.size()); }
 
@@ -485,6 +490,8 @@ class BlockIndex {
   std::optional<Nanos> date_granularity_;
   Nanos now_ = 0;
   std::uint32_t live_ = 0;
+  std::uint32_t full_count_ = 0;  // full nodes
+  std::uint32_t end_count_ = 0;   // of them, that have no full child
   std::uint64_t evictions_ = 0;
 };
 

@@ -171,6 +171,13 @@ void BlockIndex::check_invariants(std::span<const std::uint32_t> detached) const
   LOCI_CHECK(holes + holes_.free_count() == holes_.count(), "invariant 1: a hole's record has one owner");
   LOCI_CHECK(keyed == by_key_.size(), "invariant 4: one node a key");
   LOCI_CHECK(live == live_, "nodes are counted");
+  std::size_t full_nodes = 0, ends = 0;
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i].kind != BlockKind::kFull) continue;
+    ++full_nodes;
+    ends += full[i] == 0;
+  }
+  LOCI_CHECK(full_nodes == full_count_ && ends == end_count_, "sequences are counted by their ends");
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
     LOCI_CHECK(children[i] == b.children && disk_children[i] == b.disk_children, "children are counted");

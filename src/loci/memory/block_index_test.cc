@@ -115,6 +115,23 @@ TEST_F(BlockIndexTest, AnotherOrderTakesOverWhatIsThere) {
   index_.check_invariants(detached);
 }
 
+// Two sequences of three and two blocks, which share the first.
+TEST_F(BlockIndexTest, TellsTheMeanStateOfASession) {
+  EXPECT_EQ(index_.mean_session_blocks(), 0u);
+  BlockPin shared = full(root().block(), tokens_of({1}, kBlockTokens));
+  EXPECT_EQ(index_.mean_session_blocks(), 1u);
+  {
+    BlockPin second = full(shared.block(), tokens_of({2}, kBlockTokens));
+    BlockPin third = full(second.block(), tokens_of({3}, kBlockTokens));
+    EXPECT_EQ(index_.mean_session_blocks(), 3u);
+    BlockPin other = full(shared.block(), tokens_of({4}, kBlockTokens));
+    EXPECT_EQ(index_.mean_session_blocks(), 2u) << "four blocks, two ends";
+    BlockPin tail_of_it = tail(other.block(), tokens_of({5}));
+    EXPECT_EQ(index_.mean_session_blocks(), 2u);
+    index_.check_invariants();
+  }
+}
+
 TEST_F(BlockIndexTest, MatchesByTokenInsideABlock) {
   const BlockPin r = root();
   EXPECT_EQ(index_.match_children(r.block(), tokens_of({1})).run, 0u);

@@ -39,6 +39,8 @@ void BlockIndex::register_key(BlockId id, const ChainKey& key) {
   bool fresh = by_key_.emplace(key, id).second;
   if (at(id).kind == BlockKind::kFull) {
     Block& parent = at(at(id).parent);
+    ++full_count_;
+    if (parent.kind != BlockKind::kFull || !parent.full_children.empty()) ++end_count_;
     fresh = parent.full_children.insert(id).second && fresh;
     parent.partial_children += is_partial(at(id).tokens) ? 1 : 0;
   }
@@ -51,6 +53,8 @@ void BlockIndex::unregister_key(BlockId id) {
   if (b.kind != BlockKind::kFull) return;
   Block& parent = at(b.parent);
   parent.full_children.erase(id);
+  --full_count_;
+  if (parent.kind != BlockKind::kFull || !parent.full_children.empty()) --end_count_;
   parent.partial_children -= is_partial(b.tokens) ? 1 : 0;
 }
 

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "loci/base/descriptor.h"
+
 namespace loci {
 namespace {
 
@@ -19,32 +21,18 @@ Status file_error(int error, std::string_view what, const std::string& path) {
   return invalid_argument(std::move(message));
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 }  // namespace
 
 Result<FileMap> FileMap::open(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.number() < 0) return file_error(errno, "open it", path);
+  if (file.get() < 0) return file_error(errno, "open it", path);
   struct stat status{};
-  if (::fstat(file.number(), &status) != 0) return file_error(errno, "read its size", path);
+  if (::fstat(file.get(), &status) != 0) return file_error(errno, "read its size", path);
   if (!S_ISREG(status.st_mode))
     return invalid_argument(path + ": expected a regular file, found a directory or device");
   if (status.st_size == 0) return FileMap();
   const auto size = static_cast<std::size_t>(status.st_size);
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) return file_error(errno, "map it", path);
   return FileMap(data, size);
 }

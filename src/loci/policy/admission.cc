@@ -10,10 +10,12 @@
 
 namespace loci {
 
-FairQueue::FairQueue(std::uint32_t slots) : FairQueue(slots, make_admission_order("fcfs").value(), nullptr) {}
+FairQueue::FairQueue(std::uint32_t slots)
+    : FairQueue(slots, make_admission_order("fcfs").value(), nullptr, 1) {}
 
-FairQueue::FairQueue(std::uint32_t slots, std::unique_ptr<const AdmissionOrder> order, DistanceOf distance)
-    : slots_(slots), order_(std::move(order)), distance_(std::move(distance)) {
+FairQueue::FairQueue(std::uint32_t slots, std::unique_ptr<const AdmissionOrder> order, DistanceOf distance,
+                     std::size_t looks)
+    : slots_(slots), order_(std::move(order)), distance_(std::move(distance)), looks_(looks) {
   LOCI_CHECK(!order_->looks_at_distance() || distance_, "who orders by distances is told them");
 }
 
@@ -27,60 +29,106 @@ const FairQueue::Account* FairQueue::find(const std::string& tenant) const {
   return found == accounts_.end() ? nullptr : &found->second;
 }
 
-FairQueue::Account& FairQueue::at(const std::string& tenant) {
+FairQueue::Accounts::iterator FairQueue::at(const std::string& tenant) {
   const auto found = accounts_.find(tenant);
   LOCI_CHECK(found != accounts_.end() && found->second.active(), "a tenant that has something here");
-  return found->second;
+  return found;
+}
+
+void FairQueue::enter(Accounts::iterator entry) {
+  const Account& account = entry->second;
+  const std::pair time{account.virtual_time, account.id};
+  (account.active() ? active_ : idle_).emplace(time, entry);
+  if (account.active()) active_weight_ += account.weight;
+  if (account.waiting.empty()) return;
+  waiting_weight_ += account.weight;
+  by_waiting_.insert(entry);
+  if (account.running > 0)
+    waiting_beside_.emplace(time, entry);
+  else
+    waiting_alone_.emplace(std::tuple{account.virtual_time, account.first_arrival(), account.id}, entry);
+}
+
+void FairQueue::leave(Accounts::iterator entry) {
+  const Account& account = entry->second;
+  const std::pair time{account.virtual_time, account.id};
+  (account.active() ? active_ : idle_).erase(time);
+  if (account.active()) active_weight_ -= account.weight;
+  if (account.waiting.empty()) return;
+  waiting_weight_ -= account.weight;
+  by_waiting_.erase(entry);
+  if (account.running > 0)
+    waiting_beside_.erase(time);
+  else
+    waiting_alone_.erase(std::tuple{account.virtual_time, account.first_arrival(), account.id});
 }
 
 void FairQueue::push(const std::string& tenant, std::uint32_t weight, std::uint64_t arrival,
                      RequestId request, Nanos since, bool begun) {
   LOCI_CHECK(weight > 0, "everyone has some weight");
-  Account& account = accounts_[tenant];
+  const auto [entry, is_new] = accounts_.try_emplace(tenant);
+  Account& account = entry->second;
+  if (is_new)
+    account.id = ++accounts_made_;
+  else
+    leave(entry);
   if (!account.active()) account.virtual_time = std::max(account.virtual_time, virtual_now_);
   account.weight = weight;
   const bool fresh = account.waiting.emplace(arrival, Waiting{request, since, begun}).second;
   LOCI_CHECK(fresh, "a request waits once");
   account.begun += begun ? 1 : 0;
   ++waiting_;
+  enter(entry);
 }
 
 void FairQueue::erase(const std::string& tenant, std::uint64_t arrival) {
-  Account& account = at(tenant);
+  const auto entry = at(tenant);
+  Account& account = entry->second;
   const auto found = account.waiting.find(arrival);
   LOCI_CHECK(found != account.waiting.end(), "only what waits leaves the queue");
+  leave(entry);
   account.begun -= found->second.begun ? 1 : 0;
   account.waiting.erase(found);
   --waiting_;
+  enter(entry);
   advance();
 }
 
-void FairQueue::begin_running(const std::string& tenant) { ++at(tenant).running; }
+void FairQueue::begin_running(const std::string& tenant) {
+  const auto entry = at(tenant);
+  leave(entry);
+  ++entry->second.running;
+  enter(entry);
+}
 
 void FairQueue::end_running(const std::string& tenant) {
-  Account& account = at(tenant);
-  LOCI_CHECK(account.running > 0, "only what runs ends");
-  --account.running;
+  const auto entry = at(tenant);
+  LOCI_CHECK(entry->second.running > 0, "only what runs ends");
+  leave(entry);
+  --entry->second.running;
+  enter(entry);
   advance();
 }
 
 void FairQueue::charge(const std::string& tenant, std::uint64_t tokens) {
-  Account& account = at(tenant);
-  account.virtual_time += tokens * kVirtualToken / account.weight;
+  const auto entry = at(tenant);
+  leave(entry);
+  entry->second.virtual_time += tokens * kVirtualToken / entry->second.weight;
+  enter(entry);
   advance();
 }
 
 void FairQueue::advance() {
-  std::uint64_t behind = UINT64_MAX, ahead = virtual_now_;
-  for (const auto& [name, account] : accounts_) {
-    ahead = std::max(ahead, account.virtual_time);
-    if (account.active()) behind = std::min(behind, account.virtual_time);
-  }
   // When nobody is left all begin anew.
-  virtual_now_ = std::max(virtual_now_, behind == UINT64_MAX ? ahead : behind);
-  std::erase_if(accounts_, [this](const auto& entry) {
-    return !entry.second.active() && entry.second.virtual_time <= virtual_now_;
-  });
+  if (!active_.empty()) {
+    virtual_now_ = std::max(virtual_now_, active_.begin()->first.first);
+  } else if (!idle_.empty()) {
+    virtual_now_ = std::max(virtual_now_, idle_.rbegin()->first.first);
+  }
+  while (!idle_.empty() && idle_.begin()->first.first <= virtual_now_) {
+    accounts_.erase(idle_.begin()->second);
+    idle_.erase(idle_.begin());
+  }
 }
 
 FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Account& account) const {
@@ -91,7 +139,7 @@ FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Account& account
   }
   WaitingRequest best;
   std::size_t looked_at = 0;
-  for (auto next = first; next != account.waiting.end() && looked_at < kLookedAt; ++next) {
+  for (auto next = first; next != account.waiting.end() && looked_at < looks_; ++next) {
     auto& [arrival, waiting] = *next;
     if (std::exchange(waiting.looked_at_in, step_) != step_) waiting.distance = distance_(waiting.request);
     const WaitingRequest request{arrival, waiting.since, waiting.distance};
@@ -103,26 +151,31 @@ FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Account& account
   return first;
 }
 
-std::vector<FairQueue::Head> FairQueue::heads() {
+std::vector<FairQueue::Head> FairQueue::heads(std::size_t most) {
   struct Place {
     bool at_share;
     std::uint64_t virtual_time;
     std::uint64_t arrival;
-    Head head;
+    Accounts::iterator account;
   };
-  const std::uint64_t total = active_weight();
   std::vector<Place> places;
-  for (auto& [name, account] : accounts_) {
-    if (account.waiting.empty()) continue;
-    const auto& [arrival, waiting] = *first_of(account);
+  const auto add = [&](Accounts::iterator entry) {
+    const Account& account = entry->second;
     places.push_back(
-        {!below_slot_share(account, total), account.virtual_time, arrival, {&name, waiting.request}});
-  }
+        {!below_slot_share(account, active_weight_), account.virtual_time, account.first_arrival(), entry});
+  };
+  // Who runs nothing is below its share; of those the first are enough.
+  for (auto next = waiting_alone_.begin(); next != waiting_alone_.end() && places.size() < most; ++next)
+    add(next->second);
+  for (const auto& [time, entry] : waiting_beside_) add(entry);
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
     return std::tie(a.at_share, a.virtual_time, a.arrival) < std::tie(b.at_share, b.virtual_time, b.arrival);
   });
+  if (places.size() > most) places.resize(most);
   std::vector<Head> heads;
-  for (const Place& place : places) heads.push_back(place.head);
+  heads.reserve(places.size());
+  for (const Place& place : places)
+    heads.push_back({&place.account->first, first_of(place.account->second)->second.request});
   return heads;
 }
 
@@ -153,13 +206,6 @@ RequestId FairQueue::newest(const std::string& tenant) const {
   return account->waiting.rbegin()->second.request;
 }
 
-std::uint64_t FairQueue::active_weight() const {
-  return std::accumulate(accounts_.begin(), accounts_.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const auto& entry) {
-                           return sum + (entry.second.active() ? entry.second.weight : 0);
-                         });
-}
-
 bool FairQueue::below_slot_share(const Account& account, std::uint64_t active_weight) const {
   return account.running == 0 ||
          (account.running + std::uint64_t{1}) * active_weight <= std::uint64_t{slots_} * account.weight;
@@ -176,18 +222,15 @@ bool FairQueue::above_slot_share(const std::string& tenant) const {
          account->running * active_weight() > std::uint64_t{slots_} * account->weight;
 }
 
+bool FairQueue::MoreWaiting::operator()(Accounts::const_iterator a, Accounts::const_iterator b) const {
+  const std::uint64_t more = a->second.waiting.size() * b->second.weight;
+  const std::uint64_t less = b->second.waiting.size() * a->second.weight;
+  return more != less ? more > less : a->first < b->first;
+}
+
 const std::string& FairQueue::most_waiting() const {
   LOCI_CHECK(waiting_ > 0, "the queue is not empty");
-  const std::string* most = nullptr;
-  const Account* of = nullptr;
-  for (const auto& [name, account] : accounts_) {
-    // waiting / weight, by cross-multiplication; the first name where they are equal
-    if (of == nullptr || account.waiting.size() * of->weight > of->waiting.size() * account.weight) {
-      most = &name;
-      of = &account;
-    }
-  }
-  return *most;
+  return (*by_waiting_.begin())->first;
 }
 
 void FairQueue::check_invariants() const {
@@ -202,6 +245,32 @@ void FairQueue::check_invariants() const {
     LOCI_CHECK(!account.active() || account.virtual_time >= virtual_now_, "nobody has credit");
   }
   LOCI_CHECK(waiting == waiting_, "what waits is counted");
+  std::uint64_t active_weight = 0, waiting_weight = 0;
+  std::size_t active = 0, alone = 0, beside = 0;
+  for (auto entry = accounts_.begin(); entry != accounts_.end(); ++entry) {
+    // (Invariant: each index has the account under what the account says now.)
+    const Account& account = entry->second;
+    const auto under = [entry](const auto& index, const auto& key) {
+      const auto found = index.find(key);
+      return found != index.end() && found->second->first == entry->first;
+    };
+    const std::pair time{account.virtual_time, account.id};
+    const std::tuple place{account.virtual_time, account.first_arrival(), account.id};
+    LOCI_CHECK(under(account.active() ? active_ : idle_, time), "every account stands at its virtual time");
+    active += account.active() ? 1 : 0;
+    active_weight += account.active() ? account.weight : 0;
+    if (account.waiting.empty()) continue;
+    LOCI_CHECK(account.running > 0 ? under(waiting_beside_, time) : under(waiting_alone_, place),
+               "who waits stands at its place");
+    LOCI_CHECK(by_waiting_.contains(entry), "who waits is compared with others");
+    waiting_weight += account.weight;
+    ++(account.running > 0 ? beside : alone);
+  }
+  LOCI_CHECK(active_weight == active_weight_ && waiting_weight == waiting_weight_, "weights are summed");
+  LOCI_CHECK(active == active_.size() && accounts_.size() - active == idle_.size() &&
+                 alone == waiting_alone_.size() && beside == waiting_beside_.size() &&
+                 alone + beside == by_waiting_.size(),
+             "no account stands anywhere else");
 }
 
 std::vector<std::uint64_t> divide_fairly(std::uint64_t budget, const std::vector<std::uint64_t>& wanted,

@@ -14,16 +14,20 @@
 // reply has begun, and its client waits in the midst of it. It is suspended again only for others that have
 // begun or for other tenants, and every reply ends, so those that have not begun still get their turn.
 //
-// An order that looks at distances sees the kLookedAt earliest arrivals of a tenant; who stands behind them
-// gets its turn as they leave. Integers alone: the same calls give the same order.
+// An order that looks at distances sees so many of the earliest arrivals of a tenant as it is told; who
+// stands behind them gets its turn as they leave. Integers alone: the same calls give the same order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -35,18 +39,17 @@ namespace loci {
 // Tokens of weight 1 in units of virtual time.
 inline constexpr std::uint64_t kVirtualToken = std::uint64_t{1} << 20;
 
-// Thread-compatible. O(active tenants) where not said otherwise; tenants that have nothing here are
-// forgotten once the others have caught up with them.
+// Thread-compatible. O(log tenants) where not said otherwise; tenants that have nothing here are forgotten
+// once the others have caught up with them.
 class FairQueue {
  public:
   // How far the state of a waiting request's prompt is now (WaitingRequest::distance).
   using DistanceOf = std::function<std::uint32_t(RequestId)>;
-  // Of each tenant, so many waiting requests' distances are asked for in a step, each once.
-  static constexpr std::size_t kLookedAt = 32;
-
   // `slots`: places in the batch. First come, first served inside a tenant.
   explicit FairQueue(std::uint32_t slots);
-  FairQueue(std::uint32_t slots, std::unique_ptr<const AdmissionOrder> order, DistanceOf distance);
+  // `looks`: of each tenant, so many waiting requests' distances are asked for in a step, each once.
+  FairQueue(std::uint32_t slots, std::unique_ptr<const AdmissionOrder> order, DistanceOf distance,
+            std::size_t looks);
 
   // It is `now` until the next call, and distances that were asked for before may have changed.
   void begin_step(Nanos now);
@@ -60,19 +63,20 @@ class FairQueue {
   // or begun first, then erased or ended, so that the tenant stays active.)
   void begin_running(const std::string& tenant);
   void end_running(const std::string& tenant);
-  // The tenant, which is active, was given so many tokens. O(log tenants).
+  // The tenant, which is active, was given so many tokens.
   void charge(const std::string& tenant, std::uint64_t tokens);
 
   struct Head {
     const std::string* tenant = nullptr;  // valid until the tenant's last request is gone
     RequestId request;
   };
-  // The first request of each tenant that has one waiting, the next to be admitted first.
-  std::vector<Head> heads();
+  // The first request of each tenant that has one waiting, the next to be admitted first; at most so many.
+  // O((most + slots) · log).
+  std::vector<Head> heads(std::size_t most = std::numeric_limits<std::size_t>::max());
   bool empty() const { return waiting_ == 0; }
   std::size_t size() const { return waiting_; }
 
-  // --- of one tenant; O(log tenants) ---
+  // --- of one tenant ---
 
   std::size_t waiting(const std::string& tenant) const;
   std::uint32_t running(const std::string& tenant) const;
@@ -83,13 +87,14 @@ class FairQueue {
 
   // --- shares ---
 
-  // The sum of the weights of those who wait or run.
-  std::uint64_t active_weight() const;
+  // The sum of the weights of those who wait or run, and of those who wait. O(1).
+  std::uint64_t active_weight() const { return active_weight_; }
+  std::uint64_t waiting_weight() const { return waiting_weight_; }
   // One more place in the batch is within its share. Everyone's share is at least one.
   bool below_slot_share(const std::string& tenant) const;
   // It has more places than its share, and more than one.
   bool above_slot_share(const std::string& tenant) const;
-  // The tenant with the most that waits for its weight; the queue is not empty.
+  // The tenant with the most that waits for its weight; the queue is not empty. O(1).
   const std::string& most_waiting() const;
 
   // Aborts on a broken invariant.
@@ -105,15 +110,30 @@ class FairQueue {
   };
   using WaitingByArrival = std::map<std::uint64_t, Waiting>;
   struct Account {
+    std::uint64_t id = 0;  // unique
     std::uint64_t virtual_time = 0;
     std::uint32_t weight = 1;
     std::uint32_t running = 0;
     WaitingByArrival waiting;
     std::size_t begun = 0;  // of those that wait
     bool active() const { return running > 0 || !waiting.empty(); }
+    // Of those that wait; 0: none does.
+    std::uint64_t first_arrival() const { return waiting.empty() ? 0 : waiting.begin()->first; }
   };
+  using Accounts = std::map<std::string, Account>;
+  // (Virtual time, id), and for those who wait the earliest arrival between them.
+  using ByTime = std::map<std::pair<std::uint64_t, std::uint64_t>, Accounts::iterator>;
+  using ByPlace = std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>, Accounts::iterator>;
+  // Who has more waiting for its weight comes first, then the first name.
+  struct MoreWaiting {
+    bool operator()(Accounts::const_iterator a, Accounts::const_iterator b) const;
+  };
+
   const Account* find(const std::string& tenant) const;
-  Account& at(const std::string& tenant);
+  Accounts::iterator at(const std::string& tenant);
+  // Where the account stands in what is ordered by it; and no more, while it changes.
+  void enter(Accounts::iterator account);
+  void leave(Accounts::iterator account);
   void advance();
   WaitingByArrival::const_iterator first_of(Account& account) const;
   bool below_slot_share(const Account& account, std::uint64_t active_weight) const;
@@ -121,9 +141,16 @@ class FairQueue {
   std::uint32_t slots_;
   std::unique_ptr<const AdmissionOrder> order_;
   DistanceOf distance_;
+  std::size_t looks_;
   Nanos now_ = 0;
   std::uint64_t step_ = 1;
-  std::map<std::string, Account> accounts_;
+  Accounts accounts_;
+  ByTime active_, idle_;   // all accounts
+  ByPlace waiting_alone_;  // that wait, and run nothing
+  ByTime waiting_beside_;  // that wait, and run something: as many as there are slots at most
+  std::set<Accounts::const_iterator, MoreWaiting> by_waiting_;  // that wait
+  std::uint64_t active_weight_ = 0, waiting_weight_ = 0;
+  std::uint64_t accounts_made_ = 0;
   std::size_t waiting_ = 0;
   std::uint64_t virtual_now_ = 0;  // of the active tenant that is furthest behind; never goes back
 };

@@ -34,7 +34,8 @@ class RelaxedNearestFirst final : public AdmissionOrder {
 
  private:
   static __int128 priority(const WaitingRequest& request, Nanos now) {
-    return static_cast<__int128>(now - request.since) * (kNowhere + 1 - std::min(request.distance, kNowhere));
+    return static_cast<__int128>(now - request.since) *
+           (kNowhere + kTierStep - std::min(request.distance, kNowhere));
   }
 };
 

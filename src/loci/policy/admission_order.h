@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order one tenant's waiting requests are admitted (Berkeley's prefix caching, §IV.F), by how far
-// from the device the state of their prompts is:
+// In which order one tenant's waiting requests are admitted (Berkeley's prefix caching, §V.F), by how far
+// from the device the state of their prompts is, in the mean over their tokens:
 //
 //   fcfs         first come, first served; distances are not looked at
 //   fpf          the nearest prefix first, earlier arrivals first among equals. The most state is found where
 //                it is fast; under load a request whose state is far may never come
-//   relaxed-fpf  the highest priority first: (now - arrival) * (4 - distance). Nobody waits for ever: who has
+//   relaxed-fpf  the highest priority first: (now - arrival) * (4 - N), N the distance in tiers. Nobody waits
+//   for ever: who has
 //                waited for a time W is passed only by those who arrived within the first 3/4 W of it, so its
 //                place comes as soon as those are served, also where requests arrive as fast as they leave.
 //
@@ -24,9 +25,11 @@ namespace loci {
 
 inline constexpr std::array<std::string_view, 3> kAdmissionOrders = {"fcfs", "fpf", "relaxed-fpf"};
 
-// The slowest place that a prompt's state is in: 0 the device, 1 the host, 2 a disk; nothing of it is
-// anywhere, or a part in its midst is not: kNowhere.
-inline constexpr std::uint32_t kNowhere = 3;
+// The mean over a prompt's tokens of where their state is: 0 on the device, kTierStep on the host, 2
+// kTierStep on a disk, kNowhere where it is nowhere. So what a prompt shares with all others (a system
+// prompt) makes it no nearer than the part of it that this is.
+inline constexpr std::uint32_t kTierStep = 1024;
+inline constexpr std::uint32_t kNowhere = 3 * kTierStep;
 
 struct WaitingRequest {
   std::uint64_t arrival = 0;  // counts arrivals

@@ -15,8 +15,9 @@
 namespace loci {
 namespace {
 
-FairQueue queue_of(std::string_view order, FairQueue::DistanceOf distance, std::uint32_t slots = 4) {
-  return FairQueue(slots, make_admission_order(order).value(), std::move(distance));
+FairQueue queue_of(std::string_view order, FairQueue::DistanceOf distance, std::uint32_t slots = 4,
+                   std::size_t looks = 32) {
+  return FairQueue(slots, make_admission_order(order).value(), std::move(distance), looks);
 }
 
 // Ids of one tenant's requests in the order in which they are admitted when nothing else comes.
@@ -43,7 +44,7 @@ TEST(AdmissionOrder, NamesTheOrders) {
 TEST(AdmissionOrder, OrdersByArrivalDistanceOrBoth) {
   const std::map<std::uint64_t, std::uint32_t> distances = {{1, 3}, {2, 2}, {3, 0}, {4, 1}, {5, 0}};
   const auto order_of = [&](std::string_view name, Nanos now) {
-    FairQueue queue = queue_of(name, [&](RequestId id) { return distances.at(id.value); });
+    FairQueue queue = queue_of(name, [&](RequestId id) { return distances.at(id.value) * kTierStep; });
     for (std::uint64_t i = 1; i <= 5; ++i) queue.push("a", 1, i, RequestId(i), static_cast<Nanos>(i * 100));
     return drain(queue, "a", now);
   };
@@ -58,7 +59,7 @@ TEST(AdmissionOrder, OrdersByArrivalDistanceOrBoth) {
 
 TEST(AdmissionOrder, WhatHasBegunComesFirst) {
   for (const std::string_view name : kAdmissionOrders) {
-    FairQueue queue = queue_of(name, [](RequestId id) { return id.value < 3 ? 3u : 0u; });
+    FairQueue queue = queue_of(name, [](RequestId id) { return id.value < 3 ? kNowhere : 0u; });
     queue.push("a", 1, 1, RequestId(1), 100, true);
     queue.push("a", 1, 2, RequestId(2), 200, true);
     for (std::uint64_t i = 3; i < 6; ++i) queue.push("a", 1, i, RequestId(i), static_cast<Nanos>(i * 100));
@@ -67,7 +68,7 @@ TEST(AdmissionOrder, WhatHasBegunComesFirst) {
 }
 
 TEST(AdmissionOrder, TenantsStayFair) {
-  FairQueue queue = queue_of("fpf", [](RequestId id) { return id.value < 10 ? 0u : 3u; }, 1);
+  FairQueue queue = queue_of("fpf", [](RequestId id) { return id.value < 10 ? 0u : kNowhere; }, 1);
   for (std::uint64_t i = 0; i < 5; ++i) queue.push("near", 1, i, RequestId(i));
   for (std::uint64_t i = 10; i < 15; ++i) queue.push("far", 1, i, RequestId(i));
   std::string turns;
@@ -85,17 +86,18 @@ TEST(AdmissionOrder, TenantsStayFair) {
 // Looking at a prompt's state costs: only the earliest are looked at, each once in a step.
 TEST(AdmissionOrder, LooksAtEachOnceInAStep) {
   std::map<std::uint64_t, int> looks;
-  FairQueue queue = queue_of("fpf", [&](RequestId id) {
+  const auto distance = [&](RequestId id) {
     ++looks[id.value];
     return static_cast<std::uint32_t>(id.value % 4);
-  });
+  };
+  FairQueue queue = queue_of("fpf", distance, 4, 7);
   for (std::uint64_t i = 0; i < 100; ++i) queue.push("a", 1, i, RequestId(i));
   queue.begin_step(1);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(queue.heads().front().request, RequestId(0));
-  EXPECT_EQ(looks.size(), FairQueue::kLookedAt);
+  EXPECT_EQ(looks.size(), 7u);
   queue.erase("a", 0);
   EXPECT_EQ(queue.heads().front().request, RequestId(4));
-  EXPECT_EQ(looks.size(), FairQueue::kLookedAt + 1) << "the next one has moved up";
+  EXPECT_EQ(looks.size(), 8u) << "the next one has moved up";
   for (const auto& [id, count] : looks) EXPECT_EQ(count, 1) << id;
   queue.begin_step(2);
   queue.heads();

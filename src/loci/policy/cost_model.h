@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What computing and moving state costs on this machine: the curves that `loci profile` measures, and the
-// model over them that every policy asks (Pensieve §4.3.3: attention's cost is profiled at powers of two and
+// model over them that every policy asks (Pensieve §4.3.1: attention's cost is profiled at powers of two and
 // interpolated; the rest is a constant a token).
 //
 // Integers throughout: the same curves give the same decisions everywhere.

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <string>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -12,6 +11,7 @@
 #include "loci/policy/eviction/retention_order.h"
 #include "loci/policy/eviction/time_order.h"
 #include "loci/policy/eviction/value_order.h"
+#include "loci/policy/policy_set.h"
 
 namespace loci {
 
@@ -25,12 +25,8 @@ Result<std::unique_ptr<EvictionOrder>> make_eviction_order(std::string_view name
   if (name == "retention") return Order(std::make_unique<RetentionOrder>(place, std::move(costs)));
   if (name == "lookahead") return Order(std::make_unique<LookaheadOrder>());
   if (name == "value") return Order(std::make_unique<ValueOrder>(place, std::move(costs)));
-  std::string known;
-  for (const std::string_view policy : kEvictionPolicies) {
-    if (!known.empty()) known += ", ";
-    known += policy;
-  }
-  return invalid_argument(fmt::format("expected one of {}, found '{}'", known, name), "eviction");
+  return invalid_argument(fmt::format("expected one of {}, found '{}'", listed(kEvictionPolicies), name),
+                          "eviction");
 }
 
 }  // namespace loci

@@ -35,6 +35,8 @@ struct EvictionPlace {
   // A block that is missing inside a sequence can be computed by itself. Not so where some layers have a
   // window: all behind it is computed again (docs/decisions/layer-groups.md).
   bool holes = true;
+  // Blocks are judged in runs of so many of a sequence, by the first of each: swap_chunk_tokens.
+  std::uint32_t chunk_blocks = 1;
 };
 
 // `costs` is kept. Errors: kInvalidArgument (field "eviction") naming the policies.

@@ -29,6 +29,13 @@ std::uint32_t eviction_window(std::uint64_t host_bytes, std::uint64_t disk_bytes
   return window(Wide{host_bytes} + disk_bytes, session_bytes);
 }
 
+std::uint64_t read_buffer(std::uint64_t bytes, Nanos load, Nanos prefill) {
+  if (load <= std::max<Nanos>(prefill, 0)) return 0;
+  const auto time = static_cast<Wide>(load);
+  const Wide ahead = time - static_cast<Wide>(std::max<Nanos>(prefill, 0));
+  return cut<std::uint64_t>((Wide{bytes} * ahead + time - 1) / time);
+}
+
 bool expired(Nanos last_used, Nanos now, Nanos ttl) { return now > expires_at(last_used, ttl); }
 
 Nanos expires_at(Nanos last_used, Nanos ttl) {

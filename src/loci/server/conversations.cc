@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/server/conversations.h"
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "loci/serve/store/open_store.h"
 #include "loci/serve/store/store_claim.h"
 #include "loci/serve/store/store_keeper.h"
+#include "loci/server/server_parts.h"
 
 namespace loci {
 namespace {
 
-Status of_store(const Status& status) { return {status.code(), status.message(), "store"}; }
+// A stop waits so long for a database that stands still.
+constexpr Nanos kStoreStopWait = 3 * kNanosPerSecond;
+
+Status of_store(const Status& status) {
+  return status.ok() ? status : Status(status.code(), status.message(), "store");
+}
 
 StoreOptions store_options(ServerParts& parts) {
   StoreOptions options;
@@ -32,6 +42,15 @@ StoreOptions store_options(ServerParts& parts) {
   return options;
 }
 
+// A count that stays wrong gives somebody too much room or too little, which is no reason not to serve.
+void recount_usage(ServerParts& parts) {
+  const Result<std::uint64_t> wrong = parts.store->recount_usage();
+  if (!wrong.ok())
+    parts.log->warn("what tenants store was not counted anew: {}", wrong.status().message());
+  else if (*wrong > 0)
+    parts.log->warn("what {} tenants store was counted wrong, and is right now", *wrong);
+}
+
 }  // namespace
 
 Status open_conversations(ServerParts& parts) {
@@ -46,8 +65,29 @@ Status open_conversations(ServerParts& parts) {
   Result<std::unique_ptr<ConversationStore>> store = open_store(where, store_options(parts));
   if (!store.ok()) return of_store(store.status());
   parts.store = std::move(store).value();
-  const Status status = parts.store->fail_interrupted({}, {}).status();
-  return status.ok() ? status : of_store(status);
+  LOCI_RETURN_IF_ERROR(of_store(parts.store->fail_interrupted({}, {}).status()));
+  recount_usage(parts);
+  return {};
+}
+
+void end_conversations(std::unique_ptr<WorkerPool>& thread, ConversationStore* store) {
+  if (store == nullptr) return thread.reset();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool has_ended = false;
+  std::thread watch([&] {
+    std::unique_lock lock(mutex);
+    if (changed.wait_for(lock, std::chrono::nanoseconds(kStoreStopWait), [&] { return has_ended; })) return;
+    lock.unlock();
+    store->abandon();
+  });
+  thread.reset();
+  {
+    const std::lock_guard lock(mutex);
+    has_ended = true;
+  }
+  changed.notify_all();
+  watch.join();
 }
 
 void keep_conversations(ServerParts& parts) {

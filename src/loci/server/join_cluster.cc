@@ -7,7 +7,7 @@
 #include "loci/base/version.h"
 #include "loci/cluster/cluster_secret.h"
 #include "loci/memory/chain_key.h"
-#include "loci/serve/page_guard.h"
+#include "loci/serve/http/page_guard.h"
 #include "loci/serve/store/postgres_database.h"
 #include "loci/serve/store/store_keeper.h"
 #include "loci/server/profile/profile_file.h"
@@ -59,7 +59,7 @@ Status check_advertised(const ServerConfig& config, spdlog::logger& log) {
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table,
                                                  const ServerConfig& config, std::uint16_t port,
                                                  const ServedModel& served, std::string store,
-                                                 std::shared_ptr<spdlog::logger> log) {
+                                                 PeerState& peers, std::shared_ptr<spdlog::logger> log) {
   Member member{.id = random_member_id(),
                 .host = reachable_host(config.http.host),
                 .port = port,
@@ -70,7 +70,8 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
                 .numerics = fmt::format("{} {}", kNumericsVersion, served.backend.layout),
                 .block_tokens = kBlockTokens,
                 .version = kVersion,
-                .store = std::move(store)};
+                .store = std::move(store),
+                .peer_port = peers.port()};
   member.models.insert(member.models.end(), served.aliases.begin(), served.aliases.end());
   if (!config.advertise.empty()) {
     LOCI_ASSIGN_OR_RETURN(auto address, parse_member_address(config.advertise));
@@ -81,10 +82,12 @@ Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> ta
     return MemberLoad{.running = stats.running, .queued = stats.queued};
   };
   const std::string said = fmt::format("{} at {}", member.id, member.address());
+  const Member self = member;
   Result<std::unique_ptr<Membership>> joined =
       Membership::join(std::move(table), std::move(member), load, log);
   if (!joined.ok()) return Status(joined.status().code(), joined.status().message(), "join");
   log->info("joined the cluster as {}", said);
+  LOCI_RETURN_IF_ERROR(watch_peers(peers, config, self, log));
   return joined;
 }
 

@@ -10,9 +10,10 @@
 #include "loci/base/status.h"
 #include "loci/cluster/member_table.h"
 #include "loci/cluster/membership.h"
-#include "loci/serve/served_model.h"
+#include "loci/serve/generation/served_model.h"
 #include "loci/serve/store/conversation_store.h"
-#include "loci/serve/worker_pool.h"
+#include "loci/serve/workers/worker_pool.h"
+#include "loci/server/peer_state.h"
 #include "loci/server/server_config.h"
 
 namespace loci {
@@ -27,11 +28,11 @@ Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const 
 Status check_advertised(const ServerConfig& config, spdlog::logger& log);
 
 // The server, which listens on `port` and serves `served`, becomes a member; `store` is its name in the store
-// of conversations. Errors: as of MemberTable::join(), naming join.
+// of conversations. `peers` learns who the others are. Errors: as of MemberTable::join(), naming join.
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table,
                                                  const ServerConfig& config, std::uint16_t port,
                                                  const ServedModel& served, std::string store,
-                                                 std::shared_ptr<spdlog::logger> log);
+                                                 PeerState& peers, std::shared_ptr<spdlog::logger> log);
 
 // While this server runs, responses fail that other servers of its store left in the middle. `store`, which
 // may be null, outlives `store_thread`; `membership`: null: of no cluster.

@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "loci/base/available_memory.h"
+#include "loci/base/hex.h"
 #include "loci/cluster/cluster_secret.h"
 #include "loci/compute/make_backend.h"
 #include "loci/policy/pool_size.h"
 #include "loci/server/hidden_choice.h"
 #include "loci/server/overflow_rule.h"
+#include "loci/server/peer_state.h"
 #include "loci/server/self_profile.h"
 #include "loci/server/shared_tier.h"
 #include "loci/server/state_tiers.h"
@@ -95,23 +97,22 @@ Status allocate_pools(const ServerConfig& config, Backend& backend, const PoolSi
 EngineOptions engine_options(const ServerConfig& config, const ModelSpec& spec, const BackendInfo& info,
                              const PoolSize& size, StateTiers& tiers) {
   EngineOptions options;
-  options.core = {.layers = spec.layer_count(),
-                  .max_running = config.max_running,
-                  .max_queued = config.max_queued,
-                  .passes_ahead = info.passes_ahead,
-                  .model_fingerprint = spec.fingerprint,
-                  .eviction = config.eviction,
-                  .admission = config.admission,
-                  .restore = config.restore,
-                  .save = config.save,
-                  .state_ttl = config.state_ttl.value_or(kNever),
-                  .seed = config.seed};
+  static_cast<PolicySet&>(options.core) = config.policies;
+  options.core.layers = spec.layer_count();
+  options.core.max_running = config.max_running;
+  options.core.max_queued = config.max_queued;
+  // (Passes that take turns are each planned when the one before has ended.)
+  options.core.passes_ahead = config.policies.batch == "split" ? 0 : info.passes_ahead;
+  options.core.model_fingerprint = spec.fingerprint;
+  options.core.state_ttl = config.state_ttl.value_or(kNever);
+  options.core.seed = config.seed;
   options.core.pass_time = config.pass_time.value_or(kNever);
   for (std::size_t i = 0; i < info.groups.size(); ++i) {
     CoreGroup group{.window = info.groups[i].window, .block_count = size.blocks[i]};
     if (!tiers.host_blocks.empty()) group.host_blocks = tiers.host_blocks[i];
     if (tiers.disk != nullptr) group.disk_blocks = tiers.disk->groups()[i].slots;
-    if (!config.shared.empty()) group.shared_blocks = shared_blocks_remembered(group.block_count);
+    const bool asks_others = !config.shared.empty() || takes_part_in_peers(config);
+    if (asks_others) group.shared_blocks = shared_blocks_remembered(group.block_count);
     group.block_bytes = info.groups[i].block_bytes;
     options.core.groups.push_back(group);
   }
@@ -184,8 +185,7 @@ ServedModel served_model(const ServerParts& parts, std::uint32_t context, Sampli
           .backend = parts.backend->info(),
           .context_tokens = context,
           .loaded_at = seconds_since_1970(),
-          .fingerprint = fmt::format("loci-{}-{:02x}{:02x}{:02x}{:02x}", kVersion, model[0], model[1],
-                                     model[2], model[3]),
+          .fingerprint = fmt::format("loci-{}-{}", kVersion, to_hex(std::span(model).first(4))),
           .overflow = overflow_rule(config, parts.engine->config()),
           .chat = find_chat_syntax(*parts.model),
           .defaults = {.sampling = std::move(defaults),
@@ -243,11 +243,13 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   const std::uint64_t io_limit = config.io_limit.value_or(0);
   LOCI_ASSIGN_OR_RETURN(
       const HiddenChoice hidden,
-      choose_hidden({.wanted = config.hidden, .save = config.save, .host_bytes = sizes.host_bytes}, info,
-                    limited_costs(costs.curves, io_limit)));
+      choose_hidden({.wanted = config.hidden, .save = config.policies.save, .host_bytes = sizes.host_bytes},
+                    info, limited_costs(costs.curves, io_limit)));
   LOCI_ASSIGN_OR_RETURN(StateTiers tiers, open_tiers(parts, path, context, sizes, hidden, cluster_secret));
   EngineOptions options = engine_options(config, spec, info, sizes.device, tiers);
   LOCI_ASSIGN_OR_RETURN(const std::string shared_tier, open_shared_store(parts, tiers, options));
+  LOCI_ASSIGN_OR_RETURN(parts.peers,
+                        open_peer_state(config, cluster_secret, spec, info, options, parts.clock, parts.log));
   options.core.context_tokens = context;
   options.core.max_batch_tokens = pass_tokens(config, made.gpu ? kPassTokensGpu : kPassTokensCpu);
   options.core.costs = limited_costs(costs.curves, io_limit);
@@ -258,6 +260,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   self.io_limit = io_limit;
   const DiskStore* disk = options.mover.disk.get();
   LOCI_ASSIGN_OR_RETURN(parts.engine, Engine::start(std::move(options), *parts.backend, parts.clock));
+  parts.peers.start(*parts.engine);
   yield_memory(parts, made.gpu.has_value());
   if (disk != nullptr) keep_within_budget(parts, std::move(tiers.keeper), *disk);
   if (costs.measure_into) profile_when_idle(std::move(self), *parts.backend, *parts.engine, parts.log);
@@ -273,6 +276,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
       .host_tier = tiers.host + (sizes.host_reason.empty() ? "" : " (" + sizes.host_reason + ")"),
       .disk_tier = tiers.disk_summary,
       .shared_tier = shared_tier,
+      .peer_port = parts.peers.port(),
       .costs_source = costs.source,
       .hidden = disk == nullptr && hidden.percent > 0 ? "none: there is no disk" : hidden.reason,
       .sampling = std::move(sampling.text)};

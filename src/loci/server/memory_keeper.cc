@@ -73,7 +73,7 @@ void MemoryKeeper::look(Nanos since_last) {
   const CoreStats stats = engine_.stats();
   const std::vector<CoreGroup>& groups = engine_.config().groups;
   for (std::size_t i = 0; i < groups.size(); ++i)
-    now.used_bytes += stats.pools[i].blocks_used * groups[i].block_bytes;
+    now.used_bytes += stats.pools[i].blocks_held * groups[i].block_bytes;
   const auto permille = pressure_.stalled_us() * 1'000'000 / static_cast<std::uint64_t>(since_last);
   now.stalled_permille = static_cast<std::uint32_t>(std::min<std::uint64_t>(1000, permille));
   now.stalls_are_own = pressure_.is_own();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/server/process.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <spdlog/async.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>

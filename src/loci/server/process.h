@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "loci/serve/log_line.h"
+#include "loci/serve/telemetry/log_line.h"
 
 namespace loci {
 

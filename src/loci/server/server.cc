@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "loci/base/units.h"
+#include "loci/serve/api/loci/warm_prefix.h"
 #include "loci/serve/files/text_file.h"
-#include "loci/serve/tenants/public_prefixes.h"
 #include "loci/server/conversations.h"
 #include "loci/server/join_cluster.h"
 #include "loci/server/load_engine.h"
@@ -17,6 +17,8 @@ namespace {
 
 // Fronts read the list of members every second.
 constexpr std::chrono::milliseconds kFrontsHear{1'500};
+// A conversation store of which nothing ends for so long stands still.
+constexpr Nanos kStoreStands = 5 * kNanosPerSecond;
 
 // Before the model is loaded, so that a mistake shows at once.
 Status open_cluster(ServerParts& parts) {
@@ -40,20 +42,19 @@ void make_services(ServerParts& parts) {
   parts.workers = std::make_unique<WorkerPool>(config.workers);
   parts.http = std::make_unique<HttpServer>(config.http, parts.clock, parts.metrics, parts.log);
   parts.store_thread = std::make_unique<WorkerPool>(kStoreThreads);
-  parts.services.reset(new ApiServices{.options = {.pages = page_guard(config),
-                                                   .time_limit = config.request_timeout,
-                                                   .access_log = config.access_log,
-                                                   .metrics_access = config.metrics_access},
-                                       .workers = *parts.workers,
-                                       .store_thread = *parts.store_thread,
-                                       .store = parts.store.get(),
-                                       .tenants = parts.tenants,
-                                       .limiter = parts.limiter,
-                                       .public_prefixes = parts.public_prefixes,
-                                       .history = parts.history,
-                                       .metrics = parts.metrics,
-                                       .clock = parts.clock,
-                                       .log = parts.log});
+  parts.services.reset(new ApiServices{
+      {.workers = *parts.workers,
+       .store_thread = *parts.store_thread,
+       .limiter = parts.limiter,
+       .history = parts.history,
+       .metrics = parts.metrics,
+       .clock = parts.clock,
+       .log = parts.log,
+       .time_limit = config.request_timeout},
+      {.pages = page_guard(config), .access_log = config.access_log, .metrics_access = config.metrics_access},
+      parts.store.get(),
+      parts.tenants,
+      parts.public_prefixes});
 }
 
 // Who listens to others without asking who they are should know it.
@@ -69,6 +70,9 @@ void warn_of_open_doors(const ServerParts& parts) {
 Status warm_public(ServerParts& parts) {
   const std::string& file = parts.config.public_prefix;
   if (file.empty()) return {};
+  if (!parts.config.policies.reuse)
+    return invalid_argument("expected none where no request uses another one's state (`reuse` is off)",
+                            "public");
   LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(file));
   const std::string name = std::filesystem::path(file).stem().string();
   LOCI_RETURN_IF_ERROR(check_name(name, "public"));
@@ -78,9 +82,10 @@ Status warm_public(ServerParts& parts) {
 
 Status join_opened(ServerParts& parts) {
   if (!parts.members) return {};
-  LOCI_ASSIGN_OR_RETURN(parts.membership,
-                        join_cluster(std::move(parts.members), parts.config, parts.http->port(), parts.served,
-                                     parts.store ? parts.store->server() : std::string(), parts.log));
+  LOCI_ASSIGN_OR_RETURN(
+      parts.membership,
+      join_cluster(std::move(parts.members), parts.config, parts.http->port(), parts.served,
+                   parts.store ? parts.store->server() : std::string(), parts.peers, parts.log));
   return {};
 }
 
@@ -143,10 +148,15 @@ ServerEnd Server::drain(const StopWithin& stop_within) {
     return ServerEnd::kCutOff;
   }
   // What the engine has said is on its way to the clients and to the store.
-  const Nanos until = parts.clock.now() + 5 * kNanosPerSecond;
-  while (parts.services->open_work.load() > 0 && parts.clock.now() < until) {
+  auto open = parts.services->open_work.load();
+  for (Nanos until = parts.clock.now() + kStoreStands; open > 0 && parts.clock.now() < until;) {
     if (stop_within(std::chrono::milliseconds(5))) break;
+    const auto left = parts.services->open_work.load();
+    if (left < open) until = parts.clock.now() + kStoreStands;  // it is slow, but goes on
+    open = left;
   }
+  // Who still waits for a database is told that it does not answer.
+  if (parts.services->open_work.load() > 0 && parts.store) parts.store->abandon();
   parts.http->stop(5 * kNanosPerSecond);
   parts.log->info("stopped");
   return ServerEnd::kDrained;

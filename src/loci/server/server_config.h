@@ -14,9 +14,10 @@
 #include "loci/compute/device_choice.h"
 #include "loci/compute/state_type.h"
 #include "loci/model/open_source.h"
+#include "loci/policy/policy_set.h"
+#include "loci/serve/call/router.h"
 #include "loci/serve/http/server.h"
-#include "loci/serve/log_line.h"
-#include "loci/serve/router.h"
+#include "loci/serve/telemetry/log_line.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/server/disk_place.h"
 #include "loci/server/sampling_choice.h"
@@ -59,9 +60,8 @@ struct ServerConfig {
   std::uint32_t max_queued = 256;
   std::string context_overflow = "refuse";  // or "truncate"
   std::uint32_t truncation_percent = 50;    // of the context, that a cut drops
-  std::string eviction = "value";
-  std::string admission = "fcfs";
-  std::string restore = "auto";
+  std::optional<std::string> baseline;      // whose policies (policy/baselines.h) are in `policies`
+  PolicySet policies;
   // File of measured costs; "none": assumed ones; empty: the model's own, or else measured when idle.
   std::string profile;
   std::uint64_t seed = 0;
@@ -69,12 +69,13 @@ struct ServerConfig {
   std::optional<std::vector<DiskPlace>> disk;  // absent: ServerFolders::state; none: no disk tier
   std::string disk_io = "auto";
   std::optional<std::uint64_t> io_limit;  // bytes a second; absent: none
-  std::string save = "through";
   std::string hidden = "off";  // how much of the disk's state is kept as hidden states: off, auto or on
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
-  std::string cluster_secret;                                  // file; empty: none
-  std::string join;                                            // a database's URL; empty: no cluster
-  std::string advertise;                                       // host:port; empty: as it listens
+  std::string cluster_secret;  // file; empty: none
+  std::string join;            // a database's URL; empty: no cluster
+  std::string advertise;       // host:port; empty: as it listens
+  // Where members of the cluster read this server's state, and this one asks others; absent: neither.
+  std::optional<std::uint16_t> peer_port = 0;                  // 0: one that is free
   std::string shared;                                          // a URL; empty: none
   std::optional<Nanos> shared_ttl = 86'400 * kNanosPerSecond;  // absent: no limit
   std::string event_log;

@@ -14,16 +14,18 @@
 #include "loci/engine/run/engine.h"
 #include "loci/memory/disk/disk_keeper.h"
 #include "loci/model/model.h"
-#include "loci/serve/api.h"
+#include "loci/serve/api/api.h"
+#include "loci/serve/call/services.h"
+#include "loci/serve/generation/served_model.h"
 #include "loci/serve/http/server.h"
-#include "loci/serve/metrics.h"
-#include "loci/serve/served_model.h"
-#include "loci/serve/services.h"
 #include "loci/serve/store/store_claim.h"
 #include "loci/serve/store/store_keeper.h"
+#include "loci/serve/telemetry/metrics.h"
 #include "loci/serve/tenants/tenant_limiter.h"
-#include "loci/serve/worker_pool.h"
+#include "loci/serve/workers/worker_pool.h"
+#include "loci/server/conversations.h"
 #include "loci/server/memory_keeper.h"
+#include "loci/server/peer_state.h"
 #include "loci/server/server_config.h"
 
 namespace loci {
@@ -36,6 +38,7 @@ struct ServerParts {
   ServeMetrics metrics{kVersion};
   std::unique_ptr<Model> model;
   std::unique_ptr<Backend> backend;
+  PeerState peers;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<DiskKeeper> disk_keeper;  // asks the engine's store
   std::unique_ptr<MemoryKeeper> memory_keeper;
@@ -60,10 +63,11 @@ struct ServerParts {
     if (http) http->stop(0);
     workers.reset();
     if (services && services->turn_claims) services->turn_claims->stop();
-    store_thread.reset();
+    end_conversations(store_thread, store.get());
     http.reset();
     disk_keeper.reset();
     memory_keeper.reset();
+    peers.stop();
     engine.reset();
   }
 };

@@ -63,7 +63,10 @@ void add_state(const LoadedEngine& loaded, Table& table) {
 }
 
 std::string describe_keeping(const ServerConfig& config) {
-  const char* saved = config.save == "through" ? "saved as it fills" : "saved before it is evicted";
+  const std::string& save = config.policies.save;
+  const char* saved = save == "through" ? "saved as it fills"
+                      : save == "ahead" ? "saved before it is evicted"
+                                        : "not saved to slower tiers";
   return fmt::format("{}, {}", saved,
                      config.state_ttl ? "at rest for at most " + exact_duration(*config.state_ttl)
                                       : "for as long as there is room");
@@ -104,11 +107,18 @@ std::vector<ReportRow> rows_of(const ServerConfig& config, const LoadedEngine& l
   table.row("host memory", loaded.host_tier, {"host_memory"});
   table.row("disk", loaded.disk_tier, {"disk", "disk_io", "io_limit"});
   if (!config.shared.empty()) table.row("shared", loaded.shared_tier, {"shared", "shared_ttl"});
+  if (loaded.peer_port != 0) {
+    table.row("peers",
+              fmt::format("members of the cluster read this server's state on port {}", loaded.peer_port),
+              {"peer_port"});
+  }
   if (config.hidden != "off") table.row("hidden states", loaded.hidden, {"hidden"});
   table.row("state kept", describe_keeping(config), {"save", "state_ttl"});
   table.row("policies",
-            fmt::format("eviction {}, admission {}, restore {}", core.eviction, core.admission, core.restore),
-            {"eviction", "admission", "restore"});
+            fmt::format("eviction {}, admission {}, restore {}{}", core.eviction, core.admission,
+                        core.restore, config.baseline ? fmt::format(" (those of {})", *config.baseline) : ""),
+            {"eviction", "admission", "restore", "baseline"});
+  if (!core.reuse) table.row("reuse", "none: a request uses no other one's state", {"reuse"});
   table.row("sampling", loaded.sampling, {"temperature", "top_p", "top_k", "min_p", "repeat_penalty"});
   table.row("costs", loaded.costs_source, {"profile"});
   table.row("batch",

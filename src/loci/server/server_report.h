@@ -9,7 +9,7 @@
 #include "loci/base/clock.h"
 #include "loci/compute/backend.h"
 #include "loci/engine/core/core.h"
-#include "loci/serve/served_model.h"
+#include "loci/serve/generation/served_model.h"
 #include "loci/server/server_config.h"
 
 namespace loci {
@@ -36,6 +36,7 @@ struct LoadedEngine {
   std::string pool_reason;
   std::string host_tier, disk_tier;  // StateTiers
   std::string shared_tier;           // SharedTier::summary
+  std::uint16_t peer_port = 0;       // 0: it gives members no state
   std::string costs_source;
   std::string hidden;    // HiddenChoice::reason
   std::string sampling;  // SamplingChoice

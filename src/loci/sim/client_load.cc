@@ -42,7 +42,7 @@ PassDone done(const Plan& plan) {
   return event;
 }
 
-Nanos duration_of(const Pass& pass, const LoadOptions& options) {
+Nanos duration_of(const Pass& pass, const ClientLoadOptions& options) {
   Nanos tokens = 0;
   for (const Span& span : pass.spans) tokens += static_cast<Nanos>(span.tokens.size());
   return options.pass_fixed + options.pass_per_token * tokens;
@@ -50,8 +50,8 @@ Nanos duration_of(const Pass& pass, const LoadOptions& options) {
 
 }  // namespace
 
-LoadOptions default_load_options() {
-  LoadOptions options;
+ClientLoadOptions default_load_options() {
+  ClientLoadOptions options;
   options.core.groups = {{.window = 0, .block_count = 4000}};
   options.core.layers = 1;
   options.core.context_tokens = 4096;
@@ -61,7 +61,7 @@ LoadOptions default_load_options() {
   return options;
 }
 
-LoadReport run_load(const std::vector<LoadRequest>& requests, const LoadOptions& options) {
+LoadReport run_load(const std::vector<LoadRequest>& requests, const ClientLoadOptions& options) {
   Core core = Core::make(options.core).value();
   LoadReport report{.first_token = std::vector<Nanos>(requests.size(), kNever)};
   Nanos now = 0, ends_at = kNever;

@@ -21,7 +21,7 @@ struct LoadRequest {
   std::uint32_t output_tokens = 0;
 };
 
-struct LoadOptions {
+struct ClientLoadOptions {
   CoreConfig core;
   Nanos pass_fixed = 20 * kNanosPerMilli;
   Nanos pass_per_token = 400'000;
@@ -29,7 +29,7 @@ struct LoadOptions {
   // The longest that a pass may take.
   Nanos longest_pass() const { return pass_fixed + pass_per_token * core.max_batch_tokens; }
 };
-LoadOptions default_load_options();
+ClientLoadOptions default_load_options();
 
 struct LoadReport {
   // Of each request, in their order, from its arrival; kNever: it was refused.
@@ -38,7 +38,7 @@ struct LoadReport {
   Nanos duration = 0;
 };
 // `requests`: by time.
-LoadReport run_load(const std::vector<LoadRequest>& requests, const LoadOptions& options);
+LoadReport run_load(const std::vector<LoadRequest>& requests, const ClientLoadOptions& options);
 
 // The clients of the arena trace (its README says what it is), from $LOCI_SHARED_DATA or ../shared/data
 // beside the sources. Absent: it is not there.

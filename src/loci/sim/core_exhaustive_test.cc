@@ -55,7 +55,7 @@ std::uint32_t events_of_a_world() {
 
 // How many worlds there were; `digest` becomes that of all their plans, `ends_loaded` grows by what they
 // loaded of partial blocks.
-std::uint64_t run_all(WorldOptions options, std::uint64_t& digest, std::uint64_t* ends_loaded = nullptr) {
+std::uint64_t run_all(CoreWorldOptions options, std::uint64_t& digest, std::uint64_t* ends_loaded = nullptr) {
   Enumeration enumeration;
   std::uint64_t worlds = 0;
   do {
@@ -68,7 +68,7 @@ std::uint64_t run_all(WorldOptions options, std::uint64_t& digest, std::uint64_t
 }
 
 TEST(CoreExhaustive, EverySmallWorldKeepsItsPromises) {
-  WorldOptions options;
+  CoreWorldOptions options;
   options.events = events_of_a_world();
   options.vocabulary = 2;
   options.live_max = 4;
@@ -94,7 +94,7 @@ TEST(CoreExhaustive, EverySmallWorldKeepsItsPromises) {
 }
 
 TEST(CoreExhaustive, EverySmallWorldWithWindowsKeepsItsPromises) {
-  WorldOptions options;
+  CoreWorldOptions options;
   options.events = events_of_a_world();
   options.vocabulary = 2;
   options.live_max = 4;
@@ -121,7 +121,7 @@ TEST(CoreExhaustive, EverySmallWorldWithWindowsKeepsItsPromises) {
 
 // The same with passes ahead, which the device computes as late as it may.
 TEST(CoreExhaustive, EverySmallWorldWithPassesAheadKeepsItsPromises) {
-  WorldOptions options;
+  CoreWorldOptions options;
   options.events = events_of_a_world();
   options.vocabulary = 2;
   options.live_max = 4;
@@ -148,7 +148,7 @@ TEST(CoreExhaustive, EverySmallWorldWithPassesAheadKeepsItsPromises) {
 
 // The ends of sequences: kept on the disk, gone on from, parted from, and found by another process.
 TEST(CoreExhaustive, EverySmallWorldWithADiskKeepsItsPromises) {
-  WorldOptions options;
+  CoreWorldOptions options;
   options.events = events_of_a_world() + 3;
   options.vocabulary = 2;
   options.live_max = 3;
@@ -178,7 +178,7 @@ TEST(CoreExhaustive, EverySmallWorldWithADiskKeepsItsPromises) {
 
 // Two tenants and a public prefix whose last block is partial.
 TEST(CoreExhaustive, EverySmallWorldWithAPublicPrefixKeepsItsPromises) {
-  WorldOptions options;
+  CoreWorldOptions options;
   options.events = events_of_a_world();
   options.vocabulary = 2;
   options.live_max = 4;

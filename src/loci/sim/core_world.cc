@@ -15,7 +15,7 @@ constexpr std::uint64_t kFinishPassesMax = 200'000;
 
 }  // namespace
 
-World::World(const WorldOptions& options, Chooser choose)
+World::World(const CoreWorldOptions& options, Chooser choose)
     : options_(options), choose_(std::move(choose)), core_(Core::make(options.config).value()) {
   for (const CoreGroup& group : options.config.groups) {
     device_.emplace_back(group.block_count);
@@ -69,7 +69,9 @@ WorldHistory World::run() {
     run_small();
   }
   resume_all();
-  for (std::uint64_t passes = 0; !flights_.empty() || !moves_.empty() || core_.stats().asking > 0; ++passes) {
+  for (std::uint64_t passes = 0; !flights_.empty() || !moves_.empty() || core_.stats().before_queue > 0 ||
+                                 core_.stats().peers_waiting > 0;
+       ++passes) {
     require(passes < kFinishPassesMax, "what runs never finishes");
     if (options_.prompts.empty()) now_ += static_cast<Nanos>(choose_(3));
     if (!flights_.empty() && (moves_.empty() || is_small() || one_in(2))) {
@@ -146,6 +148,8 @@ void World::run_random() {
       step(Drain{deadline});
     } else if (has_shared() && !asks_.empty() && (flights_.empty() || what % 3 == 0)) {
       answer_one();
+    } else if (has_shared() && what == 10 && one_in(2)) {
+      act_as_peer();
     } else if (has_shared() && what == 19 && one_in(4)) {
       lose_some();
     } else if (!moves_.empty() && (flights_.empty() || what % 2 == 0)) {
@@ -199,6 +203,7 @@ void World::step(const Event& event) {
   for (const DiskNote& note : plan.notes) see(note);
   for (const Move& move : plan.moves) see(move);
   for (const SharedAsk& ask : plan.asks) see(ask);
+  see_peers(plan);
   for (const ChainKey& key : plan.shared_forgets) {
     for (std::uint32_t group = 0; group < device_.size(); ++group) shared_.erase({key, group});
   }

@@ -30,7 +30,7 @@ namespace loci {
 // A number in [0, bound); bound > 0.
 using Chooser = std::function<std::uint64_t(std::uint64_t bound)>;
 
-struct WorldOptions {
+struct CoreWorldOptions {
   CoreConfig config;
   std::uint32_t events = 0;  // before the world only finishes what is there
   std::uint32_t vocabulary = 3;
@@ -84,16 +84,18 @@ struct WorldHistory {
   std::uint64_t pauses = 0;
   std::uint64_t given_back = 0;  // slots
   std::uint64_t restarts = 0;
-  std::uint64_t after_restart = 0;  // loads of what an earlier process had saved
-  std::uint64_t followed = 0;       // spans that went on from a sample on the device
-  std::uint64_t gone_on = 0;        // spans of prompts that went on behind a pass in flight
-  std::uint64_t shared_loads = 0;   // of loads, those from the shared store
-  std::uint64_t shared_lies = 0;    // loads of what it was said to have and had not
+  std::uint64_t after_restart = 0;      // loads of what an earlier process had saved
+  std::uint64_t followed = 0;           // spans that went on from a sample on the device
+  std::uint64_t gone_on = 0;            // spans of prompts that went on behind a pass in flight
+  std::uint64_t shared_loads = 0;       // of loads, those from the shared store
+  std::uint64_t shared_lies = 0;        // loads of what it was said to have and had not
+  std::uint64_t peer_parts_wanted = 0;  // blocks that other servers read
+  std::uint64_t peer_parts_given = 0;   // to them, by group
 };
 
 class World {
  public:
-  World(const WorldOptions& options, Chooser choose);
+  World(const CoreWorldOptions& options, Chooser choose);
   WorldHistory run();
 
  private:
@@ -205,6 +207,13 @@ class World {
   void answer_one();
   void lose_some();
 
+  // Servers that read this one's state (core_world_peers.cc).
+  void know(const ChainKey& key);
+  ChainKey some_key();
+  void act_as_peer();
+  void end_parts(const PeerPlace& place, std::uint8_t groups);
+  void see_peers(const Plan& plan);
+
   void see(const Plan& plan);
   void see(const Started& output);
   void see(const TokenSampled& output);
@@ -215,7 +224,7 @@ class World {
   void check_end();
   Client& client(RequestId id);
 
-  WorldOptions options_;
+  CoreWorldOptions options_;
   Chooser choose_;
   Core core_;
   Nanos now_ = 0;
@@ -241,20 +250,24 @@ class World {
   std::map<std::pair<ChainKey, std::uint32_t>, Contents> shared_;  // by key and group
   std::vector<SharedAsk> asks_;                                    // that are not answered
   std::uint64_t last_move_ = 0;
+  std::vector<ChainKey> known_keys_;                            // some of those that moves had
+  std::map<PeerReadId, std::vector<std::uint8_t>> peer_reads_;  // groups of each block that have no end yet
+  std::set<PeerReadId> left_reads_;
+  std::uint64_t last_read_ = 0;
 };
 
 // Options for a world of the chooser's taste: tiny pools, every policy.
-WorldOptions random_world(const Chooser& choose);
+CoreWorldOptions random_world(const Chooser& choose);
 // The same with windows of a few blocks: one group that has one, or two or three groups.
-WorldOptions random_window_world(const Chooser& choose);
+CoreWorldOptions random_window_world(const Chooser& choose);
 // Either with host memory, a disk or both, on which moves fail and take any time, and restarts.
-WorldOptions random_tier_world(const Chooser& choose);
+CoreWorldOptions random_tier_world(const Chooser& choose);
 // Conversations of many blocks that do not fit the device together, on tiers that bring a block in about the
 // time of computing one: every plan loads some of a request's blocks and computes others.
-WorldOptions random_restore_world(const Chooser& choose);
+CoreWorldOptions random_restore_world(const Chooser& choose);
 // The same with a store that servers share, which lies, lags and loses; some restarts are of another server.
-WorldOptions random_shared_world(const Chooser& choose);
+CoreWorldOptions random_shared_world(const Chooser& choose);
 // Any of them with passes ahead.
-WorldOptions random_ahead_world(const Chooser& choose);
+CoreWorldOptions random_ahead_world(const Chooser& choose);
 
 }  // namespace loci

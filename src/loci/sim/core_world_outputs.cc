@@ -147,8 +147,9 @@ void World::check_wake(const Plan& plan) const {
   // (What goes on from a sample that has ended its request ends later.)
   const bool none_goes_on =
       std::all_of(live_.begin(), live_.end(), [&](RequestId id) { return clients_.at(id).paused; });
-  require(live_.empty() ? flights_.size() <= options_.config.passes_ahead
-                        : none_goes_on || !flights_.empty() || !moves_.empty() || core_.stats().asking > 0,
+  require(live_.empty()
+              ? flights_.size() <= options_.config.passes_ahead
+              : none_goes_on || !flights_.empty() || !moves_.empty() || core_.stats().before_queue > 0,
           "while there are requests, a pass, a move or a question is in flight, or all are paused");
   for (const RequestId id : live_) {
     require(in_flight(id) || clients_.at(id).poisoned_passes < kPoisonedPassesMax, "then they end");
@@ -168,6 +169,7 @@ void World::check_end() {
   for (const auto& [id, client] : clients_) require(client.ended, "every request has one end");
   history_.stats = core_.stats();
   digest_stats();
+  require(peer_reads_.empty(), "every part that a peer wanted has an end");
   require(history_.stats.blocks_pinned == 0, "nothing is pinned at the end");
   require(history_.stats.running == 0 && history_.stats.queued == 0, "nothing runs at the end");
 }

@@ -8,11 +8,11 @@
 
 namespace loci {
 
-WorldOptions random_world(const Chooser& choose) {
+CoreWorldOptions random_world(const Chooser& choose) {
   const auto number = [&](std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(choose(high - low + 1));
   };
-  WorldOptions options;
+  CoreWorldOptions options;
   CoreConfig& config = options.config;
   const std::uint32_t blocks = number(1, choose(2) == 0 ? 6 : 24);
   config.groups = {{.window = 0, .block_count = blocks}};
@@ -26,6 +26,9 @@ WorldOptions random_world(const Chooser& choose) {
   config.eviction = kEvictionPolicies[choose(kEvictionPolicies.size())];
   config.admission = kAdmissionOrders[choose(kAdmissionOrders.size())];
   if (choose(3) == 0) config.restore = kRestoreRules[choose(kRestoreRules.size())];
+  config.admission_looks = number(1, 6);
+  config.reuse = choose(8) != 0;
+  config.batch = kBatchRules[choose(kBatchRules.size())];
   config.seed = choose(1000);
   if (choose(2) == 0) config.pass_time = number(1, 400) * kNanosPerMilli;
   options.events = number(20, 400);
@@ -39,7 +42,7 @@ WorldOptions random_world(const Chooser& choose) {
   options.poison_one_in = choose(2) == 0 ? 0 : number(1, 30);
   options.grammar_end_one_in = choose(3) == 0 ? number(5, 60) : 0;
   options.drain = choose(3) == 0;
-  options.publics = choose(3) == 0;
+  options.publics = config.reuse && choose(3) == 0;
   options.pauses = choose(3) == 0;
   options.memory_rooms = choose(3) == 0;
   if (choose(3) == 0) {  // decodes that run out of blocks together
@@ -55,8 +58,8 @@ WorldOptions random_world(const Chooser& choose) {
   return options;
 }
 
-WorldOptions random_window_world(const Chooser& choose) {
-  WorldOptions options = random_world(choose);
+CoreWorldOptions random_window_world(const Chooser& choose) {
+  CoreWorldOptions options = random_world(choose);
   const auto number = [&](std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(choose(high - low + 1));
   };
@@ -73,11 +76,11 @@ WorldOptions random_window_world(const Chooser& choose) {
   return options;
 }
 
-WorldOptions random_tier_world(const Chooser& choose) {
+CoreWorldOptions random_tier_world(const Chooser& choose) {
   const auto number = [&](std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(choose(high - low + 1));
   };
-  WorldOptions options = choose(3) == 0 ? random_window_world(choose) : random_world(choose);
+  CoreWorldOptions options = choose(3) == 0 ? random_window_world(choose) : random_world(choose);
   CoreConfig& config = options.config;
   const std::uint64_t tiers = choose(3);
   for (CoreGroup& group : config.groups) {
@@ -86,8 +89,10 @@ WorldOptions random_tier_world(const Chooser& choose) {
     group.block_bytes = 1000;
   }
   config.hole_records = number(0, 20);
-  config.save = choose(2) == 0 ? "through" : "ahead";
+  config.save = choose(2) == 0 ? "through" : kSaveRules[choose(kSaveRules.size())];
   config.swap_out_percent = number(0, 100);
+  config.swap_chunk_tokens = kBlockTokens * number(1, 4);
+  config.preload = kPreloadRules[choose(kPreloadRules.size())];
   config.saves_max = number(1, 8);
   config.lookahead_requests = config.saves_max / 2;  // from 0, so that the queue outgrows the window
   config.state_ttl = choose(4) == 0 ? 200 * kNanosPerMilli : kNever;
@@ -120,11 +125,11 @@ WorldOptions random_tier_world(const Chooser& choose) {
   return options;
 }
 
-WorldOptions random_restore_world(const Chooser& choose) {
+CoreWorldOptions random_restore_world(const Chooser& choose) {
   const auto number = [&](std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(choose(high - low + 1));
   };
-  WorldOptions options = random_world(choose);
+  CoreWorldOptions options = random_world(choose);
   CoreConfig& config = options.config;
   const std::uint32_t blocks = number(8, 20);
   const std::uint64_t tiers = choose(3);
@@ -157,13 +162,14 @@ WorldOptions random_restore_world(const Chooser& choose) {
   return options;
 }
 
-WorldOptions random_ahead_world(const Chooser& choose) {
+CoreWorldOptions random_ahead_world(const Chooser& choose) {
   const std::uint64_t kind = choose(4);
-  WorldOptions options = kind == 0   ? random_world(choose)
-                         : kind == 1 ? random_window_world(choose)
-                         : kind == 2 ? random_tier_world(choose)
-                                     : random_restore_world(choose);
+  CoreWorldOptions options = kind == 0   ? random_world(choose)
+                             : kind == 1 ? random_window_world(choose)
+                             : kind == 2 ? random_tier_world(choose)
+                                         : random_restore_world(choose);
   options.config.passes_ahead = 1;
+  options.config.batch = "unified";
   return options;
 }
 

@@ -65,8 +65,8 @@ void World::lose_some() {
   if (one_in(10)) shared_.clear();
 }
 
-WorldOptions random_shared_world(const Chooser& choose) {
-  WorldOptions options = random_tier_world(choose);
+CoreWorldOptions random_shared_world(const Chooser& choose) {
+  CoreWorldOptions options = random_tier_world(choose);
   const bool others = choose(3) != 0;  // tiers below the device, beside the store
   const auto remembered = static_cast<std::uint32_t>(1 + choose(choose(2) == 0 ? 8 : 200));
   for (CoreGroup& group : options.config.groups) {
@@ -76,6 +76,7 @@ WorldOptions random_shared_world(const Chooser& choose) {
   if (!others) options.config.hole_records = options.config.hidden.disk_blocks = 0;
   options.config.costs.shared_read = {static_cast<Nanos>(choose(200)),
                                       choose(2) == 0 ? 1'000'000'000'000u : 1'000'000u};
+  options.config.writes_shared = choose(4) != 0;  // else there are peers alone
   options.restarts = true;
   return options;
 }

@@ -186,6 +186,7 @@ void World::restart() {
   }
   moves_.clear();
   asks_.clear();
+  peer_reads_.clear();
   public_.clear();
   last_pass_ = last_move_ = 0;
   draining_ = drained_ = false;

@@ -25,9 +25,9 @@ class EventLogWorlds : public testing::Test {
   ~EventLogWorlds() override { std::filesystem::remove(path_); }
 
   // The events of a random world, run and logged.
-  std::uint64_t write_log(std::uint64_t seed, WorldOptions (*make)(const Chooser&)) {
+  std::uint64_t write_log(std::uint64_t seed, CoreWorldOptions (*make)(const Chooser&)) {
     const Chooser choose = [random = Random(seed)](std::uint64_t b) mutable { return random.below(b); };
-    WorldOptions options = make(choose);
+    CoreWorldOptions options = make(choose);
     options.events = std::min(options.events, 400u);
     options.config.chain_secret.fill(0x5a);
     const WorldHistory history = World(options, choose).run();
@@ -40,7 +40,7 @@ class EventLogWorlds : public testing::Test {
     return history.events.size();
   }
 
-  void expect_replays(std::uint64_t seeds, WorldOptions (*make)(const Chooser&)) {
+  void expect_replays(std::uint64_t seeds, CoreWorldOptions (*make)(const Chooser&)) {
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
       const std::uint64_t steps = write_log(seed, make);
       const auto report = replay(path_);

@@ -14,7 +14,7 @@ void heavy_client(benchmark::State& state) {
   const std::vector<LoadRequest> alone = arena ? *arena : drawn_clients(1);
   const auto times = static_cast<std::uint32_t>(state.range(0));
   const std::vector<LoadRequest> requests = times == 0 ? alone : with_heavy_client(alone, times);
-  LoadOptions options = default_load_options();
+  ClientLoadOptions options = default_load_options();
   options.one_tenant = state.range(1) == 0;
   LoadReport report;
   for (auto _ : state) report = run_load(requests, options);

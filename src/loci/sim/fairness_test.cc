@@ -18,8 +18,8 @@ double millis(Nanos time) { return time == kNever ? -1 : static_cast<double>(tim
 
 void expect_bound(const std::vector<LoadRequest>& alone, std::uint32_t times) {
   const std::vector<LoadRequest> together = with_heavy_client(alone, times);
-  LoadOptions fair = default_load_options();
-  LoadOptions fcfs = fair;
+  ClientLoadOptions fair = default_load_options();
+  ClientLoadOptions fcfs = fair;
   fcfs.one_tenant = true;
   const Nanos before = percentile_of_others(alone, run_load(alone, fair), 90);
   const LoadReport report = run_load(together, fair);
@@ -57,9 +57,9 @@ TEST(Fairness, AHeavyClientBarelyMovesTheOthersOfTheArena) {
 TEST(Fairness, HoldsWhereMemoryIsShort) {
   const std::vector<LoadRequest> alone = drawn_clients(4);
   const std::vector<LoadRequest> together = with_heavy_client(alone, 10);
-  LoadOptions fair = default_load_options();
+  ClientLoadOptions fair = default_load_options();
   fair.core.groups = {{.window = 0, .block_count = 500}};
-  LoadOptions fcfs = fair;
+  ClientLoadOptions fcfs = fair;
   fcfs.one_tenant = true;
   const Nanos before = percentile_of_others(alone, run_load(alone, fair), 90);
   const Nanos after = percentile_of_others(together, run_load(together, fair), 90);
@@ -81,7 +81,7 @@ TEST(Fairness, AShortPromptPassesLongOnes) {
     requests.push_back(
         {.at = i * 300 * kNanosPerMilli, .client = 1, .prompt_tokens = 100, .output_tokens = 1});
   }
-  const LoadOptions options = default_load_options();
+  const ClientLoadOptions options = default_load_options();
   const LoadReport report = run_load(requests, options);
   // The rest of the pass in flight, and one pass of its own.
   EXPECT_LE(percentile_of_others(requests, report, 100), 2 * options.longest_pass());

@@ -38,7 +38,7 @@ PolicyMachine two_cores() {
   return {"135M on two cores", curves, 23'040};
 }
 
-// LLaMA-65B on four A100 (AttentionStore §2.3): 2K tokens take 360 ms to compute, and 192 ms to load from
+// LLaMA-65B on four A100 (AttentionStore §2.4): 2K tokens take 360 ms to compute, and 192 ms to load from
 // host memory; disks give less than 5 GB/s.
 PolicyMachine four_gpus() {
   CostCurves curves;
@@ -214,12 +214,17 @@ void run_table(const PolicyMachine& machine, const Setting& setting, double load
       "| p90 s |\n|---|---|---|---|---|---|---|---|---|\n");
   const CoreGroup& group = base.core.groups.front();
   const std::uint64_t slots = std::uint64_t{group.block_count} + group.host_blocks + group.disk_blocks;
-  const auto run = [&](std::string_view eviction, std::string_view admission, bool bound) {
+  const auto run = [&](std::string_view eviction, std::string_view admission, bool bound,
+                       std::uint32_t lookahead_requests = PolicySet().lookahead_requests) {
     WorldOptions options = base;
     options.core.eviction = eviction;
     options.core.admission = admission;
+    options.core.lookahead_requests = lookahead_requests;
     const WorldReport report = run_world(trace, options).value();
-    print_row(options.core.eviction, options.core.admission, size, report);
+    std::string order(admission);
+    if (lookahead_requests != PolicySet().lookahead_requests)
+      order += ", " + std::to_string(lookahead_requests) + " ahead";
+    print_row(options.core.eviction, order, size, report);
     if (!bound) return;
     const double most = static_cast<double>(most_found(report.uses, slots)) * kBlockTokens;
     std::printf(
@@ -230,6 +235,8 @@ void run_table(const PolicyMachine& machine, const Setting& setting, double load
   for (const std::string_view eviction : {"lru", "lookahead", "value"}) {
     run(eviction, "fpf", false);
     run(eviction, "relaxed-fpf", false);
+    for (const std::uint32_t requests : {0u, 32u, kLookaheadUnlimited})
+      run(eviction, "fcfs", false, requests);
   }
 }
 

@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "loci/policy/admission_order.h"
-#include "loci/policy/eviction.h"
+#include "loci/policy/baselines.h"
 #include "loci/sim/fields.h"
 #include "loci/sim/packed_file.h"
 
@@ -174,23 +173,46 @@ void read_memory(Fields fields, const ModelShape& model, CoreConfig& core) {
   core.hole_records = group.disk_blocks / 4;
 }
 
+// The policies, each by its own name; those of a baseline may not be given another value.
+void read_policies(Fields& fields, PolicySet& policies, Overflow& overflow) {
+  std::string name;
+  fields.read("baseline", name);
+  Baseline baseline{.policies = policies};
+  if (!name.empty()) {
+    const Result<Baseline> found = find_baseline(name);
+    if (!found.ok()) return fields.wrong("baseline", "one of " + joined(kBaselines), name);
+    baseline = *found;
+    policies = baseline.policies;
+    if (baseline.truncates) overflow = Overflow::kTruncate;
+  }
+  fields.read("eviction", policies.eviction, {"lru", "fifo", "random", "retention", "lookahead", "value"});
+  fields.read("admission", policies.admission, {"fcfs", "fpf", "relaxed-fpf"});
+  fields.read("admission_looks", policies.admission_looks, 1, 1u << 20);
+  fields.read("restore", policies.restore,
+              {"kv", "recompute", "pensieve", "token-wise", "token-wise-rounded", "naive-hybrid", "auto"});
+  fields.read("reuse", policies.reuse);
+  fields.read("save", policies.save, {"through", "ahead", "off"});
+  fields.read("swap_out_percent", policies.swap_out_percent, 0, 100);
+  fields.read("swap_chunk_tokens", policies.swap_chunk_tokens, kBlockTokens, kSwapChunkTokensMax);
+  fields.read("decode_reserve_percent", policies.decode_reserve_percent, 0, 90);
+  fields.read("lookahead_requests", policies.lookahead_requests, 0, kLookaheadUnlimited);
+  fields.read("preload", policies.preload, {"off", "buffer", "unbounded"});
+  fields.read("batch", policies.batch, {"unified", "split"});
+  if (!name.empty() && !(policies == baseline.policies))
+    fields.wrong("baseline", "no field beside it that it decides otherwise", name);
+}
+
 void read_engine(Fields fields, WorldOptions& world) {
   CoreConfig& core = world.core;
-  fields.read("eviction", core.eviction, {"lru", "fifo", "random", "retention", "lookahead", "value"});
-  fields.read("admission", core.admission, {"fcfs", "fpf", "relaxed-fpf"});
-  fields.read("restore", core.restore,
-              {"kv", "recompute", "pensieve", "token-wise", "token-wise-rounded", "naive-hybrid", "auto"});
-  fields.read("save", core.save, {"through", "ahead"});
+  Overflow of_baseline = Overflow::kStop;
+  read_policies(fields, core, of_baseline);
   fields.read("batch_tokens", core.max_batch_tokens, 1, 1u << 20);
   fields.read("running", core.max_running, 1, 1u << 16);
   core.max_queued = UINT32_MAX / 2;
   fields.read("queued", core.max_queued, 1, UINT32_MAX / 2);
   core.context_tokens = world.model.context_tokens;
   fields.read("context_tokens", core.context_tokens, 2, kTraceTokensMax);
-  fields.read("swap_out_percent", core.swap_out_percent, 0, 100);
-  fields.read("decode_reserve_percent", core.decode_reserve_percent, 0, 90);
   fields.read("saves", core.saves_max, 1, 1u << 20);
-  fields.read("lookahead_requests", core.lookahead_requests, 0, 1u << 20);
   double ttl = 0, deadline = 0, pass_time = 0;
   fields.read("pass_time_ms", pass_time, 0, 1e9);
   if (pass_time > 0) core.pass_time = static_cast<Nanos>(pass_time * 1e6);
@@ -200,7 +222,7 @@ void read_engine(Fields fields, WorldOptions& world) {
   if (deadline > 0) world.deadline = static_cast<Nanos>(deadline * 1e9);
   fields.read("stateless", world.stateless);
   fields.read("split_passes", world.machine.split_passes);
-  std::string overflow = "stop";
+  std::string overflow = of_baseline == Overflow::kTruncate ? "truncate" : "stop";
   fields.read("overflow", overflow, {"stop", "truncate", "cut"});
   world.overflow = overflow == "truncate" ? Overflow::kTruncate
                    : overflow == "cut"    ? Overflow::kCut

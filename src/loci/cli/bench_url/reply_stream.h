@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "loci/base/clock.h"
-#include "loci/serve/reply/sse.h"
+#include "loci/serve/wire/sse.h"
 
 namespace loci {
 

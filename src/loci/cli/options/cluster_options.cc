@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Membership of a cluster of servers. (--cluster-secret, which names state alike without it, is among the
 // state's.)
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
 #include "loci/cluster/member.h"
@@ -29,7 +35,25 @@ std::vector<Option> cluster_options() {
     if (!text.empty()) LOCI_RETURN_IF_ERROR(parse_member_address(text).status());
     return set(flags, text);
   };
-  return {std::move(join), std::move(advertise)};
+  Option peer_port = integer_option(
+      {group, "--peer-port",
+       "where members of the cluster read this server's computed state, as it reads theirs "
+       "(docs/cluster.md#state-from-one-another); 0: one that is free, none: neither"},
+      [](auto& flags) -> auto& { return flags.peer_port; }, 0, 65535);
+  peer_port.type = "PORT";
+  peer_port.set = [set = peer_port.set](ServerConfig& flags, const std::string& text) -> Status {
+    if (text == "none") {
+      flags.peer_port.reset();
+      return {};
+    }
+    if (!set(flags, text).ok())
+      return invalid_argument(fmt::format("expected none, or a number up to 65535, found \"{}\"", text));
+    return {};
+  };
+  peer_port.get = [get = peer_port.get](const ServerConfig& flags) {
+    return std::optional<std::string>(get(flags).value_or("none"));
+  };
+  return {std::move(join), std::move(advertise), std::move(peer_port)};
 }
 
 }  // namespace loci

@@ -13,6 +13,7 @@
 #include "loci/cli/options/option_table.h"
 #include "loci/cli/options/toml_file.h"
 #include "loci/cli/paths.h"
+#include "loci/server/baseline.h"
 
 namespace loci {
 namespace {
@@ -61,6 +62,32 @@ Status apply_environment(const std::vector<std::string>& environment, Configurat
   return {};
 }
 
+std::string name_of(const Option& option) { return option.key().substr(option.group.size() + 1); }
+
+// Gives the options that the baseline decides its values. Whatever else was given for one is refused.
+Status apply_baseline(Configuration& out) {
+  if (!out.server.baseline) return {};
+  LOCI_ASSIGN_OR_RETURN(const ServerBaseline baseline, make_server_baseline(*out.server.baseline));
+  const auto given = std::ranges::find(out.settings, "scheduling.baseline",
+                                       [](const Setting& setting) { return setting.option->key(); });
+  const std::string source = given->source;
+  for (Setting& setting : out.settings) {
+    const Option& option = *setting.option;
+    if (std::ranges::find(baseline.options, name_of(option)) == baseline.options.end()) continue;
+    const std::string text = option.get(baseline.config).value_or("");
+    if (setting.source != "default" && option.get(out.server) != text) {
+      const bool in_file = setting.source != option.flag && setting.source != option.environment();
+      return invalid_argument(
+          fmt::format("expected \"{}\", which {} has, found \"{}\"; leave out one of the two", text,
+                      *out.server.baseline, option.get(out.server).value_or("")),
+          setting.source + (in_file ? ": " + option.key() : ""));
+    }
+    LOCI_RETURN_IF_ERROR(option.set(out.server, text));
+    if (setting.source == "default") setting.source = source;
+  }
+  return {};
+}
+
 std::string shown_default(const Option& option) {
   if (!option.default_note.empty()) return option.default_note;
   const std::string text = option.get(ServerConfig()).value_or("");
@@ -91,6 +118,7 @@ Result<Configuration> make_configuration(const ConfigurationSources& sources) {
     if (given == sources.flags.end()) continue;
     LOCI_RETURN_IF_ERROR(apply(option, given->second, option.flag, option.flag, out));
   }
+  LOCI_RETURN_IF_ERROR(apply_baseline(out));
   return out;
 }
 
@@ -102,7 +130,7 @@ std::string print_configuration(const Configuration& configuration) {
     const Option& option = *setting.option;
     if (option.group != group) out += fmt::format("\n[{}]\n", option.group);
     group = option.group;
-    const std::string name = option.key().substr(group.size() + 1);
+    const std::string name = name_of(option);
     const std::optional<std::string> text = option.get(configuration.server);
     if (!text) {
       out += fmt::format("# {}: {}\n", name, option.default_note.empty() ? "not set" : option.default_note);

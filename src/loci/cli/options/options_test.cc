@@ -2,6 +2,7 @@
 // The table of options, the layers that values come from, and what is printed of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -11,6 +12,8 @@
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
 #include "loci/cli/options/toml_file.h"
+#include "loci/policy/baselines.h"
+#include "loci/server/baseline.h"
 
 namespace loci {
 namespace {
@@ -95,6 +98,29 @@ TEST(OptionBuilders, ListsAndSwitches) {
   EXPECT_TRUE(is_on);
 }
 
+TEST(OptionTable, ThePeerPortIsANumberOrNone) {
+  const Option* option = find_option("cluster.peer_port");
+  ASSERT_NE(option, nullptr);
+  const auto port = [](const std::string& value) {
+    return from_file("[cluster]\npeer_port = " + value + "\n")->server.peer_port;
+  };
+  const auto printed = [&](const std::string& value) {
+    const Configuration read = from_file("[cluster]\npeer_port = " + value + "\n").value();
+    return toml_value(*option, option->get(read.server).value());
+  };
+  EXPECT_EQ(from_file("")->server.peer_port, std::optional<std::uint16_t>(0)) << "one that is free";
+  for (const std::string value : {"7000", "\"7000\""}) {
+    EXPECT_EQ(port(value), std::optional<std::uint16_t>(7000));
+    EXPECT_EQ(port(printed(value)), std::optional<std::uint16_t>(7000)) << "what is printed reads back";
+  }
+  EXPECT_EQ(port("\"none\""), std::nullopt);
+  EXPECT_EQ(port(printed("\"none\"")), std::nullopt) << "what is printed reads back";
+  expect_refused(from_file("[cluster]\npeer_port = 65536\n"), "loci.toml:2: cluster.peer_port",
+                 "expected none, or a number up to 65535, found \"65536\"");
+  expect_refused(from_file("[cluster]\npeer_port = \"some\"\n"), "loci.toml:2: cluster.peer_port",
+                 "found \"some\"");
+}
+
 TEST(Configuration, FlagsGoBeforeEnvironmentBeforeFileBeforeDefault) {
   ConfigurationSources sources{.flags = {},
                                .environment = {},
@@ -140,6 +166,57 @@ TEST(Configuration, ErrorsNameTheirSource) {
   expect_refused(from_file("network = 1\n"), "loci.toml:1: network", "expected a table");
   expect_refused(from_file("[network]\nport = \n"), "loci.toml:2", "not valid TOML");
   expect_refused(from_file("[network]\nport = 1\nport = 2\n"), "loci.toml:3", "not valid TOML");
+}
+
+TEST(Configuration, ABaselineSetsAPapersPolicies) {
+  ConfigurationSources sources;
+  sources.flags = {{"--baseline", "pensieve"}, {"--host-memory", "1GiB"}, {"--eviction", "retention"}};
+  const Configuration pensieve = make_configuration(sources).value();
+  EXPECT_EQ(pensieve.server.policies, find_baseline("pensieve")->policies);
+  EXPECT_EQ(pensieve.server.host_memory, std::uint64_t{1} << 30) << "the operator's";
+  ASSERT_TRUE(pensieve.server.disk.has_value());
+  EXPECT_TRUE(pensieve.server.disk->empty()) << "Pensieve has no disk";
+  EXPECT_FALSE(pensieve.server.pass_time.has_value());
+  const std::vector<std::string_view> decides = make_server_baseline("pensieve")->options;
+  for (const Setting& setting : pensieve.settings) {
+    const std::string flag = setting.option->flag;
+    const bool decided = std::ranges::any_of(decides, [&](std::string_view name) {
+      return setting.option->key() == setting.option->group + "." + std::string(name);
+    });
+    const bool given = flag == "--host-memory" || flag == "--eviction";
+    EXPECT_EQ(setting.source == "--baseline", flag == "--baseline" || (decided && !given)) << flag;
+    EXPECT_TRUE(setting.source != "--baseline" || (flag != "--max-running" && flag != "--state-ttl")) << flag;
+  }
+  const std::string text = print_configuration(pensieve);
+  EXPECT_EQ(from_file(text)->server.policies, pensieve.server.policies) << text;
+
+  const Configuration store = from_file("[scheduling]\nbaseline = \"attentionstore\"\n").value();
+  EXPECT_EQ(store.server.context_overflow, "truncate");
+  EXPECT_EQ(store.server.policies.save, "through");
+  EXPECT_FALSE(store.server.disk.has_value()) << "the operator's, or the default";
+  sources.flags = {{"--baseline", "stateless"}};
+  const Configuration none = make_configuration(sources).value();
+  EXPECT_FALSE(none.server.policies.reuse);
+  EXPECT_EQ(none.server.host_memory, 0u);
+}
+
+TEST(Configuration, ABaselineRefusesWhatContradictsIt) {
+  ConfigurationSources sources;
+  sources.flags = {{"--baseline", "vllm"}};
+  expect_refused(make_configuration(sources), "--baseline",
+                 "expected one of pensieve, attentionstore, berkeley-lru, stateless, found \"vllm\"");
+  sources.flags = {{"--baseline", "pensieve"}, {"--eviction", "lru"}};
+  expect_refused(make_configuration(sources), "--eviction",
+                 "expected \"retention\", which pensieve has, found \"lru\"");
+  sources.flags = {{"--baseline", "pensieve"}, {"--disk", "/tmp"}};
+  expect_refused(make_configuration(sources), "--disk", "expected \"none\"");
+  sources.flags = {{"--baseline", "berkeley-lru"}};
+  sources.environment = {"LOCI_SAVE=ahead"};
+  expect_refused(make_configuration(sources), "LOCI_SAVE", "expected \"through\"");
+  sources.environment.clear();
+  sources.file_name = "loci.toml";
+  sources.file_text = "[scheduling]\nadmission = \"fcfs\"\n";
+  expect_refused(make_configuration(sources), "loci.toml:2: scheduling.admission", "expected \"fpf\"");
 }
 
 TEST(Configuration, RefusesUnknownKeysWithTheNearestKnown) {

@@ -3,10 +3,36 @@
 #include "loci/cli/options/disk_flag.h"
 #include "loci/cli/options/option_builders.h"
 #include "loci/cli/options/option_table.h"
+#include "loci/policy/policy_set.h"
 
 namespace loci {
 
 namespace {
+
+Option save_option(const std::string& group) {
+  return choice_option(
+      {group, "--save",
+       "when state is copied to slower tiers: while it fills (through), before it is evicted "
+       "(ahead), or never (off)"},
+      "WHEN", {kSaveRules.begin(), kSaveRules.end()},
+      [](auto& flags) -> auto& { return flags.policies.save; });
+}
+
+Option swap_out_option(const std::string& group) {
+  return integer_option(
+      {group, "--swap-out-percent",
+       "with --save ahead: state that is next to be evicted is saved while less than this share of a tier is "
+       "free or saved"},
+      [](auto& flags) -> auto& { return flags.policies.swap_out_percent; }, 0, 100);
+}
+
+Option swap_chunk_option(const std::string& group) {
+  return integer_option(
+      {group, "--swap-chunk-tokens",
+       "with --save ahead: how many tokens of a sequence are judged and saved together, a multiple of 32"},
+      [](auto& flags) -> auto& { return flags.policies.swap_chunk_tokens; }, kBlockTokens,
+      kSwapChunkTokensMax);
+}
 
 Option hidden_option(const std::string& group) {
   return choice_option({group, "--hidden",
@@ -60,10 +86,9 @@ std::vector<Option> state_options() {
                     "HOW", {"auto", "io_uring", "threads"},
                     [](auto& flags) -> auto& { return flags.disk_io; }),
       std::move(limit),
-      choice_option(
-          {group, "--save",
-           "when state is copied to slower tiers: while it fills (through), or before it is evicted (ahead)"},
-          "WHEN", {"through", "ahead"}, [](auto& flags) -> auto& { return flags.save; }),
+      save_option(group),
+      swap_out_option(group),
+      swap_chunk_option(group),
       hidden_option(group),
       path_option({group, "--cluster-secret",
                    "the file that the servers of a cluster share (`loci keys cluster` makes it), by which "

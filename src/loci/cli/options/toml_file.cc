@@ -125,8 +125,10 @@ std::string toml_value(const Option& option, const std::string& text) {
         toml::toml_formatter::default_flags & ~toml::format_flags::allow_literal_strings};
     return out.str();
   };
-  const bool fits = text.size() < 19;  // what TOML's integers hold
-  if (option.kind == OptionKind::kInteger && fits) return text;
+  // (An integer may be a word too, "none", or more than TOML's integers hold.)
+  const bool is_number =
+      text.size() < 19 && !text.empty() && text.find_first_not_of("-0123456789") == std::string::npos;
+  if (option.kind == OptionKind::kInteger && is_number) return text;
   if (option.kind != OptionKind::kList) return quoted(text);
   std::string out;
   for (std::size_t begin = 0; begin < text.size();) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "loci/base/descriptor.h"
 #include "loci/base/units.h"
 #include "loci/cli/pull/file_hash.h"
 #include "loci/cli/pull/hub.h"
@@ -66,21 +67,6 @@ class PartSink final : public BodySink {
   PullProgress& progress_;
 };
 
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& path)
-      : value_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)) {}
-  ~Descriptor() {
-    if (value_ >= 0) close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
-
 // The hash that an answer's header tells: 64 digits are of the content, 40 of git's blob.
 void learn_hash(const HttpReply& reply, RepoFile& file) {
   if (!file.sha256.empty() || !file.git_sha1.empty()) return;
@@ -125,7 +111,7 @@ Status fetch_once(HttpClient& client, const HubAccess& access, const RepoReferen
 
 Status fetch(HttpClient& client, const HubAccess& access, const RepoReference& repo, RepoFile& file,
              const std::string& path, PullProgress& progress) {
-  const Descriptor part(path);
+  const Descriptor part(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (part.get() < 0)
     return internal_error(fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
   off_t highest = lseek(part.get(), 0, SEEK_END);

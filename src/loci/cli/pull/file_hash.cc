@@ -12,6 +12,8 @@
 #include <fstream>
 #include <vector>
 
+#include "loci/base/hex.h"
+
 namespace loci {
 namespace {
 
@@ -96,9 +98,7 @@ Result<std::string> sha256_of_file(const std::string& path) {
   }));
   unsigned char digest[crypto_hash_sha256_BYTES];
   crypto_hash_sha256_final(&state, digest);
-  std::string out;
-  for (const unsigned char byte : digest) out += fmt::format("{:02x}", byte);
-  return out;
+  return to_hex(digest);
 }
 
 Result<std::string> git_sha1_of_file(const std::string& path) {

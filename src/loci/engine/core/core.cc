@@ -67,8 +67,11 @@ Result<IndexPools> index_pools(const CoreConfig& config, const CostCurves& curve
     const CoreGroup& group = config.groups[i];
     std::uint64_t bytes = group.block_bytes;
     const auto order = [&](Tier tier) {
-      const EvictionPlace place{
-          .tier = tier, .block_bytes = bytes, .seed = config.seed + i, .holes = !windows};
+      const EvictionPlace place{.tier = tier,
+                                .block_bytes = bytes,
+                                .seed = config.seed + i,
+                                .holes = !windows,
+                                .chunk_blocks = config.swap_chunk_tokens / kBlockTokens};
       return make_eviction_order(tier == Tier::kShared ? "lru" : config.eviction, place, costs);
     };
     const auto add = [&](std::vector<IndexPool>& to, Tier tier, std::uint32_t slots, bool saved) -> Status {
@@ -117,13 +120,6 @@ Status check_tiers(const CoreConfig& config) {
           "hidden");
     }
   }
-  if (config.save != "through" && config.save != "ahead") {
-    return invalid_argument(fmt::format("expected through or ahead, found '{}'", config.save), "save");
-  }
-  if (config.swap_out_percent > 100) {
-    return invalid_argument(fmt::format("expected at most 100, found {}", config.swap_out_percent),
-                            "swap_out_percent");
-  }
   if (config.state_ttl <= 0) return invalid_argument("expected more than 0", "state_ttl");
   if (config.pass_time <= 0) return invalid_argument("expected more than 0", "pass_time");
   if (config.costs.attention.empty()) return invalid_argument("expected at least one cost", "costs");
@@ -137,8 +133,7 @@ Result<Core> Core::make(const CoreConfig& config) {
     return value > 0 ? Status() : invalid_argument("expected at least 1, found 0", field);
   };
   LOCI_RETURN_IF_ERROR(check_groups(config.groups));
-  LOCI_RETURN_IF_ERROR(make_admission_order(config.admission).status());
-  LOCI_RETURN_IF_ERROR(find_restore_rule(config.restore).status());
+  LOCI_RETURN_IF_ERROR(check_policies(config));
   LOCI_RETURN_IF_ERROR(at_least_one(config.layers, "layers"));
   LOCI_RETURN_IF_ERROR(at_least_one(config.max_batch_tokens, "max_batch_tokens"));
   LOCI_RETURN_IF_ERROR(at_least_one(config.max_running, "max_running"));
@@ -147,13 +142,11 @@ Result<Core> Core::make(const CoreConfig& config) {
     return invalid_argument(fmt::format("expected at least 2, found {}", config.context_tokens),
                             "context_tokens");
   }
-  if (config.decode_reserve_percent > 90) {
-    return invalid_argument(fmt::format("expected at most 90, found {}", config.decode_reserve_percent),
-                            "decode_reserve_percent");
-  }
   if (config.passes_ahead > 1) {
     return invalid_argument(fmt::format("expected at most 1, found {}", config.passes_ahead), "passes_ahead");
   }
+  if (config.passes_ahead > 0 && config.batch == "split")
+    return invalid_argument("expected unified where passes are planned ahead, found 'split'", "batch");
   LOCI_RETURN_IF_ERROR(check_tiers(config));
   LOCI_ASSIGN_OR_RETURN(IndexPools pools, index_pools(limited_windows(config), config.costs));
   return Core(std::make_unique<State>(config, std::move(pools)));
@@ -172,18 +165,21 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       costs_(config.costs),
       pass_times_(costs_, config.pass_time),
       restore_rule_(find_restore_rule(config.restore).value()),
-      through_(config.save == "through"),
+      through_(config.save == "through" && config.reuse),
+      split_(config.batch == "split"),
       index_(std::move(pools)),
-      queue_(running_max_, make_admission_order(config.admission).value(),
-             [this](RequestId id) { return distance(*requests_.at(id)); }),
+      queue_(
+          running_max_, make_admission_order(config.admission).value(),
+          [this](RequestId id) { return distance(*requests_.at(id)); }, config.admission_looks),
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
       windows_(config_, index_, transfers_, prefixes_),
       queue_needs_(config_, index_, transfers_, prefixes_),
       recovery_(config_, prefixes_.hasher(), index_),
       forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0,
-                 config_.groups.front().shared_blocks > 0),
+                 config_.groups.front().shared_blocks > 0 && config_.writes_shared),
       device_memory_(config_, index_),
+      peer_reads_(index_, transfers_),
       state_age_(config.state_ttl) {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint64_t count = config_.groups[group].block_count;
@@ -209,7 +205,9 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.moves = transfers_.take_begun();
   for (DiskNote& note : index_.take_notes()) plan.notes.push_back(std::move(note));
   plan.shared_forgets = forgotten_.take_shared();
-  plan.wake_at = std::min({next_deadline(), state_age_.next_sweep(), transfers_.shares_at()});
+  plan.peer_gone = peer_reads_.take_gone();
+  plan.wake_at = std::min(
+      {next_deadline(), state_age_.next_sweep(), transfers_.shares_at(), peer_reads_.next_deadline(now_)});
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
   plan.drained = drained_;
@@ -250,10 +248,15 @@ Status Core::State::refusal(const Arrival& event) const {
   return {};
 }
 
+// Without reuse every request's state is under a name of its own (no client's salt begins so).
+std::string Core::State::salt_of(const Arrival& event) const {
+  return config_.reuse ? event.salt : "\n" + std::to_string(event.request.value);
+}
+
 // Where the queue is full, whoever has most in it for its weight gives up its newest place to one that
 // would have less. Those who ask have places too.
 bool Core::State::find_place(const Arrival& event, Plan& plan) {
-  if (queue_.size() + asking_.size() < config_.max_queued) return true;
+  if (queue_.size() + before_queue_.size() < config_.max_queued) return true;
   if (queue_.empty()) return false;
   const std::string& most = queue_.most_waiting();
   const std::uint64_t own = (waiting_of(event.group) + 1) * queue_.weight(most);
@@ -291,7 +294,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   if (!find_place(event, plan)) {
     reject(event.request,
            resource_exhausted(fmt::format("{} requests are waiting, which is the limit; try again later",
-                                          queue_.size() + asking_.size())),
+                                          queue_.size() + before_queue_.size())),
            plan);
     return;
   }
@@ -300,10 +303,10 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   request->arrival = arrivals_++;
   request->arrived_at = now_;
   request->group = event.group;
-  request->sharing = sharing_of(event);
+  request->sharing = sharing_of(event.group, salt_of(event));
   request->weight = event.weight;
   request->is_public = event.scope == SharingScope::kPublic;
-  request->lineage = prefixes_.lineage_of(event);
+  request->lineage = prefixes_.lineage_of(event, request->sharing);
   request->tokens = event.prompt;
   if (!event.dropped.empty()) {
     const auto begin = request->tokens.begin();
@@ -348,7 +351,7 @@ void Core::State::on(const DiskRoom& event, Plan&) {
 
 void Core::State::on(const MemoryRoom& event, Plan&) {
   device_memory_.limit(event);
-  blocked_head_.reset();
+  room_changed();
 }
 
 void Core::State::on(const Recovered& event, Plan& plan) {
@@ -360,7 +363,7 @@ void Core::State::on(const Recovered& event, Plan& plan) {
 
 void Core::State::on(const Forget& event, Plan&) {
   forgotten_.forget(event);
-  blocked_head_.reset();
+  room_changed();
 }
 
 void Core::State::on(const CostsMeasured& event, Plan&) {
@@ -384,14 +387,22 @@ void Core::State::on(const Pause& event, Plan&) {
   CoreRequest& request = *found->second;
   if (request.is_public || request.phase.is(RequestPhase::kEnding)) return;
   if (event.paused && paused_ >= config_.max_queued) return;
-  if (request.asks_until)
-    stop_asking(request);
+  if (request.before_queue_until)
+    leave_before_queue(request);
   else if (request.waits())
     leave_queue(request);
   request.paused = event.paused;
   event.paused ? ++paused_ : --paused_;
   if (request.waits()) enqueue(request);
 }
+
+void Core::State::on(const PeerQuestion& event, Plan& plan) {
+  plan.peer_answers.push_back({event.id, peer_reads_.answer(event.keys)});
+}
+
+void Core::State::on(const PeerRead& event, Plan&) { peer_reads_.add(event, now_); }
+
+void Core::State::on(const PeerLeft& event, Plan&) { peer_reads_.leave(event.id); }
 
 void Core::State::on(const Drain& event, Plan&) {
   drain_deadline_ = std::min(event.deadline, drain_deadline_.value_or(kNever));
@@ -413,15 +424,15 @@ Nanos Core::State::next_deadline() const {
   Nanos next = deadlines_.empty() ? kNever : deadlines_.begin()->first;
   if (drain_deadline_ && *drain_deadline_ > now_ && !requests_.empty())
     next = std::min(next, *drain_deadline_);
-  return asking_.empty() ? next : std::min(next, asking_.begin()->first);
+  return before_queue_.empty() ? next : std::min(next, before_queue_.begin()->first);
 }
 
 CoreStats Core::State::stats() const {
   CoreStats stats = totals_;
   stats.running = static_cast<std::uint32_t>(running_.size());
-  stats.queued = static_cast<std::uint32_t>(queue_.size() + asking_.size());
+  stats.queued = static_cast<std::uint32_t>(queue_.size() + before_queue_.size());
   stats.paused = static_cast<std::uint32_t>(paused_);
-  stats.asking = static_cast<std::uint32_t>(asking_.size());
+  stats.before_queue = static_cast<std::uint32_t>(before_queue_.size());
   for (std::uint32_t group = 0; group < group_count_; ++group) {
     const std::uint32_t count = index_.slot_count(group);
     stats.pools[group] = {count, index_.free_count(group), count - index_.available(group)};
@@ -446,6 +457,7 @@ CoreStats Core::State::stats() const {
   recovery_.add_stats(stats);
   forgotten_.add_stats(stats);
   device_memory_.add_stats(stats);
+  stats.peers_waiting = peer_reads_.waiting();
   return stats;
 }
 

@@ -41,6 +41,7 @@
 #include "loci/base/status.h"
 #include "loci/engine/core/plan.h"
 #include "loci/policy/cost_model.h"
+#include "loci/policy/policy_set.h"
 
 namespace loci {
 
@@ -50,7 +51,8 @@ struct CoreGroup {
   std::uint32_t block_count = 0;  // slots of its device pool
   std::uint32_t host_blocks = 0;  // slots of its host pool; 0: none
   std::uint32_t disk_blocks = 0;  // slots on disk; 0: none
-  // Parts of which it is remembered that a store shared with other servers has them; 0: there is no store.
+  // Parts of which it is remembered that a store shared with other servers, or a peer, has them; 0: there is
+  // neither.
   std::uint32_t shared_blocks = 0;
   std::uint64_t block_bytes = 0;  // a block's part; 0 where there are no lower tiers
   friend bool operator==(const CoreGroup&, const CoreGroup&) = default;
@@ -65,7 +67,7 @@ struct CoreHidden {
   friend bool operator==(const CoreHidden&, const CoreHidden&) = default;
 };
 
-struct CoreConfig {
+struct CoreConfig : PolicySet {
   std::vector<CoreGroup> groups;  // 1 to kLayerGroupsMax, the widest window first, as the backend's
   std::uint32_t layers = 0;
   std::uint32_t context_tokens = 0;      // the most that one sequence may hold
@@ -73,24 +75,15 @@ struct CoreConfig {
   Nanos pass_time = kNever;              // and its time, while decodes wait for it (policy/pass_budget.h)
   std::uint32_t max_running = 64;        // requests in a batch
   std::uint32_t max_queued = 256;        // requests that wait; beyond: Rejected
-  std::uint32_t decode_reserve_percent = 10;  // of the blocks, free of admission
-  std::uint32_t passes_ahead = 0;             // in flight beside the one that runs: 0 or 1
+  std::uint32_t passes_ahead = 0;        // in flight beside the one that runs: 0 or 1
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::array<std::uint8_t, 32> chain_secret{};  // keys the hash of the chain keys
-  std::string eviction = "value";               // policy/eviction.h; of every tier
-  std::string admission = "fcfs";               // policy/admission.h
-  std::string restore = "auto";                 // policy/restore_plan.h
-  // Lower tiers. "through": whole blocks as they fill (AttentionStore §3.2.2); "ahead": what is next to be
-  // evicted, while less than swap_out_percent of the pool is free (Pensieve §4.3.2).
-  std::string save = "through";
-  std::uint32_t swap_out_percent = 25;
   std::uint32_t saves_max = 32;    // in flight; what they cannot take is dropped, never waited for
   std::uint32_t hole_records = 0;  // of the disk
+  // Whole blocks are written to the shared store too; false: there is none, and only peers are asked.
+  bool writes_shared = true;
   CoreHidden hidden;
   Nanos state_ttl = kNever;  // state that nobody used for so long is dropped
-  // Of the requests that wait, at most so many are looked ahead to (AttentionStore §3.3): what they need is
-  // evicted last, and brought from disk into host memory. 0: none.
-  std::uint32_t lookahead_requests = 32;
   CostCurves costs;
   std::uint64_t seed = 0;
 };
@@ -100,7 +93,7 @@ struct PoolStats {
   std::uint32_t blocks_total = 0;
   std::uint32_t blocks_free = 0;    // hold nothing
   std::uint32_t blocks_pinned = 0;  // needed by running requests
-  std::uint32_t blocks_used = 0;    // the system holds memory for no others (where it is a CPU's)
+  std::uint32_t blocks_held = 0;    // the system holds memory for them alone (where it is a CPU's)
   std::uint32_t blocks_room = 0;    // that may hold what is kept: MemoryRoom
 };
 
@@ -120,12 +113,13 @@ enum class CoreLink : std::uint8_t {
   kDiskSave,
   kPrefetch,
   kSharedLoad,
-  kSharedSave
+  kSharedSave,
+  kPeerServe
 };
-inline constexpr std::size_t kCoreLinks = 7;
+inline constexpr std::size_t kCoreLinks = 8;
 constexpr std::string_view core_link_name(CoreLink link) {
-  constexpr std::string_view kNames[kCoreLinks] = {"host_load", "disk_load",   "host_save",  "disk_save",
-                                                   "prefetch",  "shared_load", "shared_save"};
+  constexpr std::string_view kNames[kCoreLinks] = {"host_load", "disk_load",   "host_save",   "disk_save",
+                                                   "prefetch",  "shared_load", "shared_save", "peer_serve"};
   return kNames[static_cast<std::size_t>(link)];
 }
 struct LinkStats {
@@ -162,9 +156,9 @@ struct CoreStats {
   std::array<LinkStats, kCoreLinks> moves{};
   std::uint32_t moves_in_flight = 0;
   std::uint32_t saves_waiting = 0;
+  std::uint32_t peers_waiting = 0;        // blocks that peers want and that are not on their way yet
   std::uint64_t saves_dropped_total = 0;  // too many waited
-  std::uint32_t asking =
-      0;  // requests in no queue yet: for the shared store's answer, or a block's first tokens
+  std::uint32_t before_queue = 0;  // requests that wait for the shared store, or for a block's first tokens
   std::uint64_t hidden_saved_total = 0;   // blocks, as hidden states
   std::uint64_t hidden_loaded_total = 0;  // likewise
   std::uint64_t partial_saved_total = 0;  // the ends of sequences

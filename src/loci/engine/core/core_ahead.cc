@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pass that is planned while another is in flight (docs/decisions/passes-ahead.md).
 //
+// An example, of blocks of four tokens. Request a writes its reply, b has a prompt of twelve tokens:
+//
+//     pass 1, in flight   a: token 6, samples token 7              b: tokens 0 to 7 of the prompt
+//     pass 2, planned     a: token 7, which is on the device       b: tokens 8 to 11, samples token 12
+//
+// Pass 2 begins as pass 1 ends, and reads a's token where pass 1 left it. Meanwhile the host sees that token.
+// Where it ends a's reply, a's span in pass 2 is wasted: it writes behind what is committed, in a slot that a
+// leaves to pass 2. Others find b's first two blocks once pass 1 has ended, and the third once pass 2 has.
+//
 // It begins when the one before it has ended, without waiting for the host to see what that one sampled. So
 // it takes along, from one request each,
 //   - the token that the pass before samples, at the next position, which is then on the device: if nobody
@@ -47,7 +56,7 @@ bool Core::State::form_ahead(CorePass& pass, Plan& plan) {
     const CoreSpan& span = before.spans[i];
     if (!span.sample || span.request == nullptr || span.wasted || !may_follow(*span.request)) continue;
     CoreRequest& request = *span.request;
-    if (windows_.advance(request)) blocked_head_.reset();
+    if (windows_.advance(request)) room_changed();
     if (request.length() % kBlockTokens == 0) {
       bool promised = true;
       for (std::uint32_t group = 0; group < group_count_; ++group) {
@@ -146,7 +155,7 @@ void Core::State::release_ahead(CoreRequest& request) {
     request.grown[group].reset();
     request.held[group] -= windowed(group);
   }
-  blocked_head_.reset();
+  room_changed();
 }
 
 // `span`: of the pass in flight, that samples the token.
@@ -245,7 +254,7 @@ void Core::State::release_kept(CorePass& pass) {
     windows_.give_back(kept.promised);
   }
   pass.kept.clear();
-  blocked_head_.reset();
+  room_changed();
 }
 
 }  // namespace loci

@@ -66,9 +66,10 @@ bool Core::State::worth_loading(const CoreBeginning& beginning) const {
 
 // True: it waits for the first tokens of a block, and is in no queue.
 bool Core::State::await_beginning(CoreRequest& request) {
-  if (windows_.any() || request.is_public || request.paused || device_memory_.limited()) return false;
+  if (windows_.any() || request.is_public || request.paused || !config_.reuse || device_memory_.limited())
+    return false;
   const Tier slowest = slowest_for(request);
-  if (slowest == Tier::kDevice || asking_.size() >= std::max(1u, config_.max_queued / 2)) return false;
+  if (slowest == Tier::kDevice || before_queue_.size() >= std::max(1u, config_.max_queued / 2)) return false;
   const CoreProbes probes = choose(request, true, slowest);
   const std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, slowest);
   if (!found || !worth_loading(*found)) return false;
@@ -81,22 +82,22 @@ bool Core::State::await_beginning(CoreRequest& request) {
   }
   request.beginning = found;
   request.awaits_beginning = true;
-  request.asks_until = now_ + kWaitMax;
-  asking_.emplace(*request.asks_until, request.id);
+  request.before_queue_until = now_ + kWaitMax;
+  before_queue_.emplace(*request.before_queue_until, request.id);
   return true;
 }
 
 // Who waited for what has come, or will not, goes on.
 void Core::State::end_waits() {
   std::vector<CoreRequest*> ended;
-  for (const auto& [until, id] : asking_) {
+  for (const auto& [until, id] : before_queue_) {
     CoreRequest& request = *requests_.at(id);
     if (!request.awaits_beginning) continue;
     const BlockId block = index_.find(request.beginning->key);
     if (block == kNoBlock || !transfers_.loading(block)) ended.push_back(&request);
   }
   for (CoreRequest* request : ended) {
-    stop_asking(*request);
+    leave_before_queue(*request);
     enqueue(*request);
   }
 }

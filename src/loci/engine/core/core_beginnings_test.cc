@@ -41,7 +41,7 @@ TEST(CoreBeginnings, NothingThatWasComputedIsComputedAgainAfterARestart) {
   ASSERT_EQ(d.moves.size(), 1u) << "the end first";
   EXPECT_EQ(tokens_held(d.moves.front().entry.tokens), 6u);
   EXPECT_FALSE(d.in_flight);
-  EXPECT_EQ(d.core.stats().asking, 1u);
+  EXPECT_EQ(d.core.stats().before_queue, 1u);
   d.step(MovesEnded{{{std::exchange(d.moves, {}).front().id, MoveResult::kDone, 0}}});
   EXPECT_EQ(d.starts.back().sources.disk, 70u);
   EXPECT_EQ(d.starts.back().sources.device, 0u);
@@ -105,7 +105,7 @@ TEST(CoreBeginnings, AnEndThatIsLateIsNotWaitedFor) {
   d.now = d.plan.wake_at;
   d.step(Tick{});
   EXPECT_EQ(d.starts.back().sources.disk, 64u);
-  EXPECT_EQ(d.core.stats().asking, 0u);
+  EXPECT_EQ(d.core.stats().before_queue, 0u);
   d.finish();
 }
 
@@ -117,10 +117,10 @@ TEST(CoreBeginnings, WhoIsPausedOrCancelledWaitsNoMore) {
   d.arrive(2, run_of(0, 75));
   d.arrive(3, run_of(0, 76));
   EXPECT_EQ(d.count(Tier::kDisk, Tier::kDevice), 1u) << "both wait for one load";
-  EXPECT_EQ(d.core.stats().asking, 2u);
+  EXPECT_EQ(d.core.stats().before_queue, 2u);
   d.step(Pause{.request = RequestId(2), .paused = true});
   d.step(Cancel{.request = RequestId(3)});
-  EXPECT_EQ(d.core.stats().asking, 0u);
+  EXPECT_EQ(d.core.stats().before_queue, 0u);
   d.step(Pause{.request = RequestId(2), .paused = false});
   d.finish();
   EXPECT_EQ(d.ends.size(), 2u);

@@ -2,14 +2,13 @@
 // What a step costs: decodes alone, and admission of a prompt that the index knows.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <utility>
 #include <vector>
 
 #include "loci/engine/core/core.h"
-#include "loci/memory/chain_key.h"
+#include "loci/engine/core/core_benchmark_parts.h"
 
 namespace loci {
 namespace {
@@ -23,24 +22,6 @@ CoreConfig config_of(std::uint32_t blocks) {
   return config;
 }
 
-std::vector<TokenId> prompt_of(std::uint32_t seed, std::size_t count) {
-  std::vector<TokenId> tokens;
-  for (std::size_t i = 0; i < count; ++i) {
-    tokens.push_back(TokenId(static_cast<std::uint32_t>((i * 2654435761u) ^ (seed * 40503u)) % 49152));
-  }
-  return tokens;
-}
-
-PassDone done(const Plan& plan) {
-  PassDone event{plan.pass->id, {}};
-  for (const SpanPlan& span : plan.spans) {
-    SpanOutcome outcome;
-    if (span.sample) outcome.sample = TokenId(static_cast<std::uint32_t>(span.request.value));
-    event.spans.push_back(outcome);
-  }
-  return event;
-}
-
 // One step that ends a pass of `batch` decodes and plans the next; contexts of `context` tokens.
 void step_decodes(benchmark::State& state) {
   const auto batch = static_cast<std::uint32_t>(state.range(0));
@@ -49,15 +30,15 @@ void step_decodes(benchmark::State& state) {
   Plan plan;
   Nanos now = 0;
   for (std::uint32_t i = 1; i <= batch; ++i) {
-    Plan next = core.step(now, Arrival{RequestId(i), "g", prompt_of(i, context), 1u << 30, 0, {}, kNever});
+    Plan next = core.step(now, Arrival{RequestId(i), "g", tokens_of(i, context), 1u << 30, 0, {}, kNever});
     if (next.pass) plan = std::move(next);
   }
   while (core.stats().running < batch || plan.spans.size() < batch ||
          plan.pass->spans[0].tokens.size() != 1) {
-    plan = core.step(++now, done(plan));
+    plan = core.step(++now, pass_done(plan));
   }
   for (auto _ : state) {
-    const PassDone event = done(plan);
+    const PassDone event = pass_done(plan);
     plan = core.step(++now, event);
   }
   if (plan.spans.size() != batch) state.SkipWithError("the batch has changed");
@@ -79,14 +60,14 @@ void step_decodes_ahead(benchmark::State& state) {
     if (plan.pass) flights.push_back(std::move(plan));
   };
   const auto end_first = [&] {
-    const PassDone event = done(flights.front());
+    const PassDone event = pass_done(flights.front());
     flights.pop_front();
     step(event);
   };
   for (std::uint32_t i = 1; i <= batch; ++i) {
     step(Arrival{.request = RequestId(i),
                  .group = "g",
-                 .prompt = prompt_of(i, static_cast<std::size_t>(state.range(1))),
+                 .prompt = tokens_of(i, static_cast<std::size_t>(state.range(1))),
                  .max_new_tokens = 1u << 30,
                  .stop_tokens = {},
                  .dropped = {},
@@ -106,12 +87,12 @@ BENCHMARK(step_decodes_ahead)->Iterations(2000)->Args({1, 500})->Args({8, 500})-
 void admit_known_prompt(benchmark::State& state) {
   const auto tokens = static_cast<std::size_t>(state.range(0));
   Core core = Core::make(config_of(200'000)).value();
-  const std::vector<TokenId> prompt = prompt_of(1, tokens);
+  const std::vector<TokenId> prompt = tokens_of(1, tokens);
   std::uint64_t id = 0;
   Nanos now = 0;
   const auto serve = [&] {
     Plan plan = core.step(++now, Arrival{RequestId(++id), "g", prompt, 1, 0, {}, kNever});
-    while (plan.pass) plan = core.step(++now, done(plan));
+    while (plan.pass) plan = core.step(++now, pass_done(plan));
   };
   serve();
   for (auto _ : state) serve();
@@ -124,78 +105,23 @@ BENCHMARK(admit_known_prompt)->Arg(512)->Arg(8000);
 // A start: the disk's entries, in batches of a thousand, become blocks of the index.
 void recover(benchmark::State& state) {
   constexpr std::uint32_t kDepth = 128;
-  const auto count = static_cast<std::uint32_t>(state.range(0));
+  const auto count = static_cast<std::uint32_t>(state.range(0)) / kDepth * kDepth;
   CoreConfig config = config_of(1000);
   config.groups.front().disk_blocks = count;
   config.groups.front().block_bytes = 720 << 10;
-  const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
-  std::vector<ChainKey> parents(count / kDepth, hasher.root("g"));
-  std::vector<Recovered> batches(1);
-  for (std::uint32_t i = 0; i < count / kDepth * kDepth; ++i) {
-    RecoveredEntry found{.entry = {}, .group = 0, .hole = false, .slot = SlotId(i)};
-    const std::uint32_t conversation = i % (count / kDepth);
-    found.entry.depth = 1 + i / (count / kDepth);
-    found.entry.parent = parents[conversation];
-    found.entry.parent_kind = found.entry.depth == 1 ? ParentKind::kRoot : ParentKind::kBlock;
-    const std::vector<TokenId> tokens = prompt_of(conversation, kBlockTokens);
-    std::copy(tokens.begin(), tokens.end(), found.entry.tokens.begin());
-    found.entry.key = parents[conversation] = hasher.child(found.entry.parent, tokens);
-    if (batches.back().entries.size() == 1024) batches.emplace_back();
-    batches.back().entries.push_back(found);
-  }
-  batches.back().last = true;
+  LeftOnDisk disk(config);
+  for (std::uint32_t i = 0; i < count / kDepth; ++i) disk.add("g", tokens_of(i, kDepth * kBlockTokens));
+  const std::vector<Recovered> events = disk.events(1024);
   for (auto _ : state) {
     Core core = Core::make(config).value();
-    for (const Recovered& batch : batches) core.step(0, batch);
-    if (core.stats().recovered_total != count / kDepth * kDepth)
-      state.SkipWithError("not all was taken over");
+    for (const Recovered& event : events) core.step(0, event);
+    if (core.stats().recovered_total != count) state.SkipWithError("not all was taken over");
   }
   state.counters["per_entry"] =
       benchmark::Counter(static_cast<double>(count),
                          benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(recover)->Unit(benchmark::kMillisecond)->Arg(100'000)->Arg(1'000'000);
-
-// A prompt whose blocks are all on the disk: each of its loads ends alone, while all the others are in
-// flight.
-void end_moves(benchmark::State& state) {
-  const auto blocks = static_cast<std::uint32_t>(state.range(0));
-  CoreConfig config = config_of(blocks + 64);
-  config.groups.front().disk_blocks = blocks;
-  config.groups.front().block_bytes = 1 << 10;
-  config.costs.token = kNanosPerSecond;  // loading is worth it
-  const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
-  const std::vector<TokenId> prompt = prompt_of(1, blocks * kBlockTokens + 1);
-  Recovered recovered;
-  recovered.last = true;
-  ChainKey parent = hasher.root("g");
-  for (std::uint32_t i = 0; i < blocks; ++i) {
-    RecoveredEntry found{.entry = {}, .group = 0, .hole = false, .slot = SlotId(i)};
-    found.entry.depth = i + 1;
-    found.entry.parent = parent;
-    found.entry.parent_kind = i == 0 ? ParentKind::kRoot : ParentKind::kBlock;
-    const auto begin = prompt.begin() + i * kBlockTokens;
-    std::copy(begin, begin + kBlockTokens, found.entry.tokens.begin());
-    found.entry.key = parent = hasher.child(parent, std::span<const TokenId>(found.entry.tokens));
-    recovered.entries.push_back(found);
-  }
-  for (auto _ : state) {
-    state.PauseTiming();
-    Core core = Core::make(config).value();
-    core.step(0, recovered);
-    const Plan plan = core.step(1, Arrival{RequestId(1), "g", prompt, 1, 0, {}, kNever});
-    if (plan.moves.size() != blocks) state.SkipWithError("not all is loaded");
-    state.ResumeTiming();
-    for (const Move& move : plan.moves) core.step(2, MovesEnded{{{move.id, MoveResult::kDone, 0}}});
-    state.PauseTiming();
-    core = Core::make(config).value();
-    state.ResumeTiming();
-  }
-  state.counters["per_move"] =
-      benchmark::Counter(static_cast<double>(blocks),
-                         benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
-}
-BENCHMARK(end_moves)->Unit(benchmark::kMillisecond)->Arg(500)->Arg(5000);
 
 }  // namespace
 }  // namespace loci

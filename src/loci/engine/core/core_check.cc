@@ -51,7 +51,7 @@ void Core::State::check_invariants() const {
   check_passes();
   // 7.
   LOCI_CHECK(
-      requests_.size() == at_rest || !in_flight_.empty() || !transfers_.idle() || !asking_.empty(),
+      requests_.size() == at_rest || !in_flight_.empty() || !transfers_.idle() || !before_queue_.empty(),
       "invariant 7: while there are requests, a pass, a move or a question is in flight, or all are paused");
   LOCI_CHECK(paused == paused_ && paused_ <= config_.max_queued,
              "invariant 7: pauses are counted, and bounded");
@@ -62,11 +62,13 @@ void Core::State::check_invariants() const {
     LOCI_CHECK(queue_.running(tenant) == count, "what runs of each tenant is counted");
   }
   LOCI_CHECK(waiting == queue_.size(), "invariant 7: what does not run is in the queue");
-  for (const auto& [until, id] : asking_)
-    LOCI_CHECK(requests_.at(id)->asks_until == until && !requests_.at(id)->runs(), "who asks is known");
-  LOCI_CHECK(queue_.size() + asking_.size() + at_rest <= std::size_t{2} * config_.max_queued + running_max_,
-             "invariant 7: a bounded queue");
-  LOCI_CHECK(running_.size() + waiting + asking_.size() + at_rest == requests_.size() &&
+  for (const auto& [until, id] : before_queue_)
+    LOCI_CHECK(requests_.at(id)->before_queue_until == until && !requests_.at(id)->runs(),
+               "who asks is known");
+  LOCI_CHECK(
+      queue_.size() + before_queue_.size() + at_rest <= std::size_t{2} * config_.max_queued + running_max_,
+      "invariant 7: a bounded queue");
+  LOCI_CHECK(running_.size() + waiting + before_queue_.size() + at_rest == requests_.size() &&
                  running_.size() <= running_max_,
              "invariant 7: a bounded batch");
   LOCI_CHECK(std::is_sorted(running_.begin(), running_.end(),

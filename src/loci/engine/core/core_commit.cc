@@ -150,12 +150,18 @@ void Core::State::end_when_free(CoreRequest& request, FinishReason reason, Plan&
 void Core::State::end(CoreRequest& request, FinishReason reason, Plan& plan) {
   if (request.runs()) {
     wish_save_tail(request);
+    std::vector<BlockId> own;
+    if (!config_.reuse) {
+      for (const BlockPin& pin : request.blocks) own.push_back(pin.block());
+    }
     stop_running(request);
-  } else if (request.asks_until) {
-    stop_asking(request);
+    // Nobody will ever find it. (What a pass in flight still has stays, and is evicted.)
+    for (auto block = own.rbegin(); block != own.rend(); ++block) index_.forget(*block);
+  } else if (request.before_queue_until) {
+    leave_before_queue(request);
   } else if (request.waits()) {
     leave_queue(request);
-    blocked_head_.reset();
+    room_changed();
   }
   if (request.paused) --paused_;
   deadlines_.erase({request.deadline, request.id});

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "loci/engine/core/core.h"
-#include "loci/memory/chain_key.h"
+#include "loci/engine/core/core_benchmark_parts.h"
 
 namespace loci {
 namespace {
@@ -41,42 +41,6 @@ class EventTimes {
   std::map<std::string, std::vector<std::int64_t>> times_;
 };
 
-std::vector<TokenId> tokens_of(std::uint32_t seed, std::size_t count) {
-  std::vector<TokenId> tokens;
-  for (std::size_t i = 0; i < count; ++i)
-    tokens.push_back(TokenId(static_cast<std::uint32_t>((i * 2654435761u) ^ (seed * 40503u)) % 49152));
-  return tokens;
-}
-
-PassDone done(const Plan& plan) {
-  PassDone event{plan.pass->id, {}};
-  for (const SpanPlan& span : plan.spans) {
-    SpanOutcome outcome;
-    if (span.sample) outcome.sample = TokenId(static_cast<std::uint32_t>(span.request.value));
-    event.spans.push_back(outcome);
-  }
-  return event;
-}
-
-// The entries of a disk with so many conversations of one block each, of as many tenants as are given.
-std::vector<Recovered> conversations(const CoreConfig& config, std::uint32_t count, std::uint32_t tenants) {
-  const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
-  std::vector<Recovered> batches(1);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    RecoveredEntry found{.entry = {}, .group = 0, .hole = false, .slot = SlotId(i)};
-    found.entry.depth = 1;
-    found.entry.parent = hasher.root("tenant" + std::to_string(i % tenants));
-    found.entry.parent_kind = ParentKind::kRoot;
-    const std::vector<TokenId> tokens = tokens_of(i, kBlockTokens);
-    std::copy(tokens.begin(), tokens.end(), found.entry.tokens.begin());
-    found.entry.key = hasher.child(found.entry.parent, tokens);
-    if (batches.back().entries.size() == 512) batches.emplace_back();
-    batches.back().entries.push_back(found);
-  }
-  batches.back().last = true;
-  return batches;
-}
-
 // Steps a core, and takes the time of each step.
 class TimedCore {
  public:
@@ -89,7 +53,7 @@ class TimedCore {
     if (plan.pass) in_flight = std::move(plan);
   }
   void end_pass(const std::string& kind) {
-    const PassDone event = done(*std::exchange(in_flight, {}));
+    const PassDone event = pass_done(*std::exchange(in_flight, {}));
     step(kind, event);
   }
   CoreStats stats() const { return core_.stats(); }
@@ -113,16 +77,22 @@ void events_of_many_tenants(benchmark::State& state) {
   config.layers = 30;
   config.context_tokens = 8192;
   config.max_queued = 2 * kTenants;
-  const std::vector<Recovered> disk = conversations(config, kConversations, kTenants);
+  LeftOnDisk disk(config);
+  for (std::uint32_t i = 0; i < kConversations; ++i)
+    disk.add("tenant" + std::to_string(i % kTenants), tokens_of(i, kBlockTokens));
   for (auto _ : state) {
     EventTimes times;
     TimedCore core(config, times);
-    for (const Recovered& batch : disk) core.step("recovered_512", batch);
-    for (std::uint32_t i = 1; i <= kTenants; ++i) {
+    for (const Recovered& event : disk.events(512)) core.step("recovered_512", event);
+    std::uint32_t arrivals = 0;
+    const auto arrive = [&](const std::string& kind, const std::string& tenant) {
+      ++arrivals;
       core.step(
-          "arrival",
-          Arrival{
-              RequestId(i), "tenant" + std::to_string(i), tokens_of(1'000'000 + i, 100), 16, 0, {}, kNever});
+          kind,
+          Arrival{RequestId(arrivals), tenant, tokens_of(1'000'000 + arrivals, 100), 16, 0, {}, kNever});
+    };
+    for (std::uint32_t i = 1; i <= kTenants; ++i) {
+      arrive("arrival", "tenant" + std::to_string(i));
       if (i % 8 == 0) core.end_pass("pass");
     }
     for (std::uint32_t i = 0; i < 800; ++i) {
@@ -137,6 +107,16 @@ void events_of_many_tenants(benchmark::State& state) {
       }
     }
     if (core.stats().queued < kTenants / 8) state.SkipWithError("the queue has emptied");
+    for (std::uint32_t i = 0; i < 800; ++i)
+      core.step("forget", Forget{"tenant" + std::to_string(i), {}, tokens_of(i, kBlockTokens)});
+    // The queue is full, and who has more in it than others sends more; newcomers take its places.
+    for (std::uint64_t left = config.max_queued - core.stats().queued; left > 0; --left)
+      arrive("arrival", "tenant" + std::to_string(left));
+    for (std::uint32_t i = 0; i < 800; ++i) {
+      arrive("arrival_refused", "tenant5000");
+      arrive("arrival_displacing", "newcomer" + std::to_string(i));
+    }
+    if (core.stats().queued != config.max_queued) state.SkipWithError("the queue is not full");
     times.report(state);
   }
 }
@@ -147,17 +127,19 @@ void events_of_long_contexts(benchmark::State& state) {
   constexpr std::size_t kContext = 128 << 10;
   const auto batch = static_cast<std::uint32_t>(state.range(0));
   CoreConfig config;
-  config.groups = {{.window = 0, .block_count = 64 * 4200}};
+  config.groups = {{.window = 0, .block_count = 64 * 4700}};  // a tenth is kept free for decodes
   config.layers = 30;
   config.context_tokens = 1 << 20;
   config.max_batch_tokens = 8192;
+  config.max_running = batch;
   for (auto _ : state) {
     EventTimes times;
     TimedCore core(config, times);
     for (std::uint32_t i = 1; i <= batch; ++i)
       core.step("arrival_128k", Arrival{RequestId(i), "g", tokens_of(i, kContext), 1u << 20, 0, {}, kNever});
-    while (core.in_flight->spans.size() < batch || core.in_flight->pass->spans[0].tokens.size() != 1)
+    for (std::uint32_t chunks = 0; chunks < 32 * batch && core.in_flight->spans.size() < batch; ++chunks)
       core.end_pass("prompt_chunk");
+    if (core.in_flight->spans.size() < batch) return state.SkipWithError("not all prompts fit");
     for (int i = 0; i < 2'000; ++i) core.end_pass("decodes");
     times.report(state);
   }
@@ -173,24 +155,12 @@ void events_of_many_moves(benchmark::State& state) {
   config.context_tokens = 1 << 20;
   config.max_batch_tokens = 8192;
   config.costs.token = kNanosPerSecond;  // loading is worth it
-  const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
   const std::vector<TokenId> prompt = tokens_of(1, kMoves * kBlockTokens + 1);
-  Recovered disk;
-  disk.last = true;
-  ChainKey parent = hasher.root("g");
-  for (std::uint32_t i = 0; i < kMoves; ++i) {
-    RecoveredEntry found{.entry = {}, .group = 0, .hole = false, .slot = SlotId(i)};
-    found.entry.depth = i + 1;
-    found.entry.parent = parent;
-    found.entry.parent_kind = i == 0 ? ParentKind::kRoot : ParentKind::kBlock;
-    const auto begin = prompt.begin() + i * kBlockTokens;
-    std::copy(begin, begin + kBlockTokens, found.entry.tokens.begin());
-    found.entry.key = parent = hasher.child(parent, std::span<const TokenId>(found.entry.tokens));
-    disk.entries.push_back(found);
-  }
+  LeftOnDisk disk(config);
+  disk.add("g", prompt);
   for (auto _ : state) {
     Core core = Core::make(config).value();
-    core.step(0, disk);
+    core.step(0, disk.events(kMoves).front());
     const Plan plan = core.step(1, Arrival{RequestId(1), "g", prompt, 1, 0, {}, kNever});
     if (plan.moves.size() != kMoves) state.SkipWithError("not all is loaded");
     EventTimes times;

@@ -37,26 +37,25 @@ std::uint64_t Core::State::missing_tokens(const CoreRequest& request) const {
 }
 
 // How far the state of a waiting request's prompt is (policy/admission_order.h), by the blocks of the layers
-// that see the most.
+// that see the most. What a cut has moved counts where it is.
 std::uint32_t Core::State::distance(CoreRequest& request) const {
-  std::uint32_t slowest = 0, pending = 0;
-  bool found = false;
-  for (const ChainKey& key : prefixes_.keys_of(request)) {
-    const BlockId id = index_.find(key);
+  const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
+  std::uint64_t sum = std::uint64_t{request.length()} * kNowhere;
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    BlockId id = index_.find(keys[i]);
+    if (id == kNoBlock || !index_.reachable(id)) {
+      const BlockId original = prefixes_.original_of(request, i);
+      if (original != kNoBlock) id = original;
+    }
     if (id == kNoBlock) break;
     const Block& block = index_.block(id);
     const LowerCopy* copy = block.whole_copy(0);
-    if (block.filled_in(0) == kBlockTokens) {
-      slowest = std::max(slowest, pending);
-    } else if (copy != nullptr) {
-      slowest = std::max({slowest, pending, static_cast<std::uint32_t>(copy->tier)});
-    } else {
-      pending = kNowhere;  // a hole, if there is state behind it
-      continue;
-    }
-    found = true;
+    const std::uint32_t tier = block.filled_in(0) == kBlockTokens ? 0
+                               : copy == nullptr                  ? kNowhere / kTierStep
+                                                 : std::min(static_cast<std::uint32_t>(copy->tier), 2u);
+    sum -= std::uint64_t{kBlockTokens} * (kNowhere - tier * kTierStep);
   }
-  return found ? slowest : kNowhere;
+  return static_cast<std::uint32_t>(sum / request.length());
 }
 
 // --- prompts ---
@@ -81,13 +80,13 @@ void Core::State::admit_waiting(CorePrompts& prompts, CorePass& pass, Plan& plan
   };
   for (bool admitted = true; admitted;) {
     admitted = false;
-    const std::vector<FairQueue::Head> heads = queue_.heads();
-    std::set<std::string> tenants;
-    for (const FairQueue::Head& head : heads) tenants.insert(*head.tenant);
-    for (const auto& [tenant, wanted] : prompts.wanted) tenants.insert(tenant);
-    std::uint64_t weights = 0;
-    for (const std::string& tenant : tenants) weights += queue_.weight(tenant);
-    for (const FairQueue::Head& head : heads) {
+    // Of all who have prompts that run or wait.
+    std::uint64_t weights = queue_.waiting_weight();
+    for (const auto& [tenant, wanted] : prompts.wanted) {
+      if (queue_.waiting(tenant) == 0) weights += queue_.weight(tenant);
+    }
+    // Only who has prompts that run may have enough.
+    for (const FairQueue::Head& head : queue_.heads(prompts.wanted.size() + 1)) {
       if (has_enough(*head.tenant, weights)) continue;
       CoreRequest& request = *requests_.at(head.request);
       if (!try_admit(request, pass, plan)) return;
@@ -159,7 +158,7 @@ void Core::State::enqueue(CoreRequest& request) {
 void Core::State::leave_queue(CoreRequest& request) {
   queue_.erase(request.group, request.arrival);
   queue_needs_.queue_changed(request.arrival, request.id);
-  if (blocked_head_ == request.id) blocked_head_.reset();
+  if (blocked_head_ == request.id) room_changed();
 }
 
 void Core::State::suspend(CoreRequest& request) {
@@ -189,7 +188,7 @@ void Core::State::suspend_for_growth() {
 
 void Core::State::make_room() {
   if (queue_.empty() || running_.empty()) return;
-  const CoreRequest& head = *requests_.at(queue_.heads().front().request);
+  const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
   if (running_.size() >= running_max_) {
     if (CoreRequest* victim = slot_victim(head)) suspend(*victim);
   } else if (blocked_head_ == head.id) {
@@ -202,7 +201,7 @@ bool Core::State::someone_gives_way() {
   if (std::any_of(running_.begin(), running_.end(), [](const auto* request) { return request->gives_way(); }))
     return true;
   if (queue_.empty() || running_.empty()) return false;
-  const CoreRequest& head = *requests_.at(queue_.heads().front().request);
+  const CoreRequest& head = *requests_.at(queue_.heads(1).front().request);
   if (running_.size() >= running_max_) return slot_victim(head) != nullptr;
   for (std::uint32_t group = 0; group < group_count_ && blocked_head_ == head.id; ++group) {
     const auto held = blocks_by_tenant(group);

@@ -12,6 +12,9 @@ namespace loci {
 
 // Together they hold at most half of each pool, and leave room for a window.
 Status Core::State::public_refusal(const Arrival& event) const {
+  if (!config_.reuse)
+    return invalid_argument("expected none, as this server lets no request use another one's state (reuse)",
+                            "scope");
   const std::uint64_t wanted = (event.prompt.size() + kBlockTokens - 1) / kBlockTokens;
   std::uint64_t held = prefixes_.public_blocks();
   for (const auto& [id, request] : requests_) {
@@ -37,7 +40,7 @@ void Core::State::keep_public(CoreRequest& request) {
 }
 
 void Core::State::on(const Withdraw& event, Plan&) {
-  if (prefixes_.withdraw(event.prefix)) blocked_head_.reset();
+  if (prefixes_.withdraw(event.prefix)) room_changed();
 }
 
 // Nothing else runs, and what is public leaves too little for it.

@@ -3,7 +3,8 @@
 //
 // A pass takes one token of each running decode, and as many waiting requests join as there is budget for
 // (Pensieve §4.2); the rest of it are tokens that prompts lack, divided among tenants (core_fair.cc), first
-// come first served inside one. While decodes run, prompts get as many tokens as are predicted to keep the
+// come first served inside one. Where batches are split (PolicySet::batch) passes of decodes and passes of
+// prompts take turns. While decodes run, prompts get as many tokens as are predicted to keep the
 // pass within its time (policy/pass_budget.h); while none does, nobody waits for the pass.
 //
 // Two requests that lack the same block: the first in order claims it for this pass; the other stops
@@ -27,10 +28,7 @@ void Core::State::schedule(Plan& plan) {
   make_room();
   CorePass pass;
   pass.budget = config_.max_batch_tokens;
-  for (CoreRequest* request : running_) {
-    if (request->phase.is(RequestPhase::kDecode)) add_spans(*request, pass);
-  }
-  take_prompts(pass, plan);
+  form(pass, plan);
   // (A request that is alone waits where moves hold the block that it needs.)
   LOCI_CHECK(!pass.spans.empty() || running_.empty() || !transfers_.idle(),
              "the first that runs has something to compute");
@@ -38,6 +36,21 @@ void Core::State::schedule(Plan& plan) {
     emit(std::move(pass), plan);
   } else if (!queue_.empty() && transfers_.idle()) {
     schedule(plan);  // the first that waited did not fit, and has ended
+  }
+}
+
+void Core::State::form(CorePass& pass, Plan& plan) {
+  if (!split_ || decodes_next_) add_decodes(pass);
+  decodes_next_ = false;
+  if (split_ && !pass.spans.empty()) return;
+  take_prompts(pass, plan);
+  if (split_ && pass.spans.empty()) return add_decodes(pass);
+  decodes_next_ = split_;
+}
+
+void Core::State::add_decodes(CorePass& pass) {
+  for (CoreRequest* request : running_) {
+    if (request->phase.is(RequestPhase::kDecode)) add_spans(*request, pass);
   }
 }
 
@@ -51,7 +64,7 @@ void Core::State::take_prompts(CorePass& pass, Plan& plan) {
   add_prompts(wanted, pass);
   // Requests that wait for others' blocks leave some of it.
   while (pass.budget > 0 && !queue_.empty()) {
-    CoreRequest& next = *requests_.at(queue_.heads().front().request);
+    CoreRequest& next = *requests_.at(queue_.heads(1).front().request);
     if (!try_admit(next, pass, plan)) break;
     const auto missing = static_cast<std::uint32_t>(missing_tokens(next));
     const PromptRun run{next.length() - missing, missing};
@@ -143,7 +156,7 @@ void Core::State::stop_running(CoreRequest& request) {
   }
   queue_.end_running(request.group);
   running_.erase(std::find(running_.begin(), running_.end(), &request));
-  blocked_head_.reset();
+  room_changed();
 }
 
 // What this pass may add to a block that lacks state: `filled` is what it has before, with the pass's
@@ -203,7 +216,7 @@ std::uint32_t Core::State::first_loading(const CoreRequest& request) const {
 
 // Adds what the request lacks, from the left: a span for every range.
 void Core::State::add_spans(CoreRequest& request, CorePass& pass) {
-  if (windows_.advance(request)) blocked_head_.reset();
+  if (windows_.advance(request)) room_changed();
   const bool joined = joins(request, pass);
   if (windows_.any() && !joined) return;
   const auto block_count = static_cast<std::uint32_t>(request.blocks.size());

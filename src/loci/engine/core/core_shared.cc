@@ -27,9 +27,9 @@ constexpr Nanos kAskMin = 20 * kNanosPerMilli, kAskMax = 250 * kNanosPerMilli;
 
 // True: it waits to hear what the store has of it.
 bool Core::State::ask(CoreRequest& request, Plan& plan) {
-  if (request.is_public || !transfers_.shared_readable()) return false;
+  if (request.is_public || !config_.reuse || !transfers_.shared_readable()) return false;
   // Who asks can't be made to give up its place (find_place()), so others keep half of the places.
-  if (asking_.size() >= std::max(1u, config_.max_queued / 2)) return false;
+  if (before_queue_.size() >= std::max(1u, config_.max_queued / 2)) return false;
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   SharedAsk ask{.request = request.id, .keys = {}};
   Nanos compute = 0;
@@ -42,23 +42,23 @@ bool Core::State::ask(CoreRequest& request, Plan& plan) {
   }
   if (ask.keys.empty()) return false;
   ask.time_limit = std::clamp(compute, kAskMin, kAskMax);
-  request.asks_until = now_ + ask.time_limit;
-  asking_.emplace(*request.asks_until, request.id);
+  request.before_queue_until = now_ + ask.time_limit;
+  before_queue_.emplace(*request.before_queue_until, request.id);
   plan.asks.push_back(std::move(ask));
   return true;
 }
 
-void Core::State::stop_asking(CoreRequest& request) {
-  asking_.erase({*request.asks_until, request.id});
-  request.asks_until.reset();
+void Core::State::leave_before_queue(CoreRequest& request) {
+  before_queue_.erase({*request.before_queue_until, request.id});
+  request.before_queue_until.reset();
   request.awaits_beginning = false;
 }
 
 // Who was not answered in time goes on without.
 void Core::State::end_asks() {
-  while (!asking_.empty() && asking_.begin()->first <= now_) {
-    CoreRequest& request = *requests_.at(asking_.begin()->second);
-    stop_asking(request);
+  while (!before_queue_.empty() && before_queue_.begin()->first <= now_) {
+    CoreRequest& request = *requests_.at(before_queue_.begin()->second);
+    leave_before_queue(request);
     enqueue(request);
   }
 }
@@ -71,9 +71,9 @@ void Core::State::on(const SharedAnswer& event, Plan&) {
   remember_shared(request, event.groups);
   request.answered = true;
   request.asked.clear();
-  if (blocked_head_ == request.id) blocked_head_.reset();
-  if (!request.asks_until) return;  // it came late; whoever still waits may use it
-  stop_asking(request);
+  if (blocked_head_ == request.id) room_changed();
+  if (!request.before_queue_until) return;  // it came late; whoever still waits may use it
+  leave_before_queue(request);
   if (!await_beginning(request)) enqueue(request);
 }
 
@@ -133,7 +133,7 @@ Tier Core::State::slowest_for(const CoreRequest& request) const {
 // Of the tenant's requests, that have not been admitted.
 std::size_t Core::State::waiting_of(const SharingGroup& tenant) const {
   std::size_t waiting = queue_.waiting(tenant);
-  for (const auto& [until, id] : asking_) waiting += requests_.at(id)->group == tenant;
+  for (const auto& [until, id] : before_queue_) waiting += requests_.at(id)->group == tenant;
   return waiting;
 }
 

@@ -9,6 +9,7 @@
 //   recovery.h         what the disk has from before; time to live
 //   device_memory.h    how much state is kept where the machine is short of memory
 //   forgotten.h        state that goes because what was said is deleted
+//   peer_reads.h       state that other servers of the cluster read
 // and does the rest itself, in these source files:
 //   core.cc            construction, events in, plans out
 //   core_admission.cc  taking a request into the batch
@@ -41,6 +42,7 @@
 #include "loci/engine/core/device_memory.h"
 #include "loci/engine/core/forgotten.h"
 #include "loci/engine/core/pass_times.h"
+#include "loci/engine/core/peer_reads.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/probes.h"
 #include "loci/engine/core/queue_needs.h"
@@ -149,8 +151,12 @@ class Core::State {
   void on(const Pause& event, Plan& plan);
   void on(const SharedAnswer& event, Plan& plan);
   void on(const MemoryRoom& event, Plan& plan);
+  void on(const PeerQuestion& event, Plan& plan);
+  void on(const PeerRead& event, Plan& plan);
+  void on(const PeerLeft& event, Plan& plan);
   Status refusal(const Arrival& event) const;
   std::size_t waiting_of(const SharingGroup& tenant) const;
+  std::string salt_of(const Arrival& event) const;
   bool find_place(const Arrival& event, Plan& plan);
   void reject(RequestId request, Status status, Plan& plan);
   void reject_waiting(CoreRequest& request, Status status, Plan& plan);
@@ -198,7 +204,7 @@ class Core::State {
 
   // core_shared.cc
   bool ask(CoreRequest& request, Plan& plan);
-  void stop_asking(CoreRequest& request);
+  void leave_before_queue(CoreRequest& request);
   void end_asks();
   void remember_shared(CoreRequest& request, std::span<const std::uint8_t> groups);
   void forget_shared(const ChainKey& key, std::uint8_t found);
@@ -216,14 +222,23 @@ class Core::State {
   void look_ahead();
   void preload();
   void preload(CoreRequest& request);
+  std::vector<BlockId> to_preload(const CoreRequest& request, const CoreProbes& probes) const;
 
   void fit_originals(CoreProbes& probes, const CorePass& pass) const;
   std::vector<BlockPin> hold_originals(const CoreProbes& probes);
+
+  // Blocks were let go, or came: who lacked some may be tried again.
+  void room_changed() {
+    blocked_head_.reset();
+    ++room_changes_;
+  }
 
   bool windowed(std::uint32_t group) const { return windows_.windowed(group); }
 
   // core_schedule.cc
   void schedule(Plan& plan);
+  void form(CorePass& pass, Plan& plan);
+  void add_decodes(CorePass& pass);
   void take_prompts(CorePass& pass, Plan& plan);
   PassWork work_of(const CorePass& pass) const;
   std::vector<PromptRun> prompt_runs() const;
@@ -309,6 +324,7 @@ class Core::State {
   PassTimes pass_times_;
   RestoreRule restore_rule_;
   bool through_ = true;  // save blocks as they fill
+  bool split_ = false;   // prompts and decodes take turns
   BlockIndex index_;
 
   // The pins and tokens inside are dropped before the index: members end in reverse order.
@@ -316,10 +332,11 @@ class Core::State {
   std::vector<CoreRequest*> running_;  // by arrival
   std::size_t paused_ = 0;             // requests whose client does not take what they say
   FairQueue queue_;
-  std::optional<RequestId> blocked_head_;            // lacked blocks, and none were let go since
-  std::set<std::pair<Nanos, RequestId>> deadlines_;  // of requests that are not ending
-  std::set<std::pair<Nanos, RequestId>> asking_;     // CoreRequest::asks_until: not in the queue yet
-  std::deque<CorePass> in_flight_;                   // the first to end first
+  std::optional<RequestId> blocked_head_;               // lacked blocks, and none were let go since
+  std::uint64_t room_changes_ = 1;                      // room_changed()
+  std::set<std::pair<Nanos, RequestId>> deadlines_;     // of requests that are not ending
+  std::set<std::pair<Nanos, RequestId>> before_queue_;  // by before_queue_until
+  std::deque<CorePass> in_flight_;                      // the first to end first
 
   Transfers transfers_;
   Prefixes prefixes_;
@@ -328,9 +345,11 @@ class Core::State {
   Recovery recovery_;
   Forgotten forgotten_;
   DeviceMemory device_memory_;
+  PeerReads peer_reads_;
   StateAge state_age_;
 
   Nanos now_ = 0;
+  bool decodes_next_ = false;  // split_: the last pass was of prompts
   std::uint64_t arrivals_ = 0;
   std::uint64_t passes_ = 0;
   std::optional<Nanos> drain_deadline_;

@@ -85,12 +85,13 @@ void Core::State::on(const MovesEnded& event, Plan&) {
   for (const MoveOutcome& outcome : event.moves) {
     Transfers::Ended ended = transfers_.end(outcome, first_pass);
     if (ended.missed) miss(*ended.missed);
+    if (ended.served) peer_reads_.ended(*ended.served);
     for (Transfers::ReadSlot& slot : ended.still_read) {
       windows_.begin_lingering(slot.group);
       in_flight_.back().detached.push_back({std::nullopt, slot.group, std::move(slot.slot)});
     }
   }
-  blocked_head_.reset();
+  room_changed();
   end_waits();
 }
 
@@ -127,10 +128,11 @@ void Core::State::wish_windows(const CoreRequest& request) {
 
 // Past the drain's deadline nothing is begun any more.
 void Core::State::save() {
-  if (drained_ || (drain_deadline_ && *drain_deadline_ <= now_)) return;
+  if (drained_ || (drain_deadline_ && *drain_deadline_ <= now_)) return peer_reads_.refuse_all();
   Transfers::SaveRules rules{.free_percent = drain_deadline_ ? 100 : config_.swap_out_percent};
   for (std::uint32_t group = 0; group < group_count_; ++group) rules.taken[group] = windows_.taken(group);
   transfers_.save(rules);
+  peer_reads_.serve(now_, rules);
 }
 
 }  // namespace loci

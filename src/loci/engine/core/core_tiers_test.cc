@@ -208,7 +208,7 @@ TEST(CoreTiers, WhoAsksASlowSharedStoreLeavesPlacesToOtherTenants) {
   for (std::uint64_t id = 2; id <= 5; ++id)
     asked += d.arrive(id, run_of(static_cast<std::uint32_t>(1000 * id), 70), 1, "one").asks.size();
   EXPECT_EQ(asked, 2u) << "half of the places";
-  EXPECT_EQ(d.core.stats().asking, 2u);
+  EXPECT_EQ(d.core.stats().before_queue, 2u);
   EXPECT_EQ(d.core.stats().queued, 4u) << "the places are taken";
   const auto rejected = [&d] {
     std::vector<std::uint64_t> ids;
@@ -461,6 +461,34 @@ TEST(CoreTiers, WhatGoesOnFromWhatIsForgottenGoesWithIt) {
   d.arrive(5, other);
   EXPECT_EQ(d.starts.back().cached_tokens, 134u) << "it parted before the end";
   d.finish();
+}
+
+// The same where slower tiers alone have what goes on: all of the chain, not its end alone.
+TEST(CoreTiers, WhatGoesOnFromWhatIsForgottenGoesFromSlowerTiersToo) {
+  const CoreConfig config = tier_config(12, 0, 32);
+  Tokens longer = run_of(0, 110);
+  for (std::uint32_t i = 0; i < 178; ++i) longer.push_back(TokenId(500 + i));
+  for (const Tokens& forgotten : {run_of(0, 110), run_of(0, 96)}) {
+    TierDriver d(config, false);
+    d.step(Recovered{left_on_disk(config, longer), 1000, true});
+    ASSERT_EQ(d.core.stats().tiers[2].free, 32u - 9u);
+    d.step(Forget{.group = "group", .salt = {}, .tokens = forgotten});
+    EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
+    EXPECT_EQ(d.core.stats().tiers[2].free, 32u);
+    EXPECT_EQ(d.notes.size(), 9u) << "the disk forgets all of them";
+  }
+}
+
+// "Hi", and a reply to it: others begin so.
+TEST(CoreTiers, WhatGoesOnFromLessThanABlockStays) {
+  TierDriver d(tier_config(16, 16, 16));
+  d.run(1, run_of(0, 20));
+  d.run(2, run_of(0, 110));
+  const std::uint32_t host = d.core.stats().tiers[1].free, disk = d.core.stats().tiers[2].free;
+  d.step(Forget{.group = "group", .salt = {}, .tokens = run_of(0, 20)});
+  EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
+  EXPECT_LE(d.core.stats().tiers[1].free, host + 1) << "its own end alone";
+  EXPECT_LE(d.core.stats().tiers[2].free, disk + 1);
 }
 
 // Its next turn is on its way, and is given up.

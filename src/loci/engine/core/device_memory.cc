@@ -48,7 +48,7 @@ std::vector<FreedSlot> DeviceMemory::give_back() {
 
 void DeviceMemory::add_stats(CoreStats& stats) const {
   for (std::uint32_t group = 0; group < group_count_; ++group) {
-    stats.pools[group].blocks_used = index_.used_slots(group);
+    stats.pools[group].blocks_held = index_.used_slots(group);
     stats.pools[group].blocks_room = room_[group];
   }
   stats.given_back_total = given_back_;

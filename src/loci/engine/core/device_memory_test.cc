@@ -13,12 +13,12 @@ PoolStats pool(const TierDriver& d) { return d.core.stats().pools[0]; }
 
 TEST(DeviceMemory, IsHeldForWhatWasUsedAlone) {
   TierDriver d(tier_config(100, 0, 0));
-  EXPECT_EQ(pool(d).blocks_used, 0u);
+  EXPECT_EQ(pool(d).blocks_held, 0u);
   EXPECT_EQ(pool(d).blocks_room, 100u);
   d.run(1, run_of(0, 70));
-  EXPECT_EQ(pool(d).blocks_used, 3u);
+  EXPECT_EQ(pool(d).blocks_held, 3u);
   d.run(2, run_of(0, 70));
-  EXPECT_EQ(pool(d).blocks_used, 3u) << "the same blocks";
+  EXPECT_EQ(pool(d).blocks_held, 3u) << "the same blocks";
 }
 
 TEST(DeviceMemory, WhatIsKeptBeyondTheRoomGoesTheLeastValuableFirst) {
@@ -27,24 +27,24 @@ TEST(DeviceMemory, WhatIsKeptBeyondTheRoomGoesTheLeastValuableFirst) {
     d.now += kNanosPerSecond;
     d.run(i, run_of(static_cast<std::uint32_t>(1000 * i), 4 * kBlockTokens + 1));
   }
-  ASSERT_EQ(pool(d).blocks_used, 25u);
+  ASSERT_EQ(pool(d).blocks_held, 25u);
   d.step(MemoryRoom{{10}});
   EXPECT_EQ(d.plan.give_back.size(), 15u);
-  EXPECT_EQ(pool(d).blocks_used, 10u);
+  EXPECT_EQ(pool(d).blocks_held, 10u);
   EXPECT_EQ(pool(d).blocks_free, 90u);
   EXPECT_EQ(d.core.stats().given_back_total, 15u);
   d.run(6, run_of(5000, 4 * kBlockTokens + 2));
   EXPECT_GE(d.starts.back().cached_tokens, 4 * kBlockTokens) << "what was used last is there";
-  EXPECT_LE(pool(d).blocks_used, 10u);
+  EXPECT_LE(pool(d).blocks_held, 10u);
   d.run(7, run_of(1000, 4 * kBlockTokens + 2));
   EXPECT_EQ(d.starts.back().cached_tokens, 0u) << "what was used first is not";
-  EXPECT_LE(pool(d).blocks_used, 10u) << "new state takes the place of old";
+  EXPECT_LE(pool(d).blocks_held, 10u) << "new state takes the place of old";
 }
 
 TEST(DeviceMemory, MuchIsGivenBackInManySteps) {
   TierDriver d(tier_config(200, 0, 0));
   d.run(1, run_of(0, 100 * kBlockTokens));
-  ASSERT_GE(pool(d).blocks_used, 100u);
+  ASSERT_GE(pool(d).blocks_held, 100u);
   d.step(MemoryRoom{{0}});
   std::size_t gone = d.plan.give_back.size(), steps = 1;
   EXPECT_LT(gone, 50u) << "no step does it all";
@@ -55,7 +55,7 @@ TEST(DeviceMemory, MuchIsGivenBackInManySteps) {
     gone += d.plan.give_back.size();
   }
   EXPECT_GE(gone, 100u);
-  EXPECT_EQ(pool(d).blocks_used, 0u);
+  EXPECT_EQ(pool(d).blocks_held, 0u);
 }
 
 TEST(DeviceMemory, RequestsThatRunTakeWhatTheyNeedAndNobodyIsAdmittedBesideThem) {
@@ -72,7 +72,7 @@ TEST(DeviceMemory, RequestsThatRunTakeWhatTheyNeedAndNobodyIsAdmittedBesideThem)
   d.finish();
   EXPECT_EQ(d.ends.size(), 2u) << "it had its turn";
   EXPECT_EQ(d.core.stats().suspensions_total, 0u);
-  EXPECT_LE(pool(d).blocks_used, 4u);
+  EXPECT_LE(pool(d).blocks_held, 4u);
 }
 
 TEST(DeviceMemory, AQuarterOfThePoolIsForThoseThatRunHoweverSmallTheRoom) {
@@ -103,9 +103,9 @@ TEST(DeviceMemory, WhatMovesStaysUntilItHasMoved) {
   ASSERT_GT(d.moves.size(), 0u) << "saves are in flight";
   const std::size_t saving = d.moves.size();
   d.step(MemoryRoom{{0}});
-  EXPECT_EQ(pool(d).blocks_used, saving);
+  EXPECT_EQ(pool(d).blocks_held, saving);
   d.end_moves();
-  EXPECT_EQ(pool(d).blocks_used, 0u);
+  EXPECT_EQ(pool(d).blocks_held, 0u);
   d.arrive(2, run_of(0, 4 * kBlockTokens));
   EXPECT_GT(d.count(Tier::kHost, Tier::kDevice), 0u) << "and comes back from where it was saved";
 }

@@ -10,7 +10,8 @@ void Forgotten::forget(const Forget& event) {
   for (Prefixes::Names& names : prefixes_.names_of(event)) {
     const auto first = event.tokens.begin() + static_cast<std::ptrdiff_t>(names.tokens_before);
     Path path{.nodes = std::move(names.keys), .tokens = {first, event.tokens.end()}};
-    if (recovers_ || drop(path) == Progress::kWaits) wait(event.group, std::move(path));
+    path.waited = !recovers_ && drop(path) == Progress::kWaits;
+    if (recovers_ || path.waited) wait(event.group, std::move(path));
   }
   for (; waiting_paths_ > kForgottenMax || waiting_tokens_ > kForgottenTokensMax; ++given_up_)
     pop(most_waiting());
@@ -50,8 +51,18 @@ void Forgotten::retry() {
     if (next == waiting_.end()) return;
     tried_last_ = next->first;
     Path path = pop(next);
-    if (drop(path) == Progress::kWaits) wait(tried_last_, std::move(path));
+    if (!is_pinned(path.waits_for) && drop(path) == Progress::kDone) continue;
+    path.waited = true;
+    wait(tried_last_, std::move(path));
   }
+}
+
+// (Where the node has gone and another has its place, that one is waited for, too.)
+bool Forgotten::is_pinned(BlockId node) const { return node != kNoBlock && index_.block(node).pins > 0; }
+
+Forgotten::Progress Forgotten::wait_for(BlockId node, Path& path) {
+  path.waits_for = node;
+  return Progress::kWaits;
 }
 
 // From the end to the first node that others need.
@@ -65,10 +76,10 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     }
     const std::size_t begin = (path.nodes.size() - 1) * kBlockTokens;
     const std::span<const TokenId> rest = std::span<const TokenId>(path.tokens).subspan(begin);
-    if (rest.size() < kBlockTokens && path.nodes.size() > 1 &&
-        drop_what_goes_on(node, rest) == Progress::kWaits)
-      return Progress::kWaits;
-    if (drop_tails(node, rest) == Progress::kWaits) return Progress::kWaits;
+    // (From less than a block other conversations go on too: people begin alike.)
+    const bool is_last = rest.size() < kBlockTokens && path.nodes.size() > 1;
+    if (is_last && drop_what_goes_on(node, rest, path) == Progress::kWaits) return Progress::kWaits;
+    if (drop_tails(node, rest, path) == Progress::kWaits) return Progress::kWaits;
     if (path.nodes.size() == 1) break;  // the root ends by itself
     // (Dropping its last tail may have ended the node.)
     if (index_.find(path.nodes.back()) == kNoBlock) {
@@ -77,7 +88,7 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     }
     // Who goes on from the end of it may be its own next turn, on its way; elsewhere it is another sequence.
     const Block& block = index_.block(node);
-    if (block.pins > 0 && (is_end || block.children == 0)) return Progress::kWaits;
+    if (block.pins > 0 && (is_end || block.children == 0)) return wait_for(node, path);
     if (block.children > 0) break;
     forget_shared(path.nodes.back());
     index_.forget(node);
@@ -88,37 +99,45 @@ Forgotten::Progress Forgotten::drop(Path& path) {
 
 // `last`: the last whole block of the sequence, which `rest` follows. What goes on from all of it knows all
 // of it: turns that were stopped before they were stored, say.
-Forgotten::Progress Forgotten::drop_what_goes_on(BlockId last, std::span<const TokenId> rest) {
+Forgotten::Progress Forgotten::drop_what_goes_on(BlockId last, std::span<const TokenId> rest, Path& path) {
   std::vector<BlockId> below;
-  const auto& behind = index_.block(last).children_with_state;
-  for (auto child = behind.lower_bound(rest); child != behind.end(); ++child) {
-    const Block& block = index_.block(*child);
-    if (block.filled < rest.size() || !std::equal(rest.begin(), rest.end(), block.tokens.begin())) break;
-    below.push_back(*child);
-  }
-  // What slower tiers alone have of it: a leaf.
-  const auto& named = index_.block(last).full_children;
-  for (auto child = named.lower_bound(rest); child != named.end(); ++child) {
-    const Block& block = index_.block(*child);
-    if (!std::equal(rest.begin(), rest.end(), block.tokens.begin())) break;
-    if (block.filled == 0 && block.children == 0) below.push_back(*child);
-  }
-  for (std::size_t i = 0; i < below.size(); ++i) {
-    const auto& children = index_.block(below[i]).children_with_state;
-    below.insert(below.end(), children.begin(), children.end());
-  }
+  add_children(last, rest, below);
+  for (std::size_t i = 0; i < below.size(); ++i) add_children(below[i], {}, below);
   Progress progress = Progress::kDone;
   for (auto node = below.rbegin(); node != below.rend(); ++node) {  // children before parents
-    if (index_.block(*node).kind == BlockKind::kUnused) continue;   // it ended with the last of its children
-    if (index_.block(*node).pins > 0) progress = Progress::kWaits;
-    if (index_.block(*node).kind == BlockKind::kFull) forget_shared(index_.block(*node).key);
+    const Block& block = index_.block(*node);
+    if (block.kind == BlockKind::kUnused) continue;  // it ended with the last of its children
+    const bool pinned = block.pins > 0;
+    if (pinned) progress = wait_for(*node, path);
+    // The shared store is told at once, and again of what was not given up then.
+    if (block.kind == BlockKind::kFull && !(pinned && path.waited)) forget_shared(block.key);
     index_.forget(*node);
   }
   return progress;
 }
 
+// The children that begin with `tokens`, in whatever tier: tails by their state, whole blocks by their names.
+// O(log(children) + those).
+void Forgotten::add_children(BlockId parent, std::span<const TokenId> tokens,
+                             std::vector<BlockId>& to) const {
+  const auto begins_so = [&](BlockId child, std::size_t known) {
+    return known >= tokens.size() &&
+           std::equal(tokens.begin(), tokens.end(), index_.block(child).tokens.begin());
+  };
+  const Block& block = index_.block(parent);
+  const auto& by_state = block.children_with_state;
+  for (auto child = by_state.lower_bound(tokens);
+       child != by_state.end() && begins_so(*child, index_.block(*child).filled); ++child) {
+    if (index_.block(*child).kind == BlockKind::kTail) to.push_back(*child);
+  }
+  const auto& by_name = block.full_children;
+  for (auto child = by_name.lower_bound(tokens); child != by_name.end() && begins_so(*child, kBlockTokens);
+       ++child)
+    to.push_back(*child);
+}
+
 // The children that have no name of their own: what was computed of the tokens' next block.
-Forgotten::Progress Forgotten::drop_tails(BlockId parent, std::span<const TokenId> tokens) {
+Forgotten::Progress Forgotten::drop_tails(BlockId parent, std::span<const TokenId> tokens, Path& path) {
   const std::size_t longest = std::min<std::size_t>(tokens.size(), kBlockTokens);
   std::vector<BlockId> tails;
   for (std::size_t count = 1; count <= longest; ++count) {
@@ -130,7 +149,7 @@ Forgotten::Progress Forgotten::drop_tails(BlockId parent, std::span<const TokenI
   // And as slower tiers keep it.
   for (const BlockId partial : index_.partial_beginnings(parent, tokens)) tails.push_back(partial);
   for (const BlockId tail : tails) {
-    if (index_.block(tail).pins > 0) return Progress::kWaits;
+    if (index_.block(tail).pins > 0) return wait_for(tail, path);
     index_.forget(tail);
   }
   return Progress::kDone;

@@ -6,7 +6,8 @@
 //              \                    from every tier, and the disk is told to forget its records. Block 0 is
 //               1'                  what 1' hangs from: it stays, and so does all above it.
 //
-// What goes on from the whole of the sequence is dropped first, as it knows all of it.
+// What goes on from the whole of the sequence is dropped first, as it knows all of it; but not from one of
+// less than a block.
 //
 // A node that a request or a move pins is waited for: retry() goes on where forget() stopped. Meanwhile who
 // has it may go on using it, and a block that somebody else computes anew under the same name is theirs.
@@ -48,7 +49,7 @@ class Forgotten {
   void forget(const Forget& event);
   // All that the disk has from before is known.
   void recovered() { recovers_ = false; }
-  // Something may have been let go. O(kRetriesMax paths).
+  // Something may have been let go. O(kRetriesMax), and of what was let go what forget() costs.
   void retry();
 
   // The keys of the blocks that went since the last call, and of those that were not here any more: the
@@ -61,7 +62,9 @@ class Forgotten {
   // What is left of a sequence: nodes[0] is the root or gate, nodes[i] the block after i blocks of tokens.
   struct Path {
     std::vector<ChainKey> nodes;
-    std::vector<TokenId> tokens;  // after the root or gate
+    std::vector<TokenId> tokens;   // after the root or gate
+    bool waited = false;           // drop() has met what somebody uses
+    BlockId waits_for = kNoBlock;  // that; nothing is tried before it is let go
   };
   enum class Progress : std::uint8_t { kDone, kWaits };
 
@@ -83,8 +86,11 @@ class Forgotten {
   // most tokens where there are too many tokens.
   Tenants::iterator most_waiting();
   Progress drop(Path& path);
-  Progress drop_what_goes_on(BlockId last, std::span<const TokenId> rest);
-  Progress drop_tails(BlockId parent, std::span<const TokenId> tokens);
+  bool is_pinned(BlockId node) const;
+  static Progress wait_for(BlockId node, Path& path);
+  Progress drop_what_goes_on(BlockId last, std::span<const TokenId> rest, Path& path);
+  void add_children(BlockId parent, std::span<const TokenId> tokens, std::vector<BlockId>& to) const;
+  Progress drop_tails(BlockId parent, std::span<const TokenId> tokens, Path& path);
 
   const Prefixes& prefixes_;
   BlockIndex& index_;

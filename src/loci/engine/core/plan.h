@@ -176,6 +176,35 @@ struct SharedAnswer {
   std::vector<std::uint8_t> groups;
 };
 
+using PeerReadId =
+    StrongId<struct PeerReadTag, std::uint64_t>;  // what a peer asks or reads; unique in a process
+
+// Another server of the cluster, a peer, asks which of these blocks this one has. The same step answers
+// (Plan::peer_answers).
+struct PeerQuestion {
+  PeerReadId id;  // never seen before
+  std::vector<ChainKey> keys;
+};
+
+// A block's parts that a peer wants: of group g where bit g is set.
+struct PeerWant {
+  ChainKey key;
+  std::uint8_t groups = 0;
+};
+
+// A peer wants state. Each part is given, by a Move with a PeerPlace, or is said not to come
+// (Plan::peer_gone), at the latest at the deadline. What is being computed or loaded just now is waited for.
+struct PeerRead {
+  PeerReadId id;  // never seen before
+  std::vector<PeerWant> wants;
+  Nanos deadline = 0;
+};
+
+// A peer wants nothing more of its read. Moves that have begun go on.
+struct PeerLeft {
+  PeerReadId id;
+};
+
 // How many slots of the device's pools may hold state that is kept, by group: the machine's memory is short,
 // or no more. What is beyond them is evicted, and Plan::give_back names its slots. Requests that run take
 // what they need beyond it, but none is admitted beside them there.
@@ -183,8 +212,9 @@ struct MemoryRoom {
   std::vector<std::uint32_t> slots;
 };
 
-using Event = std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom,
-                           Forget, CostsMeasured, Pause, SharedAnswer, MemoryRoom>;
+using Event =
+    std::variant<Arrival, Cancel, PassDone, Tick, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget,
+                 CostsMeasured, Pause, SharedAnswer, MemoryRoom, PeerQuestion, PeerRead, PeerLeft>;
 
 // --- plans ---
 
@@ -274,6 +304,12 @@ struct MovePart {
   SlotId to;
 };
 
+// Which block of what a peer reads.
+struct PeerPlace {
+  PeerReadId read;
+  std::uint32_t index = 0;  // of PeerRead::wants
+};
+
 // A block's state goes from one tier to another. Its source stays as it is, and its target is nobody else's,
 // until its end is told (MovesEnded). (A shared store has no slots: there the entry's key says what is
 // meant.)
@@ -286,6 +322,8 @@ struct Move {
   // To the device: keys are rotated by so many positions on the way, from the source's bits (truncation).
   std::int32_t rotate_by = 0;
   DiskEntry entry;  // what the block is; its key is checked where the source is the disk
+  // To Tier::kShared: it is not for the store, but for a peer that reads it.
+  std::optional<PeerPlace> peer = std::nullopt;
 };
 
 // A request has arrived that lacks these blocks: the shared store is asked which it has. The answer is a
@@ -294,6 +332,19 @@ struct SharedAsk {
   RequestId request;
   std::vector<ChainKey> keys;
   Nanos time_limit = 0;
+};
+
+// Of the blocks of a PeerQuestion, in their order: bit g is set where this server has the part of group g, or
+// is about to.
+struct PeerAnswer {
+  PeerReadId id;
+  std::vector<std::uint8_t> groups;
+};
+
+// Parts that a peer wanted, of the groups whose bits are set, and that it does not get.
+struct PeerGone {
+  PeerPlace place;
+  std::uint8_t groups = 0;
 };
 
 // A slot of the device that nobody uses, not even passes and moves in flight.
@@ -314,9 +365,11 @@ struct Plan {
   std::vector<FreedSlot> give_back;  // their memory may go, before anything of a later plan is begun
   std::vector<SharedAsk> asks;
   std::vector<ChainKey> shared_forgets;  // what was said is deleted: the shared store is to forget it too
-  std::vector<Output> outputs;           // in order
-  Nanos wake_at = kNever;                // a Tick is wanted then; replaces the last plan's
-  bool drained = false;                  // draining, and nothing is left
+  std::vector<PeerAnswer> peer_answers;
+  std::vector<PeerGone> peer_gone;
+  std::vector<Output> outputs;  // in order
+  Nanos wake_at = kNever;       // a Tick is wanted then; replaces the last plan's
+  bool drained = false;         // draining, and nothing is left
 };
 
 }  // namespace loci

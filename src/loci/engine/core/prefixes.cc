@@ -12,7 +12,9 @@ Prefixes::Prefixes(const CoreConfig& config, BlockIndex& index, const Transfers&
     : config_(config),
       index_(index),
       transfers_(transfers),
-      hasher_(config.chain_secret, config.model_fingerprint) {}
+      hasher_(config.chain_secret, config.model_fingerprint),
+      has_windows_(
+          std::ranges::any_of(config.groups, [](const CoreGroup& group) { return group.window != 0; })) {}
 
 // --- looking up ---
 

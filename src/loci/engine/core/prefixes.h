@@ -100,7 +100,10 @@ class Prefixes {
   // Not ok: the arrival's cuts cannot be.
   Status truncation_refusal(const Arrival& event) const;
   // Of a history with cuts; null: without. O(tokens · cuts).
-  std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event) const;
+  std::unique_ptr<const CoreLineage> lineage_of(const Arrival& event, const std::string& sharing) const;
+
+  // The block that the request's block `block` is rotated from, whatever tier has it; kNoBlock: none.
+  BlockId original_of(const CoreRequest& request, std::uint32_t block) const;
 
   // --- public prefixes ---
 
@@ -136,6 +139,7 @@ class Prefixes {
   BlockIndex& index_;
   const Transfers& transfers_;
   ChainKeyHasher hasher_;
+  bool has_windows_;  // some group
   std::map<RequestId, Public> public_;
   std::uint32_t public_blocks_ = 0;
 };

@@ -64,7 +64,8 @@ std::vector<Prefixes::Names> Prefixes::names_of(const Forget& event) const {
   return all;
 }
 
-std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) const {
+std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event,
+                                                        const std::string& sharing) const {
   if (event.dropped.empty()) return nullptr;
   const std::span<const TokenId> tokens(event.prompt);
   const auto block_tokens = [&](std::uint32_t block) {
@@ -88,9 +89,9 @@ std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) co
   // The first lineage's own names of what it has depend on what is public at the time; the names of the
   // lineages after it do not.
   std::uint32_t public_blocks = 0;
-  const ChainKey first = original_root(sharing_of(event), tokens, public_blocks);
+  const ChainKey first = original_root(sharing, tokens, public_blocks);
   if (kept < context) add_originals(first, public_blocks, 0);
-  ChainKey parent = hasher_.root(sharing_of(event));
+  ChainKey parent = hasher_.root(sharing);
   std::uint32_t begin = 0, dropped = 0;
   for (const TokenRange& cut : event.dropped) {
     const std::uint32_t end = cut.end / kBlockTokens;
@@ -98,12 +99,19 @@ std::unique_ptr<const CoreLineage> Prefixes::lineage_of(const Arrival& event) co
     ChainKey key = parent;
     for (std::uint32_t block = begin; block < end; ++block) key = hasher_.child(key, block_tokens(block));
     // Where the cut is in the lineage that it shortens.
-    parent = hasher_.lineage(key, front * kBlockTokens, (end - dropped) * kBlockTokens, sharing_of(event));
+    parent = hasher_.lineage(key, front * kBlockTokens, (end - dropped) * kBlockTokens, sharing);
     begin = end;
     dropped = end - front;
   }
   lineage->gate = parent;
   return lineage;
+}
+
+BlockId Prefixes::original_of(const CoreRequest& request, std::uint32_t block) const {
+  if (request.lineage == nullptr || block < request.lineage->front_blocks) return kNoBlock;
+  CoreProbe found;
+  find_original(*request.lineage, block, {.slowest = Tier::kShared, .originals = !has_windows_}, found);
+  return found.original;
 }
 
 // The oldest lineage that has it: what was computed is rotated once. In groups with a window state is

@@ -11,11 +11,11 @@
 namespace loci {
 namespace {
 
-// Of a window's blocks, for each request that it may hold in the mean: 16,384 tokens.
-constexpr std::uint64_t kWindowBlocksPerRequest = 512;
 // Of the window's first requests those that lacked something look again whenever the queue changes: whoever
 // computes it may have begun.
 constexpr std::size_t kLookAgain = 32;
+// Of them so many are prefetched again: what the host had of them may have given way to what is saved.
+constexpr std::size_t kPrefetchAgain = 4;
 
 std::uint32_t place_of(std::uint64_t arrival) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(arrival, kNotWanted - 1));
@@ -38,11 +38,14 @@ void QueueNeeds::set_wanted(const std::pair<BlockId, ChainKey>& wanted, std::uin
 }
 
 void QueueNeeds::list_wants(std::uint64_t arrival, Waiting& waiting, const FindWaiting& find) {
-  const std::vector<ChainKey>& keys = prefixes_.keys_of(*find(waiting.id));
+  CoreRequest& request = *find(waiting.id);
+  const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
   while (waiting.wants.size() < keys.size()) {
-    const ChainKey& key = keys[waiting.wants.size()];
-    const BlockId block = index_.find(key);
+    const auto number = static_cast<std::uint32_t>(waiting.wants.size());
+    BlockId block = index_.find(keys[number]);
+    if (block == kNoBlock) block = prefixes_.original_of(request, number);
     if (block == kNoBlock) break;
+    const ChainKey key = index_.block(block).key;
     std::set<std::uint64_t>& wanters = wanters_[key];
     wanters.insert(arrival);
     set_wanted(waiting.wants.emplace_back(block, key), place_of(*wanters.begin()));
@@ -69,11 +72,8 @@ void QueueNeeds::take_changes(const FindWaiting& find) {
     const CoreRequest* const request = find(id);
     const auto known = waiting_.find(arrival);
     if (request != nullptr && known == waiting_.end()) {
-      const std::uint32_t tokens = request->length();
-      waiting_.emplace(arrival, Waiting{.id = id, .tokens = tokens, .wants = {}});
-      tokens_ += tokens;
+      waiting_.emplace(arrival, Waiting{.id = id, .wants = {}});
     } else if (request == nullptr && known != waiting_.end()) {
-      tokens_ -= known->second.tokens;
       unlist_wants(arrival, known->second);
       window_count_ -= known->second.in_window ? 1 : 0;
       waiting_.erase(known);
@@ -83,16 +83,19 @@ void QueueNeeds::take_changes(const FindWaiting& find) {
 }
 
 void QueueNeeds::move_window(const FindWaiting& find) {
-  std::uint64_t block = 0, host = 0, disk = 0;
-  for (const CoreGroup& group : config_.groups) {
-    block += group.block_bytes;
-    host += group.block_bytes * group.host_blocks;
-    disk += group.block_bytes * group.disk_blocks;
+  std::uint64_t block = 0, host = 0, disk = 0, blocks = 0;
+  for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
+    const std::uint64_t bytes = config_.groups[group].block_bytes;
+    const TierUse on_host = index_.use(Tier::kHost, group), on_disk = index_.use(Tier::kDisk, group);
+    block += bytes;
+    host += bytes * on_host.slots;
+    disk += bytes * on_disk.slots;
+    blocks = std::max<std::uint64_t>(blocks, std::uint64_t{on_host.slots} + on_disk.slots);
   }
-  const std::uint64_t session = waiting_.empty() ? 0 : tokens_ / waiting_.size() * block / kBlockTokens;
+  // (Of the first who come nothing is known of sessions.)
+  const std::uint64_t session = std::max(1u, index_.mean_session_blocks()) * block;
   prefetch_window_ = prefetch_window(host, session);
   const std::uint32_t window = std::min(config_.lookahead_requests, eviction_window(host, disk, session));
-  const std::uint64_t blocks = kWindowBlocksPerRequest * config_.lookahead_requests;
 
   // Who came back is before the window's end and not in it yet; who came last is behind it.
   std::size_t looked = 0;
@@ -101,6 +104,7 @@ void QueueNeeds::move_window(const FindWaiting& find) {
     if (!next->second.in_window) ++window_count_;
     next->second.in_window = true;
     list_wants(next->first, next->second, find);
+    if (looked < kPrefetchAgain) next->second.prefetched = 0;
   }
   for (auto next = waiting_.lower_bound(window_end_);
        next != waiting_.end() && window_count_ < window && wants_ < blocks; ++next) {
@@ -144,9 +148,8 @@ void QueueNeeds::prefetch() {
 }
 
 void QueueNeeds::check_invariants(const FindWaiting& find) const {
-  std::uint64_t in_window = 0, wants = 0, tokens = 0;
+  std::uint64_t in_window = 0, wants = 0;
   for (const auto& [arrival, waiting] : waiting_) {
-    tokens += waiting.tokens;
     in_window += waiting.in_window ? 1 : 0;
     wants += waiting.wants.size();
     LOCI_CHECK(waiting.in_window || waiting.wants.empty(), "who is outside the window wants nothing");
@@ -156,7 +159,7 @@ void QueueNeeds::check_invariants(const FindWaiting& find) const {
     }
     LOCI_CHECK(find(waiting.id) != nullptr, "who waits is there and does not run");
   }
-  LOCI_CHECK(in_window == window_count_ && wants == wants_ && tokens == tokens_, "sums are sums");
+  LOCI_CHECK(in_window == window_count_ && wants == wants_, "sums are sums");
 }
 
 }  // namespace loci

@@ -8,10 +8,11 @@
 //     prefetch  A B C, as far as they are on the disk alone and transfers may begin
 //
 // The window has the first requests whose state the slower tiers can hold, at most
-// CoreConfig::lookahead_requests of them. It is kept as requests come and go: a request's blocks are looked
-// up when it enters and given up when it leaves; the first few look again whenever the queue changes, as what
-// they lacked may be there by now. A place is the number of the request's arrival, which stays as others
-// leave the queue.
+// PolicySet::lookahead_requests of them. How much that is of a session is the mean over those that are known.
+// It is kept as requests come and go: a request's blocks are looked up when it enters and given up when it
+// leaves; the first few look again whenever the queue changes, as what they lacked may be there by now. A
+// place is the number of the request's arrival, which stays as others leave the queue. Of a history that was
+// cut, what its blocks are rotated from is wanted in their place.
 //
 // It owns who waits and what they want; the index knows the place of each block (EvictionFacts::wanted). It
 // requires that queue_changed() is said whenever a request begins or ceases to wait, and that look() follows
@@ -55,10 +56,9 @@ class QueueNeeds {
  private:
   struct Waiting {
     RequestId id;
-    std::uint32_t tokens = 0;
     bool in_window = false;
-    // In the window: its blocks that the index has, up to the first that it lacks; so many of them have been
-    // looked at for a prefetch.
+    // In the window: its blocks that the index has, or what they are rotated from, up to the first that it
+    // lacks; so many of them have been looked at for a prefetch.
     std::vector<std::pair<BlockId, ChainKey>> wants;
     std::size_t prefetched = 0;
   };
@@ -76,7 +76,6 @@ class QueueNeeds {
   const Prefixes& prefixes_;
   std::vector<std::pair<std::uint64_t, RequestId>> changes_;  // since look()
   std::map<std::uint64_t, Waiting> waiting_;                  // by arrival
-  std::uint64_t tokens_ = 0;                                  // of all that wait
   std::uint64_t window_end_ = 0;    // an arrival: nobody from there on is in the window
   std::uint64_t window_count_ = 0;  // of requests in the window
   std::uint64_t wants_ = 0;         // blocks that they list

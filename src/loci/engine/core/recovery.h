@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What outlives a process, and what outlives its use: Recovery puts the disk's entries back into the index,
-// StateAge drops state that nobody used for long (AttentionStore §3.3.2's TTL).
+// StateAge drops state that nobody used for long (AttentionStore §4.3.5's TTL).
 //
 // Entries come in batches, parents before children. One is taken over if the way to it is in the index, its
 // key is that of its parent and its tokens, its depth is right, and it is not too old; the disk forgets any

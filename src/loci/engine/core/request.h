@@ -68,13 +68,16 @@ struct CoreRequest {
   bool without_disk = false;   // the disk did not bring what it needed: until it gets on, it is not asked
   std::vector<ChainKey> keys;  // of its whole blocks, while it waits
   // The shared store:
-  std::vector<std::uint32_t> asked;  // the blocks of `keys` that it was asked for
-  std::optional<Nanos> asks_until;   // it waits, for the answer or for `beginning`
-  bool answered = false;             // what the index says that the store has is as of this answer, or later
+  std::vector<std::uint32_t> asked;         // the blocks of `keys` that it was asked for
+  std::optional<Nanos> before_queue_until;  // it waits, for the answer or for `beginning`
+  bool answered = false;  // what the index says that the store has is as of this answer, or later
   // The first tokens of its first block that is not known were on their way, or are, from a slower tier:
   std::optional<CoreBeginning> beginning;
-  bool awaits_beginning = false;      // until `asks_until`
-  bool preloaded = false;             // its loads have begun before it was admitted
+  bool awaits_beginning = false;  // until `before_queue_until`
+  // Before it is admitted its loads may begin: when that was last tried (Core::State::room_changes_; 0:
+  // never), and whether there was something to load then.
+  std::uint64_t preload_seen = 0;
+  bool preload_lacks = false;
   std::map<ChainKey, Tier> preloads;  // the blocks' that they were of, and where these came from
 
   // Passes ahead:
@@ -88,7 +91,7 @@ struct CoreRequest {
   std::array<std::uint32_t, 2> computes_from{};  // the first token that each pass in flight computes
 
   bool runs() const { return phase.now() >= RequestPhase::kPrompt; }
-  bool waits() const { return !runs() && !paused && !asks_until; }  // in the queue
+  bool waits() const { return !runs() && !paused && !before_queue_until; }  // in the queue
   bool was_admitted() const { return !phase.is(RequestPhase::kQueued); }
   // Its passes in flight read what did not come.
   bool passes_bring_nothing() const {

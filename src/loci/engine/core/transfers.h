@@ -167,6 +167,22 @@ class Transfers {
   // All that the disk has from before is known: from now on it is written.
   void open_disk() { disk_open_ = true; }
 
+  // --- what peers read ---
+
+  // Which groups' parts of the block a peer could have (bit g): whole ones on the device or in a tier of this
+  // server's own, as keys and values, and those that are being computed or come from such a tier.
+  std::uint8_t there_for_peers(BlockId id) const;
+  std::uint8_t coming_for_peers(BlockId id) const;
+  // One more block may be on its way to a peer.
+  bool may_serve() const { return serves_in_flight_ < serves_max_; }
+  // Begins to bring the peer those of `groups` that are there, but for device parts that the rules keep from
+  // being held. Returns the groups that were begun, and the moves that bring them.
+  struct Served {
+    std::uint8_t groups = 0;
+    std::uint32_t moves = 0;
+  };
+  Served serve(BlockId id, PeerPlace place, std::uint8_t groups, const SaveRules& rules);
+
   // --- ends ---
 
   // Something of the block will not come.
@@ -181,6 +197,7 @@ class Transfers {
   };
   struct Ended {
     std::optional<Missed> missed;
+    std::optional<PeerReadId> served;  // it was a move to that peer
     std::vector<ReadSlot> still_read;
   };
   // A move has ended; `first_pass`: the first one in flight.
@@ -210,7 +227,9 @@ class Transfers {
     StateForm form = StateForm::kKeysAndValues;
     // The state comes from there: a load's other positions, a save's tail.
     std::optional<BlockPin> original = std::nullopt;
-    std::int32_t rotate_by = 0;  // positions, from the original's to the block's
+    bool next_to_be_evicted = false;               // a save's reason
+    std::int32_t rotate_by = 0;                    // positions, from the original's to the block's
+    std::optional<PeerPlace> peer = std::nullopt;  // Move::peer
 
     // The block that the parts come from.
     BlockId source() const { return original ? original->block() : pin.block(); }
@@ -247,7 +266,7 @@ class Transfers {
   // What loading the copy brings.
   std::uint64_t copy_bytes(const LowerCopy& copy) const;
   bool may_write(Tier tier) const;
-  static CoreLink link_of(Tier from, Tier to);
+  static CoreLink link_of(const InFlight& move);
 
   // Loads that begin at once, by the tier that they come from.
   struct Booking {
@@ -269,7 +288,7 @@ class Transfers {
   bool add_save_part(InFlight& move, std::uint32_t group, SaveReason reason, const SaveRules& rules);
   bool begin_save(BlockId id, Tier from, SaveScope scope, SaveReason reason, const SaveRules& rules,
                   StateForm form);
-  void hold_shared_part(InFlight& move, std::uint32_t group, const SaveRules& rules);
+  void hold_read_part(InFlight& move, std::uint32_t group, const SaveRules& rules);
   void share(const SaveWish& wish, const SaveRules& rules);
   void note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope, StateForm form);
   bool still_there(const SaveWish& wish) const;
@@ -277,6 +296,7 @@ class Transfers {
   void begin_tail_save(const TailWish& wish);
   void save_tails();
   void drop_replaced(BlockId id);
+  std::vector<ChainKey> chunk_of(BlockId id) const;
   void save_ahead(Tier tier, const SaveRules& rules);
 
   void check_rotation(const InFlight& move) const;
@@ -288,6 +308,7 @@ class Transfers {
   BlockIndex& index_;
   std::uint32_t group_count_;
   Nanos now_ = 0;
+  bool saves_;               // anything
   bool through_;             // save blocks as they fill
   bool disk_open_ = false;   // open_disk()
   std::uint32_t saves_max_;  // in flight
@@ -302,9 +323,13 @@ class Transfers {
   std::array<std::deque<SaveWish>, kTiers> save_wishes_;  // by source
   std::deque<TailWish> tail_wishes_;
   std::uint32_t saves_in_flight_ = 0;  // and prefetches
+  // Of what is next to be evicted, by source: parts that will be had at once when their saves have ended.
+  std::array<GroupCounts, kTiers> saving_ahead_{};
   std::deque<SaveWish> share_wishes_;
   std::uint32_t shares_max_;            // in flight
   std::uint32_t shares_in_flight_ = 0;  // beside saves_in_flight_
+  std::uint32_t serves_max_;            // in flight
+  std::uint32_t serves_in_flight_ = 0;  // beside both
   LinkBreaker disk_write_link_, disk_read_link_, shared_write_link_, shared_read_link_;
   std::array<LinkStats, kCoreLinks> ended_{};
   std::uint64_t saves_dropped_ = 0;

@@ -96,7 +96,7 @@ void Transfers::check_invariants() const {
   std::map<BlockId, std::vector<OperationId>> loads;
   std::array<std::uint32_t, kTiers> loads_from{};
   GroupCounts moving{};
-  std::uint32_t saves = 0, shares = 0;
+  std::uint32_t saves = 0, shares = 0, serves = 0;
   for (const auto& [id, move] : moves_) {
     check_move(move);
     const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
@@ -105,11 +105,11 @@ void Transfers::check_invariants() const {
       loads[move.pin.block()].push_back(id);
       ++loads_from[static_cast<std::size_t>(move.from)];
     } else {
-      ++(move.to == Tier::kShared ? shares : saves);
+      ++(move.peer ? serves : move.to == Tier::kShared ? shares : saves);
     }
   }
-  LOCI_CHECK(saves == saves_in_flight_ && shares == shares_in_flight_ && moving == moving_ &&
-                 loads_from == loads_from_,
+  LOCI_CHECK(saves == saves_in_flight_ && shares == shares_in_flight_ && serves == serves_in_flight_ &&
+                 serves < serves_max_ + kTiers && moving == moving_ && loads_from == loads_from_,
              "what moves is counted");
   LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
   for (const auto& [block, operations] : loads) {

@@ -10,6 +10,7 @@ namespace {
 
 constexpr Nanos kOverdue = kNanosPerSecond;  // by so much, and nobody asks the link for more
 constexpr std::uint32_t kSharesMax = 8;      // each holds its block until the store has it
+constexpr std::uint32_t kServesMax = 16;     // each holds its block until it is copied or read
 
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
@@ -20,11 +21,13 @@ Transfers::Transfers(const CoreConfig& config, const CostModel& costs, BlockInde
       costs_(costs),
       index_(index),
       group_count_(index.group_count()),
+      saves_(config.save != "off" && config.reuse),
       through_(config.save == "through"),
       // Saves hold blocks: few enough that admission hardly feels it.
       saves_max_(std::max(1u, std::min(config.saves_max, config.groups.front().block_count / 8))),
       link_times_(costs),
-      shares_max_(std::min(saves_max_, kSharesMax)) {}
+      shares_max_(std::min(saves_max_, kSharesMax)),
+      serves_max_(std::min(saves_max_, kServesMax)) {}
 
 // --- what can be brought back ---
 
@@ -121,7 +124,9 @@ bool Transfers::overdue(Tier tier) const {
   return loads_from_[index_of(tier)] > 0 && now_ - link_times_.free_at(tier) > kOverdue;
 }
 
-CoreLink Transfers::link_of(Tier from, Tier to) {
+CoreLink Transfers::link_of(const InFlight& move) {
+  const Tier from = move.from, to = move.to;
+  if (move.peer) return CoreLink::kPeerServe;
   if (from == Tier::kShared) return CoreLink::kSharedLoad;
   if (to == Tier::kShared) return CoreLink::kSharedSave;
   if (to == Tier::kDevice) return from == Tier::kDisk ? CoreLink::kDiskLoad : CoreLink::kHostLoad;
@@ -273,6 +278,7 @@ OperationId Transfers::begin_move(InFlight move) {
   out.parts = move.parts;
   out.form = move.form;
   out.rotate_by = move.rotate_by;
+  out.peer = move.peer;
   out.entry = index_.entry(move.to == Tier::kDevice ? move.source() : move.pin.block());
   if (move.to == Tier::kDevice) ++loads_from_[index_of(move.from)];
   moves_.emplace(id, std::move(move));
@@ -301,7 +307,7 @@ Transfers::Ended Transfers::end(const MoveOutcome& outcome, std::optional<Operat
   LOCI_CHECK(found != moves_.end(), "a move ends once");
   InFlight move = std::move(found->second);
   moves_.erase(found);
-  LinkStats& link = ended_[static_cast<std::size_t>(link_of(move.from, move.to))];
+  LinkStats& link = ended_[static_cast<std::size_t>(link_of(move))];
   ++link.ended[static_cast<std::size_t>(outcome.result)];
   Ended ended;
   if (move.to == Tier::kDevice) {
@@ -309,6 +315,7 @@ Transfers::Ended Transfers::end(const MoveOutcome& outcome, std::optional<Operat
     if (move.from != Tier::kDevice) link_times_.end(move.from, outcome.move, outcome.result, now_);
     end_load(std::move(move), outcome, first_pass, ended);
   } else {
+    if (move.peer) ended.served = move.peer->read;
     end_save(std::move(move), outcome);
   }
   return ended;
@@ -384,6 +391,11 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
       index_.let_go(move.original ? *move.original : move.pin, part.group, Release::kUnused);
     }
     if (!shared) index_.finish_copy(id, move.to, part.group, done);
+    if (move.next_to_be_evicted) --saving_ahead_[index_of(move.from)][part.group];
+  }
+  if (move.peer) {
+    --serves_in_flight_;
+    return;
   }
   if (shared) {
     --shares_in_flight_;

@@ -14,6 +14,7 @@ constexpr std::size_t kTailQueueMax = 64;    // the same of tails, which are loo
 }  // namespace
 
 void Transfers::wish_save(BlockId id, Tier from, SaveScope scope) {
+  if (!saves_) return;
   if (!has(Tier::kDisk) && (from == Tier::kHost || !has(Tier::kHost))) return;
   const bool fills = from == Tier::kDevice && scope == SaveScope::kWithoutWindows;
   note_wish(save_wishes_[static_cast<std::size_t>(from)], id, scope,
@@ -21,7 +22,8 @@ void Transfers::wish_save(BlockId id, Tier from, SaveScope scope) {
 }
 
 void Transfers::wish_share(BlockId id, SaveScope scope) {
-  if (has(Tier::kShared)) note_wish(share_wishes_, id, scope, StateForm::kKeysAndValues);
+  if (saves_ && has(Tier::kShared) && config_.writes_shared)
+    note_wish(share_wishes_, id, scope, StateForm::kKeysAndValues);
 }
 
 void Transfers::note_wish(std::deque<SaveWish>& wishes, BlockId id, SaveScope scope, StateForm form) {
@@ -94,12 +96,17 @@ bool Transfers::begin_save(BlockId id, Tier from, SaveScope scope, SaveReason re
     if (!windowed(group) || scope == SaveScope::kAllGroups) add_save_part(move, group, reason, rules);
   }
   if (move.parts.empty()) return false;
+  move.next_to_be_evicted = reason == SaveReason::kNextToBeEvicted;
+  if (move.next_to_be_evicted) {
+    for (const MovePart& part : move.parts) ++saving_ahead_[static_cast<std::size_t>(from)][part.group];
+  }
   ++saves_in_flight_;
   begin_move(std::move(move));
   return true;
 }
 
 void Transfers::save(const SaveRules& rules) {
+  if (!saves_) return;
   for (const Tier from : {Tier::kDevice, Tier::kHost}) {
     std::deque<SaveWish>& wishes = save_wishes_[static_cast<std::size_t>(from)];
     if (!may_write(from == Tier::kDevice && has(Tier::kHost) ? Tier::kHost : Tier::kDisk)) continue;
@@ -126,7 +133,7 @@ void Transfers::save(const SaveRules& rules) {
 // --- the ends of sequences ---
 
 void Transfers::wish_save_tail(BlockId id, const ChainKey& key) {
-  if (!has(Tier::kDisk) && !has(Tier::kHost)) return;
+  if (!saves_ || (!has(Tier::kDisk) && !has(Tier::kHost))) return;
   if (tail_wishes_.size() >= kTailQueueMax) {
     tail_wishes_.pop_front();
     ++saves_dropped_;
@@ -195,13 +202,15 @@ void Transfers::drop_replaced(BlockId id) {
   }
 }
 
-// The move is to take the group's part along, if its source has it.
-void Transfers::hold_shared_part(InFlight& move, std::uint32_t group, const SaveRules& rules) {
+// The move is to take the group's part along, if its source has it and no faster tier does.
+void Transfers::hold_read_part(InFlight& move, std::uint32_t group, const SaveRules& rules) {
   const Block& block = index_.block(move.pin.block());
-  if (move.from == Tier::kHost) {
-    const LowerCopy* copy = block.copy(Tier::kHost, group);
-    if (copy == nullptr || !copy->whole || block.filled_in(group) == kBlockTokens) return;
-    index_.begin_read(move.pin.block(), Tier::kHost, group);
+  if (move.from != Tier::kDevice) {
+    const LowerCopy* copy = block.whole_copy(group);
+    if (copy == nullptr || copy->tier != move.from || copy->form != StateForm::kKeysAndValues ||
+        block.filled_in(group) == kBlockTokens)
+      return;
+    index_.begin_read(move.pin.block(), move.from, group);
     move.parts.push_back({group, copy->slot.slot(), kNoSlot});
     return;
   }
@@ -219,12 +228,78 @@ void Transfers::share(const SaveWish& wish, const SaveRules& rules) {
   for (const Tier from : {Tier::kDevice, Tier::kHost}) {
     InFlight move{.from = from, .to = Tier::kShared, .pin = index_.pin(wish.block), .parts = {}};
     for (std::uint32_t group = 0; group < group_count_; ++group) {
-      if (!windowed(group) || wish.scope == SaveScope::kAllGroups) hold_shared_part(move, group, rules);
+      if (!windowed(group) || wish.scope == SaveScope::kAllGroups) hold_read_part(move, group, rules);
     }
     if (move.parts.empty()) continue;
     ++shares_in_flight_;
     begin_move(std::move(move));
   }
+}
+
+// What is saved with a block: its neighbours of one sequence in the same run of swap_chunk_tokens, the first
+// one first. (Where sequences part behind it, it ends.)
+std::vector<ChainKey> Transfers::chunk_of(BlockId id) const {
+  const std::uint32_t blocks = config_.swap_chunk_tokens / kBlockTokens;
+  std::vector<ChainKey> chunk;
+  for (BlockId at = id; index_.block(at).kind == BlockKind::kFull; at = index_.block(at).parent) {
+    chunk.push_back(index_.block(at).key);
+    if ((index_.block(at).depth - 1) % blocks == 0) break;
+  }
+  std::reverse(chunk.begin(), chunk.end());
+  for (BlockId at = id; index_.block(at).depth % blocks != 0;) {
+    const auto& children = index_.block(at).full_children;
+    if (children.size() != 1) break;
+    at = *children.begin();
+    chunk.push_back(index_.block(at).key);
+  }
+  return chunk;
+}
+
+// --- what peers read ---
+
+std::uint8_t Transfers::there_for_peers(BlockId id) const {
+  const Block& block = index_.block(id);
+  const Tier slowest = slowest_own();
+  std::uint8_t there = 0;
+  if (is_partial(block.tokens)) return there;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    const LowerCopy* copy = block.whole_copy(group);
+    const bool has_copy = copy != nullptr && copy->tier <= slowest && copy->form == StateForm::kKeysAndValues;
+    if (block.filled_in(group) == kBlockTokens || has_copy) there |= static_cast<std::uint8_t>(1u << group);
+  }
+  return there;
+}
+
+// What comes from another server is not promised on: two servers would wait for one another.
+std::uint8_t Transfers::coming_for_peers(BlockId id) const {
+  const Block& block = index_.block(id);
+  const auto load = loads_.find(id);
+  if (!block.appending || (load != loads_.end() && load->second.slowest == Tier::kShared)) return 0;
+  std::uint8_t coming = 0;
+  for (std::uint32_t group = 0; group < group_count_; ++group) {
+    if (block.parts[group] && block.filled_in(group) < kBlockTokens)
+      coming |= static_cast<std::uint8_t>(1u << group);
+  }
+  return coming;
+}
+
+Transfers::Served Transfers::serve(BlockId id, PeerPlace place, std::uint8_t groups, const SaveRules& rules) {
+  Served served;
+  groups &= there_for_peers(id);
+  if (groups == 0) return served;
+  for (const Tier from : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    InFlight move{.from = from, .to = Tier::kShared, .pin = index_.pin(id), .parts = {}};
+    for (std::uint32_t group = 0; group < group_count_; ++group) {
+      if ((groups >> group & 1) != 0) hold_read_part(move, group, rules);
+    }
+    if (move.parts.empty()) continue;
+    for (const MovePart& part : move.parts) served.groups |= static_cast<std::uint8_t>(1u << part.group);
+    move.peer = place;
+    ++served.moves;
+    ++serves_in_flight_;
+    begin_move(std::move(move));
+  }
+  return served;
 }
 
 void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
@@ -233,11 +308,19 @@ void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
     while (may_begin()) {
       const TierUse use = index_.use(tier, group);
       const std::uint64_t wanted = use.slots * std::uint64_t{rules.free_percent};
-      if (std::uint64_t{index_.reclaimable(tier, group)} * 100 >= wanted) break;
+      const std::uint64_t soon = saving_ahead_[static_cast<std::size_t>(tier)][group];
+      if ((index_.reclaimable(tier, group) + soon) * 100 >= wanted) break;
       const BlockId next = index_.next_unsaved(tier, group);
-      if (next == kNoBlock || !begin_save(next, tier, SaveScope::kAllGroups, SaveReason::kNextToBeEvicted,
-                                          rules, StateForm::kKeysAndValues))
-        break;
+      if (next == kNoBlock) break;
+      bool begun = false;
+      for (const ChainKey& key : chunk_of(next)) {
+        if (!may_begin()) break;
+        const BlockId id = index_.find(key);  // (making room for one may have ended another)
+        if (id == kNoBlock) continue;
+        begun |= begin_save(id, tier, SaveScope::kAllGroups, SaveReason::kNextToBeEvicted, rules,
+                            StateForm::kKeysAndValues);
+      }
+      if (!begun) break;
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -33,6 +34,9 @@ class EventGate {
       }
     } else if (const auto* recovered = std::get_if<Recovered>(&event)) {
       LOCI_RETURN_IF_ERROR(check(*recovered));
+    } else if (secret_ == LoggedSecret::kLeftOut &&
+               (std::holds_alternative<PeerQuestion>(event) || std::holds_alternative<PeerRead>(event))) {
+      return unkeyed("a peer asked for blocks by keys");
     }
     return {};
   }
@@ -64,13 +68,18 @@ class EventGate {
     return {};
   }
 
+  static Status unkeyed(std::string_view what) {
+    return {
+        StatusCode::kUnimplemented,
+        fmt::format("{}, which only the chain secret can check, and the log leaves it out; write one with "
+                    "the option event_log_secret on",
+                    what)};
+  }
+
   // The disk names each of its slots once, and nothing after the last batch.
   Status check(const Recovered& recovered) {
     if (secret_ == LoggedSecret::kLeftOut && !recovered.entries.empty()) {
-      return Status(
-          StatusCode::kUnimplemented,
-          "the disk held entries from before, which only the chain secret can check, and the log leaves it "
-          "out; write one with the option event_log_secret on");
+      return unkeyed("the disk held entries from before");
     }
     if (recovered_all_) return data_loss("the disk's entries go on behind their end");
     recovered_all_ = recovered.last;

@@ -125,6 +125,25 @@ TEST_F(EventLog, LeavesOutTheSecretOfADiskUnlessAsked) {
   EXPECT_NE(status.message().find("step 1: the disk held entries"), std::string::npos) << status.message();
 }
 
+TEST(EventLogCodec, KeepsEveryPolicy) {
+  CoreConfig config = small_config();
+  static_cast<PolicySet&>(config) = {.eviction = "retention",
+                                     .admission = "relaxed-fpf",
+                                     .admission_looks = 7,
+                                     .restore = "pensieve",
+                                     .reuse = false,
+                                     .save = "ahead",
+                                     .swap_out_percent = 11,
+                                     .swap_chunk_tokens = 96,
+                                     .decode_reserve_percent = 3,
+                                     .lookahead_requests = 5,
+                                     .preload = "buffer",
+                                     .batch = "split"};
+  std::string bytes;
+  encode_config(config, LoggedSecret::kLeftOut, bytes);
+  EXPECT_EQ(static_cast<const PolicySet&>(decode_config(bytes)->core), config);
+}
+
 TEST_F(EventLog, NamesTheFirstPlanThatDiffers) {
   // A log whose third plan is another one's.
   CoreConfig config;

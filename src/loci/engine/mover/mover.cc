@@ -22,6 +22,7 @@
 #include "loci/engine/mover/mover_loads.h"
 #include "loci/engine/mover/mover_reads.h"
 #include "loci/engine/mover/mover_saves.h"
+#include "loci/engine/mover/mover_serves.h"
 
 namespace loci {
 namespace {
@@ -36,12 +37,14 @@ struct Order {
   std::vector<Move> shared_reads;
   std::vector<Move> prefetches;
   std::vector<Move> saves;
+  std::vector<Move> serves;
   std::vector<DiskNote> notes;
 };
 
 std::vector<Move>& place_of(const Move& move, Order& order) {
   LOCI_CHECK(!move.parts.empty() && (move.from != move.to || move.to == Tier::kDevice),
              "a move goes from one tier to another, or to another place on the device");
+  if (move.peer) return order.serves;
   if (move.from == Tier::kShared) return order.shared_reads;
   if (move.to == Tier::kDevice) return move.from == Tier::kDisk ? order.reads : order.loads;
   return move.from == Tier::kDisk ? order.prefetches : order.saves;
@@ -60,6 +63,7 @@ class MoverThread final : public Mover {
         reads_(link_, options_.disk.get()),
         shared_reads_(link_, options_.shared.get()),
         saves_(link_, options_.disk.get(), options_.shared.get()),
+        serves_(link_, options_.disk.get(), options_.peers.get()),
         thread_([this] { run(); }) {}
 
   ~MoverThread() override {
@@ -142,12 +146,15 @@ class MoverThread final : public Mover {
     pthread_setname_np(pthread_self(), "loci-mover");
     while (!stopping_.load(std::memory_order_acquire)) {
       take_orders();
-      const Nanos wanted_at = std::min(reads_.step(), shared_reads_.step());
+      const Nanos wanted_at = std::min({reads_.step(), shared_reads_.step(), serves_.give_up_late()});
       tell_ended();
       if (loads_.step()) continue;
       note();
       // The link's directions disturb one another (Pensieve §5): saves wait for loads.
-      if (!loads_.copying() && saves_.step()) continue;
+      if (!loads_.copying()) {
+        const bool served = serves_.step();
+        if (saves_.step() || served) continue;
+      }
       desk_.wait(wanted_at);
     }
   }
@@ -164,6 +171,7 @@ class MoverThread final : public Mover {
       loads_.add(std::move(order.loads), order.taken);
       reads_.prefetch(std::move(order.prefetches), order.taken);
       saves_.add(std::move(order.saves));
+      serves_.add(std::move(order.serves));
       notes_.insert(notes_.end(), std::make_move_iterator(order.notes.begin()),
                     std::make_move_iterator(order.notes.end()));
     }
@@ -222,6 +230,7 @@ class MoverThread final : public Mover {
   MoverReads reads_;
   MoverReads shared_reads_;
   MoverSaves saves_;
+  MoverServes serves_;
   std::vector<DiskNote> notes_;
   std::uint64_t warned_of_ = 0;  // failures
   Nanos warn_at_ = 0;

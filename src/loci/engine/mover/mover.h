@@ -17,6 +17,7 @@
 #include "loci/compute/backend.h"
 #include "loci/engine/core/plan.h"
 #include "loci/engine/mover/hidden_captures.h"
+#include "loci/engine/mover/peer_outlet.h"
 #include "loci/memory/disk/disk_store.h"
 #include "loci/memory/shared/shared_store.h"
 
@@ -26,6 +27,7 @@ struct MoverOptions {
   std::vector<std::uint32_t> host_blocks;  // slots of the host tier, by group; empty: no host tier
   std::unique_ptr<DiskStore> disk;         // null: none
   std::unique_ptr<SharedStore> shared;     // null: none
+  std::shared_ptr<PeerOutlet> peers;       // who gets what peers read; null: nobody reads
   // A load or prefetch that takes longer, its waiting included, is given up (kTooSlow).
   Nanos load_limit = 10 * kNanosPerSecond;
   // What is on its way to the disk, and as much to the shared store; one block at least.
@@ -46,8 +48,8 @@ struct MoverStats {
     Nanos busy = 0;  // from a move's begin to its end, summed
   };
   // Between device and host (and inside the device: host_load), device and disk (host to disk: disk_save),
-  // disk to host; shared store to device, device or host to shared store.
-  Link host_load, host_save, disk_load, disk_save, prefetch, shared_load, shared_save;
+  // disk to host; shared store to device, device or host to shared store; device, host or disk to a peer.
+  Link host_load, host_save, disk_load, disk_save, prefetch, shared_load, shared_save, peer_serve;
   std::uint64_t queued = 0;  // moves that were given and have not ended
 };
 

@@ -8,6 +8,7 @@ namespace loci {
 namespace {
 
 MoverStats::Link& link_of(MoverStats& stats, const Move& move) {
+  if (move.peer) return stats.peer_serve;
   if (move.from == Tier::kShared) return stats.shared_load;
   if (move.to == Tier::kShared) return stats.shared_save;
   if (move.to == Tier::kDevice) return move.from == Tier::kDisk ? stats.disk_load : stats.host_load;

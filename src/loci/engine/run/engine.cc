@@ -48,8 +48,9 @@ bool lost_with_device(FinishReason reason) {
   return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
 }
 
-using InboxItem = std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget,
-                               CostsMeasured, Pause, SharedAnswer, MemoryRoom>;
+using InboxItem =
+    std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget, CostsMeasured,
+                 Pause, SharedAnswer, MemoryRoom, PeerQuestion, PeerRead, PeerLeft>;
 
 // Entries of the disk that are put back into the index in one step: about a millisecond's.
 constexpr std::size_t kRecoveredAtOnce = 512;
@@ -81,6 +82,7 @@ class Engine::State {
     }
     if (!room.slots.empty()) inbox_.push_back(std::move(room));
     const bool disk = options.disk != nullptr;
+    peers_ = options.peers;
     LOCI_ASSIGN_OR_RETURN(mover_, Mover::make(std::move(options), backend_, clock_,
                                               [this](MovesEnded ended) { post(std::move(ended)); }));
     core_thread_ = std::thread([this] { run_core(); });
@@ -264,6 +266,9 @@ class Engine::State {
   void handle(Forget& forget) { step(std::move(forget)); }
   void handle(CostsMeasured& measured) { step(std::move(measured)); }
   void handle(SharedAnswer& answer) { step(std::move(answer)); }
+  void handle(PeerQuestion& question) { step(std::move(question)); }
+  void handle(PeerRead& read) { step(std::move(read)); }
+  void handle(PeerLeft& left) { step(left); }
   void handle(MovesEnded& ended) {
     LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
     moves_in_flight_ -= ended.moves.size();
@@ -320,6 +325,8 @@ class Engine::State {
     for (SharedAsk& ask : plan.asks)
       mover_->ask(std::move(ask), [this](SharedAnswer answer) { post(std::move(answer)); });
     if (!plan.shared_forgets.empty()) mover_->forget_shared(plan.shared_forgets);
+    for (PeerAnswer& answer : plan.peer_answers) peers_->answered(std::move(answer));
+    for (const PeerGone& gone : plan.peer_gone) peers_->gone(gone);
     if (plan.moves.empty() && plan.notes.empty()) return;
     const std::int64_t today_ms = seconds_since_1970() * 1000;
     for (Move& move : plan.moves) move.entry.used_at = today_ms;
@@ -525,6 +532,7 @@ class Engine::State {
   IdleWork idle_work_;  // when_idle(); empty: none, or it is done
   std::chrono::nanoseconds idle_quiet_{0};
 
+  std::shared_ptr<PeerOutlet> peers_;         // null: nobody asks for peers
   std::unique_ptr<HiddenCaptures> captures_;  // null: nothing is saved as hidden states
   std::unique_ptr<Mover> mover_;
   ConstraintWorker constraints_;
@@ -566,6 +574,12 @@ void Engine::set_disk_room(DiskRoom room) { state_->post(std::move(room)); }
 void Engine::set_memory_room(MemoryRoom room) { state_->post(std::move(room)); }
 void Engine::when_idle(Nanos quiet, IdleWork work) { state_->when_idle(quiet, std::move(work)); }
 void Engine::set_costs(CostCurves costs) { state_->post(CostsMeasured{.costs = std::move(costs)}); }
+void Engine::ask_for_peer(PeerQuestion question) { state_->post(std::move(question)); }
+void Engine::read_for_peer(PeerRead read, Nanos time_limit) {
+  read.deadline = state_->now() + time_limit;
+  state_->post(std::move(read));
+}
+void Engine::leave_peer(PeerReadId read) { state_->post(PeerLeft{read}); }
 void Engine::drain(Nanos grace) {
   state_->post(Drain{.deadline = grace >= kNever - state_->now() ? kNever : state_->now() + grace});
 }

@@ -102,6 +102,11 @@ class Engine {
   // nothing has run, moved or waited for `quiet`; again after it was stopped, until it is done. What arrives
   // meanwhile waits for it, so `work` looks at its IdleStop often. Once, while the engine lives.
   void when_idle(Nanos quiet, IdleWork work);
+  // What peers ask and read (plan.h); MoverOptions::peers hears what becomes of it. The ids are the caller's;
+  // a read's deadline is so far from now.
+  void ask_for_peer(PeerQuestion question);
+  void read_for_peer(PeerRead read, Nanos time_limit);
+  void leave_peer(PeerReadId read);
   // What computing and moving costs was measured (plan.h).
   void set_costs(CostCurves costs);
   // Refuses new requests; what runs may go on for `grace`, then is cut off.

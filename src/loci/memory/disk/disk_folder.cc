@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "loci/base/descriptor.h"
 #include "loci/base/units.h"
 #include "loci/memory/disk/disk_file.h"
 #include "loci/memory/disk/disk_format.h"
@@ -19,23 +20,6 @@
 
 namespace loci {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_(value) {}
-  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(value_, other.value_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
 
 constexpr int kDiscardMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "loci/base/hex.h"
 #include "loci/memory/disk/disk_file.h"
 #include "loci/memory/disk/disk_layout.h"
 #include "loci/memory/disk/disk_recovery.h"
@@ -119,11 +120,7 @@ Status remove_folder(const std::string& folder) {
 
 }  // namespace
 
-std::string model_id(const std::array<std::uint8_t, 16>& fingerprint) {
-  std::string id;
-  for (const unsigned byte : fingerprint) id += fmt::format("{:02x}", byte);
-  return id;
-}
+std::string model_id(const std::array<std::uint8_t, 16>& fingerprint) { return to_hex(fingerprint); }
 
 std::string model_folder(const std::string& directory, const std::string& id) {
   return fmt::format("{}/{}/{}", directory, kModelsFolder, id);

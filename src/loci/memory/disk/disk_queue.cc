@@ -192,11 +192,18 @@ void DiskQueue::begin_in_turn(bool (DiskQueue::*begin_one)(Lane&, std::vector<Io
   }
 }
 
+bool DiskQueue::waits_for_rate() const {
+  return rate_.wait(clock_.now()) > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const Lane& lane) {
+           return lane.in_flight < lane_depth_ && (!lane.reads.empty() || !lane.writes.empty());
+         });
+}
+
 void DiskQueue::begin_what_may() {
   refuse_reads_of_closed_lanes();
   std::vector<IoRequest> requests;
   begin_in_turn(&DiskQueue::begin_read, requests);
   begin_in_turn(&DiskQueue::begin_write, requests);
+  rate_.hold(waits_for_rate());
   if (!requests.empty()) engine_->submit(std::move(requests));
 }
 

@@ -113,6 +113,7 @@ class DiskQueue {
   bool begin_write(Lane& lane, std::vector<IoRequest>& requests);
   void begin_in_turn(bool (DiskQueue::*begin_one)(Lane&, std::vector<IoRequest>&),
                      std::vector<IoRequest>& requests);
+  bool waits_for_rate() const;  // and for nothing else
   void begin_what_may();
   void refuse_reads_of_closed_lanes();
   void end(const IoEnd& io, std::vector<IoRequest>& again);

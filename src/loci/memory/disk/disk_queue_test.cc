@@ -30,10 +30,12 @@ struct Begun {
   bool write = false;
 };
 
-// Ends at once what is submitted; where there is nothing to end, waiting takes as long as it may.
+// Ends at once what is submitted; where there is nothing to end, waiting takes as long as it may, and `late`
+// more.
 class InstantEngine final : public IoEngine {
  public:
-  InstantEngine(VirtualClock& clock, std::vector<Begun>& begun) : clock_(clock), begun_(begun) {}
+  InstantEngine(VirtualClock& clock, std::vector<Begun>& begun, Nanos late)
+      : clock_(clock), begun_(begun), late_(late) {}
   const char* name() const override { return "instant"; }
   void submit(std::vector<IoRequest> requests) override {
     for (const IoRequest& request : requests) {
@@ -42,7 +44,7 @@ class InstantEngine final : public IoEngine {
     }
   }
   void wait(Nanos most, std::vector<IoEnd>& ended) override {
-    if (ends_.empty()) clock_.pass(most);
+    if (ends_.empty()) clock_.pass(most + late_);
     ended = std::exchange(ends_, {});
   }
   void wake() override {}
@@ -50,6 +52,7 @@ class InstantEngine final : public IoEngine {
  private:
   VirtualClock& clock_;
   std::vector<Begun>& begun_;
+  const Nanos late_;
   std::vector<IoEnd> ends_;
 };
 
@@ -73,11 +76,11 @@ class NoFile final : public DiskFile {
   int descriptor() const override { return -1; }
 };
 
-// So many operations of each lane and kind, all at once; when each began.
-std::vector<Begun> run(std::uint64_t bytes_per_second, std::uint32_t lanes, int each) {
+// So many operations of each lane and kind, all at once, by a thread that wakes so late; when each began.
+std::vector<Begun> run(std::uint64_t bytes_per_second, std::uint32_t lanes, int each, Nanos late = 0) {
   VirtualClock clock;
   std::vector<Begun> begun;
-  DiskQueue queue(std::make_unique<InstantEngine>(clock, begun), clock,
+  DiskQueue queue(std::make_unique<InstantEngine>(clock, begun, late), clock,
                   {.lanes = lanes, .depth = 8, .buffer_bytes = kBytes, .bytes_per_second = bytes_per_second});
   const auto owner = std::make_shared<Owner>();
   const auto file = std::make_shared<NoFile>();
@@ -103,6 +106,27 @@ TEST(DiskQueue, KeepsToItsRate) {
   const Nanos whole = static_cast<Nanos>(begun.size()) * static_cast<Nanos>(kBytes) * kNanosPerSecond /
                       static_cast<Nanos>(kRate);
   EXPECT_LE(begun.back().at, whole) << "and the rate is used";
+}
+
+TEST(DiskQueue, MakesUpForWakingLate) {
+  constexpr std::uint64_t kRate = 64 << 20;
+  for (const Nanos late : {5 * kNanosPerMilli, 15 * kNanosPerMilli}) {
+    const std::vector<Begun> begun = run(kRate, 2, 50, late);
+    ASSERT_EQ(begun.size(), 200u);
+    const double used = static_cast<double>(199 * kBytes) / static_cast<double>(begun.back().at) * 1e9;
+    EXPECT_GT(used, 0.95 * static_cast<double>(kRate)) << late;
+    for (std::size_t i = 0; i < begun.size(); ++i) {
+      for (std::size_t j = i + 1; j < begun.size(); ++j) {
+        const Nanos time = begun[j].at - begun[i].at + IoRate::kAhead + IoRate::kLate;
+        EXPECT_LE(static_cast<double>((j - i) * kBytes),
+                  static_cast<double>(kRate) * static_cast<double>(time) / 1e9 + kBytes);
+      }
+    }
+  }
+  // Longer than that is no lateness: what was not used is lost.
+  const std::vector<Begun> begun = run(kRate, 2, 50, 100 * kNanosPerMilli);
+  EXPECT_LT(static_cast<double>(199 * kBytes) / static_cast<double>(begun.back().at) * 1e9,
+            0.3 * static_cast<double>(kRate));
 }
 
 TEST(DiskQueue, ReadsGoBeforeWritesAndLanesTakeTurnsUnderARate) {

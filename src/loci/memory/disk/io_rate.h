@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What reads and writes together may move in a second (option io_limit): a bucket of time. An operation may
 // begin while what began before it has been paid for, but for kAhead; so the disk is kept busy between two
-// polls, and over any time t no more than rate * (t + kAhead) and one operation is begun.
+// polls. Where a poll comes late, as threads that compute had the processors, what waited for the rate alone
+// makes up for as much as kLate of it: a disk would not have waited for that poll. So over any time t no more
+// than rate * (t + kAhead + kLate) and one operation is begun.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +17,7 @@ namespace loci {
 class IoRate {
  public:
   static constexpr Nanos kAhead = 2 * kNanosPerMilli;
+  static constexpr Nanos kLate = 20 * kNanosPerMilli;
 
   // 0: no limit.
   explicit IoRate(std::uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
@@ -25,12 +28,15 @@ class IoRate {
   void begin(std::uint64_t bytes, Nanos now) {
     if (bytes_per_second_ == 0) return;
     const auto takes = static_cast<unsigned __int128>(bytes) * kNanosPerSecond / bytes_per_second_;
-    paid_at_ = std::max(paid_at_, now) + static_cast<Nanos>(takes);
+    paid_at_ = std::max(paid_at_, held_ ? now - kLate : now) + static_cast<Nanos>(takes);
   }
+  // Whether operations wait for the rate and for nothing else.
+  void hold(bool held) { held_ = held; }
 
  private:
   std::uint64_t bytes_per_second_;
   Nanos paid_at_ = 0;  // for all that has begun
+  bool held_ = false;
 };
 
 }  // namespace loci

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/descriptor.h"
 
 namespace loci {
 namespace {
@@ -31,23 +32,6 @@ Status late() { return {StatusCode::kDeadlineExceeded, "the store did not answer
 Status closed(std::string_view why) {
   return {StatusCode::kUnavailable, fmt::format("the connection failed: {}", why)};
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int get() const { return number_; }
-
- private:
-  int number_;
-};
 
 // Waits until the socket may be read or written (`events` of poll()).
 Status wait_for(int socket, short events, const Clock& clock, const RedisStop& stop, Nanos deadline) {

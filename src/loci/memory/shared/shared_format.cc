@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/hex.h"
 
 namespace loci {
 namespace {
@@ -67,9 +68,7 @@ SharedFormat::SharedFormat(const SharedKeys& keys, std::vector<SharedGroup> grou
 std::string SharedFormat::name(const ChainKey& key, std::uint32_t group) const {
   std::array<std::uint8_t, 16> hash{};
   keyed_hash(keys_.names, key, group, hash);
-  std::string out = fmt::format("loci:{}:", kVersion);
-  for (const std::uint8_t byte : hash) out += fmt::format("{:02x}", byte);
-  return out;
+  return fmt::format("loci:{}:{}", kVersion, to_hex(hash));
 }
 
 // As even as whole layers allow.

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -17,6 +18,20 @@
 #include "loci/memory/chain_key.h"
 
 namespace loci {
+
+// Of what other servers of the cluster say and give (cluster/peers/peer_store.h).
+struct PeerStats {
+  std::uint32_t known = 0;       // that serve the same state
+  std::uint32_t up = 0;          // of them, that are asked; the others failed, and are left alone for a while
+  std::uint64_t asks_total = 0;  // questions, each to one peer
+  std::uint64_t failures_total = 0;       // connections that failed or did not answer in time
+  std::uint64_t parts_found_total = 0;    // that a peer was said to have, in answers that came in time
+  std::uint64_t parts_read_total = 0;     // whole and verified
+  std::uint64_t parts_gone_total = 0;     // were to be read, and were not there any more
+  std::uint64_t parts_damaged_total = 0;  // did not verify
+  std::uint64_t parts_failed_total = 0;   // the peer failed meanwhile
+  std::uint64_t bytes_read_total = 0;
+};
 
 // A part is what a block has in one group of layers.
 struct SharedStoreStats {
@@ -34,6 +49,8 @@ struct SharedStoreStats {
   std::uint64_t bytes_read_total = 0, bytes_written_total = 0;  // of sealed values
   std::uint64_t failures_total = 0;  // connections that failed or did not answer in time
   bool up = false;                   // it is asked; else it is left alone for a while
+  bool is_there = true;              // false: there is no store, but peers alone
+  std::optional<PeerStats> peers;    // of a server that asks any
 };
 
 // BlockSource's slots mean nothing here. read(): kNotFound is what is gone. write(): kResourceExhausted where

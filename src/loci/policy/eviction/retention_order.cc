@@ -8,7 +8,9 @@
 namespace loci {
 
 Nanos recompute_cost(const CostModel& costs, const EvictionPlace& place, std::uint32_t depth) {
-  const std::uint64_t before = place.holes && depth > 0 ? std::uint64_t{depth - 1} * kBlockTokens : 0;
+  const std::uint64_t first =
+      depth > 0 ? (depth - 1) / place.chunk_blocks * std::uint64_t{place.chunk_blocks} : 0;
+  const std::uint64_t before = place.holes ? first * kBlockTokens : 0;
   return costs.compute(static_cast<std::uint32_t>(std::min<std::uint64_t>(before, UINT32_MAX)), kBlockTokens);
 }
 

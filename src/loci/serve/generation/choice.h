@@ -13,9 +13,9 @@
 
 #include "loci/engine/run/sampler.h"
 #include "loci/model/tokenizer.h"
+#include "loci/serve/conversation/output.h"
+#include "loci/serve/conversation/output_parser.h"
 #include "loci/serve/generation/stop_matcher.h"
-#include "loci/serve/reply/output.h"
-#include "loci/serve/tools/output_parser.h"
 
 namespace loci {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/generation/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <random>
 
 #include "loci/base/check.h"
-#include "loci/serve/access_log.h"
-#include "loci/serve/reply/chat_format.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -30,7 +30,7 @@ std::uint64_t random_seed() {
 
 }  // namespace
 
-Generation::Generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared)
+Generation::Generation(GenerationServices& services, ReplySink& sink, PreparedGeneration prepared)
     : services_(services),
       served_(*services.served.load()),
       sink_(sink),
@@ -77,7 +77,7 @@ void Generation::submit() {
           .sampling = fields.sampling,
           .max_new_tokens = std::max(std::min(fields.max_tokens.value_or(room), room), 1u),
           .stop_tokens = prepared_.stop_tokens,
-          .time_limit = services_.options.time_limit,
+          .time_limit = services_.time_limit,
           .grammar = prepared_.grammar,
           .weight = tenant.limits.weight,
           .queued_max = queued_max(tenant.limits, *served_.engine),
@@ -377,7 +377,7 @@ GenerationSummary Generation::summary() const {
 namespace {
 
 // Of what the generation may come to, as its tenant's limits count it.
-TenantLimiter::Refusal take_tokens(ApiServices& services, const ReplySink& sink,
+TenantLimiter::Refusal take_tokens(GenerationServices& services, const ReplySink& sink,
                                    PreparedGeneration& prepared) {
   const std::uint64_t context = services.served.load()->context_tokens;
   std::uint64_t prompt_tokens = 0, tokens = 0;
@@ -392,7 +392,8 @@ TenantLimiter::Refusal take_tokens(ApiServices& services, const ReplySink& sink,
 
 }  // namespace
 
-asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared) {
+asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& sink,
+                                     PreparedGeneration prepared) {
   for (const std::string& name : prepared.unknown_fields) {
     if (services.unknown_fields.is_new(sink.origin().path, name))
       services.log->info("{}: the field '{}' is not known here and was ignored", sink.origin().path, name);
@@ -416,23 +417,10 @@ asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink, Pre
   co_await generation.run();
   const GenerationSummary summary = generation.summary();
   ticket.set_used(summary.usage.prompt_tokens + summary.usage.completion_tokens);
-  if (!sink.account(summary) && services.options.access_log) {
-    const ReplyOrigin& origin = sink.origin();
-    log(*services.log, spdlog::level::info,
-        background_line(origin.request_id, origin.path, origin.tenant->id, summary));
-  }
+  sink.account(summary);
   services.metrics.tenant_tokens(sink.origin().tenant->id, summary.usage.prompt_tokens,
                                  summary.usage.cached_tokens, summary.usage.completion_tokens);
   co_return !summary.client_left;
-}
-
-asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared) {
-  // Its values are in `prepared` now, and a generation may run for long.
-  call.exchange.drop_body();
-  prepared.ticket = std::move(call.ticket);
-  CallSink sink(call);
-  const bool there = co_await run_generation(services, sink, std::move(prepared));
-  if (!there) services.metrics.client_left();
 }
 
 }  // namespace loci

@@ -12,24 +12,22 @@
 
 #include "loci/serve/generation/choice.h"
 #include "loci/serve/generation/event_mailbox.h"
+#include "loci/serve/generation/generation_services.h"
 #include "loci/serve/generation/generation_summary.h"
 #include "loci/serve/generation/prepare.h"
 #include "loci/serve/generation/reply_sink.h"
-#include "loci/serve/router.h"
-#include "loci/serve/services.h"
 
 namespace loci {
 
-// Answers the call with what the model says, and leaves in it what the access log tells.
-boost::asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared);
-// The same for any sink, which must outlive it. Returns whether somebody waited to the end.
-boost::asio::awaitable<bool> run_generation(ApiServices& services, ReplySink& sink,
+// Answers the sink, which must outlive it, with what the model says. Returns whether somebody waited to the
+// end.
+boost::asio::awaitable<bool> run_generation(GenerationServices& services, ReplySink& sink,
                                             PreparedGeneration prepared);
 
 // Network thread only. The destructor cancels what still runs.
 class Generation {
  public:
-  Generation(ApiServices& services, ReplySink& sink, PreparedGeneration prepared);
+  Generation(GenerationServices& services, ReplySink& sink, PreparedGeneration prepared);
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
@@ -79,7 +77,7 @@ class Generation {
   ReplyExplanation explanation() const;
   std::vector<FinishedChoice> take_choices();
 
-  ApiServices& services_;
+  GenerationServices& services_;
   const ServedModel& served_;
   ReplySink& sink_;
   PreparedGeneration prepared_;

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "loci/base/clock.h"
-#include "loci/serve/reply/reply_format.h"
+#include "loci/serve/generation/reply_format.h"
 
 namespace loci {
 

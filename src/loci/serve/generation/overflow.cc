@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "loci/serve/request/json.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 

@@ -7,15 +7,10 @@
 #include <map>
 #include <span>
 
-#include "loci/serve/reply/completion_format.h"
-#include "loci/serve/request/chat_request.h"
-#include "loci/serve/request/completion_request.h"
-#include "loci/serve/request/json.h"
-#include "loci/serve/request/json_parse.h"
-#include "loci/serve/request/response_format.h"
-#include "loci/serve/request/token_request.h"
-#include "loci/serve/request/unknown_fields.h"
-#include "loci/serve/tools/tool_grammar.h"
+#include "loci/serve/conversation/template_context.h"
+#include "loci/serve/conversation/tool_grammar.h"
+#include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 
@@ -34,21 +29,6 @@ std::optional<ApiError> check_model(const std::string& name, const ServedModel& 
   error.param = "model";
   return error;
 }
-
-namespace {
-
-// A prompt begins with the model's beginning-of-sequence token where the model wants it.
-Result<std::vector<TokenId>> encode_text(const Tokenizer& tokenizer, std::string_view text, bool add_special,
-                                         ControlText control) {
-  LOCI_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, tokenizer.encode(text, control));
-  const std::optional<TokenId> bos = tokenizer.bos();
-  if (add_special && bos && tokenizer.add_bos() && (tokens.empty() || tokens.front() != *bos)) {
-    tokens.insert(tokens.begin(), *bos);
-  }
-  return tokens;
-}
-
-}  // namespace
 
 namespace {
 
@@ -187,127 +167,42 @@ Status set_grammar(const ToolUse& use, const ServedModel& served, PreparedGenera
   return {};
 }
 
-Prepared prepare_parsed(ChatRequest request, const ServedModel& served, TokenHistory& history,
-                        std::string_view tenant, std::optional<ContextOverflow> overflow) {
-  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, request.template_context);
-  if (!tokens.ok()) return api_error(tokens.status());
+}  // namespace
+
+Result<EncodedConversation> encode_conversation(Conversation conversation, std::string_view field,
+                                                const ServedModel& served, TokenHistory& history,
+                                                std::string_view tenant) {
+  LOCI_RETURN_IF_ERROR(check_conversation(conversation, field));
+  EncodedConversation out{.tokens = {},
+                          .context = make_template_context(std::move(conversation), served.chat)};
+  Result<std::vector<TokenId>> tokens = history.encode(*served.model, tenant, out.context);
+  if (!tokens.ok()) return Status(tokens.status().code(), tokens.status().message(), std::string(field));
+  out.tokens = std::move(*tokens);
+  return out;
+}
+
+Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedModel& served,
+                      TokenHistory& history, std::string_view tenant,
+                      std::optional<ContextOverflow> overflow) {
+  const ToolUse tools = request.conversation.tools;
+  Result<EncodedConversation> prompt =
+      encode_conversation(std::move(request.conversation), field, served, history, tenant);
+  if (!prompt.ok()) return api_error(prompt.status());
   PreparedGeneration out;
   out.overflow = overflow;
   if (overflow.value_or(served.overflow.overflow) == ContextOverflow::kTruncate &&
-      tokens->size() > uncut_tokens(served.overflow.truncation)) {
-    out.front_tokens = system_prompt_tokens(*served.model->chat_template, request.template_context, *tokens);
+      prompt->tokens.size() > uncut_tokens(served.overflow.truncation)) {
+    out.front_tokens = system_prompt_tokens(*served.model->chat_template, prompt->context, prompt->tokens);
   }
   out.fields = std::move(request.fields);
   out.unknown_fields = std::move(request.unknown_fields);
-  out.prompts.push_back(std::move(*tokens));
-  set_parser(request.tools, served, out);
-  forbid_calls(request.tools, served, out);
-  if (Status status = set_grammar(request.tools, served, out); !status.ok()) return api_error(status);
+  out.prompts.push_back(std::move(prompt->tokens));
+  set_parser(tools, served, out);
+  forbid_calls(tools, served, out);
+  if (Status status = set_grammar(tools, served, out); !status.ok()) return api_error(status);
   // What a constraint alone writes begins with its first word, and is text.
   if (out.fields.constraint && !out.grammar) out.parser.reset();
-  return check_generation(std::move(out), served, "messages");
-}
-
-}  // namespace
-
-Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
-                      std::string_view tenant) {
-  const Result<Json> json = parse_json(body);
-  if (!json.ok()) return api_error(json.status());
-  return prepare_chat_request(*json, served, history, tenant);
-}
-
-Prepared prepare_chat_request(const Json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, std::optional<ContextOverflow> overflow) {
-  Result<ChatRequest> request = parse_chat_request(json, served.chat, served.defaults);
-  if (!request.ok()) return api_error(request.status());
-  return prepare_parsed(std::move(*request), served, history, tenant, overflow);
-}
-
-namespace {
-
-// The prompt's own text; of tokens, what they spell.
-Result<std::string> text_of(const Prompt& prompt, const Tokenizer& tokenizer) {
-  if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
-  return tokenizer.decode(std::get<std::vector<TokenId>>(prompt), ControlText::kAsControl);
-}
-
-}  // namespace
-
-Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head) {
-  const Result<Json> json = parse_json(body);
-  if (!json.ok()) return api_error(json.status());
-  Result<CompletionRequest> request = parse_completion_request(*json, served.defaults);
-  if (!request.ok()) return api_error(request.status());
-  PreparedGeneration out;
-  out.unknown_fields = unknown_fields(*json, {generation_field_names(), completion_field_names()});
-  out.fields = std::move(request->fields);
-  head.logprobs = out.fields.sampling.logprobs;
-  head.include_usage = out.fields.include_usage;
-  CompletionShape shape{.echoed = {}, .generated = out.fields.choices, .kept = request->kept};
-  if (shape.kept < shape.generated) out.fields.sampling.logprobs = true;  // to choose by
-  out.scores_prompt = request->scores_prompt();
-  if (out.scores_prompt) out.overflow = ContextOverflow::kRefuse;
-  const std::vector<Prompt> echoed = request->echo ? request->prompts : std::vector<Prompt>();
-  for (Prompt& prompt : request->prompts) {
-    if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
-      out.prompts.push_back(std::move(*tokens));
-      continue;
-    }
-    // Whoever writes a raw prompt writes its control tokens too, as with llama.cpp and vLLM.
-    Result<std::vector<TokenId>> tokens =
-        encode_text(served.model->tokenizer, std::get<std::string>(prompt), true, ControlText::kAsControl);
-    if (!tokens.ok()) return api_error(tokens.status());
-    out.prompts.push_back(std::move(*tokens));
-  }
-  Prepared checked = check_generation(std::move(out), served, "prompt");
-  auto* prepared = std::get_if<PreparedGeneration>(&checked);
-  if (prepared == nullptr) return checked;
-  for (const Prompt& prompt : echoed) {
-    Result<std::string> text = text_of(prompt, served.model->tokenizer);
-    if (!text.ok()) return api_error(text.status());
-    shape.echoed.push_back(std::move(*text));
-  }
-  prepared->format = std::make_unique<CompletionFormat>(std::move(head), std::move(shape));
-  return checked;
-}
-
-std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served) {
-  const Result<Json> json = parse_json(body);
-  if (!json.ok()) return api_error(json.status());
-  Result<TokenizeRequest> request = parse_tokenize_request(*json, served.chat);
-  if (!request.ok()) return api_error(request.status());
-  const Tokenizer& tokenizer = served.model->tokenizer;
-  const ControlText control = request->parse_special ? ControlText::kAsControl : ControlText::kAsText;
-  Result<std::vector<TokenId>> tokens =
-      request->template_context ? TokenHistory().encode(*served.model, "", *request->template_context)
-                                : encode_text(tokenizer, request->text, request->add_special, control);
-  if (!tokens.ok()) return api_error(tokens.status());
-  Json list = Json::array();
-  for (const TokenId token : *tokens) {
-    if (request->with_pieces)
-      list.push_back({{"id", token.value}, {"piece", tokenizer.token_bytes(token)}});
-    else
-      list.push_back(token.value);
-  }
-  const Json answer = {
-      {"tokens", std::move(list)}, {"count", tokens->size()}, {"max_model_len", served.context_tokens}};
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::variant<std::string, ApiError> detokenize(std::string_view body, const ServedModel& served) {
-  const Result<Json> json = parse_json(body);
-  if (!json.ok()) return api_error(json.status());
-  Result<DetokenizeRequest> request = parse_detokenize_request(*json);
-  if (!request.ok()) return api_error(request.status());
-  if (Status status = check_tokens(request->tokens, served.model->tokenizer.vocabulary_size(), "tokens");
-      !status.ok()) {
-    return api_error(status);
-  }
-  Result<std::string> text = served.model->tokenizer.decode(request->tokens, ControlText::kAsControl);
-  if (!text.ok()) return api_error(text.status());
-  const Json answer = {{"content", *text}, {"prompt", *text}};
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return check_generation(std::move(out), served, field);
 }
 
 }  // namespace loci

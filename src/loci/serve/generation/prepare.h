@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a request's body to tokens: the part of a generation that is done on a worker. No networking.
+// From a request to tokens: the part of a generation that is done on a worker. No networking.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,17 +12,23 @@
 #include <vector>
 
 #include "loci/model/grammar.h"
+#include "loci/serve/conversation/conversation.h"
+#include "loci/serve/conversation/output_parser.h"
+#include "loci/serve/generation/generation_fields.h"
+#include "loci/serve/generation/reply_format.h"
+#include "loci/serve/generation/served_model.h"
 #include "loci/serve/history/token_history.h"
-#include "loci/serve/reply/json_parts.h"
-#include "loci/serve/reply/reply_format.h"
-#include "loci/serve/request/api_error.h"
-#include "loci/serve/request/generation_fields.h"
-#include "loci/serve/request/json.h"
-#include "loci/serve/served_model.h"
 #include "loci/serve/tenants/tenant_limiter.h"
-#include "loci/serve/tools/output_parser.h"
+#include "loci/serve/wire/api_error.h"
 
 namespace loci {
+
+// A conversation that some API was sent, and what its reply is to be.
+struct ChatRequest {
+  GenerationFields fields;
+  Conversation conversation;
+  std::vector<std::string> unknown_fields;  // for the log
+};
 
 struct PreparedGeneration {
   GenerationFields fields;
@@ -62,17 +67,19 @@ Prepared check_generation(PreparedGeneration prepared, const ServedModel& served
 // 404 where `name` is not the served model; "" and "default" are.
 std::optional<ApiError> check_model(const std::string& name, const ServedModel& served);
 
-Prepared prepare_chat(std::string_view body, const ServedModel& served, TokenHistory& history,
-                      std::string_view tenant);
-// The same of a body that was parsed, or made of another API's request. `overflow`: what the
-// request says of a conversation that outgrows the context.
-Prepared prepare_chat_request(const Json& json, const ServedModel& served, TokenHistory& history,
-                              std::string_view tenant, std::optional<ContextOverflow> overflow = {});
-// `head` names the reply; what the request says of it is filled in. The format is set here.
-Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head);
+// A conversation, rendered and tokenised. `field` holds its messages: what an error of theirs names.
+// `overflow`: what its request says of one that outgrows the context.
+Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedModel& served,
+                      TokenHistory& history, std::string_view tenant,
+                      std::optional<ContextOverflow> overflow = {});
 
-// The answers of /tokenize and /detokenize.
-std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served);
-std::variant<std::string, ApiError> detokenize(std::string_view body, const ServedModel& served);
+// A conversation's tokens, and what its template was rendered with.
+struct EncodedConversation {
+  std::vector<TokenId> tokens;
+  std::string context;
+};
+Result<EncodedConversation> encode_conversation(Conversation conversation, std::string_view field,
+                                                const ServedModel& served, TokenHistory& history,
+                                                std::string_view tenant);
 
 }  // namespace loci

@@ -12,9 +12,8 @@
 
 #include "loci/base/clock.h"
 #include "loci/serve/generation/generation_summary.h"
-#include "loci/serve/request/api_error.h"
-#include "loci/serve/router.h"
 #include "loci/serve/tenants/tenants.h"
+#include "loci/serve/wire/api_error.h"
 
 namespace loci {
 
@@ -54,33 +53,11 @@ class ReplySink {
   virtual bool gone() const = 0;
   virtual void watch(std::function<void()> on_gone) = 0;
 
-  // What the generation came to. Returns whether a line of the access log will tell it.
-  virtual bool account(const GenerationSummary&) { return false; }
+  // What the generation came to, once it has ended: for the access log.
+  virtual void account(const GenerationSummary& summary) = 0;
 
  private:
   ReplyOrigin origin_;
-};
-
-// Answers the call's client.
-class CallSink final : public ReplySink {
- public:
-  explicit CallSink(Call& call);
-
-  int status() const override { return call_.exchange.status(); }
-  void add_header(const std::string& name, const std::string& value) override {
-    call_.exchange.add_header(name, value);
-  }
-  boost::asio::awaitable<bool> respond(std::string json) override;
-  boost::asio::awaitable<bool> begin_stream() override;
-  boost::asio::awaitable<bool> stream(std::string_view events) override;
-  boost::asio::awaitable<bool> end_stream() override;
-  boost::asio::awaitable<void> fail(ApiError error) override;
-  bool gone() const override { return call_.exchange.gone(); }
-  void watch(std::function<void()> on_gone) override { call_.exchange.watch(std::move(on_gone)); }
-  bool account(const GenerationSummary& summary) override;
-
- private:
-  Call& call_;
 };
 
 }  // namespace loci

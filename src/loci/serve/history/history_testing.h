@@ -2,7 +2,6 @@
 // What the tests of the history share: small vocabularies, chats, and tokenisations that no tokenizer makes.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "loci/model/chat_template.h"
 #include "loci/model/text_testing.h"
 #include "loci/model/tokenizer.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 
@@ -44,8 +44,7 @@ inline TestText byte_level_text(const char* chat_template = kChatMlTemplate) {
 }
 
 inline std::string context_of(const Messages& messages, bool add_generation_prompt = true) {
-  nlohmann::ordered_json context = {{"messages", nlohmann::ordered_json::array()},
-                                    {"add_generation_prompt", add_generation_prompt}};
+  Json context = {{"messages", Json::array()}, {"add_generation_prompt", add_generation_prompt}};
   for (const auto& [role, content] : messages)
     context["messages"].push_back({{"role", role}, {"content", content}});
   return context.dump();

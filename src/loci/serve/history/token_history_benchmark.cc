@@ -15,18 +15,17 @@
 #include <fstream>
 #include <iostream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/engine/run/engine.h"
 #include "loci/model/gguf.h"
 #include "loci/model/random_vocabulary.h"
 #include "loci/serve/history/token_history.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
 using Tokens = std::vector<TokenId>;
 
 constexpr std::uint32_t kContextTokens = 2048;
@@ -58,7 +57,7 @@ struct Tally {
     turns_lost += reused < known.size() ? 1 : 0;
     ++turns;
   }
-  OrderedJson json() const {
+  Json json() const {
     return {{"prompt_tokens", prompt_tokens},
             {"reused_tokens", reused_tokens},
             {"lost_tokens", lost_tokens},
@@ -163,11 +162,11 @@ struct Way {
 
 class Run {
  public:
-  Run(const Options& options, const Text& text, Engine* engine, std::vector<OrderedJson> conversations)
+  Run(const Options& options, const Text& text, Engine* engine, std::vector<Json> conversations)
       : options_(options), text_(text), engine_(engine), conversations_(std::move(conversations)) {
     ways_ = {Way{}, Way{.history = &ends_, .ends_alone = true}, Way{.history = &history_}};
     for (Way& way : ways_) way.known.resize(conversations_.size());
-    shown_.resize(conversations_.size(), OrderedJson::array());
+    shown_.resize(conversations_.size(), Json::array());
   }
 
   Status run() {
@@ -175,7 +174,7 @@ class Run {
     return {};
   }
 
-  OrderedJson report() const {
+  Json report() const {
     return {{"conversations", conversations_.size()},
             {"reply_tokens", reply_tokens_},
             {"retokenised", ways_[0].tally.json()},
@@ -194,11 +193,11 @@ class Run {
   static std::string tenant(std::size_t conversation) { return std::to_string(conversation); }
 
   Result<std::optional<Turn>> begin(std::size_t conversation, std::size_t turn) {
-    const OrderedJson& messages = conversations_[conversation]["messages"];
+    const Json& messages = conversations_[conversation]["messages"];
     if (2 * turn + 1 >= messages.size() || messages[2 * turn]["role"] != "user") return std::optional<Turn>();
     shown_[conversation].push_back(messages[2 * turn]);
     const std::string context =
-        OrderedJson{{"messages", shown_[conversation]}, {"add_generation_prompt", true}}.dump();
+        Json{{"messages", shown_[conversation]}, {"add_generation_prompt", true}}.dump();
     Turn out{.conversation = conversation,
              .prompts = {},
              .reply_text = messages[2 * turn + 1]["content"],
@@ -275,8 +274,8 @@ class Run {
   const Options& options_;
   const Text& text_;
   Engine* engine_;
-  std::vector<OrderedJson> conversations_;
-  std::vector<OrderedJson> shown_;  // the messages so far, as a client has them
+  std::vector<Json> conversations_;
+  std::vector<Json> shown_;  // the messages so far, as a client has them
   TokenHistory history_;
   TokenHistory ends_;
   std::array<Way, 3> ways_;
@@ -285,8 +284,8 @@ class Run {
 };
 
 Status measure(const Options& options) {
-  std::vector<OrderedJson> conversations;
-  for (std::string line; std::getline(std::cin, line);) conversations.push_back(OrderedJson::parse(line));
+  std::vector<Json> conversations;
+  for (std::string line; std::getline(std::cin, line);) conversations.push_back(Json::parse(line));
   LOCI_ASSIGN_OR_RETURN(const Text text, open_text(options));
   Sampling sampling;
   if (text.model) LOCI_RETURN_IF_ERROR(start(*text.model, options, sampling));

@@ -8,7 +8,7 @@
 #include <boost/beast/core/buffers_suffix.hpp>
 #include <boost/beast/http/read.hpp>
 
-#include "loci/serve/request/api_error.h"
+#include "loci/serve/wire/api_error.h"
 
 namespace loci {
 namespace asio = boost::asio;

@@ -22,8 +22,8 @@
 #include "loci/serve/http/body_budget.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/http/http_socket.h"
-#include "loci/serve/metrics.h"
-#include "loci/serve/request/api_error.h"
+#include "loci/serve/telemetry/metrics.h"
+#include "loci/serve/wire/api_error.h"
 
 namespace loci {
 

@@ -53,19 +53,6 @@ Status timed_out(const CallRequest& request) {
           fmt::format("no whole answer within {} s", request.timeout / kNanosPerSecond)};
 }
 
-// Of a handshake.
-Status tls_failure(HttpSocket& socket, const ServerAddress& address, const error_code& error) {
-  if (const std::string why = socket.distrust(); !why.empty()) {
-    return invalid_argument(
-        fmt::format("the certificate of {} is not trusted ({}); the option tls_ca names an authority "
-                    "that is",
-                    address.host, why));
-  }
-  const std::string what = fmt::format("no TLS with {}:{}: {}", address.host, address.port, error.message());
-  const bool is_of_tls = error.category() == asio::error::get_ssl_category();
-  return {is_of_tls ? StatusCode::kInvalidArgument : StatusCode::kUnavailable, what};
-}
-
 http::request<http::string_body> make_message(const CalledServer& server, CallRequest& request) {
   http::request<http::string_body> message(request.method, request.path, 11);
   const ServerAddress& address = server.address;
@@ -107,17 +94,6 @@ asio::awaitable<error_code> read_body(std::shared_ptr<Connection> connection,
 
 }  // namespace
 
-asio::awaitable<Status> connect_to(HttpSocket& socket, const CalledServer& server) {
-  error_code error;
-  co_await asio::async_connect(socket.tcp(), server.endpoints,
-                               asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return Status(StatusCode::kUnavailable, "no connection: " + error.message());
-  error_code ignored;
-  socket.tcp().set_option(tcp::no_delay(true), ignored);
-  error = co_await socket.handshake_as_client(server.address.host);
-  co_return error ? tls_failure(socket, server.address, error) : Status();
-}
-
 asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& clock, CallRequest request,
                                       HttpSink sink) {
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
@@ -128,7 +104,7 @@ asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& c
   boost::beast::flat_buffer buffer;
   Parser parser;
   parser.body_limit(std::numeric_limits<std::uint64_t>::max());
-  answer.status = co_await connect_to(connection->socket, server);
+  answer.status = co_await connect_to(connection->socket, server.address.host, server.endpoints);
   error_code error;
   if (answer.status.ok()) {
     answer.sent = clock.now();

@@ -44,10 +44,6 @@ struct HttpAnswer {
 // Gets the body of a 200 piece by piece with the time at which it came; returns whether it wants more.
 using HttpSink = std::function<bool(std::string_view, Nanos)>;
 
-// Connects, and agrees on TLS where the server is called so. Errors: kUnavailable, kInvalidArgument as above.
-// `socket` was made with the address's `tls`; both must outlive the call.
-boost::asio::awaitable<Status> connect_to(HttpSocket& socket, const CalledServer& server);
-
 // `server` and `clock` must outlive the call.
 boost::asio::awaitable<HttpAnswer> http_call(const CalledServer& server, const Clock& clock,
                                              CallRequest request, HttpSink sink);

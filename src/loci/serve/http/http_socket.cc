@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/http/http_socket.h"
 
+#include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/sslerr.h>
 #include <openssl/x509_vfy.h>
 
+#include <boost/asio/connect.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -61,6 +63,33 @@ asio::awaitable<void> HttpSocket::end_sending() {
     co_await tls_->async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
   }
   tcp_.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+namespace {
+
+// Of a handshake.
+Status tls_failure(HttpSocket& socket, const std::string& host, const error_code& error) {
+  if (const std::string why = socket.distrust(); !why.empty()) {
+    return invalid_argument(
+        fmt::format("the certificate of {} is not trusted ({}); the option tls_ca names an authority that is",
+                    host, why));
+  }
+  const bool is_of_tls = error.category() == asio::error::get_ssl_category();
+  return {is_of_tls ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,
+          fmt::format("no TLS with {}: {}", host, error.message())};
+}
+
+}  // namespace
+
+asio::awaitable<Status> connect_to(HttpSocket& socket, std::string host,
+                                   tcp::resolver::results_type endpoints) {
+  error_code error;
+  co_await asio::async_connect(socket.tcp(), endpoints, asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return Status(StatusCode::kUnavailable, "no connection: " + error.message());
+  error_code ignored;
+  socket.tcp().set_option(tcp::no_delay(true), ignored);
+  error = co_await socket.handshake_as_client(host);
+  co_return error ? tls_failure(socket, host, error) : Status();
 }
 
 bool is_plain_http(const error_code& handshake_error) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "loci/base/status.h"
 #include "loci/serve/http/tls.h"
 
 namespace loci {
@@ -56,6 +57,12 @@ class HttpSocket {
   bool is_secured_ = false;  // the handshake is done
   bool has_ended_ = false;
 };
+
+// As a client: connects to one of the endpoints, which `host` was looked up as, and agrees on TLS where the
+// socket has it. Errors: kUnavailable; kInvalidArgument where the server is not trusted, or does not speak
+// TLS. `socket` must outlive the call.
+boost::asio::awaitable<Status> connect_to(HttpSocket& socket, std::string host,
+                                          boost::asio::ip::tcp::resolver::results_type endpoints);
 
 // Whether a handshake failed because the client speaks plain HTTP.
 bool is_plain_http(const boost::system::error_code& handshake_error);

@@ -13,7 +13,7 @@
 #include <boost/asio/write.hpp>
 #include <exception>
 
-#include "loci/serve/request/api_error.h"
+#include "loci/serve/wire/api_error.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -96,7 +96,7 @@ asio::awaitable<void> HttpServer::accept_loop() {
       continue;
     }
     socket.set_option(tcp::no_delay(true), error);
-    TlsContext tls = tls_.context();
+    TlsContext tls = options_.tls_context ? options_.tls_context : tls_.context();
     // Who would have to be greeted first, at the cost of a signature, to be turned away is closed.
     if (tls && connections_.size() >= options_.limits.connections_max) continue;
     if (connections_.size() >= options_.limits.connections_max) {

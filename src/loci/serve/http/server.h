@@ -27,7 +27,8 @@ class HttpServer {
   struct Options {
     std::string host = "127.0.0.1";
     std::uint16_t port = 8080;  // 0: one that is free
-    TlsFiles tls;               // none: plain HTTP
+    TlsFiles tls;               // none: plain HTTP, or what `tls_context` says
+    TlsContext tls_context;     // in place of files
     HttpLimits limits;
   };
 

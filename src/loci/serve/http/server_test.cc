@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "loci/serve/worker_pool.h"
+#include "loci/serve/workers/worker_pool.h"
 
 namespace loci {
 namespace {

@@ -11,22 +11,16 @@
 #include <string_view>
 #include <utility>
 
+#include "loci/base/ascii.h"
 #include "loci/base/version.h"
+#include "loci/serve/generation/generation_fields.h"
 #include "loci/serve/openapi/parts.h"
-#include "loci/serve/request/generation_fields.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 
 namespace asio = boost::asio;
-using OrderedJson = nlohmann::ordered_json;
-
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
 
 std::string method_of(const Route& route) { return std::string(boost::beast::http::to_string(route.method)); }
 
@@ -37,8 +31,8 @@ std::string path_of(const Route& route) {
   return path;
 }
 
-OrderedJson path_parameters(const std::string& path) {
-  OrderedJson out = OrderedJson::array();
+Json path_parameters(const std::string& path) {
+  Json out = Json::array();
   for (std::size_t begin = path.find('{'); begin != std::string::npos; begin = path.find('{', begin + 1)) {
     const std::string name = path.substr(begin + 1, path.find('}', begin) - begin - 1);
     out.push_back({{"name", name},
@@ -50,7 +44,7 @@ OrderedJson path_parameters(const std::string& path) {
 }
 
 // Puts the limits where their names stand.
-Status resolve(OrderedJson& json) {
+Status resolve(Json& json) {
   if (json.is_string()) {
     const std::string& text = json.get_ref<const std::string&>();
     if (!text.starts_with('$')) return {};
@@ -61,12 +55,12 @@ Status resolve(OrderedJson& json) {
     return {};
   }
   if (!json.is_structured()) return {};
-  for (OrderedJson& member : json) LOCI_RETURN_IF_ERROR(resolve(member));
+  for (Json& member : json) LOCI_RETURN_IF_ERROR(resolve(member));
   return {};
 }
 
 // Adds the members of `from`, none of which `into` has.
-Status merge(OrderedJson& into, OrderedJson& from) {
+Status merge(Json& into, Json& from) {
   for (auto& [name, value] : from.items()) {
     if (into.contains(name)) return internal_error("the API's description has two of " + name);
     into[name] = std::move(value);
@@ -75,18 +69,17 @@ Status merge(OrderedJson& into, OrderedJson& from) {
 }
 
 // All parts as one document.
-Result<OrderedJson> merged_parts() {
-  OrderedJson out = {
-      {"paths", OrderedJson::object()},
-      {"components", {{"schemas", OrderedJson::object()}, {"responses", OrderedJson::object()}}}};
+Result<Json> merged_parts() {
+  Json out = {{"paths", Json::object()},
+              {"components", {{"schemas", Json::object()}, {"responses", Json::object()}}}};
   for (const std::string_view text : openapi_parts()) {
-    OrderedJson part = OrderedJson::parse(text, nullptr, false);
+    Json part = Json::parse(text, nullptr, false);
     if (!part.is_object())
       return internal_error(
           fmt::format("a part of the API's description is no JSON: {}", text.substr(0, 80)));
     LOCI_RETURN_IF_ERROR(resolve(part));
     for (auto& [path, operations] : part["paths"].items()) {
-      if (!out["paths"].contains(path)) out["paths"][path] = OrderedJson::object();
+      if (!out["paths"].contains(path)) out["paths"][path] = Json::object();
       LOCI_RETURN_IF_ERROR(merge(out["paths"][path], operations));
     }
     LOCI_RETURN_IF_ERROR(merge(out["components"]["schemas"], part["schemas"]));
@@ -96,7 +89,7 @@ Result<OrderedJson> merged_parts() {
 }
 
 // What the route says of its operation: the answers of errors, who may call it, its path's parameters.
-void complete(OrderedJson& operation, const Route& route) {
+void complete(Json& operation, const Route& route) {
   const char* error = route.error_style == ErrorStyle::kAnthropic ? "#/components/responses/MessagesError"
                                                                   : "#/components/responses/Error";
   const bool tenant = route.access != Access::kOpen;
@@ -106,12 +99,12 @@ void complete(OrderedJson& operation, const Route& route) {
   for (const char* status : statuses) {
     if (!operation["responses"].contains(status)) operation["responses"][status] = {{"$ref", error}};
   }
-  operation["security"] = OrderedJson::array();
-  if (tenant) operation["security"] = OrderedJson::parse(R"([{}, {"bearer": []}, {"apiKey": []}])");
-  OrderedJson parameters = path_parameters(path_of(route));
+  operation["security"] = Json::array();
+  if (tenant) operation["security"] = Json::parse(R"([{}, {"bearer": []}, {"apiKey": []}])");
+  Json parameters = path_parameters(path_of(route));
   if (parameters.empty()) return;
   if (operation.contains("parameters")) {
-    for (OrderedJson& one : operation["parameters"]) parameters.push_back(std::move(one));
+    for (Json& one : operation["parameters"]) parameters.push_back(std::move(one));
   }
   operation["parameters"] = std::move(parameters);
 }
@@ -137,7 +130,7 @@ const std::map<std::string, std::int64_t>& openapi_limits() {
 
 std::vector<std::string> described_operations() {
   std::vector<std::string> out;
-  const Result<OrderedJson> parts = merged_parts();
+  const Result<Json> parts = merged_parts();
   if (!parts.ok()) return out;
   for (const auto& [path, operations] : (*parts)["paths"].items()) {
     for (const auto& [method, operation] : operations.items()) {
@@ -151,21 +144,21 @@ std::vector<std::string> described_operations() {
   return out;
 }
 
-Result<OrderedJson> openapi_document(const Router& router) {
-  LOCI_ASSIGN_OR_RETURN(OrderedJson parts, merged_parts());
-  OrderedJson paths = OrderedJson::object();
+Result<Json> openapi_document(const Router& router) {
+  LOCI_ASSIGN_OR_RETURN(Json parts, merged_parts());
+  Json paths = Json::object();
   for (const Route& route : router.routes()) {
     const std::string path = path_of(route);
-    const std::string method = lower(method_of(route));
+    const std::string method = lower_ascii(method_of(route));
     if (!parts["paths"].contains(path) || !parts["paths"][path].contains(method)) continue;
-    OrderedJson& operation = paths[path][method];
+    Json& operation = paths[path][method];
     operation = parts["paths"][path][method];
     complete(operation, route);
   }
-  OrderedJson components = std::move(parts["components"]);
+  Json components = std::move(parts["components"]);
   components["securitySchemes"] = {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
                                    {"apiKey", {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}}}};
-  return OrderedJson{
+  return Json{
       {"openapi", "3.1.0"},
       {"info",
        {{"title", "Loci"},
@@ -181,7 +174,7 @@ Status add_openapi_endpoint(Router& router) {
   router.add({.pattern = "/openapi.json", .access = Access::kOpen, .handler = [text](Call& call) {
                 return call.answer(*text);
               }});
-  LOCI_ASSIGN_OR_RETURN(const OrderedJson document, openapi_document(router));
+  LOCI_ASSIGN_OR_RETURN(const Json document, openapi_document(router));
   *text = document.dump();
   return {};
 }

@@ -8,12 +8,12 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "loci/base/status.h"
-#include "loci/serve/router.h"
+#include "loci/serve/call/router.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 
@@ -28,7 +28,7 @@ const std::map<std::string, std::int64_t>& openapi_limits();
 
 // The document of the routes that are described; each of the others is left out.
 // Errors: kInternal (a part is no JSON, names an unknown limit, or two of them describe the same).
-Result<nlohmann::ordered_json> openapi_document(const Router& router);
+Result<Json> openapi_document(const Router& router);
 
 // GET /openapi.json of all that `router` has when it is called: the last one to be called. `router` outlives
 // it.

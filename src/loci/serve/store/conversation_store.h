@@ -74,9 +74,12 @@ struct ConversationSummary {
   std::int64_t active_at = 0;    // seconds since 1970: its latest turn
   std::uint64_t size_bytes = 0;  // with its responses
   std::uint64_t items = 0;
-  std::vector<StoredItem> first;  // of its items, at most kFirstItems: what it is about
+  // Of its items, at most kFirstItems: what it is about. Those that take more than kFirstItemBytesMax come
+  // without their JSON, so that a page of the list costs little whatever is stored.
+  std::vector<StoredItem> first;
 };
 inline constexpr std::uint32_t kFirstItems = 3;
+inline constexpr std::uint32_t kFirstItemBytesMax = 64 << 10;
 
 struct ConversationList {
   std::vector<ConversationSummary> conversations;
@@ -168,6 +171,12 @@ class ConversationStore {
   using ConfirmEnded = std::function<std::vector<std::string>(std::vector<std::string>)>;
   virtual Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended,
                                                  const ConfirmEnded& confirm) = 0;
+  // What each tenant has is counted anew, should the count be wrong: somebody changed the database by hand.
+  // Returns of how many tenants it was. Called at start. O(threads), and it reads alone where all is right.
+  virtual Result<std::uint64_t> recount_usage() = 0;
+  // For a stop that must not wait for a database server that stands still: calls that wait for it end with
+  // kUnavailable, and so does every later one. A store in a file does nothing here.
+  virtual void abandon() = 0;
   // Deletes threads that are too old, or the oldest of tenants that have too much. Returns how many
   // conversations and responses went. A call does a bounded part of the work, so that turns can be committed
   // in between: call again until it returns 0.

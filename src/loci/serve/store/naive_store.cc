@@ -135,6 +135,9 @@ Result<ConversationList> NaiveStore::conversations(std::string_view tenant, std:
         .conversation = one.stored, .active_at = active(order[i]), .items = one.items.size()};
     const std::size_t first = std::min<std::size_t>(one.items.size(), kFirstItems);
     summary.first.assign(one.items.begin(), one.items.begin() + static_cast<std::ptrdiff_t>(first));
+    for (StoredItem& item : summary.first) {
+      if (item.json.size() > kFirstItemBytesMax) item.json.clear();
+    }
     list.conversations.push_back(std::move(summary));
   }
   return list;

@@ -11,6 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "loci/base/hex.h"
+
 namespace loci {
 namespace {
 
@@ -20,21 +22,10 @@ struct TextParameter {
   std::optional<std::string> text;
 };
 
-std::string hexadecimal(std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out = "\\x";
-  out.reserve(2 + 2 * bytes.size());
-  for (const char byte : bytes) {
-    out.push_back(kDigits[static_cast<unsigned char>(byte) >> 4]);
-    out.push_back(kDigits[static_cast<unsigned char>(byte) & 15]);
-  }
-  return out;
-}
-
 TextParameter to_text(const SqlParameter& parameter) {
   if (const auto* integer = std::get_if<std::int64_t>(&parameter)) return {std::to_string(*integer)};
   if (const auto* text = std::get_if<std::string_view>(&parameter)) return {std::string(*text)};
-  if (const auto* blob = std::get_if<SqlBlob>(&parameter)) return {hexadecimal(blob->bytes)};
+  if (const auto* blob = std::get_if<SqlBlob>(&parameter)) return {"\\x" + to_hex(blob->bytes)};
   return {};
 }
 

@@ -47,9 +47,8 @@ class PostgresDatabase final : public SqlDatabase {
   Status reclaim() override { return {}; }        // autovacuum does
   Status erase_deleted() override { return {}; }  // the same
 
-  // For a stop that must not wait for a server that stands still: what waits for the server ends with
-  // kUnavailable, and so does every later call; a connection that is being made ends with its own timeout.
-  void abandon();
+  // (A connection that is being made ends with its own timeout.)
+  void abandon() override;
 
   // Runs `job` while no other server does the same: several may start at once.
   Status alone(const std::function<Status()>& job);

@@ -354,6 +354,20 @@ TEST_F(PostgresStoreTest, AServerThatStandsStillHoldsNoCallForLong) {
   EXPECT_TRUE(store->response("ann", "r0").ok());
 }
 
+TEST_F(PostgresStoreTest, AStopDoesNotWaitForAServerThatStandsStill) {
+  const auto store = open();  // its calls wait for half a minute
+  ASSERT_TRUE(store->commit_turn("ann", test_turn("r0")).ok());
+  server_->pause();
+  Status status;
+  std::thread waiting([&] { status = store->response("ann", "r0").status(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  store->abandon();
+  waiting.join();
+  EXPECT_NE(status.message().find("is not waited for"), std::string::npos) << status.to_string();
+  EXPECT_EQ(store->commit_turn("ann", test_turn("r1")).code(), StatusCode::kUnavailable);
+  server_->go_on();
+}
+
 TEST_F(PostgresStoreTest, RefusesWhatItCannotUse) {
   const Status url = PostgresStore::open("postgresql://host/x?no_such=1", {}).status();
   EXPECT_EQ(url.code(), StatusCode::kInvalidArgument) << url.to_string();

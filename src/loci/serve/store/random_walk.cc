@@ -110,13 +110,15 @@ StoreOperation StoreWalk::on_response(std::uint64_t which, const std::string& te
 }
 
 StoreOperation StoreWalk::upkeep() {
-  switch (random_.below(kind_ == WalkKind::kAll ? 4 : 3)) {
+  switch (random_.below(kind_ == WalkKind::kAll ? 5 : 4)) {
     case 0: now_ += static_cast<std::int64_t>(random_.below(120)); [[fallthrough]];
     case 1: return operation("stats", [](auto& s) { return s.stats(); });
     case 2: {
       const StoreLimits limits{.age_seconds_max = 200, .bytes_max = {}};
       return operation("expire", [=, now = now_](auto& s) { return s.expire(now, limits); });
     }
+    // What was counted was right.
+    case 3: return operation("recount", [](auto& s) { return s.recount_usage(); });
     default: return operation("fail", [](auto& s) { return s.fail_interrupted({}, {}); });
   }
 }

@@ -103,6 +103,9 @@ class SqlDatabase {
   // After a deletion that was made durable: leaves nothing of it in the database's files, as far as the
   // database can.
   virtual Status erase_deleted() = 0;
+  // For a stop that must not wait for a server that stands still: what waits for it ends with kUnavailable,
+  // and so does every later call. Of a file: nothing.
+  virtual void abandon() = 0;
 };
 
 }  // namespace loci

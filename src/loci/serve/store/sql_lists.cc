@@ -29,6 +29,12 @@ const std::string kNextPage =
     "AND conversations.conversation < $3))" +
     std::string(kOrder) + "$4";
 
+// What a conversation is about, of items that are small enough to look for it.
+const std::string kFirstOf =
+    "SELECT id, CASE WHEN size_bytes <= $2 THEN json ELSE '' END FROM items WHERE conversation = $1 "
+    "ORDER BY item LIMIT " +
+    std::to_string(kFirstItems);
+
 // One more than asked for, so that it is known whether there are more.
 Result<SqlRows> read_rows(SqlSession& session, std::string_view tenant, std::string_view after,
                           std::int64_t limit) {
@@ -57,9 +63,9 @@ Result<ConversationList> SqlStore::conversations(std::string_view tenant, std::s
                               .active_at = rows.integer(i, 4),
                               .size_bytes = static_cast<std::uint64_t>(rows.integer(i, 5)),
                               .items = static_cast<std::uint64_t>(rows.integer(i, 6))};
-      LOCI_ASSIGN_OR_RETURN(ItemList first, read_page(session, ItemsOf::kConversation, rows.integer(i, 0),
-                                                      {.after = {}, .limit = kFirstItems}));
-      one.first = std::move(first.items);
+      LOCI_ASSIGN_OR_RETURN(const SqlRows first,
+                            session.run(kFirstOf, {rows.integer(i, 0), std::int64_t{kFirstItemBytesMax}}));
+      one.first = to_items(first);
       list.conversations.push_back(std::move(one));
     }
     return {};

@@ -64,6 +64,11 @@ Status delete_ended(SqlSession& session, std::int64_t thread);
 
 // Counts what was added to what the tenant has, or taken (negative). Of threads, their functions above do it.
 Status count_usage(SqlSession& session, std::string_view tenant, std::int64_t threads, std::int64_t bytes);
+// Of whom what is counted is not what their threads are: an operator's own statements, a file that was put
+// together by hand. O(threads).
+Result<std::vector<std::string>> tenants_miscounted(SqlSession& session);
+// Counts the tenant's threads anew. O(its threads).
+Status recount(SqlSession& session, std::string_view tenant);
 Result<StoreUsage> usage_of(SqlSession& session, std::string_view tenant);
 // Of all tenants, by name: as many rows as there are tenants.
 Result<std::vector<StoreUsage>> all_usage(SqlSession& session);

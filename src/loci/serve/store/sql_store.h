@@ -56,6 +56,8 @@ class SqlStore : public ConversationStore {
   std::string server() const override;
   Result<std::uint64_t> fail_interrupted(const std::vector<std::string>& ended,
                                          const ConfirmEnded& confirm) override;
+  Result<std::uint64_t> recount_usage() override;
+  void abandon() override { database_->abandon(); }
   Result<std::uint64_t> expire(std::int64_t now_seconds, const StoreLimits& limits) override;
   Result<std::uint64_t> size_bytes() override;
   Result<std::vector<TenantStats>> stats() override;

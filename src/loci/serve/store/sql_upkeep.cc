@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "loci/serve/store/sql_rows.h"
 #include "loci/serve/store/sql_store.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 
@@ -21,7 +21,7 @@ constexpr std::int64_t kThreadsInBatch = 32;
 
 // The response object of one that its server did not finish.
 std::string failed_json(std::string_view json) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::parse(json, nullptr, false);
+  Json object = Json::parse(json, nullptr, false);
   if (!object.is_object()) return std::string(json);
   object["status"] = "failed";
   object["error"] = {{"code", "server_error"},
@@ -116,6 +116,21 @@ Result<std::uint64_t> SqlStore::fail_interrupted(const std::vector<std::string>&
     failed += of_owner;
   }
   return failed;
+}
+
+Result<std::uint64_t> SqlStore::recount_usage() {
+  std::vector<std::string> wrong;
+  const Status looked = database_->transact(SqlAccess::kRead, [&](SqlSession& session) -> Status {
+    LOCI_ASSIGN_OR_RETURN(wrong, tenants_miscounted(session));
+    return {};
+  });
+  LOCI_RETURN_IF_ERROR(looked);
+  // A transaction for each, so that other servers' turns of other tenants are none of its conflicts.
+  for (const std::string& tenant : wrong) {
+    LOCI_RETURN_IF_ERROR(database_->transact(SqlAccess::kWrite,
+                                             [&](SqlSession& session) { return recount(session, tenant); }));
+  }
+  return wrong.size();
 }
 
 // Deletes a batch of what is over a limit: what is too old first, then of the first tenant that is over its

@@ -4,6 +4,9 @@
 // row.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "loci/base/units.h"
 #include "loci/serve/store/sql_rows.h"
 
@@ -66,6 +69,29 @@ Result<std::vector<StoreUsage>> all_usage(SqlSession& session) {
   usages.reserve(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) usages.push_back(to_usage(rows, i, rows.text(i, 2)));
   return usages;
+}
+
+// (A sum that is 0 and no row are the same: what was deleted leaves its row.)
+Result<std::vector<std::string>> tenants_miscounted(SqlSession& session) {
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("SELECT tenant FROM (SELECT tenant, 1 AS threads, size_bytes FROM threads "
+                  "UNION ALL SELECT tenant, -threads, -size_bytes FROM tenant_usage) AS both_counts "
+                  "GROUP BY tenant HAVING SUM(threads) <> 0 OR SUM(size_bytes) <> 0 ORDER BY tenant",
+                  {}));
+  std::vector<std::string> tenants;
+  for (std::size_t i = 0; i < rows.size(); ++i) tenants.push_back(rows.text(i, 0));
+  return tenants;
+}
+
+Status recount(SqlSession& session, std::string_view tenant) {
+  LOCI_ASSIGN_OR_RETURN(
+      const SqlRows rows,
+      session.run("SELECT COUNT(*), CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM threads "
+                  "WHERE tenant = $1",
+                  {tenant}));
+  LOCI_RETURN_IF_ERROR(session.run("DELETE FROM tenant_usage WHERE tenant = $1", {tenant}).status());
+  return count_usage(session, tenant, rows.integer(0, 0), rows.integer(0, 1));
 }
 
 Result<std::uint64_t> make_room(SqlSession& session, std::string_view tenant, const StoreQuota& quota,

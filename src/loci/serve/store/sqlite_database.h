@@ -45,6 +45,7 @@ class SqliteDatabase final : public SqlDatabase {
   // The file itself has zeros where something was deleted (secure_delete); its log is emptied. Where another
   // program reads just then, the next reclaim() does it.
   Status erase_deleted() override;
+  void abandon() override {}
 
   // What `PRAGMA integrity_check` finds; "ok" where nothing is wrong.
   Result<std::string> integrity_check();

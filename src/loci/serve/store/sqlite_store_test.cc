@@ -96,6 +96,44 @@ TEST(SqliteStore, SaysThatAnotherProcessHoldsTheLock) {
   EXPECT_TRUE(store->commit_turn("ann", test_turn("r")).ok());
 }
 
+TEST(SqliteStore, WhatTenantsHaveIsCountedAnewAtStart) {
+  const TestFolder folder;
+  const std::string path = folder.file("store.db");
+  std::uint64_t bytes = 0;
+  {
+    const auto store = open_ok(path);
+    for (const char* tenant : {"ann", "bob"}) ASSERT_TRUE(store->commit_turn(tenant, test_turn("r")).ok());
+    bytes = store->size_bytes().value();
+  }
+  OtherProcess(path).run(
+      "UPDATE tenant_usage SET size_bytes = size_bytes + 5000 WHERE tenant = 'ann';"
+      "DELETE FROM tenant_usage WHERE tenant = 'bob';"
+      "INSERT INTO tenant_usage VALUES ('gone', 0, 3, 70000)");
+  const auto store = open_ok(path);
+  ASSERT_NE(store->size_bytes().value(), bytes);
+  EXPECT_EQ(store->recount_usage().value(), 3u);
+  EXPECT_EQ(store->size_bytes().value(), bytes);
+  EXPECT_EQ(store->recount_usage().value(), 0u);
+  const Result<std::vector<TenantStats>> stats = store->stats();
+  ASSERT_TRUE(stats.ok());
+  EXPECT_EQ(stats->size(), 2u);
+}
+
+// A page of the list must not read gigabytes.
+TEST(SqliteStore, ListsDoNotCarryLargeItems) {
+  const TestFolder folder;
+  const auto store = open_ok(folder.file("store.db"));
+  const std::string large = R"({"text":")" + std::string(kFirstItemBytesMax, 'x') + R"("})";
+  ASSERT_TRUE(
+      store->create_conversation("ann", {.id = "c"}, {{"a", large}, {"b", R"({"text":"small"})"}}).ok());
+  const ConversationList list = store->conversations("ann", "", 10).value();
+  ASSERT_EQ(list.conversations.size(), 1u);
+  ASSERT_EQ(list.conversations[0].first.size(), 2u);
+  EXPECT_EQ(list.conversations[0].first[0].id, "a");
+  EXPECT_EQ(list.conversations[0].first[0].json, "");
+  EXPECT_EQ(list.conversations[0].first[1].json, R"({"text":"small"})");
+}
+
 TEST(SqliteStore, ADamagedFileIsSaidToBe) {
   const TestFolder folder;
   const std::string path = folder.file("store.db");

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "loci/serve/log_line.h"
+#include "loci/serve/telemetry/log_line.h"
 
 namespace loci {
 namespace {

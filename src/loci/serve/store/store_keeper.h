@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "loci/base/clock.h"
-#include "loci/serve/metrics.h"
 #include "loci/serve/store/conversation_store.h"
-#include "loci/serve/worker_pool.h"
+#include "loci/serve/telemetry/metrics.h"
+#include "loci/serve/workers/worker_pool.h"
 
 namespace loci {
 

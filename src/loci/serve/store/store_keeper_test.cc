@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "loci/serve/log_line.h"
+#include "loci/serve/telemetry/log_line.h"
 
 namespace loci {
 namespace {

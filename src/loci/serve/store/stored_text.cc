@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "loci/base/units.h"
-#include "loci/serve/request/json_parse.h"
+#include "loci/serve/wire/json_parse.h"
 
 namespace loci {
 namespace {

@@ -5,6 +5,7 @@
 #include <sodium.h>
 
 #include "loci/base/check.h"
+#include "loci/base/hex.h"
 
 namespace loci {
 namespace {
@@ -38,11 +39,7 @@ KeyHash hash_api_key(std::string_view key) {
   return hash;
 }
 
-std::string to_text(const KeyHash& hash) {
-  std::string out(kHashPrefix);
-  for (const std::uint8_t byte : hash.bytes) out += fmt::format("{:02x}", byte);
-  return out;
-}
+std::string to_text(const KeyHash& hash) { return std::string(kHashPrefix) + to_hex(hash.bytes); }
 
 Result<KeyHash> parse_key_hash(std::string_view text) {
   const auto wrong = [] {

@@ -13,8 +13,8 @@
 
 #include "loci/base/clock.h"
 #include "loci/serve/http/http_message.h"
-#include "loci/serve/request/api_error.h"
 #include "loci/serve/tenants/tenant_meter.h"
+#include "loci/serve/wire/api_error.h"
 
 namespace loci {
 

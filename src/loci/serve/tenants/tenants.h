@@ -18,9 +18,9 @@
 
 #include "loci/serve/files/file_watch.h"
 #include "loci/serve/http/http_message.h"
-#include "loci/serve/request/api_error.h"
 #include "loci/serve/tenants/keys_file.h"
 #include "loci/serve/tenants/tenant.h"
+#include "loci/serve/wire/api_error.h"
 
 namespace loci {
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/server/profile/profile_file.h"
+#include "loci/base/hex.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "loci/serve/request/field_reader.h"
-#include "loci/serve/request/json.h"
+#include "loci/serve/wire/field_reader.h"
+#include "loci/serve/wire/json.h"
 
 namespace loci {
 namespace {
@@ -183,11 +184,7 @@ CostCurves assumed_costs(const BackendInfo& backend) {
   return curves;
 }
 
-std::string fingerprint_text(const std::array<std::uint8_t, 16>& fingerprint) {
-  std::string text;
-  for (const std::uint8_t byte : fingerprint) text += fmt::format("{:02x}", byte);
-  return text;
-}
+std::string fingerprint_text(const std::array<std::uint8_t, 16>& fingerprint) { return to_hex(fingerprint); }
 
 std::string profile_path(const std::string& folder, const std::string& model_fingerprint) {
   return folder.empty() ? "" : folder + "/" + model_fingerprint + ".json";

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Letters of ASCII, whatever the locale.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace loci {
+
+// `text` with A to Z as a to z.
+inline std::string lower_ascii(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+}  // namespace loci

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls to peers: connections that are made when they are needed and kept for the next call, each with a
+// deadline for all that is waited for.
+//
+// All of it on the thread of `io`.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/cluster/upstream.h"
+#include "loci/serve/http/tls.h"
+
+namespace loci {
+
+class PeerCalls {
+ public:
+  // One connection; it ends with this, unless it is kept.
+  class Line {
+   public:
+    Line(PeerCalls& calls, std::unique_ptr<Upstream> connection)
+        : calls_(calls), connection_(std::move(connection)) {
+      calls_.busy_.insert(connection_.get());
+    }
+    ~Line() { calls_.busy_.erase(connection_.get()); }
+    Line(const Line&) = delete;
+    Line& operator=(const Line&) = delete;
+
+    // Sends a request and reads the reply's head; of a reply that is not 200 the error has the peer's words.
+    boost::asio::awaitable<Status> call(std::string_view path, const std::string& body, Nanos limit);
+    // The body of a short reply.
+    boost::asio::awaitable<Result<std::string>> read_whole();
+    // More of the body within that time: empty at its end.
+    boost::asio::awaitable<Result<std::string_view>> read_piece(Nanos limit);
+
+   private:
+    friend class PeerCalls;
+    Status broken() const;
+
+    PeerCalls& calls_;
+    std::unique_ptr<Upstream> connection_;
+  };
+
+  // `state`: of kPeerStateHeader.
+  PeerCalls(boost::asio::io_context& io, TlsContext tls, std::string state);
+
+  // To the peer of that number, at that place.
+  boost::asio::awaitable<Result<std::unique_ptr<Line>>> connect(std::uint32_t peer, std::string host,
+                                                                std::uint16_t port);
+  // A line whose reply was read to its end, or over which nothing was said.
+  void keep(std::uint32_t peer, std::unique_ptr<Line> line);
+  void drop(std::uint32_t peer) { pool_.drop(peer); }
+  // What goes on ends with errors, and nothing more begins.
+  void stop();
+
+ private:
+  UpstreamPool pool_;
+  const std::string state_;
+  std::set<Upstream*> busy_;
+  bool is_stopping_ = false;
+};
+
+}  // namespace loci

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/peers/peer_server.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "loci/base/version.h"
+
+namespace loci {
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr const char* kContentType = "application/octet-stream";
+constexpr std::size_t kStateBytesMax = 512;
+constexpr std::string_view kNotServing = "this server is loading or stopping", kNoPath = "no such path";
+constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
+constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
+
+HttpServer::Options http_options(const PeerServerOptions& options) {
+  HttpServer::Options out{
+      .host = options.host, .port = options.port, .tls = {}, .tls_context = options.tls, .limits = {}};
+  out.limits.body_bytes_max = kPeerBodyBytesMax;
+  out.limits.bodies_bytes_max = std::uint64_t{16} << 20;
+  out.limits.header_bytes_max = 8 << 10;
+  out.limits.connections_max = options.connections_max;
+  out.limits.header_timeout = kAskingLimit;
+  out.limits.body_timeout = kAskingLimit;
+  out.limits.body_stall_timeout = kAskingLimit;
+  out.limits.idle_timeout = 60 * kNanosPerSecond;
+  out.limits.write_timeout = kPeerPatience;
+  return out;
+}
+
+}  // namespace
+
+// What the source says of one question or read. Guarded by the server's mutex, but for what is the network
+// thread's.
+struct PeerServer::Exchanged {
+  explicit Exchanged(asio::io_context& io) : woken(io), late(io) {}
+
+  // Calls back when it ends, wherever that is.
+  class Taken {
+   public:
+    explicit Taken(std::function<void()> call) : call_(std::move(call)) {}
+    ~Taken() { call_(); }
+    Taken(const Taken&) = delete;
+    Taken& operator=(const Taken&) = delete;
+
+   private:
+    const std::function<void()> call_;
+  };
+  struct Part {
+    PeerPlace place;
+    std::uint8_t groups = 0;  // a bit for each: one of what came, all of what is gone
+    std::vector<std::byte> bytes;
+    std::unique_ptr<Taken> taken;  // null: it is gone
+  };
+
+  std::deque<Part> parts;
+  std::optional<std::vector<std::uint8_t>> answer;
+  // The network thread's.
+  asio::steady_timer woken;
+  asio::steady_timer late;        // cuts the answer
+  Exchange* answering = nullptr;  // while a read is answered
+};
+
+PeerServer::PeerServer(const PeerServerOptions& options, const Clock& clock,
+                       std::shared_ptr<spdlog::logger> log)
+    : options_(options),
+      metrics_(kVersion),
+      http_(std::make_unique<HttpServer>(http_options(options), clock, metrics_, std::move(log))) {}
+
+PeerServer::~PeerServer() { stop(); }
+
+Status PeerServer::listen() {
+  return http_->listen([this](Exchange& exchange) { return handle(exchange); });
+}
+
+void PeerServer::stop() {
+  if (!http_) return;
+  source_ = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, exchanged] : open_)
+      asio::post(http_->io(), [exchanged] { exchanged->woken.cancel(); });
+  }
+  http_->stop(0);
+  std::map<PeerReadId, std::shared_ptr<Exchanged>> open;
+  {
+    const std::lock_guard lock(mutex_);
+    open.swap(open_);
+  }
+  open.clear();
+  http_.reset();  // and with it what was still going on
+}
+
+std::shared_ptr<PeerServer::Exchanged> PeerServer::begin(PeerReadId id) {
+  auto made = std::make_shared<Exchanged>(http_->io());
+  const std::lock_guard lock(mutex_);
+  open_.emplace(id, made);
+  return made;
+}
+
+void PeerServer::end(PeerReadId id) {
+  std::shared_ptr<Exchanged> ended;  // let go behind the lock
+  const std::lock_guard lock(mutex_);
+  const auto at = open_.find(id);
+  if (at == open_.end()) return;
+  ended = std::move(at->second);
+  open_.erase(at);
+}
+
+bool PeerServer::change(PeerReadId id, const std::function<void(Exchanged&)>& change) {
+  const std::lock_guard lock(mutex_);
+  const auto at = open_.find(id);
+  if (at == open_.end()) return false;
+  change(*at->second);
+  asio::post(http_->io(), [exchanged = at->second] { exchanged->woken.cancel(); });
+  return true;
+}
+
+void PeerServer::answered(PeerAnswer answer) {
+  change(answer.id, [&](Exchanged& exchanged) { exchanged.answer = std::move(answer.groups); });
+}
+
+void PeerServer::give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
+                      std::function<void()> taken) {
+  Exchanged::Part part{.place = place,
+                       .groups = static_cast<std::uint8_t>(1u << group),
+                       .bytes = std::move(bytes),
+                       .taken = std::make_unique<Exchanged::Taken>(std::move(taken))};
+  change(place.read, [&](Exchanged& exchanged) { exchanged.parts.push_back(std::move(part)); });
+}
+
+void PeerServer::gone(PeerGone gone) {
+  change(gone.place.read, [&](Exchanged& exchanged) {
+    exchanged.parts.push_back({.place = gone.place, .groups = gone.groups, .bytes = {}, .taken = {}});
+  });
+}
+
+asio::awaitable<void> PeerServer::refuse(Exchange& exchange, int status, std::string_view why) {
+  HttpResponse response{
+      .status = status, .content_type = "text/plain", .body = std::string(why) + "\n", .headers = {}};
+  co_await exchange.respond(std::move(response));
+}
+
+asio::awaitable<void> PeerServer::handle(Exchange& exchange) {
+  const auto found = exchange.request()[{kPeerStateHeader.data(), kPeerStateHeader.size()}];
+  const std::string state(found.data(), std::min(found.size(), kStateBytesMax));
+  if (state != options_.state) {
+    const std::string why = fmt::format("expected the state '{}', found '{}'", options_.state, state);
+    co_return co_await refuse(exchange, 409, why);
+  }
+  PeerSource* const source = source_;
+  if (source == nullptr) co_return co_await refuse(exchange, 503, kNotServing);
+  const bool asks = exchange.path() == kPeerAskPath;
+  if (!asks && exchange.path() != kPeerReadPath) co_return co_await refuse(exchange, 404, kNoPath);
+  const std::optional<ApiError> error = co_await exchange.read_body();
+  if (error) co_return co_await refuse(exchange, error->http_status, error->message);
+  if (asks) co_return co_await answer_question(exchange, *source);
+  co_await answer_read(exchange, *source);
+}
+
+asio::awaitable<void> PeerServer::answer_question(Exchange& exchange, PeerSource& source) {
+  Result<std::vector<ChainKey>> keys = read_peer_question(exchange.request().body());
+  if (!keys.ok()) {
+    const std::string why = keys.status().field() + ": " + keys.status().message();
+    co_return co_await refuse(exchange, 400, why);
+  }
+  const PeerReadId id(++last_id_);
+  const std::shared_ptr<Exchanged> exchanged = begin(id);
+  const std::size_t count = keys->size();
+  exchanged->woken.expires_after(std::chrono::nanoseconds(kSourceLimit));
+  PeerQuestion question{.id = id, .keys = std::move(*keys)};
+  source.ask(std::move(question));
+  boost::system::error_code ignored;
+  co_await exchanged->woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  end(id);
+  const std::vector<std::uint8_t> groups = exchanged->answer.value_or(std::vector<std::uint8_t>(count, 0));
+  HttpResponse response{
+      .status = 200, .content_type = kContentType, .body = write_peer_answer(groups), .headers = {}};
+  co_await exchange.respond(std::move(response));
+}
+
+asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& source) {
+  Result<PeerWants> wants = read_peer_wants(exchange.request().body(), options_.group_count);
+  if (!wants.ok()) {
+    const std::string why = wants.status().field() + ": " + wants.status().message();
+    co_return co_await refuse(exchange, 400, why);
+  }
+  std::size_t left = 0;  // parts
+  for (const PeerWant& want : wants->wants) left += static_cast<std::size_t>(std::popcount(want.groups));
+  const PeerReadId id(++last_id_);
+  const std::shared_ptr<Exchanged> exchanged = begin(id);
+  PeerRead read{.id = id, .wants = wants->wants, .deadline = 0};
+  source.read(std::move(read), wants->time_limit);
+  exchanged->answering = &exchange;
+  exchange.watch([exchanged] { exchanged->woken.cancel(); });
+  exchanged->late.expires_after(std::chrono::nanoseconds(wants->time_limit + kPeerPatience));
+  exchanged->late.async_wait([exchanged](const boost::system::error_code& error) {
+    if (error || exchanged->answering == nullptr) return;
+    exchanged->answering->cut_stream();
+    exchanged->woken.cancel();
+  });
+  bool goes_on = co_await exchange.begin_stream(kContentType);
+  while (goes_on && left > 0 && !exchange.gone()) {  // which it is when it is late, too
+    std::optional<Exchanged::Part> part;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!exchanged->parts.empty()) {
+        part = std::move(exchanged->parts.front());
+        exchanged->parts.pop_front();
+      }
+    }
+    if (!part) {
+      // What comes wakes it, and what does not come is said to be gone by the core. (The call to wake is one
+      // of this thread, so it comes behind the wait.)
+      exchanged->woken.expires_after(std::chrono::nanoseconds(kPeerPatience));
+      boost::system::error_code ignored;
+      co_await exchanged->woken.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      goes_on = source_ != nullptr;
+      continue;
+    }
+    for (std::uint8_t group = 0; group < options_.group_count && goes_on; ++group) {
+      if ((part->groups >> group & 1) == 0) continue;
+      PeerPartHead head{.index = part->place.index,
+                        .group = group,
+                        .is_gone = part->taken == nullptr,
+                        .bytes = part->bytes.size()};
+      if (part->taken) check_peer_part(wants->wants[part->place.index].key, group, part->bytes, head.check);
+      const std::string top = write_peer_part_head(head);
+      goes_on = co_await exchange.stream(top);
+      const std::string_view bytes(reinterpret_cast<const char*>(part->bytes.data()), part->bytes.size());
+      if (goes_on && !bytes.empty()) goes_on = co_await exchange.stream(bytes);
+      --left;
+    }
+  }
+  exchanged->answering = nullptr;
+  exchanged->late.cancel();
+  end(id);
+  if (left > 0 && source_ != nullptr) source.leave(id);
+  if (left == 0 && goes_on) {
+    co_await exchange.end_stream();
+  } else {
+    exchange.cut_stream();
+  }
+}
+
+}  // namespace loci

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers other members of the cluster: which blocks this server has, and their state (MemServe §4.3). A port
+// of its own, on a thread of its own, for whoever has the cluster's secret (peer_tls.h).
+//
+// Nothing is kept for a peer and nothing is pushed. A read names its blocks by key; each is held where it is
+// only while its bytes are copied, and a few at a time (engine/core/peer_reads.h). A peer that takes nothing
+// for kPeerPatience loses its connection, as does one that has not taken all of a read by its time limit and
+// that much: what is on its way to who reads no more is freed before the others, who wait longer
+// (PeerStoreOptions::silence_limit), give up.
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/base/clock.h"
+#include "loci/base/status.h"
+#include "loci/cluster/peers/peer_wire.h"
+#include "loci/engine/mover/peer_outlet.h"
+#include "loci/serve/http/server.h"
+#include "loci/serve/telemetry/metrics.h"
+
+namespace loci {
+
+inline constexpr Nanos kPeerPatience = 2 * kNanosPerSecond;
+
+// Who knows what this server has: the engine (engine/run/engine.h), which tells the outlet what becomes of
+// each call. Thread-safe.
+class PeerSource {
+ public:
+  virtual ~PeerSource() = default;
+  virtual void ask(PeerQuestion question) = 0;
+  virtual void read(PeerRead read, Nanos time_limit) = 0;  // its deadline is so far from now
+  virtual void leave(PeerReadId read) = 0;
+};
+
+struct PeerServerOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  // 0: one that is free
+  TlsContext tls;
+  std::string state;  // what kPeerStateHeader must say
+  std::uint32_t group_count = 1;
+  std::size_t connections_max = 256;
+};
+
+// listen(), start(), stop(): the owner's thread.
+class PeerServer final : public PeerOutlet {
+ public:
+  PeerServer(const PeerServerOptions& options, const Clock& clock, std::shared_ptr<spdlog::logger> log);
+  ~PeerServer() override;  // as stop()
+
+  // From now on connections are taken; questions are answered 503 until start(). Errors:
+  // HttpServer::listen()'s.
+  Status listen();
+  std::uint16_t port() const { return http_->port(); }  // until stop()
+  // `source`, whose outlet this is, must live until stop().
+  void start(PeerSource& source) { source_ = &source; }
+  // Ends what goes on. Whatever the source gives from then on is taken at once.
+  void stop();
+
+  void answered(PeerAnswer answer) override;
+  void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
+            std::function<void()> taken) override;
+  void gone(PeerGone gone) override;
+
+ private:
+  struct Exchanged;
+
+  boost::asio::awaitable<void> handle(Exchange& exchange);
+  boost::asio::awaitable<void> answer_question(Exchange& exchange, PeerSource& source);
+  boost::asio::awaitable<void> answer_read(Exchange& exchange, PeerSource& source);
+  boost::asio::awaitable<void> refuse(Exchange& exchange, int status, std::string_view why);
+  std::shared_ptr<Exchanged> begin(PeerReadId id);
+  void end(PeerReadId id);
+  // Calls `change` with the exchange of that id and wakes the connection that waits for it. False: that
+  // connection has ended.
+  bool change(PeerReadId id, const std::function<void(Exchanged&)>& change);
+
+  const PeerServerOptions options_;
+  ServeMetrics metrics_;  // of the connections; nobody reads them
+  std::atomic<PeerSource*> source_{nullptr};
+  std::uint64_t last_id_ = 0;  // the network thread's
+
+  std::mutex mutex_;
+  std::map<PeerReadId, std::shared_ptr<Exchanged>> open_;  // guarded by mutex_
+  std::unique_ptr<HttpServer> http_;  // last: its thread uses what is above; null after stop()
+};
+
+}  // namespace loci

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+// What asks peers and what answers them, over connections of this machine.
+#include "loci/cluster/peers/peer_store.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/null_sink.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "loci/cluster/peers/peer_server.h"
+#include "loci/cluster/peers/peer_tls.h"
+
+namespace loci {
+namespace asio = boost::asio;
+namespace {
+
+constexpr Nanos kLong = 20 * kNanosPerSecond;
+const std::vector<SharedGroup> kGroups = {{.layers = 3, .layer_slice_bytes = 5'000},
+                                          {.layers = 2, .layer_slice_bytes = 700}};
+
+ChainKey key_of(std::uint8_t number) {
+  ChainKey key;
+  key.bytes.fill(number);
+  return key;
+}
+
+std::vector<std::byte> state_of(const ChainKey& key, std::uint32_t group) {
+  std::vector<std::byte> state(kGroups[group].layers * kGroups[group].layer_slice_bytes);
+  for (std::size_t i = 0; i < state.size(); ++i)
+    state[i] = static_cast<std::byte>(i * 31 + key.bytes[0] * 7u + group);
+  return state;
+}
+
+std::shared_ptr<spdlog::logger> quiet() {
+  return std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
+}
+
+PeerKey secret_of(std::uint8_t number) {
+  PeerKey key;
+  key.fill(number);
+  return key;
+}
+
+// A server with some blocks.
+class FakePeer final : public PeerSource {
+ public:
+  enum class Ways : std::uint8_t { kGives, kForgets, kIsSilent };
+
+  explicit FakePeer(std::set<ChainKey> has, Ways ways = Ways::kGives, std::uint8_t secret = 1,
+                    const std::string& state = "same")
+      : has_(std::move(has)), ways_(ways) {
+    server_ = std::make_unique<PeerServer>(
+        PeerServerOptions{
+            .tls = make_peer_server_tls(secret_of(secret)).value(), .state = state, .group_count = 2},
+        clock_, quiet());
+    EXPECT_TRUE(server_->listen().ok());
+    server_->start(*this);
+  }
+  void ask(PeerQuestion question) override {
+    ++questions_;
+    PeerAnswer answer{.id = question.id, .groups = {}};
+    for (const ChainKey& key : question.keys)
+      answer.groups.push_back(has_.contains(key) ? std::uint8_t{3} : std::uint8_t{0});
+    server_->answered(std::move(answer));
+  }
+  void read(PeerRead read, Nanos) override {
+    ++reads_;
+    for (std::uint32_t i = 0; i < read.wants.size() && ways_ != Ways::kIsSilent; ++i) {
+      const PeerWant& want = read.wants[i];
+      if (ways_ == Ways::kForgets) {
+        server_->gone({{read.id, i}, want.groups});
+        continue;
+      }
+      for (std::uint32_t group = 0; group < 2; ++group) {
+        if ((want.groups >> group & 1) == 0) continue;
+        ++given_;
+        server_->give({read.id, i}, group, state_of(want.key, group), [this] { ++taken_; });
+      }
+    }
+  }
+  void leave(PeerReadId) override { ++left_; }
+  void stop() { server_->stop(); }
+  PeerAddress address(const std::string& id) const {
+    return {.id = id, .host = "127.0.0.1", .port = server_->port()};
+  }
+  int questions() const { return questions_; }
+  int reads() const { return reads_; }
+  int given() const { return given_; }
+  int taken() const { return taken_; }
+  // Whether so many reads were left, soon.
+  bool has_left(int count) const {
+    for (Nanos waited = 0; left_ < count && waited < kLong; waited += kNanosPerMilli)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return left_ == count;
+  }
+
+ private:
+  const SystemClock clock_;
+  const std::set<ChainKey> has_;
+  const Ways ways_;
+  std::atomic<int> questions_{0}, reads_{0}, given_{0}, taken_{0}, left_{0};
+  std::unique_ptr<PeerServer> server_;
+};
+
+// Collects what a call of read() brings.
+class Collector final : public BlockReadSink {
+ public:
+  explicit Collector(std::vector<BlockRead> items) : items_(std::move(items)), ended_(items_.size()) {}
+  void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
+              std::span<const std::byte> bytes) override {
+    const std::vector<std::byte> state = state_of(items_[item].key, items_[item].group);
+    EXPECT_EQ(first, 0u);
+    EXPECT_EQ(count, kGroups[items_[item].group].layers);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), state.begin(), state.end()));
+  }
+  void done(std::size_t item, Status status) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(ended_[item].has_value()) << "an item ends once";
+    ended_[item] = status.code();
+    if (++count_ == ended_.size()) all_.set_value();
+  }
+  // The codes, by item.
+  std::vector<StatusCode> wait() {
+    EXPECT_EQ(all_.get_future().wait_for(std::chrono::nanoseconds(kLong)), std::future_status::ready);
+    const std::lock_guard lock(mutex_);
+    std::vector<StatusCode> codes;
+    for (const auto& one : ended_) codes.push_back(one.value_or(StatusCode::kInternal));
+    return codes;
+  }
+
+ private:
+  const std::vector<BlockRead> items_;
+  std::mutex mutex_;
+  std::vector<std::optional<StatusCode>> ended_;
+  std::size_t count_ = 0;
+  std::promise<void> all_;
+};
+
+// A store that servers share: has what it has.
+class FakeStore final : public SharedStore {
+ public:
+  // `ended_on`: set by its end to the thread.
+  explicit FakeStore(std::set<ChainKey> has, std::thread::id* ended_on = nullptr)
+      : has_(std::move(has)), ended_on_(ended_on) {}
+  ~FakeStore() override {
+    if (ended_on_ != nullptr) *ended_on_ = std::this_thread::get_id();
+  }
+  void ask(std::vector<ChainKey> keys, Nanos, Answer answer) override {
+    std::vector<std::uint8_t> groups;
+    for (const ChainKey& key : keys) groups.push_back(has_.contains(key) ? std::uint8_t{3} : std::uint8_t{0});
+    answer(std::move(groups));
+  }
+  void read(std::vector<BlockRead> items, std::uint32_t, std::shared_ptr<BlockReadSink> sink) override {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const bool there = has_.contains(items[i].key);
+      if (there) {
+        sink->slices(i, 0, kGroups[items[i].group].layers, state_of(items[i].key, items[i].group));
+        ++read_;
+      }
+      sink->done(i, there ? Status() : Status(StatusCode::kNotFound, "gone"));
+    }
+  }
+  void write(std::uint32_t, SlotId, DiskEntry, std::vector<std::byte>,
+             std::function<void(Status)> done) override {
+    done({});
+  }
+  void note(const DiskNote&) override {}
+  SharedStoreStats stats() const override { return {.parts_read_total = read_.load(), .up = true}; }
+
+ private:
+  const std::set<ChainKey> has_;
+  std::thread::id* const ended_on_;
+  std::atomic<std::uint64_t> read_{0};
+};
+
+// Stands between a peer and its reader and passes bytes on. When a test asks for it, one byte of what the
+// peer says is changed.
+class FlippingProxy {
+ public:
+  explicit FlippingProxy(std::uint16_t to) : acceptor_(io_, {asio::ip::address_v4::loopback(), 0}) {
+    thread_ = std::thread([this, to] { run(to); });
+  }
+  ~FlippingProxy() {
+    is_stopping_ = true;
+    asio::ip::tcp::socket wake(io_);
+    boost::system::error_code ignored;
+    wake.connect({asio::ip::address_v4::loopback(), port()}, ignored);
+    thread_.join();
+    for (std::thread& one : carriers_) one.join();
+  }
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  void flip() { flips_ = true; }
+
+ private:
+  using Socket = std::shared_ptr<asio::ip::tcp::socket>;
+  void run(std::uint16_t to) {
+    while (true) {
+      const auto near = std::make_shared<asio::ip::tcp::socket>(io_);
+      const auto far = std::make_shared<asio::ip::tcp::socket>(io_);
+      acceptor_.accept(*near);
+      if (is_stopping_) return;
+      far->connect({asio::ip::address_v4::loopback(), to});
+      carriers_.emplace_back([this, near, far] { carry(near, far, false); });
+      carriers_.emplace_back([this, near, far] { carry(far, near, true); });
+    }
+  }
+  void carry(const Socket& from, const Socket& to, bool answers) {
+    std::array<char, 4096> bytes{};
+    boost::system::error_code error, ignored;
+    while (!error) {
+      const std::size_t count = from->read_some(asio::buffer(bytes), error);
+      if (count > 100 && answers && flips_.exchange(false)) bytes[50] = static_cast<char>(bytes[50] ^ 1);
+      if (count > 0) asio::write(*to, asio::buffer(bytes.data(), count), error);
+    }
+    to->shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+    from->shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  }
+
+  asio::io_context io_;
+  asio::ip::tcp::acceptor acceptor_;
+  std::atomic<bool> flips_{false}, is_stopping_{false};
+  std::thread thread_;
+  std::vector<std::thread> carriers_;  // the thread's, until it has ended
+};
+
+class PeerStoreTest : public testing::Test {
+ protected:
+  void open(std::vector<PeerAddress> peers, std::unique_ptr<SharedStore> behind = nullptr,
+            std::uint8_t secret = 1) {
+    PeerStoreOptions options{.peers = list_,
+                             .tls = make_peer_client_tls(secret_of(secret)).value(),
+                             .state = "same",
+                             .groups = kGroups,
+                             .store = std::move(behind),
+                             .silence_limit = 300 * kNanosPerMilli};
+    store_ = make_peer_store(std::move(options), clock_);
+    list_->set(std::move(peers));
+  }
+  std::vector<std::uint8_t> ask(std::vector<ChainKey> keys, Nanos limit = kLong) {
+    std::promise<std::vector<std::uint8_t>> answer;
+    store_->ask(std::move(keys), limit, [&](std::vector<std::uint8_t> groups) { answer.set_value(groups); });
+    return answer.get_future().get();
+  }
+  std::vector<StatusCode> read(const std::vector<std::pair<ChainKey, std::uint32_t>>& wanted) {
+    std::vector<BlockRead> items;
+    for (const auto& [key, group] : wanted) items.push_back({.group = group, .key = key});
+    auto sink = std::make_shared<Collector>(items);
+    store_->read(items, 0, sink);
+    return sink->wait();
+  }
+  PeerStats peer_stats() const { return store_->stats().peers.value(); }
+
+  const SystemClock clock_;
+  const std::shared_ptr<PeerList> list_ = std::make_shared<PeerList>();
+  std::unique_ptr<SharedStore> store_;
+};
+
+using Codes = std::vector<StatusCode>;
+using Groups = std::vector<std::uint8_t>;
+
+TEST_F(PeerStoreTest, BringsWhatPeersHave) {
+  FakePeer one({key_of(1), key_of(2)}), other({key_of(2), key_of(3)});
+  open({one.address("one"), other.address("other")});
+  EXPECT_EQ(ask({key_of(1), key_of(2), key_of(3), key_of(4)}), (Groups{3, 3, 3, 0}));
+  EXPECT_EQ(read({{key_of(1), 0}, {key_of(1), 1}, {key_of(2), 0}, {key_of(3), 1}}),
+            Codes(4, StatusCode::kOk));
+  EXPECT_EQ(read({{key_of(4), 0}}), Codes{StatusCode::kNotFound}) << "nobody said that it has it";
+  const PeerStats stats = peer_stats();
+  EXPECT_EQ(stats.known, 2u);
+  EXPECT_EQ(stats.up, 2u);
+  EXPECT_EQ(stats.asks_total, 2u);
+  EXPECT_EQ(stats.parts_found_total, 6u);
+  EXPECT_EQ(stats.parts_read_total, 4u);
+  EXPECT_EQ(stats.parts_gone_total, 1u);
+  EXPECT_EQ(stats.failures_total, 0u);
+  EXPECT_FALSE(store_->stats().is_there) << "there is no store";
+  store_.reset();
+  one.stop();
+  other.stop();
+  EXPECT_EQ(one.given() + other.given(), 4);
+  EXPECT_EQ(one.taken() + other.taken(), 4) << "what is given is let go";
+}
+
+TEST_F(PeerStoreTest, WhatPeersLackTheStoreBehindThemHas) {
+  FakePeer one({key_of(1)});
+  open({one.address("one")}, std::make_unique<FakeStore>(std::set{key_of(1), key_of(2)}));
+  EXPECT_EQ(ask({key_of(1), key_of(2), key_of(3)}), (Groups{3, 3, 0}));
+  EXPECT_EQ(read({{key_of(2), 1}, {key_of(1), 0}, {key_of(3), 0}}),
+            (Codes{StatusCode::kOk, StatusCode::kOk, StatusCode::kNotFound}));
+  EXPECT_EQ(store_->stats().parts_read_total, 1u) << "the peer goes before the store";
+  EXPECT_EQ(peer_stats().parts_read_total, 1u);
+  EXPECT_TRUE(store_->stats().is_there);
+}
+
+TEST_F(PeerStoreTest, WhatIsGoneIsSaidToBe) {
+  FakePeer one({key_of(1), key_of(2)}, FakePeer::Ways::kForgets);
+  open({one.address("one")});
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 1}}), Codes(2, StatusCode::kNotFound));
+  EXPECT_EQ(peer_stats().parts_gone_total, 2u);
+  EXPECT_EQ(peer_stats().failures_total, 0u) << "which is no failure";
+}
+
+TEST_F(PeerStoreTest, WhoLacksTheSecretGetsNothing) {
+  FakePeer one({key_of(1)});
+  open({one.address("one")}, nullptr, 2);
+  EXPECT_EQ(ask({key_of(1)}), Groups{0});
+  EXPECT_EQ(one.questions(), 0);
+  EXPECT_GE(peer_stats().failures_total, 1u);
+  // Nor does a server with another secret that says it is a peer.
+  FakePeer stranger({key_of(1)}, FakePeer::Ways::kGives, 3);
+  list_->set({stranger.address("stranger")});
+  EXPECT_EQ(ask({key_of(1)}), Groups{0});
+  EXPECT_EQ(stranger.questions(), 0);
+}
+
+// TLS without the key, and none at all.
+TEST_F(PeerStoreTest, AConnectionWithoutTheKeyEnds) {
+  FakePeer one({key_of(1)});
+  asio::io_context io;
+  const asio::ip::tcp::endpoint at(asio::ip::make_address("127.0.0.1"), one.address("one").port);
+  asio::ssl::context plain(asio::ssl::context::tls_client);
+  asio::ssl::stream<asio::ip::tcp::socket> stream(io, plain);
+  stream.next_layer().connect(at);
+  boost::system::error_code error;
+  stream.handshake(asio::ssl::stream_base::client, error);
+  EXPECT_TRUE(error) << "a handshake without the key";
+  asio::ip::tcp::socket socket(io);
+  socket.connect(at);
+  const std::vector<ChainKey> keys{key_of(1)};
+  const std::string question = write_peer_question(keys);
+  ASSERT_EQ(question.size(), 20u);
+  asio::write(socket,
+              asio::buffer("POST /peers/1/ask HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
+                           "Content-Length: 20\r\n\r\n" +
+                           question),
+              error);
+  std::string got(4096, '\0');
+  const std::size_t bytes = socket.read_some(asio::buffer(got), error);
+  EXPECT_EQ(got.substr(0, bytes).find("200 OK"), std::string::npos) << got.substr(0, bytes);
+  EXPECT_EQ(one.questions(), 0);
+}
+
+TEST_F(PeerStoreTest, AnotherStateIsRefusedWithBothNames) {
+  FakePeer unlike({key_of(1)}, FakePeer::Ways::kGives, 1, "another");
+  std::mutex mutex;
+  std::string said;
+  PeerStoreOptions options{.peers = list_,
+                           .tls = make_peer_client_tls(secret_of(1)).value(),
+                           .state = "same",
+                           .groups = kGroups,
+                           .store = nullptr,
+                           .warn = [&](const std::string& line) {
+                             const std::lock_guard lock(mutex);
+                             said += line;
+                           }};
+  store_ = make_peer_store(std::move(options), clock_);
+  list_->set({unlike.address("unlike")});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ask({key_of(1)}), Groups{0});
+  EXPECT_EQ(unlike.questions(), 0);
+  EXPECT_EQ(peer_stats().up, 0u) << "it is left alone";
+  const std::lock_guard lock(mutex);
+  EXPECT_NE(said.find("'another'"), std::string::npos) << said;
+  EXPECT_NE(said.find("'same'"), std::string::npos) << said;
+}
+
+TEST_F(PeerStoreTest, ASilentPeerEndsItsReads) {
+  FakePeer silent({key_of(1), key_of(2)}, FakePeer::Ways::kIsSilent);
+  open({silent.address("silent")});
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), Codes(2, StatusCode::kNotFound))
+      << "to the engine it is gone";
+  EXPECT_EQ(peer_stats().parts_failed_total, 2u);
+  EXPECT_TRUE(silent.has_left(1)) << "and what was to be given is let go";
+}
+
+// (It takes kPeerPatience.)
+TEST_F(PeerStoreTest, AReadEndsAtItsTimeLimitThoughItsReaderWaits) {
+  FakePeer silent({key_of(1)}, FakePeer::Ways::kIsSilent);
+  asio::io_context io;
+  const TlsContext tls = make_peer_client_tls(secret_of(1)).value();
+  asio::ssl::stream<asio::ip::tcp::socket> stream(io, *tls);
+  stream.next_layer().connect({asio::ip::address_v4::loopback(), silent.address("silent").port});
+  stream.handshake(asio::ssl::stream_base::client);
+  const std::string wants = write_peer_wants({.time_limit = kNanosPerMilli, .wants = {{key_of(1), 1}}});
+  asio::write(stream,
+              asio::buffer(fmt::format("POST /peers/1/read HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
+                                       "Content-Length: {}\r\n\r\n{}",
+                                       wants.size(), wants)));
+  EXPECT_TRUE(silent.has_left(1));
+  EXPECT_EQ(silent.reads(), 1);
+}
+
+// It goes on answering, which speaks for nothing.
+TEST_F(PeerStoreTest, APeerThatGivesNothingIsLeftAlone) {
+  FakePeer silent({key_of(1), key_of(2)}, FakePeer::Ways::kIsSilent);
+  FakePeer good({key_of(2)});
+  open({silent.address("silent")});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ask({key_of(1)}), Groups{3});
+    EXPECT_EQ(read({{key_of(1), 0}}), Codes{StatusCode::kNotFound});
+  }
+  EXPECT_EQ(peer_stats().up, 0u);
+  EXPECT_EQ(peer_stats().failures_total, 3u);
+  EXPECT_EQ(silent.reads(), 3);
+  list_->set({silent.address("silent"), good.address("good")});
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{0, 3})) << "the others go on";
+  EXPECT_EQ(read({{key_of(1), 0}, {key_of(2), 0}}), (Codes{StatusCode::kNotFound, StatusCode::kOk}));
+  EXPECT_EQ(silent.reads(), 3) << "nor is it read from";
+}
+
+// One of two questions ends before anybody has answered it.
+TEST_F(PeerStoreTest, AQuestionWithoutAnAnswerLeavesWhatIsKnown) {
+  FakePeer one({key_of(1)});
+  open({one.address("one")});
+  EXPECT_EQ(ask({key_of(1)}), Groups{3});
+  ask({key_of(1)}, 0);
+  EXPECT_EQ(read({{key_of(1), 0}}), Codes{StatusCode::kOk});
+}
+
+TEST_F(PeerStoreTest, APeerThatEndsIsComputedInstead) {
+  auto one = std::make_unique<FakePeer>(std::set{key_of(1)}, FakePeer::Ways::kIsSilent);
+  PeerStoreOptions options{.peers = list_,
+                           .tls = make_peer_client_tls(secret_of(1)).value(),
+                           .state = "same",
+                           .groups = kGroups,
+                           .store = nullptr};
+  store_ = make_peer_store(std::move(options), clock_);
+  list_->set({one->address("one")});
+  EXPECT_EQ(ask({key_of(1)}), Groups{3});
+  std::vector<BlockRead> items{{.group = 0, .key = key_of(1)}};
+  auto sink = std::make_shared<Collector>(items);
+  store_->read(items, 0, sink);
+  while (one->reads() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  one->stop();
+  EXPECT_EQ(sink->wait(), Codes{StatusCode::kNotFound});
+  EXPECT_EQ(ask({key_of(1)}), Groups{0}) << "nobody is there";
+}
+
+TEST_F(PeerStoreTest, BytesThatWereChangedOnTheWayAreNotTaken) {
+  FakePeer one({key_of(1), key_of(2)});
+  FlippingProxy proxy(one.address("one").port);
+  open({{.id = "one", .host = "127.0.0.1", .port = proxy.port()}});
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+  proxy.flip();
+  const Codes codes = read({{key_of(1), 0}, {key_of(2), 0}});
+  EXPECT_EQ(std::count(codes.begin(), codes.end(), StatusCode::kOk), 0) << "the record was its first";
+  EXPECT_EQ(peer_stats().parts_read_total, 0u);
+  EXPECT_GE(peer_stats().parts_failed_total, 1u);
+  list_->set({});
+  store_.reset();
+}
+
+TEST_F(PeerStoreTest, WhoIsOffTheListIsAskedNoMore) {
+  FakePeer one({key_of(1)});
+  open({one.address("one")});
+  EXPECT_EQ(ask({key_of(1)}), Groups{3});
+  list_->set({});
+  EXPECT_EQ(ask({key_of(1)}), Groups{0});
+  EXPECT_EQ(read({{key_of(1), 0}}), Codes{StatusCode::kNotFound});
+  EXPECT_EQ(peer_stats().known, 0u);
+}
+
+// Where nobody uses it at the same time.
+TEST_F(PeerStoreTest, TheStoreBehindEndsOnThePeersThread) {
+  std::thread::id ended_on;
+  open({}, std::make_unique<FakeStore>(std::set{key_of(1)}, &ended_on));
+  std::atomic<int> answers{0};
+  for (int i = 0; i < 50; ++i) store_->ask({key_of(1)}, kLong, [&](Groups) { ++answers; });
+  store_.reset();
+  EXPECT_EQ(answers, 50);
+  EXPECT_NE(ended_on, std::thread::id());
+  EXPECT_NE(ended_on, std::this_thread::get_id());
+}
+
+TEST_F(PeerStoreTest, ItsEndCallsBackForAll) {
+  FakePeer silent({key_of(1)}, FakePeer::Ways::kIsSilent);
+  open({silent.address("silent")});
+  EXPECT_EQ(ask({key_of(1)}), Groups{3});
+  std::vector<BlockRead> items{{.group = 0, .key = key_of(1)}};
+  auto sink = std::make_shared<Collector>(items);
+  std::atomic<int> answers{0};
+  for (int i = 0; i < 50; ++i) store_->ask({key_of(1)}, kLong, [&](Groups) { ++answers; });
+  store_->read(items, 0, sink);
+  store_.reset();
+  EXPECT_EQ(answers, 50);
+  EXPECT_NE(sink->wait().front(), StatusCode::kOk);
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cluster/peers/peer_wire.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "loci/base/check.h"
+
+namespace loci {
+namespace {
+
+template <class T>
+void put(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    out.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xff));
+}
+
+// `at` goes on; the caller has made sure that the bytes are there.
+template <class T>
+T take(std::string_view bytes, std::size_t& at) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
+  at += sizeof(T);
+  return static_cast<T>(value);
+}
+
+void put(std::string& out, const ChainKey& key) {
+  out.append(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
+}
+
+ChainKey take_key(std::string_view bytes, std::size_t& at) {
+  ChainKey key;
+  std::memcpy(key.bytes.data(), bytes.data() + at, key.bytes.size());
+  at += key.bytes.size();
+  return key;
+}
+
+// The count of entries of `entry_bytes` each that a body ends with.
+Result<std::size_t> take_count(std::string_view body, std::size_t& at, std::size_t entry_bytes) {
+  if (body.size() < at + 4)
+    return invalid_argument(fmt::format("expected {} bytes at least, found {}", at + 4, body.size()), "keys");
+  const std::size_t count = take<std::uint32_t>(body, at);
+  if (count == 0 || count > kPeerKeysMax)
+    return invalid_argument(fmt::format("expected 1 to {}, found {}", kPeerKeysMax, count), "keys");
+  if (body.size() - at != count * entry_bytes) {
+    return invalid_argument(
+        fmt::format("expected {} bytes for {}, found {}", count * entry_bytes, count, body.size() - at),
+        "keys");
+  }
+  return count;
+}
+
+std::uint8_t all_groups(std::uint32_t count) { return static_cast<std::uint8_t>((1u << count) - 1); }
+
+}  // namespace
+
+std::string write_peer_question(std::span<const ChainKey> keys) {
+  LOCI_CHECK(!keys.empty() && keys.size() <= kPeerKeysMax, "a question is of some keys");
+  std::string out;
+  put(out, static_cast<std::uint32_t>(keys.size()));
+  for (const ChainKey& key : keys) put(out, key);
+  return out;
+}
+
+Result<std::vector<ChainKey>> read_peer_question(std::string_view body) {
+  std::size_t at = 0;
+  LOCI_ASSIGN_OR_RETURN(const std::size_t count, take_count(body, at, sizeof(ChainKey)));
+  std::vector<ChainKey> keys(count);
+  for (ChainKey& key : keys) key = take_key(body, at);
+  return keys;
+}
+
+std::string write_peer_answer(std::span<const std::uint8_t> groups) {
+  return std::string(reinterpret_cast<const char*>(groups.data()), groups.size());
+}
+
+Result<std::vector<std::uint8_t>> read_peer_answer(std::string_view body, std::size_t keys,
+                                                   std::uint32_t group_count) {
+  if (body.size() != keys) {
+    return invalid_argument(fmt::format("expected a byte for each of {} keys, found {}", keys, body.size()),
+                            "groups");
+  }
+  std::vector<std::uint8_t> groups(body.begin(), body.end());
+  for (const std::uint8_t bits : groups) {
+    if ((bits & ~all_groups(group_count)) != 0)
+      return invalid_argument(fmt::format("expected bits of {} groups, found {}", group_count, bits),
+                              "groups");
+  }
+  return groups;
+}
+
+std::string write_peer_wants(const PeerWants& wants) {
+  LOCI_CHECK(!wants.wants.empty() && wants.wants.size() <= kPeerKeysMax, "a read is of some blocks");
+  std::string out;
+  put(out, static_cast<std::uint32_t>(wants.time_limit / kNanosPerMilli));
+  put(out, static_cast<std::uint32_t>(wants.wants.size()));
+  for (const PeerWant& want : wants.wants) {
+    put(out, want.key);
+    put(out, want.groups);
+  }
+  return out;
+}
+
+Result<PeerWants> read_peer_wants(std::string_view body, std::uint32_t group_count) {
+  if (body.size() < 4)
+    return invalid_argument(fmt::format("expected 8 bytes at least, found {}", body.size()), "time_limit");
+  std::size_t at = 0;
+  PeerWants out;
+  const auto limit_ms = take<std::uint32_t>(body, at);
+  if (limit_ms > kPeerWaitMax / kNanosPerMilli) {
+    return invalid_argument(
+        fmt::format("expected at most {} ms, found {}", kPeerWaitMax / kNanosPerMilli, limit_ms),
+        "time_limit");
+  }
+  out.time_limit = limit_ms * kNanosPerMilli;
+  LOCI_ASSIGN_OR_RETURN(const std::size_t count, take_count(body, at, sizeof(ChainKey) + 1));
+  out.wants.resize(count);
+  for (PeerWant& want : out.wants) {
+    want.key = take_key(body, at);
+    want.groups = take<std::uint8_t>(body, at);
+    if (want.groups == 0 || (want.groups & ~all_groups(group_count)) != 0) {
+      return invalid_argument(
+          fmt::format("expected bits of {} groups, one at least, found {}", group_count, want.groups),
+          "groups");
+    }
+  }
+  return out;
+}
+
+std::string write_peer_part_head(const PeerPartHead& head) {
+  std::string out;
+  put(out, head.index);
+  put(out, head.group);
+  put(out, static_cast<std::uint8_t>(head.is_gone));
+  put(out, std::uint16_t{0});
+  put(out, head.bytes);
+  for (const std::uint64_t half : head.check) put(out, half);
+  return out;
+}
+
+void check_peer_part(const ChainKey& key, std::uint8_t group, std::span<const std::byte> bytes,
+                     std::uint64_t check[2]) {
+  std::uint64_t seed = 0;
+  std::memcpy(&seed, key.bytes.data() + 8, sizeof seed);
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed ^ group);
+  check[0] = hash.low64;
+  check[1] = hash.high64;
+}
+
+PeerPartReader::PeerPartReader(std::vector<PeerWant> wants, std::vector<std::uint64_t> part_bytes, Sink sink)
+    : wants_(std::move(wants)), part_bytes_(std::move(part_bytes)), sink_(std::move(sink)) {
+  for (const PeerWant& want : wants_) left_ += static_cast<std::size_t>(std::popcount(want.groups));
+}
+
+Status PeerPartReader::begin_part() {
+  std::size_t at = 0;
+  const std::string_view bytes = head_bytes_;
+  head_.index = take<std::uint32_t>(bytes, at);
+  head_.group = take<std::uint8_t>(bytes, at);
+  const auto kind = take<std::uint8_t>(bytes, at);
+  const auto zero = take<std::uint16_t>(bytes, at);
+  head_.bytes = take<std::uint64_t>(bytes, at);
+  for (std::uint64_t& half : head_.check) half = take<std::uint64_t>(bytes, at);
+  head_bytes_.clear();
+  if (kind > 1 || zero != 0) return data_loss(fmt::format("expected 0 or 1, found {}", kind), "kind");
+  head_.is_gone = kind == 1;
+  if (head_.index >= wants_.size())
+    return data_loss(fmt::format("expected below {}, found {}", wants_.size(), head_.index), "index");
+  if (head_.group >= part_bytes_.size() || (wants_[head_.index].groups >> head_.group & 1) == 0)
+    return data_loss(fmt::format("group {} of block {} is not wanted", head_.group, head_.index), "group");
+  const std::uint64_t expected = head_.is_gone ? 0 : part_bytes_[head_.group];
+  if (head_.bytes != expected)
+    return data_loss(fmt::format("expected {}, found {}", expected, head_.bytes), "bytes");
+  wants_[head_.index].groups &= static_cast<std::uint8_t>(~(1u << head_.group));
+  if (head_.is_gone) {
+    --left_;
+    sink_.gone(head_.index, head_.group);
+    return {};
+  }
+  in_part_ = true;
+  filled_ = 0;
+  part_.resize(head_.bytes);
+  return {};
+}
+
+void PeerPartReader::end_part() {
+  in_part_ = false;
+  --left_;
+  std::uint64_t check[2];
+  check_peer_part(wants_[head_.index].key, head_.group, part_, check);
+  if (check[0] == head_.check[0] && check[1] == head_.check[1]) {
+    sink_.part(head_.index, head_.group, part_);
+  } else {
+    sink_.damaged(head_.index, head_.group);
+  }
+}
+
+Status PeerPartReader::feed(std::string_view piece) {
+  while (!piece.empty()) {
+    if (complete()) return data_loss(fmt::format("{} bytes follow the last part", piece.size()), "parts");
+    if (in_part_) {
+      const std::size_t count = std::min(piece.size(), part_.size() - filled_);
+      std::memcpy(part_.data() + filled_, piece.data(), count);
+      filled_ += count;
+      piece.remove_prefix(count);
+      if (filled_ == part_.size()) end_part();
+      continue;
+    }
+    const std::size_t count = std::min(piece.size(), kPeerPartHeadBytes - head_bytes_.size());
+    head_bytes_.append(piece.substr(0, count));
+    piece.remove_prefix(count);
+    if (head_bytes_.size() == kPeerPartHeadBytes) LOCI_RETURN_IF_ERROR(begin_part());
+  }
+  return {};
+}
+
+}  // namespace loci

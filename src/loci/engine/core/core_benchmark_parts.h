@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the core's benchmarks share: prompts, the ends of passes, and disks that conversations were left on.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/core/core.h"
+#include "loci/memory/chain_key.h"
+
+namespace loci {
+
+// Of another seed they have nothing in common.
+inline std::vector<TokenId> tokens_of(std::uint32_t seed, std::size_t count) {
+  std::vector<TokenId> tokens;
+  tokens.reserve(count);
+  for (std::size_t i = 0; i < count; ++i)
+    tokens.push_back(TokenId(static_cast<std::uint32_t>((i * 2654435761u) ^ (seed * 40503u)) % 49152));
+  return tokens;
+}
+
+// The pass of `plan` has ended, and every span has what was asked of it.
+inline PassDone pass_done(const Plan& plan) {
+  PassDone event{plan.pass->id, {}};
+  for (const SpanPlan& span : plan.spans) {
+    SpanOutcome outcome;
+    if (span.sample) outcome.sample = TokenId(static_cast<std::uint32_t>(span.request.value));
+    event.spans.push_back(outcome);
+  }
+  return event;
+}
+
+// What a disk was left with, as a start finds it.
+class LeftOnDisk {
+ public:
+  explicit LeftOnDisk(const CoreConfig& config) : hasher_(config.chain_secret, config.model_fingerprint) {}
+
+  // The whole blocks of a conversation, in the next slots.
+  void add(const SharingGroup& tenant, std::span<const TokenId> tokens) {
+    ChainKey parent = hasher_.root(tenant);
+    for (std::size_t begin = 0; begin + kBlockTokens <= tokens.size(); begin += kBlockTokens) {
+      const auto block = tokens.subspan(begin, kBlockTokens);
+      RecoveredEntry& found = entries_.emplace_back();
+      found.slot = SlotId(static_cast<std::uint32_t>(entries_.size() - 1));
+      found.entry.depth = static_cast<std::uint32_t>(begin / kBlockTokens) + 1;
+      found.entry.parent = parent;
+      found.entry.parent_kind = begin == 0 ? ParentKind::kRoot : ParentKind::kBlock;
+      std::copy(block.begin(), block.end(), found.entry.tokens.begin());
+      found.entry.key = parent = hasher_.child(parent, block);
+    }
+  }
+
+  // All of it, in events of so many entries.
+  std::vector<Recovered> events(std::size_t entries_each) const {
+    std::vector<Recovered> batches;
+    for (std::size_t begin = 0; begin < entries_.size(); begin += entries_each) {
+      const auto first = entries_.begin() + static_cast<std::ptrdiff_t>(begin);
+      const std::size_t count = std::min(entries_each, entries_.size() - begin);
+      batches.push_back({{first, first + static_cast<std::ptrdiff_t>(count)}, 0, false});
+    }
+    batches.back().last = true;
+    return batches;
+  }
+  std::size_t size() const { return entries_.size(); }
+
+ private:
+  ChainKeyHasher hasher_;
+  std::vector<RecoveredEntry> entries_;
+};
+
+}  // namespace loci

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/core/peer_reads.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "loci/base/check.h"
+
+namespace loci {
+namespace {
+
+constexpr std::size_t kWaitingMax = 16'384;  // blocks, of all reads
+constexpr std::uint32_t kOnWayMax = 6;  // moves of one read, so that one slow peer leaves room for others
+
+}  // namespace
+
+std::vector<std::uint8_t> PeerReads::answer(std::span<const ChainKey> keys) const {
+  std::vector<std::uint8_t> groups;
+  groups.reserve(keys.size());
+  for (const ChainKey& key : keys) {
+    const BlockId id = index_.find(key);
+    groups.push_back(id == kNoBlock ? std::uint8_t{0}
+                                    : static_cast<std::uint8_t>(transfers_.there_for_peers(id) |
+                                                                transfers_.coming_for_peers(id)));
+  }
+  return groups;
+}
+
+void PeerReads::add(const PeerRead& read, Nanos now) {
+  Read& added = reads_[read.id];
+  added.deadline = read.deadline;
+  added.coming_until = now + kComingMax;
+  for (std::uint32_t i = 0; i < read.wants.size(); ++i) {
+    const PeerWant& want = read.wants[i];
+    if (want.groups == 0) continue;
+    if (waiting_ >= kWaitingMax) {
+      gone_.push_back({{read.id, i}, want.groups});
+      continue;
+    }
+    added.waits.push_back({i, want.key, want.groups});
+    ++waiting_;
+  }
+  if (added.waits.empty() && added.on_way == 0) reads_.erase(read.id);
+}
+
+void PeerReads::leave(PeerReadId id) {
+  const auto at = reads_.find(id);
+  if (at == reads_.end()) return;
+  waiting_ -= at->second.waits.size();
+  at->second.waits.clear();
+  if (at->second.on_way == 0) reads_.erase(at);
+}
+
+void PeerReads::ended(PeerReadId id) {
+  const auto at = reads_.find(id);
+  LOCI_CHECK(at != reads_.end() && at->second.on_way > 0, "what is on its way to a peer is counted");
+  if (--at->second.on_way == 0 && at->second.waits.empty()) reads_.erase(at);
+}
+
+// True: it waits no more.
+bool PeerReads::serve_block(PeerReadId id, Read& read, Wait& wait, Nanos now,
+                            const Transfers::SaveRules& rules) {
+  const BlockId block = index_.find(wait.key);
+  const auto of_wait = [&](std::uint8_t groups) { return static_cast<std::uint8_t>(groups & wait.groups); };
+  const std::uint8_t there = block == kNoBlock ? std::uint8_t{0} : of_wait(transfers_.there_for_peers(block));
+  const std::uint8_t coming = block == kNoBlock || now >= read.coming_until
+                                  ? std::uint8_t{0}
+                                  : of_wait(transfers_.coming_for_peers(block));
+  if (const std::uint8_t gone = of_wait(static_cast<std::uint8_t>(~(there | coming))); gone != 0) {
+    gone_.push_back({{id, wait.index}, gone});
+    wait.groups = of_wait(static_cast<std::uint8_t>(~gone));
+  }
+  if (there == 0) return wait.groups == 0;
+  const Transfers::Served served = transfers_.serve(block, {id, wait.index}, there, rules);
+  read.on_way += served.moves;
+  wait.groups = of_wait(static_cast<std::uint8_t>(~served.groups));
+  return wait.groups == 0;
+}
+
+void PeerReads::drop_waits(PeerReadId id, Read& read) {
+  for (const Wait& wait : read.waits) gone_.push_back({{id, wait.index}, wait.groups});
+  waiting_ -= read.waits.size();
+  read.waits.clear();
+}
+
+void PeerReads::serve_read(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules) {
+  if (read.deadline <= now) return drop_waits(id, read);
+  for (auto wait = read.waits.begin(); wait != read.waits.end();) {
+    if (read.on_way >= kOnWayMax || !transfers_.may_serve()) return;
+    if (!serve_block(id, read, *wait, now, rules)) {
+      ++wait;
+      continue;
+    }
+    wait = read.waits.erase(wait);
+    --waiting_;
+  }
+}
+
+void PeerReads::serve(Nanos now, const Transfers::SaveRules& rules) {
+  if (waiting_ == 0) return;
+  auto at = reads_.upper_bound(served_last_);
+  for (std::size_t left = reads_.size(); left > 0; --left) {
+    if (at == reads_.end()) at = reads_.begin();
+    serve_read(at->first, at->second, now, rules);
+    served_last_ = at->first;
+    at = at->second.waits.empty() && at->second.on_way == 0 ? reads_.erase(at) : std::next(at);
+  }
+}
+
+void PeerReads::refuse_all() {
+  for (auto at = reads_.begin(); at != reads_.end();) {
+    drop_waits(at->first, at->second);
+    at = at->second.on_way == 0 ? reads_.erase(at) : std::next(at);
+  }
+}
+
+Nanos PeerReads::next_deadline(Nanos now) const {
+  Nanos next = kNever;
+  for (const auto& [id, read] : reads_) {
+    if (read.waits.empty()) continue;
+    next =
+        std::min(next, now < read.coming_until ? std::min(read.coming_until, read.deadline) : read.deadline);
+  }
+  return next;
+}
+
+}  // namespace loci

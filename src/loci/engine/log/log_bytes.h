@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the codecs of the event log (event_log_codec.h) write with and read with: little-endian numbers, texts
+// and ids, without padding.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "loci/base/ids.h"
+#include "loci/base/status.h"
+#include "loci/policy/cost_model.h"
+
+namespace loci {
+
+// Appends to a string that outlives it.
+class LogWriter {
+ public:
+  explicit LogWriter(std::string& out) : out_(out) {}
+
+  template <class T>
+    requires std::is_integral_v<T>
+  void number(T value) {
+    auto word = static_cast<std::make_unsigned_t<T>>(value);
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      out_.push_back(static_cast<char>(word & 0xff));
+      if constexpr (sizeof(T) > 1) word >>= 8;
+    }
+  }
+  void flag(bool value) { number<std::uint8_t>(value ? 1 : 0); }
+  template <class Tag, class T>
+  void id(StrongId<Tag, T> value) {
+    number(value.value);
+  }
+  void text(std::string_view value) {
+    number(static_cast<std::uint32_t>(value.size()));
+    out_.append(value);
+  }
+  template <class Tag>
+  void ids(const std::vector<StrongId<Tag, std::uint32_t>>& values) {
+    number(static_cast<std::uint32_t>(values.size()));
+    for (const auto value : values) id(value);
+  }
+  template <std::size_t kSize>
+  void bytes(const std::array<std::uint8_t, kSize>& value) {
+    out_.append(reinterpret_cast<const char*>(value.data()), kSize);
+  }
+
+ private:
+  std::string& out_;
+};
+
+// After the first failure everything reads as zero, and status() tells what failed.
+class LogReader {
+ public:
+  explicit LogReader(std::string_view in) : in_(in) {}
+
+  template <class T>
+    requires std::is_integral_v<T>
+  T number(const char* field) {
+    const std::string_view bytes = take(sizeof(T), field);
+    std::make_unsigned_t<T> word = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      word |= static_cast<std::make_unsigned_t<T>>(
+          static_cast<std::make_unsigned_t<T>>(static_cast<unsigned char>(bytes[i])) << (8 * i));
+    }
+    return static_cast<T>(word);
+  }
+  bool flag(const char* field) {
+    const auto value = number<std::uint8_t>(field);
+    if (value > 1) fail(field, fmt::format("expected 0 or 1, found {}", value));
+    return value == 1;
+  }
+  std::string text(const char* field) {
+    const auto size = number<std::uint32_t>(field);
+    return std::string(take(size, field));
+  }
+  std::vector<TokenId> tokens(const char* field) {
+    const auto count = number<std::uint32_t>(field);
+    if (count > in_.size() / 4) {
+      fail(field, fmt::format("{} tokens are announced, {} bytes are left", count, in_.size()));
+      return {};
+    }
+    std::vector<TokenId> values(count);
+    for (TokenId& value : values) value.value = number<std::uint32_t>(field);
+    return values;
+  }
+  template <std::size_t kSize>
+  void bytes(std::array<std::uint8_t, kSize>& value, const char* field) {
+    const std::string_view found = take(kSize, field);
+    std::copy(found.begin(), found.end(), value.begin());
+  }
+  // An enumeration of `count` values, as a byte.
+  template <class T>
+  T choice(std::size_t count, const char* field) {
+    const auto value = number<std::uint8_t>(field);
+    if (value >= count) fail(field, fmt::format("expected a number below {}, found {}", count, value));
+    return static_cast<T>(value < count ? value : 0);
+  }
+  // A count of things of at least `bytes` bytes each.
+  std::uint32_t count(std::size_t bytes, const char* field) {
+    const auto value = number<std::uint32_t>(field);
+    if (value <= in_.size() / bytes) return value;
+    fail(field, fmt::format("{} are announced, {} bytes are left", value, in_.size()));
+    return 0;
+  }
+  std::size_t left() const { return in_.size(); }
+  void fail(const char* field, std::string message) {
+    if (status_.ok()) status_ = data_loss(std::move(message), field);
+    in_ = {};
+  }
+  Status finish(const char* what) {
+    if (status_.ok() && !in_.empty()) {
+      return data_loss(fmt::format("{} bytes follow its end", in_.size()), what);
+    }
+    return status_;
+  }
+
+ private:
+  std::string_view take(std::size_t size, const char* field) {
+    if (size > in_.size()) {
+      fail(field, fmt::format("expected {} bytes, found {}", size, in_.size()));
+      return {};
+    }
+    const std::string_view taken = in_.substr(0, size);
+    in_.remove_prefix(size);
+    return taken;
+  }
+
+  std::string_view in_;
+  Status status_;
+};
+
+// In configurations, and in the event that new costs were measured.
+void put(LogWriter& w, const CostCurves& costs);
+void get(LogReader& r, CostCurves& costs);
+
+}  // namespace loci

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans are only compared, so they are written and never read.
+#include "loci/engine/log/event_log_codec.h"
+
+#include <xxhash.h>
+
+#include <variant>
+
+#include "loci/engine/log/log_bytes.h"
+
+namespace loci {
+namespace {
+
+// As a plan names it. Keys follow from the tokens and the secret, and say nothing of what was decided.
+void put_named(LogWriter& w, const DiskEntry& e) {
+  w.number(static_cast<std::uint8_t>(e.parent_kind));
+  w.number(e.depth);
+  for (const TokenId token : e.tokens) w.id(token);
+}
+void put(LogWriter& w, const Started& o) {
+  w.id(o.request);
+  w.number(o.cached_tokens);
+  const ContextSources& sources = o.sources;
+  for (const std::uint32_t tokens :
+       {sources.device, sources.host, sources.disk, sources.shared, sources.hidden})
+    w.number(tokens);
+  for (const std::uint32_t tokens : sources.computed) w.number(tokens);
+  w.number(sources.predicted_load);
+  w.number(sources.predicted_compute);
+  const RestoreForecast& restore = sources.restore;
+  w.number(static_cast<std::uint8_t>(restore.rule));
+  for (const Nanos time : {restore.planned, restore.loading_all, restore.computing_all}) w.number(time);
+}
+void put(LogWriter& w, const TokenSampled& o) {
+  w.id(o.request);
+  w.id(o.token);
+}
+void put(LogWriter& w, const Finished& o) {
+  w.id(o.request);
+  w.number(static_cast<std::uint8_t>(o.reason));
+  w.number(o.usage.prompt_tokens);
+  w.number(o.usage.cached_tokens);
+  w.number(o.usage.completion_tokens);
+  w.number(o.usage.suspensions);
+}
+void put(LogWriter& w, const Rejected& o) {
+  w.id(o.request);
+  w.number(static_cast<std::uint8_t>(o.status.code()));
+  w.text(o.status.field());
+  w.text(o.status.message());
+  w.number(o.retry_after);
+}
+
+void put_groups(LogWriter& w, const std::vector<BlockTable>& tables) {
+  for (std::size_t group = 0; group < tables.size(); ++group) {
+    if (group > 0) w.ids(tables[group].blocks);
+    w.number(tables[group].write_from);
+  }
+}
+
+void put(LogWriter& w, const Pass& pass) {
+  w.id(pass.id);
+  w.number(pass.patience);
+  w.number(static_cast<std::uint32_t>(pass.copies.size()));
+  for (const BlockCopy& copy : pass.copies) {
+    w.id(copy.from);
+    w.id(copy.to);
+    w.number(copy.tokens);
+    if (copy.group > 0) w.number(copy.group);
+  }
+  w.number(static_cast<std::uint32_t>(pass.spans.size()));
+  for (const Span& span : pass.spans) {
+    w.ids(span.tokens);
+    w.number(span.position);
+    w.number(span.layers.begin);
+    w.number(span.layers.end);
+    w.ids(span.tables.front().blocks);
+    w.number(static_cast<std::uint8_t>(span.logits));
+    put_groups(w, span.tables);
+    if (span.token_of) w.number(*span.token_of);
+  }
+}
+
+void put(LogWriter& w, const PeerPlace& place) {
+  w.id(place.read);
+  w.number(place.index);
+}
+
+void put(LogWriter& w, const Move& move) {
+  w.id(move.id);
+  w.number(static_cast<std::uint8_t>(move.from));
+  w.number(static_cast<std::uint8_t>(move.to));
+  w.number(static_cast<std::uint32_t>(move.parts.size()));
+  for (const MovePart& part : move.parts) {
+    w.number(part.group);
+    w.id(part.from);
+    w.id(part.to);
+  }
+  w.number(static_cast<std::uint8_t>(move.form));
+  w.number(move.rotate_by);
+  put_named(w, move.entry);
+  if (move.peer) put(w, *move.peer);
+}
+
+void put(LogWriter& w, const DiskNote& note) {
+  w.number(static_cast<std::uint8_t>(note.kind));
+  w.number(note.group);
+  w.id(note.slot);
+  put_named(w, note.entry);
+}
+
+}  // namespace
+
+void encode_plan(const Plan& plan, std::string& out) {
+  LogWriter w(out);
+  w.flag(plan.pass.has_value());
+  if (plan.pass) put(w, *plan.pass);
+  w.number(static_cast<std::uint32_t>(plan.spans.size()));
+  for (const SpanPlan& span : plan.spans) {
+    w.id(span.request);
+    w.flag(span.sample);
+  }
+  w.number(static_cast<std::uint32_t>(plan.moves.size()));
+  for (const Move& move : plan.moves) put(w, move);
+  w.number(static_cast<std::uint32_t>(plan.give_back.size()));
+  for (const FreedSlot& freed : plan.give_back) w.number(freed.group), w.id(freed.slot);
+  w.number(static_cast<std::uint32_t>(plan.notes.size()));
+  for (const DiskNote& note : plan.notes) put(w, note);
+  w.number(static_cast<std::uint32_t>(plan.asks.size()));
+  for (const SharedAsk& ask : plan.asks) {
+    w.id(ask.request);
+    w.number(static_cast<std::uint32_t>(ask.keys.size()));
+    w.number(ask.time_limit);
+  }
+  w.number(static_cast<std::uint32_t>(plan.shared_forgets.size()));
+  w.number(static_cast<std::uint32_t>(plan.peer_answers.size()));
+  for (const PeerAnswer& answer : plan.peer_answers) {
+    w.id(answer.id);
+    for (const std::uint8_t groups : answer.groups) w.number(groups);
+  }
+  w.number(static_cast<std::uint32_t>(plan.peer_gone.size()));
+  for (const PeerGone& gone : plan.peer_gone) {
+    put(w, gone.place);
+    w.number(gone.groups);
+  }
+  w.number(static_cast<std::uint32_t>(plan.outputs.size()));
+  for (const Output& output : plan.outputs) {
+    w.number(static_cast<std::uint8_t>(output.index()));
+    std::visit([&](const auto& o) { put(w, o); }, output);
+  }
+  w.number(plan.wake_at);
+  w.flag(plan.drained);
+}
+
+std::uint64_t plan_digest(const Plan& plan) {
+  std::string bytes;
+  encode_plan(plan, bytes);
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+}  // namespace loci

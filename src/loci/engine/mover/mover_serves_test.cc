@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// What peers read comes to them as it is, from every tier, and what cannot be read is said to be gone.
+#include "loci/engine/mover/peer_outlet.h"
+#include "loci/engine/testing/mover_testing.h"
+
+namespace loci {
+namespace {
+
+class Outlet final : public PeerOutlet {
+ public:
+  using Part = std::pair<std::uint32_t, std::uint32_t>;  // block, group
+  void answered(PeerAnswer) override { ADD_FAILURE() << "movers answer no questions"; }
+  void give(PeerPlace place, std::uint32_t group, std::vector<std::byte> bytes,
+            std::function<void()> taken) override {
+    {
+      const std::lock_guard lock(mutex_);
+      EXPECT_TRUE(given_.emplace(Part(place.index, group), std::move(bytes)).second);
+      if (keeps_) {
+        kept_.push_back(std::move(taken));
+        return;
+      }
+    }
+    taken();
+  }
+  void gone(PeerGone gone) override {
+    const std::lock_guard lock(mutex_);
+    gone_.emplace(gone.place.index, gone.groups);
+  }
+  std::map<Part, std::vector<std::byte>> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(given_, {});
+  }
+  std::set<std::pair<std::uint32_t, std::uint32_t>> gone() {
+    const std::lock_guard lock(mutex_);
+    return gone_;
+  }
+  void keep() { keeps_ = true; }
+  void let_go() {
+    for (const auto& taken : kept_) taken();
+    kept_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Part, std::vector<std::byte>> given_;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> gone_;
+  std::atomic<bool> keeps_{false};
+  std::vector<std::function<void()>> kept_;
+};
+
+class MoverServesTest : public MoverTest {
+ protected:
+  void make_serving(MoverOptions options = {}, FakeDiskStore::Faults faults = {}) {
+    options.peers = outlet_;
+    make_mover(std::move(options), std::move(faults));
+  }
+  std::vector<Move> serves(Tier from, std::uint32_t first) {
+    std::vector<Move> all = moves(from, first, Tier::kShared, 0);
+    for (std::uint32_t i = 0; i < all.size(); ++i) all[i].peer = PeerPlace{PeerReadId(1), i};
+    return all;
+  }
+  // Of the blocks in the device's slots from `first` on.
+  std::map<Outlet::Part, std::vector<std::byte>> on_device(std::uint32_t first) {
+    std::map<Outlet::Part, std::vector<std::byte>> parts;
+    for (std::uint32_t block = 0; block < kBlocks; ++block) {
+      for (std::uint32_t g = 0; g < groups(); ++g) {
+        const LayerGroup& group = backend_->info().groups[g];
+        std::vector<std::byte>& part = parts[{block, g}];
+        part.resize(group.block_bytes);
+        for (std::size_t i = 0; i < group.layers.size(); ++i) {
+          backend_->read_layer(SlotId(first + block), group.layers[i],
+                               std::span(part).subspan(i * group.layer_slice_bytes, group.layer_slice_bytes));
+        }
+      }
+    }
+    return parts;
+  }
+
+  const std::shared_ptr<Outlet> outlet_ = std::make_shared<Outlet>();
+};
+
+TEST_P(MoverServesTest, PeersGetWhatIsThere) {
+  make_serving();
+  const auto expected = on_device(0);
+  carry_out(serves(Tier::kDevice, 0));
+  EXPECT_EQ(outlet_->take(), expected);
+  carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));
+  carry_out(moves(Tier::kHost, 4, Tier::kDisk, 9));
+  overwrite(0);
+  carry_out(serves(Tier::kHost, 4));
+  EXPECT_EQ(outlet_->take(), expected);
+  carry_out(serves(Tier::kDisk, 9));
+  EXPECT_EQ(outlet_->take(), expected);
+  EXPECT_TRUE(outlet_->gone().empty());
+  const MoverStats stats = mover_->stats();
+  EXPECT_EQ(stats.peer_serve.moves_total, 3 * kBlocks);
+  EXPECT_EQ(stats.peer_serve.bytes_total, 3 * kBlocks * backend_->info().block_bytes);
+}
+
+TEST_P(MoverServesTest, WhatCannotBeReadIsGone) {
+  make_serving();
+  std::vector<Move> nothing = serves(Tier::kDisk, 9);  // nothing was saved there
+  const std::vector<OperationId> begun = ids(nothing);
+  mover_->start(std::move(nothing), {});
+  for (const OperationId id : begun) EXPECT_NE(ends_.wait(id), MoveResult::kDone);
+  EXPECT_TRUE(outlet_->take().empty());
+  EXPECT_EQ(outlet_->gone().size(), kBlocks * groups());
+}
+
+TEST_P(MoverServesTest, AMoveEndsWhenItsBytesAreTaken) {
+  make_serving();
+  outlet_->keep();
+  std::vector<Move> all = serves(Tier::kDevice, 0);
+  const std::vector<OperationId> begun = ids(all);
+  mover_->start(std::move(all), {});
+  while (outlet_->take().empty()) std::this_thread::yield();
+  carry_out(moves(Tier::kDevice, 0, Tier::kHost, 4));  // saves go on beside
+  while (mover_->stats().queued > kBlocks) std::this_thread::yield();
+  EXPECT_EQ(ends_.count(), kBlocks);
+  outlet_->let_go();
+  for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kDone);
+}
+
+TEST_P(MoverServesTest, WhatTheDiskDoesNotBringIsGivenUp) {
+  std::promise<void> gate;
+  const std::shared_future<void> open = gate.get_future().share();
+  make_serving({.load_limit = 20 * kNanosPerMilli}, {.read = [open](const BlockRead&, std::uint32_t) {
+                 open.wait();
+                 return Status();
+               }});
+  carry_out(moves(Tier::kDevice, 0, Tier::kDisk, 4));
+  std::vector<Move> all = serves(Tier::kDisk, 4);
+  const std::vector<OperationId> begun = ids(all);
+  mover_->start(std::move(all), {});
+  for (const OperationId id : begun) EXPECT_EQ(ends_.wait(id), MoveResult::kTooSlow);
+  EXPECT_EQ(outlet_->gone().size(), kBlocks * groups());
+  gate.set_value();
+  mover_.reset();  // waits for the store
+  EXPECT_TRUE(outlet_->take().empty()) << "what comes late is dropped";
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, MoverServesTest,
+                         testing::Values(Case{"one", {0, 0, 0}}, Case{"two", {0, 40, 0, 40}}), case_name);
+
+}  // namespace
+}  // namespace loci

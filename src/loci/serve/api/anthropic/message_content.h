@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Anthropic's messages and their blocks of content as messages of a conversation. No networking here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loci/base/status.h"
+#include "loci/serve/conversation/conversation.h"
+#include "loci/serve/wire/json.h"
+
+namespace loci {
+
+// `system`: a string or an array of text blocks, as one text.
+Result<std::string> read_system(const Json& system);
+
+// Neighbours of one role are one turn; each tool_result is a message of its own; tool_use blocks are the
+// turn's calls; thinking is its reasoning. Errors: kInvalidArgument naming the block (a kind that is not
+// served is refused by name).
+Result<std::vector<Message>> read_messages(const Json& messages);
+
+}  // namespace loci

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every field of Anthropic's requests: what it becomes, what is refused, both sides of each limit.
+#include "loci/serve/api/anthropic/messages_request.h"
+#include "loci/serve/wire/json.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loci/serve/conversation/template_context.h"
+#include "loci/serve/generation/generation_fields.h"
+
+namespace loci {
+namespace {
+
+Json request(const Json& extra = Json::object()) {
+  Json out = {{"model", "m"}, {"max_tokens", 100}, {"messages", {{{"role", "user"}, {"content", "hello"}}}}};
+  out.update(extra);
+  return out;
+}
+
+ChatRequest accepted(const Json& extra = Json::object()) {
+  Result<ChatRequest> result = parse_messages_request(request(extra), MessagesPurpose::kReply);
+  EXPECT_TRUE(result.ok()) << extra.dump() << ": " << result.status().to_string();
+  return result.ok() ? std::move(*result) : ChatRequest();
+}
+
+// What a template sees of it.
+Json shown(const Json& extra = Json::object()) {
+  return Json::parse(make_template_context(accepted(extra).conversation, {}));
+}
+
+void refused(const Json& extra, const std::string& field, const std::string& part = "") {
+  const Result<ChatRequest> result = parse_messages_request(request(extra), MessagesPurpose::kReply);
+  ASSERT_FALSE(result.ok()) << extra.dump();
+  EXPECT_EQ(result.status().field(), field) << extra.dump();
+  EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().message();
+}
+
+Json user(const Json& content) { return {{"role", "user"}, {"content", content}}; }
+Json assistant(const Json& content) { return {{"role", "assistant"}, {"content", content}}; }
+Json text(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
+Json messages(std::initializer_list<Json> list) {
+  Json out = Json::object();
+  out["messages"] = std::vector<Json>(list);
+  return out;
+}
+
+Json tool() {
+  return {{"name", "weather"},
+          {"description", "the weather"},
+          {"input_schema", {{"type", "object"}}},
+          {"cache_control", {{"type", "ephemeral"}}}};
+}
+
+TEST(MessagesRequest, TheLeastOfARequest) {
+  const Json context = shown();
+  EXPECT_EQ(context["messages"], Json::parse(R"([{"role": "user", "content": "hello"}])"));
+  EXPECT_EQ(context["enable_thinking"], false);
+  EXPECT_FALSE(context.contains("tools"));
+  const GenerationFields fields = accepted().fields;
+  EXPECT_EQ(fields.max_tokens, 100u);
+  EXPECT_EQ(fields.model, "m");
+  EXPECT_FALSE(fields.stream);
+  EXPECT_EQ(fields.sampling.temperature, SamplingParams{}.temperature);
+  RequestDefaults defaults;
+  defaults.sampling.temperature = 0.25f;
+  EXPECT_EQ(parse_messages_request(request(), MessagesPurpose::kReply, defaults)->fields.sampling.temperature,
+            0.25f);
+}
+
+TEST(MessagesRequest, AReplyNeedsMaxTokensACountDoesNot) {
+  Json body = request();
+  body.erase("max_tokens");
+  EXPECT_EQ(parse_messages_request(body, MessagesPurpose::kReply).status().field(), "max_tokens");
+  EXPECT_TRUE(parse_messages_request(body, MessagesPurpose::kCount).ok());
+  body.erase("messages");
+  EXPECT_EQ(parse_messages_request(body, MessagesPurpose::kCount).status().field(), "messages");
+}
+
+TEST(MessagesRequest, Sampling) {
+  const GenerationFields fields = accepted({{"temperature", 0.5},
+                                            {"top_p", 0.9},
+                                            {"top_k", 40},
+                                            {"stop_sequences", {"a", "b"}},
+                                            {"stream", true},
+                                            {"seed", 7},
+                                            {"min_tokens", 3},
+                                            {"cache_salt", "s"},
+                                            {"metadata", {{"user_id", "u"}}},
+                                            {"service_tier", "auto"}})
+                                      .fields;
+  EXPECT_EQ(fields.sampling.temperature, 0.5f);
+  EXPECT_EQ(fields.sampling.top_p, 0.9f);
+  EXPECT_EQ(fields.sampling.top_k, 40u);
+  EXPECT_EQ(fields.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(fields.stream);
+  EXPECT_EQ(fields.sampling.seed, 7u);
+  EXPECT_EQ(fields.sampling.min_tokens, 3u);
+  EXPECT_EQ(fields.cache_salt, "s");
+  const GenerationFields likeliest = accepted({{"top_p", 0}}).fields;
+  EXPECT_EQ(likeliest.sampling.top_p, 1.0f) << "a nucleus of nothing still holds the likeliest token";
+  EXPECT_EQ(likeliest.sampling.top_k, 1u);
+}
+
+// Fields of other APIs are not this one's, whatever they would do there.
+TEST(MessagesRequest, OtherApisFieldsAreNotRead) {
+  const GenerationFields fields =
+      accepted({{"n", 4}, {"stop", "x"}, {"guided_regex", "a"}, {"n_predict", 1}}).fields;
+  EXPECT_EQ(fields.choices, 1u);
+  EXPECT_TRUE(fields.stop.empty());
+  EXPECT_FALSE(fields.constraint);
+  EXPECT_EQ(fields.max_tokens, 100u);
+}
+
+TEST(MessagesRequest, NamesFieldsAndLimits) {
+  refused({{"max_tokens", 0}}, "max_tokens", "from 1 to");
+  refused({{"max_tokens", "x"}}, "max_tokens", "got \"x\"");
+  refused({{"temperature", 1.1}}, "temperature", "at most 1");
+  refused({{"temperature", -0.1}}, "temperature", "at least 0");
+  refused({{"top_p", 1.5}}, "top_p");
+  refused({{"top_k", -1}}, "top_k");
+  refused({{"model", 5}}, "model");
+  refused({{"stream", "yes"}}, "stream");
+  refused({{"stop_sequences", "a"}}, "stop_sequences", "array of at most 16");
+  refused({{"stop_sequences", Json(std::vector<std::string>(kStopStringsMax + 1, "x"))}}, "stop_sequences");
+  refused({{"stop_sequences", {"a", ""}}}, "stop_sequences[1]", "not empty");
+  refused({{"min_tokens", 101}}, "min_tokens", "at most max_tokens (100)");
+  refused({{"metadata", 5}}, "metadata");
+  refused({{"metadata", {{"user_id", 5}}}}, "metadata.user_id");
+  refused({{"service_tier", "fast"}}, "service_tier");
+  refused({{"mcp_servers", {{{"type", "url"}}}}}, "mcp_servers", "not supported");
+  refused({{"container", "c"}}, "container", "not supported");
+  refused({{"thread", {{"type", "create"}}}}, "thread", "whole conversation");
+  refused({{"thread", {{"type", "continue"}}}, {"messages", 5}}, "thread");
+  accepted({{"thread", nullptr}});
+}
+
+TEST(MessagesRequest, SystemIsTheFirstMessage) {
+  EXPECT_EQ(shown({{"system", "be brief"}})["messages"][0],
+            Json::parse(R"({"role": "system", "content": "be brief"})"));
+  const Json blocks = {text("one"),
+                       {{"type", "text"}, {"text", "two"}, {"cache_control", {{"type", "ephemeral"}}}}};
+  EXPECT_EQ(shown({{"system", blocks}})["messages"][0]["content"], "one\ntwo");
+  EXPECT_EQ(shown({{"system", ""}})["messages"].size(), 1u);
+  refused({{"system", 5}}, "system");
+  refused({{"system", {{{"type", "image"}}}}}, "system[0].type", "image");
+}
+
+TEST(MessagesRequest, NeighboursOfOneRoleAreOneTurn) {
+  const Json chat = shown(messages({user("a"), user({text("b"), text("c")}), assistant("d"), user("e")}));
+  EXPECT_EQ(chat["messages"], Json::parse(R"([{"role": "user", "content": "a\nb\nc"},
+      {"role": "assistant", "content": "d"}, {"role": "user", "content": "e"}])"));
+}
+
+TEST(MessagesRequest, ToolsAndTheirResults) {
+  const Json use = {{"type", "tool_use"}, {"id", "t1"}, {"name", "weather"}, {"input", {{"city", "Rome"}}}};
+  const Json result = {
+      {"type", "tool_result"}, {"tool_use_id", "t1"}, {"content", {text("21"), text("dry")}}};
+  const Json chat =
+      shown({{"tools", {tool()}},
+             {"messages",
+              {user("how warm?"), assistant({text("Let me see."), use}), user({result, text("well?")})}}});
+  EXPECT_EQ(chat["tools"], Json::parse(R"([{"type": "function", "function": {"name": "weather",
+      "description": "the weather", "parameters": {"type": "object"}}}])"));
+  ASSERT_EQ(chat["messages"].size(), 4u);
+  EXPECT_EQ(chat["messages"][1], Json::parse(R"({"role": "assistant", "content": "Let me see.", "tool_calls":
+      [{"id": "t1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}]})"));
+  EXPECT_EQ(chat["messages"][2], Json::parse(R"({"role": "tool", "content": "21\ndry",
+      "tool_call_id": "t1", "name": "weather"})"));
+  EXPECT_EQ(chat["messages"][3], Json::parse(R"({"role": "user", "content": "well?"})"));
+}
+
+TEST(MessagesRequest, RefusesWrongBlocksByName) {
+  refused(messages({user({{{"type", "image"}, {"source", {{"type", "base64"}}}}})}),
+          "messages[0].content[0].type", "image");
+  refused(messages({user({{{"type", "document"}}})}), "messages[0].content[0].type", "document");
+  refused(messages({user({{{"type", "tool_use"}}})}), "messages[0].content[0].type", "tool_use");
+  refused(messages({user({{{"type", "text"}}})}), "messages[0].content[0].text", "is required");
+  refused(messages({user({{{"type", "text"}, {"text", 5}}})}), "messages[0].content[0].text", "a string");
+  refused(messages({user({{{"type", "tool_result"}, {"tool_use_id", "x"}}})}),
+          "messages[0].content[0].tool_use_id", "\"x\"");
+  refused(
+      messages({user("a"), assistant({{{"type", "tool_use"}, {"id", "i"}, {"name", "n"}, {"input", "{}"}}}),
+                user("b")}),
+      "messages[1].content[0].input", "an object");
+  refused(messages({user({{{"type", "text"}, {"text", "a"}, {"cache_control", 5}}})}),
+          "messages[0].content[0].cache_control");
+  refused(messages({user({5})}), "messages[0].content[0]", "a JSON object");
+  refused(messages({user(5)}), "messages[0].content");
+  refused(messages({{{"role", "user"}}}), "messages[0].content", "is required");
+  refused(messages({{{"role", "system"}, {"content", "x"}}}), "messages[0].role", "system");
+  refused(messages({user("a"), assistant("I")}), "messages[1].role", "last message");
+  refused(messages({}), "messages");
+  refused(messages({user(Json::array())}), "messages", "empty");
+}
+
+TEST(MessagesRequest, ToolChoices) {
+  const auto choice = [](const Json& value) {
+    return accepted({{"tools", {tool()}}, {"tool_choice", value}}).conversation.tools;
+  };
+  EXPECT_EQ(choice({{"type", "auto"}}).choice, ToolChoice::kAuto);
+  EXPECT_EQ(choice({{"type", "any"}}).choice, ToolChoice::kRequired);
+  EXPECT_EQ(choice({{"type", "none"}}).choice, ToolChoice::kNone);
+  const ToolUse named = choice({{"type", "tool"}, {"name", "weather"}, {"disable_parallel_tool_use", true}});
+  EXPECT_EQ(named.choice, ToolChoice::kNamed);
+  EXPECT_EQ(named.named, "weather");
+  EXPECT_FALSE(named.parallel);
+  refused({{"tools", {tool()}}, {"tool_choice", {{"type", "tool"}, {"name", "other"}}}}, "tool_choice.name",
+          "one of the tools");
+  refused({{"tool_choice", "auto"}}, "tool_choice");
+  refused({{"tool_choice", {{"type", "any"}}}}, "tool_choice.type", "needs tools");
+  refused({{"tools", {tool()}}, {"tool_choice", {{"type", "tool"}}}}, "tool_choice.name");
+  refused({{"tools", {tool()}}, {"tool_choice", {{"type", "must"}}}}, "tool_choice.type", "must");
+}
+
+TEST(MessagesRequest, RefusesToolsByField) {
+  refused({{"tools", 5}}, "tools");
+  refused({{"tools", {5}}}, "tools[0]");
+  refused({{"tools", {{{"name", "x"}}}}}, "tools[0].input_schema", "is required");
+  refused({{"tools", {{{"input_schema", Json::object()}}}}}, "tools[0].name");
+  Json unnamed = tool();
+  unnamed["name"] = "a b";
+  refused({{"tools", {unnamed}}}, "tools[0].name", "letters, digits");
+  refused({{"tools", {tool(), tool()}}}, "tools[1].name", "no other tool has");
+  refused({{"tools", Json(std::vector<Json>(kToolsMax + 1, tool()))}}, "tools", "at most 128");
+  refused({{"tools", {{{"type", "web_search_20250305"}, {"name", "web_search"}}}}}, "tools[0].type",
+          "web_search");
+}
+
+TEST(MessagesRequest, Thinking) {
+  const Json on = shown({{"thinking", {{"type", "enabled"}, {"budget_tokens", 50}}}});
+  EXPECT_EQ(on["enable_thinking"], true);
+  const Json off = shown({{"thinking", {{"type", "disabled"}}}});
+  EXPECT_EQ(off["enable_thinking"], false);
+  refused({{"thinking", {{"type", "enabled"}}}}, "thinking.budget_tokens", "is required");
+  refused({{"thinking", {{"type", "enabled"}, {"budget_tokens", 100}}}}, "thinking.budget_tokens",
+          "less than max_tokens (100)");
+  refused({{"thinking", {{"type", "some"}}}}, "thinking.type");
+  const Json history = shown(messages(
+      {user("a"), assistant({{{"type", "thinking"}, {"thinking", "hm"}, {"signature", "s"}}, text("b")}),
+       user("c")}));
+  EXPECT_EQ(history["messages"][1]["reasoning_content"], "hm");
+  EXPECT_EQ(history["messages"][1]["content"], "b");
+}
+
+TEST(MessagesRequest, OutputFormatIsASchema) {
+  const Json format = {{"type", "json_schema"}, {"schema", {{"type", "object"}}}};
+  const auto constraint = [](const Json& extra) {
+    const std::optional<ConstraintSpec> spec = accepted(extra).fields.constraint;
+    EXPECT_TRUE(spec) << extra;
+    return spec.value_or(ConstraintSpec());
+  };
+  const ConstraintSpec now = constraint({{"output_config", {{"format", format}}}});
+  EXPECT_EQ(now.source.kind, GrammarKind::kJsonSchema);
+  EXPECT_EQ(now.source.text, R"({"type":"object"})");
+  EXPECT_EQ(now.field, "output_config.format.schema") << "what an error of the schema names";
+  EXPECT_EQ(constraint({{"output_format", format}}).field, "output_format.schema");
+  refused({{"output_config", {{"format", {{"type", "text"}}}}}}, "output_config.format.type");
+  refused({{"output_format", {{"type", "json_schema"}}}}, "output_format.schema");
+}
+
+}  // namespace
+}  // namespace loci

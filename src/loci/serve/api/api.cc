@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/api/api.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "loci/base/check.h"
+#include "loci/serve/api/anthropic/endpoints.h"
+#include "loci/serve/api/loci/endpoints.h"
+#include "loci/serve/api/openai/endpoints.h"
+#include "loci/serve/api/responses/endpoints.h"
+#include "loci/serve/call/access_log.h"
+#include "loci/serve/openapi/openapi.h"
+#include "loci/serve/wire/json_parse.h"
+
+namespace loci {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+bool announces_body(const HttpRequest& request) {
+  if (request.chunked()) return true;
+  const auto length = request.find(http::field::content_length);
+  return length != request.end() && length->value() != "0";
+}
+
+// A page can send text/plain, a form or bytes of no type to a stranger's server without asking it; for JSON
+// its browser asks first. Programs that name no type mean JSON.
+std::optional<ApiError> check_content_type(const HttpRequest& request) {
+  if (!announces_body(request)) return std::nullopt;
+  const auto field = request.find(http::field::content_type);
+  const bool is_named = field != request.end() && !field->value().empty();
+  if (!is_named && !is_from_page(request)) return std::nullopt;
+  const std::string_view type =
+      is_named ? std::string_view(field->value().data(), field->value().size()) : "";
+  if (is_json_type(type)) return std::nullopt;
+  return http_error(
+      415,
+      fmt::format("Content-Type: expected application/json, found '{}' (with curl: -H 'Content-Type: "
+                  "application/json')",
+                  utf8_prefix(type, 100)),
+      "unsupported_media_type");
+}
+
+}  // namespace
+
+Api::Api(ApiServices& services) : services_(services) {
+  add_operations_endpoints(router_, services_);
+  add_models_endpoints(router_, services_);
+  add_chat_endpoints(router_, services_);
+  add_completions_endpoints(router_, services_);
+  add_messages_endpoints(router_, services_);
+  add_tokenize_endpoints(router_, services_);
+  add_warm_endpoints(router_, services_);
+  add_responses_endpoints(router_, services_);
+  add_conversations_endpoints(router_, services_);
+  add_unserved_endpoints(router_, services_);
+  const Status described = add_openapi_endpoint(router_);  // the last: of what was added before
+  LOCI_CHECK(described.ok(), described.message().c_str());
+}
+
+asio::awaitable<void> Api::handle(Exchange& exchange) {
+  add_common_headers(exchange);
+  const Router::Match match = router_.match(exchange.request().method(), exchange.path());
+  Call call{.exchange = exchange,
+            .tenant = {},
+            .ticket = {},
+            .parameters = match.parameters,
+            .error_style = match.error_style};
+  std::string failed;
+  try {
+    co_await dispatch(call, match);
+  } catch (const std::exception& error) {
+    failed = error.what();
+  }
+  if (!failed.empty()) {
+    log(*services_.log, spdlog::level::err,
+        LogLine("request failed")
+            .text("request_id", exchange.request_id())
+            .text("path", exchange.path())
+            .text("error", failed));
+    // Once an answer has begun, all that is left is to end the connection.
+    if (exchange.status() == 0)
+      co_await call.fail(api_error(internal_error("the request failed: " + failed)));
+  }
+  const Nanos duration = services_.clock.now() - exchange.received_at();
+  services_.metrics.request_done(match.pattern.empty() ? "other" : match.pattern, exchange.status(),
+                                 duration);
+  if (call.tenant) services_.metrics.tenant_request_done(call.tenant->id, exchange.status());
+  if (services_.options.access_log) {
+    const bool poll = match.route != nullptr && match.route->polled && exchange.status() < 400;
+    log(*services_.log, poll ? spdlog::level::debug : spdlog::level::info, access_line(call, duration));
+  }
+}
+
+void Api::add_common_headers(Exchange& exchange) const {
+  const PageGuard& pages = services_.options.pages;
+  if (pages.depends_on_origin()) exchange.add_header("Vary", "Origin");
+  const std::string_view origin = pages.permission(exchange.request());
+  if (origin.empty()) return;
+  exchange.add_header("Access-Control-Allow-Origin", std::string(origin));
+  exchange.add_header(
+      "Access-Control-Expose-Headers",
+      "X-Request-Id, Retry-After, X-RateLimit-Limit-Requests, X-RateLimit-Remaining-Requests, "
+      "X-RateLimit-Reset-Requests, X-RateLimit-Limit-Tokens, X-RateLimit-Remaining-Tokens, "
+      "X-RateLimit-Reset-Tokens");
+}
+
+asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
+  Exchange& exchange = call.exchange;
+  if (!services_.tenants.has_keys()) {
+    if (std::optional<ApiError> error = services_.options.pages.check(exchange.request())) {
+      co_await call.fail(*std::move(error));
+      co_return;
+    }
+  }
+  if (match.allowed.empty()) {
+    co_await call.fail(http_error(404,
+                                  fmt::format("there is nothing at '{}'; {}",
+                                              utf8_prefix(exchange.path(), 200), hint_for(exchange.path())),
+                                  "not_found"));
+  } else if (exchange.request().method() == http::verb::options) {
+    co_await answer_options(exchange, match);
+  } else if (match.route == nullptr) {
+    exchange.add_header("Allow", match.allowed);
+    co_await call.fail(http_error(405,
+                                  fmt::format("{} takes {}; got {}", match.pattern, match.allowed,
+                                              std::string_view(exchange.request().method_string())),
+                                  "method_not_allowed"));
+  } else {
+    if (std::optional<ApiError> error = check_caller(call, *match.route)) {
+      co_await call.fail(*std::move(error));
+      co_return;
+    }
+    std::optional<ApiError> unread = co_await exchange.read_body();
+    if (unread) {
+      co_await call.fail(*std::move(unread));
+      co_return;
+    }
+    co_await match.route->handler(call);
+  }
+}
+
+std::optional<ApiError> Api::check_caller(Call& call, const Route& route) const {
+  if (route.access == Access::kTenant && services_.draining.load()) return stopping_error();
+  if (route.access != Access::kOpen) {
+    auto tenant = services_.tenants.authenticate(call.exchange.request());
+    if (auto* error = std::get_if<ApiError>(&tenant)) return std::move(*error);
+    call.tenant = std::get<std::shared_ptr<const Tenant>>(std::move(tenant));
+  }
+  if (route.access == Access::kOperator) {
+    if (std::optional<ApiError> error = check_operator(call)) return error;
+  }
+  const bool reads_json = route.method == http::verb::post && route.body == BodyKind::kJson;
+  if (reads_json) {
+    if (std::optional<ApiError> error = check_content_type(call.exchange.request())) return error;
+  }
+  if (route.metering == Metering::kFree) return std::nullopt;
+  TenantLimiter::Admission admission = services_.limiter.begin(*call.tenant);
+  if (auto* error = std::get_if<ApiError>(&admission.result)) {
+    for (auto& [name, value] : admission.headers) call.exchange.add_header(name, value);
+    return std::move(*error);
+  }
+  call.ticket = std::get<TenantTicket>(std::move(admission.result));
+  return std::nullopt;
+}
+
+// Without keys: whoever is on this machine, but for pages; a stranger's page that a browser shows here has
+// this machine's address too.
+std::optional<ApiError> Api::check_operator(const Call& call) const {
+  if (services_.tenants.has_keys()) {
+    if (call.tenant->is_operator) return std::nullopt;
+    return http_error(403, "an operator's key is needed (operator = true in the file of keys)",
+                      "not_operator");
+  }
+  if (is_from_page(call.exchange.request())) {
+    return http_error(403, "a server without keys takes this from programs, not from web pages (Origin)",
+                      "not_operator");
+  }
+  if (call.exchange.is_local()) return std::nullopt;
+  return http_error(403, "a server without keys takes this from its own machine alone", "not_operator");
+}
+
+asio::awaitable<void> Api::answer_options(Exchange& exchange, const Router::Match& match) {
+  HttpResponse response{.status = 204, .body = {}, .headers = {{"Allow", match.allowed}}};
+  if (!services_.options.pages.permission(exchange.request()).empty()) {
+    response.headers.emplace_back("Access-Control-Allow-Methods", match.allowed);
+    response.headers.emplace_back("Access-Control-Allow-Headers",
+                                  "Authorization, Content-Type, X-Request-Id, X-Api-Key, Anthropic-Version");
+    response.headers.emplace_back("Access-Control-Max-Age", "86400");
+  }
+  co_await exchange.respond(std::move(response));
+}
+
+}  // namespace loci

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// The API as a whole, over real connections, without a model: what is refused before one is needed.
+#include "loci/serve/api/api.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/null_sink.h>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <string>
+
+#include "loci/serve/files/text_file.h"
+#include "loci/serve/http/server.h"
+
+namespace loci {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+class ApiTest : public testing::Test {
+ protected:
+  void start(ApiOptions options = {}, KeySources keys = {}) {
+    services_.reset(new ApiServices{{.workers = workers_,
+                                     .store_thread = workers_,
+                                     .limiter = limiter_,
+                                     .history = history_,
+                                     .metrics = metrics_,
+                                     .clock = clock_,
+                                     .log = log_},
+                                    std::move(options),
+                                    nullptr,
+                                    tenants_,
+                                    prefixes_});
+    ASSERT_TRUE(tenants_.open(std::move(keys), log_).ok());
+    api_.emplace(*services_);
+    server_.emplace(HttpServer::Options{.host = "127.0.0.1", .port = 0, .limits = limits_}, clock_, metrics_,
+                    log_);
+    ASSERT_TRUE(server_->listen([this](Exchange& exchange) { return api_->handle(exchange); }).ok());
+  }
+  void TearDown() override { server_.reset(); }
+
+  // The whole answer to one request; `head` has lines that end in \r\n.
+  std::string ask(const std::string& line, const std::string& head, const std::string& body = {}) {
+    asio::io_context io;
+    tcp::socket socket(io);
+    socket.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
+    const std::string length = body.empty() ? "" : "Content-Length: " + std::to_string(body.size()) + "\r\n";
+    asio::write(socket,
+                asio::buffer(line + " HTTP/1.1\r\nConnection: close\r\n" + head + length + "\r\n" + body));
+    std::string answer;
+    boost::system::error_code error;
+    asio::read(socket, asio::dynamic_buffer(answer), error);
+    return answer;
+  }
+  static int status_of(const std::string& answer) {
+    return answer.starts_with("HTTP/1.1 ") ? std::stoi(answer.substr(9, 3)) : 0;
+  }
+
+  HttpLimits limits_;
+  SystemClock clock_;
+  ServeMetrics metrics_{"test"};
+  std::shared_ptr<spdlog::logger> log_ =
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
+  Tenants tenants_;
+  TenantLimiter limiter_{clock_};
+  PublicPrefixes prefixes_;
+  TokenHistory history_;
+  WorkerPool workers_{1};
+  std::unique_ptr<ApiServices> services_;
+  std::optional<Api> api_;
+  std::optional<HttpServer> server_;
+};
+
+const std::string kHost = "Host: localhost\r\n";
+const std::string kJson = "Content-Type: application/json\r\n";
+const std::string kPage = "Origin: https://stranger.example\r\n";
+
+TEST_F(ApiTest, WithoutKeysForeignPagesGetNothing) {
+  start();
+  for (const char* line : {"GET /health", "GET /v1/models", "POST /v1/chat/completions",
+                           "OPTIONS /v1/chat/completions", "DELETE /v1/loci/warm/a", "GET /nothing"}) {
+    const std::string answer = ask(line, kHost + kJson + kPage);
+    EXPECT_EQ(status_of(answer), 403) << line;
+    EXPECT_EQ(answer.find("Access-Control"), std::string::npos) << line;
+    EXPECT_NE(answer.find("cors_origin https://stranger.example"), std::string::npos) << answer;
+    EXPECT_EQ(status_of(ask(line, "Host: stranger.example\r\n" + kJson)), 403) << line;
+  }
+  // 503: the model is not there; so the request passed.
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson, "{}")), 503);
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + "Origin: http://localhost\r\n", "{}")),
+            503);
+}
+
+TEST_F(ApiTest, NamedPagesMayUseIt) {
+  start({.pages = PageGuard({.origins = {"https://chat.example"}, .host_names = {}})});
+  const std::string page = "Origin: https://chat.example\r\n";
+  const std::string answer = ask("OPTIONS /v1/chat/completions", kHost + page);
+  EXPECT_EQ(status_of(answer), 204);
+  for (const char* header : {"Access-Control-Allow-Origin: https://chat.example", "Vary: Origin",
+                             "Access-Control-Allow-Methods: POST"}) {
+    EXPECT_NE(answer.find(header), std::string::npos) << answer;
+  }
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + page, "{}")), 503);
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + kPage, "{}")), 403);
+}
+
+TEST_F(ApiTest, WithKeysTheKeyDecides) {
+  start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {}});
+  const std::string foreign = "Host: stranger.example\r\n" + kJson + kPage;
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions", foreign, "{}")), 401);
+  const std::string answer = ask("POST /v1/chat/completions", foreign + "x-api-key: secret\r\n", "{}");
+  EXPECT_EQ(status_of(answer), 503);
+  EXPECT_EQ(answer.find("Access-Control"), std::string::npos) << "a browser shows the page nothing of it";
+}
+
+TEST_F(ApiTest, PagesAreNoOperators) {
+  start({.pages = PageGuard({.origins = {"*"}, .host_names = {}})});
+  EXPECT_EQ(status_of(ask("GET /v1/loci/warm", kHost)), 200) << "a program on this machine";
+  EXPECT_EQ(status_of(ask("GET /v1/loci/warm", kHost + kPage)), 403);
+  EXPECT_EQ(status_of(ask("GET /v1/loci/warm", kHost + "Origin: null\r\n")), 403);
+}
+
+TEST_F(ApiTest, MetricsAreOpenByDefault) {
+  start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {"root"}});
+  EXPECT_EQ(status_of(ask("GET /metrics", kHost)), 200);
+}
+
+TEST_F(ApiTest, MetricsMayBeTheOperators) {
+  const std::string path = "GET /metrics";
+  ApiOptions options;
+  options.metrics_access = Access::kOperator;
+  start(std::move(options), {.file = {}, .keys = {"secret"}, .operator_keys = {"root"}});
+  EXPECT_EQ(status_of(ask(path, kHost)), 401);
+  const std::string refused = ask(path, kHost + "x-api-key: secret\r\n");
+  EXPECT_EQ(status_of(refused), 403);
+  EXPECT_EQ(refused.find("loci_"), std::string::npos) << "it tells nothing of the others";
+  const std::string root = kHost + "Authorization: Bearer root\r\n";
+  EXPECT_EQ(status_of(ask(path, root)), 200);
+  services_->draining = true;
+  EXPECT_EQ(status_of(ask(path, root)), 200) << "who looks after the server sees how it stops";
+}
+
+TEST(ServeMetrics, TellsABoundedNumberOfTenantsApart) {
+  ServeMetrics metrics("test");
+  metrics.tenant_request_done("early", 200);
+  EXPECT_EQ(metrics.scrape({}, 0).find("early"), std::string::npos) << "nobody is named unless it is wanted";
+  metrics.tell_tenants_apart();
+  for (std::size_t i = 0; i < ServeMetrics::kTenantLabelsMax + 3; ++i)
+    metrics.tenant_request_done("t" + std::to_string(i), 200);
+  metrics.tenant_tokens("t0", 7, 5, 3);
+  const std::string text = metrics.scrape({}, 0);
+  const auto has = [&](const std::string& line) { return text.find(line) != std::string::npos; };
+  EXPECT_TRUE(has(R"(loci_tenant_requests_total{code="200",tenant="t0"} 1)"));
+  EXPECT_TRUE(has(R"(loci_tenant_requests_total{code="200",tenant="other"} 3)"));
+  EXPECT_TRUE(has(R"(loci_tenant_tokens_total{kind="cached",tenant="t0"} 5)"));
+  EXPECT_FALSE(has("tenant=\"t" + std::to_string(ServeMetrics::kTenantLabelsMax) + "\""));
+}
+
+TEST_F(ApiTest, WithoutKeysMetricsMayBeThisMachines) {
+  ApiOptions options;
+  options.metrics_access = Access::kOperator;
+  start(std::move(options));
+  EXPECT_EQ(status_of(ask("GET /metrics", kHost)), 200);
+  EXPECT_EQ(status_of(ask("GET /metrics", kHost + "Origin: http://localhost\r\n")), 403);
+}
+
+// Megabytes that never come: who is no operator is told before them.
+TEST_F(ApiTest, TheHeaderDecidesWhoIsAnOperator) {
+  start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {"root"}});
+  const std::string body = "x-api-key: secret\r\nContent-Length: 5000000\r\n";
+  EXPECT_EQ(status_of(ask("POST /v1/loci/warm", kHost + kJson + body)), 403);
+}
+
+TEST_F(ApiTest, BodiesAreJson) {
+  start();
+  const auto status = [&](const std::string& head, const std::string& body) {
+    return status_of(ask("POST /v1/completions", kHost + head, body));
+  };
+  for (const char* type :
+       {"application/json", "Application/JSON; charset=utf-8", "application/vnd.api+json"}) {
+    EXPECT_EQ(status("Content-Type: " + std::string(type) + "\r\n", "{}"), 503) << type;
+  }
+  for (const char* type : {"text/plain", "application/x-www-form-urlencoded",
+                           "multipart/form-data; boundary=x", "application/jsonp", "text/json"}) {
+    EXPECT_EQ(status("Content-Type: " + std::string(type) + "\r\n", "{}"), 415) << type;
+  }
+  EXPECT_EQ(status("", "{}"), 503) << "programs that name no type";
+  EXPECT_EQ(status("Origin: http://localhost\r\n", "{}"), 415) << "pages must";
+  EXPECT_EQ(status("Content-Type: text/plain\r\n", ""), 503) << "there is no body";
+  EXPECT_EQ(status_of(ask("POST /v1/embeddings", kHost + "Content-Type: text/plain\r\n", "{}")), 400);
+}
+
+// A body of megabytes that never comes: who waits for it does not answer.
+TEST_F(ApiTest, TheHeaderDecidesWhoMayAsk) {
+  start({}, {.file = {}, .keys = {"secret"}, .operator_keys = {}});
+  const std::string body = "Content-Length: 5000000\r\n";
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions", kHost + kJson + body)), 401);
+  EXPECT_EQ(status_of(ask("POST /nothing", kHost + kJson + body)), 404);
+  EXPECT_EQ(status_of(ask("PUT /v1/chat/completions", kHost + kJson + body)), 405);
+  EXPECT_EQ(status_of(ask("POST /v1/chat/completions",
+                          kHost + "Content-Type: text/plain\r\nx-api-key: secret\r\n" + body)),
+            415);
+}
+
+TEST_F(ApiTest, WhoIsOverALimitIsToldByTheHeader) {
+  const std::string file = testing::TempDir() + "api_test_keys.toml";
+  const KeyEntry key{
+      .name = "a", .tenant = "a", .hash = hash_api_key("secret"), .is_operator = false, .created = ""};
+  ASSERT_TRUE(replace_text_file(file, add_key("[limits]\nrequests_per_minute = 2\n", key).value()).ok());
+  start({}, {.file = file, .keys = {}, .operator_keys = {}});
+  const std::string head = kHost + kJson + "x-api-key: secret\r\n";
+  EXPECT_EQ(status_of(ask("POST /v1/completions", head, "{}")), 503) << "no model; it has been a request";
+  EXPECT_EQ(status_of(ask("POST /tokenize", head, "{}")), 503) << "every endpoint that computes counts";
+  for (const char* line :
+       {"POST /v1/chat/completions", "POST /v1/conversations", "POST /v1/messages/count_tokens"}) {
+    const std::string answer = ask(line, head + "Content-Length: 5000000\r\n");
+    EXPECT_EQ(status_of(answer), 429) << answer;
+    EXPECT_NE(answer.find("Retry-After: "), std::string::npos);
+    EXPECT_NE(answer.find("x-ratelimit-remaining-requests: 0"), std::string::npos);
+  }
+  EXPECT_EQ(status_of(ask("GET /v1/models", head)), 503) << "reading is free";
+}
+
+// What computes or writes counts against its tenant's limits; the exceptions end what runs, or refuse all.
+TEST_F(ApiTest, WhateverWritesOrComputesIsMetered) {
+  start();
+  std::size_t metered = 0;
+  for (const Route& route : api_->router().routes()) {
+    const bool reads = route.method == boost::beast::http::verb::get;
+    const bool free = reads || route.pattern.ends_with("/cancel") ||
+                      route.pattern == "/v1/loci/warm/{name}" || route.pattern == "/v1/embeddings";
+    EXPECT_EQ(route.metering == Metering::kFree, free) << route.pattern;
+    metered += free ? 0 : 1;
+  }
+  EXPECT_GE(metered, 13u);
+}
+
+TEST_F(ApiTest, ReleasesNoPrefixBeforeItsModelIsServed) {
+  start();
+  ASSERT_TRUE(prefixes_.begin("first"));
+  prefixes_.finish({.name = "first", .id = {}, .tokens = 5, .created = 0});
+  EXPECT_EQ(status_of(ask("DELETE /v1/loci/warm/first", kHost)), 503);
+  EXPECT_EQ(prefixes_.list().size(), 1u);
+}
+
+}  // namespace
+}  // namespace loci

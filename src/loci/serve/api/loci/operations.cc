@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// GET /health, /metrics.
+#include "loci/serve/api/loci/endpoints.h"
+
+namespace loci {
+namespace asio = boost::asio;
+
+namespace {
+
+asio::awaitable<void> answer_health(ApiServices& services, Call& call) {
+  if (std::optional<ApiError> error = services.not_ready())
+    co_await call.fail(*std::move(error));
+  else
+    co_await call.answer(R"({"status":"ok"})");
+}
+
+asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
+  std::optional<EngineSnapshot> engine;
+  if (const ServedModel* served = services.served.load()) {
+    engine = EngineSnapshot{.stats = served->engine->stats(),
+                            .block_bytes = {},
+                            .block_tokens = kBlockTokens,
+                            .weight_bytes = served->backend.weight_bytes,
+                            .tiers = {.groups = served->engine->config().groups,
+                                      .hidden = served->engine->config().hidden,
+                                      .core = {},
+                                      .mover = served->engine->mover_stats(),
+                                      .captures = served->engine->capture_stats(),
+                                      .disk = served->engine->disk_stats(),
+                                      .shared = served->engine->shared_stats()}};
+    engine->tiers.core = engine->stats;
+    const std::vector<LayerGroup>& groups = served->backend.groups;
+    for (std::size_t i = 0; i < groups.size(); ++i) engine->block_bytes[i] = groups[i].block_bytes;
+  }
+  HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                        .body = services.metrics.scrape(engine, services.history.tokens_reused_total()),
+                        .headers = {}};
+  co_await call.exchange.respond(std::move(response));
+}
+
+}  // namespace
+
+void add_operations_endpoints(Router& router, ApiServices& services) {
+  const auto health = [&services](Call& call) { return answer_health(services, call); };
+  const auto metrics = [&services](Call& call) { return answer_metrics(services, call); };
+  const auto add = [&](const char* pattern, Access access, Handler handler) {
+    router.add({.pattern = pattern, .access = access, .polled = true, .handler = std::move(handler)});
+  };
+  add("/health", Access::kOpen, health);
+  add("/v1/health", Access::kOpen, health);
+  add("/metrics", services.options.metrics_access, metrics);
+}
+
+}  // namespace loci

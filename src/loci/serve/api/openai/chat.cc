@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/chat/completions.
+#include "loci/base/clock.h"
+#include "loci/serve/api/openai/chat_format.h"
+#include "loci/serve/api/openai/endpoints.h"
+#include "loci/serve/api/openai/prepare_completions.h"
+#include "loci/serve/call/call_sink.h"
+
+namespace loci {
+namespace asio = boost::asio;
+
+namespace {
+
+asio::awaitable<void> answer_chat(ApiServices& services, Call& call) {
+  if (std::optional<ApiError> error = services.not_ready()) {
+    co_await call.fail(*std::move(error));
+    co_return;
+  }
+  const ServedModel& served = *services.served.load();
+  const auto job = [&] {
+    return prepare_chat_completion(call.exchange.request().body(), served, services.history, call.tenant->id);
+  };
+  Prepared prepared = co_await services.workers.run(call.tenant->id, job);
+  if (auto* error = std::get_if<ApiError>(&prepared)) {
+    co_await call.fail(std::move(*error));
+    co_return;
+  }
+  auto generation = std::get<PreparedGeneration>(std::move(prepared));
+  generation.format =
+      std::make_unique<ChatFormat>(ReplyHead{.id = "chatcmpl-" + call.exchange.request_id(),
+                                             .created = seconds_since_1970(),
+                                             .model = served.model->id,
+                                             .fingerprint = served.fingerprint,
+                                             .logprobs = generation.fields.sampling.logprobs,
+                                             .include_usage = generation.fields.include_usage});
+  co_await run_generation(services, call, std::move(generation));
+}
+
+}  // namespace
+
+void add_chat_endpoints(Router& router, ApiServices& services) {
+  router.add({.method = boost::beast::http::verb::post,
+              .pattern = "/v1/chat/completions",
+              .metering = Metering::kRequest,
+              .handler = [&services](Call& call) { return answer_chat(services, call); }});
+}
+
+}  // namespace loci

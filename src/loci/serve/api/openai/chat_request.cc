@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/api/openai/chat_request.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "loci/serve/api/openai/chat_messages.h"
+#include "loci/serve/api/openai/chat_tools.h"
+#include "loci/serve/wire/unknown_fields.h"
+
+namespace loci {
+namespace {
+
+constexpr std::array<std::string_view, 6> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh"};
+
+constexpr auto kChatNames = std::to_array<std::string_view>(
+    {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
+     "parallel_tool_calls", "reasoning_effort", "tool_choice", "tools", "top_logprobs"});
+
+}  // namespace
+
+Result<Conversation> read_conversation(const Json& request) {
+  Conversation out;
+  LOCI_ASSIGN_OR_RETURN(out.tools, read_chat_tools(request));
+  FieldReader reader(request);
+  const Json* messages = reader.find("messages");
+  LOCI_RETURN_IF_ERROR(reader.status());
+  if (messages == nullptr) return invalid_argument("is required", "messages");
+  if (const Json* arguments = reader.find("chat_template_kwargs")) {
+    if (!arguments->is_object())
+      reader.expected("chat_template_kwargs", "an object", *arguments);
+    else
+      out.template_arguments = *arguments;
+  }
+  reader.boolean("add_generation_prompt", out.add_generation_prompt);
+  reader.text("reasoning_effort", out.reasoning_effort);
+  const bool known = std::find(kEfforts.begin(), kEfforts.end(), out.reasoning_effort) != kEfforts.end();
+  if (!out.reasoning_effort.empty() && !known)
+    reader.expected("reasoning_effort", "none, minimal, low, medium, high or xhigh",
+                    Json(out.reasoning_effort));
+  LOCI_RETURN_IF_ERROR(reader.status());
+  LOCI_ASSIGN_OR_RETURN(out.messages, read_chat_messages(*messages));
+  return out;
+}
+
+Result<ChatRequest> parse_chat_request(const Json& request, const RequestDefaults& defaults) {
+  ChatRequest out;
+  FieldReader reader(request);
+  read_generation_fields(reader, defaults, out.fields);
+  refuse_completion_fields(reader, out.fields);
+  reader.boolean("logprobs", out.fields.sampling.logprobs);
+  reader.unsigned_integer("top_logprobs", 0, kTopLogprobsMax, out.fields.sampling.top_logprobs);
+  LOCI_RETURN_IF_ERROR(reader.status());
+  if (out.fields.sampling.top_logprobs > 0 && !out.fields.sampling.logprobs) {
+    return invalid_argument("is only allowed where logprobs is true", "top_logprobs");
+  }
+  out.unknown_fields = unknown_fields(request, {generation_field_names(), kChatNames});
+  LOCI_ASSIGN_OR_RETURN(out.conversation, read_conversation(request));
+  return out;
+}
+
+}  // namespace loci

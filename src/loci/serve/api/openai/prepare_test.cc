@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// From bodies to tokens, with a tiny random model's tokenizer.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "loci/model/gguf.h"
+#include "loci/model/model.h"
+#include "loci/model/random_model.h"
+#include "loci/model/test_folder.h"
+#include "loci/serve/api/openai/prepare_completions.h"
+#include "loci/serve/api/openai/tokens.h"
+#include "loci/serve/wire/json.h"
+
+namespace loci {
+namespace {
+
+class PrepareTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string path = folder_.file("tiny.gguf");
+    ASSERT_TRUE(make_random_model({}).value().write_file(path).ok());
+    model_.emplace(load_model(path).value());
+  }
+  const Tokenizer& tokenizer() const { return model_->tokenizer; }
+  ServedModel served(std::uint32_t context) const { return {.model = &*model_, .context_tokens = context}; }
+
+  TestFolder folder_;
+  std::optional<Model> model_;
+};
+
+std::string refusal(const std::variant<PreparedGeneration, ApiError>& result) {
+  const auto* error = std::get_if<ApiError>(&result);
+  return error == nullptr ? "accepted" : std::to_string(error->http_status) + " " + error->param;
+}
+
+TEST_F(PrepareTest, PrepareRendersAndTokenises) {
+  TokenHistory history;
+  const auto result =
+      prepare_chat_completion(R"({"messages":[{"role":"user","content":"Hi"}],"stop_token_ids":[7]})",
+                              served(2048), history, "default");
+  const auto& prepared = std::get<PreparedGeneration>(result);
+  ASSERT_EQ(prepared.prompts.size(), 1u);
+  EXPECT_EQ(tokenizer().decode(prepared.prompts[0], ControlText::kAsControl).value(),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(prepared.stop_tokens.size(), 1 + tokenizer().end_tokens().size());
+  const auto endless = prepare_completion(R"({"prompt":"x","ignore_eos":true})", served(2048), {});
+  EXPECT_TRUE(std::get<PreparedGeneration>(endless).stop_tokens.empty());
+}
+
+TEST_F(PrepareTest, PrepareRefuses) {
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,2,3]})", served(4), {})), "accepted");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,2,3,4]})", served(4), {})), "400 prompt");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[[1],[1,2,3,4]]})", served(4), {})), "400 prompt[1]");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[1,99999]})", served(4), {})), "400 prompt[1]");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":[[]]})", served(4), {})), "400 prompt");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","model":"y"})", served(4), {})), "404 model");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","model":"tiny"})", served(9), {})), "accepted");
+  EXPECT_EQ(refusal(prepare_completion(R"({"prompt":"x","stop_token_ids":[99999]})", served(9), {})),
+            "400 stop_token_ids[0]");
+  EXPECT_EQ(
+      refusal(prepare_completion(R"({"prompt":"x","logit_bias":{"99999":1}})", served(9), {})).substr(0, 14),
+      "400 logit_bias");
+  EXPECT_EQ(refusal(prepare_completion("{", served(9), {})), "400 ");
+}
+
+TEST_F(PrepareTest, TokenizeAndBack) {
+  const auto tokens = tokenize(R"({"content":"Hi <|im_end|>"})", served(9));
+  const auto json = Json::parse(std::get<std::string>(tokens));
+  const auto text = detokenize(Json({{"tokens", json["tokens"]}}).dump(), served(9));
+  EXPECT_EQ(Json::parse(std::get<std::string>(text))["content"], "Hi <|im_end|>");
+  EXPECT_EQ(std::get<ApiError>(detokenize(R"({"tokens":[99999]})", served(9))).param, "tokens[0]");
+  EXPECT_EQ(std::get<ApiError>(tokenize("{}", served(9))).param, "content");
+}
+
+}  // namespace
+}  // namespace loci

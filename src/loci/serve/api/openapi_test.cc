@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The document and the server agree: on the operations, and on the limits of every numeric field.
+#include "loci/serve/openapi/openapi.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "loci/serve/api/anthropic/messages_request.h"
+#include "loci/serve/api/api.h"
+#include "loci/serve/api/openai/chat_request.h"
+#include "loci/serve/api/openai/completion_request.h"
+#include "loci/serve/wire/json.h"
+
+namespace loci {
+namespace {
+
+// Every endpoint of the API; none is called.
+Router all_routes() {
+  static WorkerPool workers(1);
+  static Tenants tenants;
+  static TokenHistory history;
+  static ServeMetrics metrics("test");
+  static const SystemClock clock;
+  static TenantLimiter limiter(clock);
+  static PublicPrefixes public_prefixes;
+  static ApiServices services{{.workers = workers,
+                               .store_thread = workers,
+                               .limiter = limiter,
+                               .history = history,
+                               .metrics = metrics,
+                               .clock = clock,
+                               .log = nullptr},
+                              {},
+                              nullptr,
+                              tenants,
+                              public_prefixes};
+  return Api(services).router();
+}
+
+Json document() {
+  Result<Json> out = openapi_document(all_routes());
+  EXPECT_TRUE(out.ok()) << out.status().to_string();
+  return out.ok() ? std::move(*out) : Json::object();
+}
+
+TEST(OpenApi, RoutesAndDescribedOperationsAreTheSame) {
+  std::vector<std::string> routes;
+  const Router router = all_routes();
+  for (const Route& route : router.routes()) routes.push_back(operation_name(route));
+  std::sort(routes.begin(), routes.end());
+  EXPECT_EQ(routes, described_operations());
+}
+
+// Calls `visit` on every object of the document.
+void each_object(const Json& json, const std::function<void(const Json&)>& visit) {
+  if (json.is_object()) visit(json);
+  if (!json.is_structured()) return;
+  for (const Json& member : json) each_object(member, visit);
+}
+
+TEST(OpenApi, EveryReferenceHasItsTarget) {
+  const Json all = document();
+  std::size_t references = 0;
+  each_object(all, [&](const Json& object) {
+    const auto at = object.find("$ref");
+    if (at == object.end()) return;
+    ++references;
+    const std::string target = at->get<std::string>();
+    ASSERT_TRUE(target.starts_with("#/")) << target;
+    EXPECT_TRUE(all.contains(Json::json_pointer(target.substr(1)))) << target;
+  });
+  EXPECT_GT(references, 20u);
+}
+
+TEST(OpenApi, EveryOperationHasAnIdOfItsOwnAndAnswers) {
+  std::set<std::string> ids;
+  const Json all = document();
+  for (const auto& [path, operations] : all["paths"].items()) {
+    for (const auto& [method, operation] : operations.items()) {
+      EXPECT_TRUE(ids.insert(operation.at("operationId")).second) << path;
+      EXPECT_TRUE(operation["responses"].contains("400")) << path;
+      EXPECT_EQ(operation["security"].empty(), !operation["responses"].contains("401")) << path;
+    }
+  }
+}
+
+// Each numeric property of the schema is taken at its bounds and refused beyond them.
+void expect_limits(const Json& schema, const std::function<bool(const std::string&, const Json&)>& parse) {
+  std::size_t tried = 0;
+  for (const auto& [name, property] : schema["properties"].items()) {
+    // What only means something beside another field.
+    if (name == "seed" || name == "top_logprobs" || name == "best_of") continue;
+    if (!property.contains("maximum")) continue;
+    const double step = property["type"][0] == "integer" ? 1 : 0.5;
+    const auto accepts = [&, field = name](double value) {
+      return parse(field, step == 1 ? Json(static_cast<std::int64_t>(value)) : Json(value));
+    };
+    const double maximum = property["maximum"].get<double>();
+    EXPECT_TRUE(accepts(maximum)) << name;
+    EXPECT_FALSE(accepts(maximum < 1e30 ? maximum + step : maximum * 2)) << name;
+    ++tried;
+    if (property.contains("minimum")) {
+      const double minimum = property["minimum"].get<double>();
+      EXPECT_TRUE(accepts(minimum)) << name;
+      EXPECT_FALSE(accepts(minimum - step)) << name;
+    }
+    if (property.contains("exclusiveMinimum")) {
+      EXPECT_FALSE(accepts(property["exclusiveMinimum"].get<double>())) << name;
+    }
+  }
+  EXPECT_GE(tried, 3u);
+}
+
+TEST(OpenApi, LimitsOfGenerationsAreTheParsers) {
+  const Json schemas = document()["components"]["schemas"];
+  expect_limits(schemas["GenerationFields"], [](const std::string& field, const Json& value) {
+    Json request = {{"prompt", "x"}};
+    if (field == "min_tokens") request["max_tokens"] = std::numeric_limits<std::int32_t>::max();
+    request[field] = Json(value);
+    return parse_completion_request(request).ok();
+  });
+}
+
+TEST(OpenApi, LimitsOfMessagesAreTheParsers) {
+  const Json schemas = document()["components"]["schemas"];
+  expect_limits(schemas["MessagesRequest"], [](const std::string& field, const Json& value) {
+    Json request = {{"max_tokens", 5}, {"messages", {{{"role", "user"}, {"content", "x"}}}}};
+    request[field] = Json(value);
+    return parse_messages_request(request, MessagesPurpose::kReply).ok();
+  });
+}
+
+TEST(OpenApi, LimitsOfListsAreTheParsers) {
+  const Json schemas = document()["components"]["schemas"];
+  const Json& fields = schemas["GenerationFields"]["properties"];
+  const auto accepts = [](const std::string& field, const Json& value) {
+    Json request = {{"prompt", "x"}};
+    request[field] = value;
+    return parse_completion_request(request).ok();
+  };
+  const std::size_t stops = fields["stop"]["anyOf"][2]["maxItems"];
+  EXPECT_TRUE(accepts("stop", std::vector<std::string>(stops, "x")));
+  EXPECT_FALSE(accepts("stop", std::vector<std::string>(stops + 1, "x")));
+  const std::size_t tokens = fields["stop_token_ids"]["anyOf"][1]["maxItems"];
+  EXPECT_TRUE(accepts("stop_token_ids", std::vector<int>(tokens, 1)));
+  EXPECT_FALSE(accepts("stop_token_ids", std::vector<int>(tokens + 1, 1)));
+  const Json& own = schemas["CompletionRequest"]["allOf"][1]["properties"];
+  const std::size_t prompts = own["prompt"]["anyOf"][1]["maxItems"];
+  EXPECT_TRUE(accepts("prompt", std::vector<std::string>(prompts, "x")));
+  EXPECT_FALSE(accepts("prompt", std::vector<std::string>(prompts + 1, "x")));
+  const std::uint32_t alternatives = own["logprobs"]["anyOf"][2]["maximum"];
+  EXPECT_TRUE(accepts("logprobs", alternatives));
+  EXPECT_FALSE(accepts("logprobs", alternatives + 1));
+  const std::uint32_t best_of = own["best_of"]["maximum"];
+  EXPECT_TRUE(accepts("best_of", best_of));
+  EXPECT_FALSE(accepts("best_of", best_of + 1));
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/api/responses/background.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+
+#include "loci/serve/call/access_log.h"
+#include "loci/serve/generation/generation.h"
+
+namespace loci {
+namespace asio = boost::asio;
+
+// --- one run ---
+
+BackgroundRun::BackgroundRun(asio::io_context& io)
+    : signal_(std::in_place, io, asio::steady_timer::time_point::max()) {}
+
+void BackgroundRun::append(std::string_view events) {
+  while (!events.empty()) {
+    const std::size_t end = events.find("\n\n");
+    const std::string_view event = events.substr(0, end == std::string_view::npos ? end : end + 2);
+    events_.emplace_back(event);
+    event_bytes_ += event.size();
+    events.remove_prefix(event.size());
+  }
+  wake();
+}
+
+void BackgroundRun::end() {
+  ended_ = true;
+  on_cancel_ = nullptr;
+  signal_.reset();  // wakes who waits
+}
+
+void BackgroundRun::cancel() {
+  if (ended_ || cancelled_) return;
+  cancelled_ = true;
+  if (on_cancel_) on_cancel_();
+}
+
+asio::awaitable<void> BackgroundRun::wait() {
+  if (!signal_) co_return;
+  boost::system::error_code ignored;
+  co_await signal_->async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+void BackgroundRun::wake() {
+  if (signal_) signal_->cancel();
+}
+
+namespace {
+
+// Ends a run with the coroutine that makes it, also where that is destroyed with the network.
+class EndOfRun {
+ public:
+  explicit EndOfRun(std::shared_ptr<BackgroundRun> run) : run_(std::move(run)) {}
+  ~EndOfRun() { run_->end(); }
+  EndOfRun(const EndOfRun&) = delete;
+  EndOfRun& operator=(const EndOfRun&) = delete;
+
+ private:
+  std::shared_ptr<BackgroundRun> run_;
+};
+
+// Writes to the run's events.
+class BackgroundSink final : public ReplySink {
+ public:
+  BackgroundSink(ApiServices& services, ReplyOrigin origin, std::shared_ptr<BackgroundRun> run,
+                 std::function<asio::awaitable<Status>()> accepted)
+      : ReplySink(std::move(origin)),
+        services_(services),
+        run_(std::move(run)),
+        accepted_(std::move(accepted)) {}
+
+  int status() const override { return error_ ? error_->http_status : 200; }
+  const std::optional<ApiError>& error() const { return error_; }
+
+  // What runs in the background is a stream, whoever reads it.
+  asio::awaitable<bool> respond(std::string) override { co_return !gone(); }
+  asio::awaitable<bool> begin_stream() override {
+    // That it runs is worth knowing, and no reason to end it where it can't be written.
+    const Status ignored = co_await accepted_();
+    co_return !gone();
+  }
+  asio::awaitable<bool> stream(std::string_view events) override {
+    run_->append(events);
+    co_return !gone();
+  }
+  asio::awaitable<bool> end_stream() override { co_return !gone(); }
+  asio::awaitable<void> fail(ApiError error) override {
+    error_ = std::move(error);
+    co_return;
+  }
+
+  bool gone() const override { return run_->cancelled(); }
+  void watch(std::function<void()> on_gone) override { run_->on_cancel(std::move(on_gone)); }
+  void account(const GenerationSummary& summary) override {
+    if (!services_.options.access_log) return;
+    log(*services_.log, spdlog::level::info,
+        background_line(origin().request_id, origin().path, origin().tenant->id, summary));
+  }
+
+ private:
+  ApiServices& services_;
+  std::shared_ptr<BackgroundRun> run_;
+  std::function<asio::awaitable<Status>()> accepted_;
+  std::optional<ApiError> error_;
+};
+
+}  // namespace
+
+// --- all of them ---
+
+std::shared_ptr<BackgroundRun> BackgroundResponses::find(const std::string& tenant,
+                                                         const std::string& id) const {
+  const auto at = runs_.find(Key(tenant, id));
+  return at == runs_.end() ? nullptr : at->second;
+}
+
+asio::awaitable<Status> BackgroundResponses::store(std::string tenant, StoredTurn turn) {
+  const auto job = [&] { return services_.store->commit_turn(tenant, turn); };
+  Status status = co_await services_.store_thread.run(tenant, job);
+  if (!status.ok()) {
+    services_.log->error("{} can't be stored as {}: {}", turn.response.id, turn.response.status,
+                         status.to_string());
+  }
+  co_return status;
+}
+
+asio::awaitable<std::optional<ApiError>> BackgroundResponses::start(ReplyOrigin origin,
+                                                                    PreparedResponse prepared,
+                                                                    HeldTurn held) {
+  std::string tenant = origin.tenant->id;
+  Key key(tenant, prepared.turn->record->head().id);
+  StoredTurn waiting = prepared.turn->waiting("queued");
+  const Status status = co_await store(std::move(tenant), std::move(waiting));
+  if (!status.ok()) co_return api_error(status);
+
+  // The stream is written whoever reads it, so that it can be read later.
+  prepared.generation.fields.stream = true;
+  auto format = std::make_unique<ResponsesFormat>(prepared.turn->record);
+  auto begun = std::make_shared<BackgroundRun>(origin.io);
+  begun->append(format->queued());
+  prepared.generation.format = std::move(format);
+  runs_[key] = begun;
+  asio::io_context& io = origin.io;
+  asio::co_spawn(io, run(begun, std::move(origin), std::move(prepared), std::move(held)), asio::detached);
+  co_return std::nullopt;
+}
+
+asio::awaitable<void> BackgroundResponses::run(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
+                                               PreparedResponse prepared, HeldTurn held) {
+  const auto self = shared_from_this();  // the API may go first
+  const OpenWork open(services_);
+  const EndOfRun end(run);
+  const Key key(origin.tenant->id, prepared.turn->record->head().id);
+  std::string failed;
+  try {
+    co_await make(run, std::move(origin), std::move(prepared));
+  } catch (const std::exception& error) {
+    failed = error.what();
+  }
+  if (!failed.empty()) services_.log->error("{} failed: {}", key.second, failed);
+  held = HeldTurn();
+  run->end();
+  retire(key);
+}
+
+asio::awaitable<void> BackgroundResponses::make(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
+                                                PreparedResponse prepared) {
+  const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
+  const std::shared_ptr<ResponseRecord> record = turn->record;
+  const std::string tenant = origin.tenant->id;
+  const auto accepted = [this, tenant, turn] { return store(tenant, turn->waiting("in_progress")); };
+  BackgroundSink sink(services_, std::move(origin), run, accepted);
+  const bool there = co_await run_generation(services_, sink, std::move(prepared.generation));
+  if (sink.error()) {
+    // Refused before it began: the stream has not been told.
+    const std::uint64_t number = run->events().size();
+    run->append(failed_event(record->head(), record->fail(*sink.error()), number));
+  }
+  const ResponseEnd* end = record->ended();
+  if (!there && end == nullptr) end = &record->cancel();
+  if (end == nullptr || end->status == "completed" || end->status == "incomplete") co_return;  // committed
+  StoredTurn last = turn->ended(*end, {});
+  std::string owner = tenant;
+  const Status ignored = co_await store(std::move(owner), std::move(last));
+}
+
+void BackgroundResponses::retire(const Key& key) {
+  ended_.push_back(key);
+  ended_bytes_ += runs_.at(key)->event_bytes();
+  while (ended_bytes_ > kEndedBytesMax) {
+    const Key oldest = ended_.front();
+    forget(oldest.first, oldest.second);
+  }
+}
+
+void BackgroundResponses::forget(const std::string& tenant, const std::string& id) {
+  const auto at = runs_.find(Key(tenant, id));
+  if (at == runs_.end() || !at->second->ended()) return;
+  ended_bytes_ -= at->second->event_bytes();
+  std::erase(ended_, at->first);
+  runs_.erase(at);
+}
+
+asio::awaitable<void> BackgroundResponses::cancel(std::shared_ptr<BackgroundRun> run) {
+  run->cancel();
+  while (!run->ended()) co_await run->wait();
+}
+
+asio::awaitable<void> BackgroundResponses::follow(Call& call, std::shared_ptr<BackgroundRun> run,
+                                                  std::uint64_t first) {
+  Exchange& exchange = call.exchange;
+  exchange.watch([run] { run->wake(); });
+  bool there = co_await exchange.begin_stream("text/event-stream; charset=utf-8");
+  std::size_t next = first;
+  while (there) {
+    std::string events;
+    for (; next < run->events().size(); ++next) events += run->events()[next];
+    if (!events.empty()) {
+      there = co_await exchange.stream(events);
+      continue;
+    }
+    if (run->ended()) break;
+    co_await run->wait();
+    there = !exchange.gone();
+  }
+  if (there) co_await exchange.end_stream();
+}
+
+}  // namespace loci

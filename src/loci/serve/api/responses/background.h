@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Responses that are made without a connection: they run, can be cancelled and watched, and their outcome is
+// in the store.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "loci/serve/api/responses/response_turn.h"
+#include "loci/serve/call/router.h"
+#include "loci/serve/call/services.h"
+#include "loci/serve/generation/reply_sink.h"
+#include "loci/serve/store/turn_claims.h"
+
+namespace loci {
+
+// One that runs, or has ended not long ago. Network thread only.
+class BackgroundRun {
+ public:
+  explicit BackgroundRun(boost::asio::io_context& io);
+
+  // Events of the stream; the n-th has the sequence number n.
+  const std::vector<std::string>& events() const { return events_; }
+  std::size_t event_bytes() const { return event_bytes_; }
+  // Whole server-sent events.
+  void append(std::string_view events);
+
+  bool ended() const { return ended_; }
+  void end();  // also where the server stops in the middle of it
+  bool cancelled() const { return cancelled_; }
+  void cancel();
+  void on_cancel(std::function<void()> callback) { on_cancel_ = std::move(callback); }
+
+  // Until something has changed, or wake() was called.
+  boost::asio::awaitable<void> wait();
+  void wake();
+
+ private:
+  std::vector<std::string> events_;
+  std::size_t event_bytes_ = 0;
+  bool ended_ = false;
+  bool cancelled_ = false;
+  std::function<void()> on_cancel_;
+  std::optional<boost::asio::steady_timer> signal_;  // until it has ended: the run may outlive the network
+};
+
+// Network thread only.
+class BackgroundResponses : public std::enable_shared_from_this<BackgroundResponses> {
+ public:
+  // How many bytes of events of ended responses are kept, so that their streams can be read again.
+  static constexpr std::size_t kEndedBytesMax = std::size_t{16} << 20;
+
+  explicit BackgroundResponses(ApiServices& services) : services_(services) {}
+
+  // Stores the response as queued and starts it. `origin` says for whom. Errors: of the store.
+  boost::asio::awaitable<std::optional<ApiError>> start(ReplyOrigin origin, PreparedResponse prepared,
+                                                        HeldTurn held);
+  // Null: none of that id runs here, nor ended lately.
+  std::shared_ptr<BackgroundRun> find(const std::string& tenant, const std::string& id) const;
+  // Cancels one that runs and waits for its end in the store.
+  boost::asio::awaitable<void> cancel(std::shared_ptr<BackgroundRun> run);
+  // Drops what is kept of one that has ended.
+  void forget(const std::string& tenant, const std::string& id);
+  // Streams the run's events from number `first` on to the call's client, to the end.
+  static boost::asio::awaitable<void> follow(Call& call, std::shared_ptr<BackgroundRun> run,
+                                             std::uint64_t first);
+
+ private:
+  using Key = std::pair<std::string, std::string>;  // tenant, response
+
+  boost::asio::awaitable<void> run(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
+                                   PreparedResponse prepared, HeldTurn held);
+  boost::asio::awaitable<void> make(std::shared_ptr<BackgroundRun> run, ReplyOrigin origin,
+                                    PreparedResponse prepared);
+  boost::asio::awaitable<Status> store(std::string tenant, StoredTurn turn);
+  void retire(const Key& key);
+
+  ApiServices& services_;
+  std::map<Key, std::shared_ptr<BackgroundRun>> runs_;
+  std::deque<Key> ended_;  // the oldest first
+  std::size_t ended_bytes_ = 0;
+};
+
+}  // namespace loci

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Begins a turn of a conversation: one at a time (store/turn_claims.h).
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <string>
+#include <variant>
+
+#include "loci/serve/call/services.h"
+#include "loci/serve/store/turn_claims.h"
+#include "loci/serve/wire/api_error.h"
+
+namespace loci {
+
+// Begins a turn of the conversation, or says why it can't begin: 409 (`field` and `busy` say what to do)
+// where one is being made here or elsewhere, and the store's errors.
+boost::asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& services, std::string tenant,
+                                                                   std::string conversation,
+                                                                   std::string field, std::string busy);
+
+}  // namespace loci

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/api/responses/response_turn.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "loci/base/clock.h"
+#include "loci/base/hex.h"
+#include "loci/serve/api/responses/ids.h"
+#include "loci/serve/api/responses/stored_objects.h"
+#include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
+
+namespace loci {
+
+namespace {
+
+ApiError at_field(ApiError error, const std::string& field, const std::string& code) {
+  error.message = field + ": " + error.message;
+  error.param = field;
+  error.code = code;
+  return error;
+}
+
+std::variant<ResponseHistory, ApiError> load_previous(ConversationStore& store, std::string_view tenant,
+                                                      const std::string& id) {
+  const std::string field = "previous_response_id";
+  Result<StoredResponse> response = store.response(tenant, id);
+  if (!response.ok())
+    return at_field(store_error(response.status(), "response", id), field, "previous_response_not_found");
+  if (response->status != "completed" && response->status != "incomplete") {
+    return api_error(invalid_argument(
+        fmt::format("expected a completed response; '{}' is {}", utf8_prefix(id, 100), response->status),
+        field));
+  }
+  if (!response->conversation.empty()) {
+    return api_error(
+        invalid_argument(fmt::format("'{}' is a turn of the conversation '{}': go on with conversation",
+                                     utf8_prefix(id, 100), response->conversation),
+                         field));
+  }
+  const Result<std::vector<StoredItem>> stored = store.response_history(tenant, id);
+  if (!stored.ok()) {
+    // A response before it was deleted: the store names it.
+    ApiError error = api_error(stored.status());
+    return stored.status().code() == StatusCode::kNotFound
+               ? at_field(std::move(error), field, "previous_response_not_found")
+               : error;
+  }
+  Result<std::vector<Item>> items = from_stored(stored.value());
+  if (!items.ok()) return api_error(items.status());
+  return ResponseHistory{.items = std::move(*items),
+                         .tokens = std::move(response->tokens),
+                         .tokenizer = std::move(response->tokenizer)};
+}
+
+std::variant<ResponseHistory, ApiError> load_conversation(ConversationStore& store, std::string_view tenant,
+                                                          const std::string& id) {
+  const Result<std::vector<StoredItem>> stored = store.conversation_history(tenant, id);
+  if (!stored.ok())
+    return at_field(store_error(stored.status(), "conversation", id), "conversation", "not_found");
+  Result<std::vector<Item>> items = from_stored(stored.value());
+  if (!items.ok()) return api_error(items.status());
+  ResponseHistory history{.items = std::move(*items), .tokens = {}, .tokenizer = {}};
+  // The latest turn's tokens, where it is still there: they are no more than a shorter way.
+  for (auto item = stored.value().rbegin(); item != stored.value().rend(); ++item) {
+    const std::string latest = response_of_item(item->id);
+    if (latest.empty()) continue;
+    if (Result<StoredResponse> response = store.response(tenant, latest); response.ok()) {
+      history.tokens = std::move(response->tokens);
+      history.tokenizer = std::move(response->tokenizer);
+    }
+    break;
+  }
+  return history;
+}
+
+// An item's id is unique in a conversation.
+Status check_ids(const std::vector<Item>& input, const std::vector<Item>& known) {
+  std::set<std::string> ids;
+  for (const Item& item : known) ids.insert(item.value("id", ""));
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    const std::string id = input[i].at("id").get<std::string>();
+    if (id.empty() || ids.insert(id).second) continue;
+    return invalid_argument(fmt::format("expected an item that the conversation does not have; it has '{}'",
+                                        utf8_prefix(id, 100)),
+                            fmt::format("input[{}].id", i));
+  }
+  return {};
+}
+
+ContextOverflow overflow_of(const ResponseRequest& request, const ServedModel& served) {
+  if (request.truncation.empty()) return served.overflow.overflow;
+  return request.truncation == "auto" ? ContextOverflow::kTruncate : ContextOverflow::kRefuse;
+}
+
+// What the model is to go on from.
+ChatRequest chat_request(ResponseRequest& request, const ResponseHistory& history) {
+  std::vector<Item> items = history.items;
+  items.insert(items.end(), request.input.begin(), request.input.end());
+  ChatRequest chat{.fields = std::move(request.fields), .conversation = {}, .unknown_fields = {}};
+  Conversation& conversation = chat.conversation;
+  conversation.messages = to_messages(items);
+  if (!request.instructions.empty()) {
+    conversation.messages.insert(conversation.messages.begin(),
+                                 Message{.role = Role::kSystem, .content = request.instructions});
+  }
+  conversation.tools = std::move(request.tools);
+  conversation.template_arguments = std::move(request.template_arguments);
+  return chat;
+}
+
+}  // namespace
+
+std::string tokenizer_name(const ServedModel& served) { return to_hex(served.model->spec.fingerprint); }
+
+// --- the turn ---
+
+StoredTurn ResponseTurn::waiting(const std::string& status) const {
+  const ResponseHead& head = record->head();
+  StoredTurn turn{.response = {.id = head.id,
+                               .conversation = head.conversation,
+                               .previous = previous,
+                               .created_at = head.created_at,
+                               .status = status,
+                               .json = dump_json(response_json(head, status)),
+                               .tokens = {},
+                               .tokenizer = {}},
+                  .claim = claim,
+                  .input = {},
+                  .output = {}};
+  // A conversation gets its items when the turn has ended well: both or none.
+  if (head.conversation.empty()) turn.input = input;
+  return turn;
+}
+
+StoredTurn ResponseTurn::ended(const ResponseEnd& end, std::vector<TokenId> tokens) const {
+  StoredTurn turn = waiting(end.status);
+  turn.response.json = dump_json(response_json(record->head(), end));
+  turn.output = to_stored(end.output);
+  if (end.status != "completed" && end.status != "incomplete") return turn;
+  turn.input = input;
+  turn.response.tokens = std::move(tokens);
+  turn.response.tokenizer = tokenizer;
+  return turn;
+}
+
+// --- the way to it ---
+
+std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bool can_store,
+                                                       const RequestDefaults& defaults) {
+  const Result<Json> request = parse_json(body);
+  if (!request.ok()) return api_error(request.status());
+  Result<ResponseRequest> parsed = parse_response_request(*request, can_store, defaults);
+  if (!parsed.ok()) return api_error(parsed.status());
+  return std::move(*parsed);
+}
+
+std::variant<ResponseHistory, ApiError> load_history(ConversationStore& store, std::string_view tenant,
+                                                     const ResponseRequest& request) {
+  if (!request.previous_response_id.empty())
+    return load_previous(store, tenant, request.previous_response_id);
+  if (!request.conversation.empty()) return load_conversation(store, tenant, request.conversation);
+  return ResponseHistory{};
+}
+
+std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest request, ResponseHistory history,
+                                                          const ServedModel& served, TokenHistory& tokens,
+                                                          std::string_view tenant, ConversationStore* store,
+                                                          std::int64_t claim) {
+  if (Status status = resolve_references(request.input, history.items, "input"); !status.ok())
+    return api_error(status);
+  if (Status status = check_call_outputs(request.input, history.items, "input"); !status.ok())
+    return api_error(status);
+  if (!request.conversation.empty()) {
+    if (Status status = check_ids(request.input, history.items); !status.ok()) return api_error(status);
+  }
+  assign_ids(request.input);
+  // The state of what was said before is found by its tokens, whatever the tokenizer would make of its text.
+  std::string tokenizer = tokenizer_name(served);
+  if (history.tokenizer == tokenizer) tokens.remember(tenant, {}, history.tokens);
+  const ContextOverflow overflow = overflow_of(request, served);
+  request.echo["truncation"] = overflow == ContextOverflow::kTruncate ? "auto" : "disabled";
+  Prepared prepared = prepare_chat(chat_request(request, history), "input", served, tokens, tenant, overflow);
+  if (auto* error = std::get_if<ApiError>(&prepared)) return std::move(*error);
+
+  auto turn = std::make_shared<ResponseTurn>();
+  turn->record = std::make_shared<ResponseRecord>(ResponseHead{.id = random_id("resp_"),
+                                                               .created_at = seconds_since_1970(),
+                                                               .model = served.model->id,
+                                                               .conversation = request.conversation,
+                                                               .echo = std::move(request.echo),
+                                                               .logprobs = request.logprobs});
+  turn->input = to_stored(request.input);
+  turn->previous = request.previous_response_id;
+  turn->claim = claim;
+  turn->tokenizer = std::move(tokenizer);
+  PreparedResponse out{.turn = turn, .generation = std::get<PreparedGeneration>(std::move(prepared))};
+  if (!request.store) return out;
+  out.generation.commit = [store, owner = std::string(tenant), turn = out.turn,
+                           prompt = out.generation.prompts.front()](
+                              const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) {
+    std::vector<TokenId> sequence = prompt;
+    sequence.insert(sequence.end(), choices.front().tokens.begin(), choices.front().tokens.end());
+    return store->commit_turn(owner,
+                              turn->ended(turn->record->finish(choices.front(), usage), std::move(sequence)));
+  };
+  return out;
+}
+
+}  // namespace loci

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// One turn of the Responses API, from a request's body to a generation that makes itself durable. What is
+// done where: parsing and preparing on a worker, the store's calls on its thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "loci/serve/api/responses/response_request.h"
+#include "loci/serve/api/responses/responses_format.h"
+#include "loci/serve/generation/prepare.h"
+#include "loci/serve/store/conversation_store.h"
+
+namespace loci {
+
+// What a response continues.
+struct ResponseHistory {
+  std::vector<Item> items;      // the oldest first
+  std::vector<TokenId> tokens;  // of the response that it continues; empty where they are not known
+  std::string tokenizer;        // that made them
+};
+
+// The turn as it is written to the store: once for most, three times for one in the background (queued, in
+// progress, ended). Immutable.
+struct ResponseTurn {
+  std::shared_ptr<ResponseRecord> record;
+  std::vector<StoredItem> input;
+  std::string previous;
+  std::string tokenizer;
+  std::int64_t claim = 0;  // of its conversation: StoredTurn's
+
+  // `status` is "queued" or "in_progress".
+  StoredTurn waiting(const std::string& status) const;
+  // `tokens` is the whole sequence.
+  StoredTurn ended(const ResponseEnd& end, std::vector<TokenId> tokens) const;
+};
+
+struct PreparedResponse {
+  std::shared_ptr<const ResponseTurn> turn;
+  PreparedGeneration generation;  // its commit is set where the response is stored; its format is not set
+};
+
+// All of these: thread-safe.
+
+std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bool can_store,
+                                                       const RequestDefaults& defaults);
+
+// Reads what the request continues from the store. 404 for what is not there; 400 for what can't be
+// continued.
+std::variant<ResponseHistory, ApiError> load_history(ConversationStore& store, std::string_view tenant,
+                                                     const ResponseRequest& request);
+
+// `store` may be null where the request is not stored. `claim` is StoredTurn's.
+std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest request, ResponseHistory history,
+                                                          const ServedModel& served, TokenHistory& tokens,
+                                                          std::string_view tenant, ConversationStore* store,
+                                                          std::int64_t claim);
+
+// The model's fingerprint in hexadecimal: what StoredResponse::tokenizer holds.
+std::string tokenizer_name(const ServedModel& served);
+
+}  // namespace loci

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/responses; GET and DELETE of one, its input items, and its cancellation.
+#include "loci/serve/api/responses/background.h"
+#include "loci/serve/api/responses/endpoints.h"
+#include "loci/serve/api/responses/hold_turn.h"
+#include "loci/serve/api/responses/response_turn.h"
+#include "loci/serve/api/responses/stored_objects.h"
+#include "loci/serve/call/call_sink.h"
+
+namespace loci {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+// Network thread only; lives as long as the routes.
+class ResponsesApi {
+ public:
+  explicit ResponsesApi(ApiServices& services)
+      : services_(services), background_(std::make_shared<BackgroundResponses>(services)) {}
+
+  asio::awaitable<void> create(Call& call);
+  asio::awaitable<void> show(Call& call);
+  asio::awaitable<void> remove(Call& call);
+  asio::awaitable<void> cancel(Call& call);
+  asio::awaitable<void> input_items(Call& call);
+
+ private:
+  // The turn of the call's body; of a conversation, it is held.
+  asio::awaitable<std::variant<PreparedResponse, ApiError>> prepare(Call& call, HeldTurn& held,
+                                                                    bool& background);
+  asio::awaitable<void> create_in_background(Call& call, PreparedResponse prepared, HeldTurn held);
+  asio::awaitable<void> finish(Call& call, Answer answer);
+
+  ApiServices& services_;
+  std::shared_ptr<BackgroundResponses> background_;
+};
+
+asio::awaitable<void> ResponsesApi::finish(Call& call, Answer answer) {
+  if (auto* body = std::get_if<std::string>(&answer)) {
+    std::string text = std::move(*body);
+    co_await call.answer(std::move(text));
+  } else {
+    ApiError error = std::get<ApiError>(std::move(answer));
+    co_await call.fail(std::move(error));
+  }
+}
+
+asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(Call& call, HeldTurn& held,
+                                                                                bool& background) {
+  const ServedModel& served = *services_.served.load();
+  const std::string tenant = call.tenant->id;
+  const bool can_store = services_.store != nullptr;
+  const auto parse = [&] {
+    return parse_response(call.exchange.request().body(), can_store, served.defaults);
+  };
+  std::variant<ResponseRequest, ApiError> parsed = co_await services_.workers.run(call.tenant->id, parse);
+  if (auto* error = std::get_if<ApiError>(&parsed)) {
+    ApiError refused = std::move(*error);
+    co_return refused;
+  }
+  ResponseRequest request = std::get<ResponseRequest>(std::move(parsed));
+  background = request.background;
+  if (!request.conversation.empty()) {
+    std::variant<HeldTurn, ApiError> taken = co_await hold_turn(
+        services_, tenant, request.conversation, "conversation",
+        "another response of this conversation is on its way; send this one when it has ended");
+    if (auto* error = std::get_if<ApiError>(&taken)) {
+      ApiError refused = std::move(*error);
+      co_return refused;
+    }
+    held = std::get<HeldTurn>(std::move(taken));
+  }
+  ResponseHistory history;
+  if (!request.conversation.empty() || !request.previous_response_id.empty()) {
+    if (!can_store) co_return no_store_error();
+    const auto load = [&] { return load_history(*services_.store, tenant, request); };
+    std::variant<ResponseHistory, ApiError> loaded =
+        co_await services_.store_thread.run(call.tenant->id, load);
+    if (auto* error = std::get_if<ApiError>(&loaded)) {
+      ApiError refused = std::move(*error);
+      co_return refused;
+    }
+    history = std::get<ResponseHistory>(std::move(loaded));
+  }
+  const auto make = [&] {
+    return prepare_response(std::move(request), std::move(history), served, services_.history, tenant,
+                            services_.store, held.claim());
+  };
+  std::variant<PreparedResponse, ApiError> prepared = co_await services_.workers.run(call.tenant->id, make);
+  co_return prepared;
+}
+
+asio::awaitable<void> ResponsesApi::create(Call& call) {
+  if (std::optional<ApiError> error = services_.not_ready()) {
+    ApiError refused = *std::move(error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  HeldTurn held;
+  bool background = false;
+  std::variant<PreparedResponse, ApiError> made = co_await prepare(call, held, background);
+  if (auto* error = std::get_if<ApiError>(&made)) {
+    ApiError refused = std::move(*error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  PreparedResponse prepared = std::get<PreparedResponse>(std::move(made));
+  if (background) {
+    co_await create_in_background(call, std::move(prepared), std::move(held));
+    co_return;
+  }
+  prepared.generation.format = std::make_unique<ResponsesFormat>(prepared.turn->record);
+  co_await run_generation(services_, call, std::move(prepared.generation));
+}
+
+asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedResponse prepared,
+                                                         HeldTurn held) {
+  const bool stream = prepared.generation.fields.stream;
+  const std::string id = prepared.turn->record->head().id;
+  const std::shared_ptr<const ResponseTurn> turn = prepared.turn;
+  call.exchange.drop_body();
+  prepared.generation.ticket = std::move(call.ticket);
+  ReplyOrigin origin = CallSink(call).origin();
+  std::optional<ApiError> error =
+      co_await background_->start(std::move(origin), std::move(prepared), std::move(held));
+  if (error) {
+    ApiError refused = *std::move(error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  std::shared_ptr<BackgroundRun> run = background_->find(call.tenant->id, id);
+  if (stream && run != nullptr) {
+    co_await BackgroundResponses::follow(call, std::move(run), 0);
+    co_return;
+  }
+  std::string body = turn->waiting("queued").response.json;
+  co_await call.answer(std::move(body));
+}
+
+asio::awaitable<void> ResponsesApi::show(Call& call) {
+  const std::string_view target(call.exchange.request().target().data(),
+                                call.exchange.request().target().size());
+  Result<ResponseQuery> query = read_response_query(Query(target));
+  if (!query.ok()) {
+    ApiError refused = api_error(query.status());
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  if (services_.store == nullptr) {
+    co_await call.fail(no_store_error());
+    co_return;
+  }
+  const std::string tenant = call.tenant->id;
+  const std::string id = call.parameters[0];
+  if (query->stream) {
+    if (std::shared_ptr<BackgroundRun> run = background_->find(tenant, id)) {
+      co_await BackgroundResponses::follow(call, std::move(run), query->first_event);
+      co_return;
+    }
+  }
+  const auto job = [&] { return show_response(*services_.store, tenant, id); };
+  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
+  if (query->stream && std::holds_alternative<std::string>(answer)) {
+    answer = api_error(
+        invalid_argument("only a response that was made with background true, on this server and not "
+                         "long ago, can be streamed again; leave it out to get the whole response",
+                         "stream"));
+  }
+  co_await finish(call, std::move(answer));
+}
+
+asio::awaitable<void> ResponsesApi::remove(Call& call) {
+  if (services_.store == nullptr) {
+    co_await call.fail(no_store_error());
+    co_return;
+  }
+  const std::string tenant = call.tenant->id;
+  const std::string id = call.parameters[0];
+  if (std::shared_ptr<BackgroundRun> run = background_->find(tenant, id)) {
+    co_await background_->cancel(std::move(run));
+  }
+  background_->forget(tenant, id);
+  const auto job = [&] { return delete_response(*services_.store, tenant, id); };
+  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
+  co_await finish(call, std::move(answer));
+}
+
+asio::awaitable<void> ResponsesApi::cancel(Call& call) {
+  if (services_.store == nullptr) {
+    co_await call.fail(no_store_error());
+    co_return;
+  }
+  const std::string tenant = call.tenant->id;
+  const std::string id = call.parameters[0];
+  if (std::shared_ptr<BackgroundRun> run = background_->find(tenant, id)) {
+    co_await background_->cancel(std::move(run));
+  }
+  const auto job = [&] { return cancel_ended_response(*services_.store, tenant, id); };
+  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
+  co_await finish(call, std::move(answer));
+}
+
+asio::awaitable<void> ResponsesApi::input_items(Call& call) {
+  if (services_.store == nullptr) {
+    co_await call.fail(no_store_error());
+    co_return;
+  }
+  const std::string_view target(call.exchange.request().target().data(),
+                                call.exchange.request().target().size());
+  Result<ItemPage> page = read_page(Query(target));
+  if (!page.ok()) {
+    ApiError refused = api_error(page.status());
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  const std::string tenant = call.tenant->id;
+  const auto job = [&] { return list_input_items(*services_.store, tenant, call.parameters[0], *page); };
+  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
+  co_await finish(call, std::move(answer));
+}
+
+}  // namespace
+
+void add_responses_endpoints(Router& router, ApiServices& services) {
+  const auto api = std::make_shared<ResponsesApi>(services);
+  const auto add = [&](http::verb method, const char* pattern,
+                       asio::awaitable<void> (ResponsesApi::*answer)(Call&),
+                       Metering metering = Metering::kFree) {
+    router.add(
+        {.method = method, .pattern = pattern, .metering = metering, .handler = [api, answer](Call& call) {
+           return ((*api).*answer)(call);
+         }});
+  };
+  add(http::verb::post, "/v1/responses", &ResponsesApi::create, Metering::kRequest);
+  add(http::verb::get, "/v1/responses/{id}", &ResponsesApi::show);
+  add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove, Metering::kRequest);
+  add(http::verb::post, "/v1/responses/{id}/cancel", &ResponsesApi::cancel);
+  add(http::verb::get, "/v1/responses/{id}/input_items", &ResponsesApi::input_items);
+}
+
+}  // namespace loci

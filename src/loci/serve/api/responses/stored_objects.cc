@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/api/responses/stored_objects.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "loci/base/clock.h"
+#include "loci/serve/api/responses/ids.h"
+#include "loci/serve/api/responses/response_request.h"
+#include "loci/serve/wire/field_reader.h"
+#include "loci/serve/wire/json.h"
+#include "loci/serve/wire/json_parse.h"
+
+namespace loci {
+
+namespace {
+
+// A list of items is put together as text: they are stored as JSON.
+std::string list_json(const std::vector<StoredItem>& items, bool has_more) {
+  std::string out = R"({"object":"list","data":[)";
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out += ',';
+    out += items[i].json;
+  }
+  const auto id = [&](const StoredItem& item) { return dump_json(Json(item.id)); };
+  out += fmt::format(R"(],"first_id":{},"last_id":{},"has_more":{}}})",
+                     items.empty() ? "null" : id(items.front()), items.empty() ? "null" : id(items.back()),
+                     has_more);
+  return out;
+}
+
+std::string conversation_json(const StoredConversation& conversation) {
+  Json metadata = Json::parse(conversation.metadata, nullptr, false);
+  if (!metadata.is_object()) metadata = Json::object();
+  return dump_json({{"id", conversation.id},
+                    {"object", "conversation"},
+                    {"created_at", conversation.created_at},
+                    {"metadata", std::move(metadata)}});
+}
+
+std::string deleted_json(std::string_view id, std::string_view object) {
+  return dump_json({{"id", id}, {"object", object}, {"deleted", true}});
+}
+
+Result<Json> parse_body(std::string_view body) {
+  if (body.empty()) return Json::object();
+  return parse_json(body);
+}
+
+Result<std::vector<Item>> read_new_items(const Json& value) {
+  LOCI_ASSIGN_OR_RETURN(std::vector<Item> items, parse_items(value, "items"));
+  if (items.size() > kItemsAddedMax) {
+    return invalid_argument(fmt::format("expected at most {} items; got {}", kItemsAddedMax, items.size()),
+                            "items");
+  }
+  std::set<std::string> ids;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string id = items[i].at("id").get<std::string>();
+    if (items[i].at("type") == "item_reference") {
+      return unimplemented("expected an item itself: references are not taken here",
+                           fmt::format("items[{}].type", i));
+    }
+    if (!id.empty() && !ids.insert(id).second) {
+      return invalid_argument(fmt::format("expected ids that differ; got '{}' twice", utf8_prefix(id, 100)),
+                              fmt::format("items[{}].id", i));
+    }
+  }
+  assign_ids(items);
+  return items;
+}
+
+// The text of an item's content; empty where it has none.
+std::string text_of(const Json& item) {
+  const auto content = item.find("content");
+  if (content == item.end()) return {};
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) return {};
+  for (const Json& part : *content) {
+    if (part.is_object() && part.contains("text") && part["text"].is_string()) return part["text"];
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string title_of(const ConversationSummary& summary) {
+  const Json metadata = Json::parse(summary.conversation.metadata, nullptr, false);
+  if (metadata.is_object() && metadata.contains("title") && metadata["title"].is_string())
+    return metadata["title"];
+  for (const StoredItem& stored : summary.first) {
+    const Json item = Json::parse(stored.json, nullptr, false);
+    if (!item.is_object() || item.value("role", Json()) != "user") continue;
+    const std::string text = text_of(item);
+    const std::string line = text.substr(0, text.find('\n'));
+    return line.size() <= kTitleBytesMax ? line : std::string(utf8_prefix(line, kTitleBytesMax)) + "…";
+  }
+  return {};
+}
+
+ApiError no_such(std::string_view kind, std::string_view id) {
+  return http_error(404, fmt::format("there is no {} '{}'", kind, utf8_prefix(id, 100)), "not_found");
+}
+
+ApiError store_error(const Status& status, std::string_view kind, std::string_view id) {
+  return status.code() == StatusCode::kNotFound ? no_such(kind, id) : api_error(status);
+}
+
+ApiError conversation_locked(std::string_view field, std::string_view message) {
+  const std::string prefix = field.empty() ? std::string() : fmt::format("{}: ", field);
+  ApiError busy = http_error(409, prefix + std::string(message), "conversation_locked");
+  busy.param = field;
+  return busy;
+}
+
+ApiError no_store_error() {
+  return http_error(400, "this server keeps no responses and no conversations: it runs without a store",
+                    "store_disabled");
+}
+
+// --- responses ---
+
+Answer show_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
+  Result<StoredResponse> response = store.response(tenant, id);
+  if (!response.ok()) return store_error(response.status(), "response", id);
+  return std::move(response->json);
+}
+
+Answer delete_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
+  const Status status = store.delete_response(tenant, id);
+  if (!status.ok()) return store_error(status, "response", id);
+  return deleted_json(id, "response");
+}
+
+Answer list_input_items(ConversationStore& store, std::string_view tenant, std::string_view id,
+                        const ItemPage& page) {
+  // First whether the response exists: the page's item may be what is missing.
+  if (const auto response = store.response(tenant, id); !response.ok())
+    return store_error(response.status(), "response", id);
+  const Result<ItemList> list = store.input_items(tenant, id, page);
+  if (!list.ok()) return store_error(list.status(), "item", page.after);
+  return list_json(list.value().items, list.value().has_more);
+}
+
+Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id) {
+  Result<StoredResponse> response = store.response(tenant, id);
+  if (!response.ok()) return store_error(response.status(), "response", id);
+  if (response->status == "cancelled") return std::move(response->json);
+  const Json shown = Json::parse(response->json, nullptr, false);
+  const bool background = shown.is_object() && shown.value("background", false);
+  const bool ended = response->status != "queued" && response->status != "in_progress";
+  return http_error(400,
+                    !background
+                        ? std::string("only a response that was made with background true can be cancelled")
+                    : ended ? fmt::format("the response can't be cancelled: it is {}", response->status)
+                            : std::string("the response runs on another server: cancel it there"),
+                    "invalid_value");
+}
+
+// --- conversations ---
+
+Result<NewConversation> parse_conversation(std::string_view body) {
+  LOCI_ASSIGN_OR_RETURN(const Json request, parse_body(body));
+  NewConversation out;
+  LOCI_ASSIGN_OR_RETURN(out.metadata, read_metadata(request));
+  if (const Json* items = FieldReader(request).find("items")) {
+    LOCI_ASSIGN_OR_RETURN(out.items, read_new_items(*items));
+  }
+  return out;
+}
+
+Result<std::vector<Item>> parse_added_items(std::string_view body) {
+  LOCI_ASSIGN_OR_RETURN(const Json request, parse_body(body));
+  FieldReader reader(request);
+  const Json* items = reader.find("items");
+  LOCI_RETURN_IF_ERROR(reader.status());
+  if (items == nullptr) return invalid_argument("is required", "items");
+  LOCI_ASSIGN_OR_RETURN(std::vector<Item> added, read_new_items(*items));
+  if (added.empty()) return invalid_argument("expected at least one item; got none", "items");
+  return added;
+}
+
+Result<Json> parse_metadata_update(std::string_view body) {
+  LOCI_ASSIGN_OR_RETURN(const Json request, parse_body(body));
+  if (request.is_object() && !request.contains("metadata"))
+    return invalid_argument("is required", "metadata");
+  return read_metadata(request);
+}
+
+Answer create_conversation(ConversationStore& store, std::string_view tenant,
+                           const NewConversation& conversation) {
+  const StoredConversation stored{.id = random_id("conv_"),
+                                  .created_at = seconds_since_1970(),
+                                  .metadata = dump_json(conversation.metadata)};
+  const Status status = store.create_conversation(tenant, stored, to_stored(conversation.items));
+  if (!status.ok()) return api_error(status);
+  return conversation_json(stored);
+}
+
+Answer list_conversations(ConversationStore& store, std::string_view tenant, const ItemPage& page) {
+  const Result<ConversationList> list = store.conversations(tenant, page.after, page.limit);
+  if (!list.ok()) return api_error(list.status());
+  Json data = Json::array();
+  for (const ConversationSummary& one : list->conversations) {
+    Json object = Json::parse(conversation_json(one.conversation));
+    object["title"] = title_of(one);
+    object["last_active_at"] = one.active_at;
+    object["items"] = one.items;
+    object["size_bytes"] = one.size_bytes;
+    data.push_back(std::move(object));
+  }
+  const auto id = [&](const ConversationSummary& one) { return Json(one.conversation.id); };
+  const bool empty = list->conversations.empty();
+  return dump_json({{"object", "list"},
+                    {"data", std::move(data)},
+                    {"first_id", empty ? Json() : id(list->conversations.front())},
+                    {"last_id", empty ? Json() : id(list->conversations.back())},
+                    {"has_more", list->has_more}});
+}
+
+Answer show_conversation(ConversationStore& store, std::string_view tenant, std::string_view id) {
+  const Result<StoredConversation> conversation = store.conversation(tenant, id);
+  if (!conversation.ok()) return store_error(conversation.status(), "conversation", id);
+  return conversation_json(conversation.value());
+}
+
+Answer update_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
+                           const Json& metadata) {
+  const Status status = store.set_metadata(tenant, id, dump_json(metadata));
+  if (!status.ok()) return store_error(status, "conversation", id);
+  return show_conversation(store, tenant, id);
+}
+
+Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
+                           const ForgetSaid& forget) {
+  const Result<std::vector<StoredTokens>> said = store.delete_conversation(tenant, id);
+  if (!said.ok()) return store_error(said.status(), "conversation", id);
+  forget(*said);
+  return deleted_json(id, "conversation.deleted");
+}
+
+Answer add_items(ConversationStore& store, std::string_view tenant, std::string_view id,
+                 const std::vector<Item>& items) {
+  const std::vector<StoredItem> stored = to_stored(items);
+  const Status status = store.add_items(tenant, id, stored);
+  if (!status.ok()) return store_error(status, "conversation", id);
+  return list_json(stored, false);
+}
+
+Answer list_items(ConversationStore& store, std::string_view tenant, std::string_view id,
+                  const ItemPage& page) {
+  if (const auto conversation = store.conversation(tenant, id); !conversation.ok())
+    return store_error(conversation.status(), "conversation", id);
+  const Result<ItemList> list = store.conversation_items(tenant, id, page);
+  if (!list.ok()) return store_error(list.status(), "item", page.after);
+  return list_json(list.value().items, list.value().has_more);
+}
+
+Answer show_item(ConversationStore& store, std::string_view tenant, std::string_view id,
+                 std::string_view item) {
+  Result<StoredItem> stored = store.conversation_item(tenant, id, item);
+  if (!stored.ok()) return store_error(stored.status(), "item", item);
+  return std::move(stored->json);
+}
+
+Answer delete_item(ConversationStore& store, std::string_view tenant, std::string_view id,
+                   std::string_view item) {
+  const Status status = store.delete_item(tenant, id, item);
+  if (!status.ok()) return store_error(status, "item", item);
+  return show_conversation(store, tenant, id);
+}
+
+}  // namespace loci

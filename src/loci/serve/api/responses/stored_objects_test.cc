@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queries, and what stored responses and conversations answer, on a real store.
+#include "loci/serve/api/responses/stored_objects.h"
+#include "loci/serve/wire/json.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "loci/serve/api/responses/query.h"
+#include "loci/serve/store/test_stores.h"
+
+namespace loci {
+namespace {
+
+TEST(Query, ReadsPages) {
+  const Result<ItemPage> page = read_page(Query("/x?limit=5&order=asc&after=msg%5F1&include[]=a&limit=7"));
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ(page.value().limit, 7u);
+  EXPECT_EQ(page.value().after, "msg_1");
+  EXPECT_FALSE(page.value().newest_first);
+  const Result<ItemPage> plain = read_page(Query("/x"));
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain.value().limit, 20u);
+  EXPECT_TRUE(plain.value().newest_first && plain.value().after.empty());
+  for (const char* limit : {"0", "101", "x", "", "-1", "1x"})
+    EXPECT_EQ(read_page(Query(std::string("/x?limit=") + limit)).status().field(), "limit") << limit;
+  EXPECT_TRUE(read_page(Query("/x?limit=100&&=&b")).ok());
+  EXPECT_EQ(read_page(Query("/x?order=up")).status().field(), "order");
+}
+
+TEST(Query, ReadsStreams) {
+  EXPECT_FALSE(read_response_query(Query("/x")).value().stream);
+  EXPECT_EQ(read_response_query(Query("/x?stream=true")).value().first_event, 0u);
+  EXPECT_EQ(read_response_query(Query("/x?stream=true&starting_after=4")).value().first_event, 5u);
+  EXPECT_EQ(read_response_query(Query("/x?stream=yes")).status().field(), "stream");
+  EXPECT_EQ(read_response_query(Query("/x?starting_after=4")).status().field(), "starting_after");
+  EXPECT_EQ(read_response_query(Query("/x?stream=true&starting_after=-1")).status().field(),
+            "starting_after");
+}
+
+class StoredObjects : public testing::Test {
+ protected:
+  void SetUp() override {
+    place_ = make_store_place(StoreKind::kSqlite);
+    auto store = place_->open({});
+    ASSERT_TRUE(store.ok()) << store.status().to_string();
+    store_ = std::move(store).value();
+  }
+
+  Json body(const Answer& answer) {
+    const auto* text = std::get_if<std::string>(&answer);
+    EXPECT_NE(text, nullptr) << std::get<ApiError>(answer).message;
+    return text == nullptr ? Json() : Json::parse(*text);
+  }
+  ApiError error(const Answer& answer) {
+    const auto* found = std::get_if<ApiError>(&answer);
+    EXPECT_NE(found, nullptr) << std::get<std::string>(answer);
+    return found == nullptr ? ApiError{} : *found;
+  }
+  std::string conversation(const Json& request) {
+    const Result<NewConversation> parsed = parse_conversation(request.dump());
+    EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+    return body(create_conversation(*store_, "a", parsed.value()))["id"];
+  }
+
+  std::unique_ptr<StorePlace> place_;
+  std::unique_ptr<ConversationStore> store_;
+};
+
+TEST_F(StoredObjects, AnotherTenantsIsWhatNeverWas) {
+  const std::string id = conversation({{"items", {{{"role", "user"}, {"content", "x"}, {"id", "m1"}}}}});
+  ASSERT_TRUE(store_->commit_turn("a", test_turn("resp_1")).ok());
+  EXPECT_EQ(body(show_conversation(*store_, "a", id))["id"], id);
+  const auto same = [&](const Answer& theirs, const Answer& never, const std::string& name,
+                        const std::string& other) {
+    ApiError got = error(theirs);
+    const ApiError wanted = error(never);
+    EXPECT_EQ(got.http_status, 404);
+    if (const auto at = got.message.find(name); at != std::string::npos)
+      got.message.replace(at, name.size(), other);
+    EXPECT_EQ(to_json(got), to_json(wanted));
+  };
+  same(show_conversation(*store_, "b", id), show_conversation(*store_, "b", "no"), id, "no");
+  const ForgetSaid never = [](const auto&) { FAIL() << "nothing was deleted"; };
+  same(delete_conversation(*store_, "b", id, never), delete_conversation(*store_, "b", "no", never), id,
+       "no");
+  same(list_items(*store_, "b", id, {}), list_items(*store_, "b", "no", {}), id, "no");
+  same(show_item(*store_, "b", id, "m1"), show_item(*store_, "b", "no", "m1"), id, "no");
+  same(delete_item(*store_, "b", id, "m1"), delete_item(*store_, "b", "no", "m1"), id, "no");
+  same(update_conversation(*store_, "b", id, Json::object()),
+       update_conversation(*store_, "b", "no", Json::object()), id, "no");
+  same(show_response(*store_, "b", "resp_1"), show_response(*store_, "b", "no"), "resp_1", "no");
+  same(delete_response(*store_, "b", "resp_1"), delete_response(*store_, "b", "no"), "resp_1", "no");
+  same(list_input_items(*store_, "b", "resp_1", {}), list_input_items(*store_, "b", "no", {}), "resp_1",
+       "no");
+  same(cancel_ended_response(*store_, "b", "resp_1"), cancel_ended_response(*store_, "b", "no"), "resp_1",
+       "no");
+  EXPECT_EQ(body(delete_response(*store_, "a", "resp_1"))["deleted"], true);
+}
+
+TEST_F(StoredObjects, ConversationsFromFirstToLast) {
+  const std::string id =
+      conversation({{"metadata", {{"k", "v"}}}, {"items", {{{"role", "user"}, {"content", "x"}}}}});
+  EXPECT_EQ(body(show_conversation(*store_, "a", id))["metadata"]["k"], "v");
+  EXPECT_EQ(body(update_conversation(*store_, "a", id, {{"k", "w"}}))["metadata"]["k"], "w");
+  const Result<std::vector<Item>> added =
+      parse_added_items(Json({{"items", {{{"role", "assistant"}, {"content", "y"}, {"id", "m2"}}}}}).dump());
+  ASSERT_TRUE(added.ok()) << added.status().to_string();
+  EXPECT_EQ(body(add_items(*store_, "a", id, added.value()))["data"][0]["id"], "m2");
+  EXPECT_EQ(error(add_items(*store_, "a", id, added.value())).http_status, 400);  // the same once more
+  const Json list = body(list_items(*store_, "a", id, {.after = {}, .limit = 1, .newest_first = true}));
+  EXPECT_EQ(list["data"].size(), 1u);
+  EXPECT_EQ(list["first_id"], "m2");
+  EXPECT_EQ(list["has_more"], true);
+  EXPECT_EQ(body(show_item(*store_, "a", id, "m2"))["content"][0]["text"], "y");
+  EXPECT_EQ(body(delete_item(*store_, "a", id, "m2"))["object"], "conversation");
+  EXPECT_EQ(error(show_item(*store_, "a", id, "m2")).http_status, 404);
+  int told = 0;
+  const ForgetSaid forget = [&](const auto&) { ++told; };
+  EXPECT_EQ(body(delete_conversation(*store_, "a", id, forget))["object"], "conversation.deleted");
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(error(show_conversation(*store_, "a", id)).http_status, 404);
+}
+
+TEST_F(StoredObjects, CancelsWhatIsCancelledAlone) {
+  StoredTurn turn = test_turn("resp_2");
+  ASSERT_TRUE(store_->commit_turn("a", turn).ok());
+  EXPECT_NE(error(cancel_ended_response(*store_, "a", "resp_2")).message.find("background"),
+            std::string::npos);
+  turn.response.id = "resp_3";
+  turn.response.status = "cancelled";
+  turn.response.json = R"({"id":"resp_3","background":true})";
+  ASSERT_TRUE(store_->commit_turn("a", turn).ok());
+  EXPECT_EQ(body(cancel_ended_response(*store_, "a", "resp_3"))["id"], "resp_3");
+}
+
+TEST(StoredRequests, NameTheFieldAtFault) {
+  const auto field = [](const auto& result) { return result.status().field(); };
+  EXPECT_TRUE(parse_conversation("").ok());
+  EXPECT_EQ(field(parse_conversation(R"({"items":3})")), "items");
+  EXPECT_EQ(field(parse_conversation(R"({"metadata":3})")), "metadata");
+  EXPECT_FALSE(parse_conversation("[]").ok());
+  EXPECT_EQ(field(parse_added_items("{}")), "items");
+  EXPECT_EQ(field(parse_added_items(R"({"items":[]})")), "items");
+  EXPECT_EQ(field(parse_metadata_update("{}")), "metadata");
+  EXPECT_EQ(field(parse_added_items(R"({"items":[{"type":"item_reference","id":"x"}]})")), "items[0].type");
+  EXPECT_EQ(
+      field(parse_added_items(
+          R"({"items":[{"role":"user","content":"a","id":"x"},{"role":"user","content":"b","id":"x"}]})")),
+      "items[1].id");
+  const Json one = {{"role", "user"}, {"content", "x"}};
+  EXPECT_TRUE(parse_added_items(Json({{"items", Json(kItemsAddedMax, one)}}).dump()).ok());
+  EXPECT_EQ(field(parse_added_items(Json({{"items", Json(kItemsAddedMax + 1, one)}}).dump())), "items");
+}
+
+}  // namespace
+}  // namespace loci

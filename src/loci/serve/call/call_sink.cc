@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/call/call_sink.h"
+
+#include <utility>
+
+#include "loci/serve/generation/generation.h"
+
+namespace loci {
+namespace asio = boost::asio;
+
+CallSink::CallSink(Call& call)
+    : ReplySink({.io = call.exchange.io(),
+                 .tenant = call.tenant,
+                 .request_id = call.exchange.request_id(),
+                 .path = std::string(call.exchange.path()),
+                 .received_at = call.exchange.received_at()}),
+      call_(call) {}
+
+asio::awaitable<bool> CallSink::respond(std::string json) {
+  HttpResponse response{.body = std::move(json), .headers = {}};
+  co_return co_await call_.exchange.respond(std::move(response));
+}
+
+asio::awaitable<bool> CallSink::begin_stream() {
+  co_return co_await call_.exchange.begin_stream("text/event-stream; charset=utf-8");
+}
+
+asio::awaitable<bool> CallSink::stream(std::string_view events) {
+  co_return co_await call_.exchange.stream(events);
+}
+
+asio::awaitable<bool> CallSink::end_stream() { co_return co_await call_.exchange.end_stream(); }
+
+void CallSink::account(const GenerationSummary& summary) { call_.generation = summary; }
+
+asio::awaitable<void> CallSink::fail(ApiError error) { co_await call_.fail(std::move(error)); }
+
+asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared) {
+  // Its values are in `prepared` now, and a generation may run for long.
+  call.exchange.drop_body();
+  prepared.ticket = std::move(call.ticket);
+  CallSink sink(call);
+  const bool there = co_await run_generation(services, sink, std::move(prepared));
+  if (!there) services.metrics.client_left();
+}
+
+}  // namespace loci

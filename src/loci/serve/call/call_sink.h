@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reply of a generation to the client that called.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "loci/serve/call/router.h"
+#include "loci/serve/call/services.h"
+#include "loci/serve/generation/prepare.h"
+#include "loci/serve/generation/reply_sink.h"
+
+namespace loci {
+
+// Answers the call's client.
+class CallSink final : public ReplySink {
+ public:
+  explicit CallSink(Call& call);
+
+  int status() const override { return call_.exchange.status(); }
+  void add_header(const std::string& name, const std::string& value) override {
+    call_.exchange.add_header(name, value);
+  }
+  boost::asio::awaitable<bool> respond(std::string json) override;
+  boost::asio::awaitable<bool> begin_stream() override;
+  boost::asio::awaitable<bool> stream(std::string_view events) override;
+  boost::asio::awaitable<bool> end_stream() override;
+  boost::asio::awaitable<void> fail(ApiError error) override;
+  bool gone() const override { return call_.exchange.gone(); }
+  void watch(std::function<void()> on_gone) override { call_.exchange.watch(std::move(on_gone)); }
+  void account(const GenerationSummary& summary) override;
+
+ private:
+  Call& call_;
+};
+
+// Answers the call with what the model says, and leaves in it what the access log tells.
+boost::asio::awaitable<void> run_generation(ApiServices& services, Call& call, PreparedGeneration prepared);
+
+}  // namespace loci

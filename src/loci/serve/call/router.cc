@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/call/router.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "loci/base/check.h"
+
+namespace loci {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+std::vector<std::string_view> segments(std::string_view path) {
+  std::vector<std::string_view> out;
+  while (!path.empty()) {
+    path.remove_prefix(1);  // the slash
+    const std::size_t end = path.find('/');
+    out.push_back(path.substr(0, end));
+    path = end == std::string_view::npos ? std::string_view() : path.substr(end);
+  }
+  return out;
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// What is no valid escape stays as it is.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool escape = text[i] == '%' && i + 2 < text.size();
+    const int high = escape ? hex_digit(text[i + 1]) : -1;
+    const int low = escape ? hex_digit(text[i + 2]) : -1;
+    if (high < 0 || low < 0) {
+      out += text[i];
+    } else {
+      out += static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+  }
+  return out;
+}
+
+// A last segment "{name...}" takes the rest of the path, slashes too.
+std::optional<std::vector<std::string>> parameters_of(std::string_view pattern, std::string_view path) {
+  const std::vector<std::string_view> wanted = segments(pattern);
+  const std::vector<std::string_view> found = segments(path);
+  const bool rest = !wanted.empty() && wanted.back().ends_with("...}");
+  if (rest ? found.size() < wanted.size() : found.size() != wanted.size()) return std::nullopt;
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (rest && i + 1 == wanted.size()) {
+      out.push_back(percent_decoded(path.substr(static_cast<std::size_t>(found[i].data() - path.data()))));
+    } else if (wanted[i].starts_with('{')) {
+      if (found[i].empty()) return std::nullopt;
+      out.push_back(percent_decoded(found[i]));
+    } else if (wanted[i] != found[i]) {
+      return std::nullopt;
+    }
+  }
+  return out;
+}
+
+bool takes(const Route& route, http::verb method) {
+  return route.method == method || (route.method == http::verb::get && method == http::verb::head);
+}
+
+}  // namespace
+
+asio::awaitable<void> Call::fail(ApiError error) {
+  HttpResponse response{.status = error.http_status, .body = to_json(error, error_style), .headers = {}};
+  if (error.retry_after_seconds) {
+    response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_seconds));
+  }
+  refusal = std::move(error);
+  co_await exchange.respond(std::move(response));
+}
+
+asio::awaitable<void> Call::answer(std::string json) {
+  HttpResponse response{.body = std::move(json), .headers = {}};
+  co_await exchange.respond(std::move(response));
+}
+
+void Router::add(Route route) {
+  LOCI_CHECK(route.pattern.starts_with('/') && route.handler, "a route has a path and a handler");
+  routes_.push_back(std::move(route));
+}
+
+Router::Match Router::match(http::verb method, std::string_view path) const {
+  Match out;
+  if (!path.starts_with('/')) return out;
+  for (const Route& route : routes_) {
+    std::optional<std::vector<std::string>> parameters = parameters_of(route.pattern, path);
+    if (!parameters) continue;
+    out.pattern = route.pattern;
+    out.error_style = route.error_style;
+    if (!out.allowed.empty()) out.allowed += ", ";
+    out.allowed += std::string(http::to_string(route.method));
+    if (route.method == http::verb::get) out.allowed += ", HEAD";
+    if (out.route == nullptr && takes(route, method)) {
+      out.route = &route;
+      out.parameters = *std::move(parameters);
+    }
+  }
+  if (!out.allowed.empty()) out.allowed += ", OPTIONS";
+  return out;
+}
+
+}  // namespace loci

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which request is answered by whom: routes with parameters, who may call them, and how their errors look.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/beast/http/verb.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loci/serve/generation/generation_summary.h"
+#include "loci/serve/http/connection.h"
+#include "loci/serve/tenants/tenant_limiter.h"
+#include "loci/serve/tenants/tenants.h"
+#include "loci/serve/wire/api_error.h"
+
+namespace loci {
+
+// Who may call a route.
+enum class Access : std::uint8_t {
+  kOpen,      // anyone: health
+  kTenant,    // whoever has a key, where the server has keys
+  kOperator,  // whoever has an operator's key; without keys, programs on the server's own machine
+};
+
+// Whether a request counts against its tenant's limits.
+enum class Metering : std::uint8_t {
+  kFree,     // it reads, or ends what runs
+  kRequest,  // it computes or stores
+};
+
+// What the body of a request to a route is.
+enum class BodyKind : std::uint8_t {
+  kJson,  // another content type is refused
+  kAny,   // not looked at
+};
+
+// One request on its way. Network thread only.
+struct Call {
+  Exchange& exchange;
+  std::shared_ptr<const Tenant> tenant;  // of Access::kOpen: none
+  std::optional<TenantTicket> ticket;    // of Metering::kRequest, until a generation takes it over
+  std::vector<std::string> parameters;   // what stood at the pattern's {names}, in order, percent-decoded
+  ErrorStyle error_style = ErrorStyle::kOpenAi;
+  // For the access log:
+  std::optional<GenerationSummary> generation;  // once one has answered
+  std::optional<ApiError> refusal;              // once fail() has
+
+  // Each answers the exchange.
+  boost::asio::awaitable<void> fail(ApiError error);
+  boost::asio::awaitable<void> answer(std::string json);
+};
+
+using Handler = std::function<boost::asio::awaitable<void>(Call&)>;
+
+struct Route {
+  boost::beast::http::verb method = boost::beast::http::verb::get;  // get answers HEAD too
+  std::string pattern;                                              // "/v1/responses/{id}/cancel"
+  Access access = Access::kTenant;
+  ErrorStyle error_style = ErrorStyle::kOpenAi;
+  BodyKind body = BodyKind::kJson;
+  Metering metering = Metering::kFree;
+  bool polled = false;  // programs ask it again and again: what went well is logged for debugging only
+  Handler handler;
+};
+
+// Filled before the first request; then immutable and thread-safe.
+class Router {
+ public:
+  void add(Route route);
+  const std::vector<Route>& routes() const { return routes_; }
+
+  struct Match {
+    const Route* route = nullptr;  // null: no route at this path takes the method
+    std::vector<std::string> parameters;
+    std::string allowed;  // "GET, HEAD, OPTIONS": what the path takes; empty: nothing is there
+    std::string pattern;  // of the path, for metrics
+    ErrorStyle error_style = ErrorStyle::kOpenAi;
+  };
+  Match match(boost::beast::http::verb method, std::string_view path) const;
+
+ private:
+  std::vector<Route> routes_;
+};
+
+}  // namespace loci

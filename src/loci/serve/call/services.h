@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every endpoint may use.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "loci/serve/call/router.h"
+#include "loci/serve/generation/generation_services.h"
+#include "loci/serve/http/page_guard.h"
+#include "loci/serve/store/conversation_store.h"
+#include "loci/serve/store/turn_claims.h"
+#include "loci/serve/tenants/public_prefixes.h"
+#include "loci/serve/tenants/tenants.h"
+#include "loci/serve/wire/api_error.h"
+
+namespace loci {
+
+struct ApiOptions {
+  PageGuard pages;  // which web pages may use the server
+  bool access_log = true;
+  Access metrics_access = Access::kOpen;  // of /metrics, which tells of all tenants together
+};
+
+// Threads that wait for the store's disk or server: turns that wait together are made durable together.
+inline constexpr unsigned kStoreThreads = 32;
+
+// Beside what generations use. All of it outlives the server. The atomics: any thread.
+struct ApiServices : GenerationServices {
+  ApiOptions options;
+  ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
+  Tenants& tenants;
+  PublicPrefixes& public_prefixes;
+  ConversationLocks conversation_locks;     // the network thread's
+  std::shared_ptr<TurnClaims> turn_claims;  // null: nobody shares the store
+
+  // What keeps a request that needs the model from being served now.
+  std::optional<ApiError> not_ready() const;
+};
+
+// What a new request gets once the server drains: 503 with Retry-After.
+ApiError stopping_error();
+
+}  // namespace loci

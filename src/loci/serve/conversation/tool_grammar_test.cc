@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whatever the grammar of a forced call lets a model write is read back as calls that match their schemas.
+#include "loci/serve/conversation/tool_grammar.h"
+#include "loci/serve/wire/json.h"
+
+#include <gtest/gtest.h>
+
+#include "loci/base/random.h"
+#include "loci/model/grammar.h"
+#include "loci/model/text_testing.h"
+#include "loci/serve/conversation/output_parser.h"
+
+namespace loci {
+namespace {
+
+const char* const kTools = R"([
+  {"type": "function", "function": {"name": "set", "parameters": {"type": "object", "properties": {
+    "level": {"type": "integer", "minimum": 0, "maximum": 9}, "mode": {"enum": ["on", "o\"ff"]}},
+    "required": ["level", "mode"], "additionalProperties": false}}},
+  {"type": "function", "function": {"name": "stop", "strict": true, "parameters": {"properties": {
+    "now": {"type": "boolean"}}, "required": ["now"], "additionalProperties": false}}}])";
+
+struct Dialect {
+  const char* source;
+  std::vector<std::string> control;
+  std::string begin;  // what the model writes before it is left to chance
+  bool in_reasoning = false;
+};
+
+const std::vector<Dialect> kDialects = {
+    {"{{ messages }}", {}, ""},
+    {"{{ tools }}<|python_tag|>", {"<|python_tag|>"}, ""},
+    {"{{ tools }}<tool_call>", {}, ""},
+    {"{{ tools }}<tool_call>", {"<tool_call>", "</tool_call>"}, ""},
+    {"{{ tools }}<tool_call><think>", {}, "<think>\nHm.\n</think>\n\n"},
+    {"{{ tools }}<tool_call><think>", {"<think>", "</think>"}, "Hm.</think>", true},
+    {"{{ tools }}[TOOL_CALLS]", {"[TOOL_CALLS]"}, ""},
+    {"{{ tools }}[TOOL_CALLS][ARGS]", {"[TOOL_CALLS]", "[ARGS]"}, ""},
+    {"{{ tools }}[TOOL_CALLS][CALL_ID][ARGS]", {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"}, ""},
+    {"{{ tools }}<|start|><|channel|><|message|>",
+     {"<|start|>", "<|end|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|call|>"},
+     "<|channel|>analysis<|message|>Hm.<|end|>"},
+    {"{{ tools }}<｜tool▁calls▁begin｜>```json", {}, ""},
+    {"{{ tools }}<｜tool▁calls▁begin｜>",
+     {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>",
+      "<｜tool▁calls▁end｜>"},
+     ""},
+    {"{{ tools }}<|tool|>", {"<|tool_call|>", "<|/tool_call|>"}, ""},
+    {"{{ tools }}<|tool_call|>", {"<|tool_call|>"}, ""},
+    {"{{ tools }}<|START_ACTION|>", {"<|START_ACTION|>", "<|END_ACTION|>"}, ""},
+    {"{{ tools }}Action: ```json", {}, ""},
+    {"{{ tools }}<function=", {}, ""},
+    {"{{ tools }}<|tool_call_begin|>", {"<|tool_call_begin|>", "<|tool_call_end|>"}, ""},
+};
+
+// Of tools as chat completions have them, and "required" or the function that is named.
+ToolUse use_of(const Json& tools, const Json& choice) {
+  ToolUse use;
+  for (const Json& tool : tools) {
+    const Json& function = tool["function"];
+    use.tools.push_back({.name = function["name"].get<std::string>(),
+                         .function = function,
+                         .strict = function.value("strict", false)});
+  }
+  use.choice = choice == "required" ? ToolChoice::kRequired : ToolChoice::kNamed;
+  if (choice.is_object()) use.named = choice["function"]["name"].get<std::string>();
+  return use;
+}
+
+class Walk {
+ public:
+  Walk(const Dialect& dialect, const Json& choice, bool parallel)
+      : syntax_(find_output_syntax(dialect.source, [](std::string_view) { return false; })),
+        tokenizer_(tokenizer_from(byte_level_writer(dialect.control, {})).value()),
+        compiler_(tokenizer_),
+        dialect_(dialect) {
+    use_ = use_of(Json::parse(kTools), choice);
+    use_.parallel = parallel;
+    const auto control = [&](std::string_view text) -> std::optional<TokenId> {
+      const auto token = tokenizer_.find(text);
+      return token && tokenizer_.is_control(*token) ? token : std::nullopt;
+    };
+    const auto text = tool_grammar(use_, syntax_, control, dialect.in_reasoning);
+    EXPECT_TRUE(text.ok() && *text) << dialect.source;
+    auto grammar = compiler_.compile({.kind = GrammarKind::kLark, .text = **text});
+    EXPECT_TRUE(grammar.ok()) << **text << "\n" << grammar.status().to_string();
+    if (grammar.ok()) grammar_ = *grammar;
+  }
+
+  bool ready() const { return grammar_ != nullptr; }
+
+  ModelOutput take(std::uint64_t seed) {
+    Random random(seed);
+    OutputParser parser(syntax_,
+                        {.tool_names = {"set", "stop"}, .begins_in_reasoning = dialect_.in_reasoning});
+    GrammarMatcher matcher = grammar_->matcher().value();
+    std::vector<std::uint32_t> mask(grammar_->mask_words());
+    const auto begin = tokenizer_.encode(dialect_.begin, ControlText::kAsControl);
+    for (const TokenId token : *begin) {
+      EXPECT_TRUE(matcher.mask(mask).ok());
+      EXPECT_TRUE(mask_allows(mask, token)) << tokenizer_.token_bytes(token);
+      EXPECT_TRUE(matcher.accept(token).ok());
+      push(parser, token);
+    }
+    for (int step = 0; step < 4000; ++step) {
+      const MatchState state = matcher.mask(mask).value();
+      EXPECT_NE(state, MatchState::kStuck);
+      if (state == MatchState::kComplete || (state == MatchState::kMayEnd && random.below(3) == 0)) break;
+      std::vector<TokenId> allowed;
+      for (std::uint32_t id = 0; id < tokenizer_.vocabulary_size(); ++id)
+        if (mask_allows(mask, TokenId(id))) allowed.emplace_back(id);
+      if (allowed.empty()) break;
+      const TokenId token = allowed[random.below(allowed.size())];
+      EXPECT_TRUE(matcher.accept(token).ok());
+      push(parser, token);
+    }
+    parser.finish();
+    ModelOutput output;
+    output.append({.pieces = parser.take(), .logprobs = {}});
+    return output;
+  }
+
+  // How many line ends the grammar allows after what the dialect begins with; at most 100 are tried.
+  std::size_t blanks_allowed() {
+    GrammarMatcher matcher = grammar_->matcher().value();
+    std::vector<std::uint32_t> mask(grammar_->mask_words());
+    const auto begin = tokenizer_.encode(dialect_.begin, ControlText::kAsControl);
+    for (const TokenId token : *begin) {
+      EXPECT_TRUE(matcher.mask(mask).ok());
+      EXPECT_TRUE(matcher.accept(token).ok()) << tokenizer_.token_bytes(token);
+    }
+    const TokenId line_end = tokenizer_.encode("\n", ControlText::kAsText)->front();
+    std::size_t count = 0;
+    for (; count < 100; ++count) {
+      EXPECT_TRUE(matcher.mask(mask).ok());
+      if (!mask_allows(mask, line_end)) break;
+      EXPECT_TRUE(matcher.accept(line_end).ok());
+    }
+    return count;
+  }
+
+  std::string written() { return std::exchange(written_, {}); }
+
+ private:
+  void push(OutputParser& parser, TokenId token) {
+    const std::string bytes = tokenizer_.token_bytes(token);
+    written_ += bytes;
+    if (tokenizer_.is_control(token))
+      parser.push_control(bytes);
+    else
+      parser.push(bytes);
+  }
+
+  OutputSyntax syntax_;
+  Tokenizer tokenizer_;
+  GrammarCompiler compiler_;
+  const Dialect& dialect_;
+  ToolUse use_;
+  std::shared_ptr<const Grammar> grammar_;
+  std::string written_;
+};
+
+void check(const ToolCall& call) {
+  const Json arguments = Json::parse(call.arguments, nullptr, false);
+  ASSERT_TRUE(arguments.is_object()) << call.arguments;
+  if (call.name == "stop") {
+    EXPECT_EQ(arguments.size(), 1u);
+    EXPECT_TRUE(arguments["now"].is_boolean()) << call.arguments;
+  } else {
+    EXPECT_EQ(call.name, "set");
+    EXPECT_EQ(arguments.size(), 2u);
+    EXPECT_TRUE(arguments["level"].is_number_integer() && arguments["level"] <= 9) << call.arguments;
+    EXPECT_TRUE(arguments["mode"] == "on" || arguments["mode"] == "o\"ff") << call.arguments;
+  }
+}
+
+TEST(ToolGrammar, WhateverItAllowsIsReadAsCalls) {
+  for (const Dialect& dialect : kDialects) {
+    SCOPED_TRACE(dialect.source);
+    Walk walk(dialect, "required", true);
+    if (!walk.ready()) continue;
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+      const ModelOutput output = walk.take(seed);
+      SCOPED_TRACE(walk.written());
+      EXPECT_GE(output.tool_calls().size(), 1u);
+      EXPECT_LE(output.tool_calls().size(), kForcedCallsMax);
+      EXPECT_EQ(output.text(), "");
+      EXPECT_EQ(output.reasoning(), dialect.begin.empty() ? "" : "Hm.");
+      for (const ToolCall& call : output.tool_calls()) check(call);
+    }
+  }
+}
+
+TEST(ToolGrammar, OneCallAndTheNamedOne) {
+  const Dialect& hermes = kDialects[2];
+  Walk walk(hermes, {{"type", "function"}, {"function", {{"name", "stop"}}}}, false);
+  ASSERT_TRUE(walk.ready());
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const ModelOutput output = walk.take(seed);
+    ASSERT_EQ(output.tool_calls().size(), 1u);
+    EXPECT_EQ(output.tool_calls()[0].name, "stop");
+  }
+}
+
+TEST(ToolGrammar, ANamedToolIsCalledOnce) {
+  for (const Dialect& dialect : kDialects) {
+    SCOPED_TRACE(dialect.source);
+    Walk walk(dialect, {{"type", "function"}, {"function", {{"name", "set"}}}}, true);
+    ASSERT_TRUE(walk.ready());
+    for (std::uint64_t seed = 0; seed < 4; ++seed) EXPECT_EQ(walk.take(seed).tool_calls().size(), 1u);
+  }
+}
+
+// Else a model that likes line ends fills the rest of its reply with them.
+TEST(ToolGrammar, BoundsTheBlanksInArguments) {
+  const Dialect begun{kDialects[2].source, {}, "<tool_call>\n{\"name\": \"stop\", \"arguments\": {"};
+  Walk walk(begun, "required", true);
+  ASSERT_TRUE(walk.ready());
+  EXPECT_LE(walk.blanks_allowed(), 20u);
+}
+
+TEST(ToolGrammar, RefusesWhatItCannotWrite) {
+  const OutputSyntax gemma =
+      find_output_syntax("{{ tools }}<|tool_call>", [](std::string_view) { return false; });
+  const ToolUse use = use_of(Json::parse(kTools), "required");
+  const auto none = [](std::string_view) -> std::optional<TokenId> { return std::nullopt; };
+  EXPECT_EQ(tool_grammar(use, gemma, none, false).status().field(), "tool_choice");
+  ToolUse free = use;
+  free.choice = ToolChoice::kAuto;
+  EXPECT_FALSE(tool_grammar(free, gemma, none, false)->has_value());
+}
+
+// The schema that a forced call's arguments are held to.
+Json held_to(const Json& parameters) {
+  const ToolUse use =
+      use_of(Json::array({{{"function", {{"name", "f"}, {"parameters", parameters}}}}}), "required");
+  const OutputSyntax syntax = find_output_syntax("{{ messages }}", [](std::string_view) { return false; });
+  const std::string text =
+      tool_grammar(use, syntax, [](std::string_view) { return std::nullopt; }, false).value().value();
+  const std::size_t at = text.find("%json ") + 6;
+  return Json::parse(text.substr(at, text.find('\n', at) - at));
+}
+
+TEST(ToolGrammar, FillsOnlyDeclaredProperties) {
+  const Json inner = {{"type", "object"}, {"properties", {{"x", {{"type", "integer"}}}}}};
+  const Json schema = held_to(
+      {{"type", "object"}, {"properties", {{"a", inner}, {"list", {{"type", "array"}, {"items", inner}}}}}});
+  EXPECT_EQ(schema["additionalProperties"], false);
+  EXPECT_EQ(schema["properties"]["a"]["additionalProperties"], false);
+  EXPECT_EQ(schema["properties"]["list"]["items"]["additionalProperties"], false);
+  // A schema that says so stays open, and so does one that is put together of several.
+  Json open = inner;
+  open["additionalProperties"] = true;
+  EXPECT_EQ(held_to(open)["additionalProperties"], true);
+  EXPECT_FALSE(held_to({{"allOf", {inner, inner}}}).contains("additionalProperties"));
+  EXPECT_FALSE(held_to({{"type", "object"}}).contains("additionalProperties"));
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every generation of a server uses.
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "loci/base/clock.h"
+#include "loci/serve/generation/served_model.h"
+#include "loci/serve/history/token_history.h"
+#include "loci/serve/telemetry/metrics.h"
+#include "loci/serve/tenants/tenant_limiter.h"
+#include "loci/serve/wire/unknown_fields.h"
+#include "loci/serve/workers/worker_pool.h"
+
+namespace loci {
+
+// All that it refers to outlives the server. The atomics: any thread.
+struct GenerationServices {
+  WorkerPool& workers;
+  WorkerPool& store_thread;  // calls of the conversation store are made there, several at once
+  TenantLimiter& limiter;    // calls and generations hold tickets of it
+  TokenHistory& history;
+  ServeMetrics& metrics;
+  const Clock& clock;
+  std::shared_ptr<spdlog::logger> log;
+  std::optional<Nanos> time_limit;                  // of a whole generation
+  std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
+  std::atomic<bool> draining{false};
+  std::atomic<bool> stops_at_once{false};  // what ends now was cut off by the server
+  UnknownFieldLog unknown_fields;
+  std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
+};
+
+// Held while something runs that a graceful stop waits for, whether a client waits for it or not.
+class OpenWork {
+ public:
+  explicit OpenWork(GenerationServices& services) : services_(services) { services_.open_work.fetch_add(1); }
+  ~OpenWork() { services_.open_work.fetch_sub(1); }
+  OpenWork(const OpenWork&) = delete;
+  OpenWork& operator=(const OpenWork&) = delete;
+
+ private:
+  GenerationServices& services_;
+};
+
+}  // namespace loci

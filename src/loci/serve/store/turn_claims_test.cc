@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/store/turn_claims.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/null_sink.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "loci/serve/store/naive_store.h"
+
+namespace loci {
+namespace {
+
+using Claims = std::vector<std::int64_t>;
+
+// Its claims can't be released, and it keeps which ones were renewed last.
+class FailingStore final : public NaiveStore {
+ public:
+  Status release_turn(std::string_view, std::string_view, std::int64_t) override {
+    ++releases;
+    return {StatusCode::kUnavailable, "the database is away"};
+  }
+  Status renew_claims(const Claims& held) override {
+    const std::lock_guard lock(mutex_);
+    renewed_ = held;
+    std::sort(renewed_.begin(), renewed_.end());
+    return {};
+  }
+  bool renews(const Claims& claims) {
+    for (int i = 0; i < 10'000; ++i) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (renewed_ == claims) return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  std::atomic<int> releases = 0;
+
+ private:
+  std::mutex mutex_;
+  Claims renewed_ = {-1};
+};
+
+TEST(TurnClaims, OnlyTurnsThatAreBeingMadeAreRenewed) {
+  FailingStore store;
+  WorkerPool pool(1);
+  const auto log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
+  const auto claims = std::make_shared<TurnClaims>(pool, store, log);
+  claims->start(kNanosPerMilli);
+  EXPECT_TRUE(store.renews({}));
+  {
+    HeldTurn first(ConversationLock(), claims, "ann", "c", 7);
+    EXPECT_TRUE(store.renews({7}));
+    HeldTurn second(ConversationLock(), claims, "ann", "d", 8);
+    EXPECT_TRUE(store.renews({7, 8}));
+    const HeldTurn moved = std::move(second);
+    first = HeldTurn();
+    EXPECT_TRUE(store.renews({8}));
+    EXPECT_EQ(moved.claim(), 8);
+  }
+  // Whether the store could release them or not.
+  EXPECT_TRUE(store.renews({}));
+  for (int i = 0; i < 10'000 && store.releases < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(store.releases, 2);
+  claims->stop();
+}
+
+}  // namespace
+}  // namespace loci

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/wire/api_error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "loci/serve/wire/json.h"
+
+namespace loci {
+namespace {
+
+struct Mapping {
+  int http_status;
+  const char* type;
+  const char* code;
+};
+
+Mapping mapping(StatusCode code) {
+  switch (code) {
+    case StatusCode::kInvalidArgument: return {400, "invalid_request_error", "invalid_value"};
+    case StatusCode::kUnimplemented: return {400, "invalid_request_error", "unsupported_value"};
+    case StatusCode::kNotFound: return {404, "invalid_request_error", "not_found"};
+    case StatusCode::kDeadlineExceeded: return {408, "timeout_error", "deadline_exceeded"};
+    case StatusCode::kResourceExhausted: return {429, "rate_limit_error", "overloaded"};
+    case StatusCode::kUnavailable:
+    case StatusCode::kCancelled: return {503, "unavailable_error", "unavailable"};
+    default: return {500, "server_error", "internal_error"};
+  }
+}
+
+const char* anthropic_type(int http_status) {
+  switch (http_status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    default: return http_status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+}  // namespace
+
+ApiError api_error(const Status& status) {
+  const Mapping to = mapping(status.code());
+  ApiError error{.http_status = to.http_status,
+                 .type = to.type,
+                 .message = status.message(),
+                 .param = status.field(),
+                 .code = to.code,
+                 .retry_after_seconds = {}};
+  if (!error.param.empty()) error.message = fmt::format("{}: {}", error.param, error.message);
+  if (to.http_status == 429 || to.http_status == 503) error.retry_after_seconds = 1;
+  return error;
+}
+
+ApiError api_error(const Status& status, std::int64_t retry_after) {
+  ApiError error = api_error(status);
+  if (error.retry_after_seconds) {
+    const std::int64_t seconds = (std::max<std::int64_t>(retry_after, 0) + 999'999'999) / 1'000'000'000;
+    error.retry_after_seconds = static_cast<std::uint32_t>(std::clamp<std::int64_t>(seconds, 1, 3600));
+  }
+  return error;
+}
+
+ApiError http_error(int http_status, std::string message, std::string code) {
+  const char* type = http_status >= 500 ? "server_error" : "invalid_request_error";
+  return {.http_status = http_status,
+          .type = type,
+          .message = std::move(message),
+          .param = {},
+          .code = std::move(code),
+          .retry_after_seconds = {}};
+}
+
+ApiError context_length_error(std::size_t prompt_tokens, std::size_t context_tokens, std::string param) {
+  ApiError error = http_error(400,
+                              fmt::format("{}: this model's context holds {} tokens and a reply needs at "
+                                          "least one of them; the prompt has {}",
+                                          param, context_tokens, prompt_tokens),
+                              "context_length_exceeded");
+  error.param = std::move(param);
+  return error;
+}
+
+std::string to_json(const ApiError& error, ErrorStyle style) {
+  const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  Json json;
+  if (style == ErrorStyle::kAnthropic) {
+    json = {{"type", "error"},
+            {"error", {{"type", anthropic_type(error.http_status)}, {"message", error.message}}}};
+    if (error.code == kThreadUnsupported) json["error"]["details"] = {{"error_code", error.code}};
+  } else {
+    json["error"] = {{"message", error.message},
+                     {"type", error.type},
+                     {"param", text_or_null(error.param)},
+                     {"code", text_or_null(error.code)}};
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace loci

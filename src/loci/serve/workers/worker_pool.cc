@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/serve/workers/worker_pool.h"
+
+#include <chrono>
+
+namespace loci {
+
+void WorkerPool::add(std::string_view tenant, FairJobs::Job job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.add(tenant, std::move(job));
+  }
+  boost::asio::post(pool_, [this] { work(); });
+}
+
+void WorkerPool::work() {
+  std::optional<FairJobs::Next> next;
+  {
+    const std::lock_guard lock(mutex_);
+    next = jobs_.take();
+  }
+  // What waits is of tenants that run as many as they may; the end of one of those looks again.
+  if (!next) return;
+  const auto begin = std::chrono::steady_clock::now();
+  next->job();
+  next->job = nullptr;  // what it held goes before its turn has ended
+  const auto took =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin);
+  bool more = false;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.ended(next->tenant, std::max<Nanos>(took.count(), 1));
+    more = jobs_.waiting() > 0;
+  }
+  if (more) boost::asio::post(pool_, [this] { work(); });
+}
+
+}  // namespace loci

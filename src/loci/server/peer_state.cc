@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/server/peer_state.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "loci/cluster/peers/peer_tls.h"
+#include "loci/memory/chain_key.h"
+#include "loci/server/join_cluster.h"
+#include "loci/server/profile/profile_file.h"
+
+namespace loci {
+namespace {
+
+// Equal where a block of one is the block of another.
+std::string state_name(const ModelSpec& spec, const BackendInfo& backend) {
+  return fmt::format("{}; numerics {}; {}; {} tokens a block", fingerprint_text(spec.fingerprint),
+                     kNumericsVersion, backend.layout, kBlockTokens);
+}
+
+std::vector<PeerAddress> peers_of(const Member& self, const std::vector<Member>& members) {
+  std::vector<PeerAddress> peers;
+  for (const Member& member : members) {
+    const bool same = member.fingerprint == self.fingerprint && member.numerics == self.numerics &&
+                      member.block_tokens == self.block_tokens;
+    if (same && member.id != self.id && member.peer_port != 0)
+      peers.push_back({.id = member.id, .host = member.host, .port = member.peer_port});
+  }
+  return peers;
+}
+
+class EngineSource final : public PeerSource {
+ public:
+  explicit EngineSource(Engine& engine) : engine_(engine) {}
+  void ask(PeerQuestion question) override { engine_.ask_for_peer(std::move(question)); }
+  void read(PeerRead read, Nanos time_limit) override { engine_.read_for_peer(std::move(read), time_limit); }
+  void leave(PeerReadId read) override { engine_.leave_peer(read); }
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace
+
+void PeerState::start(Engine& engine) {
+  if (!server) return;
+  source = std::make_unique<EngineSource>(engine);
+  server->start(*source);
+}
+
+void PeerState::stop() {
+  watch.reset();
+  if (server) server->stop();
+}
+
+bool takes_part_in_peers(const ServerConfig& config) {
+  return !config.join.empty() && !config.cluster_secret.empty() && config.peer_port.has_value();
+}
+
+Result<PeerState> open_peer_state(const ServerConfig& config, const std::optional<ClusterSecret>& secret,
+                                  const ModelSpec& spec, const BackendInfo& backend, EngineOptions& options,
+                                  const Clock& clock, std::shared_ptr<spdlog::logger> log) {
+  PeerState state;
+  if (!takes_part_in_peers(config) || !secret) return state;
+  const PeerKey key = cluster_peer_key(*secret);
+  LOCI_ASSIGN_OR_RETURN(TlsContext accepts, make_peer_server_tls(key));
+  LOCI_ASSIGN_OR_RETURN(TlsContext connects, make_peer_client_tls(key));
+  const std::string name = state_name(spec, backend);
+  state.server = std::make_shared<PeerServer>(
+      PeerServerOptions{.host = config.http.host,
+                        .port = *config.peer_port,
+                        .tls = std::move(accepts),
+                        .state = name,
+                        .group_count = static_cast<std::uint32_t>(backend.groups.size())},
+      clock, log);
+  const Status listens = state.server->listen();
+  if (!listens.ok())
+    return Status(listens.code(), listens.message(),
+                  listens.field() == "port" ? "peer_port" : listens.field());
+  state.list = std::make_shared<PeerList>();
+  PeerStoreOptions store{.peers = state.list,
+                         .tls = std::move(connects),
+                         .state = name,
+                         .groups = {},
+                         .store = std::move(options.mover.shared),
+                         .warn = [log](const std::string& line) { log->warn(line); }};
+  for (const LayerGroup& group : backend.groups) {
+    store.groups.push_back({.layers = static_cast<std::uint32_t>(group.layers.size()),
+                            .layer_slice_bytes = group.layer_slice_bytes});
+  }
+  options.core.writes_shared = store.store != nullptr;
+  options.mover.shared = make_peer_store(std::move(store), clock);
+  options.mover.peers = state.server;
+  return state;
+}
+
+Status watch_peers(PeerState& peers, const ServerConfig& config, const Member& self,
+                   std::shared_ptr<spdlog::logger> log) {
+  if (!peers.list) return {};
+  LOCI_ASSIGN_OR_RETURN(std::unique_ptr<MemberTable> table, open_members(config.join, config.cluster_secret));
+  const auto tell = [list = peers.list, self](const MemberList& members) {
+    list->set(peers_of(self, members.members));
+  };
+  peers.watch = std::make_unique<MemberWatch>(std::move(table), tell, std::move(log));
+  return {};
+}
+
+}  // namespace loci
