@@ -10,9 +10,18 @@
 //     link      h h h h kkkk      2+2+2+2+4 = 12
 //     compute   ppp ppp ppp ppp   3+3+3+3   = 12
 //
-// With C_H the time to project, IO_H and IO_KV to load: where C_H > IO_H the share is
-// IO_KV / (IO_KV + C_H - IO_H); else all of them, and leading tokens may be computed meanwhile
-// (policy/restore_plan.h).
+// Without hidden states leading blocks can be computed while the others are loaded (policy/restore_plan.h);
+// projecting takes that time from them. At 20 ms to compute a block, six blocks come in 20 ms:
+//
+//     link      kkkk kkkk kkkk kkkk kkkk        5 x 4     = 20
+//     compute   cccccccccccccccccccccccc        1 x 20    = 20
+//
+// So a share s is priced by the best that a restore makes of it. Of a block that is loaded, with IO_H and
+// IO_KV the link's time, C_H and C_KV what projecting and loading take of computing,
+//     L = s IO_H + (1 - s) IO_KV of the link, P = s C_H + (1 - s) C_KV of computing,
+// and with C to compute a block instead it takes P where P >= L, else C L / (C + L - P), when so many leading
+// blocks are computed that both end together. Where C is beyond all bounds this is HCache's closed form: all
+// blocks where C_H <= IO_H, else IO_KV / (IO_KV + C_H - IO_H) of them.
 //
 // Projecting is computing, which all who run lose, while a link is free: so nothing is stored as hidden
 // states that would not be restored in nine tenths of the time.
