@@ -20,17 +20,19 @@ for group in "$@"; do
   esac
 done
 
-# The Rust crates need a compiler of 2024's edition; Debian 12's plain one is older, its web one is not.
+# The Rust crates need a compiler of 2024's edition; Debian 12's plain one is older, its web one is not. One that
+# was installed before an update brought a newer one is installed again.
+outdated=()
 if [[ " $* " == *" build "* ]]; then
   cargo_minor="$(cargo --version 2>/dev/null | sed -nE 's/^cargo 1\.([0-9]+)\..*/\1/p' || true)"
-  if [[ -z "$cargo_minor" || "$cargo_minor" -lt 88 ]]; then packages+=(cargo-web rustc-web); fi
+  if [[ -z "$cargo_minor" || "$cargo_minor" -lt 88 ]]; then outdated+=(cargo-web rustc-web); fi
 fi
 
 if ! command -v dpkg-query >/dev/null; then
-  note "this is no Debian: install what corresponds to: ${packages[*]}"
+  note "this is no Debian: install what corresponds to: ${packages[*]} ${outdated[*]+"${outdated[*]}"}"
   exit 0
 fi
-missing=()
+missing=("${outdated[@]+"${outdated[@]}"}")
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
