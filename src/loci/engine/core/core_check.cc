@@ -47,6 +47,7 @@ void Core::State::check_invariants() const {
   transfers_.check_invariants();                   // 3, 4
   windows_.check_invariants(promised, lingering);  // 1
   device_memory_.check_invariants();               // 1
+  peer_reads_.check_invariants();
   queue_needs_.check_invariants([this](RequestId id) { return waiting_request(id); });
   check_passes();
   // 7.

@@ -9,7 +9,8 @@
 namespace loci {
 namespace {
 
-constexpr std::size_t kWaitingMax = 16'384;  // blocks, of all reads
+constexpr std::size_t kWaitingMax = 16'384;         // blocks, of all reads
+constexpr Nanos kUnseenAgain = 5 * kNanosPerMilli;  // at what a step did not come to
 constexpr std::uint32_t kOnWayMax = 6;  // moves of one read, so that one slow peer leaves room for others
 
 }  // namespace
@@ -48,6 +49,7 @@ void PeerReads::leave(PeerReadId id) {
   if (at == reads_.end()) return;
   waiting_ -= at->second.waits.size();
   at->second.waits.clear();
+  at->second.next = 0;
   if (at->second.on_way == 0) reads_.erase(at);
 }
 
@@ -81,28 +83,41 @@ void PeerReads::drop_waits(PeerReadId id, Read& read) {
   for (const Wait& wait : read.waits) gone_.push_back({{id, wait.index}, wait.groups});
   waiting_ -= read.waits.size();
   read.waits.clear();
+  read.next = 0;
 }
 
 void PeerReads::serve_read(PeerReadId id, Read& read, Nanos now, const Transfers::SaveRules& rules) {
   if (read.deadline <= now) return drop_waits(id, read);
-  for (auto wait = read.waits.begin(); wait != read.waits.end();) {
+  // Once round, from where the last step stopped.
+  for (std::size_t left = read.waits.size(); left > 0; --left) {
     if (read.on_way >= kOnWayMax || !transfers_.may_serve()) return;
-    if (!serve_block(id, read, *wait, now, rules)) {
-      ++wait;
-      continue;
+    if (looks_ >= kLooksMax) {
+      looked_at_all_ = false;
+      return;
     }
-    wait = read.waits.erase(wait);
-    --waiting_;
+    if (read.next >= read.waits.size()) read.next = 0;
+    const auto wait = read.waits.begin() + static_cast<std::ptrdiff_t>(read.next);
+    if (serve_block(id, read, *wait, now, rules)) {
+      read.waits.erase(wait);
+      --waiting_;
+    } else {
+      ++looks_;
+      ++read.next;
+    }
   }
+  read.next = 0;  // what stands first is wanted first
 }
 
 void PeerReads::serve(Nanos now, const Transfers::SaveRules& rules) {
+  looks_ = 0;
+  looked_at_all_ = true;
   if (waiting_ == 0) return;
   auto at = reads_.upper_bound(served_last_);
   for (std::size_t left = reads_.size(); left > 0; --left) {
     if (at == reads_.end()) at = reads_.begin();
     serve_read(at->first, at->second, now, rules);
-    served_last_ = at->first;
+    // (The next step begins with the one that this one did not come to the end of.)
+    if (looked_at_all_) served_last_ = at->first;
     at = at->second.waits.empty() && at->second.on_way == 0 ? reads_.erase(at) : std::next(at);
   }
 }
@@ -121,7 +136,20 @@ Nanos PeerReads::next_deadline(Nanos now) const {
     next =
         std::min(next, now < read.coming_until ? std::min(read.coming_until, read.deadline) : read.deadline);
   }
-  return next;
+  return looked_at_all_ || waiting_ == 0 ? next : std::min(next, now + kUnseenAgain);
+}
+
+void PeerReads::check_invariants() const {
+  std::size_t waiting = 0;
+  std::uint32_t on_way = 0;
+  for (const auto& [id, read] : reads_) {
+    LOCI_CHECK(!read.waits.empty() || read.on_way > 0, "1: a read that nobody waits for ends");
+    for (const Wait& wait : read.waits) LOCI_CHECK(wait.groups != 0, "1: a wait is for a group");
+    waiting += read.waits.size();
+    on_way += read.on_way;
+  }
+  LOCI_CHECK(waiting == waiting_, "1: what waits is counted");
+  LOCI_CHECK(on_way == transfers_.serves_in_flight(), "2: what is on its way is in flight");
 }
 
 }  // namespace loci

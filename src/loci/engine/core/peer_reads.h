@@ -16,9 +16,16 @@
 //   - Nothing is kept for a peer: what it was said to find may be gone when it reads.
 //   - A few blocks are on their way at a time, of one read and of all together; the others wait in order, and
 //     cost nothing but their entry. What is beyond the bound of those is gone.
+//   - Of those that are on their way at most half come from the disk. What the disk alone has waits beyond
+//     that, and lets what stands behind it pass.
+//   - A step looks at kLooksMax blocks that cannot begin, and the next one goes on behind them, so that peers
+//     who wait for much cost a step little.
 //   - A peer's read is no use of a block: what it leads to is evicted as if it had not been.
 //
-// It owns the reads that wait. It calls the index and transfers.
+// It owns the reads that wait. It calls the index and transfers. Invariants, which check_invariants() tests:
+//   1. Each read waits for something or has moves on their way; what waits is counted, each wait for a group
+//      at least.
+//   2. The moves on their way are those that transfers have in flight.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +46,8 @@ class PeerReads {
  public:
   // What is being computed or comes from a slower tier is waited for so long.
   static constexpr Nanos kComingMax = 2 * kNanosPerSecond;
+  // Blocks that a step looks at in vain.
+  static constexpr std::uint32_t kLooksMax = 256;
 
   // Both outlive it.
   PeerReads(BlockIndex& index, Transfers& transfers) : index_(index), transfers_(transfers) {}
@@ -50,14 +59,16 @@ class PeerReads {
   void leave(PeerReadId id);
   // A move to the peer has ended.
   void ended(PeerReadId id);
-  // Begins what may begin, one read after the other. O(reads + blocks that wait for somebody to fill them +
-  // those begun + those gone).
+  // Begins what may begin, one read after the other. O(reads + kLooksMax + those begun + those gone), and for
+  // each of the last two a move of what waits behind it.
   void serve(Nanos now, const Transfers::SaveRules& rules);
   // Nothing is given any more: what waits is gone.
   void refuse_all();
   std::vector<PeerGone> take_gone() { return std::exchange(gone_, {}); }
   Nanos next_deadline(Nanos now) const;  // O(reads)
   std::uint32_t waiting() const { return static_cast<std::uint32_t>(waiting_); }
+  // Aborts on a broken invariant. O(waits).
+  void check_invariants() const;
 
  private:
   struct Wait {
@@ -69,6 +80,7 @@ class PeerReads {
     Nanos deadline = 0;
     Nanos coming_until = 0;  // then what is not there yet is gone
     std::deque<Wait> waits;
+    std::size_t next = 0;      // of the waits, that is looked at first
     std::uint32_t on_way = 0;  // moves
   };
 
@@ -81,6 +93,8 @@ class PeerReads {
   std::map<PeerReadId, Read> reads_;  // that wait, or whose moves are on their way
   std::size_t waiting_ = 0;           // blocks, of all reads
   PeerReadId served_last_;
+  std::uint32_t looks_ = 0;     // of this step, in vain
+  bool looked_at_all_ = true;   // the last step has, as far as there was room
   std::vector<PeerGone> gone_;  // take_gone()
 };
 

@@ -44,6 +44,7 @@
 //   4. What is loaded has one writer: the load.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cstdint>
@@ -175,8 +176,13 @@ class Transfers {
   std::uint8_t coming_for_peers(BlockId id) const;
   // One more block may be on its way to a peer.
   bool may_serve() const { return serves_in_flight_ < serves_max_; }
+  // Of those at most half are read from the disk: one that is slow holds up what is in memory no more than
+  // that.
+  bool may_serve_from_disk() const { return disk_serves_in_flight_ < std::max(1u, serves_max_ / 2); }
+  std::uint32_t serves_in_flight() const { return serves_in_flight_; }
   // Begins to bring the peer those of `groups` that are there, but for device parts that the rules keep from
-  // being held. Returns the groups that were begun, and the moves that bring them.
+  // being held, and for what the disk alone has while it may not be read. Returns the groups that were begun,
+  // and the moves that bring them.
   struct Served {
     std::uint8_t groups = 0;
     std::uint32_t moves = 0;
@@ -326,10 +332,11 @@ class Transfers {
   // Of what is next to be evicted, by source: parts that will be had at once when their saves have ended.
   std::array<GroupCounts, kTiers> saving_ahead_{};
   std::deque<SaveWish> share_wishes_;
-  std::uint32_t shares_max_;            // in flight
-  std::uint32_t shares_in_flight_ = 0;  // beside saves_in_flight_
-  std::uint32_t serves_max_;            // in flight
-  std::uint32_t serves_in_flight_ = 0;  // beside both
+  std::uint32_t shares_max_;                 // in flight
+  std::uint32_t shares_in_flight_ = 0;       // beside saves_in_flight_
+  std::uint32_t serves_max_;                 // in flight
+  std::uint32_t serves_in_flight_ = 0;       // beside both
+  std::uint32_t disk_serves_in_flight_ = 0;  // of these, from the disk
   LinkBreaker disk_write_link_, disk_read_link_, shared_write_link_, shared_read_link_;
   std::array<LinkStats, kCoreLinks> ended_{};
   std::uint64_t saves_dropped_ = 0;

@@ -96,7 +96,7 @@ void Transfers::check_invariants() const {
   std::map<BlockId, std::vector<OperationId>> loads;
   std::array<std::uint32_t, kTiers> loads_from{};
   GroupCounts moving{};
-  std::uint32_t saves = 0, shares = 0, serves = 0;
+  std::uint32_t saves = 0, shares = 0, serves = 0, disk_serves = 0;
   for (const auto& [id, move] : moves_) {
     check_move(move);
     const bool device = move.from == Tier::kDevice || move.to == Tier::kDevice;
@@ -106,11 +106,14 @@ void Transfers::check_invariants() const {
       ++loads_from[static_cast<std::size_t>(move.from)];
     } else {
       ++(move.peer ? serves : move.to == Tier::kShared ? shares : saves);
+      disk_serves += move.peer && move.from == Tier::kDisk;
     }
   }
   LOCI_CHECK(saves == saves_in_flight_ && shares == shares_in_flight_ && serves == serves_in_flight_ &&
                  serves < serves_max_ + kTiers && moving == moving_ && loads_from == loads_from_,
              "what moves is counted");
+  LOCI_CHECK(disk_serves == disk_serves_in_flight_ && disk_serves <= std::max(1u, serves_max_ / 2),
+             "half of what peers are brought comes from the disk at most");
   LOCI_CHECK(loads.size() == loads_.size(), "a load has moves");
   for (const auto& [block, operations] : loads) {
     const auto load = loads_.find(block);

@@ -395,6 +395,7 @@ void Transfers::end_save(InFlight move, const MoveOutcome& outcome) {
   }
   if (move.peer) {
     --serves_in_flight_;
+    if (move.from == Tier::kDisk) --disk_serves_in_flight_;
     return;
   }
   if (shared) {

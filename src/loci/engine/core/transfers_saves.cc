@@ -288,6 +288,7 @@ Transfers::Served Transfers::serve(BlockId id, PeerPlace place, std::uint8_t gro
   groups &= there_for_peers(id);
   if (groups == 0) return served;
   for (const Tier from : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    if (from == Tier::kDisk && !may_serve_from_disk()) continue;
     InFlight move{.from = from, .to = Tier::kShared, .pin = index_.pin(id), .parts = {}};
     for (std::uint32_t group = 0; group < group_count_; ++group) {
       if ((groups >> group & 1) != 0) hold_read_part(move, group, rules);
@@ -297,6 +298,7 @@ Transfers::Served Transfers::serve(BlockId id, PeerPlace place, std::uint8_t gro
     move.peer = place;
     ++served.moves;
     ++serves_in_flight_;
+    if (from == Tier::kDisk) ++disk_serves_in_flight_;
     begin_move(std::move(move));
   }
   return served;

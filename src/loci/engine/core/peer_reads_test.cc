@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// What peers read, over an index and transfers of one group: the example of peer_reads.h, and its bounds.
+#include "loci/engine/core/peer_reads.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "loci/engine/testing/core_testing.h"
+#include "loci/policy/eviction.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kBlocks = 256;
+
+class PeerReadsTest : public testing::Test {
+ protected:
+  static CoreConfig tiers() {
+    CoreConfig config = config_of(kBlocks);
+    config.groups = {{.block_count = kBlocks, .disk_blocks = kBlocks, .block_bytes = 64}};
+    config.saves_max = 32;
+    return config;
+  }
+  static IndexPools pools(const CoreConfig& config) {
+    const auto costs = std::make_shared<const CostModel>(config.costs);
+    const auto pool = [&](Tier tier) {
+      std::vector<IndexPool> one(1);
+      one[0] = {kBlocks,
+                make_eviction_order("lru", {.tier = tier, .block_bytes = 64, .seed = 1, .holes = true}, costs)
+                    .value(),
+                nullptr};
+      return one;
+    };
+    return {.device = pool(Tier::kDevice),
+            .host = {},
+            .disk = pool(Tier::kDisk),
+            .shared = {},
+            .hole_records = kBlocks,
+            .date_granularity = {}};
+  }
+
+  BlockPin block(std::uint32_t first) {
+    const Tokens tokens = run_of(first, kBlockTokens);
+    const BlockPin root = index_.open_root(hasher_.root("g"));
+    return index_.open_full(root.block(), hasher_.child(hasher_.root("g"), tokens), tokens);
+  }
+  ChainKey on_device(std::uint32_t first) {
+    BlockPin pin = block(first);
+    EXPECT_TRUE(index_.place(pin, 0));
+    index_.fill(*index_.claim(pin.block()), kBlockTokens);
+    return index_.block(pin.block()).key;
+  }
+  ChainKey on_disk(std::uint32_t first) {
+    const BlockPin pin = block(first);
+    EXPECT_TRUE(index_.reserve_copy(pin.block(), Tier::kDisk, 0));
+    index_.finish_copy(pin.block(), Tier::kDisk, 0, true);
+    return index_.block(pin.block()).key;
+  }
+  // Somebody computes it until `computed_` lets go.
+  ChainKey coming(std::uint32_t first) {
+    computed_.push_back(block(first));
+    EXPECT_TRUE(index_.place(computed_.back(), 0));
+    tokens_.push_back(*index_.claim(computed_.back().block()));
+    return index_.block(computed_.back().block()).key;
+  }
+  void read(std::uint64_t id, const std::vector<ChainKey>& keys, Nanos deadline = kNanosPerSecond) {
+    PeerRead read{.id = PeerReadId(id), .wants = {}, .deadline = deadline};
+    for (const ChainKey& key : keys) read.wants.push_back({key, 1});
+    reads_.add(read, 0);
+  }
+  // By tier, what begins now.
+  std::vector<Move> serve(Nanos now = 0) {
+    reads_.serve(now, {});
+    reads_.check_invariants();
+    transfers_.check_invariants();
+    return transfers_.take_begun();
+  }
+  void end(const std::vector<Move>& moves) {
+    for (const Move& move : moves) {
+      const Transfers::Ended ended = transfers_.end({move.id, MoveResult::kDone, 0}, std::nullopt);
+      ASSERT_TRUE(ended.served);
+      reads_.ended(*ended.served);
+    }
+    reads_.check_invariants();
+  }
+  static std::size_t from(const std::vector<Move>& moves, Tier tier) {
+    return static_cast<std::size_t>(
+        std::count_if(moves.begin(), moves.end(), [tier](const Move& move) { return move.from == tier; }));
+  }
+
+  CoreConfig config_ = tiers();
+  CostModel costs_{config_.costs};
+  ChainKeyHasher hasher_{{}, {}};
+  BlockIndex index_{pools(config_)};
+  Transfers transfers_{config_, costs_, index_};
+  PeerReads reads_{index_, transfers_};
+  std::vector<BlockPin> computed_;
+  std::vector<AppendToken> tokens_;  // go before the pins
+};
+
+TEST_F(PeerReadsTest, WhatIsThereGoesWhatComesWaitsWhatIsNotThereIsGone) {
+  const ChainKey a = on_device(100), b = on_disk(200), c = coming(300), d = hasher_.root("nobody's");
+  EXPECT_EQ(reads_.answer(std::vector{a, b, c, d}), (std::vector<std::uint8_t>{1, 1, 1, 0}));
+  read(1, {a, b, c, d});
+  const std::vector<Move> first = serve();
+  EXPECT_EQ(from(first, Tier::kDevice), 1u);
+  EXPECT_EQ(from(first, Tier::kDisk), 1u);
+  EXPECT_EQ(reads_.waiting(), 1u);
+  const std::vector<PeerGone> gone = reads_.take_gone();
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone[0].place.index, 3u);
+  end(first);
+  index_.fill(tokens_.back(), kBlockTokens);
+  const std::vector<Move> second = serve();
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].peer->index, 2u);
+  end(second);
+  EXPECT_EQ(reads_.waiting(), 0u);
+  EXPECT_EQ(reads_.next_deadline(0), kNever);
+}
+
+TEST_F(PeerReadsTest, WhatDoesNotComeInTimeIsGone) {
+  read(1, {coming(100)}, 60 * kNanosPerSecond);
+  EXPECT_TRUE(serve().empty());
+  EXPECT_EQ(reads_.next_deadline(0), PeerReads::kComingMax);
+  EXPECT_TRUE(serve(PeerReads::kComingMax).empty());
+  EXPECT_EQ(reads_.take_gone().size(), 1u);
+  EXPECT_EQ(reads_.waiting(), 0u);
+}
+
+// Half of the places are the disk's at most, however many reads want it; memory's blocks pass them.
+TEST_F(PeerReadsTest, ASlowDiskLeavesHalfOfThePlaces) {
+  std::uint32_t first = 1000;
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    std::vector<ChainKey> keys;
+    for (int i = 0; i < 6; ++i) keys.push_back(on_disk(first += 100));
+    read(id, keys);
+  }
+  const std::vector<Move> slow = serve();
+  EXPECT_EQ(from(slow, Tier::kDisk), 8u);
+  EXPECT_EQ(slow.size(), 8u);
+  // It stands behind one that waits for the disk.
+  read(9, {on_disk(first += 100), on_device(first += 100), on_device(first += 100)});
+  const std::vector<Move> fast = serve();
+  EXPECT_EQ(from(fast, Tier::kDevice), 2u);
+  EXPECT_EQ(fast.size(), 2u);
+  end(fast);
+  end(slow);
+  EXPECT_EQ(from(serve(), Tier::kDisk), 8u) << "the places are there again";
+}
+
+// Thousands of waits for what is being computed cost a step a bounded part of them, and each is come to.
+TEST_F(PeerReadsTest, AStepLooksAtABoundedNumberOfWaits) {
+  const ChainKey late = coming(100);
+  std::vector<ChainKey> keys(4 * PeerReads::kLooksMax, late);
+  keys.push_back(on_device(200));
+  read(1, keys);
+  int steps = 0;
+  std::vector<Move> begun;
+  while (begun.empty() && ++steps < 100) {
+    EXPECT_LE(reads_.next_deadline(0), steps == 1 ? kNever : 10 * kNanosPerMilli) << "it goes on by itself";
+    begun = serve();
+  }
+  EXPECT_EQ(steps, 5);
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_EQ(begun[0].peer->index, 4 * PeerReads::kLooksMax);
+  end(begun);
+  reads_.leave(PeerReadId(1));
+  reads_.check_invariants();
+  EXPECT_EQ(reads_.waiting(), 0u);
+}
+
+TEST_F(PeerReadsTest, WhoLeftGetsNothingMoreAndWhatBeganGoesOn) {
+  const ChainKey a = on_device(100);
+  read(1, {a, coming(200)});
+  const std::vector<Move> begun = serve();
+  ASSERT_EQ(begun.size(), 1u);
+  reads_.leave(PeerReadId(1));
+  reads_.check_invariants();
+  EXPECT_TRUE(serve().empty());
+  end(begun);
+  EXPECT_EQ(transfers_.serves_in_flight(), 0u);
+}
+
+}  // namespace
+}  // namespace loci
