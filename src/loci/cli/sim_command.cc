@@ -17,6 +17,7 @@
 #include "loci/sim/packed_file.h"
 #include "loci/sim/report.h"
 #include "loci/sim/scenario.h"
+#include "loci/sim/trace_writer.h"
 
 namespace loci {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 struct SimFlags {
   std::string scenario;
   std::vector<std::string> sets;
+  std::string from_log, export_to;
   std::string output, event_log, memory_limit;
   bool list = false;
 };
@@ -40,9 +42,11 @@ int fail(const Status& status) {
              : 1;
 }
 
-Result<sim::Scenario> scenario_of(const SimFlags& flags) {
+std::string scenario_name(const SimFlags& flags) { return flags.scenario.empty() ? "--set" : flags.scenario; }
+
+// The file with what the flags set.
+Result<nlohmann::json> fields_of(const SimFlags& flags) {
   nlohmann::json json = nlohmann::json::object();
-  const std::string name = flags.scenario.empty() ? "--set" : flags.scenario;
   if (!flags.scenario.empty()) {
     LOCI_ASSIGN_OR_RETURN(const std::string text, sim::read_text(flags.scenario));
     LOCI_ASSIGN_OR_RETURN(json, sim::parse_scenario_text(text, flags.scenario));
@@ -53,7 +57,26 @@ Result<sim::Scenario> scenario_of(const SimFlags& flags) {
       return invalid_argument(fmt::format("--set: expected FIELD.FIELD=VALUE, found '{}'", set), "--set");
     LOCI_RETURN_IF_ERROR(sim::set_field(json, set.substr(0, equals), set.substr(equals + 1)));
   }
-  return sim::parse_scenario(json, name);
+  return json;
+}
+
+Result<sim::Trace> trace_of(const SimFlags& flags, sim::Scenario scenario) {
+  if (!flags.from_log.empty()) {
+    scenario.trace_file = flags.from_log;
+    scenario.trace_format = "log";
+  }
+  return sim::load_trace(scenario);
+}
+
+// Writes the requests instead of running them.
+Status export_trace(const SimFlags& flags, const nlohmann::json& json) {
+  LOCI_ASSIGN_OR_RETURN(const sim::Scenario scenario, sim::parse_requests(json, scenario_name(flags)));
+  LOCI_ASSIGN_OR_RETURN(const sim::Trace trace, trace_of(flags, scenario));
+  LOCI_RETURN_IF_ERROR(sim::write_trace(trace, flags.export_to));
+  for (const std::string& note : trace.notes) fmt::print("workload: {}\n", note);
+  fmt::print("{} requests of {} conversations written to {}\n", format_count(trace.requests()),
+             format_count(trace.conversations.size()), flags.export_to);
+  return {};
 }
 
 Status check_memory(const SimFlags& flags, const sim::Trace& trace, const sim::WorldOptions& options) {
@@ -94,9 +117,15 @@ int run_sim(const SimFlags& flags) {
     print_presets();
     return 0;
   }
-  Result<sim::Scenario> scenario = scenario_of(flags);
+  const Result<nlohmann::json> json_in = fields_of(flags);
+  if (!json_in.ok()) return fail(json_in.status());
+  if (!flags.export_to.empty()) {
+    const Status written = export_trace(flags, *json_in);
+    return written.ok() ? 0 : fail(written);
+  }
+  Result<sim::Scenario> scenario = sim::parse_scenario(*json_in, scenario_name(flags));
   if (!scenario.ok()) return fail(scenario.status());
-  const Result<sim::Trace> trace = sim::load_trace(*scenario);
+  const Result<sim::Trace> trace = trace_of(flags, *scenario);
   if (!trace.ok()) return fail(trace.status());
   sim::WorldOptions& options = scenario->world;
   if (const Status fits = check_memory(flags, *trace, options); !fits.ok()) return fail(fits);
@@ -127,6 +156,15 @@ void add_sim_command(CLI::App& app, int& exit_code) {
   command->add_option("SCENARIO", flags->scenario,
                       "a JSON file (docs/simulation.md); every field can also be --set");
   command->add_option("--set", flags->sets, "FIELD.FIELD=VALUE, after the file's; may be given often");
+  command
+      ->add_option("--from-log", flags->from_log,
+                   "the requests of a server's event log (`loci serve --event-log`) instead of a workload")
+      ->type_name("FILE");
+  command
+      ->add_option("--export", flags->export_to,
+                   "write the requests as a trace (docs/traces.md) instead of running them: hashes under a "
+                   "fresh key, no tokens")
+      ->type_name("FILE");
   command->add_option("--output", flags->output, "write the report as JSON");
   command->add_option("--event-log", flags->event_log, "write the core's events for `loci replay`");
   command->add_option("--memory-limit", flags->memory_limit,
@@ -135,7 +173,8 @@ void add_sim_command(CLI::App& app, int& exit_code) {
                     "print the models, machines and workloads that are known, as JSON");
   command->footer(
       "Example:\n  loci sim --set model=llama2-13b --set machine=a100-80g --set memory.device_gb=40 "
-      "--set memory.host_gb=128 --set workload.kind=sharegpt-pensieve");
+      "--set memory.host_gb=128 --set workload.kind=sharegpt-pensieve\n"
+      "  loci sim --from-log events.bin --export requests.jsonl");
   command->callback([flags, &exit_code] { exit_code = run_sim(*flags); });
 }
 

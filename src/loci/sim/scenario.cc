@@ -9,6 +9,7 @@
 #include "loci/policy/baselines.h"
 #include "loci/sim/fields.h"
 #include "loci/sim/packed_file.h"
+#include "loci/sim/trace_of_log.h"
 
 namespace loci::sim {
 namespace {
@@ -284,6 +285,14 @@ void read_workload(Fields fields, WorkloadOptions& workload) {
   fields.finish();
 }
 
+void read_trace_source(Fields trace, Scenario& scenario) {
+  trace.read("file", scenario.trace_file);
+  trace.read("format", scenario.trace_format, {"loci", "mooncake", "log"});
+  trace.read("requests", scenario.trace_limit, 0, kTraceRequestsMax);
+  trace.read("time_scale", scenario.time_scale, 1e-9, 1e9);
+  trace.finish();
+}
+
 }  // namespace
 
 Result<Json> parse_scenario_text(const std::string& text, const std::string& file) {
@@ -334,12 +343,7 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   read_engine(fields.object("engine"), world);
   read_belief(fields.object("belief"), world);
   read_workload(fields.object("workload"), scenario.workload);
-  Fields trace = fields.object("trace");
-  trace.read("file", scenario.trace_file);
-  trace.read("format", scenario.trace_format, {"loci", "mooncake"});
-  trace.read("requests", scenario.trace_limit, 0, kTraceRequestsMax);
-  trace.read("time_scale", scenario.time_scale, 1e-9, 1e9);
-  trace.finish();
+  read_trace_source(fields.object("trace"), scenario);
   fields.read("warm_up", world.warm_up, 0, kTraceRequestsMax);
   fields.read("seed", scenario.workload.seed, 0, UINT64_MAX);
   world.core.seed = scenario.workload.seed;
@@ -349,13 +353,24 @@ Result<Scenario> parse_scenario(const Json& json, const std::string& file) {
   return scenario;
 }
 
+Result<Scenario> parse_requests(const Json& json, const std::string& file) {
+  Status status;
+  Fields fields(json, file, "", status);
+  Scenario scenario;
+  read_workload(fields.object("workload"), scenario.workload);
+  read_trace_source(fields.object("trace"), scenario);
+  fields.read("seed", scenario.workload.seed, 0, UINT64_MAX);
+  LOCI_RETURN_IF_ERROR(status);
+  return scenario;
+}
+
 Result<Trace> load_trace(const Scenario& scenario) {
   if (scenario.trace_file.empty()) return make_workload(scenario.workload);
   Result<Trace> trace = scenario.trace_format == "mooncake" ? read_mooncake(scenario.trace_file)
+                        : scenario.trace_format == "log"    ? trace_of_log(scenario.trace_file)
                                                             : read_trace(scenario.trace_file);
   if (!trace.ok()) return trace;
-  if (scenario.trace_limit > 0 && trace->conversations.size() > scenario.trace_limit)
-    trace->conversations.resize(scenario.trace_limit);
+  if (scenario.trace_limit > 0) keep_first(*trace, scenario.trace_limit);
   const auto scale = [&](Nanos& time) {
     time = static_cast<Nanos>(static_cast<double>(time) * scenario.time_scale);
   };
@@ -363,6 +378,7 @@ Result<Trace> load_trace(const Scenario& scenario) {
     for (Turn& turn : conversation.turns) {
       scale(turn.at);
       scale(turn.after);
+      if (turn.noted >= 0) scale(turn.noted);
     }
   }
   return trace;
@@ -373,9 +389,8 @@ std::uint64_t memory_estimate(const Trace& trace, const WorldOptions& options) {
   for (const Conversation& conversation : trace.conversations) {
     for (const Turn& turn : conversation.turns) {
       ++requests;
-      pieces += turn.pieces.size();
-      tokens += turn.reply_tokens;
-      for (const Piece& piece : turn.pieces) tokens += piece.tokens;
+      pieces += turn.pieces.size() + turn.reply.size();
+      tokens += turn.reply_tokens + tokens_of(turn.pieces);
     }
   }
   const CoreGroup& group = options.core.groups.front();

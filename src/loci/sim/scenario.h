@@ -20,7 +20,7 @@ struct Scenario {
   WorkloadOptions workload;
   std::string trace_file;  // empty: the workload
   std::string trace_format = "loci";
-  std::uint32_t trace_limit = 0;  // requests; 0: all
+  std::uint32_t trace_limit = 0;  // the first requests; 0: all
   double time_scale = 1;          // of the trace's times
 };
 
@@ -29,6 +29,8 @@ Result<nlohmann::json> parse_scenario_text(const std::string& text, const std::s
 // Sets `path` ("engine.eviction") to `value`: JSON where it is some, else a text.
 Status set_field(nlohmann::json& json, const std::string& path, const std::string& value);
 Result<Scenario> parse_scenario(const nlohmann::json& json, const std::string& file);
+// The same of the workload and the trace alone: other fields are not looked at.
+Result<Scenario> parse_requests(const nlohmann::json& json, const std::string& file);
 // The trace that the scenario names, or its workload.
 Result<Trace> load_trace(const Scenario& scenario);
 // What the run needs of this machine's memory, roughly: tokens, records, the index's blocks.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -87,6 +88,41 @@ class Line {
     }
     return pieces;
   }
+  // A block for each hash, as long as `lengths` says; together they are the prompt, or the prompt and the
+  // reply.
+  Result<std::vector<Piece>> blocks(const char* lengths, const char* field, std::uint64_t prompt,
+                                    std::uint64_t reply) const {
+    const Json& sizes = json_[lengths];
+    const auto at = json_.find(field);
+    if (at == json_.end() || !at->is_array() || at->size() != sizes.size()) {
+      return wrong(field, fmt::format("{} hashes, one for each of {}", sizes.size(), lengths),
+                   at == json_.end() ? "nothing"
+                   : at->is_array()  ? std::to_string(at->size())
+                                     : at->dump());
+    }
+    std::vector<Piece> pieces;
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const Json& size = sizes[i];
+      const std::uint64_t tokens = size.is_number_unsigned() ? size.get<std::uint64_t>() : 0;
+      if (tokens == 0 || tokens > kTraceTokensMax)
+        return wrong(lengths, fmt::format("whole numbers from 1 to {}", kTraceTokensMax), size.dump());
+      const Json& hash = (*at)[i];
+      if (!hash.is_number_unsigned()) return wrong(field, "whole numbers below 2^64", hash.dump());
+      sum += tokens;
+      if (sum > prompt + reply) break;
+      pieces.push_back({mix64(hash.get<std::uint64_t>()), static_cast<std::uint32_t>(tokens)});
+    }
+    if (sum == prompt || sum == prompt + reply) return pieces;
+    return wrong(
+        lengths,
+        fmt::format("{} tokens in all, the prompt's, or {}, with the reply's", prompt, prompt + reply),
+        sum > prompt + reply ? "more" : std::to_string(sum));
+  }
+  bool is_list(const char* field) const {
+    const auto at = json_.find(field);
+    return at != json_.end() && at->is_array();
+  }
   Status wrong(std::string_view field, std::string_view expected, std::string_view found) const {
     return invalid_argument(
         fmt::format("{}:{}: {}: expected {}, found {}", file_, number_, field, expected, found),
@@ -135,7 +171,7 @@ class LociReader {
                         fmt::format("{} ms", at / 1'000'000));
     last_ = at;
     Turn turn;
-    turn.at = at;
+    turn.at = turn.noted = at;
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t prompt, line.count("prompt_tokens", 1, kTraceTokensMax));
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t reply, line.count("reply_tokens", 1, kTraceTokensMax));
     turn.reply_tokens = static_cast<std::uint32_t>(reply);
@@ -156,17 +192,21 @@ class LociReader {
   };
 
   Status add_hashed(const Line& line, Turn turn, std::uint64_t prompt) {
-    LOCI_ASSIGN_OR_RETURN(const std::uint64_t block, line.count("block_tokens", 1, 1u << 20));
-    LOCI_ASSIGN_OR_RETURN(turn.pieces, line.hashes("hashes", prompt, block));
+    if (line.is_list("block_tokens")) {
+      LOCI_ASSIGN_OR_RETURN(const std::vector<Piece> all,
+                            line.blocks("block_tokens", "hashes", prompt, turn.reply_tokens));
+      split(all, prompt, turn);
+    } else {
+      LOCI_ASSIGN_OR_RETURN(const std::uint64_t block, line.count("block_tokens", 1, 1u << 20));
+      LOCI_ASSIGN_OR_RETURN(turn.pieces, line.hashes("hashes", prompt, block));
+    }
     turn.appends = false;
-    if (!line.has("think_ms")) {  // its content and time depend on no other turn
+    if (!line.has("think_ms") && !line.has("conversation")) {  // its content and time depend on no other turn
       trace_.conversations.push_back({{std::move(turn)}});
       return {};
     }
-    turn.at = 0;
     LOCI_ASSIGN_OR_RETURN(Known * known, find(line));
-    known->tokens = prompt + turn.reply_tokens;
-    trace_.conversations[known->conversation].turns.push_back(std::move(turn));
+    add_turn(line, std::move(turn), prompt, *known);
     return {};
   }
 
@@ -180,12 +220,29 @@ class LociReader {
           std::to_string(prompt));
     }
     const std::size_t number = trace_.conversations[known->conversation].turns.size();
-    if (line.has("think_ms") && number > 0) turn.at = 0;
     const std::uint64_t content = mix64(mix64(known->conversation + 1) ^ number);
     turn.pieces = {{content, static_cast<std::uint32_t>(prompt - known->tokens)}};
-    known->tokens = prompt + turn.reply_tokens;
-    trace_.conversations[known->conversation].turns.push_back(std::move(turn));
+    add_turn(line, std::move(turn), prompt, *known);
     return {};
+  }
+
+  void add_turn(const Line& line, Turn turn, std::uint64_t prompt, Known& known) {
+    std::vector<Turn>& turns = trace_.conversations[known.conversation].turns;
+    if (turns.empty()) turn.after = 0;  // there is no reply to think about
+    if (line.has("think_ms") && !turns.empty()) turn.at = 0;
+    known.tokens = prompt + turn.reply_tokens;
+    turns.push_back(std::move(turn));
+  }
+
+  // The prompt's blocks, and the reply's: one may be both.
+  static void split(const std::vector<Piece>& all, std::uint64_t prompt, Turn& turn) {
+    std::uint64_t left = prompt;
+    for (const Piece& piece : all) {
+      const auto mine = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, piece.tokens));
+      if (mine > 0) turn.pieces.push_back({piece.content, mine});
+      if (mine < piece.tokens) turn.reply.push_back({piece.content, piece.tokens - mine, mine});
+      left -= mine;
+    }
   }
 
   Result<Known*> find(const Line& line) {
@@ -201,6 +258,37 @@ class LociReader {
 };
 
 }  // namespace
+
+std::uint64_t tokens_of(const std::vector<Piece>& pieces) {
+  std::uint64_t sum = 0;
+  for (const Piece& piece : pieces) sum += piece.tokens;
+  return sum;
+}
+
+std::vector<TurnInTime> in_time_order(const Trace& trace) {
+  std::vector<TurnInTime> all;
+  all.reserve(trace.requests());
+  for (std::uint32_t c = 0; c < trace.conversations.size(); ++c) {
+    Nanos last = 0;
+    const std::vector<Turn>& turns = trace.conversations[c].turns;
+    for (std::uint32_t t = 0; t < turns.size(); ++t) {
+      const Nanos due = turns[t].noted >= 0 ? turns[t].noted : std::max(turns[t].at, last + turns[t].after);
+      last = std::max(last, due);
+      all.push_back({last, c, t});
+    }
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+void keep_first(Trace& trace, std::uint64_t requests) {
+  const std::vector<TurnInTime> order = in_time_order(trace);
+  if (order.size() <= requests) return;
+  std::vector<std::uint32_t> kept(trace.conversations.size(), 0);
+  for (std::size_t i = 0; i < requests; ++i) ++kept[order[i].conversation];
+  for (std::size_t c = 0; c < kept.size(); ++c) trace.conversations[c].turns.resize(kept[c]);
+  std::erase_if(trace.conversations, [](const Conversation& one) { return one.turns.empty(); });
+}
 
 std::uint64_t Trace::requests() const {
   std::uint64_t count = 0;
@@ -223,7 +311,7 @@ Result<Trace> parse_mooncake(const std::string& text, const std::string& name) {
     turn.appends = false;
     LOCI_ASSIGN_OR_RETURN(turn.at, line.millis("timestamp"));
     if (turn.at < last) return line.wrong("timestamp", "times that do not go back", "an earlier one");
-    last = turn.at;
+    last = turn.noted = turn.at;
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t prompt, line.count("input_length", 1, kTraceTokensMax));
     LOCI_ASSIGN_OR_RETURN(const std::uint64_t reply, line.count("output_length", 1, kTraceTokensMax));
     turn.reply_tokens = static_cast<std::uint32_t>(reply);

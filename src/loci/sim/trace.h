@@ -15,12 +15,14 @@ namespace loci::sim {
 inline constexpr std::uint64_t kTraceRequestsMax = 10'000'000;
 inline constexpr std::uint32_t kTraceTokensMax = 1u << 24;  // of a prompt or a reply
 
-// So many tokens that belong to `content`: the same content has the same tokens everywhere.
+// So many tokens of `content`, behind its first `skip`: the same content has the same tokens everywhere.
 struct Piece {
   std::uint64_t content = 0;
   std::uint32_t tokens = 0;
+  std::uint32_t skip = 0;
   friend bool operator==(const Piece&, const Piece&) = default;
 };
+std::uint64_t tokens_of(const std::vector<Piece>& pieces);
 
 struct Turn {
   // A turn is due when both have come: `at`, from the trace's begin, and `after` the conversation's last
@@ -29,8 +31,12 @@ struct Turn {
   Nanos after = 0;
   bool appends = true;  // the prompt is the last one with its reply and these pieces; else the pieces alone
   std::vector<Piece> pieces;
+  std::vector<Piece> reply;  // its reply_tokens tokens; empty: tokens that are in no prompt but by `appends`
   std::uint32_t reply_tokens = 1;
   Nanos cancel_after = -1;  // from its arrival; negative: never
+  // When it came where the trace was taken; negative: nobody knows. Orders an exported trace; a run does not
+  // depend on it.
+  Nanos noted = -1;
 };
 
 struct Conversation {
@@ -43,6 +49,18 @@ struct Trace {
   std::vector<std::string> notes;  // what was fitted or assumed, for people
   std::uint64_t requests() const;
 };
+
+// A turn and when it was noted; else when it would be due if replies took no time.
+struct TurnInTime {
+  Nanos at = 0;
+  std::uint32_t conversation = 0;
+  std::uint32_t turn = 0;
+  friend auto operator<=>(const TurnInTime&, const TurnInTime&) = default;
+};
+// All turns by these times, those of one conversation in their order.
+std::vector<TurnInTime> in_time_order(const Trace& trace);
+// Leaves the first `requests` of them.
+void keep_first(Trace& trace, std::uint64_t requests);
 
 // Reads a trace in Loci's format from text (for tests and fuzzing) or from a file. Errors: kInvalidArgument
 // "FILE:LINE: FIELD: expected ..., found ..."; kNotFound; kDataLoss (truncated gzip).

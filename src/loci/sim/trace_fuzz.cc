@@ -7,8 +7,17 @@
 #include "loci/base/check.h"
 #include "loci/sim/scenario.h"
 #include "loci/sim/trace.h"
+#include "loci/sim/trace_writer.h"
 
 namespace {
+
+// What was read and is written says the same again.
+void check_written(const loci::sim::Trace& trace) {
+  const loci::sim::TraceKey key{};
+  const auto again = loci::sim::parse_trace(loci::sim::trace_text(trace, key), "again");
+  LOCI_CHECK(again.ok(), again.status().message().c_str());
+  LOCI_CHECK(again->requests() == trace.requests(), "every request is written");
+}
 
 void check(const loci::Result<loci::sim::Trace>& trace) {
   if (!trace.ok()) {
@@ -20,8 +29,9 @@ void check(const loci::Result<loci::sim::Trace>& trace) {
     LOCI_CHECK(!talk.turns.empty(), "a conversation has turns");
     for (const loci::sim::Turn& turn : talk.turns) {
       LOCI_CHECK(turn.at >= 0 && turn.after >= 0 && turn.reply_tokens > 0, "times and lengths are possible");
-      std::uint64_t tokens = 0;
-      for (const loci::sim::Piece& piece : turn.pieces) tokens += piece.tokens;
+      const std::uint64_t tokens = loci::sim::tokens_of(turn.pieces);
+      LOCI_CHECK(turn.reply.empty() || loci::sim::tokens_of(turn.reply) == turn.reply_tokens,
+                 "a reply is named whole");
       LOCI_CHECK(tokens > 0 && tokens <= loci::sim::kTraceTokensMax, "a prompt has tokens, and not too many");
     }
   }
@@ -31,7 +41,9 @@ void check(const loci::Result<loci::sim::Trace>& trace) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  check(loci::sim::parse_trace(text, "trace"));
+  const auto trace = loci::sim::parse_trace(text, "trace");
+  check(trace);
+  if (trace.ok()) check_written(*trace);
   check(loci::sim::parse_mooncake(text, "trace"));
   // (A scenario may name a file of costs, which is not opened here.)
   const auto json = loci::sim::parse_scenario_text(text, "scenario");

@@ -69,6 +69,60 @@ TEST(Trace, NamesFileLineFieldExpectedAndFound) {
   EXPECT_EQ(error_of("\n"), "t.jsonl: expected at least one request, found none");
 }
 
+TEST(Trace, BlocksMayHaveLengthsOfTheirOwnAndNameTheReply) {
+  const auto trace = parse_trace(
+      R"({"time_ms":0,"conversation":1,"prompt_tokens":50,"reply_tokens":20,"block_tokens":[40,30],"hashes":[7,8]}
+{"time_ms":1,"conversation":1,"prompt_tokens":75,"reply_tokens":4,"block_tokens":[40,30,5],"hashes":[7,8,9],"think_ms":3}
+{"time_ms":2,"conversation":1,"prompt_tokens":80,"reply_tokens":1}
+)",
+      "t.jsonl");
+  ASSERT_TRUE(trace.ok()) << trace.status().message();
+  ASSERT_EQ(trace->conversations.size(), 1u);
+  const std::vector<Turn>& turns = trace->conversations[0].turns;
+  ASSERT_EQ(turns.size(), 3u);
+  const std::uint64_t seven = turns[0].pieces[0].content, eight = turns[0].pieces[1].content;
+  EXPECT_EQ(turns[0].pieces, (std::vector<Piece>{{seven, 40}, {eight, 10}}));
+  EXPECT_EQ(turns[0].reply, (std::vector<Piece>{{eight, 20, 10}}));
+  EXPECT_EQ(turns[1].pieces, (std::vector<Piece>{{seven, 40}, {eight, 30}, turns[1].pieces[2]}));
+  EXPECT_TRUE(turns[1].reply.empty());
+  EXPECT_EQ(turns[1].at, 0);
+  EXPECT_EQ(turns[1].noted, kNanosPerMilli);
+  EXPECT_EQ(turns[1].after, 3 * kNanosPerMilli);
+  EXPECT_TRUE(turns[2].appends);
+  EXPECT_EQ(turns[2].pieces[0].tokens, 1u) << "80 less the 75 and 4 of the turn before";
+
+  const std::string head = R"({"time_ms":0,"prompt_tokens":40,"reply_tokens":2,)";
+  EXPECT_EQ(error_of(head + R"("block_tokens":[40],"hashes":[1,2]})"),
+            "t.jsonl:1: hashes: expected 1 hashes, one for each of block_tokens, found 2");
+  EXPECT_EQ(
+      error_of(head + R"("block_tokens":[30],"hashes":[1]})"),
+      "t.jsonl:1: block_tokens: expected 40 tokens in all, the prompt's, or 42, with the reply's, found 30");
+  EXPECT_EQ(
+      error_of(head + R"("block_tokens":[40,16777216],"hashes":[1,2]})"),
+      "t.jsonl:1: block_tokens: expected 40 tokens in all, the prompt's, or 42, with the reply's, found "
+      "more");
+  EXPECT_EQ(error_of(head + R"("block_tokens":[40,0],"hashes":[1,2]})"),
+            "t.jsonl:1: block_tokens: expected whole numbers from 1 to 16777216, found 0");
+  EXPECT_EQ(error_of(head + R"("block_tokens":[40],"hashes":[-1]})"),
+            "t.jsonl:1: hashes: expected whole numbers below 2^64, found -1");
+}
+
+TEST(Trace, TheFirstRequestsAreThoseThatCameFirst) {
+  auto trace = parse_trace(
+      R"({"time_ms":0,"conversation":"a","prompt_tokens":100,"reply_tokens":20}
+{"time_ms":5,"conversation":"b","prompt_tokens":10,"reply_tokens":1}
+{"time_ms":9,"conversation":"a","prompt_tokens":150,"reply_tokens":5,"think_ms":2}
+{"time_ms":9.5,"conversation":"c","prompt_tokens":150,"reply_tokens":5}
+)",
+      "t.jsonl");
+  ASSERT_TRUE(trace.ok()) << trace.status().message();
+  keep_first(*trace, 3);
+  ASSERT_EQ(trace->conversations.size(), 2u);
+  EXPECT_EQ(trace->conversations[0].turns.size(), 2u);
+  keep_first(*trace, 1);
+  EXPECT_EQ(trace->requests(), 1u);
+}
+
 TEST(Trace, ReadsMooncake) {
   const auto trace = parse_mooncake(
       "{\"timestamp\":0,\"input_length\":600,\"output_length\":5,\"hash_ids\":[0,1]}\n"

@@ -22,9 +22,13 @@ constexpr std::uint32_t kWords = 50'000;
 constexpr std::uint32_t kDropPercent = 50;  // of the context (AttentionStore §4.1)
 constexpr Nanos kDeviceCopy = 1'000;
 
+TokenId token_at(std::uint64_t content, std::uint32_t index) {
+  return TokenId(static_cast<std::uint32_t>(random_word(content, index) % kWords));
+}
+
 void append(std::vector<TokenId>& tokens, const Piece& piece) {
   for (std::uint32_t i = 0; i < piece.tokens; ++i) {
-    tokens.emplace_back(static_cast<std::uint32_t>(random_word(piece.content, i) % kWords));
+    tokens.push_back(token_at(piece.content, piece.skip + i));
   }
 }
 
@@ -231,10 +235,11 @@ class World {
     if (log_ && status_.ok()) status_ = log_->append_plan(plan);
     if (options_.check) core_.check_invariants();
     start_moves(plan);
-    if (plan.pass) start_pass(plan);
+    // Before the pass, which samples the token behind those that are there.
     for (const Output& output : plan.outputs) {
       std::visit([this](const auto& out) { see(out); }, output);
     }
+    if (plan.pass) start_pass(plan);
     ++ticks_;
     if (plan.wake_at != kNever) events_.emplace(std::max(plan.wake_at, now_), Kind::kTick, ticks_);
   }
@@ -374,8 +379,7 @@ class World {
                          span.position >= record.prompt_tokens});
       SpanOutcome& outcome = pass.done.spans.emplace_back();
       if (plan.spans[i].sample) {
-        outcome.sample = TokenId(static_cast<std::uint32_t>(
-            random_word(plan.spans[i].request.value + 0x5eed, record.reply_tokens) % kWords));
+        outcome.sample = next_token(record, plan.spans[i].request);
       }
       if (!arriving_.empty()) await(span, pass, i);
     }
@@ -384,6 +388,16 @@ class World {
     if (plan.pass->patience != kWaitsForEver) {
       events_.emplace(now_ + plan.pass->patience, Kind::kPatience, pass.done.pass.value);
     }
+  }
+
+  // What the trace says that is replied, or tokens of the request's own.
+  TokenId next_token(const RequestRecord& record, RequestId request) const {
+    std::uint32_t index = record.reply_tokens;
+    for (const Piece& piece : trace_.conversations[record.conversation].turns[record.turn].reply) {
+      if (index < piece.tokens) return token_at(piece.content, piece.skip + index);
+      index -= piece.tokens;
+    }
+    return token_at(request.value + 0x5eed, record.reply_tokens);
   }
 
   void await(const Span& span, RunningPass& pass, std::size_t number) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,9 +98,12 @@ struct ReplayReport {
   bool truncated = false;
 };
 
+// Is told of each step that was replayed, and of the plan that it gave.
+using ReplayListener = std::function<void(const LoggedStep&, const Plan&)>;
+
 // Runs a core over the log and compares every plan's digest. Errors: as EventLogReader's; kInternal for
 // the first plan that differs, kDataLoss for an event that cannot have happened and kUnimplemented for one
 // that needs the secret which the log leaves out, naming the step.
-Result<ReplayReport> replay(const std::string& path);
+Result<ReplayReport> replay(const std::string& path, const ReplayListener& listener = {});
 
 }  // namespace loci

@@ -111,7 +111,7 @@ class EventGate {
 
 }  // namespace
 
-Result<ReplayReport> replay(const std::string& path) {
+Result<ReplayReport> replay(const std::string& path, const ReplayListener& listener) {
   LOCI_ASSIGN_OR_RETURN(EventLogReader reader, EventLogReader::open(path));
   auto core = Core::make(reader.config());
   if (!core.ok()) return core.status().with_context(fmt::format("{}: the logged configuration", path));
@@ -125,12 +125,12 @@ Result<ReplayReport> replay(const std::string& path) {
     if (Status status = gate.admit(step->event); !status.ok()) return status.with_context(where);
     const Plan plan = core->step(step->now, step->event);
     gate.see(plan);
-    if (!step->plan_digest) continue;
-    ++report.compared;
-    if (const std::uint64_t digest = plan_digest(plan); digest != *step->plan_digest) {
+    report.compared += step->plan_digest ? 1 : 0;
+    if (const std::uint64_t digest = plan_digest(plan); step->plan_digest && digest != *step->plan_digest) {
       return internal_error(fmt::format("{}: the replayed plan differs (digest {:016x}, logged {:016x})",
                                         where, digest, *step->plan_digest));
     }
+    if (listener) listener(*step, plan);
   }
   report.truncated = reader.truncated();
   return report;
