@@ -6,10 +6,11 @@
 namespace loci {
 namespace {
 
-constexpr std::uint64_t kFreeOfState = 16;       // one part in so many of the machine's memory
-constexpr std::uint64_t kGivenWhenStalled = 8;   // one part in so many of the state's
-constexpr std::uint64_t kKeptWhenStalled = 8;    // one part in so many of the pool is not given for a stall
-constexpr std::uint64_t kShortOfMemory = 8;      // less than one part in so many of the machine's is there
+constexpr std::uint64_t kFreeOfState = 16;      // one part in so many of the machine's memory
+constexpr std::uint64_t kGivenWhenStalled = 8;  // one part in so many of the state's
+constexpr std::uint64_t kKeptWhenStalled = 8;   // one part in so many of the pool is not given for a stall
+constexpr std::uint64_t kShortOfMemory = 8;     // less than one part in so many of the machine's is there
+constexpr std::uint64_t kNoise = 64;  // less than one part in so many of the pool is not taken again
 constexpr std::uint32_t kStalledPermille = 100;  // more of the time is a shortage
 constexpr std::uint32_t kCalmLooks = 5;          // before memory is taken again
 
@@ -32,7 +33,7 @@ std::uint64_t MemoryShare::look(const MemoryLook& now) {
     calm_looks_ = 0;
   } else if (stalled || ++calm_looks_ < kCalmLooks) {
     if (stalled) calm_looks_ = 0;
-  } else {
+  } else if (fits == pool_bytes_ || fits - room_ > pool_bytes_ / kNoise) {
     room_ += (fits - room_ + 1) / 2;
   }
   return room_;

@@ -7,7 +7,9 @@
 // stand still for want of memory it gives an eighth of what it has at each look, down to an eighth of its
 // pool, whatever is said to be available; stalls of the whole machine count only where less than an eighth of
 // its memory is available, as they may be those of a group under a limit of its own. It takes memory again
-// when there was no shortage for a while, half of what there is at a look.
+// when there was no shortage for a while, half of what there is at a look. Less
+// than a 64th of the pool is not taken again before all of the pool has room, so near its limit the room does
+// not follow every change of what others use.
 #pragma once
 
 #include <cstdint>

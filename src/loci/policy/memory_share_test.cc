@@ -56,6 +56,26 @@ TEST(MemoryShare, TakesMemoryAgainAfterAWhileAndInSteps) {
   EXPECT_EQ(share.look(calm), 8 * kGib) << "all of it in the end";
 }
 
+// What others use is never quite still. Near its limit the room goes down to the least that there was, and
+// stays there.
+TEST(MemoryShare, DoesNotFollowNoise) {
+  MemoryShare share(8 * kGib);
+  Random random(3);
+  std::uint64_t room = 8 * kGib;
+  int changes = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t noise = random.below(kGib / 16);
+    const std::uint64_t now = share.look({16 * kGib, 3 * kGib + noise, 4 * kGib, 0});
+    changes += now != room ? 1 : 0;
+    room = now;
+  }
+  EXPECT_LE(changes, 20) << "without a band it would be one in two looks";
+  EXPECT_GE(room, 6 * kGib);
+  EXPECT_EQ(share.look({16 * kGib, 3 * kGib + kGib / 4, 4 * kGib, 0}),
+            room + (6 * kGib + kGib / 4 - room + 1) / 2)
+      << "more than noise is taken";
+}
+
 TEST(MemoryShare, NeverExceedsThePoolNorWhatIsThere) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     Random random(seed);
