@@ -19,6 +19,9 @@ option(LOCI_WERROR "treat warnings as errors" OFF)
 if(LOCI_WERROR)
   target_compile_options(loci_options INTERFACE -Werror)
 endif()
+# loci/base/mutex.h: what a mutex guards is checked wherever clang compiles, which is under every sanitizer.
+target_compile_options(loci_options INTERFACE
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Werror=thread-safety>)
 if(LOCI_SANITIZE)
   list(JOIN LOCI_SANITIZE "," sanitize)
   target_compile_options(loci_options INTERFACE -fsanitize=${sanitize} -fno-omit-frame-pointer)

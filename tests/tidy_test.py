@@ -12,6 +12,7 @@ each source; as a program it lists what is broken, and needs Python alone.
   - headers begin with a comment that says what they are for, and with #pragma once
   - every source names its licence at its head (`tidy_test.py --fix` writes that line where it is missing)
   - NOTICE names every crate of Cargo.lock; the version stands in CMakeLists.txt alone, and in CHANGELOG.md
+  - a mutex of the product is base/mutex.h's, and its file says what it guards or what is called under it
   - no paths of one machine
 """
 import argparse
@@ -30,6 +31,9 @@ LICENCE = "SPDX-License-Identifier: Apache-2.0"
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z]")
 # Programs of their own, which have flags, and what starts other programs.
 HAS_FLAGS = re.compile(r"_(main|test|benchmark|fuzz)\.cc$|^src/loci/(cli|compute/cuda/check)/|/test_postgres\.cc$")
+PLAIN_MUTEX = re.compile(r"std::(\w*mutex|condition_variable\w*|lock_guard|unique_lock|scoped_lock|shared_lock)\b")
+MUTEX_FIELD = re.compile(r"^ *(?:mutable )?(?:Shared)?Mutex (\w+)(?:\{.*\})?;", re.M)
+TEST_PROGRAM = re.compile(r"_(test|benchmark|fuzz)\.cc$")
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(work|farm|root)/")
 
 
@@ -119,6 +123,8 @@ def check(path, problems):
     if name.startswith("src/loci/") and not HAS_FLAGS.search(name):
         for number in flags(text):
             problems.append(f"{name}:{number}: names a flag, which only cli has")
+    if name.startswith("src/loci/") and name != "src/loci/base/mutex.h" and not TEST_PROGRAM.search(name):
+        check_mutexes(name, without_comments(text), problems)
     limit = KERNEL_LINES if re.match(r"src/loci/compute/.*\.(inl|cu|cuh)$", name) else FUNCTION_LINES
     for line, length in functions(text):
         if length > limit:
@@ -127,6 +133,17 @@ def check(path, problems):
         if not without_licence(text).startswith("//") or "#pragma once" not in text:
             problems.append(f"{name}: begin with a comment that says what it is for, then #pragma once")
     check_includes(path, name, text, problems)
+
+
+def check_mutexes(name, text, problems):
+    """What the compiler can check of mutexes: they are its own, and something is said of each."""
+    for found in PLAIN_MUTEX.finditer(text):
+        number = text.count("\n", 0, found.start()) + 1
+        problems.append(f"{name}:{number}: {found.group(0)}: use what base/mutex.h has, which the compiler checks")
+    for found in MUTEX_FIELD.finditer(text):
+        mutex, number = found.group(1), text.count("\n", 0, found.start(1)) + 1
+        if not re.search(rf"(GUARDED_BY|REQUIRES)\([^)]*\b{mutex}\)", text):
+            problems.append(f"{name}:{number}: {mutex} guards nothing: annotate what it does (GUARDED_BY)")
 
 
 def check_includes(path, name, text, problems):
@@ -248,6 +265,9 @@ def test_the_checks_see_what_they_are_for():
     once = licensed(pathlib.Path("a.sh"), "#!/bin/sh\ntrue\n")
     assert once == f"#!/bin/sh\n# {LICENCE}\ntrue\n" == licensed(pathlib.Path("a.sh"), once), once
     assert without_licence(licensed(pathlib.Path("a.h"), "// What.\n")) == "// What.\n"
+    problems = []
+    check_mutexes("a.h", "class A {\n  std::mutex m;\n  mutable Mutex mutex_;\n  Mutex b_{X};\n  int c GUARDED_BY(b_);\n};\n", problems)
+    assert [p.split(":")[1] for p in problems] == ["2", "3"], problems
     assert functions('void f() { // }\n "}";\n}\n') == [(1, 3)]
 
 

@@ -14,14 +14,14 @@ MemberWatch::MemberWatch(std::unique_ptr<MemberTable> table, std::function<void(
 
 MemberWatch::~MemberWatch() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
   }
   stopped_.notify_all();
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const auto most = std::chrono::nanoseconds(kMemberStopWait);
-    if (!stopped_.wait_for(lock, most, [this] { return is_over_; })) table_->abandon();
+    if (!stopped_.wait_for(lock, most, [this]() REQUIRES(mutex_) { return is_over_; })) table_->abandon();
   }
   thread_.join();
 }
@@ -29,7 +29,7 @@ MemberWatch::~MemberWatch() {
 void MemberWatch::run() {
   pthread_setname_np(pthread_self(), "loci-watch");
   bool was_well = true;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!is_stopping_) {
     lock.unlock();
     Result<MemberList> list = table_->list();
@@ -41,7 +41,8 @@ void MemberWatch::run() {
     was_well = list.ok();
     if (list.ok()) tell_(*std::move(list));
     lock.lock();
-    stopped_.wait_for(lock, std::chrono::nanoseconds(kMemberRenewal), [this] { return is_stopping_; });
+    stopped_.wait_for(lock, std::chrono::nanoseconds(kMemberRenewal),
+                      [this]() REQUIRES(mutex_) { return is_stopping_; });
   }
   is_over_ = true;
   stopped_.notify_all();

@@ -4,12 +4,11 @@
 
 #include <spdlog/logger.h>
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
+#include "loci/base/mutex.h"
 #include "loci/cluster/member_table.h"
 
 namespace loci {
@@ -28,10 +27,10 @@ class MemberWatch {
   const std::unique_ptr<MemberTable> table_;
   const std::function<void(MemberList)> tell_;
   const std::shared_ptr<spdlog::logger> log_;
-  std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool is_stopping_ = false;  // both guarded by mutex_
-  bool is_over_ = false;      // the thread asks the database nothing more
+  Mutex mutex_;
+  Condition stopped_;
+  bool is_stopping_ GUARDED_BY(mutex_) = false;
+  bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database nothing more
   std::thread thread_;
 };
 

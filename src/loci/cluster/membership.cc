@@ -37,14 +37,14 @@ Result<std::unique_ptr<Membership>> Membership::join(std::unique_ptr<MemberTable
 
 Membership::~Membership() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
   }
   changed_.notify_all();
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const auto most = std::chrono::nanoseconds(kMemberStopWait);
-    if (!changed_.wait_for(lock, most, [this] { return is_over_; })) table_->abandon();
+    if (!changed_.wait_for(lock, most, [this]() REQUIRES(mutex_) { return is_over_; })) table_->abandon();
   }
   thread_.join();
 }
@@ -58,10 +58,10 @@ std::vector<std::string> Membership::ended_stores() {
 }
 
 void Membership::drain() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   is_draining_ = true;
   changed_.notify_all();
-  changed_.wait_for(lock, std::chrono::seconds(2), [this] { return is_told_; });
+  changed_.wait_for(lock, std::chrono::seconds(2), [this]() REQUIRES(mutex_) { return is_told_; });
 }
 
 // What takes so long that others may have been thought dead is a gap too.
@@ -81,7 +81,7 @@ Status Membership::renew() {
   member_.queued = load.queued;
   const bool was_asked = last_.is_asked_to_drain;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     member_.draining = is_draining_ || was_asked;
   }
   const std::int64_t begin = monotonic_ms();
@@ -98,7 +98,7 @@ Status Membership::renew() {
     LOCI_RETURN_IF_ERROR(told.status());
   }
   if (member_.draining) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_told_ = is_draining_;
     if (is_told_) changed_.notify_all();
   }
@@ -121,7 +121,7 @@ void Membership::log_change(const Status& before, const Status& now) {
 void Membership::run() {
   pthread_setname_np(pthread_self(), "loci-member");
   Status before;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!is_stopping_) {
     const bool was_draining = is_draining_;
     lock.unlock();
@@ -134,7 +134,7 @@ void Membership::run() {
     before = std::move(now);
     lock.lock();
     changed_.wait_for(lock, std::chrono::nanoseconds(kMemberRenewal),
-                      [&] { return is_stopping_ || is_draining_ != was_draining; });
+                      [&]() REQUIRES(mutex_) { return is_stopping_ || is_draining_ != was_draining; });
   }
   lock.unlock();
   const Status left = table_->leave(member_.id);

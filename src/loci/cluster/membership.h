@@ -5,15 +5,14 @@
 #include <spdlog/logger.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/cluster/member.h"
 #include "loci/cluster/member_table.h"
@@ -61,12 +60,12 @@ class Membership {
   std::int64_t renewed_at_ = 0;                 // by the same: the last try; the thread's
   std::atomic<std::int64_t> renewed_since_{0};  // by the same, without a gap; 0: the last one failed
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  bool is_draining_ = false;
-  bool is_told_ = false;  // the row says that it drains
-  bool is_stopping_ = false;
-  bool is_over_ = false;  // the thread asks the database nothing more
+  Mutex mutex_;
+  Condition changed_;
+  bool is_draining_ GUARDED_BY(mutex_) = false;
+  bool is_told_ GUARDED_BY(mutex_) = false;  // the row says that it drains
+  bool is_stopping_ GUARDED_BY(mutex_) = false;
+  bool is_over_ GUARDED_BY(mutex_) = false;  // the thread asks the database nothing more
   std::thread thread_;
 };
 

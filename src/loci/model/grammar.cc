@@ -78,7 +78,7 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer) : vocabulary_(token
 GrammarCompiler::~GrammarCompiler() = default;
 
 Result<const loci_text_grammar_env*> GrammarCompiler::environment() {
-  const std::lock_guard lock(environment_mutex_);
+  const MutexLock lock(environment_mutex_);
   if (environment_ == nullptr) {
     const Vocabulary& vocabulary = vocabulary_->vocabulary;
     std::vector<loci_text_view> tokens;
@@ -116,7 +116,7 @@ Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSou
 }
 
 std::shared_ptr<const Grammar> GrammarCompiler::find(const GrammarSource& source) {
-  const std::lock_guard lock(cache_mutex_);
+  const MutexLock lock(cache_mutex_);
   const auto found = cached_.find(source);
   if (found == cached_.end()) return nullptr;
   cache_.splice(cache_.begin(), cache_, found->second);
@@ -124,7 +124,7 @@ std::shared_ptr<const Grammar> GrammarCompiler::find(const GrammarSource& source
 }
 
 void GrammarCompiler::keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar) {
-  const std::lock_guard lock(cache_mutex_);
+  const MutexLock lock(cache_mutex_);
   // Another thread may have compiled the same; a text that fills the cache is not worth it.
   if (source.text.size() > kCachedBytesMax / 4 || cached_.contains(source)) return;
   cache_.push_front(Cached{source, grammar});

@@ -13,12 +13,12 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "loci/base/ids.h"
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/model/tokenizer.h"
 
@@ -120,13 +120,13 @@ class GrammarCompiler {
   void keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar);
 
   const Tokenizer::State* vocabulary_;
-  std::mutex environment_mutex_;
-  std::unique_ptr<loci_text_grammar_env, Deleter> environment_;  // guarded by environment_mutex_
+  Mutex environment_mutex_;
+  std::unique_ptr<loci_text_grammar_env, Deleter> environment_ GUARDED_BY(environment_mutex_);
 
-  std::mutex cache_mutex_;   // guards these; never held together with the other
-  std::list<Cached> cache_;  // the one that was used last first
-  std::map<GrammarSource, std::list<Cached>::iterator> cached_;
-  std::size_t cached_bytes_ = 0;  // of their texts
+  Mutex cache_mutex_;
+  std::list<Cached> cache_ GUARDED_BY(cache_mutex_);  // the one that was used last first
+  std::map<GrammarSource, std::list<Cached>::iterator> cached_ GUARDED_BY(cache_mutex_);
+  std::size_t cached_bytes_ GUARDED_BY(cache_mutex_) = 0;  // of their texts
 };
 
 }  // namespace loci

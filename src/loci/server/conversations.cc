@@ -2,16 +2,15 @@
 #include "loci/server/conversations.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 
+#include "loci/base/mutex.h"
 #include "loci/serve/store/open_store.h"
 #include "loci/serve/store/store_claim.h"
 #include "loci/serve/store/store_keeper.h"
@@ -72,21 +71,25 @@ Status open_conversations(ServerParts& parts) {
 
 void end_conversations(std::unique_ptr<WorkerPool>& thread, ConversationStore* store) {
   if (store == nullptr) return thread.reset();
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool has_ended = false;
+  struct {
+    Mutex mutex;
+    Condition changed;
+    bool has_ended GUARDED_BY(mutex) = false;
+  } threads;
   std::thread watch([&] {
-    std::unique_lock lock(mutex);
-    if (changed.wait_for(lock, std::chrono::nanoseconds(kStoreStopWait), [&] { return has_ended; })) return;
+    MutexLock lock(threads.mutex);
+    if (threads.changed.wait_for(lock, std::chrono::nanoseconds(kStoreStopWait),
+                                 [&]() REQUIRES(threads.mutex) { return threads.has_ended; }))
+      return;
     lock.unlock();
     store->abandon();
   });
   thread.reset();
   {
-    const std::lock_guard lock(mutex);
-    has_ended = true;
+    const MutexLock lock(threads.mutex);
+    threads.has_ended = true;
   }
-  changed.notify_all();
+  threads.changed.notify_all();
   watch.join();
 }
 

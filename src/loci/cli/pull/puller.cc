@@ -10,10 +10,10 @@
 #include <filesystem>
 #include <future>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/units.h"
 #include "loci/cli/pull/file_download.h"
 #include "loci/cli/pull/hub.h"
@@ -87,6 +87,7 @@ class Fetching {
       }
     }
     progress_.end(clock_.now());
+    const MutexLock lock(mutex_);
     return failed_;
   }
 
@@ -99,7 +100,7 @@ class Fetching {
         progress_.file_done();
         continue;
       }
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (failed_.ok()) failed_ = status;
       next_.store(files_.size());
     }
@@ -112,8 +113,8 @@ class Fetching {
   PullProgress& progress_;
   SystemClock clock_;
   std::atomic<std::size_t> next_{0};
-  std::mutex mutex_;
-  Status failed_;
+  Mutex mutex_;
+  Status failed_ GUARDED_BY(mutex_);
 };
 
 // The list of what is there: what was, and what has come.

@@ -90,14 +90,14 @@ void PeerServer::stop() {
   if (!http_) return;
   source_ = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [id, exchanged] : open_)
       asio::post(http_->io(), [exchanged] { exchanged->woken.cancel(); });
   }
   http_->stop(0);
   std::map<PeerReadId, std::shared_ptr<Exchanged>> open;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     open.swap(open_);
   }
   open.clear();
@@ -106,14 +106,14 @@ void PeerServer::stop() {
 
 std::shared_ptr<PeerServer::Exchanged> PeerServer::begin(PeerReadId id) {
   auto made = std::make_shared<Exchanged>(http_->io());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   open_.emplace(id, made);
   return made;
 }
 
 void PeerServer::end(PeerReadId id) {
   std::shared_ptr<Exchanged> ended;  // let go behind the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = open_.find(id);
   if (at == open_.end()) return;
   ended = std::move(at->second);
@@ -121,7 +121,7 @@ void PeerServer::end(PeerReadId id) {
 }
 
 bool PeerServer::change(PeerReadId id, const std::function<void(Exchanged&)>& change) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = open_.find(id);
   if (at == open_.end()) return false;
   change(*at->second);
@@ -216,7 +216,7 @@ asio::awaitable<void> PeerServer::answer_read(Exchange& exchange, PeerSource& so
   while (goes_on && left > 0 && !exchange.gone()) {  // which it is when it is late, too
     std::optional<Exchanged::Part> part;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!exchanged->parts.empty()) {
         part = std::move(exchanged->parts.front());
         exchanged->parts.pop_front();

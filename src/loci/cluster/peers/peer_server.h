@@ -17,12 +17,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/cluster/peers/peer_wire.h"
 #include "loci/engine/mover/peer_outlet.h"
@@ -90,8 +90,8 @@ class PeerServer final : public PeerOutlet {
   std::atomic<PeerSource*> source_{nullptr};
   std::uint64_t last_id_ = 0;  // the network thread's
 
-  std::mutex mutex_;
-  std::map<PeerReadId, std::shared_ptr<Exchanged>> open_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<PeerReadId, std::shared_ptr<Exchanged>> open_ GUARDED_BY(mutex_);
   std::unique_ptr<HttpServer> http_;  // last: its thread uses what is above; null after stop()
 };
 

@@ -31,13 +31,13 @@ namespace loci {
 namespace asio = boost::asio;
 
 void PeerList::set(std::vector<PeerAddress> peers) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   peers_ = std::move(peers);
   if (hear_) hear_(peers_);
 }
 
 void PeerList::listen(std::function<void(std::vector<PeerAddress>)> hear) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   hear_ = std::move(hear);
   if (hear_) hear_(peers_);
 }
@@ -163,18 +163,18 @@ class PeerStore final : public SharedStore {
     SharedStoreStats stats;
     if (options_.store) stats = options_.store->stats();
     stats.is_there = options_.store != nullptr;
-    const std::lock_guard lock(stats_mutex_);
+    const MutexLock lock(stats_mutex_);
     stats.peers = stats_;
     return stats;
   }
 
  private:
   void count(std::uint64_t PeerStats::* what, std::uint64_t by = 1) {
-    const std::lock_guard lock(stats_mutex_);
+    const MutexLock lock(stats_mutex_);
     stats_.*what += by;
   }
   void count_peers() {
-    const std::lock_guard lock(stats_mutex_);
+    const MutexLock lock(stats_mutex_);
     stats_.known = stats_.up = 0;
     for (const auto& [number, peer] : peers_) {
       stats_.known += peer->is_listed;
@@ -491,8 +491,8 @@ class PeerStore final : public SharedStore {
   PeerStoreOptions options_;
   const Clock& clock_;
   std::vector<std::uint64_t> part_bytes_;  // by group
-  mutable std::mutex stats_mutex_;
-  PeerStats stats_;  // guarded by stats_mutex_
+  mutable Mutex stats_mutex_;
+  PeerStats stats_ GUARDED_BY(stats_mutex_);
 
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;

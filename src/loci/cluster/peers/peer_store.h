@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/memory/shared/shared_format.h"
 #include "loci/memory/shared/shared_store.h"
 #include "loci/serve/http/tls.h"
@@ -36,13 +36,14 @@ struct PeerAddress {
 class PeerList {
  public:
   void set(std::vector<PeerAddress> peers);
-  // Calls `hear` with the list, and with each later one, until the listener is null.
+  // Calls `hear` with the list, and with each later one, until the listener is null. Calls come one at a
+  // time, with the list's mutex held: `hear` hands the list on and takes none itself.
   void listen(std::function<void(std::vector<PeerAddress>)> hear);
 
  private:
-  std::mutex mutex_;
-  std::vector<PeerAddress> peers_;
-  std::function<void(std::vector<PeerAddress>)> hear_;
+  Mutex mutex_;
+  std::vector<PeerAddress> peers_ GUARDED_BY(mutex_);
+  std::function<void(std::vector<PeerAddress>)> hear_ GUARDED_BY(mutex_);
 };
 
 struct PeerStoreOptions {

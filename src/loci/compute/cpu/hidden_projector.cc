@@ -88,7 +88,7 @@ void HiddenProjector::project(std::uint32_t layer, std::uint32_t position, std::
     input.load_row(kernels_, token, rows.subspan(token * row_bytes, row_bytes));
   const ProjectedSlice to{slice, position};
   std::vector<float> outputs;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ropes_.empty()) {
     for (const RopeSpec& rope : spec_.ropes) ropes_.emplace_back(rope);
   }

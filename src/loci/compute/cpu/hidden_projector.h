@@ -8,10 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/compute/cpu/activations.h"
 #include "loci/compute/cpu/block_storage.h"
 #include "loci/compute/cpu/cpu_weights.h"
@@ -76,8 +76,8 @@ class HiddenProjector {
   const CpuWeights& weights_;
   const KernelTable& kernels_;
   const StateLayout& layout_;
-  mutable std::mutex mutex_;
-  mutable std::vector<RopeTable> ropes_;  // guarded by mutex_: of project()
+  mutable Mutex mutex_;
+  mutable std::vector<RopeTable> ropes_ GUARDED_BY(mutex_);  // of project()
 };
 
 }  // namespace loci::cpu

@@ -10,7 +10,7 @@ namespace loci::cuda {
 
 CopyStream::~CopyStream() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
@@ -23,13 +23,13 @@ CopyTicket CopyStream::copy(std::span<const CopyPiece> pieces, CopyStream* other
   const std::shared_ptr<Event> before = other == nullptr ? nullptr : other->event_of(ticket);
   CopyTicket queued = 0;
   {
-    std::lock_guard lock(queue_mutex_);
+    const MutexLock lock(queue_mutex_);
     if (before != nullptr) stream_.wait(*before);
     stream_.copy_pieces(pieces);
     stream_.record(*event);
     queued = ++queued_;
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   events_.emplace(queued, event);
   return queued;
 }
@@ -47,7 +47,7 @@ void CopyStream::wait(CopyTicket ticket) {
 
 void CopyStream::when_done(std::function<void(const Status&)> told) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const CopyTicket last = events_.empty() ? 0 : events_.rbegin()->first;
     calls_.push_back({last, std::move(told)});
     if (!thread_.joinable()) thread_ = std::thread([this] { tell(); });
@@ -57,7 +57,7 @@ void CopyStream::when_done(std::function<void(const Status&)> told) {
 
 std::shared_ptr<Event> CopyStream::take_event() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!spare_.empty()) {
       std::shared_ptr<Event> event = std::move(spare_.back());
       spare_.pop_back();
@@ -68,14 +68,14 @@ std::shared_ptr<Event> CopyStream::take_event() {
 }
 
 std::shared_ptr<Event> CopyStream::event_of(CopyTicket ticket) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found =
       ticket <= done_.load(std::memory_order_relaxed) ? events_.end() : events_.lower_bound(ticket);
   return found == events_.end() ? nullptr : found->second;
 }
 
 void CopyStream::retire(CopyTicket ticket) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto end = events_.upper_bound(ticket);
   for (auto each = events_.begin(); each != end; ++each) {
     if (each->second.use_count() == 1) spare_.push_back(std::move(each->second));
@@ -86,9 +86,9 @@ void CopyStream::retire(CopyTicket ticket) {
 
 void CopyStream::tell() {
   pthread_setname_np(pthread_self(), name_);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !calls_.empty(); });
+    changed_.wait(lock, [&]() REQUIRES(mutex_) { return stopping_ || !calls_.empty(); });
     if (calls_.empty()) return;
     Call call = std::move(calls_.front());
     calls_.pop_front();

@@ -10,17 +10,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/compute/cuda/runtime.h"
 
@@ -65,18 +64,18 @@ class CopyStream {
   const Device& device_;
   const char* const name_;
 
-  std::mutex queue_mutex_;
-  Stream stream_;          // guarded by queue_mutex_
-  CopyTicket queued_ = 0;  // guarded by queue_mutex_
+  Mutex queue_mutex_;
+  Stream stream_ GUARDED_BY(queue_mutex_);
+  CopyTicket queued_ GUARDED_BY(queue_mutex_) = 0;
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
+  Mutex mutex_;
+  Condition changed_;
   // Not known to be done. Shared with those who wait for them outside the mutex; used again when nobody does.
-  std::map<CopyTicket, std::shared_ptr<Event>> events_;
-  std::vector<std::shared_ptr<Event>> spare_;
-  std::deque<Call> calls_;
-  bool stopping_ = false;
-  std::thread thread_;  // begins with the first call
+  std::map<CopyTicket, std::shared_ptr<Event>> events_ GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Event>> spare_ GUARDED_BY(mutex_);
+  std::deque<Call> calls_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::thread thread_ GUARDED_BY(mutex_);  // begins with the first call
 
   std::atomic<CopyTicket> done_{0};
 };

@@ -6,6 +6,7 @@ namespace loci::cuda {
 Status StagingRing::allocate(const Device& device, std::uint64_t buffer_bytes, std::uint32_t buffers) {
   LOCI_ASSIGN_OR_RETURN(
       memory_, Memory::allocate(device, MemoryKind::kPinned, buffer_bytes * buffers, "buffers of copies"));
+  const MutexLock lock(mutex_);
   for (std::uint32_t i = 0; i < buffers; ++i) buffers_.emplace_back(memory_.data() + i * buffer_bytes, 0);
   return {};
 }
@@ -13,8 +14,8 @@ Status StagingRing::allocate(const Device& device, std::uint64_t buffer_bytes, s
 std::byte* StagingRing::take() {
   std::pair<std::byte*, CopyTicket> oldest;
   {
-    std::unique_lock lock(mutex_);
-    given_.wait(lock, [&] { return !buffers_.empty(); });
+    MutexLock lock(mutex_);
+    given_.wait(lock, [&]() REQUIRES(mutex_) { return !buffers_.empty(); });
     oldest = buffers_.front();
     buffers_.pop_front();
   }
@@ -24,7 +25,7 @@ std::byte* StagingRing::take() {
 
 void StagingRing::give(std::byte* buffer, CopyTicket ticket) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     buffers_.emplace_back(buffer, ticket);
   }
   given_.notify_one();

@@ -6,14 +6,13 @@
 // Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/compute/cuda/copies.h"
 #include "loci/compute/cuda/runtime.h"
@@ -36,9 +35,9 @@ class StagingRing {
  private:
   CopyStream& copies_;
   Memory memory_;
-  std::mutex mutex_;
-  std::condition_variable given_;
-  std::deque<std::pair<std::byte*, CopyTicket>> buffers_;  // guarded by mutex_; the oldest first
+  Mutex mutex_;
+  Condition given_;
+  std::deque<std::pair<std::byte*, CopyTicket>> buffers_ GUARDED_BY(mutex_);  // the oldest first
 };
 
 }  // namespace loci::cuda

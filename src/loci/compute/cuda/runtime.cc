@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/base/mutex.h"
 
 namespace loci::cuda {
 namespace {
@@ -76,8 +77,8 @@ cudaEvent_t event_of(void* handle) { return static_cast<cudaEvent_t>(handle); }
 
 // Kernels that were given all the shared memory that a block may have.
 struct KnownKernels {
-  std::mutex mutex;
-  std::map<std::pair<std::uint32_t, const void*>, std::uint32_t> shared_bytes;
+  Mutex mutex;
+  std::map<std::pair<std::uint32_t, const void*>, std::uint32_t> shared_bytes GUARDED_BY(mutex);
 };
 KnownKernels& known_kernels() {
   static KnownKernels instance;
@@ -133,22 +134,12 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
   return device;
 }
 
-Device::~Device() = default;
+Device::~Device() { delete error_.load(); }
 
 std::uint64_t Device::free_bytes() const {
   std::size_t free = 0, total = 0;
   if (!ready(*this) || !check(*this, cudaMemGetInfo(&free, &total), "asking for free memory")) return 0;
   return free;
-}
-
-Status Device::status() const {
-  std::lock_guard lock(mutex_);
-  return status_;
-}
-
-void Device::note(Status error) const {
-  std::lock_guard lock(mutex_);
-  if (status_.ok()) status_ = std::move(error);
 }
 
 void Device::synchronize() const {
@@ -379,7 +370,7 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   if (!ready(*device_)) return;
   if (shape.shared_bytes > (48u << 10)) {
     KnownKernels& known = known_kernels();
-    std::lock_guard lock(known.mutex);
+    const MutexLock lock(known.mutex);
     std::uint32_t& allowed = known.shared_bytes[{device_->properties().ordinal, kernel}];
     if (allowed < shape.shared_bytes) {
       const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -14,10 +14,10 @@
 // the copy to be asynchronous, and stay until it is done.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,10 +59,15 @@ class Device {
   const DeviceProperties& properties() const { return properties_; }
   std::uint64_t free_bytes() const;
 
-  // The first error that any operation met; for good.
-  Status status() const;
-  void note(Status error) const;
-  bool lost() const { return !status().ok(); }
+  // The first error that any operation met; for good. No lock: operations note errors under those of their
+  // callers.
+  Status status() const { return lost() ? *error_.load(std::memory_order_acquire) : Status(); }
+  void note(Status error) const {
+    auto first = std::make_unique<const Status>(std::move(error));
+    const Status* none = nullptr;
+    if (error_.compare_exchange_strong(none, first.get(), std::memory_order_acq_rel)) (void)first.release();
+  }
+  bool lost() const { return error_.load(std::memory_order_acquire) != nullptr; }
 
   // Waits for all streams.
   void synchronize() const;
@@ -70,8 +75,7 @@ class Device {
  private:
   explicit Device(DeviceProperties properties) : properties_(std::move(properties)) {}
   const DeviceProperties properties_;
-  mutable std::mutex mutex_;
-  mutable Status status_;
+  mutable std::atomic<const Status*> error_{nullptr};  // its own; null: none
 };
 
 // Memory of the device, or pinned memory of the host that the device copies from and to by itself. Not

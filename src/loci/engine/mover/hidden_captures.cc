@@ -41,7 +41,7 @@ void HiddenCaptures::begin(Pass& pass) {
       at += count;
       bool follows = row == 0;
       if (!follows) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto found = captures_.find(piece.slot);
         follows = found != captures_.end() && found->second.rows == row &&
                   found->second.position == piece.position && !found->second.open;
@@ -67,7 +67,7 @@ void HiddenCaptures::end(std::span<const SpanResult> results) {
       forget(piece.slot);
       continue;
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (Capture* capture = capture_for(piece)) add(piece, *capture);
   }
 }
@@ -127,12 +127,12 @@ void HiddenCaptures::drop(std::map<SlotId, Capture>::iterator capture) {
 }
 
 void HiddenCaptures::forget(SlotId slot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = captures_.find(slot); found != captures_.end()) drop(found);
 }
 
 std::span<const std::byte> HiddenCaptures::open(SlotId slot, const DiskEntry& entry) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = captures_.find(slot);
   if (found == captures_.end()) return {};
   Capture& capture = found->second;
@@ -145,7 +145,7 @@ std::span<const std::byte> HiddenCaptures::open(SlotId slot, const DiskEntry& en
 }
 
 void HiddenCaptures::close(SlotId slot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = captures_.find(slot);
   LOCI_CHECK(found != captures_.end() && found->second.open, "what is closed is open");
   found->second.open = false;
@@ -153,7 +153,7 @@ void HiddenCaptures::close(SlotId slot) {
 }
 
 CaptureStats HiddenCaptures::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stats_;
 }
 

@@ -23,12 +23,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "loci/base/host_memory.h"
 #include "loci/base/ids.h"
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/compute/backend.h"
 #include "loci/memory/disk/disk_entry.h"
@@ -53,7 +53,7 @@ class HiddenCaptures {
   void end(std::span<const SpanResult> results);
 
   // Something else is written to the slot.
-  void forget(SlotId slot);
+  void forget(SlotId slot) EXCLUDES(mutex_);
   // The capture of the block in the slot, if it is whole and of the entry's tokens at its place. It stays
   // until close(), which ends it. [layer][token][row].
   std::span<const std::byte> open(SlotId slot, const DiskEntry& entry);
@@ -81,9 +81,9 @@ class HiddenCaptures {
   };
 
   HiddenCaptures(const BackendInfo& backend, HostMemory memory, std::uint32_t places);
-  void drop(std::map<SlotId, Capture>::iterator capture);
-  Capture* capture_for(const Piece& piece);
-  void add(const Piece& piece, Capture& capture);
+  void drop(std::map<SlotId, Capture>::iterator capture) REQUIRES(mutex_);
+  Capture* capture_for(const Piece& piece) REQUIRES(mutex_);
+  void add(const Piece& piece, Capture& capture) REQUIRES(mutex_);
 
   const std::uint32_t layers_;
   const std::uint64_t row_bytes_;
@@ -94,10 +94,10 @@ class HiddenCaptures {
   std::vector<std::vector<std::byte>> buffers_;  // [span][layer][token][row]
   std::uint64_t passes_ = 0;
 
-  mutable std::mutex mutex_;  // guards what follows, and the captures' bytes but for open ones
-  std::map<SlotId, Capture> captures_;
-  std::vector<std::uint32_t> free_;
-  CaptureStats stats_;
+  mutable Mutex mutex_;  // guards the captures' bytes too, but for open ones
+  std::map<SlotId, Capture> captures_ GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> free_ GUARDED_BY(mutex_);
+  CaptureStats stats_ GUARDED_BY(mutex_);
 };
 
 }  // namespace loci

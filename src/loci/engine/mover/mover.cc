@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <atomic>
 #include <latch>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "loci/base/mutex.h"
 #include "loci/engine/mover/host_tier.h"
 #include "loci/engine/mover/mover_desk.h"
 #include "loci/engine/mover/mover_link.h"
@@ -99,7 +99,7 @@ class MoverThread final : public Mover {
     }
     order.notes = std::move(notes);
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       orders_.push_back(std::move(order));
     }
     desk_.wake();
@@ -162,7 +162,7 @@ class MoverThread final : public Mover {
   void take_orders() {
     std::vector<Order> orders;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       std::swap(orders, orders_);
     }
     for (Order& order : orders) {
@@ -224,8 +224,9 @@ class MoverThread final : public Mover {
   MoverDesk desk_;
   const MoverLink link_;
 
-  std::mutex mutex_;
-  std::vector<Order> orders_;  // guarded by mutex_; what follows is the thread's
+  Mutex mutex_;
+  std::vector<Order> orders_ GUARDED_BY(mutex_);
+  // What follows is the thread's.
   MoverLoads loads_;
   MoverReads reads_;
   MoverReads shared_reads_;

@@ -29,14 +29,14 @@ std::uint64_t MoverDesk::bytes_of(const Move& move) const {
 }
 
 void MoverDesk::taken(std::size_t moves) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stats_.queued += moves;
 }
 
 void MoverDesk::end(const Move& move, MoveResult result, Nanos begun) {
   const Nanos took = now() - begun;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     MoverStats::Link& link = link_of(stats_, move);
     ++link.moves_total;
     if (result == MoveResult::kDone) {
@@ -53,30 +53,30 @@ void MoverDesk::end(const Move& move, MoveResult result, Nanos begun) {
 }
 
 std::vector<MoveOutcome> MoverDesk::take_ended() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(ended_, {});
 }
 
 void MoverDesk::wait(Nanos until) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (until == kNever) {
-    woken_.wait(lock, [&] { return awake_; });
+    woken_.wait(lock, [&]() REQUIRES(mutex_) { return awake_; });
   } else {
-    woken_.wait_for(lock, std::chrono::nanoseconds(until - now()), [&] { return awake_; });
+    woken_.wait_for(lock, std::chrono::nanoseconds(until - now()), [&]() REQUIRES(mutex_) { return awake_; });
   }
   awake_ = false;
 }
 
 void MoverDesk::wake() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     awake_ = true;
   }
   woken_.notify_one();
 }
 
 MoverStats MoverDesk::stats() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stats_;
 }
 

@@ -2,12 +2,11 @@
 // Where those who carry out moves report how each ended, and what a mover's thread waits at.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/engine/mover/mover.h"
 
 namespace loci {
@@ -36,11 +35,11 @@ class MoverDesk {
  private:
   const BackendInfo& info_;
   const Clock& clock_;
-  mutable std::mutex mutex_;
-  std::condition_variable woken_;
-  bool awake_ = false;
-  std::vector<MoveOutcome> ended_;
-  MoverStats stats_;
+  mutable Mutex mutex_;
+  Condition woken_;
+  bool awake_ GUARDED_BY(mutex_) = false;
+  std::vector<MoveOutcome> ended_ GUARDED_BY(mutex_);
+  MoverStats stats_ GUARDED_BY(mutex_);
 };
 
 // How a status of a transfer is told to the core.

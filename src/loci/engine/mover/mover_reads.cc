@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <utility>
+
+#include "loci/base/mutex.h"
 
 namespace loci {
 namespace {
@@ -42,7 +43,7 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
     const MovePart& part = read.move.parts[items_[item].part];
     const LayerGroup& group = link_.group(part.group);
     const std::uint64_t slice_bytes = link_.slice_bytes(read.move, part.group);
-    std::lock_guard lock(read.mutex);
+    const MutexLock lock(read.mutex);
     if (read.over) return;
     std::uint32_t& arrived = read.arrived[items_[item].part];
     LOCI_CHECK(
@@ -66,7 +67,7 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
       return;
     }
     {
-      std::lock_guard lock(read.mutex);
+      const MutexLock lock(read.mutex);
       LOCI_CHECK(read.over || missing(read, items_[item].part) == 0, "what was read well is whole");
       if (--read.parts_left > 0) return;
     }
@@ -92,24 +93,25 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
     explicit Read(Move m)
         : move(std::move(m)), parts_left(move.parts.size()), arrived(move.parts.size(), 0) {}
     const Move move;
-    std::mutex mutex;  // guards what follows, and the targets' bytes while it is not over
-    bool over = false;
-    std::size_t parts_left;
-    std::vector<std::uint32_t> arrived;  // layers of each part
+    // Guards the targets' bytes too, while it is not over: under it the backend is called.
+    Mutex mutex{LockOrder::kOuter};
+    bool over GUARDED_BY(mutex) = false;
+    std::size_t parts_left GUARDED_BY(mutex);
+    std::vector<std::uint32_t> arrived GUARDED_BY(mutex);  // layers of each part
   };
   struct Item {
     Read* read;
     std::uint32_t part;
   };
 
-  std::size_t missing(const Read& read, std::uint32_t part) const {
+  std::size_t missing(const Read& read, std::uint32_t part) const REQUIRES(read.mutex) {
     return link_.group(read.move.parts[part].group).layers.size() - read.arrived[part];
   }
 
   // The first end counts.
   void end(Read& read, MoveResult result) {
     {
-      std::lock_guard lock(read.mutex);
+      const MutexLock lock(read.mutex);
       if (std::exchange(read.over, true)) return;
       for (std::uint32_t i = 0; i < read.move.parts.size(); ++i) {
         if (read.move.to == Tier::kDevice && missing(read, i) > 0) {

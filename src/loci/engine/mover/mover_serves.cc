@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <utility>
+
+#include "loci/base/mutex.h"
 
 namespace loci {
 namespace {
@@ -34,7 +35,7 @@ class MoverServes::FromDisk final : public BlockReadSink {
   void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
               std::span<const std::byte> bytes) override {
     const std::uint64_t slice_bytes = serves_.link_.group(left_->move.parts.at(item).group).layer_slice_bytes;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (parts_[item].over) return;
     std::vector<std::byte>& part = parts_[item].bytes;
     LOCI_CHECK(bytes.size() == count * slice_bytes && first * slice_bytes + bytes.size() <= part.size(),
@@ -55,13 +56,13 @@ class MoverServes::FromDisk final : public BlockReadSink {
   Nanos deadline() const { return left_->begun + serves_.link_.options.load_limit; }
   void give_up() {
     std::vector<std::byte> bytes;
-    for (std::size_t item = 0; item < parts_.size(); ++item) {
+    for (std::size_t item = 0; item < left_->move.parts.size(); ++item) {
       if (end(item, bytes))
         serves_.fail(left_, static_cast<std::uint32_t>(item), {StatusCode::kDeadlineExceeded, "too slow"});
     }
   }
   bool over() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.over; });
   }
 
@@ -72,8 +73,8 @@ class MoverServes::FromDisk final : public BlockReadSink {
   };
 
   // The first end counts: false for others.
-  bool end(std::size_t item, std::vector<std::byte>& bytes) {
-    const std::lock_guard lock(mutex_);
+  bool end(std::size_t item, std::vector<std::byte>& bytes) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
     Part& part = parts_.at(item);
     bytes = std::exchange(part.bytes, {});
     return !std::exchange(part.over, true);
@@ -81,8 +82,8 @@ class MoverServes::FromDisk final : public BlockReadSink {
 
   const MoverServes& serves_;
   const std::shared_ptr<Left> left_;
-  mutable std::mutex mutex_;
-  std::vector<Part> parts_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<Part> parts_ GUARDED_BY(mutex_);
 };
 
 MoverServes::MoverServes(const MoverLink& link, BlockSource* disk, PeerOutlet* outlet)

@@ -13,7 +13,7 @@ Constraint::Constraint(std::shared_ptr<const Grammar> grammar)
     : grammar_(std::move(grammar)), mask_(grammar_->mask_words()) {}
 
 void Constraint::prepare() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   prepare_locked();
 }
 
@@ -43,13 +43,13 @@ MatchState Constraint::fail(const Status& status) {
 }
 
 MatchState Constraint::next() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   prepare_locked();
   return state_;
 }
 
 MatchState Constraint::accept(TokenId token) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ready_ = false;
   const Result<MatchState> state = matcher_->accept(token);
   state_ = state.ok() ? *state : fail(state.status());
@@ -60,7 +60,7 @@ ConstraintWorker::ConstraintWorker() : thread_([this] { run(); }) {}
 
 ConstraintWorker::~ConstraintWorker() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
@@ -71,7 +71,7 @@ void ConstraintWorker::prepare(std::vector<std::shared_ptr<Sampler>> samplers) {
   std::erase_if(samplers, [](const auto& sampler) { return !sampler->constrained(); });
   if (samplers.empty()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (std::shared_ptr<Sampler>& sampler : samplers) queue_.push_back(std::move(sampler));
   }
   changed_.notify_one();
@@ -82,8 +82,8 @@ void ConstraintWorker::run() {
   std::vector<std::shared_ptr<Sampler>> samplers;
   while (true) {
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      MutexLock lock(mutex_);
+      changed_.wait(lock, [&]() REQUIRES(mutex_) { return stopping_ || !queue_.empty(); });
       if (stopping_) return;
       std::swap(samplers, queue_);
     }

@@ -3,16 +3,15 @@
 // whose logits it is for; whoever needs it earlier computes it himself.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "loci/base/ids.h"
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/model/grammar.h"
 
@@ -36,17 +35,18 @@ class Constraint {
   const Status& status() const { return status_; }
 
  private:
-  void prepare_locked();
-  MatchState fail(const Status& status);
+  void prepare_locked() REQUIRES(mutex_);
+  MatchState fail(const Status& status) REQUIRES(mutex_);
 
   const std::shared_ptr<const Grammar> grammar_;
-  std::mutex mutex_;
-  // Guarded by mutex_ until ready_; then nobody writes them before accept().
+  Mutex mutex_;
+  // Under mutex_ until ready_; then nobody writes them before accept(), and the sampler's thread reads them
+  // without it.
   std::optional<GrammarMatcher> matcher_;  // made by the first prepare()
   std::vector<std::uint32_t> mask_;
   MatchState state_ = MatchState::kOpen;
   Status status_;
-  bool ready_ = false;  // guarded by mutex_
+  bool ready_ GUARDED_BY(mutex_) = false;
 };
 
 class Sampler;
@@ -65,10 +65,10 @@ class ConstraintWorker {
  private:
   void run();
 
-  std::mutex mutex_;  // guards these
-  std::condition_variable changed_;
-  std::vector<std::shared_ptr<Sampler>> queue_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::vector<std::shared_ptr<Sampler>> queue_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

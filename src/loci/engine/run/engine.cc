@@ -4,32 +4,31 @@
 // threads, while the core's thread, which alone calls listeners, delivers what the step has said. So the
 // core belongs to one thread at a time, and between two passes to the compute thread. Where the backend takes
 // a pass ahead the compute thread asks for it (a Tick) whenever it has begun one, so that the device has the
-// next pass before the host sees what this one sampled. What waits in the inbox is bounded by the connections
-// of the callers, for the core refuses beyond its own queue at once, by the moves in flight, and by one batch
-// of what the disk held before.
+// next pass before the host sees what this one sampled.
 //
-// Two mutexes, never held together: core_mutex_ for the core and what it has said, mutex_ for what
-// callers and the two threads tell each other. The mover is given its work under core_mutex_, in the order of
-// the plans and before a pass that reads what it brings; it takes the work over and returns.
+// core_mutex_ is an outer one: a step is carried out under it, in the order of the plans and before a pass
+// that reads what moves bring. So the event log is written under it, the backend is told which slots begin to
+// be filled, and movers, the peers' port and what told_mutex_ guards take mutexes of their own under it, each
+// for as long as handing over takes. Everything else is called with no mutex held: listeners, passes, idle
+// work.
 #include "loci/engine/run/engine.h"
 
 #include <fmt/format.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <iterator>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "loci/base/mutex.h"
 #include "loci/engine/log/event_log.h"
+#include "loci/engine/run/compute_desk.h"
 #include "loci/engine/run/constraint.h"
+#include "loci/engine/run/inbox.h"
 #include "loci/engine/run/pass_runner.h"
 
 namespace loci {
@@ -37,23 +36,10 @@ namespace {
 
 void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), name); }
 
-struct Submission {
-  Arrival arrival;
-  std::shared_ptr<Sampler> sampler;
-  GenerationListener listener;
-};
-
 // What a lost device makes of a request's end.
 bool lost_with_device(FinishReason reason) {
   return reason == FinishReason::kDeadline || reason == FinishReason::kFailed;
 }
-
-using InboxItem =
-    std::variant<Submission, Cancel, Drain, Withdraw, MovesEnded, Recovered, DiskRoom, Forget, CostsMeasured,
-                 Pause, SharedAnswer, MemoryRoom, PeerQuestion, PeerRead, PeerLeft>;
-
-// Entries of the disk that are put back into the index in one step: about a millisecond's.
-constexpr std::size_t kRecoveredAtOnce = 512;
 
 // What a request's listener is to be told.
 struct Delivery {
@@ -80,14 +66,14 @@ class Engine::State {
       LOCI_ASSIGN_OR_RETURN(captures_, HiddenCaptures::make(backend_.info(), capture_places));
       options.captures = captures_.get();
     }
-    if (!room.slots.empty()) inbox_.push_back(std::move(room));
+    if (!room.slots.empty()) inbox_.post(std::move(room));
     const bool disk = options.disk != nullptr;
     peers_ = options.peers;
     LOCI_ASSIGN_OR_RETURN(mover_, Mover::make(std::move(options), backend_, clock_,
-                                              [this](MovesEnded ended) { post(std::move(ended)); }));
+                                              [this](MovesEnded ended) { inbox_.post(std::move(ended)); }));
     core_thread_ = std::thread([this] { run_core(); });
     compute_thread_ = std::thread([this] { run_compute(); });
-    if (disk) mover_->recover([this](Recovered found) { post_recovered(std::move(found)); });
+    if (disk) mover_->recover([this](Recovered found) { inbox_.post_recovered(std::move(found)); });
     return {};
   }
 
@@ -95,25 +81,17 @@ class Engine::State {
     if (mover_ == nullptr) return;  // it has not begun
     post(Drain{.deadline = clock_.now()});
     {
-      std::unique_lock lock(mutex_);
-      drained_changed_.wait(lock, [&] { return drained_; });
-      stopping_ = true;
+      MutexLock lock(drained_mutex_);
+      drained_changed_.wait(lock, [this]() REQUIRES(drained_mutex_) { return drained_; });
     }
-    inbox_changed_.notify_all();
-    job_changed_.notify_all();
-    recovered_taken_.notify_all();
+    inbox_.stop();
+    desk_.stop();
     core_thread_.join();
     compute_thread_.join();
     mover_.reset();
   }
 
-  void post(InboxItem item) {
-    {
-      std::lock_guard lock(mutex_);
-      inbox_.push_back(std::move(item));
-    }
-    inbox_changed_.notify_one();
-  }
+  void post(InboxItem item) { inbox_.post(std::move(item)); }
 
   RequestId submit(GenerationRequest request, GenerationListener listener) {
     const RequestId id(next_request_.fetch_add(1, std::memory_order_relaxed));
@@ -141,39 +119,34 @@ class Engine::State {
     return id;
   }
 
-  void when_idle(Nanos quiet, IdleWork work) {
-    {
-      std::lock_guard lock(mutex_);
-      idle_quiet_ = std::chrono::nanoseconds(quiet);
-      idle_work_ = std::move(work);
-    }
-    job_changed_.notify_one();
-  }
+  void when_idle(Nanos quiet, IdleWork work) { desk_.when_idle(quiet, std::move(work)); }
 
-  bool wait_drained(Nanos time_limit) {
-    std::unique_lock lock(mutex_);
-    return drained_changed_.wait_for(lock, std::chrono::nanoseconds(time_limit), [&] { return drained_; });
+  bool wait_drained(Nanos time_limit) EXCLUDES(drained_mutex_) {
+    MutexLock lock(drained_mutex_);
+    return drained_changed_.wait_for(lock, std::chrono::nanoseconds(time_limit),
+                                     [this]() REQUIRES(drained_mutex_) { return drained_; });
   }
 
   Nanos now() const { return clock_.now(); }
 
   // As of the last step: nobody who asks waits for one that runs.
-  CoreStats stats() const {
+  CoreStats stats() const EXCLUDES(told_mutex_) {
     std::shared_ptr<const CoreStats> told;
     {
-      const std::lock_guard lock(stats_mutex_);
+      const MutexLock lock(told_mutex_);
       told = stats_;
     }
     return *told;
+  }
+  Status health() const EXCLUDES(told_mutex_) {
+    const MutexLock lock(told_mutex_);
+    return health_;
   }
 
   MoverStats mover_stats() const { return mover_->stats(); }
   CaptureStats capture_stats() const { return captures_ == nullptr ? CaptureStats{} : captures_->stats(); }
   DiskStoreStats disk_stats() const { return mover_->disk_stats(); }
   SharedStoreStats shared_stats() const { return mover_->shared_stats(); }
-
-  // (What is said of a lost device does not change any more.)
-  Status health() const { return is_lost_.load(std::memory_order_acquire) ? lost_ : Status(); }
 
   const CoreConfig config;
 
@@ -193,60 +166,22 @@ class Engine::State {
   void run_core() {
     name_this_thread("loci-core");
     std::vector<InboxItem> items;
-    for (Nanos wake_at = kNever; take_items(items, wake_at);) {
+    for (Nanos wake_at = kNever; inbox_.take(items, wake_at == kNever ? kNever : wake_at - clock_.now());) {
       bool planned = false;
       {
-        std::lock_guard lock(core_mutex_);
+        const MutexLock lock(core_mutex_);
         if (items.empty() && wake_at_ <= clock_.now()) step(Tick{});
-        for (InboxItem& item : items) std::visit([&](auto& i) { handle(i); }, item);
+        for (InboxItem& item : items) std::visit([this](auto& i) REQUIRES(core_mutex_) { handle(i); }, item);
         wake_at = wake_at_;
         planned = !planned_.empty();
       }
       items.clear();
-      if (planned) wake_compute();
+      if (planned) desk_.note_planned();
       deliver_all();
     }
   }
 
-  // Waits for items, for something to deliver, for the time of the next tick, or for the end (then false).
-  bool take_items(std::vector<InboxItem>& items, Nanos wake_at) {
-    std::unique_lock lock(mutex_);
-    const auto ready = [&] { return stopping_ || stepped_ || !inbox_.empty(); };
-    if (wake_at == kNever) {
-      inbox_changed_.wait(lock, ready);
-    } else {
-      inbox_changed_.wait_for(lock, std::chrono::nanoseconds(wake_at - clock_.now()), ready);
-    }
-    if (stopping_) return false;
-    stepped_ = false;
-    std::swap(items, inbox_);
-    recovered_waits_ = false;
-    recovered_taken_.notify_all();
-    return true;
-  }
-
-  // On the disk's thread, which goes on when the core has taken what it brought.
-  void post_recovered(Recovered found) {
-    for (std::size_t begin = 0; begin == 0 || begin < found.entries.size(); begin += kRecoveredAtOnce) {
-      const std::size_t end = std::min(found.entries.size(), begin + kRecoveredAtOnce);
-      Recovered batch;
-      batch.entries.assign(
-          std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(begin)),
-          std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(end)));
-      batch.now = found.now;
-      batch.last = found.last && end == found.entries.size();
-      {
-        std::unique_lock lock(mutex_);
-        recovered_taken_.wait(lock, [&] { return stopping_ || !recovered_waits_; });
-        if (stopping_) return;
-        recovered_waits_ = true;
-        inbox_.emplace_back(std::in_place_type<Recovered>, std::move(batch));
-      }
-      inbox_changed_.notify_one();
-    }
-  }
-
-  void handle(Submission& submission) {
+  void handle(Submission& submission) REQUIRES(core_mutex_) {
     const Arrival& arrival = submission.arrival;
     std::size_t prompt = arrival.prompt.size();
     for (const TokenRange& range : arrival.dropped) prompt -= range.end - range.begin;
@@ -256,53 +191,45 @@ class Engine::State {
                            static_cast<std::uint32_t>(prompt)});
     step(std::move(submission.arrival));
   }
-  void handle(Cancel& cancel) { step(cancel); }
-  void handle(Pause& pause) { step(pause); }
-  void handle(Drain& drain) { step(drain); }
-  void handle(Withdraw& withdraw) { step(withdraw); }
-  void handle(Recovered& recovered) { step(std::move(recovered)); }
-  void handle(DiskRoom& room) { step(std::move(room)); }
-  void handle(MemoryRoom& room) { step(std::move(room)); }
-  void handle(Forget& forget) { step(std::move(forget)); }
-  void handle(CostsMeasured& measured) { step(std::move(measured)); }
-  void handle(SharedAnswer& answer) { step(std::move(answer)); }
-  void handle(PeerQuestion& question) { step(std::move(question)); }
-  void handle(PeerRead& read) { step(std::move(read)); }
-  void handle(PeerLeft& left) { step(left); }
-  void handle(MovesEnded& ended) {
+  void handle(Cancel& cancel) REQUIRES(core_mutex_) { step(cancel); }
+  void handle(Pause& pause) REQUIRES(core_mutex_) { step(pause); }
+  void handle(Drain& drain) REQUIRES(core_mutex_) { step(drain); }
+  void handle(Withdraw& withdraw) REQUIRES(core_mutex_) { step(withdraw); }
+  void handle(Recovered& recovered) REQUIRES(core_mutex_) { step(std::move(recovered)); }
+  void handle(DiskRoom& room) REQUIRES(core_mutex_) { step(std::move(room)); }
+  void handle(MemoryRoom& room) REQUIRES(core_mutex_) { step(std::move(room)); }
+  void handle(Forget& forget) REQUIRES(core_mutex_) { step(std::move(forget)); }
+  void handle(CostsMeasured& measured) REQUIRES(core_mutex_) { step(std::move(measured)); }
+  void handle(SharedAnswer& answer) REQUIRES(core_mutex_) { step(std::move(answer)); }
+  void handle(PeerQuestion& question) REQUIRES(core_mutex_) { step(std::move(question)); }
+  void handle(PeerRead& read) REQUIRES(core_mutex_) { step(std::move(read)); }
+  void handle(PeerLeft& left) REQUIRES(core_mutex_) { step(left); }
+  void handle(MovesEnded& ended) REQUIRES(core_mutex_) {
     LOCI_CHECK(ended.moves.size() <= moves_in_flight_, "a move ends once");
     moves_in_flight_ -= ended.moves.size();
     step(std::move(ended));
   }
 
-  void deliver_all() {
+  void deliver_all() EXCLUDES(core_mutex_, drained_mutex_) {
     std::vector<Delivery> deliveries;
     bool drained = false;
     {
-      std::lock_guard lock(core_mutex_);
+      const MutexLock lock(core_mutex_);
       std::swap(deliveries, deliveries_);
       drained = core_drained_;
     }
     for (const Delivery& delivery : deliveries) (*delivery.listener)(delivery.event);
     if (!drained) return;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(drained_mutex_);
       drained_ = true;
     }
     drained_changed_.notify_all();
   }
 
-  void wake_compute() {
-    {
-      std::lock_guard lock(mutex_);
-      planned_waits_ = true;
-    }
-    job_changed_.notify_one();
-  }
-
   // --- whoever holds core_mutex_ ---
 
-  void step(const Event& event) {
+  void step(const Event& event) REQUIRES(core_mutex_) {
     const Nanos now = clock_.now();
     if (log_) keep_log(log_->append_event(now, event));
     Plan plan = core_.step(now, event);
@@ -312,15 +239,15 @@ class Engine::State {
     core_drained_ = plan.drained && moves_in_flight_ == 0;
     if (plan.pass) planned_.push_back(make_job(plan));
     for (const Output& output : plan.outputs) {
-      std::visit([this](const auto& o) { deliver(o); }, output);
+      std::visit([this](const auto& o) REQUIRES(core_mutex_) { deliver(o); }, output);
     }
     auto told = std::make_shared<const CoreStats>(core_.stats());
-    const std::lock_guard lock(stats_mutex_);
+    const MutexLock lock(told_mutex_);
     stats_.swap(told);
   }
 
   // The core knows no time of day: what goes to the disk is dated here.
-  void carry_out(Plan& plan) {
+  void carry_out(Plan& plan) REQUIRES(core_mutex_) {
     for (const FreedSlot& freed : plan.give_back) backend_.give_back(freed.group, freed.slot);
     for (SharedAsk& ask : plan.asks)
       mover_->ask(std::move(ask), [this](SharedAnswer answer) { post(std::move(answer)); });
@@ -336,13 +263,13 @@ class Engine::State {
   }
 
   // A log that can't be written ends; the server goes on.
-  void keep_log(const Status& status) {
+  void keep_log(const Status& status) REQUIRES(core_mutex_) {
     if (status.ok()) return;
     spdlog::error("the event log ends here: {}", status.message());
     log_.reset();
   }
 
-  PassJob make_job(Plan& plan) {
+  PassJob make_job(Plan& plan) REQUIRES(core_mutex_) {
     PassJob job;
     job.samplers.resize(plan.spans.size());
     for (const SpanPlan& span : plan.spans) job.requests.push_back(span.request);
@@ -364,14 +291,14 @@ class Engine::State {
     return job;
   }
 
-  void deliver(const Started& started) {
+  void deliver(const Started& started) REQUIRES(core_mutex_) {
     deliveries_.push_back(
         {active_.at(started.request).listener,
          GenerationStarted{.cached_tokens = started.cached_tokens, .sources = started.sources}});
   }
 
   // The core names the token; its log-probabilities came with the pass.
-  void deliver(const TokenSampled& token) {
+  void deliver(const TokenSampled& token) REQUIRES(core_mutex_) {
     GeneratedToken event{.token = token.token};
     for (std::size_t i = 0; i < last_spans_.size(); ++i) {
       if (last_spans_[i].request == token.request && last_sampled_[i]) {
@@ -384,7 +311,7 @@ class Engine::State {
     deliveries_.push_back({active_.at(token.request).listener, std::move(event)});
   }
 
-  void deliver(const Finished& finished) {
+  void deliver(const Finished& finished) REQUIRES(core_mutex_) {
     GenerationEnded ended{.reason = finished.reason, .usage = finished.usage};
     if (!lost_.ok() && lost_with_device(finished.reason)) {
       ended.status = lost_;
@@ -394,12 +321,12 @@ class Engine::State {
       ended.status = active_.at(finished.request).sampler->grammar_status();
     end(finished.request, std::move(ended));
   }
-  void deliver(const Rejected& rejected) {
+  void deliver(const Rejected& rejected) REQUIRES(core_mutex_) {
     GenerationEnded ended{.status = rejected.status, .retry_after = rejected.retry_after};
     if (!lost_.ok() && rejected.status.code() == StatusCode::kUnavailable) ended.status = lost_;
     end(rejected.request, std::move(ended));
   }
-  void end(RequestId request, GenerationEnded ended) {
+  void end(RequestId request, GenerationEnded ended) REQUIRES(core_mutex_) {
     const auto found = active_.find(request);
     LOCI_CHECK(found != active_.end(), "a request ends once");
     deliveries_.push_back({std::move(found->second.listener), std::move(ended)});
@@ -417,38 +344,34 @@ class Engine::State {
         continue;
       }
       if (runner.in_flight() == 0) {
-        if (!wait_for_planned()) return;
+        if (!desk_.wait([this](const IdleWork& work) { return work_idly(work); })) return;
         continue;
       }
       runner.wait();
       begin_planned(runner);  // what was planned meanwhile need not wait for the host
       end_pass(runner.end());
-      {
-        std::lock_guard lock(mutex_);
-        stepped_ = true;
-      }
-      inbox_changed_.notify_one();
+      inbox_.note_step();
     }
   }
 
   // True: some have begun.
-  bool begin_planned(PassRunner& runner) {
+  bool begin_planned(PassRunner& runner) EXCLUDES(core_mutex_) {
     std::deque<PassJob> jobs;
     {
-      std::lock_guard lock(core_mutex_);
+      const MutexLock lock(core_mutex_);
       std::swap(jobs, planned_);
     }
     for (PassJob& job : jobs) runner.begin(std::move(job));
     return !jobs.empty();
   }
 
-  void ask_for_more() {
-    std::lock_guard lock(core_mutex_);
+  void ask_for_more() EXCLUDES(core_mutex_) {
+    const MutexLock lock(core_mutex_);
     step(Tick{});
   }
 
-  void end_pass(PassEnd end) {
-    std::lock_guard lock(core_mutex_);
+  void end_pass(PassEnd end) EXCLUDES(core_mutex_) {
+    const MutexLock lock(core_mutex_);
     if (!end.health.ok() && lost_.ok()) lose_device(std::move(end.health));
     last_spans_ = std::move(flying_spans_.front());
     flying_spans_.pop_front();
@@ -457,81 +380,56 @@ class Engine::State {
   }
 
   // For good: everything ends, and nothing is taken any more.
-  void lose_device(Status why) {
+  void lose_device(Status why) REQUIRES(core_mutex_) {
     spdlog::error("the device is lost, and every request with it; restart the server: {}", why.message());
     lost_ = std::move(why);
-    is_lost_.store(true, std::memory_order_release);
+    {
+      const MutexLock lock(told_mutex_);
+      health_ = lost_;
+    }
     step(Drain{.deadline = clock_.now()});
   }
 
-  // False: that was the end.
-  bool wait_for_planned() {
-    std::unique_lock lock(mutex_);
-    const auto called = [&] { return stopping_ || planned_waits_; };
-    while (!called()) {
-      if (!idle_work_) {
-        job_changed_.wait(lock, [&] { return called() || idle_work_; });
-      } else if (!job_changed_.wait_for(lock, idle_quiet_, called)) {
-        const IdleWork work = idle_work_;
-        lock.unlock();
-        const bool over = work_idly(work);
-        lock.lock();
-        if (over) idle_work_ = nullptr;
-      }
-    }
-    planned_waits_ = false;
-    return !stopping_;
-  }
-
   // True: it is done, or there is nothing to do it on.
-  bool work_idly(const IdleWork& work) {
-    if (is_lost_.load(std::memory_order_acquire)) return true;
+  bool work_idly(const IdleWork& work) EXCLUDES(core_mutex_) {
     {
-      std::lock_guard lock(core_mutex_);
+      const MutexLock lock(core_mutex_);
+      if (!lost_.ok()) return true;
       if (moves_in_flight_ > 0 || !active_.empty()) return false;
     }
-    return work([this] {
-      std::lock_guard lock(mutex_);
-      return stopping_ || planned_waits_ || !inbox_.empty();
-    });
+    return work([this] { return desk_.is_called() || !inbox_.empty(); });
   }
 
   Backend& backend_;
   const Clock& clock_;
   std::atomic<std::uint64_t> next_request_{1};
 
-  mutable std::mutex core_mutex_;  // guards these
-  Core core_;
-  std::optional<EventLogWriter> log_;
-  std::map<RequestId, Active> active_;
-  std::deque<PassJob> planned_;                     // to be begun, in order
-  std::deque<std::vector<SpanPlan>> flying_spans_;  // of the passes that have not ended
-  std::vector<SpanPlan> last_spans_;                // of the pass that ended last, and what was sampled in it
-  std::vector<std::optional<Sampled>> last_sampled_;
-  std::vector<Delivery> deliveries_;  // in order
-  Nanos wake_at_ = kNever;
-  std::size_t moves_in_flight_ = 0;
-  bool core_drained_ = false;
-  Status lost_;  // not ok: the device is lost; told once, then by is_lost_
-  std::atomic<bool> is_lost_{false};
+  Mutex core_mutex_{LockOrder::kOuter};
+  Core core_ GUARDED_BY(core_mutex_);
+  std::optional<EventLogWriter> log_ GUARDED_BY(core_mutex_);
+  std::map<RequestId, Active> active_ GUARDED_BY(core_mutex_);
+  std::deque<PassJob> planned_ GUARDED_BY(core_mutex_);  // to be begun, in order
+  std::deque<std::vector<SpanPlan>> flying_spans_
+      GUARDED_BY(core_mutex_);  // of the passes that have not ended
+  // Of the pass that ended last, and what was sampled in it.
+  std::vector<SpanPlan> last_spans_ GUARDED_BY(core_mutex_);
+  std::vector<std::optional<Sampled>> last_sampled_ GUARDED_BY(core_mutex_);
+  std::vector<Delivery> deliveries_ GUARDED_BY(core_mutex_);  // in order
+  Nanos wake_at_ GUARDED_BY(core_mutex_) = kNever;
+  std::size_t moves_in_flight_ GUARDED_BY(core_mutex_) = 0;
+  bool core_drained_ GUARDED_BY(core_mutex_) = false;
+  Status lost_ GUARDED_BY(core_mutex_);  // not ok: the device is lost
 
-  mutable std::mutex stats_mutex_;          // held for no longer than a pointer is copied
-  std::shared_ptr<const CoreStats> stats_;  // after the last step; guarded by stats_mutex_
+  mutable Mutex told_mutex_;  // held for no longer than it takes to copy what it guards
+  std::shared_ptr<const CoreStats> stats_ GUARDED_BY(told_mutex_);  // after the last step
+  Status health_ GUARDED_BY(told_mutex_);                           // as lost_
 
-  std::mutex mutex_;  // guards all below
-  std::condition_variable inbox_changed_;
-  std::condition_variable job_changed_;
-  std::condition_variable drained_changed_;
-  std::condition_variable recovered_taken_;
-  std::vector<InboxItem> inbox_;
-  bool recovered_waits_ = false;  // a batch of what the disk held is in the inbox
-  bool planned_waits_ = false;    // for the compute thread
-  bool stepped_ = false;  // the compute thread has: there may be something to deliver, another time to wake
-  bool drained_ = false;
-  bool stopping_ = false;
-  IdleWork idle_work_;  // when_idle(); empty: none, or it is done
-  std::chrono::nanoseconds idle_quiet_{0};
+  Mutex drained_mutex_;
+  Condition drained_changed_;
+  bool drained_ GUARDED_BY(drained_mutex_) = false;
 
+  Inbox inbox_;
+  ComputeDesk desk_;
   std::shared_ptr<PeerOutlet> peers_;         // null: nobody asks for peers
   std::unique_ptr<HiddenCaptures> captures_;  // null: nothing is saved as hidden states
   std::unique_ptr<Mover> mover_;

@@ -144,7 +144,7 @@ TEST(EngineAhead, ManyAtOnceAnswerAsIfAlone) {
     // These cannot all stay: none ends before all are there, however slow this machine is.
     std::array<Record, 6> together;
     {
-      const std::unique_lock held = together[0].hold_engine();
+      const MutexLock held = together[0].hold_engine();
       for (std::uint64_t i = 0; i < together.size(); ++i)
         world.engine->submit(greedy(some_prompt(10 + i, 60), 100), together[i].listener());
     }

@@ -4,17 +4,16 @@
 // lost.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/compute/backend.h"
 
 namespace loci {
@@ -25,7 +24,7 @@ class CopyThread {
   CopyThread() : thread_([this] { run(); }) {}
   ~CopyThread() {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stopping_ = true;
     }
     changed_.notify_all();
@@ -33,7 +32,7 @@ class CopyThread {
   }
   void post(std::function<void()> task) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       tasks_.push_back(std::move(task));
     }
     changed_.notify_all();
@@ -45,15 +44,16 @@ class CopyThread {
  private:
   void set_held(bool held) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       held_ = held;
     }
     changed_.notify_all();
   }
   void run() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return (stopping_ || !held_) && (stopping_ || !tasks_.empty()); });
+      changed_.wait(
+          lock, [&]() REQUIRES(mutex_) { return (stopping_ || !held_) && (stopping_ || !tasks_.empty()); });
       if (tasks_.empty()) return;
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
@@ -63,11 +63,11 @@ class CopyThread {
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
-  bool held_ = false;
-  bool stopping_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<std::function<void()>> tasks_ GUARDED_BY(mutex_);
+  bool held_ GUARDED_BY(mutex_) = false;
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
@@ -82,7 +82,7 @@ class BehindBackend final : public Backend {
   CopyThread& saves() { return saves_; }
   // Copies that have not been carried out never are.
   void lose() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     health_ = Status(StatusCode::kUnavailable, "the device is lost");
   }
 
@@ -92,7 +92,7 @@ class BehindBackend final : public Backend {
   }
   void run(const Pass& pass, std::vector<SpanResult>& results) override { inner_->run(pass, results); }
   Status health() const override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return health_;
   }
 
@@ -138,8 +138,8 @@ class BehindBackend final : public Backend {
  private:
   const std::unique_ptr<Backend> inner_;
   BackendInfo info_;
-  mutable std::mutex mutex_;
-  Status health_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  Status health_ GUARDED_BY(mutex_);
   mutable CopyThread loads_, saves_;
 };
 

@@ -6,12 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/engine/run/engine.h"
 
@@ -107,7 +106,7 @@ class Record {
  public:
   GenerationListener listener() {
     return [this](const GenerationEvent& event) {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ASSERT_FALSE(ended_) << "nothing follows the end";
       if (const auto* token = std::get_if<GeneratedToken>(&event)) tokens_.push_back(token->token);
       if (const auto* started = std::get_if<GenerationStarted>(&event)) cached_ = started->cached_tokens;
@@ -116,36 +115,41 @@ class Record {
     };
   }
   GenerationEnded wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return ended_.has_value(); }));
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60),
+                                  [&]() REQUIRES(mutex_) { return ended_.has_value(); }));
     return ended_.value_or(GenerationEnded{});
   }
   void wait_for_tokens(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60),
-                                  [&] { return ended_.has_value() || tokens_.size() >= count; }));
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&]() REQUIRES(mutex_) {
+      return ended_.has_value() || tokens_.size() >= count;
+    }));
   }
   // While it is held the engine's core waits at this request's next event.
-  std::unique_lock<std::mutex> hold_engine() { return std::unique_lock(mutex_); }
+  MutexLock hold_engine() LOCI_THREAD_ANNOTATION(no_thread_safety_analysis)
+      LOCI_THREAD_ANNOTATION(acquire_capability(mutex_)) {
+    return MutexLock(mutex_);
+  }
   bool ended() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return ended_.has_value();
   }
   std::vector<TokenId> tokens() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return tokens_;
   }
   std::uint32_t cached() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return cached_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<TokenId> tokens_;
-  std::uint32_t cached_ = 0;
-  std::optional<GenerationEnded> ended_;
+  Mutex mutex_{LockOrder::kOuter};  // hold_engine(): the test calls the engine meanwhile
+  Condition changed_;
+  std::vector<TokenId> tokens_ GUARDED_BY(mutex_);
+  std::uint32_t cached_ GUARDED_BY(mutex_) = 0;
+  std::optional<GenerationEnded> ended_ GUARDED_BY(mutex_);
 };
 
 inline EngineOptions options(std::uint32_t blocks) {

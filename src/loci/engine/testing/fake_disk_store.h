@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/base/mutex.h"
 #include "loci/memory/disk/disk_store.h"
 
 namespace loci {
@@ -47,7 +46,7 @@ class FakeDiskStore final : public DiskStore {
       : disk_(disk), groups_(std::move(groups)), faults_(std::move(faults)), thread_([this] { run(); }) {}
   ~FakeDiskStore() override {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stopping_ = true;
     }
     changed_.notify_all();
@@ -73,31 +72,32 @@ class FakeDiskStore final : public DiskStore {
       entries.push_back({.entry = entry, .hole = true, .slot = slot});
     std::stable_sort(entries.begin(), entries.end(),
                      [](const auto& a, const auto& b) { return a.entry.depth < b.entry.depth; });
-    post(reads_, [found = std::move(found), entries = std::move(entries)]() mutable {
+    post(Queue::kReads, [found = std::move(found), entries = std::move(entries)]() mutable {
       found(std::move(entries), true);
     });
   }
 
   void read(std::vector<BlockRead> items, std::uint32_t layers_at_once,
             std::shared_ptr<BlockReadSink> sink) override {
-    post(reads_, [this, items = std::move(items), step = std::max(1u, layers_at_once),
-                  sink = std::move(sink)] { read_all(items, step, *sink); });
+    post(Queue::kReads, [this, items = std::move(items), step = std::max(1u, layers_at_once),
+                         sink = std::move(sink)] { read_all(items, step, *sink); });
   }
 
   void write(std::uint32_t group, SlotId slot, DiskEntry entry, std::vector<std::byte> bytes,
              std::function<void(Status)> done) override {
     LOCI_CHECK(slot.value < groups_.at(group).slots && bytes.size() == block_bytes(group), "a block's write");
-    post(writes_, [this, group, slot, entry, bytes = std::move(bytes), done = std::move(done)]() mutable {
-      Status status = faults_.write ? faults_.write(entry) : Status();
-      disk_.slots.erase({group, slot});
-      ++(status.ok() ? stats_.writes_total : stats_.write_errors_total);
-      if (status.ok()) disk_.slots[{group, slot}] = {entry, std::move(bytes)};
-      done(std::move(status));
-    });
+    post(Queue::kWrites,
+         [this, group, slot, entry, bytes = std::move(bytes), done = std::move(done)]() mutable {
+           Status status = faults_.write ? faults_.write(entry) : Status();
+           disk_.slots.erase({group, slot});
+           ++(status.ok() ? stats_.writes_total : stats_.write_errors_total);
+           if (status.ok()) disk_.slots[{group, slot}] = {entry, std::move(bytes)};
+           done(std::move(status));
+         });
   }
 
   void note(const DiskNote& note) override {
-    post(writes_, [this, note] {
+    post(Queue::kWrites, [this, note] {
       if (note.kind == DiskNote::Kind::kHole) disk_.holes[note.slot] = note.entry;
       if (note.kind == DiskNote::Kind::kForgetHole) disk_.holes.erase(note.slot);
       if (note.kind == DiskNote::Kind::kForget) disk_.slots.erase({note.group, note.slot});
@@ -112,22 +112,24 @@ class FakeDiskStore final : public DiskStore {
 
  private:
   using Task = std::function<void()>;
+  enum class Queue : std::uint8_t { kReads, kWrites };
 
   // std::function wants what can be copied.
   template <class F>
-  void post(std::deque<Task>& queue, F task) {
+  void post(Queue queue, F task) EXCLUDES(mutex_) {
     auto shared = std::make_shared<F>(std::move(task));
     {
-      std::lock_guard lock(mutex_);
-      queue.push_back([shared] { (*shared)(); });
+      const MutexLock lock(mutex_);
+      (queue == Queue::kReads ? reads_ : writes_).push_back([shared] { (*shared)(); });
     }
     changed_.notify_one();
   }
 
   void run() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return stopping_ || !reads_.empty() || !writes_.empty(); });
+      changed_.wait(lock,
+                    [&]() REQUIRES(mutex_) { return stopping_ || !reads_.empty() || !writes_.empty(); });
       std::deque<Task>& queue = reads_.empty() ? writes_ : reads_;
       if (queue.empty()) return;
       const Task task = std::move(queue.front());
@@ -183,11 +185,11 @@ class FakeDiskStore final : public DiskStore {
   const std::array<std::uint8_t, 32> secret_{7};
   DiskStoreStats stats_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Task> reads_;
-  std::deque<Task> writes_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<Task> reads_ GUARDED_BY(mutex_);
+  std::deque<Task> writes_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -9,17 +9,16 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/test_model.h"
@@ -53,7 +52,7 @@ class Ends {
  public:
   Mover::Ended listener() {
     return [this](const MovesEnded& ended) {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (const MoveOutcome& move : ended.moves) {
         EXPECT_TRUE(results_.emplace(move.move, move.result).second) << "a move ends once";
         EXPECT_GE(move.took, 0);
@@ -62,21 +61,21 @@ class Ends {
     };
   }
   MoveResult wait(OperationId move) {
-    std::unique_lock lock(mutex_);
-    const bool ended =
-        changed_.wait_for(lock, std::chrono::seconds(60), [&] { return results_.contains(move); });
+    MutexLock lock(mutex_);
+    const bool ended = changed_.wait_for(lock, std::chrono::seconds(60),
+                                         [&]() REQUIRES(mutex_) { return results_.contains(move); });
     EXPECT_TRUE(ended) << "move " << move.value << " does not end";
     return ended ? results_[move] : MoveResult::kFailed;
   }
   std::size_t count() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return results_.size();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<OperationId, MoveResult> results_;
+  Mutex mutex_;
+  Condition changed_;
+  std::map<OperationId, MoveResult> results_ GUARDED_BY(mutex_);
 };
 
 struct Case {

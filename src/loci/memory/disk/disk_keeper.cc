@@ -51,7 +51,7 @@ DiskKeeper::DiskKeeper(KeeperOptions options) : options_(std::move(options)) {}
 
 DiskKeeper::~DiskKeeper() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
@@ -128,8 +128,10 @@ void DiskKeeper::run() {
   std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
   while (true) {
     {
-      std::unique_lock lock(mutex_);
-      if (wake_.wait_for(lock, pressed_ ? kPressedPause : kPause, [&] { return stopping_; })) return;
+      MutexLock lock(mutex_);
+      if (wake_.wait_for(lock, pressed_ ? kPressedPause : kPause,
+                         [&]() REQUIRES(mutex_) { return stopping_; }))
+        return;
     }
     const std::uint64_t room = look(oldest_());
     // Said again while it gives up: what was being read then may go now.

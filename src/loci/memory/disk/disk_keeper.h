@@ -3,15 +3,14 @@
 // at the share once a second, asks for more before it is full, and gives up what others are to have.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/memory/disk/disk_budget.h"
 #include "loci/memory/disk/disk_store.h"
 
@@ -46,9 +45,9 @@ class DiskKeeper {
   bool pressed_ = false;               // others want room, or it does
   std::optional<std::uint64_t> room_;  // as last decided
   std::string said_;                   // why no room could be made
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  Condition wake_;
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <mutex>
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/mutex.h"
 #include "loci/memory/disk/disk_format.h"
 
 namespace loci {
@@ -42,25 +42,25 @@ class DiskBufferPool {
   }
 
   bool has_one() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return !free_.empty() || made_ < most_;
   }
   std::byte* take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (free_.empty()) add_piece();
     std::byte* data = free_.back();
     free_.pop_back();
     return data;
   }
   void give(std::byte* data) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     free_.push_back(data);
   }
 
  private:
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-  void add_piece() {
+  void add_piece() REQUIRES(mutex_) {
     std::byte* piece = aligned_memory(piece_, kHugePage);
     ::madvise(piece, piece_, MADV_HUGEPAGE);  // a wish
     pieces_.push_back(piece);
@@ -69,9 +69,10 @@ class DiskBufferPool {
 
   const std::size_t bytes_, piece_;
   const std::uint32_t most_;
-  std::mutex mutex_;
-  std::uint32_t made_ = 0;
-  std::vector<std::byte*> free_, pieces_;
+  Mutex mutex_;
+  std::uint32_t made_ GUARDED_BY(mutex_) = 0;
+  std::vector<std::byte*> free_ GUARDED_BY(mutex_);
+  std::vector<std::byte*> pieces_ GUARDED_BY(mutex_);
 };
 
 DiskBuffer::DiskBuffer(DiskBuffer&& other) noexcept

@@ -7,12 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/base/mutex.h"
 #include "loci/memory/disk/disk_queue.h"
 #include "loci/memory/disk/disk_reads.h"
 #include "loci/memory/disk/disk_recovery.h"
@@ -27,19 +26,27 @@ constexpr std::size_t kRecoveredBatch = 1024;
 // What the store and its recovering thread share, so that a thread which waits for a dead disk may outlive
 // the store.
 struct Common {
-  DiskFileSet files;
-  DiskCounters counters;
-  std::mutex mutex;
-  // Slots that were written or forgotten since the store was opened: what recovery finds there is old.
-  std::vector<std::vector<bool>> touched;  // by group; holes are the last
-  // When what is in a slot was last used, as its record says; 0: nothing is there.
-  std::vector<std::vector<std::int64_t>> dates;  // by group
-  std::vector<std::uint32_t> shares;
-  std::atomic<bool> stop{false};
-  bool recovering = false;
-  std::condition_variable recovered;
+  Common(DiskFileSet opened, std::vector<std::uint32_t> s) : files(std::move(opened)), shares(std::move(s)) {
+    for (const DiskGroup& group : files.layout.groups) {
+      touched.emplace_back(group.slots);
+      dates.emplace_back(group.slots);
+    }
+    touched.emplace_back(files.layout.holes);
+  }
 
-  std::vector<bool>& touched_of(std::uint32_t group) {
+  DiskFileSet files;
+  const std::vector<std::uint32_t> shares;
+  DiskCounters counters;
+  Mutex mutex;
+  // Slots that were written or forgotten since the store was opened: what recovery finds there is old.
+  std::vector<std::vector<bool>> touched GUARDED_BY(mutex);  // by group; holes are the last
+  // When what is in a slot was last used, as its record says; 0: nothing is there.
+  std::vector<std::vector<std::int64_t>> dates GUARDED_BY(mutex);  // by group
+  std::atomic<bool> stop{false};
+  bool recovering GUARDED_BY(mutex) = false;
+  Condition recovered;
+
+  std::vector<bool>& touched_of(std::uint32_t group) REQUIRES(mutex) {
     return group == kHoleGroup ? touched.back() : touched[group];
   }
 };
@@ -53,7 +60,7 @@ void hand_over(Common& common, RecoveryScan& scan, const Found& found) {
   for (const std::uint32_t index : order) {
     const RecoveredEntry& one = scan.entries[index];
     {
-      const std::lock_guard lock(common.mutex);
+      const MutexLock lock(common.mutex);
       if (common.touched_of(one.hole ? kHoleGroup : one.group)[one.slot.value]) continue;
       if (!one.hole) common.dates[one.group][one.slot.value] = one.entry.used_at;
     }
@@ -97,7 +104,7 @@ void recover_all(const std::shared_ptr<Common> common, const Found found) {
     if (!common->stop && scan.counts.read_errors == 0) give_back_leftovers(*common, scan);
     hand_over(*common, scan, found);
   }
-  const std::lock_guard lock(common->mutex);
+  const MutexLock lock(common->mutex);
   common->recovering = false;
   common->recovered.notify_all();
 }
@@ -115,14 +122,15 @@ class RealDiskStore final : public DiskStore {
   ~RealDiskStore() override {
     common_->stop = true;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       closing_ = true;
     }
     queue_.wake();
     thread_.join();
-    std::unique_lock lock(common_->mutex);
-    const bool ended = common_->recovered.wait_for(lock, std::chrono::nanoseconds(answer_limit_),
-                                                   [&] { return !common_->recovering; });
+    MutexLock lock(common_->mutex);
+    const bool ended =
+        common_->recovered.wait_for(lock, std::chrono::nanoseconds(answer_limit_),
+                                    [this]() REQUIRES(common_->mutex) { return !common_->recovering; });
     lock.unlock();
     if (!recoverer_.joinable()) return;
     if (ended) {
@@ -144,7 +152,7 @@ class RealDiskStore final : public DiskStore {
   void recover(Found found) override {
     LOCI_CHECK(!recoverer_.joinable(), "recover() is called once");
     {
-      const std::lock_guard lock(common_->mutex);
+      const MutexLock lock(common_->mutex);
       common_->recovering = true;
     }
     recoverer_ = std::thread(recover_all, common_, std::move(found));
@@ -202,21 +210,21 @@ class RealDiskStore final : public DiskStore {
 
   void touch(std::uint32_t group, SlotId slot, std::int64_t used_at) {
     check_slot(group, slot);
-    const std::lock_guard lock(common_->mutex);
+    const MutexLock lock(common_->mutex);
     common_->touched_of(group)[slot.value] = true;
     if (group != kHoleGroup) common_->dates[group][slot.value] = used_at;
   }
 
   void date(const DiskNote& note) {
     check_slot(note.group, note.slot);
-    const std::lock_guard lock(common_->mutex);
+    const MutexLock lock(common_->mutex);
     std::int64_t& used_at = common_->dates[note.group][note.slot.value];
     if (used_at != 0) used_at = std::max(used_at, note.entry.used_at);
   }
 
   // O(slots).
   std::int64_t oldest() const {
-    const std::lock_guard lock(common_->mutex);
+    const MutexLock lock(common_->mutex);
     std::int64_t oldest = 0;
     for (const std::vector<std::int64_t>& dates : common_->dates) {
       for (const std::int64_t used_at : dates) {
@@ -228,7 +236,7 @@ class RealDiskStore final : public DiskStore {
 
   void post(std::function<void()> task) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       inbox_.push_back(std::move(task));
     }
     queue_.wake();
@@ -240,7 +248,7 @@ class RealDiskStore final : public DiskStore {
       std::vector<std::function<void()>> tasks;
       bool closing = false;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         tasks.swap(inbox_);
         closing = closing_;
       }
@@ -254,9 +262,9 @@ class RealDiskStore final : public DiskStore {
   const Nanos answer_limit_;
   DiskQueue queue_;    // the thread's
   DiskWriter writer_;  // the thread's
-  std::mutex mutex_;
-  std::vector<std::function<void()>> inbox_;
-  bool closing_ = false;
+  Mutex mutex_;
+  std::vector<std::function<void()>> inbox_ GUARDED_BY(mutex_);
+  bool closing_ GUARDED_BY(mutex_) = false;
   std::thread recoverer_;
   std::thread thread_;
 };
@@ -287,9 +295,8 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
     return invalid_argument(fmt::format("expected auto, io_uring or threads, found {}", options.io),
                             "disk_io");
   }
-  auto common = std::make_shared<Common>();
-  LOCI_ASSIGN_OR_RETURN(common->files, open_disk_files(options, make_folder));
-  common->shares = options.shares;
+  LOCI_ASSIGN_OR_RETURN(DiskFileSet files, open_disk_files(options, make_folder));
+  auto common = std::make_shared<Common>(std::move(files), options.shares);
   const DiskLayout& layout = common->files.layout;
   DiskQueueOptions queue{.lanes = layout.directories,
                          .depth = std::max(options.queue_depth, layout.directories),
@@ -297,11 +304,8 @@ Result<std::unique_ptr<DiskStore>> open_disk_store(const DiskStoreOptions& optio
                          .answer_limit = options.answer_limit,
                          .bytes_per_second = options.bytes_per_second};
   for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
-    common->touched.emplace_back(layout.groups[g].slots);
-    common->dates.emplace_back(layout.groups[g].slots);
     queue.buffer_bytes = std::max<std::size_t>(queue.buffer_bytes, layout.pack_stride(g));
   }
-  common->touched.emplace_back(layout.holes);
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, make_engine(options, queue.depth, common->files));
   return std::unique_ptr<DiskStore>(
       std::make_unique<RealDiskStore>(std::move(common), std::move(engine), clock, queue));

@@ -3,16 +3,15 @@
 // calls made to wait.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/memory/disk/disk_store.h"
 
@@ -59,7 +58,7 @@ class CollectingSink final : public BlockReadSink {
 
   void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
               std::span<const std::byte> bytes) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Item& one = items_[item];
     LOCI_CHECK(!one.status.has_value(), "slices after the last call");
     LOCI_CHECK(first == one.layers && count > 0, "layers in ascending order, each once");
@@ -69,24 +68,24 @@ class CollectingSink final : public BlockReadSink {
     order_.emplace_back(item, first);
   }
   void done(std::size_t item, Status status) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     LOCI_CHECK(!items_[item].status.has_value(), "an item's last call comes once");
     items_[item].status = std::move(status);
     if (--left_ == 0) all_.notify_all();
   }
 
   const std::vector<Item>& wait() {
-    std::unique_lock lock(mutex_);
-    all_.wait(lock, [&] { return left_ == 0; });
+    MutexLock lock(mutex_);
+    all_.wait(lock, [&]() REQUIRES(mutex_) { return left_ == 0; });
     return items_;
   }
   const std::vector<std::pair<std::size_t, std::uint32_t>>& order() const { return order_; }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable all_;
+  Mutex mutex_;
+  Condition all_;
   std::vector<Item> items_;
-  std::size_t left_;
+  std::size_t left_ GUARDED_BY(mutex_);
   std::vector<std::pair<std::size_t, std::uint32_t>> order_;
 };
 

@@ -41,7 +41,7 @@ class FaultyDisk::File final : public DiskFile {
     return 0;
   }
   std::int64_t grow(std::uint64_t bytes) override {
-    const std::lock_guard lock(disk_.mutex_);
+    const MutexLock lock(disk_.mutex_);
     content_->bytes.resize(bytes);
     return 0;
   }
@@ -68,7 +68,7 @@ class FaultyDisk::Folder final : public DiskFolder {
   const std::string& path() const override { return path_; }
   Status lock() override { return {}; }
   Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) override {
-    const std::lock_guard lock(disk_.mutex_);
+    const MutexLock lock(disk_.mutex_);
     const auto& files = disk_.directories_[path_];
     const auto found = files.find(std::string(name));
     if (found == files.end()) return not_found("no such file");
@@ -78,14 +78,14 @@ class FaultyDisk::Folder final : public DiskFolder {
   Result<std::shared_ptr<DiskFile>> create(std::string_view name, std::uint64_t bytes,
                                            FileCaching caching) override {
     {
-      const std::lock_guard lock(disk_.mutex_);
+      const MutexLock lock(disk_.mutex_);
       disk_.directories_[path_][std::string(name)] =
           std::make_shared<Content>(Content{std::vector<std::byte>(bytes), {}});
     }
     return open(name, caching);
   }
   Status remove(std::string_view name) override {
-    const std::lock_guard lock(disk_.mutex_);
+    const MutexLock lock(disk_.mutex_);
     disk_.directories_[path_].erase(std::string(name));
     return {};
   }
@@ -101,34 +101,34 @@ MakeDiskFolder FaultyDisk::folders() {
 }
 
 void FaultyDisk::set_judge(Judge judge) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   judge_ = std::move(judge);
 }
 
 void FaultyDisk::release() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++releases_;
   released_.notify_all();
 }
 
 FaultyDisk::~FaultyDisk() {
-  std::unique_lock lock(mutex_);
-  released_.wait(lock, [&] { return under_way_ == 0; });
+  MutexLock lock(mutex_);
+  released_.wait(lock, [&]() REQUIRES(mutex_) { return under_way_ == 0; });
 }
 
 std::int64_t FaultyDisk::move(const FaultyOperation& operation, std::byte* data, Content& content) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++under_way_;
   }
   const std::int64_t result = carry_out(operation, data, content);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (--under_way_ == 0) released_.notify_all();
   return result;
 }
 
 std::int64_t FaultyDisk::carry_out(const FaultyOperation& operation, std::byte* data, Content& content) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const Judge judge = judge_;
   const std::uint64_t seen = releases_;  // a release that comes while it is judged counts
   lock.unlock();
@@ -136,7 +136,7 @@ std::int64_t FaultyDisk::carry_out(const FaultyOperation& operation, std::byte* 
   if (answer.kind == FaultAnswer::Kind::kError) return -answer.error;
   lock.lock();
   if (answer.kind == FaultAnswer::Kind::kNever) {
-    released_.wait(lock, [&] { return releases_ != seen; });
+    released_.wait(lock, [&]() REQUIRES(mutex_) { return releases_ != seen; });
   }
   const std::size_t wanted =
       answer.kind == FaultAnswer::Kind::kShort ? std::min(answer.bytes, operation.bytes) : operation.bytes;
@@ -159,14 +159,14 @@ std::int64_t FaultyDisk::carry_out(const FaultyOperation& operation, std::byte* 
 }
 
 void FaultyDisk::sync() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [path, files] : directories_) {
     for (auto& [name, content] : files) content->older.clear();
   }
 }
 
 void FaultyDisk::lose_power(Random& random) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [path, files] : directories_) {
     for (auto& [name, content] : files) {
       // Some files lose nearly all, some nearly nothing, some a part.
@@ -183,12 +183,12 @@ void FaultyDisk::lose_power(Random& random) {
 }
 
 void FaultyDisk::flip(const std::string& directory, const std::string& file, std::uint64_t offset) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   directories_.at(directory).at(file)->bytes.at(offset) ^= std::byte{0x10};
 }
 
 std::uint64_t FaultyDisk::bytes_of(const std::string& directory) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::uint64_t sum = 0;
   for (const auto& [name, content] : directories_.at(directory)) sum += content->bytes.size();
   return sum;

@@ -3,15 +3,14 @@
 // of the disk store.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/random.h"
 #include "loci/memory/disk/disk_files.h"
 
@@ -56,7 +55,7 @@ class FaultyDisk {
  private:
   class File;
   class Folder;
-  // A file's content, and what its sectors held since the last sync.
+  // A file's content, and what its sectors held since the last sync. Under mutex_.
   struct Content {
     std::vector<std::byte> bytes;
     std::map<std::uint64_t, std::vector<std::vector<std::byte>>> older;  // by sector
@@ -65,12 +64,12 @@ class FaultyDisk {
   std::int64_t move(const FaultyOperation& operation, std::byte* data, Content& content);
   std::int64_t carry_out(const FaultyOperation& operation, std::byte* data, Content& content);
 
-  mutable std::mutex mutex_;
-  std::condition_variable released_;
-  std::uint64_t releases_ = 0;
-  std::uint64_t under_way_ = 0;
-  Judge judge_;
-  std::map<std::string, std::map<std::string, std::shared_ptr<Content>>> directories_;
+  mutable Mutex mutex_;
+  Condition released_;
+  std::uint64_t releases_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t under_way_ GUARDED_BY(mutex_) = 0;
+  Judge judge_ GUARDED_BY(mutex_);
+  std::map<std::string, std::map<std::string, std::shared_ptr<Content>>> directories_ GUARDED_BY(mutex_);
 };
 
 }  // namespace loci

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 
+#include "loci/base/mutex.h"
 #include "loci/memory/disk/disk_io.h"
 
 namespace loci {
@@ -19,18 +18,18 @@ constexpr std::uint32_t kThreads = 8;  // of all lanes together, but two for eac
 struct Shared {
   struct Lane {
     std::deque<IoRequest> waiting;
-    std::condition_variable more;
+    Condition more;
     std::uint32_t running = 0;
   };
 
   explicit Shared(std::uint32_t count) : lanes(count) {}
 
-  std::mutex mutex;
-  std::vector<Lane> lanes;
-  std::vector<IoEnd> ended;
-  std::condition_variable something;
-  bool woken = false;
-  bool stop = false;
+  Mutex mutex;
+  std::vector<Lane> lanes GUARDED_BY(mutex);
+  std::vector<IoEnd> ended GUARDED_BY(mutex);
+  Condition something;
+  bool woken GUARDED_BY(mutex) = false;
+  bool stop GUARDED_BY(mutex) = false;
 };
 
 std::int64_t carry_out(const IoRequest& request) {
@@ -44,10 +43,10 @@ std::int64_t carry_out(const IoRequest& request) {
 
 void serve_lane(const std::shared_ptr<Shared> shared, std::uint32_t index) {
   ::pthread_setname_np(::pthread_self(), "loci-disk-io");
+  MutexLock lock(shared->mutex);
   Shared::Lane& lane = shared->lanes[index];
-  std::unique_lock lock(shared->mutex);
   while (true) {
-    lane.more.wait(lock, [&] { return shared->stop || !lane.waiting.empty(); });
+    lane.more.wait(lock, [&]() REQUIRES(shared->mutex) { return shared->stop || !lane.waiting.empty(); });
     if (shared->stop) return;
     IoRequest request = std::move(lane.waiting.front());
     lane.waiting.pop_front();
@@ -75,7 +74,7 @@ class ThreadEngine final : public IoEngine {
   ~ThreadEngine() override {
     bool busy = false;
     {
-      const std::lock_guard lock(shared_->mutex);
+      const MutexLock lock(shared_->mutex);
       shared_->stop = true;
       for (Shared::Lane& lane : shared_->lanes) {
         lane.more.notify_all();
@@ -94,7 +93,7 @@ class ThreadEngine final : public IoEngine {
   const char* name() const override { return "threads"; }
 
   void submit(std::vector<IoRequest> requests) override {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     for (IoRequest& request : requests) {
       Shared::Lane& lane = shared_->lanes[request.lane];
       lane.waiting.push_back(std::move(request));
@@ -103,16 +102,17 @@ class ThreadEngine final : public IoEngine {
   }
 
   void wait(Nanos most, std::vector<IoEnd>& ended) override {
-    std::unique_lock lock(shared_->mutex);
-    shared_->something.wait_for(lock, std::chrono::nanoseconds(most),
-                                [&] { return shared_->woken || !shared_->ended.empty(); });
+    MutexLock lock(shared_->mutex);
+    shared_->something.wait_for(lock, std::chrono::nanoseconds(most), [&]() REQUIRES(shared_->mutex) {
+      return shared_->woken || !shared_->ended.empty();
+    });
     shared_->woken = false;
     ended.insert(ended.end(), shared_->ended.begin(), shared_->ended.end());
     shared_->ended.clear();
   }
 
   void wake() override {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     shared_->woken = true;
     shared_->something.notify_one();
   }

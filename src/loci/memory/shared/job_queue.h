@@ -3,14 +3,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 
 namespace loci {
 
@@ -20,20 +19,20 @@ class JobQueue {
  public:
   void push(Job job) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       jobs_.push_back(std::move(job));
     }
     changed_.notify_one();
   }
   std::size_t size() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return jobs_.size();
   }
   // Waits at most `time` (kForEver: without a limit); absent: nothing came, or it is closed and empty.
   static constexpr Nanos kForEver = -1;
   std::optional<Job> pop(Nanos time) {
-    std::unique_lock lock(mutex_);
-    const auto ready = [&] { return closed_ || !jobs_.empty(); };
+    MutexLock lock(mutex_);
+    const auto ready = [this]() REQUIRES(mutex_) { return closed_ || !jobs_.empty(); };
     if (time == kForEver) {
       changed_.wait(lock, ready);
     } else {
@@ -46,21 +45,21 @@ class JobQueue {
   }
   void close() {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       closed_ = true;
     }
     changed_.notify_all();
   }
   bool closed() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return closed_ && jobs_.empty();
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;
-  bool closed_ = false;
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<Job> jobs_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace loci

@@ -14,7 +14,7 @@ RedisDialer::RedisDialer(Dial dial, std::function<void(const Status&)> told, con
 
 RedisDialer::~RedisDialer() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
   }
   changed_.notify_all();
@@ -23,7 +23,7 @@ RedisDialer::~RedisDialer() {
 
 void RedisDialer::begin() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (made_ != nullptr) return;
     is_wanted_ = true;
   }
@@ -32,17 +32,19 @@ void RedisDialer::begin() {
 
 std::unique_ptr<RedisConnection> RedisDialer::take(Nanos deadline) {
   begin();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto left = std::chrono::nanoseconds(std::max<Nanos>(0, deadline - clock_.now()));
-  changed_.wait_for(lock, left, [this] { return made_ != nullptr || !is_wanted_ || is_stopping_; });
+  changed_.wait_for(lock, left,
+                    [this]() REQUIRES(mutex_) { return made_ != nullptr || !is_wanted_ || is_stopping_; });
   return std::exchange(made_, nullptr);
 }
 
 void RedisDialer::run() {
   pthread_setname_np(pthread_self(), "loci-shared-dial");
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return is_stopping_ || (is_wanted_ && made_ == nullptr); });
+    changed_.wait(lock,
+                  [this]() REQUIRES(mutex_) { return is_stopping_ || (is_wanted_ && made_ == nullptr); });
     if (is_stopping_) return;
     lock.unlock();
     Result<std::unique_ptr<RedisConnection>> made = dial_();

@@ -4,13 +4,12 @@
 // first one after that finds it made.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/memory/shared/redis_connection.h"
 
@@ -39,11 +38,11 @@ class RedisDialer {
   const Dial dial_;
   const std::function<void(const Status&)> told_;
   const Clock& clock_;
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  bool is_wanted_ = false;  // until a try has ended
-  bool is_stopping_ = false;
-  std::unique_ptr<RedisConnection> made_;
+  Mutex mutex_;
+  Condition changed_;
+  bool is_wanted_ GUARDED_BY(mutex_) = false;  // until a try has ended
+  bool is_stopping_ GUARDED_BY(mutex_) = false;
+  std::unique_ptr<RedisConnection> made_ GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

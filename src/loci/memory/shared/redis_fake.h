@@ -15,13 +15,13 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "loci/base/check.h"
+#include "loci/base/mutex.h"
 
 namespace loci {
 
@@ -57,20 +57,20 @@ class RedisFake {
 
   std::uint16_t port() const { return port_; }
   void answer(Answer answer) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     answer_ = std::move(answer);
   }
   std::map<std::string, std::string> values() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return values_;
   }
   void set_values(std::map<std::string, std::string> values) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     values_ = std::move(values);
   }
   // Of that name, ever.
   std::uint64_t commands(const std::string& name) const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = counts_.find(name);
     return found == counts_.end() ? 0 : found->second;
   }
@@ -149,14 +149,14 @@ class RedisFake {
   std::string reply_to(const Command& command) {
     Answer special;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ++counts_[command[0]];
       special = answer_;
     }
     if (special) {
       if (const auto text = special(command)) return *text;
     }
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = command.size() > 1 ? values_.find(command[1]) : values_.end();
     if (command[0] == "STRLEN") return integer(found == values_.end() ? 0 : found->second.size());
     if (command[0] == "EXPIRE") return integer(found == values_.end() ? 0 : 1);
@@ -173,10 +173,10 @@ class RedisFake {
   std::uint16_t port_ = 0;
   std::atomic<bool> stopping_{false};
   std::atomic<std::int64_t> dribble_ms_{0};
-  mutable std::mutex mutex_;
-  Answer answer_;
-  std::map<std::string, std::string> values_;
-  std::map<std::string, std::uint64_t> counts_;
+  mutable Mutex mutex_;
+  Answer answer_ GUARDED_BY(mutex_);
+  std::map<std::string, std::string> values_ GUARDED_BY(mutex_);
+  std::map<std::string, std::uint64_t> counts_ GUARDED_BY(mutex_);
   std::vector<std::thread> serving_;  // the accepter's until that has ended
   std::thread accepter_;
 };

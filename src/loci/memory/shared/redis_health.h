@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 
 namespace loci {
 
@@ -18,38 +18,38 @@ class RedisHealth {
   static constexpr Nanos kPause = 2 * kNanosPerSecond;
 
   bool up() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return up_;
   }
   // When the store that is down is to be probed.
   Nanos probe_at() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return probe_at_;
   }
   // True: it was down until now.
   bool succeeded() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     failures_ = 0;
     return !std::exchange(up_, true);
   }
   // True: it is down from now on.
   bool failed(Nanos now) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     probe_at_ = now + kPause;
     return ++failures_ >= kFailuresMax && std::exchange(up_, false);
   }
   // The same at once: nobody is there to begin with.
   void begin_down(Nanos now) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     up_ = false;
     probe_at_ = now + kPause;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::uint32_t failures_ = 0;  // in a row
-  bool up_ = true;
-  Nanos probe_at_ = 0;
+  mutable Mutex mutex_;
+  std::uint32_t failures_ GUARDED_BY(mutex_) = 0;  // in a row
+  bool up_ GUARDED_BY(mutex_) = true;
+  Nanos probe_at_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace loci

@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
+
+#include "loci/base/mutex.h"
 
 namespace loci {
 namespace {
@@ -29,21 +29,20 @@ Result<RedisResolver::Addresses> look_up_with(const std::string& host, std::uint
 }  // namespace
 
 struct RedisResolver::State {
+  State(std::string h, std::uint16_t p) : host(std::move(h)), port(p) {}
   const std::string host;
   const std::uint16_t port;
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool looking = false;  // a thread is under way
-  bool stopped = false;
-  std::uint64_t lookups = 0;                // that ended
-  std::optional<Result<Addresses>> answer;  // of the last one
-  bool taken = false;                       // by somebody
+  Mutex mutex;
+  Condition changed;
+  bool looking GUARDED_BY(mutex) = false;  // a thread is under way
+  bool stopped GUARDED_BY(mutex) = false;
+  std::uint64_t lookups GUARDED_BY(mutex) = 0;                // that ended
+  std::optional<Result<Addresses>> answer GUARDED_BY(mutex);  // of the last one
+  bool taken GUARDED_BY(mutex) = false;                       // by somebody
 };
 
 RedisResolver::RedisResolver(std::string host, std::uint16_t port, const Clock& clock, LookUp look_up)
-    : clock_(clock),
-      look_up_(std::move(look_up)),
-      state_(new State{.host = std::move(host), .port = port, .mutex = {}, .changed = {}, .answer = {}}) {}
+    : clock_(clock), look_up_(std::move(look_up)), state_(std::make_shared<State>(std::move(host), port)) {}
 
 RedisResolver::~RedisResolver() { stop(); }
 
@@ -55,14 +54,14 @@ Result<RedisResolver::Addresses> RedisResolver::resolve(Nanos deadline) {
   State& state = *state_;
   Result<Addresses> numeric = look_up_with(state.host, state.port, AI_NUMERICHOST);
   if (numeric.ok()) return numeric;
-  std::unique_lock lock(state.mutex);
+  MutexLock lock(state.mutex);
   if (!state.looking && !state.stopped) {
     if (state.answer && state.answer->ok() && !std::exchange(state.taken, true)) return *state.answer;
     state.looking = true;
     std::thread([shared = state_, look_up = look_up_] {
       pthread_setname_np(pthread_self(), "loci-shared-dns");
       Result<Addresses> found = look_up(shared->host, shared->port);
-      std::lock_guard guard(shared->mutex);
+      const MutexLock guard(shared->mutex);
       shared->answer.emplace(std::move(found));
       shared->taken = shared->looking = false;
       ++shared->lookups;
@@ -70,7 +69,7 @@ Result<RedisResolver::Addresses> RedisResolver::resolve(Nanos deadline) {
     }).detach();
   }
   const std::uint64_t before = state.lookups;
-  const auto ended = [&] { return state.stopped || state.lookups != before; };
+  const auto ended = [&]() REQUIRES(state.mutex) { return state.stopped || state.lookups != before; };
   const Nanos left = std::max<Nanos>(0, deadline - clock_.now());
   if (!state.changed.wait_for(lock, std::chrono::nanoseconds(left), ended))
     return Status(StatusCode::kDeadlineExceeded, fmt::format("{} was not resolved in time", state.host));
@@ -80,7 +79,7 @@ Result<RedisResolver::Addresses> RedisResolver::resolve(Nanos deadline) {
 }
 
 void RedisResolver::stop() {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->stopped = true;
   state_->changed.notify_all();
 }

@@ -8,13 +8,13 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <variant>
 
 #include "loci/base/check.h"
+#include "loci/base/mutex.h"
 #include "loci/memory/shared/job_queue.h"
 #include "loci/memory/shared/redis_connection.h"
 #include "loci/memory/shared/redis_dialer.h"
@@ -161,15 +161,16 @@ class RedisStore final : public SharedStore {
   }
 
   SharedStoreStats stats() const override {
-    std::lock_guard lock(stats_mutex_);
+    const bool is_up = health_.up();
+    const MutexLock lock(stats_mutex_);
     SharedStoreStats stats = stats_;
-    stats.up = health_.up();
+    stats.up = is_up;
     return stats;
   }
 
  private:
   void count(std::uint64_t SharedStoreStats::* what, std::uint64_t by) {
-    std::lock_guard lock(stats_mutex_);
+    const MutexLock lock(stats_mutex_);
     stats_.*what += by;
   }
 
@@ -460,8 +461,8 @@ class RedisStore final : public SharedStore {
   RedisStop stop_;
   std::atomic<bool> stopping_{false};
   RedisHealth health_;
-  mutable std::mutex stats_mutex_;
-  SharedStoreStats stats_;
+  mutable Mutex stats_mutex_;
+  SharedStoreStats stats_ GUARDED_BY(stats_mutex_);
   std::unique_ptr<RedisConnection> asking_;  // the asking thread's; null: none
   std::unique_ptr<RedisDialer> dialer_;
   std::deque<Forget> kept_;              // the writing thread's; deletions until the store is back

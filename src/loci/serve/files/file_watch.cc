@@ -17,7 +17,7 @@ constexpr int kLooksToTryAgain = 2, kLooksToTryAgainMax = 128;
 
 FileWatch::~FileWatch() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   stop_changed_.notify_all();
@@ -54,8 +54,8 @@ std::vector<FileWatch::Stamp> FileWatch::stamps() const {
 
 void FileWatch::run() {
   int wait = 0, left = 0;  // looks until it is tried again, where it failed
-  std::unique_lock lock(mutex_);
-  while (!stop_changed_.wait_for(lock, kLookAgain, [this] { return stopping_; })) {
+  MutexLock lock(mutex_);
+  while (!stop_changed_.wait_for(lock, kLookAgain, [this]() REQUIRES(mutex_) { return stopping_; })) {
     lock.unlock();
     std::vector<Stamp> now = stamps();
     const bool differs = now != seen_;

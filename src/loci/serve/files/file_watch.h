@@ -11,13 +11,13 @@
 // second, then ever more rarely, up to once a minute, until it is read.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "loci/base/mutex.h"
 
 namespace loci {
 
@@ -50,9 +50,9 @@ class FileWatch {
   std::vector<std::string> paths_;
   std::vector<Stamp> seen_;  // the thread's, after start()
   std::function<bool()> changed_;
-  std::mutex mutex_;
-  std::condition_variable stop_changed_;
-  bool stopping_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  Condition stop_changed_;
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -23,7 +23,7 @@ GenerationListener EventMailbox::listener(std::uint32_t choice) {
 void EventMailbox::put(MailboxEvent event) {
   bool first = false, full = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return;
     first = events_.empty();
     events_.push_back(std::move(event));
@@ -36,19 +36,19 @@ void EventMailbox::put(MailboxEvent event) {
 // Somebody may have taken them since.
 void EventMailbox::tell_if_full() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_ || events_.size() < kMailboxFull) return;
   }
   if (tell_full_) tell_full_();
 }
 
 bool EventMailbox::empty() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return events_.empty();
 }
 
 std::vector<MailboxEvent> EventMailbox::take() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(events_, {});
 }
 
@@ -68,7 +68,7 @@ asio::awaitable<void> EventMailbox::wait() {
 void EventMailbox::close() {
   signal_.reset();
   tell_full_ = nullptr;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
   events_.clear();
 }

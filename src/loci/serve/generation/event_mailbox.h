@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/engine/run/engine.h"
 
 namespace loci {
@@ -58,9 +58,9 @@ class EventMailbox : public std::enable_shared_from_this<EventMailbox> {
   bool woken_ = false;
   std::function<void()> tell_full_;
 
-  std::mutex mutex_;
-  std::vector<MailboxEvent> events_;  // guarded by mutex_
-  bool closed_ = false;               // guarded by mutex_
+  Mutex mutex_;
+  std::vector<MailboxEvent> events_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace loci

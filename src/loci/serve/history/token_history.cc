@@ -2,17 +2,23 @@
 #include "loci/serve/history/token_history.h"
 
 #include <algorithm>
-#include <shared_mutex>
 
+#include "loci/base/mutex.h"
 #include "loci/serve/history/history_match.h"
 #include "loci/serve/history/token_trie.h"
 
 namespace loci {
 
 struct TokenHistory::Tenant {
-  mutable std::shared_mutex mutex;
-  TokenTrie trie;                     // guarded by mutex
+  mutable SharedMutex mutex;
+  TokenTrie trie GUARDED_BY(mutex);
   std::atomic<std::size_t> bytes{0};  // the trie's
+
+  // By how many bytes the trie has grown since the last call, modulo 2^64.
+  std::size_t grown() REQUIRES(mutex) {
+    const std::size_t size = trie.size_bytes();
+    return size - bytes.exchange(size);
+  }
 };
 
 namespace {
@@ -108,7 +114,7 @@ Result<HistoryTokens> TokenHistory::encode(const Tokenizer& tokenizer, const Cha
   if (const std::shared_ptr<Tenant> known = find(tenant)) {
     for (std::size_t ahead = 1;; ahead *= 2) {
       {
-        const std::shared_lock lock(known->mutex);
+        const ReadLock lock(known->mutex);
         match = match_history(known->trie, tokenizer, *segments, encoder.encoded());
       }
       if (!match.wanted) break;
@@ -126,9 +132,9 @@ void TokenHistory::remember(std::string_view tenant, std::span<const TokenId> pr
                             std::span<const TokenId> reply) {
   const std::shared_ptr<Tenant> owner = find_or_add(tenant);
   {
-    const std::lock_guard lock(owner->mutex);
+    const WriteLock lock(owner->mutex);
     owner->trie.remember(prompt, reply);
-    count_bytes(*owner);
+    bytes_.fetch_add(owner->grown());
   }
   while (bytes_.load() > bytes_max_) {
     const std::shared_ptr<Tenant> most = largest();
@@ -143,38 +149,32 @@ void TokenHistory::remember(std::string_view tenant, std::span<const TokenId> pr
 void TokenHistory::forget(std::string_view tenant, std::span<const TokenId> tokens) {
   const std::shared_ptr<Tenant> owner = find(tenant);
   if (owner == nullptr) return;
-  const std::lock_guard lock(owner->mutex);
+  const WriteLock lock(owner->mutex);
   owner->trie.forget(tokens);
-  count_bytes(*owner);
+  bytes_.fetch_add(owner->grown());
 }
 
 void TokenHistory::shrink(Tenant& tenant, std::size_t bytes) {
-  const std::lock_guard lock(tenant.mutex);
+  const WriteLock lock(tenant.mutex);
   tenant.trie.shrink(bytes);
-  count_bytes(tenant);
-}
-
-// After a change of the tenant's; its mutex is held.
-void TokenHistory::count_bytes(Tenant& tenant) {
-  const std::size_t bytes = tenant.trie.size_bytes();
-  bytes_.fetch_add(bytes - tenant.bytes.exchange(bytes));
+  bytes_.fetch_add(tenant.grown());
 }
 
 std::shared_ptr<TokenHistory::Tenant> TokenHistory::find(std::string_view tenant) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = tenants_.find(tenant);
   return found == tenants_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<TokenHistory::Tenant> TokenHistory::find_or_add(std::string_view tenant) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = tenants_.find(tenant);
   if (found == tenants_.end()) found = tenants_.emplace(tenant, std::make_shared<Tenant>()).first;
   return found->second;
 }
 
 std::shared_ptr<TokenHistory::Tenant> TokenHistory::largest() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto most = std::max_element(tenants_.begin(), tenants_.end(), [](const auto& a, const auto& b) {
     return a.second->bytes.load() < b.second->bytes.load();
   });

@@ -11,13 +11,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "loci/base/ids.h"
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/model/model.h"
 
@@ -67,12 +67,11 @@ class TokenHistory {
   std::shared_ptr<Tenant> find_or_add(std::string_view tenant);
   std::shared_ptr<Tenant> largest() const;
   void shrink(Tenant& tenant, std::size_t bytes);
-  void count_bytes(Tenant& tenant);
 
   const std::size_t bytes_max_;
-  mutable std::mutex mutex_;                                             // never held with a tenant's
-  std::map<std::string, std::shared_ptr<Tenant>, std::less<>> tenants_;  // guarded by mutex_
-  std::atomic<std::size_t> bytes_{0};                                    // of all tenants
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Tenant>, std::less<>> tenants_ GUARDED_BY(mutex_);
+  std::atomic<std::size_t> bytes_{0};  // of all tenants
   std::atomic<std::uint64_t> tokens_reused_{0};
 };
 

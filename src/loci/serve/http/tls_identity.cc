@@ -16,13 +16,13 @@ Status TlsIdentity::open(const TlsFiles& files, std::shared_ptr<spdlog::logger> 
 }
 
 TlsContext TlsIdentity::context() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return context_;
 }
 
 Status TlsIdentity::read() {
   LOCI_ASSIGN_OR_RETURN(TlsContext context, make_server_tls(files_));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   context_ = std::move(context);
   return {};
 }

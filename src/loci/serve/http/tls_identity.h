@@ -7,8 +7,8 @@
 #include <spdlog/logger.h>
 
 #include <memory>
-#include <mutex>
 
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/serve/files/file_watch.h"
 #include "loci/serve/http/tls.h"
@@ -32,10 +32,10 @@ class TlsIdentity {
 
   TlsFiles files_;
   std::shared_ptr<spdlog::logger> log_;
-  mutable std::mutex mutex_;
-  TlsContext context_;  // guarded by mutex_
-  std::string told_;    // what was wrong when it was last said; the watch's
-  FileWatch watch_;     // last: its thread reads what is above
+  mutable Mutex mutex_;
+  TlsContext context_ GUARDED_BY(mutex_);
+  std::string told_;  // what was wrong when it was last said; the watch's
+  FileWatch watch_;   // last: its thread reads what is above
 };
 
 }  // namespace loci

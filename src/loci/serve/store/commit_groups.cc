@@ -19,7 +19,7 @@ Status CommitGroups::alone(const std::function<Status()>& job) {
 
 Status CommitGroups::enter(Entry& entry) {
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     waiting_.push_back(&entry);
     if (busy_) {
       entry.called.wait(lock, [&entry] { return entry.leads || entry.done; });
@@ -37,7 +37,7 @@ void CommitGroups::lead() {
   std::vector<Entry*> group;
   group.reserve(kMembersMax);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     do {
       group.push_back(waiting_.front());
       waiting_.pop_front();
@@ -57,7 +57,7 @@ void CommitGroups::lead() {
     for (Entry* entry : group) entry->member.status = internal_error(error.what());
   }
   // Under the lock: who is done goes, and its entry with it.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Entry* entry : group) {
     entry->done = true;
     entry->called.notify_one();

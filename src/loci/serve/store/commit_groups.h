@@ -7,14 +7,13 @@
 // come.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/serve/store/sql_database.h"
 
@@ -48,18 +47,19 @@ class CommitGroups {
   struct Entry {
     CommitMember member;
     const std::function<Status()>* job = nullptr;  // null: a member of a group
-    std::condition_variable called;
-    bool leads = false;  // these two: guarded by mutex_
+    Condition called;
+    // The rest is under the groups' mutex_.
+    bool leads = false;
     bool done = false;
   };
 
-  Status enter(Entry& entry);
-  void lead();
+  Status enter(Entry& entry) EXCLUDES(mutex_);
+  void lead() EXCLUDES(mutex_);
 
   const Commit commit_;
-  std::mutex mutex_;            // guards what follows; never held during a commit
-  std::deque<Entry*> waiting_;  // the first one leads
-  bool busy_ = false;           // somebody leads
+  Mutex mutex_;                                    // never held during a commit
+  std::deque<Entry*> waiting_ GUARDED_BY(mutex_);  // the first one leads
+  bool busy_ GUARDED_BY(mutex_) = false;           // somebody leads
 };
 
 }  // namespace loci

@@ -8,12 +8,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/units.h"
 #include "loci/serve/store/postgres_connection.h"
 
@@ -131,19 +130,19 @@ struct PostgresDatabase::Pool {
     bool given_up = false;
   };
 
-  std::mutex mutex;  // guards what follows; never held while the network is waited for
-  std::condition_variable returned;
-  std::condition_variable watch_changed;
-  std::vector<std::unique_ptr<PostgresConnection>> idle;
-  std::vector<Busy> busy;
-  std::size_t open = 0;
-  bool is_abandoned = false;
-  bool is_over = false;
+  Mutex mutex;  // never held while the network is waited for
+  Condition returned;
+  Condition watch_changed;
+  std::vector<std::unique_ptr<PostgresConnection>> idle GUARDED_BY(mutex);
+  std::vector<Busy> busy GUARDED_BY(mutex);
+  std::size_t open GUARDED_BY(mutex) = 0;
+  bool is_abandoned GUARDED_BY(mutex) = false;
+  bool is_over GUARDED_BY(mutex) = false;
   std::thread watch;
 
   ~Pool() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       is_over = true;
     }
     watch_changed.notify_all();
@@ -152,7 +151,7 @@ struct PostgresDatabase::Pool {
 
   // Gives up what the server does not answer in time.
   void run_watch() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     while (!is_over) {
       auto next = Time::time_point::max();
       for (Busy& one : busy) {
@@ -171,13 +170,12 @@ struct PostgresDatabase::Pool {
     }
   }
 
-  // With `mutex` held.
-  void begin_use(PostgresConnection* connection, Time::time_point until) {
+  void begin_use(PostgresConnection* connection, Time::time_point until) REQUIRES(mutex) {
     busy.push_back({.connection = connection, .until = until});
     watch_changed.notify_all();
   }
   // True: it was given up.
-  bool end_use(const PostgresConnection* connection) {
+  bool end_use(const PostgresConnection* connection) REQUIRES(mutex) {
     const auto found =
         std::find_if(busy.begin(), busy.end(), [&](const Busy& one) { return one.connection == connection; });
     if (found == busy.end()) return false;
@@ -189,8 +187,10 @@ struct PostgresDatabase::Pool {
   Result<std::unique_ptr<PostgresConnection>> take(Nanos timeout) {
     const auto until = Time::now() + std::chrono::nanoseconds(timeout);
     {
-      std::unique_lock lock(mutex);
-      const auto ready = [this] { return is_abandoned || !idle.empty() || open < kConnectionsMax; };
+      MutexLock lock(mutex);
+      const auto ready = [this]() REQUIRES(mutex) {
+        return is_abandoned || !idle.empty() || open < kConnectionsMax;
+      };
       if (!returned.wait_until(lock, until, ready)) return unanswered(timeout);
       if (is_abandoned) return abandoned();
       if (!idle.empty()) {
@@ -208,7 +208,7 @@ struct PostgresDatabase::Pool {
     }
     std::unique_ptr<PostgresConnection> connection = std::move(made).value();
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       begin_use(connection.get(), Time::now() + std::chrono::nanoseconds(timeout));
       if (is_abandoned) connection->interrupt();
     }
@@ -220,7 +220,7 @@ struct PostgresDatabase::Pool {
 
   void give(std::unique_ptr<PostgresConnection> connection) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (end_use(connection.get()))
         --open;  // it was given up as its answer came
       else
@@ -233,7 +233,7 @@ struct PostgresDatabase::Pool {
   bool drop(std::unique_ptr<PostgresConnection> connection) {
     bool given_up = false;
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       given_up = end_use(connection.get());
       --open;
     }
@@ -319,7 +319,7 @@ std::string PostgresDatabase::instance() const { return std::to_string(pool_->in
 
 void PostgresDatabase::abandon() {
   {
-    const std::lock_guard lock(pool_->mutex);
+    const MutexLock lock(pool_->mutex);
     pool_->is_abandoned = true;
     for (const Pool::Busy& one : pool_->busy) one.connection->interrupt();
   }

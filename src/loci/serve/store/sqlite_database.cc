@@ -135,6 +135,7 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& 
     LOCI_ASSIGN_OR_RETURN(std::unique_ptr<SqliteConnection> reader,
                           SqliteConnection::open(path, SQLITE_OPEN_READONLY, options));
     LOCI_RETURN_IF_ERROR(reader->execute(kReaderSettings));
+    const MutexLock lock(database->readers_mutex_);
     database->readers_.push_back(std::move(reader));
     ++database->readers_count_;
   }
@@ -149,14 +150,14 @@ Status SqliteDatabase::transact(SqlAccess access, const Body& body) {
     return groups_.alone([&] { return connection_->transact(SqlAccess::kRead, body); });
   std::unique_ptr<SqliteConnection> reader;
   {
-    std::unique_lock lock(readers_mutex_);
-    reader_back_.wait(lock, [this] { return !readers_.empty(); });
+    MutexLock lock(readers_mutex_);
+    reader_back_.wait(lock, [this]() REQUIRES(readers_mutex_) { return !readers_.empty(); });
     reader = std::move(readers_.back());
     readers_.pop_back();
   }
   Status status = reader->transact(access, body);
   {
-    const std::lock_guard lock(readers_mutex_);
+    const MutexLock lock(readers_mutex_);
     readers_.push_back(std::move(reader));
   }
   reader_back_.notify_one();

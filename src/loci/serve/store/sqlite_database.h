@@ -5,15 +5,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/base/status.h"
 #include "loci/serve/store/commit_groups.h"
 #include "loci/serve/store/sql_database.h"
@@ -68,9 +67,9 @@ class SqliteDatabase final : public SqlDatabase {
   bool log_is_held_ = false;       // by another program: turns wait for it once, until the next reclaim()
   std::size_t readers_count_ = 0;  // set by open(); 0: `connection_` reads too
   std::atomic<std::uint64_t> deletions_{1};  // that erase_deleted() was called for; one before the start
-  std::mutex readers_mutex_;
-  std::condition_variable reader_back_;
-  std::vector<std::unique_ptr<SqliteConnection>> readers_;  // idle; guarded by readers_mutex_
+  Mutex readers_mutex_;
+  Condition reader_back_;
+  std::vector<std::unique_ptr<SqliteConnection>> readers_ GUARDED_BY(readers_mutex_);  // idle
 };
 
 }  // namespace loci

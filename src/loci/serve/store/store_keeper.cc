@@ -120,7 +120,7 @@ std::vector<std::string> EndedServers::look(Nanos begin, Nanos end, const std::v
 void QuotaLog::made_room(std::string_view tenant, std::uint64_t gone) {
   const Nanos now = clock_.now();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto [entry, is_new] = entries_.try_emplace(std::string(tenant));
     entry->second.gone += gone;
     if (!is_new && now - entry->second.told_at < period_) return;

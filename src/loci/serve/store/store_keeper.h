@@ -9,12 +9,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/telemetry/metrics.h"
 #include "loci/serve/workers/worker_pool.h"
@@ -43,8 +43,8 @@ class QuotaLog {
   const Clock& clock_;
   const Nanos period_;
   const std::shared_ptr<spdlog::logger> log_;
-  std::mutex mutex_;
-  std::map<std::string, Entry, std::less<>> entries_;  // of tenants that were ever over; guarded by mutex_
+  Mutex mutex_;
+  std::map<std::string, Entry, std::less<>> entries_ GUARDED_BY(mutex_);  // of tenants that were ever over
 };
 
 // Which servers have surely ended. One look tells too little: after a restart of the database nobody holds a

@@ -10,7 +10,7 @@ namespace loci {
 namespace asio = boost::asio;
 
 void TurnClaims::start(Nanos period) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (store_thread_ == nullptr) return;
   // Kept alive by the timer, which goes with the store's threads.
   auto timer = std::make_shared<asio::steady_timer>(store_thread_->executor());
@@ -28,17 +28,17 @@ void TurnClaims::start(Nanos period) {
 }
 
 void TurnClaims::hold(std::int64_t claim) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   held_.insert(claim);
 }
 
 std::vector<std::int64_t> TurnClaims::held() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {held_.begin(), held_.end()};
 }
 
 void TurnClaims::release(std::string tenant, std::string conversation, std::int64_t claim) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   held_.erase(claim);  // whatever the store says: it is renewed no more
   if (store_thread_ == nullptr) return;
   asio::post(store_thread_->executor(), [self = shared_from_this(), tenant = std::move(tenant),
@@ -50,7 +50,7 @@ void TurnClaims::release(std::string tenant, std::string conversation, std::int6
 }
 
 void TurnClaims::stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   store_thread_ = nullptr;
 }
 

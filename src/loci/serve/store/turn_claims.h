@@ -7,13 +7,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/serve/store/conversation_locks.h"
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/workers/worker_pool.h"
@@ -40,9 +40,9 @@ class TurnClaims : public std::enable_shared_from_this<TurnClaims> {
  private:
   std::vector<std::int64_t> held();
 
-  std::mutex mutex_;                       // guards the next two
-  WorkerPool* store_thread_;               // null after stop()
-  std::unordered_set<std::int64_t> held_;  // claims of turns that are being made
+  Mutex mutex_;
+  WorkerPool* store_thread_ GUARDED_BY(mutex_);               // null after stop()
+  std::unordered_set<std::int64_t> held_ GUARDED_BY(mutex_);  // claims of turns that are being made
   ConversationStore& store_;
   const std::shared_ptr<spdlog::logger> log_;
 };

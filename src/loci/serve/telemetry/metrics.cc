@@ -168,7 +168,7 @@ ServeMetrics::ServeMetrics(std::string_view version) {
 
 // A label for each key that was ever used could be too many for who reads them.
 std::string ServeMetrics::tenant_label(std::string_view tenant) {
-  const std::lock_guard lock(tenants_mutex_);
+  const MutexLock lock(tenants_mutex_);
   if (tenants_.contains(tenant)) return std::string(tenant);
   if (tenants_.size() >= kTenantLabelsMax) return "other";
   return *tenants_.emplace(tenant).first;

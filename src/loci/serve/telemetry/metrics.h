@@ -11,13 +11,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/engine/core/core.h"
 #include "loci/serve/telemetry/tier_metrics.h"
 
@@ -70,8 +70,8 @@ class ServeMetrics {
   std::string tenant_label(std::string_view tenant);
 
   std::atomic<bool> by_tenant_{false};
-  std::mutex tenants_mutex_;
-  std::set<std::string, std::less<>> tenants_;  // that have a label; guarded by tenants_mutex_
+  Mutex tenants_mutex_;
+  std::set<std::string, std::less<>> tenants_ GUARDED_BY(tenants_mutex_);  // that have a label
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>* tenant_requests_;
   prometheus::Family<prometheus::Counter>* tenant_tokens_;

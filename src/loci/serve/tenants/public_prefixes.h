@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "loci/base/ids.h"
+#include "loci/base/mutex.h"
 
 namespace loci {
 
@@ -33,8 +33,8 @@ class PublicPrefixes {
   std::vector<NamedPrefix> list() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, std::optional<NamedPrefix>> prefixes_;  // empty: being computed
+  mutable Mutex mutex_;
+  std::map<std::string, std::optional<NamedPrefix>> prefixes_ GUARDED_BY(mutex_);  // empty: being computed
 };
 
 }  // namespace loci

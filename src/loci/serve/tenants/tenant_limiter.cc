@@ -72,7 +72,7 @@ TenantLimiter::Admission TenantLimiter::begin(const Tenant& tenant) {
   std::optional<LimitReached> reached;
   RateState state;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     TenantMeter& meter = meters_[tenant.id];
     reached = meter.begin(tenant.limits, now);
     state = meter.state(tenant.limits, now);
@@ -87,7 +87,7 @@ TenantLimiter::Refusal TenantLimiter::take_tokens(TenantTicket& ticket, const Te
   std::optional<LimitReached> reached;
   RateState state;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     TenantMeter& meter = meters_[tenant.id];
     reached = meter.take_tokens(tenant.limits, prompt_tokens, tokens, now);
     state = meter.state(tenant.limits, now);
@@ -98,7 +98,7 @@ TenantLimiter::Refusal TenantLimiter::take_tokens(TenantTicket& ticket, const Te
 }
 
 void TenantLimiter::end(const TenantTicket& ticket) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   meters_.at(ticket.tenant_).end(ticket.taken_, ticket.used_, clock_.now());
 }
 

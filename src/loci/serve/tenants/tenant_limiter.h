@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <variant>
 
 #include "loci/base/clock.h"
+#include "loci/base/mutex.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/tenants/tenant_meter.h"
 #include "loci/serve/wire/api_error.h"
@@ -66,8 +66,8 @@ class TenantLimiter {
   void end(const TenantTicket& ticket);
 
   const Clock& clock_;
-  std::mutex mutex_;
-  std::map<std::string, TenantMeter> meters_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<std::string, TenantMeter> meters_ GUARDED_BY(mutex_);
 };
 
 // "1s", "6m0s", "120ms": how OpenAI's headers write a time.

@@ -92,13 +92,13 @@ Status Tenants::read() {
   for (const std::string& key : sources_.operator_keys) add(hash_api_key(key), "default", true);
   table->default_limits = file.default_limits;
   table->tenants.insert(file.tenants.begin(), file.tenants.end());
-  const std::lock_guard lock(table_mutex_);
+  const MutexLock lock(table_mutex_);
   table_ = std::move(table);
   return {};
 }
 
 std::shared_ptr<const Tenants::Table> Tenants::current() const {
-  const std::lock_guard lock(table_mutex_);
+  const MutexLock lock(table_mutex_);
   return table_;
 }
 

@@ -9,13 +9,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/serve/files/file_watch.h"
 #include "loci/serve/http/http_message.h"
 #include "loci/serve/tenants/keys_file.h"
@@ -75,8 +75,8 @@ class Tenants {
   KeySources sources_;
   std::shared_ptr<spdlog::logger> log_;
   // A mutex, since the atomic shared_ptr of g++ 12 has a race between load and store.
-  mutable std::mutex table_mutex_;
-  std::shared_ptr<const Table> table_;  // guarded by table_mutex_
+  mutable Mutex table_mutex_;
+  std::shared_ptr<const Table> table_ GUARDED_BY(table_mutex_);
   std::shared_ptr<const Tenant> default_ = std::make_shared<const Tenant>();
 
   std::string told_;  // what was wrong when it was last said; the watch's

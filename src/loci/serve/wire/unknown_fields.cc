@@ -29,7 +29,7 @@ std::vector<std::string> unknown_fields(const Json& object,
 }
 
 bool UnknownFieldLog::is_new(std::string_view endpoint, std::string_view name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (seen_.size() >= kNamesMax) return false;
   return seen_.emplace(endpoint, name).second;
 }

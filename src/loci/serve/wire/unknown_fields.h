@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/mutex.h"
 #include "loci/serve/wire/json.h"
 
 namespace loci {
@@ -30,8 +30,8 @@ class UnknownFieldLog {
   bool is_new(std::string_view endpoint, std::string_view name);
 
  private:
-  std::mutex mutex_;
-  std::set<std::pair<std::string, std::string>> seen_;  // guarded by mutex_
+  Mutex mutex_;
+  std::set<std::pair<std::string, std::string>> seen_ GUARDED_BY(mutex_);
 };
 
 }  // namespace loci

@@ -7,7 +7,7 @@ namespace loci {
 
 void WorkerPool::add(std::string_view tenant, FairJobs::Job job) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     jobs_.add(tenant, std::move(job));
   }
   boost::asio::post(pool_, [this] { work(); });
@@ -16,7 +16,7 @@ void WorkerPool::add(std::string_view tenant, FairJobs::Job job) {
 void WorkerPool::work() {
   std::optional<FairJobs::Next> next;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     next = jobs_.take();
   }
   // What waits is of tenants that run as many as they may; the end of one of those looks again.
@@ -28,7 +28,7 @@ void WorkerPool::work() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin);
   bool more = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     jobs_.ended(next->tenant, std::max<Nanos>(took.count(), 1));
     more = jobs_.waiting() > 0;
   }

@@ -16,12 +16,12 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "loci/base/mutex.h"
 #include "loci/serve/workers/fair_jobs.h"
 
 namespace loci {
@@ -74,8 +74,8 @@ class WorkerPool {
   // One job, if one may run now.
   void work();
 
-  std::mutex mutex_;  // held for some microseconds at most
-  FairJobs jobs_;     // guarded by mutex_
+  Mutex mutex_;  // held for some microseconds at most
+  FairJobs jobs_ GUARDED_BY(mutex_);
   boost::asio::thread_pool pool_;
 };
 

@@ -19,6 +19,7 @@
 #include <map>
 
 #include "loci/base/check.h"
+#include "loci/base/mutex.h"
 #include "loci/compute/cuda/simulated/faults.h"
 #include "loci/compute/cuda/simulated/grid.h"
 #include "loci/compute/cuda/simulated/sanitizers.h"
@@ -73,18 +74,18 @@ Options options_of_environment() {
   return options;
 }
 
-// The one device. Everything below is under its mutex.
+// The one device. Operations run with its mutex held; streams, events and graphs are under it too.
 struct World {
-  std::recursive_mutex mutex;
-  Options options = options_of_environment();
-  Counters counters;
-  std::uint64_t random = options.seed * 0x9e3779b97f4a7c15u + 1;
-  std::vector<StreamState*> streams;
-  std::map<std::byte*, Piece> pieces;
-  std::uint64_t used[2] = {0, 0};  // by kind
-  std::map<EventState*, std::shared_ptr<GraphState>> captured_events;
+  Mutex mutex{LockOrder::kDriver};
+  Options options GUARDED_BY(mutex) = options_of_environment();
+  Counters counters GUARDED_BY(mutex);
+  std::uint64_t random GUARDED_BY(mutex) = options.seed * 0x9e3779b97f4a7c15u + 1;
+  std::vector<StreamState*> streams GUARDED_BY(mutex);
+  std::map<std::byte*, Piece> pieces GUARDED_BY(mutex);
+  std::uint64_t used[2] GUARDED_BY(mutex) = {0, 0};  // by kind
+  std::map<EventState*, std::shared_ptr<GraphState>> captured_events GUARDED_BY(mutex);
 
-  std::uint64_t draw() {
+  std::uint64_t draw() REQUIRES(mutex) {
     random ^= random << 13;
     random ^= random >> 7;
     random ^= random << 17;
@@ -98,7 +99,7 @@ struct World {
   }
 
   // Runs one operation of a stream drawn at random; false: none may go on.
-  bool step() {
+  bool step() REQUIRES(mutex) {
     std::vector<StreamState*> ready;
     for (StreamState* stream : streams) {
       if (may_go_on(*stream)) ready.push_back(stream);
@@ -126,11 +127,15 @@ struct World {
   }
 
   template <class Done>
-  void run_until(const Done& done) {
+  void run_until(const Done& done) REQUIRES(mutex) {
     while (!done()) LOCI_CHECK(step(), "streams wait for an event that nothing will record");
   }
 
-  void check_inside(const void* pointer, std::uint64_t bytes) {
+  void run_all() REQUIRES(mutex) {
+    for (const StreamState* stream : streams) run_until([&] { return stream->queue.empty(); });
+  }
+
+  void check_inside(const void* pointer, std::uint64_t bytes) REQUIRES(mutex) {
     auto* at = static_cast<std::byte*>(const_cast<void*>(pointer));
     auto found = pieces.upper_bound(at);
     LOCI_CHECK(found != pieces.begin(), "a copy's end is neither device memory nor pinned");
@@ -148,7 +153,7 @@ World& world() {
 
 void set_options(const Options& options) {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   w.options = options;
   w.counters = {};
   w.random = options.seed * 0x9e3779b97f4a7c15u + 1;
@@ -156,7 +161,7 @@ void set_options(const Options& options) {
 
 Counters counters() {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   return w.counters;
 }
 
@@ -170,6 +175,7 @@ StreamState& stream_state(void* handle) { return *static_cast<StreamState*>(hand
 // Whether the device is there for one more operation.
 bool counts(const Device& device) {
   World& here = world();
+  here.mutex.assert_held();
   if (device.lost()) return false;
   if (here.counters.operations >= here.options.lost_after) {
     device.note(Status(StatusCode::kUnavailable, "the device is lost: a simulated fault"));
@@ -181,7 +187,8 @@ bool counts(const Device& device) {
 
 // Queues an operation of `stream`, or captures it.
 void queue(StreamState& stream, Operation operation) {
-  std::lock_guard lock(world().mutex);
+  World& w = world();
+  const MutexLock lock(w.mutex);
   if (stream.capture != nullptr) {
     stream.capture->operations.push_back(std::move(operation));
   } else {
@@ -207,7 +214,7 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
     return Status(StatusCode::kUnavailable, fmt::format("expected device cuda:0, found cuda:{}", ordinal));
   }
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   DeviceProperties properties{.ordinal = 0,
                               .name = "simulated device",
                               .capability = w.options.capability,
@@ -220,36 +227,24 @@ Result<std::unique_ptr<Device>> Device::open(std::uint32_t ordinal) {
   return std::unique_ptr<Device>(new Device(std::move(properties)));
 }
 
-Device::~Device() = default;
+Device::~Device() { delete error_.load(); }
 
 std::uint64_t Device::free_bytes() const {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   return w.options.memory_bytes - std::min(w.options.memory_bytes, w.used[0]);
-}
-
-Status Device::status() const {
-  std::lock_guard lock(mutex_);
-  return status_;
-}
-
-void Device::note(Status error) const {
-  std::lock_guard lock(mutex_);
-  if (status_.ok()) status_ = std::move(error);
 }
 
 void Device::synchronize() const {
   World& w = world();
-  std::lock_guard lock(w.mutex);
-  w.run_until([&] {
-    return std::all_of(w.streams.begin(), w.streams.end(), [](const auto* s) { return s->queue.empty(); });
-  });
+  const MutexLock lock(w.mutex);
+  w.run_all();
 }
 
 Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint64_t bytes,
                                 const char* what) {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   const int index = kind == MemoryKind::kDevice ? 0 : 1;
   const std::uint64_t limit = index == 0 ? w.options.memory_bytes : w.options.pinned_bytes;
   Memory memory;
@@ -285,11 +280,9 @@ Result<Memory> Memory::allocate(const Device& device, MemoryKind kind, std::uint
 Memory::~Memory() {
   if (data_ == nullptr) return;
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   // As cudaFree: what is queued is done first.
-  w.run_until([&] {
-    return std::all_of(w.streams.begin(), w.streams.end(), [](const auto* s) { return s->queue.empty(); });
-  });
+  w.run_all();
   const auto found = w.pieces.find(data_);
   w.used[kind_ == MemoryKind::kDevice ? 0 : 1] -= bytes_;
   const std::uint64_t rounded =
@@ -306,14 +299,15 @@ Event::Event(const Device& device, Timing timing) : device_(&device), timing_(ti
 
 Event::~Event() {
   if (handle_ == nullptr) return;
-  std::lock_guard lock(world().mutex);
-  world().captured_events.erase(simulated::event_state(handle_).get());
+  World& w = world();
+  const MutexLock lock(w.mutex);
+  w.captured_events.erase(simulated::event_state(handle_).get());
   delete static_cast<std::shared_ptr<simulated::EventState>*>(handle_);
 }
 
 bool Event::done() const {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   const simulated::EventState& state = *simulated::event_state(handle_);
   if (state.done < state.recorded) w.step();
   return state.done >= state.recorded;
@@ -321,7 +315,7 @@ bool Event::done() const {
 
 void Event::synchronize() const {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   const simulated::EventState& state = *simulated::event_state(handle_);
   const std::uint64_t version = state.recorded;
   w.run_until([&] { return state.done >= version; });
@@ -329,7 +323,8 @@ void Event::synchronize() const {
 
 double Event::milliseconds_since(const Event& earlier) const {
   LOCI_CHECK(timing_ == Timing::kTimed && earlier.timing_ == Timing::kTimed, "only timed events tell time");
-  std::lock_guard lock(world().mutex);
+  World& w = world();
+  const MutexLock lock(w.mutex);
   return std::chrono::duration<double, std::milli>(simulated::event_state(handle_)->at -
                                                    simulated::event_state(earlier.handle_)->at)
       .count();
@@ -339,15 +334,16 @@ Graph::~Graph() { delete static_cast<std::shared_ptr<simulated::GraphState>*>(ha
 
 Stream::Stream(const Device& device, Priority) : device_(&device) {
   auto state = std::make_unique<simulated::StreamState>();
-  std::lock_guard lock(world().mutex);
-  world().streams.push_back(state.get());
+  World& w = world();
+  const MutexLock lock(w.mutex);
+  w.streams.push_back(state.get());
   handle_ = state.release();
 }
 
 Stream::~Stream() {
   if (handle_ == nullptr) return;
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   simulated::StreamState* state = &simulated::stream_state(handle_);
   w.run_until([&] { return state->queue.empty(); });
   std::erase(w.streams, state);
@@ -368,31 +364,35 @@ void Stream::copy_rows(void* to, std::uint64_t to_pitch, const void* from, std::
   if (row_bytes == 0 || rows == 0) return;
   LOCI_CHECK(to_pitch >= row_bytes && from_pitch >= row_bytes, "rows do not overlap");
   {
-    std::lock_guard lock(world().mutex);
-    world().check_inside(to, to_pitch * (rows - 1) + row_bytes);
-    world().check_inside(from, from_pitch * (rows - 1) + row_bytes);
+    World& w = world();
+    const MutexLock lock(w.mutex);
+    w.check_inside(to, to_pitch * (rows - 1) + row_bytes);
+    w.check_inside(from, from_pitch * (rows - 1) + row_bytes);
   }
   simulated::queue(*device_, simulated::stream_state(handle_), [=] {
     for (std::uint64_t i = 0; i < rows; ++i) {
       std::memcpy(static_cast<std::byte*>(to) + i * to_pitch,
                   static_cast<const std::byte*>(from) + i * from_pitch, row_bytes);
     }
-    world().counters.copied_bytes += row_bytes * rows;
+    World& here = world();
+    here.mutex.assert_held();
+    here.counters.copied_bytes += row_bytes * rows;
   });
 }
 
 void Stream::fill(void* to, std::uint8_t value, std::uint64_t bytes) {
   if (bytes == 0) return;
   {
-    std::lock_guard lock(world().mutex);
-    world().check_inside(to, bytes);
+    World& w = world();
+    const MutexLock lock(w.mutex);
+    w.check_inside(to, bytes);
   }
   simulated::queue(*device_, simulated::stream_state(handle_), [=] { std::memset(to, value, bytes); });
 }
 
 void Stream::record(Event& event) {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   simulated::StreamState& stream = simulated::stream_state(handle_);
   const std::shared_ptr<simulated::EventState>& state = simulated::event_state(event.handle_);
   if (stream.capture != nullptr) {
@@ -406,7 +406,7 @@ void Stream::record(Event& event) {
 
 void Stream::wait(const Event& event) {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   simulated::StreamState& stream = simulated::stream_state(handle_);
   const std::shared_ptr<simulated::EventState>& state = simulated::event_state(event.handle_);
   if (const auto captured = w.captured_events.find(state.get()); captured != w.captured_events.end()) {
@@ -423,16 +423,17 @@ void Stream::wait(const Event& event) {
 
 void Stream::synchronize() {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   simulated::StreamState& stream = simulated::stream_state(handle_);
   LOCI_CHECK(stream.capture == nullptr, "a captured stream is not waited for");
   w.run_until([&] { return stream.queue.empty(); });
 }
 
 bool Stream::begin_capture() {
-  std::lock_guard lock(world().mutex);
+  World& w = world();
+  const MutexLock lock(w.mutex);
   if (device_->lost()) return false;
-  if (world().options.capture_begins_fail) {
+  if (w.options.capture_begins_fail) {
     note_failure(Status(StatusCode::kInternal, "cuda:0 refused the begin of a capture: a simulated fault"));
     return false;
   }
@@ -445,7 +446,7 @@ bool Stream::begin_capture() {
 
 Graph Stream::end_capture() {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  const MutexLock lock(w.mutex);
   simulated::StreamState& stream = simulated::stream_state(handle_);
   LOCI_CHECK(stream.capture != nullptr && stream.captures_itself, "a capture ends where it began");
   const std::shared_ptr<simulated::GraphState> state = stream.capture;
@@ -466,12 +467,17 @@ Graph Stream::end_capture() {
 
 void Stream::launch(const Graph& graph) {
   LOCI_CHECK(graph.present(), "a graph that was captured");
-  std::lock_guard lock(world().mutex);
+  World& w = world();
+  const MutexLock lock(w.mutex);
   simulated::StreamState& stream = simulated::stream_state(handle_);
   LOCI_CHECK(stream.capture == nullptr, "graphs are not captured");
   // Its operations are run in their order, before what follows the graph, and after what came before it.
   const auto& state = *static_cast<std::shared_ptr<simulated::GraphState>*>(graph.handle_);
-  stream.queue.push_back({.run = [] { ++world().counters.graphs; }});
+  stream.queue.push_back({.run = [] {
+    World& here = world();
+    here.mutex.assert_held();
+    ++here.counters.graphs;
+  }});
   stream.queue.insert(stream.queue.end(), state->operations.begin(), state->operations.end());
   stream.queue.push_back({.run = [] {}});
 }
@@ -485,8 +491,9 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   check_launch_shape(name, shape, device_->properties().shared_bytes_max);
   bool refused = false;
   {
-    std::lock_guard lock(world().mutex);
-    refused = world().options.refused_kernel == name;
+    World& w = world();
+    const MutexLock lock(w.mutex);
+    refused = w.options.refused_kernel == name;
   }
   if (refused) {
     if (failure_.ok())
@@ -499,13 +506,14 @@ void Stream::launch_kernel(const char* name, const void* kernel, const LaunchSha
   const std::shared_ptr<std::max_align_t[]> copy(new std::max_align_t[words]);
   std::memcpy(copy.get(), params, params_bytes);
   const auto run = [device = device_, name, thunk, shape, copy](const std::function<void()>& previous) {
-    World& w = world();
+    World& here = world();
+    here.mutex.assert_held();
     if (!simulated::counts(*device)) {
       if (previous) previous();
       return;
     }
-    ++w.counters.kernels;
-    simulated::run_grid(name, shape, w.draw(), [&] { thunk.call(thunk.kernel, copy.get()); }, previous);
+    ++here.counters.kernels;
+    simulated::run_grid(name, shape, here.draw(), [&] { thunk.call(thunk.kernel, copy.get()); }, previous);
   };
   simulated::queue(simulated::stream_state(handle_),
                    {.kind = simulated::Operation::Kind::kKernel, .kernel = run});

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/engine/run/inbox.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
+namespace loci {
+namespace {
+
+// Entries of the disk that are put back into the index in one step: about a millisecond's.
+constexpr std::size_t kRecoveredAtOnce = 512;
+
+}  // namespace
+
+void Inbox::post(InboxItem item) {
+  {
+    const MutexLock lock(mutex_);
+    items_.push_back(std::move(item));
+  }
+  changed_.notify_one();
+}
+
+void Inbox::post_recovered(Recovered found) {
+  for (std::size_t begin = 0; begin == 0 || begin < found.entries.size(); begin += kRecoveredAtOnce) {
+    const std::size_t end = std::min(found.entries.size(), begin + kRecoveredAtOnce);
+    Recovered batch;
+    batch.entries.assign(std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(begin)),
+                         std::make_move_iterator(found.entries.begin() + static_cast<std::ptrdiff_t>(end)));
+    batch.now = found.now;
+    batch.last = found.last && end == found.entries.size();
+    if (!post_batch(std::move(batch))) return;
+  }
+}
+
+bool Inbox::post_batch(Recovered batch) {
+  {
+    MutexLock lock(mutex_);
+    batch_taken_.wait(lock, [this]() REQUIRES(mutex_) { return stopping_ || !batch_waits_; });
+    if (stopping_) return false;
+    batch_waits_ = true;
+    items_.emplace_back(std::in_place_type<Recovered>, std::move(batch));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+void Inbox::note_step() {
+  {
+    const MutexLock lock(mutex_);
+    stepped_ = true;
+  }
+  changed_.notify_one();
+}
+
+bool Inbox::take(std::vector<InboxItem>& items, Nanos most) {
+  {
+    MutexLock lock(mutex_);
+    const auto ready = [this]() REQUIRES(mutex_) { return stopping_ || stepped_ || !items_.empty(); };
+    if (most == kNever) {
+      changed_.wait(lock, ready);
+    } else {
+      changed_.wait_for(lock, std::chrono::nanoseconds(most), ready);
+    }
+    if (stopping_) return false;
+    stepped_ = false;
+    std::swap(items, items_);
+    batch_waits_ = false;
+  }
+  batch_taken_.notify_all();
+  return true;
+}
+
+bool Inbox::empty() const {
+  const MutexLock lock(mutex_);
+  return items_.empty();
+}
+
+void Inbox::stop() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  batch_taken_.notify_all();
+}
+
+}  // namespace loci
