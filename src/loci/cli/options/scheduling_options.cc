@@ -111,8 +111,8 @@ std::vector<Option> scheduling_options() {
       path_option({group, "--event-log", "write every event and decision to this file, for `loci replay`"},
                   [](auto& flags) -> auto& { return flags.event_log; }),
       switch_option({group, "--event-log-secret",
-                     "write the secret of the disk's keys to the event log too, so that the log of a server "
-                     "with kept state can be replayed"},
+                     "write the secret of the blocks' keys to the event log too, so that the log of a server "
+                     "with kept state, or that peers read, can be replayed"},
                     [](auto& flags) -> auto& { return flags.event_log_secret; }),
   };
   for (const auto& more : {&named_policies, &policy_numbers}) {

@@ -21,9 +21,9 @@
 
 namespace loci {
 
-// Whether the log of a core with a disk has the secret that keys the disk's entries. Whoever reads it can
-// find the state of any tokens that he guesses, and forge entries; without it a log does not replay past
-// entries that an earlier process left on the disk.
+// Whether the log of a core with a disk, a shared store or peers has the secret that keys blocks. Whoever
+// reads it can find the state of any tokens that he guesses, and forge entries; without it a log does not
+// replay past entries that an earlier process left on the disk, nor past blocks that a peer asks for.
 enum class LoggedSecret : std::uint8_t { kLeftOut, kKept };
 
 // A log's configuration as it is read.

@@ -20,7 +20,7 @@ namespace loci {
 inline constexpr std::uint32_t kLogVersion = 19;
 
 // A secret that is left out is zero when it is read: no plan depends on it but those that follow a disk's
-// entries.
+// entries, or what peers ask for by key.
 void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& out);
 // Errors: kDataLoss naming the field.
 Result<LoggedConfig> decode_config(std::string_view bytes);
