@@ -23,6 +23,9 @@ namespace {
 constexpr const char* kContentType = "application/octet-stream";
 constexpr std::size_t kStateBytesMax = 512;
 constexpr std::string_view kNotServing = "this server is loading or stopping", kNoPath = "no such path";
+// Connections whose peer has not shown that it has the secret; the oldest gives way to the next. So strangers
+// keep no member out who greets as fast as they come.
+constexpr std::size_t kGreetingsMax = 64;
 constexpr Nanos kSourceLimit = 2 * kNanosPerSecond;  // that the source takes to answer a question
 constexpr Nanos kAskingLimit = 5 * kNanosPerSecond;  // that a handshake or a request takes to arrive
 
@@ -33,6 +36,7 @@ HttpServer::Options http_options(const PeerServerOptions& options) {
   out.limits.bodies_bytes_max = std::uint64_t{16} << 20;
   out.limits.header_bytes_max = 8 << 10;
   out.limits.connections_max = options.connections_max;
+  out.limits.greetings_max = kGreetingsMax;
   out.limits.header_timeout = kAskingLimit;
   out.limits.body_timeout = kAskingLimit;
   out.limits.body_stall_timeout = kAskingLimit;

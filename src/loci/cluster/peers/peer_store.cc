@@ -91,20 +91,25 @@ struct ReadFromPeer {
   }
 };
 
-// Hands on what the store brings of some of a call's items.
+// Hands on what the store brings of some of a call's items, and tells of each whether the store worked.
 class SomeItems final : public BlockReadSink {
  public:
-  SomeItems(std::shared_ptr<BlockReadSink> sink, std::vector<std::size_t> items)
-      : sink_(std::move(sink)), items_(std::move(items)) {}
+  SomeItems(std::shared_ptr<BlockReadSink> sink, std::vector<std::size_t> items,
+            std::function<void(const Status&)> note)
+      : sink_(std::move(sink)), items_(std::move(items)), note_(std::move(note)) {}
   void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
               std::span<const std::byte> bytes) override {
     sink_->slices(items_.at(item), first, count, bytes);
   }
-  void done(std::size_t item, Status status) override { sink_->done(items_.at(item), std::move(status)); }
+  void done(std::size_t item, Status status) override {
+    note_(status);
+    sink_->done(items_.at(item), std::move(status));
+  }
 
  private:
   const std::shared_ptr<BlockReadSink> sink_;
   const std::vector<std::size_t> items_;
+  const std::function<void(const Status&)> note_;
 };
 
 class PeerStore final : public SharedStore {
@@ -252,6 +257,19 @@ class PeerStore final : public SharedStore {
     count_peers();
   }
 
+  // Apart from the peers': to the core both are one link, whose failures in a row a peer's good read ends.
+  void note_store(const Status& status) {
+    if (is_stopping_) return;
+    const bool works =
+        status.ok() || status.code() == StatusCode::kNotFound || status.code() == StatusCode::kDataLoss;
+    if (works) {
+      store_reads_.succeed();
+    } else if (store_reads_.fail(clock_.now())) {
+      options_.warn("the shared store is left alone for a while; what it has is computed: " +
+                    status.message());
+    }
+  }
+
   void fail(const Peer& peer, PeerHealth& health, const std::string& why) {
     if (!health.fail(clock_.now())) return;
     options_.warn(fmt::format("the peer {}:{} is left alone for a while; what it has is computed: {}",
@@ -302,7 +320,7 @@ class PeerStore final : public SharedStore {
     questions_.insert(question);
     std::vector<std::shared_ptr<Peer>> peers;
     if (!is_stopping_ && questions_.size() <= kOpenMax) peers = choose_peers();
-    const bool asks_store = options_.store != nullptr && !is_stopping_;
+    const bool asks_store = options_.store != nullptr && !is_stopping_ && store_reads_.is_up(clock_.now());
     question->left = peers.size() + asks_store;
     if (question->left == 0) return finish(*question);
     question->timer.expires_at(until);
@@ -404,7 +422,7 @@ class PeerStore final : public SharedStore {
                        peer->second->reads.is_up(clock_.now());
       if (has && !is_stopping_) {
         of_peer[place.peer].push_back(i);
-      } else if (options_.store != nullptr) {
+      } else if (options_.store != nullptr && store_reads_.is_up(clock_.now())) {
         of_store.push_back(i);
       } else {
         count(&PeerStats::parts_gone_total);
@@ -414,8 +432,11 @@ class PeerStore final : public SharedStore {
     if (!of_store.empty()) {
       std::vector<BlockRead> own;
       for (const std::size_t i : of_store) own.push_back(items[i]);
+      const auto note = [this](const Status& status) {
+        asio::post(io_, [this, status] { note_store(status); });
+      };
       options_.store->read(std::move(own), layers_at_once,
-                           std::make_shared<SomeItems>(sink, std::move(of_store)));
+                           std::make_shared<SomeItems>(sink, std::move(of_store), note));
     }
     for (const auto& [number, places] : of_peer) {
       for (std::size_t at = 0; at < places.size(); at += kPeerKeysMax) {
@@ -500,6 +521,7 @@ class PeerStore final : public SharedStore {
   std::map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by number
   std::uint32_t last_number_ = 0;
   std::size_t next_other_ = 0;
+  PeerHealth store_reads_;  // of the store behind the peers
   PeerPlaces places_;
   std::set<std::shared_ptr<Question>> questions_;  // open
   std::size_t open_ = 0;

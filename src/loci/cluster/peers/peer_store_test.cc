@@ -158,9 +158,10 @@ class Collector final : public BlockReadSink {
 // A store that servers share: has what it has.
 class FakeStore final : public SharedStore {
  public:
-  // `ended_on`: set by its end to the thread.
-  explicit FakeStore(std::set<ChainKey> has, std::thread::id* ended_on = nullptr)
-      : has_(std::move(has)), ended_on_(ended_on) {}
+  // `ended_on`: set by its end to the thread. `failed`: it fails to read what it has, and counts that.
+  explicit FakeStore(std::set<ChainKey> has, std::thread::id* ended_on = nullptr,
+                     std::atomic<int>* failed = nullptr)
+      : has_(std::move(has)), ended_on_(ended_on), failed_(failed) {}
   ~FakeStore() override {
     if (ended_on_ != nullptr) *ended_on_ = std::this_thread::get_id();
   }
@@ -172,6 +173,11 @@ class FakeStore final : public SharedStore {
   void read(std::vector<BlockRead> items, std::uint32_t, std::shared_ptr<BlockReadSink> sink) override {
     for (std::size_t i = 0; i < items.size(); ++i) {
       const bool there = has_.contains(items[i].key);
+      if (failed_ != nullptr) {
+        ++*failed_;
+        sink->done(i, {StatusCode::kUnavailable, "it does not work"});
+        continue;
+      }
       if (there) {
         sink->slices(i, 0, kGroups[items[i].group].layers, state_of(items[i].key, items[i].group));
         ++read_;
@@ -189,6 +195,7 @@ class FakeStore final : public SharedStore {
  private:
   const std::set<ChainKey> has_;
   std::thread::id* const ended_on_;
+  std::atomic<int>* const failed_;
   std::atomic<std::uint64_t> read_{0};
 };
 
@@ -358,6 +365,35 @@ TEST_F(PeerStoreTest, AConnectionWithoutTheKeyEnds) {
   const std::size_t bytes = socket.read_some(asio::buffer(got), error);
   EXPECT_EQ(got.substr(0, bytes).find("200 OK"), std::string::npos) << got.substr(0, bytes);
   EXPECT_EQ(one.questions(), 0);
+}
+
+// More connections than the port takes, whose other side never greets, keep no member out.
+TEST_F(PeerStoreTest, StrangersWhoHoldConnectionsKeepNoMemberOut) {
+  FakePeer one({key_of(1)});
+  asio::io_context io;
+  std::vector<asio::ip::tcp::socket> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.emplace_back(io);
+    strangers.back().connect({asio::ip::address_v4::loopback(), one.address("one").port});
+  }
+  open({one.address("one")});
+  EXPECT_EQ(ask({key_of(1)}, 2 * kNanosPerSecond), Groups{3});
+  EXPECT_EQ(read({{key_of(1), 0}}), Codes{StatusCode::kOk});
+}
+
+// A peer that works does not speak for a store that fails.
+TEST_F(PeerStoreTest, AStoreThatFailsIsLeftAloneThoughPeersGive) {
+  FakePeer one({key_of(1)});
+  std::atomic<int> failed{0};
+  open({one.address("one")}, std::make_unique<FakeStore>(std::set{key_of(2)}, nullptr, &failed));
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 3}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(read({{key_of(2), 0}}), Codes{StatusCode::kUnavailable});
+    EXPECT_EQ(read({{key_of(1), 0}}), Codes{StatusCode::kOk});
+  }
+  EXPECT_EQ(read({{key_of(2), 0}}), Codes{StatusCode::kNotFound}) << "it is computed";
+  EXPECT_EQ(ask({key_of(1), key_of(2)}), (Groups{3, 0}));
+  EXPECT_EQ(failed, 3);
 }
 
 TEST_F(PeerStoreTest, AnotherStateIsRefusedWithBothNames) {

@@ -12,6 +12,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -99,7 +100,8 @@ struct ConnectionContext {
   ServeMetrics& metrics;
   ExchangeHandler handler;
   BodyBudget bodies;
-  bool stopping = false;  // answers close their connections
+  bool stopping = false;               // answers close their connections
+  std::deque<Connection*> greeting{};  // in their TLS handshake, the oldest first
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {

@@ -98,8 +98,9 @@ asio::awaitable<void> HttpServer::accept_loop() {
     socket.set_option(tcp::no_delay(true), error);
     TlsContext tls = options_.tls_context ? options_.tls_context : tls_.context();
     // Who would have to be greeted first, at the cost of a signature, to be turned away is closed.
-    if (tls && connections_.size() >= options_.limits.connections_max) continue;
-    if (connections_.size() >= options_.limits.connections_max) {
+    const std::size_t greeting = options_.limits.greetings_max > 0 ? context_.greeting.size() : 0;
+    if (tls && connections_.size() - greeting >= options_.limits.connections_max) continue;
+    if (!tls && connections_.size() >= options_.limits.connections_max) {
       asio::co_spawn(io_, turn_away(std::make_shared<tcp::socket>(std::move(socket))), asio::detached);
       // Whoever comes next waits in the system's queue until one of those has read its answer.
       while (turned_away_ >= kTurnedAwayMax && acceptor_.is_open()) {
