@@ -125,6 +125,7 @@ class LOCI_THREAD_ANNOTATION(scoped_lockable) MutexLock {
   const Mutex& mutex_;
   std::unique_lock<std::mutex> lock_;
 };
+
 // A mutex that many may hold to read, or one to write.
 class LOCI_THREAD_ANNOTATION(capability("mutex")) SharedMutex {
  public:
