@@ -162,6 +162,7 @@ class LogReader {
       at->second.said.push_back(sampled.token);
   }
   void see(const Rejected& rejected) {
+    public_.erase(rejected.request);
     const auto at = live_.find(rejected.request);
     if (at == live_.end()) return;
     // Nobody can have gone on from it, so its turn is the last one. Its client may ask again.

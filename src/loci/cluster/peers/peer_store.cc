@@ -259,7 +259,9 @@ class PeerStore final : public SharedStore {
 
   // Apart from the peers': to the core both are one link, whose failures in a row a peer's good read ends.
   void note_store(const Status& status) {
-    if (is_stopping_) return;
+    // (One that waited behind others, or is slow, says nothing of the store: one that is silent ends as
+    // kUnavailable.)
+    if (is_stopping_ || status.code() == StatusCode::kDeadlineExceeded) return;
     const bool works =
         status.ok() || status.code() == StatusCode::kNotFound || status.code() == StatusCode::kDataLoss;
     if (works) {

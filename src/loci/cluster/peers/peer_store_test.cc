@@ -375,6 +375,9 @@ TEST_F(PeerStoreTest, StrangersWhoHoldConnectionsKeepNoMemberOut) {
   for (int i = 0; i < 300; ++i) {
     strangers.emplace_back(io);
     strangers.back().connect({asio::ip::address_v4::loopback(), one.address("one").port});
+    // Most say something, and are told that it is the wrong thing.
+    boost::system::error_code ignored;
+    if (i % 8 != 0) asio::write(strangers.back(), asio::buffer("GET / HTTP/1.1\r\n\r\n", 18), ignored);
   }
   open({one.address("one")});
   EXPECT_EQ(ask({key_of(1)}, 2 * kNanosPerSecond), Groups{3});

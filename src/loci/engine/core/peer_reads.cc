@@ -115,9 +115,11 @@ void PeerReads::serve(Nanos now, const Transfers::SaveRules& rules) {
   auto at = reads_.upper_bound(served_last_);
   for (std::size_t left = reads_.size(); left > 0; --left) {
     if (at == reads_.end()) at = reads_.begin();
+    // (The next step begins behind the last one that this step looked into, so that one with many waits in
+    // vain holds up no other; each goes on from its own place.)
+    const bool begins = looks_ < kLooksMax;
     serve_read(at->first, at->second, now, rules);
-    // (The next step begins with the one that this one did not come to the end of.)
-    if (looked_at_all_) served_last_ = at->first;
+    if (begins) served_last_ = at->first;
     at = at->second.waits.empty() && at->second.on_way == 0 ? reads_.erase(at) : std::next(at);
   }
 }

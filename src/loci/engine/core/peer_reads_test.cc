@@ -174,6 +174,16 @@ TEST_F(PeerReadsTest, AStepLooksAtABoundedNumberOfWaits) {
   EXPECT_EQ(reads_.waiting(), 0u);
 }
 
+// Whose waits are all in vain uses up a step's looks, and the next step begins behind it.
+TEST_F(PeerReadsTest, ManyWaitsInVainHoldUpNoOtherRead) {
+  read(1, std::vector<ChainKey>(4 * PeerReads::kLooksMax, coming(100)));
+  EXPECT_TRUE(serve().empty());
+  read(2, {on_device(200)});
+  const std::vector<Move> begun = serve();
+  ASSERT_EQ(begun.size(), 1u);
+  end(begun);
+}
+
 TEST_F(PeerReadsTest, WhoLeftGetsNothingMoreAndWhatBeganGoesOn) {
   const ChainKey a = on_device(100);
   read(1, {a, coming(200)});

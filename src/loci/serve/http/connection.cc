@@ -104,14 +104,12 @@ asio::awaitable<void> Connection::run() {
 
 asio::awaitable<bool> Connection::accept_tls() {
   set_deadline(context_.limits.header_timeout);
-  error_code error;
-  {
-    context_.greeting.push_back(this);
-    const std::shared_ptr<void> greeted(nullptr, [this](void*) { std::erase(context_.greeting, this); });
-    const std::size_t most = context_.limits.greetings_max;
-    if (most > 0 && context_.greeting.size() > most) context_.greeting.front()->close_now();
-    error = co_await socket_.handshake_as_server();
-  }
+  // Until it is greeted, or gone: also while it is told that it spoke plain HTTP.
+  context_.greeting.push_back(this);
+  const std::shared_ptr<void> greeted(nullptr, [this](void*) { std::erase(context_.greeting, this); });
+  const std::size_t most = context_.limits.greetings_max;
+  if (most > 0 && context_.greeting.size() > most) context_.greeting.front()->close_now();
+  const error_code error = co_await socket_.handshake_as_server();
   if (!error) co_return !closing_;
   context_.metrics.tls_handshake_failed();
   if (is_plain_http(error)) {
