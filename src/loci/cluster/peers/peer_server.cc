@@ -65,7 +65,7 @@ struct PeerServer::Exchanged {
   };
   struct Part {
     PeerPlace place;
-    std::uint8_t groups = 0;  // a bit for each: one of what came, all of what is gone
+    std::uint8_t groups = 0;  // bits: the one that came, or all that are gone
     std::vector<std::byte> bytes;
     std::unique_ptr<Taken> taken;  // null: it is gone
   };

@@ -199,8 +199,7 @@ class FakeStore final : public SharedStore {
   std::atomic<std::uint64_t> read_{0};
 };
 
-// Stands between a peer and its reader and passes bytes on. When a test asks for it, one byte of what the
-// peer says is changed.
+// A proxy between a peer and its reader. A test can have it change one byte of the peer's answer.
 class FlippingProxy {
  public:
   explicit FlippingProxy(std::uint16_t to) : acceptor_(io_, {asio::ip::address_v4::loopback(), 0}) {

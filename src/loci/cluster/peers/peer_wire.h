@@ -29,7 +29,7 @@ inline constexpr std::string_view kPeerReadPath = "/peers/1/read";
 inline constexpr std::string_view kPeerStateHeader = "Loci-State";
 inline constexpr std::size_t kPeerKeysMax = 4096;                        // of a question or a read
 inline constexpr Nanos kPeerWaitMax = 10 * kNanosPerSecond;              // for a read's parts
-inline constexpr std::size_t kPeerBodyBytesMax = 17 * kPeerKeysMax + 8;  // of what is asked
+inline constexpr std::size_t kPeerBodyBytesMax = 17 * kPeerKeysMax + 8;  // of a request
 
 // A question: u32 count, and 16 bytes for each key. Errors of all below: kInvalidArgument naming the field.
 std::string write_peer_question(std::span<const ChainKey> keys);
@@ -60,8 +60,8 @@ struct PeerPartHead {
 };
 inline constexpr std::size_t kPeerPartHeadBytes = 32;
 std::string write_peer_part_head(const PeerPartHead& head);
-// XXH3, 128 bits, of the bytes and of what they are the state of. It finds what was put together wrongly;
-// that nobody changed them on the way is TLS's business.
+// XXH3, 128 bits, of the key, the group and the bytes. It finds a part that was assembled from wrong pieces;
+// TLS makes sure that nobody changed it on the way.
 void check_peer_part(const ChainKey& key, std::uint8_t group, std::span<const std::byte> bytes,
                      std::uint64_t check[2]);
 

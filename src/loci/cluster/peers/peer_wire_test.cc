@@ -146,7 +146,7 @@ TEST(PeerWire, WrongHeadsEndTheReplyBeforeMemoryIsTaken) {
   EXPECT_EQ(hear(gone + gone, 32, wants, part_bytes).status.field(), "group") << "said twice";
 }
 
-// Some of what a fuzzer would try: bytes at random, and few changes to what is genuine.
+// As a fuzzer would: random bytes, and genuine messages with a few bytes changed.
 TEST(PeerWire, AnyBytes) {
   Random random(7);
   for (int run = 0; run < 3000; ++run) {
