@@ -187,17 +187,24 @@ def pairs(pytestconfig):
 
 @pytest.mark.measures
 def test_flood_of_bodies(binary, model, measure):
-    """A tenant over its limit is told by its headers, whatever it sends; nobody else is refused for it."""
+    """A tenant over its limit is told by its headers, whatever it sends; nobody else is refused for it.
+
+    Measured, who sends the flood has processors of this machine too. So the same flood goes to a neighbour, a second
+    server: what another tenant's requests take longer beside a flood at their own server is the server's doing."""
     keys = Keys(binary)
     flood, other = keys.add("flood"), keys.add("other")
     keys.append(f"[tenants.flood]\nrequests_per_minute = {FLOOD_ACCEPTED}\n")
     generator = random.Random(3)
-    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "16MiB") as server:
-        timer, quiet, flooded, statuses = Timer(server), [], [], []
+    flags = ("--api-keys", keys.path, "--device-memory", "16MiB")
+    with Server(binary, model, *flags) as server, Server(binary, model, *flags) as neighbour:
+        timer, quiet, aside, flooded, statuses = Timer(server), [], [], [], []
         received = server.metrics()["loci_http_received_bytes_total"]
         # In turns, so that what else the machine does meets both.
         for _ in range(6 if measure else 2):
             quiet += [timer.time(other, fresh(generator, 400)) for _ in range(40)]
+            if measure:
+                with Flood(neighbour, flood):
+                    aside += [timer.time(other, fresh(generator, 400)) for _ in range(40)]
             with Flood(server, flood) as bodies:
                 flooded += [timer.time(other, fresh(generator, 400)) for _ in range(40)]
                 # Who sends the header alone has the answer: nobody waits for the body.
@@ -208,7 +215,7 @@ def test_flood_of_bodies(binary, model, measure):
             statuses += bodies.statuses
         accepted = sum(status not in (0, 429) for status in statuses)
         expect(429 in statuses, f"nothing was refused: {statuses}")
-        minutes = 1 + sum(quiet + flooded) / 60
+        minutes = 1 + sum(quiet + aside + flooded) / 60
         expect(accepted <= FLOOD_ACCEPTED * (minutes + 1), f"{accepted} of {len(statuses)} bodies were taken")
         metrics = server.metrics()
         expect(metrics["loci_http_connections"] < 20, "refused connections are closed")
@@ -217,10 +224,12 @@ def test_flood_of_bodies(binary, model, measure):
         refused = len(statuses) - accepted
         bodies = received - accepted * len(FLOOD_BODY)
         expect(refused > 0 and bodies / refused < len(FLOOD_BODY) / 8, f"{bodies / refused:.0f} bytes of each refused body were read")
-        ratio = p90(flooded) / p90(quiet)
-        print(f"      {len(statuses)} bodies of 8 MiB, {accepted} taken; another's p90 time to first token "
-              f"{p90(quiet) * 1e3:.1f} ms alone, {p90(flooded) * 1e3:.1f} ms beside it: {ratio:.2f} ×")
-        expect(not measure or ratio < 1.1, f"{ratio:.2f} × instead of at most 1.10")
+        if measure:
+            ratio = p90(flooded) / p90(aside)
+            print(f"      {len(statuses)} bodies of 8 MiB, {accepted} taken; another's p90 time to first token "
+                  f"{p90(quiet) * 1e3:.1f} ms alone, {p90(aside) * 1e3:.1f} ms beside a flood at a neighbour, "
+                  f"{p90(flooded) * 1e3:.1f} ms beside one here: {ratio:.2f} ×")
+            expect(ratio < 1.1, f"{ratio:.2f} × instead of at most 1.10")
 
 
 # --- isolation ---

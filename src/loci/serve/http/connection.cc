@@ -23,6 +23,8 @@ namespace {
 constexpr std::size_t kReadBytes = 16 << 10;
 constexpr Nanos kLingerTimeout = 2 * kNanosPerSecond;
 constexpr std::size_t kLingerBytes = std::size_t{64} << 20;
+constexpr auto kRefusalHold = std::chrono::milliseconds(50);
+constexpr std::uint32_t kRefusalsHeldMax = 64;
 constexpr std::uint64_t kSkippedBytesMax = 64 << 10;  // of a body that nobody wants, to keep the connection
 
 ApiError too_many_bodies(const HttpLimits& limits) {
@@ -231,6 +233,15 @@ bool Connection::may_skip_body() {
 
 void Connection::before_answer() {
   if (keep_alive_ && !parser_->is_done() && !may_skip_body()) keep_alive_ = false;
+}
+
+asio::awaitable<void> Connection::hold_refusal() {
+  if (body_ != BodyState::kUnread || context_.refusals_held >= kRefusalsHeldMax) co_return;
+  ++context_.refusals_held;
+  error_code ignored;
+  asio::steady_timer timer(context_.io, kRefusalHold);
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  --context_.refusals_held;
 }
 
 asio::awaitable<bool> Connection::skip_body() {

@@ -102,6 +102,7 @@ struct ConnectionContext {
   BodyBudget bodies;
   bool stopping = false;               // answers close their connections
   std::deque<Connection*> greeting{};  // in their TLS handshake, the oldest first
+  std::uint32_t refusals_held = 0;     // hold_refusal()
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -131,6 +132,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool may_skip_body();
   // Before an answer: it says so where the connection does not go on after it.
   void before_answer();
+  // A client that sends again as soon as it was refused would have the network thread refuse hundreds of
+  // requests a second. So the first 64 of those that were refused by their header alone wait a little for
+  // their answer.
+  boost::asio::awaitable<void> hold_refusal();
   // What a request is answered that cannot be read; nothing where nobody is there to be answered.
   std::optional<ApiError> reason(boost::system::error_code error);
   boost::asio::awaitable<void> refuse(boost::system::error_code error);

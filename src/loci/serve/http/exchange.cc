@@ -70,6 +70,7 @@ std::string Exchange::head(int status, std::string_view content_type, const Http
 
 asio::awaitable<bool> Exchange::respond(HttpResponse response) {
   status_ = response.status;
+  if (status_ == 429) co_await connection_.hold_refusal();
   connection_.before_answer();
   // 204 has no body and no length.
   const std::optional<std::size_t> length =

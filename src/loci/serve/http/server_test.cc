@@ -11,8 +11,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "loci/serve/workers/worker_pool.h"
 
@@ -79,8 +81,8 @@ class ServerTest : public testing::Test {
   }
 
   asio::awaitable<void> handle(Exchange& exchange) {
-    if (exchange.path() == "/header") {
-      HttpResponse response{.status = 401, .body = "no", .headers = {}};
+    if (exchange.path() == "/header" || exchange.path() == "/limit") {
+      HttpResponse response{.status = exchange.path() == "/limit" ? 429 : 401, .body = "no", .headers = {}};
       co_await exchange.respond(std::move(response));
       co_return;
     }
@@ -188,6 +190,23 @@ TEST_F(ServerTest, AnswersByTheHeaderBeforeTheBody) {
   EXPECT_TRUE(small.read_until("no").starts_with("HTTP/1.1 401"));
   small.send("loGET /next HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_NE(small.read_until("</next:>").find("</next:>"), std::string::npos);
+}
+
+// Who sends again as soon as it is refused is slowed down; more of them than are held are answered at once.
+TEST_F(ServerTest, ARefusalByTheHeaderIsHeldForAWhile) {
+  start();
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<Client>> refused;
+  for (int i = 0; i < 100; ++i) {
+    refused.push_back(std::make_unique<Client>(server_->port()));
+    refused.back()->send("POST /limit HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n");
+  }
+  Client other(server_->port());
+  other.send("POST /header HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n");
+  EXPECT_TRUE(other.read_all().starts_with("HTTP/1.1 401 "));
+  for (const std::unique_ptr<Client>& client : refused)
+    EXPECT_TRUE(client->read_until("no").starts_with("HTTP/1.1 429 "));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
 }
 
 TEST_F(ServerTest, ABodyThatStallsFreesItsPlace) {
