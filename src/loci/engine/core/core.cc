@@ -319,6 +319,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
   request->deadline = event.deadline;
   request->follows = event.follows;
+  if (!event.keys.empty()) prefixes_.take_keys(*request, event);
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
   if (!ask(*request, plan) && !await_beginning(*request)) enqueue(*request);
   requests_.emplace(event.request, std::move(request));
@@ -326,6 +327,17 @@ void Core::State::on(const Arrival& event, Plan& plan) {
 
 std::string sharing_of(const SharingGroup& group, const std::string& salt) {
   return salt.empty() ? group : group + "\n" + salt;
+}
+
+std::vector<ChainKey> prompt_keys(const ChainKeyHasher& hasher, const Arrival& arrival) {
+  const std::span<const TokenId> tokens(arrival.prompt);
+  const std::size_t whole = tokens.empty() ? 0 : (tokens.size() - 1) / kBlockTokens;
+  std::vector<ChainKey> keys;
+  keys.reserve(whole);
+  ChainKey key = hasher.root(sharing_of(arrival));
+  for (std::size_t i = 0; i < whole; ++i)
+    keys.push_back(key = hasher.child(key, tokens.subspan(i * kBlockTokens, kBlockTokens)));
+  return keys;
 }
 
 std::string sharing_of(const Arrival& arrival) { return sharing_of(arrival.group, arrival.salt); }

@@ -30,6 +30,15 @@ class Server {
     arrival.salt = salt;
     return run(arrival);
   }
+  // The same of a prompt that comes with the names of its blocks.
+  std::optional<std::uint32_t> ask_named(const std::string& tenant, const Tokens& prompt,
+                                         const std::string& salt = {}) {
+    Arrival arrival{RequestId(++last_), tenant, prompt, 1, 0, {}, kNever};
+    arrival.salt = salt;
+    const CoreConfig config;
+    arrival.keys = prompt_keys(ChainKeyHasher(config.chain_secret, config.model_fingerprint), arrival);
+    return run(arrival);
+  }
   // Whether the prefix is public now.
   bool warm(const Tokens& prompt) {
     Arrival arrival{RequestId(++last_), "operator", prompt, 1, 0, {}, kNever};
@@ -197,6 +206,22 @@ TEST(PublicPrefix, EndsWhatNoLongerFits) {
   EXPECT_EQ(server.ask("a", run_of(1, 100), 200), 0u);
   EXPECT_EQ(server.reason(), FinishReason::kLength);
   EXPECT_EQ(server.sampled(), 61u) << "up to the end of the fifth block, and one that has no place";
+}
+
+// Whoever submits a prompt may name its blocks: the names are those that the core makes, but where the prompt
+// begins with a public prefix.
+TEST(PublicPrefix, NamesThatComeWithAPromptAreThoseOfTheCore) {
+  Server server({{.window = 0, .block_count = 64}});
+  EXPECT_EQ(server.ask_named("a", run_of(0, 110)), 0u);
+  EXPECT_EQ(server.ask("a", run_of(0, 110)), 109u);
+  EXPECT_EQ(server.ask_named("a", run_of(0, 110)), 109u);
+  EXPECT_EQ(server.ask_named("a", run_of(0, 110), "salt"), 0u);
+  EXPECT_EQ(server.ask_salted("a", "salt", run_of(0, 110)), 109u);
+  EXPECT_EQ(server.ask_named("b", run_of(0, 110)), 0u);
+  ASSERT_TRUE(server.warm(run_of(5000, 64)));
+  EXPECT_EQ(server.ask_named("a", run_of(5000, 110)), 64u);
+  EXPECT_EQ(server.ask("a", run_of(5000, 110)), 109u);
+  EXPECT_EQ(server.ask_named("b", run_of(5000, 110)), 64u);
 }
 
 }  // namespace

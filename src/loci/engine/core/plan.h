@@ -68,7 +68,13 @@ struct Arrival {
   bool follows = false;
   // Requests share state only where this is the same too; the tenant's share of the machine is one.
   std::string salt;
+  // prompt_keys() of it, which whoever hands it over may make on another thread: they are the most of what an
+  // arrival costs. Empty: the core makes them. Logs do not record them.
+  std::vector<ChainKey> keys;
 };
+
+// The keys of the whole blocks of a prompt of which nothing is dropped or public.
+std::vector<ChainKey> prompt_keys(const ChainKeyHasher& hasher, const Arrival& arrival);
 
 // The client left, or has seen a stop string: the request ends at once; a pass in flight that holds it
 // ends first.

@@ -40,12 +40,13 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
   probes.lineage = request.lineage.get();
   probe_public(request, probes);
   ChainKey key = probes.root;
+  const std::size_t named = request.keys_public == probes.public_blocks ? request.keys.size() : 0;
   for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
     const BlockId parent = find_parent(probes, i);
     if (begins_lineage(probes.lineage, i)) key = probes.lineage->gate;
     CoreProbe& found = probes.blocks.emplace_back();
     const auto block_tokens = tokens.subspan(i * kBlockTokens, kBlockTokens);
-    key = hasher_.child(key, block_tokens);
+    key = i < named ? request.keys[i] : hasher_.child(key, block_tokens);
     found.key = key;
     if (parent != kNoBlock) found.node = index_.find(key);
     const bool has_part = found.node != kNoBlock && index_.block(found.node).has_part();
@@ -116,6 +117,7 @@ const std::vector<ChainKey>& Prefixes::keys_of(CoreRequest& request) const {
   probe_public(request, probes);
   ChainKey key = probes.root;
   request.keys.clear();
+  request.keys_public = probes.public_blocks;
   for (const CoreProbe& found : probes.blocks) request.keys.push_back(found.key);
   for (std::uint32_t i = probes.public_blocks; i < shared; ++i) {
     if (begins_lineage(request.lineage.get(), i)) key = request.lineage->gate;
@@ -124,6 +126,15 @@ const std::vector<ChainKey>& Prefixes::keys_of(CoreRequest& request) const {
     request.keys.push_back(key);
   }
   return request.keys;
+}
+
+void Prefixes::take_keys(CoreRequest& request, const Arrival& event) const {
+  const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
+  if (request.is_public || request.lineage || !config_.reuse) return;
+  LOCI_CHECK(event.keys.size() == shared, "a key for each whole block");
+  CoreProbes probes;
+  probe_public(request, probes);
+  if (probes.public_blocks == 0) request.keys = event.keys;
 }
 
 // The root of the request's first block.

@@ -87,6 +87,8 @@ class Prefixes {
   // The keys of a waiting request's whole blocks, which it keeps; those that are public are so as of the
   // first call.
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
+  // Those that its arrival brought, where they are its blocks' names: nothing of it is public.
+  void take_keys(CoreRequest& request, const Arrival& event) const;
 
   struct Names {
     std::vector<ChainKey> keys;     // of the root or gate, then of each whole block below it

@@ -65,8 +65,9 @@ struct CoreRequest {
   // Loads:
   std::vector<std::uint32_t> loads;  // blocks that were being loaded when last looked at
   PhaseOf<LoadPhase> load_phase;
-  bool without_disk = false;   // the disk did not bring what it needed: until it gets on, it is not asked
-  std::vector<ChainKey> keys;  // of its whole blocks, while it waits
+  bool without_disk = false;      // the disk did not bring what it needed: until it gets on, it is not asked
+  std::vector<ChainKey> keys;     // of its whole blocks, from when somebody first needed them
+  std::uint32_t keys_public = 0;  // so many of them are of public prefixes
   // The shared store:
   std::vector<std::uint32_t> asked;         // the blocks of `keys` that it was asked for
   std::optional<Nanos> before_queue_until;  // it waits, for the answer or for `beginning`

@@ -54,6 +54,7 @@ class Engine::State {
   State(Core core, const CoreConfig& core_config, std::optional<EventLogWriter> log, Backend& backend,
         const Clock& clock)
       : config(core_config),
+        hasher_(core_config.chain_secret, core_config.model_fingerprint),
         backend_(backend),
         clock_(clock),
         core_(std::move(core)),
@@ -115,6 +116,10 @@ class Engine::State {
         .follows = config.passes_ahead > 0 && samples_on_device(*submission.sampler),
         .salt = std::move(request.salt),
     };
+    // Here rather than in the core, where everybody would wait for it.
+    const Arrival& arrival = submission.arrival;
+    if (arrival.scope == SharingScope::kTenant && arrival.dropped.empty() && config.reuse)
+      submission.arrival.keys = prompt_keys(hasher_, arrival);
     post(std::move(submission));
     return id;
   }
@@ -400,6 +405,7 @@ class Engine::State {
     return work([this] { return desk_.is_called() || !inbox_.empty(); });
   }
 
+  const ChainKeyHasher hasher_;
   Backend& backend_;
   const Clock& clock_;
   std::atomic<std::uint64_t> next_request_{1};
