@@ -16,6 +16,8 @@ namespace {
 
 // What a step gives back of the device's memory takes its executor about a millisecond.
 constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
+// Between portions of what is deleted other events have their turn.
+constexpr Nanos kPortionPause = kNanosPerMilli / 2;
 
 }  // namespace
 
@@ -208,6 +210,7 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.peer_gone = peer_reads_.take_gone();
   plan.wake_at = std::min(
       {next_deadline(), state_age_.next_sweep(), transfers_.shares_at(), peer_reads_.next_deadline(now_)});
+  if (forgotten_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
   plan.drained = drained_;

@@ -10,8 +10,7 @@ void Forgotten::forget(const Forget& event) {
   for (Prefixes::Names& names : prefixes_.names_of(event)) {
     const auto first = event.tokens.begin() + static_cast<std::ptrdiff_t>(names.tokens_before);
     Path path{.nodes = std::move(names.keys), .tokens = {first, event.tokens.end()}};
-    path.waited = !recovers_ && drop(path) == Progress::kWaits;
-    if (recovers_ || path.waited) wait(event.group, std::move(path));
+    if (recovers_ || !try_to_drop(path)) wait(event.group, std::move(path));
   }
   for (; waiting_paths_ > kForgottenMax || waiting_tokens_ > kForgottenTokensMax; ++given_up_)
     pop(most_waiting());
@@ -22,6 +21,7 @@ void Forgotten::wait(const SharingGroup& tenant, Path path) {
   waiting.tokens += path.tokens.size();
   waiting_tokens_ += path.tokens.size();
   ++waiting_paths_;
+  unfinished_paths_ += path.unfinished ? 1 : 0;
   waiting.paths.push_back(std::move(path));
 }
 
@@ -32,6 +32,7 @@ Forgotten::Path Forgotten::pop(Tenants::iterator tenant) {
   waiting.tokens -= path.tokens.size();
   waiting_tokens_ -= path.tokens.size();
   --waiting_paths_;
+  unfinished_paths_ -= path.unfinished ? 1 : 0;
   if (waiting.paths.empty()) waiting_.erase(tenant);
   return path;
 }
@@ -44,17 +45,23 @@ Forgotten::Tenants::iterator Forgotten::most_waiting() {
 }
 
 void Forgotten::retry() {
-  if (recovers_) return;
-  for (std::size_t left = std::min(waiting_paths_, kRetriesMax); left > 0; --left) {
+  for (std::size_t left = std::min(waiting_paths_, kRetriesMax); left > 0 && !recovers_; --left) {
     auto next = waiting_.upper_bound(tried_last_);
     if (next == waiting_.end()) next = waiting_.begin();
-    if (next == waiting_.end()) return;
+    if (next == waiting_.end()) break;
     tried_last_ = next->first;
     Path path = pop(next);
-    if (!is_pinned(path.waits_for) && drop(path) == Progress::kDone) continue;
-    path.waited = true;
-    wait(tried_last_, std::move(path));
+    if (is_pinned(path.waits_for) || !try_to_drop(path)) wait(tried_last_, std::move(path));
   }
+  drops_left_ = kDropsInAStep;
+}
+
+// True: nothing is left of it.
+bool Forgotten::try_to_drop(Path& path) {
+  const Progress progress = drop(path);
+  path.unfinished = progress == Progress::kUnfinished;
+  if (progress == Progress::kWaits) path.waited = true;
+  return progress == Progress::kDone;
 }
 
 // (Where the node has gone and another has its place, that one is waited for, too.)
@@ -67,8 +74,10 @@ Forgotten::Progress Forgotten::wait_for(BlockId node, Path& path) {
 
 // From the end to the first node that others need.
 Forgotten::Progress Forgotten::drop(Path& path) {
-  bool is_end = true;
+  path.waits_for = kNoBlock;
   for (; !path.nodes.empty(); path.nodes.pop_back()) {
+    if (drops_left_ == 0) return Progress::kUnfinished;
+    --drops_left_;
     const BlockId node = index_.find(path.nodes.back());
     if (node == kNoBlock) {
       if (path.nodes.size() > 1) forget_shared(path.nodes.back());
@@ -78,7 +87,10 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     const std::span<const TokenId> rest = std::span<const TokenId>(path.tokens).subspan(begin);
     // (From less than a block other conversations go on too: people begin alike.)
     const bool is_last = rest.size() < kBlockTokens && path.nodes.size() > 1;
-    if (is_last && drop_what_goes_on(node, rest, path) == Progress::kWaits) return Progress::kWaits;
+    if (is_last) {
+      const Progress progress = drop_what_goes_on(node, rest, path);
+      if (progress != Progress::kDone) return progress;
+    }
     if (drop_tails(node, rest, path) == Progress::kWaits) return Progress::kWaits;
     if (path.nodes.size() == 1) break;  // the root ends by itself
     // (Dropping its last tail may have ended the node.)
@@ -88,38 +100,53 @@ Forgotten::Progress Forgotten::drop(Path& path) {
     }
     // Who goes on from the end of it may be its own next turn, on its way; elsewhere it is another sequence.
     const Block& block = index_.block(node);
-    if (block.pins > 0 && (is_end || block.children == 0)) return wait_for(node, path);
+    if (block.pins > 0 && (path.is_whole || block.children == 0)) return wait_for(node, path);
     if (block.children > 0) break;
     forget_shared(path.nodes.back());
     index_.forget(node);
-    is_end = false;
+    path.is_whole = false;
   }
   return Progress::kDone;
+}
+
+bool Forgotten::still_there(const Below& node) const {
+  const Block& block = index_.block(node.id);
+  if (node.is_tail) return block.kind == BlockKind::kTail && index_.block(block.parent).key == node.key;
+  return block.kind == BlockKind::kFull && block.key == node.key;
 }
 
 // `last`: the last whole block of the sequence, which `rest` follows. What goes on from all of it knows all
 // of it: turns that were stopped before they were stored, say.
 Forgotten::Progress Forgotten::drop_what_goes_on(BlockId last, std::span<const TokenId> rest, Path& path) {
-  std::vector<BlockId> below;
-  add_children(last, rest, below);
-  for (std::size_t i = 0; i < below.size(); ++i) add_children(below[i], {}, below);
-  Progress progress = Progress::kDone;
-  for (auto node = below.rbegin(); node != below.rend(); ++node) {  // children before parents
-    const Block& block = index_.block(*node);
-    if (block.kind == BlockKind::kUnused) continue;  // it ended with the last of its children
-    const bool pinned = block.pins > 0;
-    if (pinned) progress = wait_for(*node, path);
-    // The shared store is told at once, and again of what was not given up then.
-    if (block.kind == BlockKind::kFull && !(pinned && path.waited)) forget_shared(block.key);
-    index_.forget(*node);
+  if (!path.is_expanded) {
+    add_children(last, rest, path.below);
+    path.is_expanded = true;
   }
-  return progress;
+  for (; path.expanded < path.below.size(); ++path.expanded) {
+    if (drops_left_ == 0) return Progress::kUnfinished;
+    --drops_left_;
+    const Below node = path.below[path.expanded];
+    if (still_there(node)) add_children(node.id, {}, path.below);
+  }
+  for (; !path.below.empty(); path.below.pop_back(), --path.expanded) {  // children before parents
+    const Below node = path.below.back();
+    if (!still_there(node)) continue;  // it ended with the last of its children
+    if (drops_left_ == 0) return Progress::kUnfinished;
+    --drops_left_;
+    const bool pinned = index_.block(node.id).pins > 0;
+    if (pinned) path.met = node.id;
+    // The shared store is told at once, and again of what was not given up then.
+    if (!node.is_tail && !(pinned && path.waited)) forget_shared(node.key);
+    index_.forget(node.id);
+  }
+  path.is_expanded = false;
+  const BlockId met = std::exchange(path.met, kNoBlock);
+  return met == kNoBlock ? Progress::kDone : wait_for(met, path);
 }
 
 // The children that begin with `tokens`, in whatever tier: tails by their state, whole blocks by their names.
 // O(log(children) + those).
-void Forgotten::add_children(BlockId parent, std::span<const TokenId> tokens,
-                             std::vector<BlockId>& to) const {
+void Forgotten::add_children(BlockId parent, std::span<const TokenId> tokens, std::vector<Below>& to) const {
   const auto begins_so = [&](BlockId child, std::size_t known) {
     return known >= tokens.size() &&
            std::equal(tokens.begin(), tokens.end(), index_.block(child).tokens.begin());
@@ -128,12 +155,12 @@ void Forgotten::add_children(BlockId parent, std::span<const TokenId> tokens,
   const auto& by_state = block.children_with_state;
   for (auto child = by_state.lower_bound(tokens);
        child != by_state.end() && begins_so(*child, index_.block(*child).filled); ++child) {
-    if (index_.block(*child).kind == BlockKind::kTail) to.push_back(*child);
+    if (index_.block(*child).kind == BlockKind::kTail) to.push_back({*child, block.key, true});
   }
   const auto& by_name = block.full_children;
   for (auto child = by_name.lower_bound(tokens); child != by_name.end() && begins_so(*child, kBlockTokens);
        ++child)
-    to.push_back(*child);
+    to.push_back({*child, index_.block(*child).key});
 }
 
 // The children that have no name of their own: what was computed of the tokens' next block.

@@ -9,6 +9,9 @@
 // What goes on from the whole of the sequence is dropped first, as it knows all of it; but not from one of
 // less than a block.
 //
+// A step drops about kDropsInAStep nodes, however much a conversation holds; has_more() says that the next
+// one goes on where it stopped, and is wanted soon.
+//
 // A node that a request or a move pins is waited for: retry() goes on where forget() stopped. Meanwhile who
 // has it may go on using it, and a block that somebody else computes anew under the same name is theirs.
 // Until all that the disk has from before is known every path waits, since its nodes may still come.
@@ -36,6 +39,7 @@ namespace loci {
 
 inline constexpr std::size_t kForgottenMax = 4096;
 inline constexpr std::size_t kForgottenTokensMax = std::size_t{8} << 20;
+inline constexpr std::size_t kDropsInAStep = 64;
 
 // Thread-compatible: the core's thread has it.
 class Forgotten {
@@ -45,12 +49,16 @@ class Forgotten {
   Forgotten(const Prefixes& prefixes, BlockIndex& index, bool recovers, bool shares)
       : prefixes_(prefixes), index_(index), recovers_(recovers), shares_(shares) {}
 
-  // O(tokens · log(children)).
+  // O(tokens), for their names, and kDropsInAStep nodes · log(children); a node's children are all looked up
+  // together.
   void forget(const Forget& event);
   // All that the disk has from before is known.
   void recovered() { recovers_ = false; }
-  // Something may have been let go. O(kRetriesMax), and of what was let go what forget() costs.
+  // Something may have been let go. Once in each step, behind forget(), with which it shares kDropsInAStep
+  // nodes. O(kRetriesMax) beside them.
   void retry();
+  // Something is still to be dropped that nobody uses.
+  bool has_more() const { return !recovers_ && unfinished_paths_ > 0; }
 
   // The keys of the blocks that went since the last call, and of those that were not here any more: the
   // shared store may have them.
@@ -59,14 +67,28 @@ class Forgotten {
   void add_stats(CoreStats& stats) const;
 
  private:
+  // A node that goes on from the end of a sequence. Between steps its id may have become another one's.
+  struct Below {
+    BlockId id;
+    ChainKey key;  // its own; of a tail its parent's
+    bool is_tail = false;
+  };
   // What is left of a sequence: nodes[0] is the root or gate, nodes[i] the block after i blocks of tokens.
   struct Path {
     std::vector<ChainKey> nodes;
     std::vector<TokenId> tokens;   // after the root or gate
     bool waited = false;           // drop() has met what somebody uses
     BlockId waits_for = kNoBlock;  // that; nothing is tried before it is let go
+    bool is_whole = true;          // none of `nodes` has been dropped
+    bool unfinished = false;       // it waits for nobody but the next step
+    // What goes on from all of it, parents before children. The children of so many are among them; then the
+    // last are dropped first.
+    std::vector<Below> below;
+    std::size_t expanded = 0;
+    bool is_expanded = false;
+    BlockId met = kNoBlock;  // among them, and somebody uses it
   };
-  enum class Progress : std::uint8_t { kDone, kWaits };
+  enum class Progress : std::uint8_t { kDone, kWaits, kUnfinished };
 
   static constexpr std::size_t kRetriesMax = 16;
 
@@ -88,8 +110,10 @@ class Forgotten {
   Progress drop(Path& path);
   bool is_pinned(BlockId node) const;
   static Progress wait_for(BlockId node, Path& path);
+  bool try_to_drop(Path& path);
   Progress drop_what_goes_on(BlockId last, std::span<const TokenId> rest, Path& path);
-  void add_children(BlockId parent, std::span<const TokenId> tokens, std::vector<BlockId>& to) const;
+  bool still_there(const Below& node) const;
+  void add_children(BlockId parent, std::span<const TokenId> tokens, std::vector<Below>& to) const;
   Progress drop_tails(BlockId parent, std::span<const TokenId> tokens, Path& path);
 
   const Prefixes& prefixes_;
@@ -100,6 +124,8 @@ class Forgotten {
   Tenants waiting_;               // of whom something waits
   std::size_t waiting_paths_ = 0;
   std::size_t waiting_tokens_ = 0;
+  std::size_t unfinished_paths_ = 0;        // of those that wait
+  std::size_t drops_left_ = kDropsInAStep;  // in this step
   SharingGroup tried_last_;
   std::uint64_t given_up_ = 0;
 };

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deletions of long conversations: in portions, so that no step costs what all of them hold. (What is deleted
+// and what stays: core_tiers_test.cc.)
+#include "loci/engine/core/forgotten.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "loci/engine/core/core_benchmark_parts.h"
+#include "loci/engine/testing/core_testing.h"
+#include "loci/engine/testing/tier_driver.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kOfTheFirst = 500;
+
+// What the disk has: two conversations that go on from the same 40 blocks.
+struct TwoConversations {
+  CoreConfig config = tier_config(16, 0, 2 * kOfTheFirst);
+  Tokens common = run_of(0, std::size_t{40} * kBlockTokens);
+  Tokens first = common + tokens_of(1, std::size_t{kOfTheFirst - 40} * kBlockTokens);
+  Tokens second = common + tokens_of(2, std::size_t{200} * kBlockTokens);
+  LeftOnDisk disk{config};
+
+  TwoConversations() {
+    disk.add("group", first);
+    disk.add("group", second);
+  }
+  TierDriver driver() const {
+    TierDriver d(config, false);
+    d.step(disk.events(2 * kOfTheFirst).front());
+    d.notes.clear();  // what they have in common was there twice
+    return d;
+  }
+};
+
+// Ticks when the plans ask for them, until nothing waits. The steps.
+std::size_t tick_until_forgotten(TierDriver& d, std::size_t& notes) {
+  std::size_t steps = 0;
+  for (; d.core.stats().forgets_waiting > 0; ++steps) {
+    EXPECT_LT(d.plan.wake_at, d.now + kNanosPerSecond) << "it goes on without another event";
+    d.now = d.plan.wake_at;
+    d.notes.clear();
+    d.step(Tick{});
+    EXPECT_LE(d.notes.size(), kDropsInAStep);
+    notes += d.notes.size();
+  }
+  return steps;
+}
+
+TEST(Forgotten, WhatGoesOnIsDroppedInPortions) {
+  const TwoConversations world;
+  TierDriver d = world.driver();
+  const std::uint32_t known = 2 * kOfTheFirst - d.core.stats().tiers[2].free;
+  ASSERT_EQ(known, kOfTheFirst + 200);
+  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  EXPECT_LE(d.notes.size(), kDropsInAStep);
+  std::size_t notes = d.notes.size();
+  const std::size_t steps = tick_until_forgotten(d, notes);
+  EXPECT_EQ(notes, known) << "each is dropped once";
+  EXPECT_GE(steps, known / kDropsInAStep);
+  EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
+}
+
+TEST(Forgotten, AConversationIsDroppedInPortionsDownToWhatAnotherHangsFrom) {
+  const TwoConversations world;
+  TierDriver d = world.driver();
+  d.step(Forget{.group = "group", .salt = {}, .tokens = world.first});
+  EXPECT_LE(d.notes.size(), kDropsInAStep);
+  std::size_t notes = d.notes.size();
+  tick_until_forgotten(d, notes);
+  EXPECT_EQ(notes, kOfTheFirst - 40);
+  EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 240);
+}
+
+// Between two portions somebody goes on with it: what is used is waited for, the rest goes.
+TEST(Forgotten, WhatIsUsedBetweenPortionsIsWaitedFor) {
+  TwoConversations world;
+  world.config.groups.front().block_count = 64;
+  world.config.context_tokens = 64 * kBlockTokens;
+  world.config.restore = "kv";
+  TierDriver d = world.driver();
+  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  EXPECT_GT(d.core.stats().forgets_waiting, 0u);
+  d.arrive(1, Tokens(world.second.begin(), world.second.begin() + 50 * kBlockTokens + 1), 4);
+  for (int i = 0; i < 40; ++i) d.step(Tick{});
+  EXPECT_EQ(d.core.stats().forgets_waiting, 1u) << "the request has its blocks";
+  EXPECT_GE(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 60) << "all others are gone";
+  d.finish();
+  for (int i = 0; i < 40; ++i) d.step(Tick{});
+  EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
+  EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
+  EXPECT_EQ(d.core.stats().tiers[0].free, 64u);
+}
+
+}  // namespace
+}  // namespace loci
