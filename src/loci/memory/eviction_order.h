@@ -27,7 +27,7 @@ struct EvictionFacts {
   // Other tiers that hold the part: bit 1 << Tier. What remains when this copy goes.
   std::uint8_t elsewhere = 0;
   // The place in the queue of the first waiting request that needs it (AttentionStore §3.3.2's look-ahead
-  // window): the number of its arrival, so the least is the next. kNotWanted: none in the window.
+  // window): the least is expected to be admitted next. kNotWanted: none in the window.
   std::uint32_t wanted = kNotWanted;
 };
 

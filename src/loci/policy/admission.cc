@@ -131,12 +131,14 @@ void FairQueue::advance() {
   }
 }
 
-FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Account& account) const {
+FairQueue::WaitingByArrival::const_iterator FairQueue::first_of(Accounts::iterator of) {
+  Account& account = of->second;
   auto first = account.waiting.begin();
   if (!order_->looks_at_distance()) return first;
   if (account.begun > 0) {
     return std::find_if(first, account.waiting.end(), [](const auto& entry) { return entry.second.begun; });
   }
+  looked_at_.insert(of->first);
   WaitingRequest best;
   std::size_t looked_at = 0;
   for (auto next = first; next != account.waiting.end() && looked_at < looks_; ++next) {
@@ -175,8 +177,35 @@ std::vector<FairQueue::Head> FairQueue::heads(std::size_t most) {
   std::vector<Head> heads;
   heads.reserve(places.size());
   for (const Place& place : places)
-    heads.push_back({&place.account->first, first_of(place.account->second)->second.request});
+    heads.push_back({&place.account->first, first_of(place.account)->second.request});
   return heads;
+}
+
+std::vector<std::uint64_t> FairQueue::front(const std::string& tenant) {
+  std::vector<std::uint64_t> arrivals;
+  const auto entry = accounts_.find(tenant);
+  if (!order_->looks_at_distance() || entry == accounts_.end()) return arrivals;
+  Account& account = entry->second;
+  std::vector<WaitingRequest> looked_at;
+  std::size_t begun_left = account.begun;
+  for (auto& [arrival, waiting] : account.waiting) {
+    if (begun_left == 0 && looked_at.size() >= looks_) break;
+    if (waiting.begun) {
+      arrivals.push_back(arrival);
+      --begun_left;
+    } else if (looked_at.size() < looks_) {
+      if (waiting.looked_at_in == 0) {
+        waiting.looked_at_in = step_;
+        waiting.distance = distance_(waiting.request);
+      }
+      looked_at.push_back({arrival, waiting.since, waiting.distance});
+    }
+  }
+  std::sort(looked_at.begin(), looked_at.end(), [this](const WaitingRequest& a, const WaitingRequest& b) {
+    return order_->comes_first(a, b, now_);
+  });
+  for (const WaitingRequest& request : looked_at) arrivals.push_back(request.arrival);
+  return arrivals;
 }
 
 std::size_t FairQueue::waiting(const std::string& tenant) const {

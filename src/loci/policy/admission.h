@@ -76,6 +76,13 @@ class FairQueue {
   bool empty() const { return waiting_ == 0; }
   std::size_t size() const { return waiting_; }
 
+  // The arrivals of those of the tenant's requests that come first where the order looks at distances: those
+  // that have begun, then those that it looks at, in their order. The others follow as they arrived. Empty:
+  // all do. A distance is as it was last asked for, and asked for where it never was. O(looks · log + begun).
+  std::vector<std::uint64_t> front(const std::string& tenant);
+  // The tenants of which distances were asked for since the last call, so that front() may have changed.
+  std::set<std::string> take_looked_at() { return std::exchange(looked_at_, {}); }
+
   // --- of one tenant ---
 
   std::size_t waiting(const std::string& tenant) const;
@@ -135,7 +142,7 @@ class FairQueue {
   void enter(Accounts::iterator account);
   void leave(Accounts::iterator account);
   void advance();
-  WaitingByArrival::const_iterator first_of(Account& account) const;
+  WaitingByArrival::const_iterator first_of(Accounts::iterator account);
   bool below_slot_share(const Account& account, std::uint64_t active_weight) const;
 
   std::uint32_t slots_;
@@ -150,6 +157,7 @@ class FairQueue {
   ByTime waiting_beside_;  // that wait, and run something: as many as there are slots at most
   std::set<Accounts::const_iterator, MoreWaiting> by_waiting_;  // that wait
   std::uint64_t active_weight_ = 0, waiting_weight_ = 0;
+  std::set<std::string> looked_at_;  // take_looked_at()
   std::uint64_t accounts_made_ = 0;
   std::size_t waiting_ = 0;
   std::uint64_t virtual_now_ = 0;  // of the active tenant that is furthest behind; never goes back

@@ -16,7 +16,7 @@ namespace {
 
 // What a step gives back of the device's memory takes its executor about a millisecond.
 constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
-// Between portions of what is deleted other events have their turn.
+// Between portions of what is deleted, or of what is looked ahead to, other events have their turn.
 constexpr Nanos kPortionPause = kNanosPerMilli / 2;
 
 }  // namespace
@@ -176,7 +176,7 @@ Core::State::State(const CoreConfig& config, IndexPools pools)
       transfers_(config_, costs_, index_),
       prefixes_(config_, index_, transfers_),
       windows_(config_, index_, transfers_, prefixes_),
-      queue_needs_(config_, index_, transfers_, prefixes_),
+      queue_needs_(config_, index_, transfers_, prefixes_, queue_),
       recovery_(config_, prefixes_.hasher(), index_),
       forgotten_(prefixes_, index_, config_.groups.front().disk_blocks > 0,
                  config_.groups.front().shared_blocks > 0 && config_.writes_shared),
@@ -210,7 +210,8 @@ Plan Core::State::step(Nanos now, const Event& event) {
   plan.peer_gone = peer_reads_.take_gone();
   plan.wake_at = std::min(
       {next_deadline(), state_age_.next_sweep(), transfers_.shares_at(), peer_reads_.next_deadline(now_)});
-  if (forgotten_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
+  if (forgotten_.has_more() || queue_needs_.has_more())
+    plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
   drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
   plan.drained = drained_;

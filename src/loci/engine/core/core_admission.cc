@@ -164,7 +164,7 @@ void Core::State::start(CoreRequest& request, ContextSources from, Plan& plan) {
   for (std::size_t tier = 0; tier < kTiers; ++tier)
     totals_.tokens_from_total[tier] += from.of(static_cast<Tier>(tier));
   for (std::size_t i = 0; i < kMissReasons; ++i) totals_.tokens_missed_total[i] += from.computed[i];
-  queue_.charge(request.group, request.prompt_tokens - request.cached_tokens);
+  charge(request, request.prompt_tokens - request.cached_tokens);
   plan.outputs.emplace_back(Started{request.id, request.cached_tokens, from});
 }
 

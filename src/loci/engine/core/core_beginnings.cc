@@ -70,6 +70,7 @@ bool Core::State::await_beginning(CoreRequest& request) {
     return false;
   const Tier slowest = slowest_for(request);
   if (slowest == Tier::kDevice || before_queue_.size() >= std::max(1u, config_.max_queued / 2)) return false;
+  if (!prefixes_.may_have_beginning(request, slowest)) return false;
   const CoreProbes probes = choose(request, true, slowest);
   const std::optional<CoreBeginning> found = prefixes_.find_beginning(request, probes, slowest);
   if (!found || !worth_loading(*found)) return false;

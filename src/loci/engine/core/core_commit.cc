@@ -122,7 +122,7 @@ void Core::State::take_sample(CoreRequest& request, const SpanOutcome& outcome, 
   request.tokens.push_back(token);
   request.phase.settle(RequestPhase::kDecode);
   ++totals_.tokens_generated_total;
-  queue_.charge(request.group, 1);
+  charge(request, 1);
   plan.outputs.emplace_back(TokenSampled{request.id, token});
   const bool stops = request.new_tokens() >= request.min_new_tokens &&
                      std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), token);

@@ -155,6 +155,65 @@ void events_of_long_contexts(benchmark::State& state) {
 }
 BENCHMARK(events_of_long_contexts)->Iterations(1)->Unit(benchmark::kSecond)->Arg(1)->Arg(8)->Arg(64);
 
+// So many requests of 4K tokens wait, of ten tenants: conversations that the disk has, of 5,000. The window
+// has the first 32 of them, or as many as the tiers hold.
+void events_of_a_queue(benchmark::State& state) {
+  constexpr std::uint32_t kConversations = 5'000, kTokens = 4096, kRounds = 2'000;
+  const auto waiting = static_cast<std::uint32_t>(state.range(0));
+  CoreConfig config;
+  config.groups = {{.window = 0,
+                    .block_count = 20'000,
+                    .host_blocks = 100'000,
+                    .disk_blocks = kConversations * (kTokens / kBlockTokens) + 100'000,
+                    .block_bytes = 720 << 10}};
+  config.layers = 30;
+  config.context_tokens = 8192;
+  config.max_running = 16;
+  config.max_queued = 2 * kConversations;
+  config.lookahead_requests = static_cast<std::uint32_t>(state.range(1));
+  config.admission = kAdmissionOrders[static_cast<std::size_t>(state.range(2))];
+  const auto tenant_of = [](std::uint32_t i) { return "tenant" + std::to_string(i % 10); };
+  const ChainKeyHasher hasher(config.chain_secret, config.model_fingerprint);
+  LeftOnDisk disk(config);
+  for (std::uint32_t i = 0; i < kConversations; ++i) disk.add(tenant_of(i), tokens_of(i, kTokens));
+  for (auto _ : state) {
+    EventTimes times, before;
+    TimedCore filled(config, before);
+    for (const Recovered& event : disk.events(512)) filled.step("recovered", event);
+    std::uint32_t arrivals = 0;
+    // The next turn of the next conversation.
+    const auto arrive = [&](TimedCore& core) {
+      std::vector<TokenId> prompt = tokens_of(arrivals % kConversations, kTokens);
+      for (const TokenId token : tokens_of(1'000'000 + arrivals, 40)) prompt.push_back(token);
+      const std::string tenant = tenant_of(arrivals % kConversations);
+      ++arrivals;
+      Arrival arrival{RequestId(arrivals), tenant, std::move(prompt), 16, 0, {}, kNever};
+      arrival.keys = prompt_keys(hasher, arrival);  // as the engine does
+      core.step("arrival", arrival);
+    };
+    while (filled.stats().queued < waiting) arrive(filled);
+    filled.time_into(times);
+    std::uint32_t cancels = 0;
+    for (std::uint32_t i = 0; i < kRounds; ++i) {
+      filled.end_pass("pass");
+      for (const Move& move : std::exchange(filled.moves, {}))
+        filled.step("move_ended", MovesEnded{{{move.id, MoveResult::kDone, 0}}});
+      if (filled.stats().queued < waiting + 4) arrive(filled);
+      // Somebody near the end gives up.
+      if (filled.stats().queued > waiting)
+        filled.step("cancel", Cancel{RequestId(arrivals - cancels++ % 32)});
+    }
+    if (filled.stats().queued + 16 < waiting) state.SkipWithError("the queue has emptied");
+    times.report(state);
+  }
+}
+BENCHMARK(events_of_a_queue)
+    ->Iterations(1)
+    ->Unit(benchmark::kSecond)
+    ->ArgNames({"waiting", "lookahead", "admission"})
+    ->ArgsProduct({{50, 5'000}, {32, kLookaheadUnlimited}, {0}})
+    ->ArgsProduct({{50, 5'000}, {32}, {1}});
+
 // Conversations of 128K tokens are deleted: all of each is on the disk, and nobody knows but its first turn.
 void events_of_deletions(benchmark::State& state) {
   constexpr std::uint32_t kConversations = 20, kTokens = 128 << 10;

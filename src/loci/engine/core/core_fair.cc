@@ -161,6 +161,12 @@ void Core::State::leave_queue(CoreRequest& request) {
   if (blocked_head_ == request.id) room_changed();
 }
 
+// Its tenant was given so many tokens.
+void Core::State::charge(const CoreRequest& request, std::uint64_t tokens) {
+  queue_.charge(request.group, tokens);
+  queue_needs_.served(request.group);
+}
+
 void Core::State::suspend(CoreRequest& request) {
   if (!request.paused) enqueue(request);
   stop_running(request);

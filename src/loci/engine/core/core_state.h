@@ -284,6 +284,7 @@ class Core::State {
   CoreRequest* latest_of(const std::string& tenant) const;
   void enqueue(CoreRequest& request);
   void leave_queue(CoreRequest& request);
+  void charge(const CoreRequest& request, std::uint64_t tokens);
   void suspend(CoreRequest& request);
   void suspend_for_growth();
   void make_room();

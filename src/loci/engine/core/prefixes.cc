@@ -75,6 +75,25 @@ CoreProbes Prefixes::probe(const CoreRequest& request, const ProbeRules& rules) 
   return probes;
 }
 
+// (Of what the index knows it knows all that is before it.)
+std::uint32_t Prefixes::known_blocks(CoreRequest& request) const {
+  const std::vector<ChainKey>& keys = keys_of(request);
+  const auto end = std::partition_point(keys.begin(), keys.end(),
+                                        [this](const ChainKey& key) { return index_.find(key) != kNoBlock; });
+  return static_cast<std::uint32_t>(end - keys.begin());
+}
+
+bool Prefixes::may_have_beginning(CoreRequest& request, Tier slowest) const {
+  const std::uint32_t known = known_blocks(request);
+  if (known == 0 || begins_lineage(request.lineage.get(), known)) return true;
+  auto tokens = std::span<const TokenId>(request.tokens).subspan(std::size_t{known} * kBlockTokens);
+  tokens = tokens.first(std::min<std::size_t>(tokens.size(), kBlockTokens));
+  const auto comes = [&](BlockId child) { return transfers_.comes(child, slowest); };
+  // (Behind a public block another root's blocks follow.)
+  if (known == request.keys_public) return true;
+  return index_.match_names(index_.find(request.keys[known - 1]), tokens, comes).run > 0;
+}
+
 std::optional<CoreBeginning> Prefixes::find_beginning(const CoreRequest& request, const CoreProbes& probes,
                                                       Tier slowest) const {
   const std::size_t last = probes.blocks.size() - 1;

@@ -77,6 +77,10 @@ class Prefixes {
   };
   // What there is for the tokens of a request that waits. Pins nothing.
   CoreProbes probe(const CoreRequest& request, const ProbeRules& rules) const;
+  // How many of the request's first whole blocks the index knows. O(log(blocks)) once it has its keys.
+  std::uint32_t known_blocks(CoreRequest& request) const;
+  // False: find_beginning() would find nothing. It costs no probe.
+  bool may_have_beginning(CoreRequest& request, Tier slowest) const;
   // What a tier not slower than `slowest` has of the first block that the probes do not know.
   std::optional<CoreBeginning> find_beginning(const CoreRequest& request, const CoreProbes& probes,
                                               Tier slowest) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "loci/base/check.h"
 #include "loci/engine/core/request.h"
@@ -16,16 +17,33 @@ namespace {
 constexpr std::size_t kLookAgain = 32;
 // Of them so many are prefetched again: what the host had of them may have given way to what is saved.
 constexpr std::size_t kPrefetchAgain = 4;
+// The places of so many follow their turns.
+constexpr std::size_t kInOrder = 16;
+// Blocks, where the index is large about a microsecond each.
+constexpr std::size_t kMarksInALook = 16;
+constexpr std::size_t kPrefetchLooks = 64;
 
-std::uint32_t place_of(std::uint64_t arrival) {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(arrival, kNotWanted - 1));
-}
+// Places are turns in units of four tokens, from a place on that leaves room before it: who comes back is
+// before all who wait. Between two of a tenant there is room for some more.
+constexpr std::uint64_t kPlaceUnit = 4 * kVirtualToken;
+constexpr std::uint64_t kFirstPlace = 1u << 28;
+constexpr std::uint32_t kPlaceStep = 16;
+constexpr std::uint32_t kLastPlace = kNotWanted - 1;
+
+std::uint32_t before(std::uint32_t place) { return place - std::min(place, kPlaceStep); }
+std::uint32_t behind(std::uint32_t place) { return place + std::min(kLastPlace - place, kPlaceStep); }
 
 }  // namespace
 
 QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers,
-                       const Prefixes& prefixes)
-    : config_(config), index_(index), transfers_(transfers), prefixes_(prefixes) {}
+                       const Prefixes& prefixes, FairQueue& queue)
+    : config_(config), index_(index), transfers_(transfers), prefixes_(prefixes), queue_(queue) {}
+
+void QueueNeeds::served(const std::string& tenant) {
+  if (queue_.waiting(tenant) > 0) moved_.insert(tenant);
+}
+
+// --- marks ---
 
 // The block's id may be another one's by now.
 bool QueueNeeds::still_there(const std::pair<BlockId, ChainKey>& wanted) const {
@@ -37,52 +55,200 @@ void QueueNeeds::set_wanted(const std::pair<BlockId, ChainKey>& wanted, std::uin
   if (still_there(wanted)) index_.set_wanted(wanted.first, place);
 }
 
-void QueueNeeds::list_wants(std::uint64_t arrival, Waiting& waiting, const FindWaiting& find) {
+void QueueNeeds::list_wants(Waitings::iterator entry, const FindWaiting& find) {
+  auto& [arrival, waiting] = *entry;
   CoreRequest& request = *find(waiting.id);
   const std::vector<ChainKey>& keys = prefixes_.keys_of(request);
+  const std::size_t listed = waiting.wants.size();
   while (waiting.wants.size() < keys.size()) {
     const auto number = static_cast<std::uint32_t>(waiting.wants.size());
     BlockId block = index_.find(keys[number]);
     if (block == kNoBlock) block = prefixes_.original_of(request, number);
     if (block == kNoBlock) break;
+    if (marks_left_ == 0) {
+      unlisted_.insert(arrival);
+      break;
+    }
+    --marks_left_;
     const ChainKey key = index_.block(block).key;
-    std::set<std::uint64_t>& wanters = wanters_[key];
-    wanters.insert(arrival);
-    set_wanted(waiting.wants.emplace_back(block, key), place_of(*wanters.begin()));
-    ++wants_;
-    prefetched_ = false;
+    std::set<QueuePlace>& wanters = wanters_[key];
+    wanters.emplace(waiting.place, arrival);
+    set_wanted(waiting.wants.emplace_back(block, key), wanters.begin()->first);
+  }
+  if (waiting.wants.size() == listed) return;
+  wants_ += waiting.wants.size() - listed;
+  unprefetched_.emplace(waiting.place, arrival);
+  prefetched_ = false;
+}
+
+void QueueNeeds::unmark(const std::pair<BlockId, ChainKey>& wanted, const QueuePlace& place) {
+  const auto wanters = wanters_.find(wanted.second);
+  wanters->second.erase(place);
+  const bool last = wanters->second.empty();
+  set_wanted(wanted, last ? kNotWanted : wanters->second.begin()->first);
+  if (last) wanters_.erase(wanters);
+}
+
+void QueueNeeds::leave(Waitings::iterator entry) {
+  auto& [arrival, waiting] = *entry;
+  wants_ -= waiting.wants.size();
+  unprefetched_.erase({waiting.place, arrival});
+  places_.erase({waiting.place, arrival});
+  unlisted_.erase(arrival);
+  left_.emplace(arrival, Left{waiting.place, std::move(waiting.wants)});
+  waiting = {.id = waiting.id, .wants = {}};
+}
+
+void QueueNeeds::unmark_left() {
+  while (!left_.empty() && marks_left_ > 0) {
+    const auto first = left_.begin();
+    std::vector<std::pair<BlockId, ChainKey>>& wants = first->second.wants;
+    for (; !wants.empty() && marks_left_ > 0; --marks_left_) {
+      unmark(wants.back(), {first->second.place, first->first});
+      wants.pop_back();
+    }
+    if (wants.empty()) left_.erase(first);
   }
 }
 
-void QueueNeeds::unlist_wants(std::uint64_t arrival, Waiting& waiting) {
+void QueueNeeds::replace(Waitings::iterator entry, std::uint32_t place) {
+  auto& [arrival, waiting] = *entry;
+  const QueuePlace old{waiting.place, arrival}, now{place, arrival};
   for (const auto& wanted : waiting.wants) {
-    const auto wanters = wanters_.find(wanted.second);
-    wanters->second.erase(arrival);
-    const bool last = wanters->second.empty();
-    set_wanted(wanted, last ? kNotWanted : place_of(*wanters->second.begin()));
-    if (last) wanters_.erase(wanters);
+    std::set<QueuePlace>& wanters = wanters_.at(wanted.second);
+    wanters.erase(old);
+    wanters.insert(now);
+    set_wanted(wanted, wanters.begin()->first);
   }
-  wants_ -= waiting.wants.size();
-  waiting.wants.clear();
-  waiting.prefetched = 0;
+  places_.erase(old);
+  places_.insert(now);
+  if (unprefetched_.erase(old) > 0) unprefetched_.insert(now);
+  waiting.place = place;
+}
+
+// --- places ---
+
+std::uint32_t QueueNeeds::place_of_turn(std::uint64_t turn) const {
+  if (turn < first_turn_) {
+    const std::uint64_t earlier = (first_turn_ - turn) / kPlaceUnit;
+    return static_cast<std::uint32_t>(kFirstPlace - std::min(kFirstPlace, earlier));
+  }
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(kFirstPlace + (turn - first_turn_) / kPlaceUnit, kLastPlace));
+}
+
+// Between its neighbours in the order of its tenant, as far as there is room.
+std::uint32_t QueueNeeds::place_for(std::uint64_t arrival) {
+  const AdmissionForecast::Neighbours at = forecast_.neighbours(arrival);
+  const auto place = [this](const std::optional<std::uint64_t>& neighbour) {
+    const Waiting* waiting = neighbour ? &waiting_.at(*neighbour) : nullptr;
+    return waiting != nullptr && waiting->in_window ? std::optional(waiting->place) : std::nullopt;
+  };
+  const std::optional<std::uint32_t> low = place(at.before), high = place(at.after);
+  if (places_.empty()) first_turn_ = at.turn.value_or(first_turn_);
+  std::uint32_t out = low ? behind(*low) : 0;
+  if (at.turn) out = std::max(out, place_of_turn(*at.turn));
+  if (high && out >= *high) out = low ? *low + (*high - std::min(*low, *high)) / 2 : before(*high);
+  return out;
+}
+
+// One request whose own turn ends before that of somebody begins who has an earlier place.
+void QueueNeeds::put_in_order() {
+  const std::vector<AdmissionForecast::Turn> turns = forecast_.first(kInOrder);
+  std::optional<std::uint32_t> behind_of;  // the last place of those that are right
+  for (auto turn = turns.begin(); turn != turns.end(); ++turn) {
+    const auto entry = waiting_.find(turn->arrival);
+    const std::uint32_t place = entry->second.place;
+    std::optional<std::uint32_t> next;  // the first place of those who come when its turn has ended
+    for (auto later = std::next(turn); later != turns.end(); ++later) {
+      if (later->begins < turn->ends) continue;
+      const std::uint32_t of_later = waiting_.at(later->arrival).place;
+      next = std::min(next.value_or(of_later), of_later);
+    }
+    if (next && place > *next) {
+      const bool room = behind_of && *behind_of < *next;
+      replace(entry, room ? *behind_of + (*next - *behind_of) / 2 : before(*next));
+      unfinished_ = true;
+      return;
+    }
+    behind_of = std::max(behind_of.value_or(place), place);
+  }
+}
+
+// --- who waits ---
+
+// What serving it is expected to charge its tenant: the tokens that the index does not know.
+std::uint64_t QueueNeeds::cost_of(CoreRequest& request) const {
+  const std::uint64_t known = std::uint64_t{prefixes_.known_blocks(request)} * kBlockTokens;
+  return (request.length() - known) * kVirtualToken / request.weight;
 }
 
 void QueueNeeds::take_changes(const FindWaiting& find) {
   for (const auto& [arrival, id] : changes_) {
-    const CoreRequest* const request = find(id);
+    CoreRequest* const request = find(id);
     const auto known = waiting_.find(arrival);
-    if (request != nullptr && known == waiting_.end()) {
+    if (request != nullptr) {
+      moved_.insert(request->group);
+      if (known != waiting_.end()) continue;
       waiting_.emplace(arrival, Waiting{.id = id, .wants = {}});
-    } else if (request == nullptr && known != waiting_.end()) {
-      unlist_wants(arrival, known->second);
-      window_count_ -= known->second.in_window ? 1 : 0;
+      forecast_.push(request->group, queue_.virtual_time(request->group), arrival, cost_of(*request));
+    } else if (known != waiting_.end()) {
+      moved_.insert(forecast_.tenant_of(arrival));
+      if (known->second.in_window) leave(known);
+      forecast_.erase(arrival);
       waiting_.erase(known);
     }
   }
   changes_.clear();
 }
 
-void QueueNeeds::move_window(const FindWaiting& find) {
+// True: somebody changed places with another one of its tenant.
+bool QueueNeeds::take_turns() {
+  bool changed = false;
+  for (const std::string& tenant : moved_) {
+    forecast_.set_time(tenant, queue_.virtual_time(tenant));
+    if (forecast_.set_front(tenant, queue_.front(tenant))) changed = true;
+  }
+  moved_.clear();
+  return changed;
+}
+
+// --- the window ---
+
+void QueueNeeds::enter(Waitings::iterator entry, const FindWaiting& find) {
+  if (const auto left = left_.find(entry->first); left != left_.end()) {  // it comes back
+    for (const auto& wanted : left->second.wants) unmark(wanted, {left->second.place, left->first});
+    left_.erase(left);
+  }
+  entry->second.place = place_for(entry->first);
+  entry->second.in_window = true;
+  places_.insert({entry->second.place, entry->first});
+  list_wants(entry, find);
+}
+
+// Who has come into the window or left it.
+void QueueNeeds::apply_window(const FindWaiting& find) {
+  for (const std::uint64_t arrival : forecast_.take_changed()) {
+    const auto entry = waiting_.find(arrival);
+    if (forecast_.in_window(arrival) == entry->second.in_window) continue;
+    entry->second.in_window ? leave(entry) : enter(entry, find);
+  }
+}
+
+void QueueNeeds::look_again(const FindWaiting& find) {
+  std::size_t looked = 0;
+  for (const AdmissionForecast::Turn& turn : forecast_.first(kLookAgain)) {
+    const auto entry = waiting_.find(turn.arrival);
+    list_wants(entry, find);
+    if (looked++ >= kPrefetchAgain || entry->second.wants.empty()) continue;
+    entry->second.prefetched = 0;
+    unprefetched_.emplace(entry->second.place, turn.arrival);
+  }
+  while (!unlisted_.empty() && marks_left_ > 0)
+    list_wants(waiting_.find(unlisted_.extract(unlisted_.begin()).value()), find);
+}
+
+void QueueNeeds::fill_window(const FindWaiting& find) {
   std::uint64_t block = 0, host = 0, disk = 0, blocks = 0;
   for (std::uint32_t group = 0; group < config_.groups.size(); ++group) {
     const std::uint64_t bytes = config_.groups[group].block_bytes;
@@ -94,72 +260,82 @@ void QueueNeeds::move_window(const FindWaiting& find) {
   }
   // (Of the first who come nothing is known of sessions.)
   const std::uint64_t session = std::max(1u, index_.mean_session_blocks()) * block;
-  prefetch_window_ = prefetch_window(host, session);
+  places_.set_first(prefetch_window(host, session));
   const std::uint32_t window = std::min(config_.lookahead_requests, eviction_window(host, disk, session));
 
-  // Who came back is before the window's end and not in it yet; who came last is behind it.
-  std::size_t looked = 0;
-  for (auto next = waiting_.begin(); next != waiting_.end() && looked < kLookAgain; ++next, ++looked) {
-    if (next->first >= window_end_) break;
-    if (!next->second.in_window) ++window_count_;
-    next->second.in_window = true;
-    list_wants(next->first, next->second, find);
-    if (looked < kPrefetchAgain) next->second.prefetched = 0;
-  }
-  for (auto next = waiting_.lower_bound(window_end_);
-       next != waiting_.end() && window_count_ < window && wants_ < blocks; ++next) {
-    next->second.in_window = true;
-    ++window_count_;
-    list_wants(next->first, next->second, find);
-    window_end_ = next->first + 1;
-  }
-  while (window_count_ > window) {
-    const auto last = std::prev(waiting_.lower_bound(window_end_));
-    unlist_wants(last->first, last->second);
-    if (last->second.in_window) --window_count_;
-    last->second.in_window = false;
-    window_end_ = last->first;
+  look_again(find);
+  while (marks_left_ > 0 && forecast_.window_size() < window && wants_ < blocks && forecast_.grow())
+    apply_window(find);
+  while (forecast_.window_size() > window) {
+    forecast_.shrink();
+    apply_window(find);
   }
   prefetched_ = false;
 }
 
 void QueueNeeds::look(const FindWaiting& find) {
-  if (!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk)) changes_.clear();
-  if (changes_.empty()) return;
+  moved_.merge(queue_.take_looked_at());
+  if ((!index_.has_tier(Tier::kHost) && !index_.has_tier(Tier::kDisk)) || config_.lookahead_requests == 0) {
+    changes_.clear();
+    moved_.clear();
+  }
+  if (changes_.empty() && moved_.empty() && !unfinished_) return;
+  bool changed = !changes_.empty() || unfinished_;
+  marks_left_ = kMarksInALook;
   take_changes(find);
-  move_window(find);
+  unmark_left();
+  changed = take_turns() || changed;
+  apply_window(find);
+  if (changed) fill_window(find);
+  const bool exchanged = forecast_.exchange();
+  if (exchanged) apply_window(find);
+  unfinished_ = exchanged || marks_left_ == 0 || !left_.empty();
+  put_in_order();
 }
 
 void QueueNeeds::prefetch() {
   if (!index_.has_tier(Tier::kHost) || prefetched_ || transfers_.slowest_own() != Tier::kDisk) return;
-  std::uint32_t looked = 0;
-  for (auto& [arrival, waiting] : waiting_) {
-    if (looked++ >= prefetch_window_ || arrival >= window_end_) break;
+  std::size_t looks = kPrefetchLooks;
+  while (!unprefetched_.empty() && places_.in_first(*unprefetched_.begin())) {
+    Waiting& waiting = waiting_.at(unprefetched_.begin()->second);
     for (; waiting.prefetched < waiting.wants.size(); ++waiting.prefetched) {
-      if (!transfers_.may_begin()) return;
+      if (!transfers_.may_begin() || looks-- == 0) return;
       const auto& wanted = waiting.wants[waiting.prefetched];
       if (still_there(wanted) && !transfers_.prefetch(wanted.first)) {
         prefetched_ = true;  // what comes later has no more right to room
         return;
       }
     }
+    unprefetched_.erase(unprefetched_.begin());
   }
   prefetched_ = true;
 }
 
 void QueueNeeds::check_invariants(const FindWaiting& find) const {
+  forecast_.check_invariants();
   std::uint64_t in_window = 0, wants = 0;
   for (const auto& [arrival, waiting] : waiting_) {
+    const QueuePlace place{waiting.place, arrival};
     in_window += waiting.in_window ? 1 : 0;
     wants += waiting.wants.size();
     LOCI_CHECK(waiting.in_window || waiting.wants.empty(), "who is outside the window wants nothing");
-    LOCI_CHECK(!waiting.in_window || arrival < window_end_, "the window ends behind its last");
+    LOCI_CHECK(waiting.in_window == forecast_.in_window(arrival), "the window is that of the forecast");
+    LOCI_CHECK(!waiting.in_window || places_.contains(place), "who is in the window has a place");
+    LOCI_CHECK(waiting.prefetched == waiting.wants.size() || unprefetched_.contains(place),
+               "what is not looked at for a prefetch will be");
     for (const auto& wanted : waiting.wants) {
-      LOCI_CHECK(wanters_.at(wanted.second).contains(arrival), "a block knows who wants it");
+      LOCI_CHECK(wanters_.at(wanted.second).contains(place), "a block knows who wants it");
     }
     LOCI_CHECK(find(waiting.id) != nullptr, "who waits is there and does not run");
   }
-  LOCI_CHECK(in_window == window_count_ && wants == wants_, "sums are sums");
+  for (const auto& [arrival, left] : left_) {
+    for (const auto& wanted : left.wants)
+      LOCI_CHECK(wanters_.at(wanted.second).contains({left.place, arrival}),
+                 "a mark stays until it is given up");
+  }
+  LOCI_CHECK(in_window == forecast_.window_size() && in_window == places_.size() && wants == wants_,
+             "sums are sums");
+  LOCI_CHECK(forecast_.size() == waiting_.size(), "who waits is expected to be admitted");
 }
 
 }  // namespace loci

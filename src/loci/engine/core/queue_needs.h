@@ -4,33 +4,46 @@
 //
 // An example: three requests wait, whose state is A B, A C and D; host memory has room for two of them.
 //
-//     wanted    A: 0   B: 0   C: 1   D: 2     whoever came before another one needs a block sooner
+//     wanted    A: 0   B: 0   C: 1   D: 2     whoever is admitted before another one needs a block sooner
 //     prefetch  A B C, as far as they are on the disk alone and transfers may begin
 //
-// The window has the first requests whose state the slower tiers can hold, at most
-// PolicySet::lookahead_requests of them. How much that is of a session is the mean over those that are known.
-// It is kept as requests come and go: a request's blocks are looked up when it enters and given up when it
-// leaves; the first few look again whenever the queue changes, as what they lacked may be there by now. A
-// place is the number of the request's arrival, which stays as others leave the queue. Of a history that was
-// cut, what its blocks are rotated from is wanted in their place.
+// The window has the requests that are expected to be admitted first (policy/admission_forecast.h), as many
+// as the slower tiers can hold the state of, at most PolicySet::lookahead_requests of them. How much that is
+// of a session is the mean over those that are known. It is kept as requests come and go and tenants are
+// served: a request's blocks are looked up and marked when it enters, and their marks are given up when it
+// leaves; a look does so with about kMarksInALook blocks, and the next one goes on. The first few look again
+// whenever the queue changes, as what they lacked may be there by now. Of a history that was cut, what its
+// blocks are rotated from is wanted in their place.
+//
+// A block is marked with the place of the first request that wants it: a number that grows with the turn
+// that the request was expected to have when it entered, and with the turns of its tenant. So it is marked
+// once. Turns of different tenants move against each other, and distances change; of the first few requests
+// one in each look gets another place if it has come to stand behind somebody whose turn begins only when
+// its own has ended.
 //
 // It owns who waits and what they want; the index knows the place of each block (EvictionFacts::wanted). It
 // requires that queue_changed() is said whenever a request begins or ceases to wait, and that look() follows
-// before the next one with the same id. It calls the index, the transfers and, for keys, the prefixes.
+// before the next one with the same id. It calls the index, the transfers, the queue and, for keys, the
+// prefixes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "loci/engine/core/core.h"
+#include "loci/engine/core/place_order.h"
 #include "loci/engine/core/prefixes.h"
 #include "loci/engine/core/transfers.h"
 #include "loci/memory/block_index.h"
+#include "loci/policy/admission.h"
+#include "loci/policy/admission_forecast.h"
 
 namespace loci {
 
@@ -40,13 +53,18 @@ class QueueNeeds {
   // A request, if it waits; null: it runs or is gone.
   using FindWaiting = std::function<CoreRequest*(RequestId)>;
 
-  // All four outlive it.
-  QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers, const Prefixes& prefixes);
+  // All five outlive it.
+  QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& transfers, const Prefixes& prefixes,
+             FairQueue& queue);
 
   // This request may have begun or ceased to wait.
   void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
+  // The tenant was given tokens.
+  void served(const std::string& tenant);
   // Takes up what was said to have changed. O((changes + the few that look again) · their blocks · log).
   void look(const FindWaiting& find);
+  // The last look left something to the next, which is wanted soon.
+  bool has_more() const { return unfinished_; }
   // Brings to host memory what is wanted of the disk, as far as transfers may begin; goes on where it left
   // off.
   void prefetch();
@@ -57,31 +75,58 @@ class QueueNeeds {
   struct Waiting {
     RequestId id;
     bool in_window = false;
-    // In the window: its blocks that the index has, or what they are rotated from, up to the first that it
-    // lacks; so many of them have been looked at for a prefetch.
+    // In the window:
+    std::uint32_t place = 0;
+    // Its blocks that the index has, or what they are rotated from, up to the first that it lacks; so many of
+    // them have been looked at for a prefetch.
     std::vector<std::pair<BlockId, ChainKey>> wants;
     std::size_t prefetched = 0;
+  };
+  using Waitings = std::map<std::uint64_t, Waiting>;  // by arrival
+  // Who has left the window while its blocks are still marked.
+  struct Left {
+    std::uint32_t place = 0;
+    std::vector<std::pair<BlockId, ChainKey>> wants;
   };
 
   bool still_there(const std::pair<BlockId, ChainKey>& wanted) const;
   void set_wanted(const std::pair<BlockId, ChainKey>& wanted, std::uint32_t place);
+  std::uint64_t cost_of(CoreRequest& request) const;
   void take_changes(const FindWaiting& find);
-  void move_window(const FindWaiting& find);
-  void list_wants(std::uint64_t arrival, Waiting& waiting, const FindWaiting& find);
-  void unlist_wants(std::uint64_t arrival, Waiting& waiting);
+  bool take_turns();
+  void apply_window(const FindWaiting& find);
+  void fill_window(const FindWaiting& find);
+  void look_again(const FindWaiting& find);
+  void put_in_order();
+  void enter(Waitings::iterator entry, const FindWaiting& find);
+  void leave(Waitings::iterator entry);
+  void unmark(const std::pair<BlockId, ChainKey>& wanted, const QueuePlace& place);
+  void unmark_left();
+  void replace(Waitings::iterator entry, std::uint32_t place);
+  std::uint32_t place_of_turn(std::uint64_t turn) const;
+  std::uint32_t place_for(std::uint64_t arrival);
+  void list_wants(Waitings::iterator entry, const FindWaiting& find);
 
   const CoreConfig& config_;
   BlockIndex& index_;
   Transfers& transfers_;
   const Prefixes& prefixes_;
+  FairQueue& queue_;
   std::vector<std::pair<std::uint64_t, RequestId>> changes_;  // since look()
-  std::map<std::uint64_t, Waiting> waiting_;                  // by arrival
-  std::uint64_t window_end_ = 0;    // an arrival: nobody from there on is in the window
-  std::uint64_t window_count_ = 0;  // of requests in the window
-  std::uint64_t wants_ = 0;         // blocks that they list
-  std::unordered_map<ChainKey, std::set<std::uint64_t>, ChainKeyHash> wanters_;  // arrivals; never iterated
-  std::uint32_t prefetch_window_ = 0;  // requests whose state host memory can hold
-  bool prefetched_ = true;             // all that they need
+  std::set<std::string> moved_;                               // tenants whose turns may have, since look()
+  Waitings waiting_;
+  AdmissionForecast forecast_;
+  PlaceOrder places_;                   // of the window
+  std::set<QueuePlace> unprefetched_;   // of them those that want something not looked at for a prefetch
+  std::map<std::uint64_t, Left> left_;  // by arrival
+  std::set<std::uint64_t> unlisted_;    // arrivals: they may want more than is marked
+  std::uint64_t first_turn_ = 0;        // which has the place kFirstPlace
+  std::uint64_t wants_ = 0;             // blocks that the window lists
+  std::size_t marks_left_ = 0;          // in this look
+  bool unfinished_ = false;             // the last look left something to the next
+  // Places, the first one's in the block; never iterated.
+  std::unordered_map<ChainKey, std::set<QueuePlace>, ChainKeyHash> wanters_;
+  bool prefetched_ = true;  // all that they need
 };
 
 }  // namespace loci

@@ -328,6 +328,11 @@ void Transfers::save_ahead(Tier tier, const SaveRules& rules) {
 }
 
 bool Transfers::prefetch(BlockId id) {
+  // (Most of what is looked at is there.)
+  const std::vector<LowerCopy>& copies = index_.block(id).copies;
+  if (std::none_of(copies.begin(), copies.end(),
+                   [](const LowerCopy& copy) { return copy.tier == Tier::kDisk && copy.whole; }))
+    return true;
   bool room = true;
   InFlight move{.from = Tier::kDisk, .to = Tier::kHost, .pin = index_.pin(id), .parts = {}};
   for (std::uint32_t group = 0; group < group_count_; ++group) {

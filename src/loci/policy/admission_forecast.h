@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which requests that wait will be admitted, as far as it can be said now, and a window: the
+// first of them, as many as its owner takes in. What the window has is looked ahead to (AttentionStore §3.3).
+//
+// A request's turn is the virtual time (admission.h) at which its tenant gets to it: the tenant's own and
+// what those before it in the tenant's order are expected to cost. Of equal turns the earlier arrival comes
+// first. Places in the batch are not looked at: a tenant that has its share of them comes again as soon as
+// one of its requests ends. An example, of tenants a and b at the virtual times 0 and 100:
+//
+//     costs     a: 60 60 60    b: 10 10
+//     turns     a1 0   a2 60   b1 100   b2 110   a3 120      a window of three has a1, a2 and b1
+//
+// What is served costs other than was expected, so tenants' times move against each other. Who is in the
+// window stays while its turn begins before the next outside would end, so that two requests whose turns are
+// about the same do not take each other's place again and again.
+//
+// Invariants:
+// 1. Of each tenant the window has the first of its order, as many as it has.
+// 2. Each request stands once in its tenant's order; counts and sums are right.
+// 3. Each tenant stands in the three orders over tenants as it stands now.
+//
+// Thread-compatible; nothing iterates over what has no order. O(log requests) where not said otherwise: a
+// tenant whose time moves costs O(log tenants), however many requests it has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace loci {
+
+class AdmissionForecast {
+ public:
+  // A request waits. `time`: its tenant's virtual time now. `cost`: how far serving the request will move it.
+  void push(const std::string& tenant, std::uint64_t time, std::uint64_t arrival, std::uint64_t cost);
+  // It waits no more.
+  void erase(std::uint64_t arrival);
+  // The tenant's virtual time now; nothing happens where none of it waits.
+  void set_time(const std::string& tenant, std::uint64_t time);
+  // These of the tenant's requests come first, in this order; all others behind them by arrival. All of them
+  // wait. False: nothing has changed. O(requests in the front · log).
+  bool set_front(const std::string& tenant, std::vector<std::uint64_t> front);
+
+  bool contains(std::uint64_t arrival) const { return requests_.contains(arrival); }
+  const std::string& tenant_of(std::uint64_t arrival) const { return requests_.at(arrival).tenant->first; }
+  std::size_t size() const { return requests_.size(); }
+  std::size_t tenants() const { return tenants_.size(); }
+
+  // --- the window ---
+
+  bool in_window(std::uint64_t arrival) const;
+  std::size_t window_size() const { return window_size_; }
+  // The first outside comes in; none: there is none.
+  std::optional<std::uint64_t> grow();
+  // The last inside goes out; none: the window is empty.
+  std::optional<std::uint64_t> shrink();
+  // Where the last inside begins when the first outside would have ended, or later, they change places.
+  // False: they do not.
+  bool exchange();
+  // Requests that came into the window or left it since the last call, and are still here; some of them did
+  // both.
+  std::vector<std::uint64_t> take_changed();
+
+  struct Turn {
+    std::uint64_t arrival = 0;
+    std::uint64_t begins = 0, ends = 0;  // in virtual time
+    friend bool operator==(const Turn&, const Turn&) = default;
+  };
+  // The first of the window, in the order of their turns; at most so many. O(most · log).
+  std::vector<Turn> first(std::size_t most) const;
+  struct Neighbours {
+    std::optional<std::uint64_t> before, after;  // arrivals, in its tenant's order and in the window
+    std::optional<std::uint64_t> turn;  // its own begins then: of its tenant's first and last in the window
+  };
+  // Of a request in the window.
+  Neighbours neighbours(std::uint64_t arrival) const;
+
+  // Aborts on a broken invariant. O(requests · log).
+  void check_invariants() const;
+
+ private:
+  // Where in the tenant's order: the place in its front, or behind it, and the arrival.
+  using Key = std::pair<std::uint64_t, std::uint64_t>;
+  static constexpr std::uint64_t kBehindFront = UINT64_MAX;
+  using Order = std::map<Key, std::uint64_t>;  // costs
+  struct Tenant {
+    std::uint64_t time = 0;
+    Order order;
+    Order::iterator outside;  // the first that the window does not have
+    std::uint64_t inside_cost = 0;
+    std::vector<std::uint64_t> front;
+  };
+  using Tenants = std::map<std::string, Tenant>;
+  struct Place {
+    Tenants::iterator tenant;
+    Key key;
+  };
+  // (Turn, arrival) of one request of each tenant.
+  using ByTurn = std::map<std::pair<std::uint64_t, std::uint64_t>, Tenants::iterator>;
+
+  static std::uint64_t last_turn(const Tenant& tenant);
+  static std::pair<std::uint64_t, std::uint64_t> first_place(const Tenant& tenant);
+  static std::pair<std::uint64_t, std::uint64_t> last_place(const Tenant& tenant);
+  static std::pair<std::uint64_t, std::uint64_t> outside_place(const Tenant& tenant);
+  void enter(Tenants::iterator tenant);
+  void leave(Tenants::iterator tenant);
+  void insert(Tenants::iterator tenant, Key key, std::uint64_t cost);
+  std::uint64_t remove(Tenants::iterator tenant, Key key);
+  void advance(Tenant& tenant);
+  void retreat(Tenant& tenant);
+  void take_in(Tenants::iterator tenant);
+  void let_go(Tenants::iterator tenant);
+
+  Tenants tenants_;  // of which some request waits
+  std::map<std::uint64_t, Place> requests_;
+  ByTurn heads_;    // each tenant's first
+  ByTurn lasts_;    // each tenant's last in the window, where it has one there
+  ByTurn outside_;  // each tenant's first outside, where it has one there
+  std::size_t window_size_ = 0;
+  std::vector<std::uint64_t> changed_;
+};
+
+}  // namespace loci
