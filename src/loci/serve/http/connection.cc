@@ -106,11 +106,13 @@ asio::awaitable<void> Connection::run() {
 
 asio::awaitable<bool> Connection::accept_tls() {
   set_deadline(context_.limits.header_timeout);
-  // Until it is greeted, or gone: also while it is told that it spoke plain HTTP.
-  context_.greeting.push_back(this);
-  const std::shared_ptr<void> greeted(nullptr, [this](void*) { std::erase(context_.greeting, this); });
-  const std::size_t most = context_.limits.greetings_max;
-  if (most > 0 && context_.greeting.size() > most) context_.greeting.front()->close_now();
+  std::shared_ptr<void> greeted;
+  if (const std::size_t most = context_.limits.greetings_max; most > 0) {
+    // Until it is greeted, or gone: also while it is told that it spoke plain HTTP.
+    context_.greeting.push_back(this);
+    greeted = {nullptr, [this](void*) { std::erase(context_.greeting, this); }};
+    if (context_.greeting.size() > most) context_.greeting.front()->close_now();
+  }
   const error_code error = co_await socket_.handshake_as_server();
   if (!error) co_return !closing_;
   context_.metrics.tls_handshake_failed();

@@ -100,9 +100,10 @@ struct ConnectionContext {
   ServeMetrics& metrics;
   ExchangeHandler handler;
   BodyBudget bodies;
-  bool stopping = false;               // answers close their connections
-  std::deque<Connection*> greeting{};  // in their TLS handshake, the oldest first
-  std::uint32_t refusals_held = 0;     // hold_refusal()
+  bool stopping = false;  // answers close their connections
+  // In their TLS handshake, the oldest first; kept where HttpLimits::greetings_max bounds them.
+  std::deque<Connection*> greeting{};
+  std::uint32_t refusals_held = 0;  // hold_refusal()
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
