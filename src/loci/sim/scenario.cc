@@ -21,6 +21,10 @@ constexpr std::uint64_t kBlocksMax = std::uint64_t{1} << 24;  // of a tier: 537 
 // Bytes of this machine's memory.
 constexpr std::uint64_t kBytesOfBlock = 700, kBytesOfRequest = 120;
 
+// What a scenario says beside its requests.
+constexpr const char* kFieldsOfRuns[] = {"name",  "comment", "model",  "processors", "efficiency", "machine",
+                                         "links", "memory",  "engine", "belief",     "warm_up",    "check"};
+
 template <class Presets>
 std::string names_of(const Presets& presets) {
   std::string names;
@@ -357,9 +361,11 @@ Result<Scenario> parse_requests(const Json& json, const std::string& file) {
   Status status;
   Fields fields(json, file, "", status);
   Scenario scenario;
+  for (const char* name : kFieldsOfRuns) fields.has(name);
   read_workload(fields.object("workload"), scenario.workload);
   read_trace_source(fields.object("trace"), scenario);
   fields.read("seed", scenario.workload.seed, 0, UINT64_MAX);
+  fields.finish();
   LOCI_RETURN_IF_ERROR(status);
   return scenario;
 }
@@ -371,16 +377,7 @@ Result<Trace> load_trace(const Scenario& scenario) {
                                                             : read_trace(scenario.trace_file);
   if (!trace.ok()) return trace;
   if (scenario.trace_limit > 0) keep_first(*trace, scenario.trace_limit);
-  const auto scale = [&](Nanos& time) {
-    time = static_cast<Nanos>(static_cast<double>(time) * scenario.time_scale);
-  };
-  for (Conversation& conversation : trace->conversations) {
-    for (Turn& turn : conversation.turns) {
-      scale(turn.at);
-      scale(turn.after);
-      if (turn.noted >= 0) scale(turn.noted);
-    }
-  }
+  LOCI_RETURN_IF_ERROR(scale_times(*trace, scenario.time_scale));
   return trace;
 }
 

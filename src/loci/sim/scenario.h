@@ -29,7 +29,7 @@ Result<nlohmann::json> parse_scenario_text(const std::string& text, const std::s
 // Sets `path` ("engine.eviction") to `value`: JSON where it is some, else a text.
 Status set_field(nlohmann::json& json, const std::string& path, const std::string& value);
 Result<Scenario> parse_scenario(const nlohmann::json& json, const std::string& file);
-// The same of the workload and the trace alone: other fields are not looked at.
+// The same of the workload and the trace alone: of other fields only the names are looked at.
 Result<Scenario> parse_requests(const nlohmann::json& json, const std::string& file);
 // The trace that the scenario names, or its workload.
 Result<Trace> load_trace(const Scenario& scenario);

@@ -290,6 +290,32 @@ void keep_first(Trace& trace, std::uint64_t requests) {
   std::erase_if(trace.conversations, [](const Conversation& one) { return one.turns.empty(); });
 }
 
+Status scale_times(Trace& trace, double scale) {
+  constexpr double kMost = kTimeMax * kNanosPerMilli;
+  for (const Conversation& conversation : trace.conversations) {
+    double due = 0;
+    for (const Turn& turn : conversation.turns) {
+      const double noted = static_cast<double>(std::max<Nanos>(turn.noted, 0)) * scale;
+      due = std::max(static_cast<double>(turn.at) * scale, due + static_cast<double>(turn.after) * scale);
+      if (std::max(due, noted) <= kMost) continue;
+      return invalid_argument(
+          fmt::format(
+              "{}: trace.time_scale: expected turns due within 10^12 ms of the begin, found one at {:.3g} ms",
+              trace.name, std::max(due, noted) / kNanosPerMilli),
+          "trace.time_scale");
+    }
+  }
+  const auto apply = [scale](Nanos& time) { time = static_cast<Nanos>(static_cast<double>(time) * scale); };
+  for (Conversation& conversation : trace.conversations) {
+    for (Turn& turn : conversation.turns) {
+      apply(turn.at);
+      apply(turn.after);
+      if (turn.noted >= 0) apply(turn.noted);
+    }
+  }
+  return {};
+}
+
 std::uint64_t Trace::requests() const {
   std::uint64_t count = 0;
   for (const Conversation& conversation : conversations) count += conversation.turns.size();

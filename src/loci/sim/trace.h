@@ -62,6 +62,10 @@ std::vector<TurnInTime> in_time_order(const Trace& trace);
 // Leaves the first `requests` of them.
 void keep_first(Trace& trace, std::uint64_t requests);
 
+// Multiplies the times of turns and of thinking. Errors: kInvalidArgument where a turn would be due more than
+// 10^12 ms after the begin, the most that a trace's times may be.
+Status scale_times(Trace& trace, double scale);
+
 // Reads a trace in Loci's format from text (for tests and fuzzing) or from a file. Errors: kInvalidArgument
 // "FILE:LINE: FIELD: expected ..., found ..."; kNotFound; kDataLoss (truncated gzip).
 Result<Trace> parse_trace(const std::string& text, const std::string& name);

@@ -215,6 +215,22 @@ TEST(TraceOfLog, WhatIsPublicIsShared) {
   EXPECT_NE(a[1].content, b[1].content);
 }
 
+// Or the trace would have negative times.
+TEST(TraceOfLog, RefusesALogWhoseTimesGoBack) {
+  const TemporaryFile file("e.log");
+  {
+    const CoreConfig config = small_world(200, 0).core;
+    Core core = Core::make(config).value();
+    EventLogWriter writer = EventLogWriter::create(file.path(), config, LoggedSecret::kKept).value();
+    ASSERT_TRUE(writer.append_event(500, Recovered{.last = true}).ok());
+    ASSERT_TRUE(writer.append_plan(core.step(500, Recovered{.last = true})).ok());
+    ASSERT_TRUE(writer.append_event(400, arrival(1, "a", {1, 2, 3}, 1)).ok());
+  }
+  EXPECT_EQ(
+      trace_of_log(file.path()).status().message(),
+      file.path() + ": step 2: expected a time of at least 500 ns, that of the step before, found 400 ns");
+}
+
 TEST(TraceOfLog, NamesWhatIsWrongWithTheFile) {
   EXPECT_EQ(trace_of_log("/nowhere").status().code(), StatusCode::kNotFound);
   const TemporaryFile file("d.log");

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "loci/sim/scenario.h"
@@ -194,6 +196,26 @@ TEST(Workload, HasPensievesMeans) {
   }
 }
 
+TEST(Trace, TimesAreScaledWithinWhatATraceMayHave) {
+  const std::string text =
+      "{\"time_ms\":0,\"conversation\":1,\"prompt_tokens\":1,\"reply_tokens\":1}\n"
+      "{\"time_ms\":1000,\"conversation\":1,\"prompt_tokens\":9,\"reply_tokens\":1,\"think_ms\":500}\n";
+  Trace trace = parse_trace(text, "t").value();
+  ASSERT_TRUE(scale_times(trace, 1e9).ok()) << "5 * 10^11 ms of thinking";
+  EXPECT_EQ(trace.conversations[0].turns[1].after, 500'000'000'000'000'000);
+  EXPECT_EQ(trace.conversations[0].turns[1].noted, 1'000'000'000'000'000'000);
+  trace = parse_trace(text, "t").value();
+  const Status status = scale_times(trace, 1e10);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "t: trace.time_scale: expected turns due within 10^12 ms of the begin, found one at 1e+13 ms");
+  EXPECT_EQ(trace.conversations[0].turns[1].after, 500'000'000) << "nothing was changed";
+  // Each turn is in range, but they follow one another.
+  Trace long_talk{.name = "t", .conversations = {{}}, .notes = {}};
+  for (int i = 0; i < 20; ++i) long_talk.conversations[0].turns.push_back({.after = 100'000'000'000'000'000});
+  EXPECT_FALSE(scale_times(long_talk, 1).ok());
+}
+
 TEST(Scenario, NamesWhatIsWrong) {
   const auto error = [](const std::string& text) {
     const auto json = parse_scenario_text(text, "s.json");
@@ -214,6 +236,28 @@ TEST(Scenario, NamesWhatIsWrong) {
   EXPECT_TRUE(error(R"({"model":"opt-13b","machine":"h800","colour":1})")
                   .starts_with("s.json: colour: expected one of"));
   EXPECT_EQ(error(R"({"model":"opt-13b","machine":"h800"})"), "");
+}
+
+// An export looks at the requests alone, but a field that no scenario has is a mistake there too.
+TEST(Scenario, KnowsTheSameFieldsForAnExport) {
+  const auto names_in = [](const Status& status) {
+    const std::string& text = status.message();
+    EXPECT_TRUE(text.starts_with("s.json: sed: expected one of ")) << text;
+    const std::string list = text.substr(29, text.rfind(", found this field") - 29);
+    std::set<std::string> names;
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t end = std::min(list.find(", ", at), list.size());
+      names.insert(list.substr(at, end - at));
+      at = end + 2;
+    }
+    return names;
+  };
+  nlohmann::json json = {{"model", "opt-13b"}, {"machine", "h800"}, {"sed", 3}};
+  const std::set<std::string> names = names_in(parse_requests(json, "s.json").status());
+  EXPECT_EQ(names, names_in(parse_scenario(json, "s.json").status()));
+  EXPECT_TRUE(names.contains("seed"));
+  json.erase("sed");
+  EXPECT_TRUE(parse_requests(json, "s.json").ok());
 }
 
 }  // namespace

@@ -124,7 +124,9 @@ class World {
 
   struct Talk {
     std::size_t next_turn = 0;
-    std::vector<TokenId> tokens;  // the last prompt with its reply
+    std::vector<TokenId> tokens;     // the last prompt with its reply
+    std::size_t reply_piece = 0;     // of the turn's reply, what the next token is of
+    std::uint32_t reply_before = 0;  // tokens of the pieces before it
   };
 
   void schedule_turn(std::uint32_t c, Nanos from) {
@@ -187,6 +189,8 @@ class World {
   void arrive(std::uint32_t c) {
     Talk& talk = conversations_[c];
     const Turn& turn = trace_.conversations[c].turns[talk.next_turn];
+    talk.reply_piece = 0;
+    talk.reply_before = 0;
     const std::size_t before = turn.appends ? talk.tokens.size() : 0;
     if (!turn.appends) talk.tokens.clear();
     for (const Piece& piece : turn.pieces) append(talk.tokens, piece);
@@ -391,11 +395,15 @@ class World {
   }
 
   // What the trace says that is replied, or tokens of the request's own.
-  TokenId next_token(const RequestRecord& record, RequestId request) const {
-    std::uint32_t index = record.reply_tokens;
-    for (const Piece& piece : trace_.conversations[record.conversation].turns[record.turn].reply) {
+  TokenId next_token(const RequestRecord& record, RequestId request) {
+    Talk& talk = conversations_[record.conversation];
+    const std::vector<Piece>& reply = trace_.conversations[record.conversation].turns[record.turn].reply;
+    // A reply may have as many pieces as tokens, so it is gone along once.
+    for (; talk.reply_piece < reply.size(); ++talk.reply_piece) {
+      const Piece& piece = reply[talk.reply_piece];
+      const std::uint32_t index = record.reply_tokens - talk.reply_before;
       if (index < piece.tokens) return token_at(piece.content, piece.skip + index);
-      index -= piece.tokens;
+      talk.reply_before += piece.tokens;
     }
     return token_at(request.value + 0x5eed, record.reply_tokens);
   }

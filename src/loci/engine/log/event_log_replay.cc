@@ -21,7 +21,12 @@ class EventGate {
  public:
   EventGate(const CoreConfig& config, LoggedSecret secret) : config_(config), secret_(secret) {}
 
-  Status admit(const Event& event) {
+  Status admit(Nanos now, const Event& event) {
+    if (now < now_) {
+      return data_loss(
+          fmt::format("expected a time of at least {} ns, that of the step before, found {} ns", now_, now));
+    }
+    now_ = now;
     if (const auto* arrival = std::get_if<Arrival>(&event)) {
       if (!live_.insert(arrival->request).second) return data_loss("a request arrives that is there already");
     } else if (const auto* done = std::get_if<PassDone>(&event)) {
@@ -102,6 +107,7 @@ class EventGate {
 
   const CoreConfig config_;
   const LoggedSecret secret_;
+  Nanos now_ = 0;
   std::set<RequestId> live_;
   std::set<OperationId> moves_;  // in flight
   std::set<std::pair<std::uint32_t, SlotId>> recovered_;
@@ -122,7 +128,7 @@ Result<ReplayReport> replay(const std::string& path, const ReplayListener& liste
     if (!step) break;
     ++report.steps;
     const std::string where = fmt::format("step {}", report.steps);
-    if (Status status = gate.admit(step->event); !status.ok()) return status.with_context(where);
+    if (Status status = gate.admit(step->now, step->event); !status.ok()) return status.with_context(where);
     const Plan plan = core->step(step->now, step->event);
     gate.see(plan);
     report.compared += step->plan_digest ? 1 : 0;

@@ -244,6 +244,24 @@ TEST_F(EventLog, RefusesEventsThatCannotHaveHappened) {
   }
 }
 
+TEST_F(EventLog, RefusesTimesThatGoBack) {
+  for (const auto& [times, message] : std::vector<std::pair<std::vector<Nanos>, std::string>>{
+           {{-1}, "step 1: expected a time of at least 0 ns, that of the step before, found -1 ns"},
+           {{7, 7, 6}, "step 3: expected a time of at least 7 ns, that of the step before, found 6 ns"}}) {
+    {
+      EventLogWriter writer = EventLogWriter::create(path_, small_config(), LoggedSecret::kKept).value();
+      Core core = Core::make(small_config()).value();
+      for (const Nanos now : times) {
+        ASSERT_TRUE(writer.append_event(now, Tick{}).ok());
+        ASSERT_TRUE(writer.append_plan(core.step(std::max<Nanos>(now, 7), Tick{})).ok());
+      }
+    }
+    const Status status = replay(path_).status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(status.message(), message);
+  }
+}
+
 TEST_F(EventLog, NamesAMissingOrForeignFile) {
   EXPECT_EQ(replay(path_ + ".none").status().code(), StatusCode::kNotFound);
   spill(path_, "GGUF and so on, a file of another kind");
