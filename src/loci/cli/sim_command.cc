@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // `loci sim`: what a server would do on a machine that is only described.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -14,6 +17,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/sim_advice.h"
 #include "loci/sim/packed_file.h"
 #include "loci/sim/report.h"
 #include "loci/sim/scenario.h"
@@ -22,17 +26,25 @@
 namespace loci {
 namespace {
 
+constexpr unsigned kAdviceSeconds = 295;  // of the five minutes that advice takes at most
+
 struct SimFlags {
   std::string scenario;
+  std::string model, machine, trace;
   std::vector<std::string> sets;
   std::string from_log, export_to;
   std::string output, event_log, memory_limit;
   bool list = false;
+  AdviceFlags advice;
 };
 
 std::atomic<bool> stop_requested{false};
+std::atomic<bool> interrupted{false};
 
-void request_stop(int) { stop_requested.store(true); }
+void request_stop(int signal) {
+  interrupted.store(signal == SIGINT);
+  stop_requested.store(true);
+}
 
 int fail(const Status& status) {
   fmt::print(stderr, "loci sim: {}\n", status.message());
@@ -43,6 +55,26 @@ int fail(const Status& status) {
 }
 
 std::string scenario_name(const SimFlags& flags) { return flags.scenario.empty() ? "--set" : flags.scenario; }
+
+// A machine is one that is known by name, or else a file of `loci profile`.
+Status set_names(const SimFlags& flags, nlohmann::json& json) {
+  if (!json.is_object()) return {};  // refused when its fields are read
+  if (!flags.model.empty()) json["model"] = flags.model;
+  if (!flags.machine.empty()) {
+    const auto presets = sim::machine_presets();
+    const bool named = std::any_of(presets.begin(), presets.end(),
+                                   [&](const sim::MachinePreset& one) { return one.name == flags.machine; });
+    json["machine"] = flags.machine;
+    if (!named && std::filesystem::exists(flags.machine)) json["machine"] = {{"profile", flags.machine}};
+  }
+  if (flags.trace.empty()) return {};
+  if (json.contains("trace") && !json["trace"].is_object())
+    return invalid_argument(fmt::format("{}: trace: expected an object, found {}", scenario_name(flags),
+                                        json["trace"].type_name()),
+                            "trace");
+  json["trace"]["file"] = flags.trace;
+  return {};
+}
 
 // The file with what the flags set.
 Result<nlohmann::json> fields_of(const SimFlags& flags) {
@@ -57,6 +89,7 @@ Result<nlohmann::json> fields_of(const SimFlags& flags) {
       return invalid_argument(fmt::format("--set: expected FIELD.FIELD=VALUE, found '{}'", set), "--set");
     LOCI_RETURN_IF_ERROR(sim::set_field(json, set.substr(0, equals), set.substr(equals + 1)));
   }
+  LOCI_RETURN_IF_ERROR(set_names(flags, json));
   return json;
 }
 
@@ -112,6 +145,24 @@ void print_presets() {
   fmt::print("{}\n", json.dump(1));
 }
 
+int advise_sizes(const SimFlags& flags, const nlohmann::json& json) {
+  AdviceCommand command{
+      .scenario = json,
+      .file = scenario_name(flags),
+      .flags = flags.advice,
+      .output = flags.output,
+      .load = [&](const sim::Scenario& scenario) { return trace_of(flags, scenario); },
+      .check_memory = [&](const sim::Trace& trace,
+                          const sim::WorldOptions& options) { return check_memory(flags, trace, options); }};
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGALRM, request_stop);
+  alarm(kAdviceSeconds);
+  const Result<bool> found = run_advice(std::move(command), stop_requested);
+  if (!found.ok()) return fail(found.status());
+  if (interrupted) return 130;
+  return *found ? 0 : 1;
+}
+
 int run_sim(const SimFlags& flags) {
   if (flags.list) {
     print_presets();
@@ -123,6 +174,7 @@ int run_sim(const SimFlags& flags) {
     const Status written = export_trace(flags, *json_in);
     return written.ok() ? 0 : fail(written);
   }
+  if (flags.advice.wanted) return advise_sizes(flags, *json_in);
   Result<sim::Scenario> scenario = sim::parse_scenario(*json_in, scenario_name(flags));
   if (!scenario.ok()) return fail(scenario.status());
   const Result<sim::Trace> trace = trace_of(flags, *scenario);
@@ -147,6 +199,20 @@ int run_sim(const SimFlags& flags) {
   return report->stopped ? 130 : 0;
 }
 
+void add_advice_options(CLI::App& command, SimFlags& flags) {
+  auto* advise =
+      command.add_flag("--advise", flags.advice.wanted,
+                       "find the cheapest host memory and disk that meet --ttft, in at most five minutes");
+  command.add_option("--ttft", flags.advice.ttft, "the target: 90 % of first tokens within two seconds")
+      ->type_name("2s@p90")
+      ->needs(advise);
+  command
+      .add_option("--prices", flags.advice.prices,
+                  "what memory costs, and its sizes on offer (docs/simulation.md)")
+      ->type_name("FILE")
+      ->needs(advise);
+}
+
 }  // namespace
 
 void add_sim_command(CLI::App& app, int& exit_code) {
@@ -156,10 +222,19 @@ void add_sim_command(CLI::App& app, int& exit_code) {
   command->add_option("SCENARIO", flags->scenario,
                       "a JSON file (docs/simulation.md); every field can also be --set");
   command->add_option("--set", flags->sets, "FIELD.FIELD=VALUE, after the file's; may be given often");
+  command->add_option("--model", flags->model, "as --set model=NAME")->type_name("NAME");
+  command
+      ->add_option("--machine", flags->machine, "as --set machine=NAME, or a file that `loci profile` wrote")
+      ->type_name("NAME|FILE");
+  auto* trace =
+      command->add_option("--trace", flags->trace, "as --set trace.file=FILE: requests instead of a workload")
+          ->type_name("FILE");
   command
       ->add_option("--from-log", flags->from_log,
                    "the requests of a server's event log (`loci serve --event-log`) instead of a workload")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->excludes(trace);
+  add_advice_options(*command, *flags);
   command
       ->add_option("--export", flags->export_to,
                    "write the requests as a trace (docs/traces.md) instead of running them: hashes under a "
@@ -174,7 +249,9 @@ void add_sim_command(CLI::App& app, int& exit_code) {
   command->footer(
       "Example:\n  loci sim --set model=llama2-13b --set machine=a100-80g --set memory.device_gb=40 "
       "--set memory.host_gb=128 --set workload.kind=sharegpt-pensieve\n"
-      "  loci sim --from-log events.bin --export requests.jsonl");
+      "  loci sim --from-log events.bin --export requests.jsonl\n"
+      "  loci sim --advise --model llama2-13b --machine a100-80g --trace requests.jsonl --ttft 2s@p90 "
+      "--prices prices.json");
   command->callback([flags, &exit_code] { exit_code = run_sim(*flags); });
 }
 

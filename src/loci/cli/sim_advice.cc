@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/cli/sim_advice.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "loci/base/clock.h"
+#include "loci/sim/advice.h"
+#include "loci/sim/packed_file.h"
+
+namespace loci {
+namespace {
+
+constexpr std::uint32_t kAnyBlocks = 1u << 24;  // as many as a tier may have: what a trace fills counts
+
+Result<sim::Prices> read_prices(const std::string& path, double state_gb) {
+  LOCI_ASSIGN_OR_RETURN(const std::string text, sim::read_text(path));
+  LOCI_ASSIGN_OR_RETURN(const nlohmann::json json, sim::parse_scenario_text(text, path));
+  return sim::parse_prices(json, path, state_gb);
+}
+
+void print_progress(double host_gb, double disk_gb, std::size_t open, const sim::SizedRun* done,
+                    Nanos elapsed) {
+  if (done == nullptr) {
+    const std::string left = open > 0 ? fmt::format(", {} pairs open", open) : std::string();
+    fmt::print(stderr, "{:.0f} s{}: host {:g} GB, disk {:g} GB ... ",
+               static_cast<double>(elapsed) / kNanosPerSecond, left, host_gb, disk_gb);
+  } else {
+    const std::string time = done->ttft == kNever
+                                 ? "no first token"
+                                 : fmt::format("{:.3f} s", static_cast<double>(done->ttft) / kNanosPerSecond);
+    fmt::print(stderr, "{}, {}\n", time, done->meets ? "meets the target" : "misses it");
+  }
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+Result<bool> run_advice(AdviceCommand command, const std::atomic<bool>& stop) {
+  const AdviceFlags& flags = command.flags;
+  if (flags.ttft.empty() || flags.prices.empty())
+    return invalid_argument("--advise: expected --ttft and --prices with it, found only one of them or none",
+                            "--advise");
+  const SystemClock clock;
+  const Nanos began = clock.now();
+  sim::AdviceInput input{.scenario = std::move(command.scenario), .file = command.file};
+  const Result<sim::TtftTarget> target = sim::parse_ttft_target(flags.ttft);
+  if (!target.ok()) return target.status().with_context("--ttft");
+  input.target = *target;
+  LOCI_ASSIGN_OR_RETURN(const sim::Scenario scenario, sim::parse_open_scenario(input.scenario, input.file));
+  // Wrong prices are told of before a long trace is read.
+  LOCI_RETURN_IF_ERROR(read_prices(flags.prices, 0).status());
+  LOCI_ASSIGN_OR_RETURN(input.trace, command.load(scenario));
+  const double state_gb = sim::state_gb(input.trace, scenario.world.model);
+  LOCI_ASSIGN_OR_RETURN(input.prices, read_prices(flags.prices, state_gb));
+  sim::WorldOptions largest = scenario.world;
+  largest.core.groups.front().disk_blocks = kAnyBlocks;
+  LOCI_RETURN_IF_ERROR(command.check_memory(input.trace, largest));
+  const auto listener = [&](double host_gb, double disk_gb, std::size_t open, const sim::SizedRun* done) {
+    print_progress(host_gb, disk_gb, open, done, clock.now() - began);
+  };
+  LOCI_ASSIGN_OR_RETURN(const sim::Advice advice, sim::advise(input, stop, listener));
+  if (stop) fmt::print(stderr, "ended\n");
+  if (!command.output.empty()) {
+    std::ofstream out(command.output);
+    out << sim::advice_json(advice, input.prices, input.target).dump(1) << "\n";
+    out.close();
+    if (!out) return internal_error(command.output + ": cannot be written");
+  }
+  for (const std::string& note : input.trace.notes) fmt::print("workload: {}\n", note);
+  fmt::print("{}", sim::advice_text(advice, input.prices, input.target));
+  return advice.cheapest.has_value();
+}
+
+}  // namespace loci

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`loci sim` as its users call it: advice on how much memory to buy, exports, and what is refused by file and field."""
+import json
+import subprocess
+
+import pytest
+
+from live_client import expect, expect_equal
+
+PRICES = {"currency": "EUR", "machine_hour": 2, "host_gb_hour": 0.01, "disk_gb_hour": 0.001,
+          "host_gb": [0, 0.5, 1, 2], "disk_gb": [0, 1, 4]}
+# Conversations that come back when others have taken their place on the device.
+SCENARIO = ("--model", "opt-13b", "--machine", "a100-80g", "--set", "memory.device_gb=3", "--set", "workload.rate=0.2",
+            "--set", "workload.conversations=30", "--set", "workload.kind=ultrachat")
+
+
+def sim(binary, *arguments):
+    return subprocess.run([binary, "sim", *arguments], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def prices(tmp_path):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(PRICES))
+    return str(path)
+
+
+def test_advice_finds_sizes(binary, prices, tmp_path):
+    out = tmp_path / "advice.json"
+    done = sim(binary, "--advise", *SCENARIO, "--ttft", "60s@p90", "--prices", prices, "--output", str(out))
+    expect_equal(done.returncode, 0, done.stderr)
+    advice = json.loads(out.read_text())
+    expect_equal(advice["verdict"], "found", "verdict")
+    expect_equal((advice["cheapest"]["host_gb"], advice["cheapest"]["disk_gb"]), (0, 0), "nothing is enough for a lax target")
+    expect_equal(advice["cheapest"]["cost_hour"], 2, "cost")
+    expect("meets the target" in done.stderr, f"progress: {done.stderr}")
+    expect("EUR/hour" in done.stdout and "p90, s" in done.stdout, done.stdout)
+    again = sim(binary, "--advise", *SCENARIO, "--ttft", "60s@p90", "--prices", prices)
+    expect_equal(again.stdout, done.stdout, "the same again")
+
+
+def test_advice_says_that_no_memory_can(binary, prices):
+    done = sim(binary, "--advise", *SCENARIO, "--ttft", "1us@p50", "--prices", prices)
+    expect_equal(done.returncode, 1, done.stderr)
+    expect("no memory can: computing alone takes longer" in done.stdout, done.stdout)
+
+
+def test_advice_refuses_by_file_and_field(binary, prices, tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"host_gb_hour": 1, "disk_gb_hour": "x"}')
+    broken = tmp_path / "broken.json"
+    broken.write_text('{\n"host_gb_hour": 1,\n}')
+    target = ("--ttft", "2s@p90")
+    for arguments, message in (
+            ((*target,), "--advise: expected --ttft and --prices with it"),
+            (("--ttft", "2s", "--prices", prices), "--ttft: expected a time and a percentage"),
+            ((*target, "--prices", "/nowhere"), "/nowhere"),
+            ((*target, "--prices", str(bad)), f"{bad}: disk_gb_hour: expected a number from 0 to 1000000000, found \"x\""),
+            ((*target, "--prices", str(broken)), f"{broken}:3: expected JSON"),
+            ((*target, "--prices", prices, "--set", "memory.host_gb=3"), "memory.host_gb: expected nothing"),
+            ((*target, "--prices", prices, "--trace", "/nowhere"), "/nowhere")):
+        done = sim(binary, "--advise", *SCENARIO, *arguments)
+        expect_equal(done.returncode, 2, f"{arguments}: {done.stderr}")
+        expect(message in done.stderr, f"{message}: {done.stderr}")
+    expect_equal(sim(binary, *SCENARIO, *target).returncode, 2, "a target without advice")
+    done = sim(binary, "--advise", "--model", "opt-13b", "--machine", "abacus", *target, "--prices", prices)
+    expect("machine: expected one of a100-80g" in done.stderr, done.stderr)
+
+
+def test_an_export_refuses_unknown_names(binary, tmp_path):
+    out = str(tmp_path / "t.jsonl")
+    done = sim(binary, "--set", "workload.conversations=3", "--set", "sed=3", "--export", out)
+    expect_equal(done.returncode, 2, done.stderr)
+    expect("--set: sed: expected one of" in done.stderr and "seed" in done.stderr, done.stderr)
+    done = sim(binary, "--set", "workload.conversations=3", "--set", "seed=3", "--export", out)
+    expect_equal(done.returncode, 0, done.stderr)
+
+
+def test_times_are_scaled_without_overflow(binary, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    trace.write_text('{"time_ms": 100000, "conversation": 1, "prompt_tokens": 9, "reply_tokens": 1}\n')
+    arguments = ("--model", "opt-13b", "--machine", "a100-80g", "--trace", str(trace), "--set")
+    done = sim(binary, *arguments, "trace.time_scale=1e9")
+    expect_equal(done.returncode, 2, done.stderr)
+    expect(f"{trace}: trace.time_scale: expected turns due within 10^12 ms of the begin, found one at 1e+14 ms" in done.stderr, done.stderr)
+    expect_equal(sim(binary, *arguments, "trace.time_scale=1e6").returncode, 0, "as far as a trace may go")
