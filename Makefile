@@ -6,7 +6,7 @@ ARGS ?=
 PARTS ?= $(LOCI_PARTS)
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed ci quick neon crash soak bench bench-tiers bench-restore bench-attention reproduce peers fuzz format tidy model setup clean
+.PHONY: help run build cuda-toolkit gpu-check gpu-server test test-changed ci quick neon crash soak bench bench-tiers bench-restore bench-attention reproduce simulate peers fuzz format tidy model setup clean
 
 help: ## this list
 	@echo "Loci: a language-model server that remembers."
@@ -86,6 +86,11 @@ reproduce: ## draw the five papers' figures beside ours: docs/reproduction; ARGS
 	@scripts/setup.sh build
 	@scripts/build.sh release loci
 	@python3 scripts/reproduce/main.py $(ARGS)
+
+simulate: ## random worlds around the core, faults too: SEEDS (1000) of them from FIRST (1) on; a seed that fails says how to repeat it
+	@scripts/setup.sh build test
+	@scripts/build.sh release simulate
+	@build/release/simulate --seeds $${SEEDS:-1000} --first $${FIRST:-1}
 
 peers: ## build llama.cpp once, for comparison
 	@scripts/setup.sh build test

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "loci/base/check.h"
@@ -16,6 +17,7 @@ constexpr double kDone = 1e-3;  // nanoseconds of work that rounding leaves
 
 Links::Links(const Machine& machine)
     : duplex_(machine.duplex_percent / 100), disk_shared_(machine.disk_shared) {
+  speeds_.fill(1);
   lanes_[kHostLoad].cost = machine.host_load;
   lanes_[kHostSave].cost = machine.host_save;
   lanes_[kDiskRead].cost = machine.disk_read;
@@ -29,9 +31,9 @@ Links::Way Links::way_of(const Transfer& transfer) {
 }
 
 double Links::rate(Way way) const {
-  if (way == kHostLoad) return lanes_[kHostSave].moving ? duplex_ : 1;
-  if (way == kHostSave) return lanes_[kHostLoad].moving ? duplex_ : 1;
-  return 1;
+  if (way == kHostLoad && lanes_[kHostSave].moving) return duplex_ * speeds_[way];
+  if (way == kHostSave && lanes_[kHostLoad].moving) return duplex_ * speeds_[way];
+  return speeds_[way];
 }
 
 void Links::add(Nanos now, Transfer transfer) {
@@ -98,6 +100,28 @@ std::vector<Transfer> Links::end(Nanos now) {
   }
   begin(now);
   return ended;
+}
+
+void Links::set_speed(Nanos now, Way way, double speed) {
+  LOCI_CHECK(speed > 0, "what moves arrives");
+  advance(now);
+  speeds_[way] = speed;
+}
+
+std::vector<Transfer> Links::drop(Nanos now) {
+  advance(now);
+  std::vector<Transfer> dropped;
+  for (Lane& lane : lanes_) {
+    if (lane.moving) dropped.push_back(std::move(lane.moving->transfer));
+    lane.moving.reset();
+  }
+  for (Lane& lane : lanes_) {
+    for (std::deque<Transfer>& waiting : lane.waiting) {
+      std::move(waiting.begin(), waiting.end(), std::back_inserter(dropped));
+      waiting.clear();
+    }
+  }
+  return dropped;
 }
 
 std::size_t Links::in_flight() const {

@@ -6,8 +6,9 @@
 //   prefetches  disk to host memory
 //   saves       the rest; a save to host memory that has not begun waits while a load moves
 //
-// A transfer that has begun is not interrupted. Its layers move in order, so of a transfer that moves from t0
-// to t1 at one rate, layer k of n (from 0) is there at t0 + (t1 - t0)(k + 1) / n.
+// A transfer that has begun is not interrupted, unless all are dropped. A way's rate may change while it
+// moves. Its layers move in order, so of a transfer that moves from t0 to t1 at one rate, layer k of n (from
+// 0) is there at t0 + (t1 - t0)(k + 1) / n.
 //
 // Thread-compatible. Deterministic: ties go to whoever was added first.
 #pragma once
@@ -37,6 +38,8 @@ struct Transfer {
 
 class Links {
  public:
+  enum Way : std::uint8_t { kHostLoad, kHostSave, kDiskRead, kDiskWrite, kWays };
+  static Way way_of(const Transfer& transfer);
   explicit Links(const Machine& machine);
 
   // It is `now`, not earlier than in any call before, and nothing was due before.
@@ -46,9 +49,12 @@ class Links {
   // The transfers that end at `now`, which next() gave.
   std::vector<Transfer> end(Nanos now);
   std::size_t in_flight() const;
+  // From now on the way moves at so much of its rate, above 0.
+  void set_speed(Nanos now, Way way, double speed);
+  // What moves or waits ends here; all of it, those that moved first.
+  std::vector<Transfer> drop(Nanos now);
 
  private:
-  enum Way : std::uint8_t { kHostLoad, kHostSave, kDiskRead, kDiskWrite, kWays };
   struct Moving {
     Transfer transfer;
     double left = 0;  // nanoseconds of work at the way's full rate
@@ -59,13 +65,13 @@ class Links {
     std::optional<Moving> moving;
     bool has_waiting() const { return !waiting[0].empty() || !waiting[1].empty(); }
   };
-  static Way way_of(const Transfer& transfer);
   double rate(Way way) const;
   void advance(Nanos now);
   void begin(Nanos now);
   bool may_begin(Way way) const;
 
   std::array<Lane, kWays> lanes_;
+  std::array<double, kWays> speeds_;
   double duplex_ = 1;
   bool disk_shared_ = true;
   Nanos now_ = 0;

@@ -4,16 +4,19 @@
 #include <algorithm>
 #include <optional>
 #include <queue>
+#include <set>
 #include <tuple>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "loci/base/check.h"
 #include "loci/base/random.h"
 #include "loci/engine/log/event_log.h"
 #include "loci/policy/truncation.h"
+#include "loci/sim/disk_records.h"
+#include "loci/sim/ledger.h"
 #include "loci/sim/links.h"
+#include "loci/sim/seen_prefixes.h"
 
 namespace loci::sim {
 namespace {
@@ -31,46 +34,6 @@ void append(std::vector<TokenId>& tokens, const Piece& piece) {
     tokens.push_back(token_at(piece.content, piece.skip + i));
   }
 }
-
-// Prefixes in whole blocks that were there once.
-class SeenPrefixes {
- public:
-  // The tokens of the longest prefix that was seen; the last token is computed in any case.
-  std::uint32_t find(const std::vector<TokenId>& tokens) const {
-    std::uint32_t found = 0;
-    walk(tokens, [&](std::uint64_t hash, std::uint32_t end) {
-      if (end >= tokens.size() || !hashes_.contains(hash)) return false;
-      found = end;
-      return true;
-    });
-    return found;
-  }
-  // What a prompt needs; or, of a prompt of `prompt` tokens with its reply, what the reply made.
-  static void record(const std::vector<TokenId>& tokens, std::size_t prompt, std::vector<BlockUse>& uses) {
-    const bool needed = prompt == tokens.size();
-    walk(tokens, [&](std::uint64_t hash, std::uint32_t end) {
-      if (needed ? end < tokens.size() : end >= prompt) uses.push_back({hash, needed});
-      return true;
-    });
-  }
-  void add(const std::vector<TokenId>& tokens) {
-    walk(tokens, [&](std::uint64_t hash, std::uint32_t) {
-      hashes_.insert(hash);
-      return true;
-    });
-  }
-
- private:
-  template <class Visit>
-  static void walk(const std::vector<TokenId>& tokens, const Visit& visit) {
-    std::uint64_t hash = 1;
-    for (std::uint32_t i = 0; i < tokens.size(); ++i) {
-      hash = mix64(hash ^ (tokens[i].value + 1));
-      if ((i + 1) % kBlockTokens == 0 && !visit(hash, i + 1)) return;
-    }
-  }
-  std::unordered_set<std::uint64_t> hashes_;  // never iterated
-};
 
 // The pass that runs: when it ends is known once all that it reads has come, or its patience has ended.
 struct RunningPass {
@@ -92,11 +55,16 @@ class World {
         log_(std::move(log)),
         pass_model_(options.model, options.machine),
         links_(options.machine),
+        faults_(options.faults),
+        turns_(trace.requests()),
         conversations_(trace.conversations.size()) {}
 
   Result<WorldReport> run() {
-    report_.requests.reserve(trace_.requests());
+    report_.requests.reserve(turns_);
     for (std::uint32_t c = 0; c < conversations_.size(); ++c) schedule_turn(c, 0);
+    for (std::uint8_t way = 0; way < Links::kWays; ++way)
+      schedule(Kind::kSpell, faults_.first_turn(static_cast<Links::Way>(way)), way);
+    schedule(Kind::kRestart, faults_.until_restart(), 0);
     step(Recovered{.last = true});
     while (status_.ok() && !report_.stopped) {
       const std::optional<Nanos> moved = links_.next();
@@ -115,11 +83,13 @@ class World {
     LOCI_RETURN_IF_ERROR(status_);
     report_.duration = now_;
     report_.stats = core_.stats();
+    report_.recovered += report_.stats.recovered_total;
+    if (!report_.stopped) ledger_.check_end(report_.stats);
     return std::move(report_);
   }
 
  private:
-  enum class Kind : std::uint8_t { kCopied, kPassEnd, kPatience, kTick, kCancel, kDue };
+  enum class Kind : std::uint8_t { kCopied, kPassEnd, kPatience, kTick, kCancel, kDue, kSpell, kRestart };
   using Pending = std::tuple<Nanos, Kind, std::uint64_t>;  // when, what, of which
 
   struct Talk {
@@ -140,6 +110,14 @@ class World {
     }
   }
 
+  // Whether some requests have not arrived, or not ended.
+  bool is_open() const { return report_.requests.size() < turns_ || !live_.empty(); }
+
+  // Faults come as long as there are requests for them.
+  void schedule(Kind kind, Nanos after, std::uint64_t which) {
+    if (after != kNever && is_open()) events_.emplace(now_ + after, kind, which);
+  }
+
   void take(const Pending& event) {
     const std::uint64_t which = std::get<2>(event);
     switch (std::get<1>(event)) {
@@ -153,9 +131,17 @@ class World {
       case Kind::kCopied: {
         MovesEnded ended;
         ended.moves.push_back({OperationId(which), MoveResult::kDone, kDeviceCopy});
+        ledger_.ended(CoreLink::kHostLoad, 0, MoveResult::kDone);
         step(ended);
         break;
       }
+      case Kind::kSpell: {
+        const auto way = static_cast<Links::Way>(which);
+        schedule(Kind::kSpell, faults_.turn(way), which);
+        links_.set_speed(now_, way, faults_.speed(way));
+        break;
+      }
+      case Kind::kRestart: restart(); break;
     }
   }
 
@@ -226,6 +212,8 @@ class World {
       events_.emplace(now_ + turn.cancel_after, Kind::kCancel, arrival.request.value);
     if (options_.record_uses) SeenPrefixes::record(talk.tokens, talk.tokens.size(), report_.uses);
     report_.requests.push_back(record);
+    live_.insert(arrival.request.value);
+    ledger_.arrived();
     step(arrival);
   }
 
@@ -238,14 +226,20 @@ class World {
     Plan plan = core_.step(now_, event);
     if (log_ && status_.ok()) status_ = log_->append_plan(plan);
     if (options_.check) core_.check_invariants();
+    if (restarts()) {
+      for (const DiskNote& note : plan.notes) disk_.see(note, now_);
+    }
     start_moves(plan);
     // Before the pass, which samples the token behind those that are there.
     for (const Output& output : plan.outputs) {
       std::visit([this](const auto& out) { see(out); }, output);
     }
     if (plan.pass) start_pass(plan);
+    if (options_.check) ledger_.check(core_.stats());
     ++ticks_;
-    if (plan.wake_at != kNever) events_.emplace(std::max(plan.wake_at, now_), Kind::kTick, ticks_);
+    // Without requests nothing is waited for but the ends of moves; old state would be looked for for ever.
+    if (plan.wake_at != kNever && is_open())
+      events_.emplace(std::max(plan.wake_at, now_), Kind::kTick, ticks_);
   }
 
   void mix(std::uint64_t a, std::uint64_t b) { report_.digest = mix64(report_.digest ^ mix64(a ^ mix64(b))); }
@@ -254,6 +248,7 @@ class World {
     RequestRecord& record = record_of(started.request);
     record.admitted = now_;
     record.from = {started.sources.device, started.sources.host, started.sources.disk};
+    ledger_.started(record.prompt_tokens, started.cached_tokens);
     mix(started.request.value, started.cached_tokens);
   }
   void see(const TokenSampled& sampled) {
@@ -261,9 +256,11 @@ class World {
     if (record.first_token == kNever) record.first_token = now_;
     ++record.reply_tokens;
     conversations_[record.conversation].tokens.push_back(sampled.token);
+    ledger_.sampled();
     mix(sampled.request.value, static_cast<std::uint64_t>(now_));
   }
   void see(const Finished& finished) {
+    ledger_.ended();
     switch (finished.reason) {
       case FinishReason::kCancelled: end(finished.request, Outcome::kCancelled); break;
       case FinishReason::kDeadline: end(finished.request, Outcome::kDeadline); break;
@@ -274,12 +271,14 @@ class World {
     }
   }
   void see(const Rejected& rejected) {
+    ledger_.rejected();
     const bool fits = rejected.status.code() != StatusCode::kInvalidArgument;
     end(rejected.request, fits ? Outcome::kRejected : Outcome::kTooLong);
   }
   void end(RequestId id, Outcome outcome) {
     RequestRecord& record = record_of(id);
     LOCI_CHECK(record.outcome == Outcome::kWaits, "a request ends once");
+    live_.erase(id.value);
     record.outcome = outcome;
     record.ended = now_;
     mix(id.value, static_cast<std::uint64_t>(outcome));
@@ -296,13 +295,10 @@ class World {
 
   // --- moves ---
 
-  static std::size_t link_of(const Move& move) {
-    const bool load = move.to == Tier::kDevice;
-    return static_cast<std::size_t>(
-        load                       ? (move.from == Tier::kDisk ? CoreLink::kDiskLoad : CoreLink::kHostLoad)
-        : move.to == Tier::kDisk   ? CoreLink::kDiskSave
-        : move.from == Tier::kDisk ? CoreLink::kPrefetch
-                                   : CoreLink::kHostSave);
+  static CoreLink link_of(Tier from, Tier to) {
+    if (to == Tier::kDevice) return from == Tier::kDisk ? CoreLink::kDiskLoad : CoreLink::kHostLoad;
+    if (to == Tier::kDisk) return CoreLink::kDiskSave;
+    return from == Tier::kDisk ? CoreLink::kPrefetch : CoreLink::kHostSave;
   }
   static std::uint64_t place(std::uint32_t group, SlotId slot) {
     return std::uint64_t{group} << 32 | slot.value;
@@ -314,11 +310,18 @@ class World {
     for (const Move& move : plan.moves) {
       std::uint64_t bytes = 0;
       for (const MovePart& part : move.parts) bytes += options_.core.groups[part.group].block_bytes;
-      if (move.from == Tier::kDevice && move.to == Tier::kDevice) {
+      const bool copy = move.from == Tier::kDevice && move.to == Tier::kDevice;
+      const CoreLink link = link_of(move.from, move.to);
+      ledger_.began(link, copy ? 0 : bytes);
+      if (copy) {
         events_.emplace(now_ + kDeviceCopy, Kind::kCopied, move.id.value);
         continue;
       }
-      report_.bytes_moved[link_of(move)] += bytes;
+      report_.bytes_moved[static_cast<std::size_t>(link)] += bytes;
+      if (move.to == Tier::kDisk && restarts()) {
+        disk_.begin(move);
+        writes_.emplace(move.id.value, move);
+      }
       if (move.to != Tier::kDevice) {
         links_.add(now_, {move.from, move.to, bytes, {move.id.value}});
         continue;
@@ -339,16 +342,29 @@ class World {
   void end_transfers() {
     MovesEnded ended;
     for (const Transfer& transfer : links_.end(now_)) {
+      const MoveResult result = faults_.result_of(transfer);
+      std::uint64_t bytes = transfer.bytes;
       for (const std::uint64_t move : transfer.moves) {
-        ended.moves.push_back({OperationId(move), MoveResult::kDone, transfer.ended - transfer.began});
-        const auto found = targets_.find(move);
-        if (found == targets_.end()) continue;
-        for (const MovePart& part : found->second) arriving_.erase(place(part.group, part.to));
-        targets_.erase(found);
+        ended.moves.push_back({OperationId(move), result, transfer.ended - transfer.began});
+        ledger_.ended(link_of(transfer.from, transfer.to), std::exchange(bytes, 0), result);
+        end_move(move, result);
       }
-      if (transfer.to == Tier::kDevice) arrived(transfer);
+      if (result != MoveResult::kDone) report_.failed_moves += transfer.moves.size();
+      if (transfer.to != Tier::kDevice) continue;
+      result == MoveResult::kDone ? arrived(transfer) : failed(transfer);
     }
     if (!ended.moves.empty()) step(ended);
+  }
+
+  void end_move(std::uint64_t move, MoveResult result) {
+    if (const auto write = writes_.find(move); write != writes_.end()) {
+      if (result == MoveResult::kDone) disk_.end(write->second, now_);
+      writes_.erase(write);
+    }
+    const auto found = targets_.find(move);
+    if (found == targets_.end()) return;
+    for (const MovePart& part : found->second) arriving_.erase(place(part.group, part.to));
+    targets_.erase(found);
   }
 
   // Layer k of n is there at began + (ended - began)(k + 1) / n and computed no sooner: of the pass that
@@ -387,6 +403,9 @@ class World {
       }
       if (!arriving_.empty()) await(span, pass, i);
     }
+    std::uint64_t rows = 0;
+    for (const SpanShape& shape : shapes_) rows += shape.count;
+    ledger_.pass(rows);
     pass.time = pass_model_.time(shapes_);
     if (pass.awaited.empty()) return plan_end();
     if (plan.pass->patience != kWaitsForEver) {
@@ -429,17 +448,25 @@ class World {
 
   void lose_patience(std::uint64_t pass) {
     if (!pass_ || pass_->done.pass.value != pass || pass_->awaited.empty()) return;
-    for (std::size_t i = 0; i < pass_->span_of.size(); ++i) {
-      const bool late =
-          std::any_of(pass_->span_of[i].begin(), pass_->span_of[i].end(), [this](std::uint64_t one) {
-            return std::find(pass_->awaited.begin(), pass_->awaited.end(), one) != pass_->awaited.end();
-          });
-      if (!late) continue;
-      pass_->done.spans[i] = {.ok = false};
-      ++report_.poisoned_spans;
-    }
+    for (const std::uint64_t late : pass_->awaited) poison(late);
     pass_->awaited.clear();
     plan_end();
+  }
+
+  // What the pass reads does not come.
+  void failed(const Transfer& transfer) {
+    if (!pass_) return;
+    poison(transfer.moves.front());
+    if (std::erase(pass_->awaited, transfer.moves.front()) > 0 && pass_->awaited.empty()) plan_end();
+  }
+
+  void poison(std::uint64_t transfer) {
+    for (std::size_t i = 0; i < pass_->span_of.size(); ++i) {
+      const std::vector<std::uint64_t>& reads = pass_->span_of[i];
+      if (std::find(reads.begin(), reads.end(), transfer) == reads.end()) continue;
+      report_.poisoned_spans += pass_->done.spans[i].ok ? 1 : 0;
+      pass_->done.spans[i] = {.ok = false};
+    }
   }
 
   void end_pass(std::uint64_t id) {
@@ -454,12 +481,57 @@ class World {
     step(pass.done);
   }
 
+  // --- restarts ---
+
+  bool restarts() const { return options_.faults.restarts > 0; }
+
+  // The process ends where it stands, with its requests; the next one has what is on the disk.
+  void restart() {
+    const CoreStats stats = core_.stats();
+    ledger_.check(stats);
+    ledger_.restart();
+    ++report_.restarts;
+    report_.recovered += stats.recovered_total;
+    for (const Transfer& transfer : links_.drop(now_)) {
+      for (const std::uint64_t move : transfer.moves) {
+        const auto write = writes_.find(move);
+        if (write != writes_.end() && faults_.is_written()) disk_.end(write->second, now_);
+      }
+    }
+    writes_.clear();
+    arriving_.clear();
+    targets_.clear();
+    pass_.reset();
+    forget_process();
+    core_ = Core::make(options_.core).value();
+    const std::set<std::uint64_t> live = std::exchange(live_, {});
+    for (const std::uint64_t id : live) end(RequestId(id), Outcome::kFailed);
+    schedule(Kind::kRestart, faults_.until_restart(), 0);
+    step(disk_.entries(now_));
+  }
+
+  // What it waited for does not come; what the clients and the links do goes on.
+  void forget_process() {
+    std::vector<Pending> kept;
+    for (; !events_.empty(); events_.pop()) {
+      const Kind kind = std::get<1>(events_.top());
+      if (kind == Kind::kDue || kind == Kind::kSpell) kept.push_back(events_.top());
+    }
+    for (const Pending& event : kept) events_.push(event);
+    ++ticks_;
+  }
+
   const Trace& trace_;
   const WorldOptions& options_;
   Core core_;
   std::optional<EventLogWriter> log_;
   PassModel pass_model_;
   Links links_;
+  Faults faults_;
+  DiskRecords disk_;  // where there are restarts
+  Ledger ledger_;
+  const std::uint64_t turns_;  // of the trace
+  std::set<std::uint64_t> live_;
   Status status_;
   Nanos now_ = 0;
   std::uint64_t ticks_ = 0;
@@ -469,6 +541,7 @@ class World {
   std::vector<SpanShape> shapes_;
   std::unordered_map<std::uint64_t, std::uint64_t> arriving_;  // slots that loads write: their transfer
   std::unordered_map<std::uint64_t, std::vector<MovePart>> targets_;  // of loads, by move
+  std::unordered_map<std::uint64_t, Move> writes_;  // to the disk, by move, where there are restarts
   SeenPrefixes seen_;
   WorldReport report_;
 };
@@ -482,6 +555,8 @@ const char* outcome_name(Outcome outcome) {
 }
 
 Result<WorldReport> run_world(const Trace& trace, const WorldOptions& options) {
+  if (options.faults.restarts > 0 && !options.event_log.empty())
+    return invalid_argument("expected no restarts, since a log is of one process", "event_log");
   LOCI_ASSIGN_OR_RETURN(Core core, Core::make(options.core));
   std::optional<EventLogWriter> log;
   if (!options.event_log.empty()) {

@@ -13,6 +13,7 @@
 #include "loci/base/status.h"
 #include "loci/engine/core/core.h"
 #include "loci/sim/belady.h"
+#include "loci/sim/faults.h"
 #include "loci/sim/hardware.h"
 #include "loci/sim/trace.h"
 
@@ -31,6 +32,7 @@ struct WorldOptions {
   Machine machine;         // what things cost
   bool stateless = false;  // nothing is shared: each prompt begins with a token of its own
   Overflow overflow = Overflow::kStop;
+  FaultOptions faults;                      // with restarts there is no event log
   Nanos deadline = kNever;                  // of each request, from its arrival
   std::uint64_t warm_up = 0;                // the first requests, by arrival, are not counted
   std::string event_log;                    // a file for `loci replay`; empty: none
@@ -66,15 +68,20 @@ struct WorldReport {
   Nanos prompt_time = 0, decode_time = 0, load_wait = 0;
   std::uint64_t passes = 0;
   std::uint64_t poisoned_spans = 0;
+  std::uint64_t failed_moves = 0;
+  std::uint64_t restarts = 0;
+  std::uint64_t recovered = 0;                          // entries of the disk that processes took over
   std::array<std::uint64_t, kCoreLinks> bytes_moved{};  // by CoreLink
-  CoreStats stats;
+  CoreStats stats;                                      // of the last process
   // Of whole blocks, in the order of arrivals and ends: what prompts need and what replies make.
   std::vector<BlockUse> uses;
   std::uint64_t digest = 0;  // of all that the core put out, in order
   bool stopped = false;
 };
 
-// Errors: kInvalidArgument (the core's configuration), kUnavailable (the event log).
+// Requests, tokens and bytes are conserved whatever goes wrong, or the program ends (ledger.h). A request
+// that was live when the process ended has failed; its conversation goes on. Errors: kInvalidArgument (the
+// core's configuration, a log of several processes), kUnavailable (the event log).
 Result<WorldReport> run_world(const Trace& trace, const WorldOptions& options);
 
 }  // namespace loci::sim

@@ -251,6 +251,16 @@ TEST(World, LooksAsFarAheadAsItIsTold) {
   }
 }
 
+// The core looks for state that is too old as long as it lives; a run ends with its requests.
+TEST(World, EndsThoughStateGrowsOld) {
+  WorldOptions options = options_of(90, 60, 100);
+  options.core.state_ttl = 2 * kNanosPerSecond;
+  const WorldReport report = run(talks(6), options);
+  EXPECT_EQ(report.requests.size(), 18u);
+  EXPECT_EQ(cached(report), 0u) << "turns come after five seconds";
+  EXPECT_LT(report.duration, 60 * kNanosPerSecond);
+}
+
 // What the core believes changes what it does, not what things cost.
 TEST(World, BelievedCostsAreNotTheRealOnes) {
   WorldOptions options = options_of(90, 400, 0);

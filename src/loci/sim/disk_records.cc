@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/disk_records.h"
+
+#include <algorithm>
+
+namespace loci::sim {
+namespace {
+
+DiskEntry dated(DiskEntry entry, Nanos now) {
+  entry.used_at = now / kNanosPerMilli;
+  return entry;
+}
+
+}  // namespace
+
+void DiskRecords::begin(const Move& move) {
+  for (const MovePart& part : move.parts) slots_.erase({part.group, part.to});
+}
+
+void DiskRecords::end(const Move& move, Nanos now) {
+  for (const MovePart& part : move.parts)
+    slots_.insert_or_assign({part.group, part.to}, dated(move.entry, now));
+}
+
+void DiskRecords::see(const DiskNote& note, Nanos now) {
+  switch (note.kind) {
+    case DiskNote::Kind::kHole: holes_.insert_or_assign(note.slot, dated(note.entry, now)); return;
+    case DiskNote::Kind::kForgetHole: holes_.erase(note.slot); return;
+    case DiskNote::Kind::kForget: slots_.erase({note.group, note.slot}); return;
+    case DiskNote::Kind::kUsed: break;
+  }
+  const auto at = slots_.find({note.group, note.slot});
+  if (at != slots_.end() && at->second.key == note.entry.key) at->second = dated(at->second, now);
+}
+
+Recovered DiskRecords::entries(Nanos now) const {
+  Recovered all{.entries = {}, .now = now / kNanosPerMilli, .last = true};
+  for (const auto& [place, entry] : slots_) all.entries.push_back({entry, place.first, false, place.second});
+  for (const auto& [slot, entry] : holes_) all.entries.push_back({entry, 0, true, slot});
+  std::stable_sort(all.entries.begin(), all.entries.end(),
+                   [](const auto& a, const auto& b) { return a.entry.depth < b.entry.depth; });
+  return all;
+}
+
+}  // namespace loci::sim

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a modelled disk holds, as a process that begins finds it: the entries of its slots and its holes.
+// Dates are virtual milliseconds. Thread-compatible; entries() is O(n log n), the rest O(log n).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "loci/base/clock.h"
+#include "loci/engine/core/plan.h"
+
+namespace loci::sim {
+
+class DiskRecords {
+ public:
+  // A write begins: what was in its slots is gone. To the disk alone.
+  void begin(const Move& move);
+  // It has ended well.
+  void end(const Move& move, Nanos now);
+  void see(const DiskNote& note, Nanos now);
+  // All that there is, parents before children.
+  Recovered entries(Nanos now) const;
+
+ private:
+  std::map<std::pair<std::uint32_t, SlotId>, DiskEntry> slots_;  // by group
+  std::map<SlotId, DiskEntry> holes_;
+};
+
+}  // namespace loci::sim

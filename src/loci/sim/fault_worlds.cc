@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loci/sim/fault_worlds.h"
+
+#include <algorithm>
+#include <array>
+
+#include "loci/base/check.h"
+#include "loci/policy/admission_order.h"
+#include "loci/policy/eviction.h"
+#include "loci/policy/restore_plan.h"
+
+namespace loci::sim {
+namespace {
+
+class Maker {
+ public:
+  Maker(Random& random, WorldSize size) : random_(random), large_(size == WorldSize::kLarge) {}
+
+  FaultWorld make() {
+    FaultWorld world;
+    make_machine(world.options);
+    make_memory(world.options.core);
+    make_policies(world.options.core);
+    world.options.core.costs = PassModel(world.options.model, world.options.machine).curves();
+    world.options.check = !large_;
+    if (one_in(3)) world.options.overflow = one_in(2) ? Overflow::kTruncate : Overflow::kCut;
+    if (one_in(3)) world.options.deadline = number(10, 10'000) * kNanosPerMilli;
+    make_requests(world.trace, world.options.core.context_tokens);
+    make_faults(world.options.faults);
+    return world;
+  }
+
+ private:
+  std::uint32_t number(std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(random_.below(high - low + 1));
+  }
+  bool one_in(std::uint32_t n) { return random_.below(n) == 0; }
+  template <class Names>
+  auto one_of(const Names& names) {
+    return names[random_.below(names.size())];
+  }
+
+  void make_machine(WorldOptions& options) {
+    options.model.parameters = 1e9;
+    options.model.weight_bytes = 2e9;
+    options.model.layers = number(1, 10);
+    options.model.width = 1024;
+    options.model.state_width = 512;
+    Machine& machine = options.machine;
+    machine.product_flops = machine.attention_flops = 4e12;
+    machine.memory_bandwidth = 4e11;
+    for (LinkCost* link : {&machine.host_load, &machine.host_save})
+      *link = {static_cast<Nanos>(number(0, 50'000)), number(1, 100) * 100'000'000ull};
+    for (LinkCost* link : {&machine.disk_read, &machine.disk_write})
+      *link = {static_cast<Nanos>(number(0, 200'000)), number(1, 100) * 10'000'000ull};
+    machine.duplex_percent = number(50, 100);
+    machine.disk_shared = one_in(2);
+    machine.split_passes = one_in(4);
+    options.core.layers = options.model.layers;
+  }
+
+  void make_memory(CoreConfig& core) {
+    const std::uint32_t scale = large_ ? 40 : 1;
+    CoreGroup group{.block_count = scale * number(4, 40)};
+    if (!one_in(4)) group.host_blocks = scale * number(1, 80);
+    if (!one_in(4)) group.disk_blocks = scale * number(1, 200);
+    core.hole_records = number(0, group.disk_blocks / 2);
+    core.context_tokens = number(16, std::min(group.block_count, 200u) * kBlockTokens);
+    group.block_bytes = std::uint64_t{core.layers} * 2 * 512 * 2 * kBlockTokens;
+    core.groups = {group};
+    core.max_batch_tokens = number(16, 600);
+    core.max_running = number(1, large_ ? 64 : 8);
+    core.max_queued = number(1, large_ ? 500 : 12);
+    core.saves_max = number(1, 16);
+    if (one_in(2)) core.pass_time = number(1, 200) * kNanosPerMilli;
+    if (one_in(4)) core.state_ttl = number(1, 100) * kNanosPerSecond;
+  }
+
+  void make_policies(CoreConfig& core) {
+    core.eviction = one_of(kEvictionPolicies);
+    core.admission = one_of(kAdmissionOrders);
+    if (one_in(2)) core.restore = one_of(kRestoreRules);
+    if (one_in(3)) core.save = "ahead";
+    core.admission_looks = number(1, 6);
+    core.decode_reserve_percent = number(0, 40);
+    core.swap_out_percent = number(0, 100);
+    core.lookahead_requests = number(0, 20);
+    core.seed = random_.next();
+  }
+
+  // Conversations behind one of a few beginnings; now and then many come at once.
+  void make_requests(Trace& trace, std::uint32_t context) {
+    trace.name = "faults";
+    const std::uint32_t talks = large_ ? number(50, 200) : number(2, 12);
+    const std::uint32_t longest = std::max(1u, context / number(2, 12));
+    Nanos at = 0;
+    for (std::uint32_t c = 0; c < talks; ++c) {
+      if (!one_in(4)) at += number(0, 2'000) * kNanosPerMilli;
+      Conversation talk;
+      const std::uint32_t turns = number(1, 5);
+      for (std::uint32_t t = 0; t < turns; ++t) {
+        Turn turn{.at = t == 0 ? at : 0, .pieces = {{random_.next(), number(1, longest)}}};
+        if (t == 0 && one_in(2)) turn.pieces.insert(turn.pieces.begin(), {number(1, 3), number(1, longest)});
+        if (t > 0) turn.after = number(0, 5'000) * kNanosPerMilli;
+        turn.reply_tokens = number(1, std::min(longest, 60u));
+        if (one_in(8)) turn.cancel_after = number(0, 3'000) * kNanosPerMilli;
+        talk.turns.push_back(std::move(turn));
+      }
+      trace.conversations.push_back(std::move(talk));
+    }
+  }
+
+  void make_faults(FaultOptions& faults) {
+    faults.seed = random_.next();
+    if (!one_in(5)) {
+      faults.well = number(1, 5'000) * kNanosPerMilli;
+      faults.ill = number(1, 5'000) * kNanosPerMilli;
+      faults.slow = one_in(3) ? 1 : number(2, 1'000);
+      faults.fails = one_in(3) ? 0 : number(1, 100) / 100.0;
+    }
+    if (one_in(2)) faults.restarts = number(500, 20'000) * kNanosPerMilli;
+  }
+
+  Random& random_;
+  bool large_;
+};
+
+}  // namespace
+
+FaultWorld random_fault_world(Random& random, WorldSize size) { return Maker(random, size).make(); }
+
+WorldReport run_fault_world(const FaultWorld& world) {
+  WorldReport report = run_world(world.trace, world.options).value();
+  LOCI_CHECK(report.requests.size() == world.trace.requests(), "every turn of the trace has a record");
+  for (const RequestRecord& record : report.requests) {
+    LOCI_CHECK(record.outcome != Outcome::kWaits, "every request ends");
+    std::uint64_t found = 0;
+    for (const std::uint32_t tokens : record.from) found += tokens;
+    LOCI_CHECK(found <= record.prompt_tokens, "no more is found than a prompt has");
+  }
+  return report;
+}
+
+}  // namespace loci::sim

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs on modelled hardware on which things go wrong, of a chooser's taste: slow and failing links and disks,
+// bursts of requests, clients that leave, processes that end. A broken invariant ends the program.
+#pragma once
+
+#include <cstdint>
+
+#include "loci/base/random.h"
+#include "loci/sim/trace.h"
+#include "loci/sim/world.h"
+
+namespace loci::sim {
+
+enum class WorldSize : std::uint8_t {
+  kSmall,  // a few conversations; the core's invariants and the ledger are tested after each step
+  kLarge,  // some hundreds; the ledger alone is tested, when processes end
+};
+
+struct FaultWorld {
+  Trace trace;
+  WorldOptions options;
+};
+
+// The same generator gives the same world.
+FaultWorld random_fault_world(Random& random, WorldSize size);
+// Runs it, and tests that all requests of the trace are accounted for.
+WorldReport run_fault_world(const FaultWorld& world);
+
+}  // namespace loci::sim

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Worlds on which things go wrong: that they do, that nothing is lost, and that a seed repeats.
+#include "loci/sim/fault_worlds.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <set>
+
+#include "loci/base/mutex.h"
+#include "loci/base/test_rounds.h"
+#include "loci/sim/ledger.h"
+#include "loci/sim/report.h"
+#include "loci/sim/seed_runner.h"
+
+namespace loci::sim {
+namespace {
+
+WorldReport run_seed(std::uint64_t seed, WorldSize size) {
+  Random random(seed);
+  return run_fault_world(random_fault_world(random, size));
+}
+
+TEST(FaultWorlds, LoseNothingWhateverGoesWrong) {
+  std::uint64_t failed = 0, poisoned = 0, restarts = 0, recovered = 0, from_disk = 0;
+  std::array<std::uint64_t, kOutcomes> outcomes{};
+  const std::uint64_t seeds = test_rounds(400);
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE(seed);
+    const WorldReport report = run_seed(seed, WorldSize::kSmall);
+    failed += report.failed_moves;
+    poisoned += report.poisoned_spans;
+    restarts += report.restarts;
+    recovered += report.recovered;
+    for (const RequestRecord& record : report.requests) {
+      ++outcomes[static_cast<std::size_t>(record.outcome)];
+      from_disk += record.from[2];
+    }
+  }
+  // Or they show nothing.
+  EXPECT_GT(failed, seeds);
+  EXPECT_GT(poisoned, seeds / 10);
+  EXPECT_GT(restarts, seeds / 2);
+  EXPECT_GT(recovered, seeds / 2);
+  EXPECT_GT(from_disk, seeds);
+  for (const Outcome outcome : {Outcome::kDone, Outcome::kCancelled, Outcome::kDeadline, Outcome::kFailed,
+                                Outcome::kRejected, Outcome::kTooLong}) {
+    EXPECT_GT(outcomes[static_cast<std::size_t>(outcome)], seeds / 40) << outcome_name(outcome);
+  }
+}
+
+TEST(FaultWorlds, LargeOnesLoseNothingEither) {
+  std::uint64_t restarts = 0;
+  for (std::uint64_t seed = 1; seed <= test_rounds(10); ++seed)
+    restarts += run_seed(seed, WorldSize::kLarge).restarts;
+  EXPECT_GT(restarts, 0u);
+}
+
+TEST(FaultWorlds, ASeedRepeats) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Random random(seed);
+    const FaultWorld world = random_fault_world(random, WorldSize::kSmall);
+    const WorldReport first = run_fault_world(world), again = run_seed(seed, WorldSize::kSmall);
+    EXPECT_EQ(first.digest, again.digest);
+    EXPECT_EQ(report_json(world.trace, world.options, first).dump(),
+              report_json(world.trace, world.options, again).dump());
+  }
+}
+
+// What is ill is slower by its factor, and a world without faults is as it was.
+TEST(Faults, AreWellWhereNothingIsAskedFor) {
+  Faults none({});
+  EXPECT_EQ(none.first_turn(Links::kHostLoad), kNever);
+  EXPECT_EQ(none.until_restart(), kNever);
+  EXPECT_EQ(none.speed(Links::kDiskRead), 1);
+  EXPECT_EQ(none.result_of({.from = Tier::kDisk}), MoveResult::kDone);
+  Faults some({.seed = 3, .well = 1000, .ill = 10, .slow = 4, .fails = 1});
+  double well = 0, ill = 0;
+  for (int i = 0; i < 2000; ++i) {
+    ill += static_cast<double>(some.turn(Links::kDiskRead));
+    EXPECT_EQ(some.speed(Links::kDiskRead), 0.25);
+    EXPECT_EQ(some.speed(Links::kDiskWrite), 1);
+    EXPECT_NE(some.result_of({.from = Tier::kDisk}), MoveResult::kDone);
+    EXPECT_EQ(some.result_of({.from = Tier::kHost}), MoveResult::kDone);
+    well += static_cast<double>(some.turn(Links::kDiskRead));
+  }
+  EXPECT_NEAR(well / 2000, 1000, 60);
+  EXPECT_NEAR(ill / 2000, 10, 1);
+}
+
+TEST(LedgerDeathTest, NamesWhatDoesNotAddUp) {
+  CoreStats stats;
+  const Ledger empty;
+  empty.check_end(stats);
+  Ledger one;
+  one.arrived();
+  EXPECT_DEATH(one.check(stats), "each request that arrived is live or has ended");
+  one.ended();
+  one.sampled();
+  EXPECT_DEATH(one.check(stats), "each sampled token is told of");
+  stats.tokens_generated_total = 1;
+  one.began(CoreLink::kHostSave, 100);
+  EXPECT_DEATH(one.check(stats), "each move is in flight or has ended");
+  one.ended(CoreLink::kHostSave, 60, MoveResult::kFailed);
+  EXPECT_DEATH(one.check(stats), "each move ends once, with its result");
+  ++stats.moves[static_cast<std::size_t>(CoreLink::kHostSave)]
+        .ended[static_cast<std::size_t>(MoveResult::kFailed)];
+  one.check(stats);
+  EXPECT_DEATH(one.check_end(stats), "bytes that began to move have ended or were lost");
+}
+
+TEST(SeedRunner, RunsEachSeedOnceWhateverTheThreads) {
+  std::uint64_t digests[2];
+  for (const unsigned threads : {1u, 3u}) {
+    Mutex mutex;
+    std::multiset<std::uint64_t> seen;
+    std::uint64_t told = 0;
+    digests[threads == 3] = run_seeds(
+        {5, 40}, threads, "again ",
+        [&](std::uint64_t seed) {
+          const MutexLock lock(mutex);
+          seen.insert(seed);
+          return seed * 3;
+        },
+        [&](std::uint64_t done) { EXPECT_EQ(done, ++told); });
+    EXPECT_EQ(seen.size(), 40u);
+    EXPECT_EQ(*seen.begin(), 5u);
+    EXPECT_EQ(std::set<std::uint64_t>(seen.begin(), seen.end()).size(), 40u);
+    EXPECT_EQ(told, 40u);
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(SeedRunnerDeathTest, SaysHowToRepeatTheSeedThatFails) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto none = [](std::uint64_t) {};
+  const auto fail = [](std::uint64_t seed) -> std::uint64_t {
+    if (seed == 7) std::abort();
+    return 0;
+  };
+  EXPECT_DEATH(run_seeds({1, 20}, 2, "make simulate SEEDS=1 FIRST=", fail, none),
+               "seed 7 failed; to repeat it: make simulate SEEDS=1 FIRST=7");
+}
+
+}  // namespace
+}  // namespace loci::sim

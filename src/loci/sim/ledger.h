@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts what a run gives its core and gets from it, so that nothing is lost and nothing made up: requests,
+// tokens and bytes. What does not add up ends the program, as a broken invariant of the core does.
+//
+//   1. each request that arrived is live or has ended, and the core has as many live as the run
+//   2. tokens of prompts, cached ones, sampled ones and rows of passes are as many as the core says
+//   3. each move is in flight or has ended, of each link and with each result as the core says
+//   4. of each link the bytes that began to move have ended, or were lost when a process ended
+//   5. when all is over nothing is live, pinned or in flight
+//
+// Thread-compatible. All but the checks is O(1).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "loci/engine/core/core.h"
+
+namespace loci::sim {
+
+class Ledger {
+ public:
+  void arrived() { ++live_; }
+  void ended() { --live_; }
+  void rejected() { ++rejected_, --live_; }
+  void started(std::uint32_t prompt_tokens, std::uint32_t cached_tokens) {
+    prompt_ += prompt_tokens;
+    cached_ += cached_tokens;
+  }
+  void sampled() { ++sampled_; }
+  void pass(std::uint64_t rows) { ++passes_, rows_ += rows; }
+  void began(CoreLink link, std::uint64_t bytes) {
+    ++in_flight_;
+    begun_[place(link)] += bytes;
+  }
+  void ended(CoreLink link, std::uint64_t bytes, MoveResult result) {
+    --in_flight_;
+    ++results_[place(link)][static_cast<std::size_t>(result)];
+    over_[place(link)] += bytes;
+  }
+
+  // 1 to 3, after any step.
+  void check(const CoreStats& stats) const;
+  // 4 and 5 too: nothing happens any more.
+  void check_end(const CoreStats& stats) const;
+  // After check(): the process ends, with its requests and what it was moving.
+  void restart();
+
+ private:
+  static std::size_t place(CoreLink link) { return static_cast<std::size_t>(link); }
+  // Of the process.
+  std::uint64_t live_ = 0, rejected_ = 0, prompt_ = 0, cached_ = 0, sampled_ = 0, passes_ = 0, rows_ = 0;
+  std::uint64_t in_flight_ = 0;
+  std::array<std::array<std::uint64_t, kMoveResults>, kCoreLinks> results_{};
+  // Of the run, by link.
+  std::array<std::uint64_t, kCoreLinks> begun_{}, over_{};
+};
+
+}  // namespace loci::sim
