@@ -35,16 +35,20 @@ void AdmissionForecast::enter(Tenants::iterator entry) {
     tenants_.erase(entry);
     return;
   }
-  heads_.emplace(first_place(tenant), entry);
-  if (tenant.outside != tenant.order.begin()) lasts_.emplace(last_place(tenant), entry);
+  if (tenant.outside != tenant.order.begin()) {
+    heads_.emplace(first_place(tenant), entry);
+    lasts_.emplace(last_place(tenant), entry);
+  }
   if (tenant.outside != tenant.order.end()) outside_.emplace(outside_place(tenant), entry);
 }
 
 void AdmissionForecast::leave(Tenants::iterator entry) {
   Tenant& tenant = entry->second;
   if (tenant.order.empty()) return;  // it is new
-  heads_.erase(first_place(tenant));
-  if (tenant.outside != tenant.order.begin()) lasts_.erase(last_place(tenant));
+  if (tenant.outside != tenant.order.begin()) {
+    heads_.erase(first_place(tenant));
+    lasts_.erase(last_place(tenant));
+  }
   if (tenant.outside != tenant.order.end()) outside_.erase(outside_place(tenant));
 }
 
@@ -210,11 +214,7 @@ std::vector<AdmissionForecast::Turn> AdmissionForecast::first(std::size_t most) 
   std::vector<Turn> out;
   std::priority_queue<Next> begun;  // tenants of which the first has been taken
   auto head = heads_.begin();
-  const auto skip_outside = [&] {
-    while (head != heads_.end() && head->second->second.outside == head->second->second.order.begin()) ++head;
-  };
   while (out.size() < most) {
-    skip_outside();
     Next next{};
     const bool heads_left = head != heads_.end();
     if (heads_left) next = {head->first.first, head->second->second.order.begin(), &head->second->second};
@@ -268,9 +268,9 @@ void AdmissionForecast::check_invariants() const {
       LOCI_CHECK(found != requests_.end() && found->second.key == key && found->second.tenant->first == name,
                  "invariant 2: a request knows its place");
     }
-    LOCI_CHECK(stands(heads_, first_place(tenant), name), "invariant 3: its first");
     if (tenant.outside != tenant.order.begin()) {
       ++lasts;
+      LOCI_CHECK(stands(heads_, first_place(tenant), name), "invariant 3: its first");
       LOCI_CHECK(stands(lasts_, last_place(tenant), name), "invariant 3: its last in the window");
     }
     if (tenant.outside != tenant.order.end()) {
@@ -279,7 +279,7 @@ void AdmissionForecast::check_invariants() const {
     }
   }
   LOCI_CHECK(requests == requests_.size() && inside == window_size_, "invariant 2: all are counted");
-  LOCI_CHECK(heads_.size() == tenants_.size() && lasts_.size() == lasts && outside_.size() == outsides,
+  LOCI_CHECK(heads_.size() == lasts && lasts_.size() == lasts && outside_.size() == outsides,
              "invariant 3: no tenant stands anywhere else");
 }
 

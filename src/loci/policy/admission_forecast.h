@@ -117,7 +117,7 @@ class AdmissionForecast {
 
   Tenants tenants_;  // of which some request waits
   std::map<std::uint64_t, Place> requests_;
-  ByTurn heads_;    // each tenant's first
+  ByTurn heads_;    // each tenant's first, where the window has it
   ByTurn lasts_;    // each tenant's last in the window, where it has one there
   ByTurn outside_;  // each tenant's first outside, where it has one there
   std::size_t window_size_ = 0;

@@ -222,6 +222,8 @@ void events_of_deletions(benchmark::State& state) {
                     .block_count = 64,
                     .disk_blocks = kConversations * kTokens / kBlockTokens,
                     .block_bytes = 1}};
+  config.layers = 30;
+  config.context_tokens = 64 * kBlockTokens;
   LeftOnDisk disk(config);
   for (std::uint32_t i = 0; i < kConversations; ++i) disk.add("g", tokens_of(i, kTokens));
   for (auto _ : state) {

@@ -118,12 +118,25 @@ bool Forgotten::still_there(const Below& node) const {
 // `last`: the last whole block of the sequence, which `rest` follows. What goes on from all of it knows all
 // of it: turns that were stopped before they were stored, say.
 Forgotten::Progress Forgotten::drop_what_goes_on(BlockId last, std::span<const TokenId> rest, Path& path) {
-  if (!path.is_expanded) {
-    add_children(last, rest, path.below);
-    path.is_expanded = true;
-  }
+  do {
+    if (!path.is_expanded) {
+      add_children(last, rest, path.below);
+      path.is_expanded = true;
+      path.was_cut = path.has_gone = false;
+    }
+    path.was_cut = !drop_below(path) || path.was_cut;
+    if (!path.below.empty()) return Progress::kUnfinished;
+    path.is_expanded = false;
+    const BlockId met = std::exchange(path.met, kNoBlock);
+    if (met != kNoBlock) return wait_for(met, path);
+  } while (path.was_cut && path.has_gone);  // what has come since then goes, too
+  return Progress::kDone;
+}
+
+// False: this step has no more left for it.
+bool Forgotten::drop_below(Path& path) {
   for (; path.expanded < path.below.size(); ++path.expanded) {
-    if (drops_left_ == 0) return Progress::kUnfinished;
+    if (drops_left_ == 0) return false;
     --drops_left_;
     const Below node = path.below[path.expanded];
     if (still_there(node)) add_children(node.id, {}, path.below);
@@ -131,17 +144,16 @@ Forgotten::Progress Forgotten::drop_what_goes_on(BlockId last, std::span<const T
   for (; !path.below.empty(); path.below.pop_back(), --path.expanded) {  // children before parents
     const Below node = path.below.back();
     if (!still_there(node)) continue;  // it ended with the last of its children
-    if (drops_left_ == 0) return Progress::kUnfinished;
+    if (drops_left_ == 0) return false;
     --drops_left_;
     const bool pinned = index_.block(node.id).pins > 0;
     if (pinned) path.met = node.id;
     // The shared store is told at once, and again of what was not given up then.
     if (!node.is_tail && !(pinned && path.waited)) forget_shared(node.key);
     index_.forget(node.id);
+    path.has_gone = path.has_gone || !still_there(node);
   }
-  path.is_expanded = false;
-  const BlockId met = std::exchange(path.met, kNoBlock);
-  return met == kNoBlock ? Progress::kDone : wait_for(met, path);
+  return true;
 }
 
 // The children that begin with `tokens`, in whatever tier: tails by their state, whole blocks by their names.

@@ -39,7 +39,7 @@ namespace loci {
 
 inline constexpr std::size_t kForgottenMax = 4096;
 inline constexpr std::size_t kForgottenTokensMax = std::size_t{8} << 20;
-inline constexpr std::size_t kDropsInAStep = 64;
+inline constexpr std::size_t kDropsInAStep = 24;
 
 // Thread-compatible: the core's thread has it.
 class Forgotten {
@@ -86,6 +86,8 @@ class Forgotten {
     std::vector<Below> below;
     std::size_t expanded = 0;
     bool is_expanded = false;
+    bool was_cut = false;    // this took more than one step, in which others may have gone on with some of it
+    bool has_gone = false;   // something of it
     BlockId met = kNoBlock;  // among them, and somebody uses it
   };
   enum class Progress : std::uint8_t { kDone, kWaits, kUnfinished };
@@ -112,6 +114,7 @@ class Forgotten {
   static Progress wait_for(BlockId node, Path& path);
   bool try_to_drop(Path& path);
   Progress drop_what_goes_on(BlockId last, std::span<const TokenId> rest, Path& path);
+  bool drop_below(Path& path);
   bool still_there(const Below& node) const;
   void add_children(BlockId parent, std::span<const TokenId> tokens, std::vector<Below>& to) const;
   Progress drop_tails(BlockId parent, std::span<const TokenId> tokens, Path& path);

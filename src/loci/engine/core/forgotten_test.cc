@@ -76,6 +76,22 @@ TEST(Forgotten, AConversationIsDroppedInPortionsDownToWhatAnotherHangsFrom) {
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 240);
 }
 
+// Somebody ends between two portions who has gone on with it: what that leaves goes, too.
+TEST(Forgotten, WhatIsLeftBetweenPortionsGoesToo) {
+  TwoConversations world;
+  world.config.groups.front().block_count = 64;
+  world.config.context_tokens = 64 * kBlockTokens;
+  world.config.restore = "kv";
+  TierDriver d = world.driver();
+  d.arrive(1, Tokens(world.second.begin(), world.second.begin() + 50 * kBlockTokens + 1), 4);
+  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  d.finish();
+  ASSERT_GT(d.core.stats().forgets_waiting, 0u);
+  for (int i = 0; i < 200; ++i) d.step(Tick{});
+  EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
+  EXPECT_EQ(d.core.stats().tiers[0].free, 64u);
+}
+
 // Between two portions somebody goes on with it: what is used is waited for, the rest goes.
 TEST(Forgotten, WhatIsUsedBetweenPortionsIsWaitedFor) {
   TwoConversations world;
@@ -86,11 +102,11 @@ TEST(Forgotten, WhatIsUsedBetweenPortionsIsWaitedFor) {
   d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
   EXPECT_GT(d.core.stats().forgets_waiting, 0u);
   d.arrive(1, Tokens(world.second.begin(), world.second.begin() + 50 * kBlockTokens + 1), 4);
-  for (int i = 0; i < 40; ++i) d.step(Tick{});
+  for (int i = 0; i < 200; ++i) d.step(Tick{});
   EXPECT_EQ(d.core.stats().forgets_waiting, 1u) << "the request has its blocks";
   EXPECT_GE(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 60) << "all others are gone";
   d.finish();
-  for (int i = 0; i < 40; ++i) d.step(Tick{});
+  for (int i = 0; i < 200; ++i) d.step(Tick{});
   EXPECT_EQ(d.core.stats().forgets_waiting, 0u);
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
   EXPECT_EQ(d.core.stats().tiers[0].free, 64u);

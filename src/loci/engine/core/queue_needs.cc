@@ -95,35 +95,19 @@ void QueueNeeds::leave(Waitings::iterator entry) {
   unprefetched_.erase({waiting.place, arrival});
   places_.erase({waiting.place, arrival});
   unlisted_.erase(arrival);
-  left_.emplace(arrival, Left{waiting.place, std::move(waiting.wants)});
+  if (!waiting.wants.empty()) left_.emplace(QueuePlace{waiting.place, arrival}, std::move(waiting.wants));
   waiting = {.id = waiting.id, .wants = {}};
 }
 
-void QueueNeeds::unmark_left() {
-  while (!left_.empty() && marks_left_ > 0) {
+void QueueNeeds::unmark_left(std::size_t most) {
+  while (!left_.empty() && marks_left_ > 0 && most > 0) {
     const auto first = left_.begin();
-    std::vector<std::pair<BlockId, ChainKey>>& wants = first->second.wants;
-    for (; !wants.empty() && marks_left_ > 0; --marks_left_) {
-      unmark(wants.back(), {first->second.place, first->first});
-      wants.pop_back();
+    for (; !first->second.empty() && marks_left_ > 0 && most > 0; --marks_left_, --most) {
+      unmark(first->second.back(), first->first);
+      first->second.pop_back();
     }
-    if (wants.empty()) left_.erase(first);
+    if (first->second.empty()) left_.erase(first);
   }
-}
-
-void QueueNeeds::replace(Waitings::iterator entry, std::uint32_t place) {
-  auto& [arrival, waiting] = *entry;
-  const QueuePlace old{waiting.place, arrival}, now{place, arrival};
-  for (const auto& wanted : waiting.wants) {
-    std::set<QueuePlace>& wanters = wanters_.at(wanted.second);
-    wanters.erase(old);
-    wanters.insert(now);
-    set_wanted(wanted, wanters.begin()->first);
-  }
-  places_.erase(old);
-  places_.insert(now);
-  if (unprefetched_.erase(old) > 0) unprefetched_.insert(now);
-  waiting.place = place;
 }
 
 // --- places ---
@@ -153,25 +137,25 @@ std::uint32_t QueueNeeds::place_for(std::uint64_t arrival) {
 }
 
 // One request whose own turn ends before that of somebody begins who has an earlier place.
-void QueueNeeds::put_in_order() {
+void QueueNeeds::put_in_order(const FindWaiting& find) {
   const std::vector<AdmissionForecast::Turn> turns = forecast_.first(kInOrder);
+  std::vector<std::uint32_t> places;
+  for (const AdmissionForecast::Turn& turn : turns) places.push_back(waiting_.at(turn.arrival).place);
   std::optional<std::uint32_t> behind_of;  // the last place of those that are right
-  for (auto turn = turns.begin(); turn != turns.end(); ++turn) {
-    const auto entry = waiting_.find(turn->arrival);
-    const std::uint32_t place = entry->second.place;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
     std::optional<std::uint32_t> next;  // the first place of those who come when its turn has ended
-    for (auto later = std::next(turn); later != turns.end(); ++later) {
-      if (later->begins < turn->ends) continue;
-      const std::uint32_t of_later = waiting_.at(later->arrival).place;
-      next = std::min(next.value_or(of_later), of_later);
+    for (std::size_t later = i + 1; later < turns.size(); ++later) {
+      if (turns[later].begins >= turns[i].ends) next = std::min(next.value_or(places[later]), places[later]);
     }
-    if (next && place > *next) {
+    if (next && places[i] > *next) {
       const bool room = behind_of && *behind_of < *next;
-      replace(entry, room ? *behind_of + (*next - *behind_of) / 2 : before(*next));
+      const auto entry = waiting_.find(turns[i].arrival);
+      leave(entry);
+      enter(entry, room ? *behind_of + (*next - *behind_of) / 2 : before(*next), find);
       unfinished_ = true;
       return;
     }
-    behind_of = std::max(behind_of.value_or(place), place);
+    behind_of = std::max(behind_of.value_or(places[i]), places[i]);
   }
 }
 
@@ -215,14 +199,15 @@ bool QueueNeeds::take_turns() {
 
 // --- the window ---
 
-void QueueNeeds::enter(Waitings::iterator entry, const FindWaiting& find) {
-  if (const auto left = left_.find(entry->first); left != left_.end()) {  // it comes back
-    for (const auto& wanted : left->second.wants) unmark(wanted, {left->second.place, left->first});
+void QueueNeeds::enter(Waitings::iterator entry, std::uint32_t place, const FindWaiting& find) {
+  auto& [arrival, waiting] = *entry;
+  if (const auto left = left_.find({place, arrival}); left != left_.end()) {  // it comes back
+    for (const auto& wanted : left->second) unmark(wanted, left->first);
     left_.erase(left);
   }
-  entry->second.place = place_for(entry->first);
-  entry->second.in_window = true;
-  places_.insert({entry->second.place, entry->first});
+  waiting.place = place;
+  waiting.in_window = true;
+  places_.insert({place, arrival});
   list_wants(entry, find);
 }
 
@@ -231,7 +216,7 @@ void QueueNeeds::apply_window(const FindWaiting& find) {
   for (const std::uint64_t arrival : forecast_.take_changed()) {
     const auto entry = waiting_.find(arrival);
     if (forecast_.in_window(arrival) == entry->second.in_window) continue;
-    entry->second.in_window ? leave(entry) : enter(entry, find);
+    entry->second.in_window ? leave(entry) : enter(entry, place_for(arrival), find);
   }
 }
 
@@ -244,6 +229,10 @@ void QueueNeeds::look_again(const FindWaiting& find) {
     entry->second.prefetched = 0;
     unprefetched_.emplace(entry->second.place, turn.arrival);
   }
+}
+
+// Of those who have been in the window for a while.
+void QueueNeeds::list_rest(const FindWaiting& find) {
   while (!unlisted_.empty() && marks_left_ > 0)
     list_wants(waiting_.find(unlisted_.extract(unlisted_.begin()).value()), find);
 }
@@ -263,7 +252,7 @@ void QueueNeeds::fill_window(const FindWaiting& find) {
   places_.set_first(prefetch_window(host, session));
   const std::uint32_t window = std::min(config_.lookahead_requests, eviction_window(host, disk, session));
 
-  look_again(find);
+  list_rest(find);
   while (marks_left_ > 0 && forecast_.window_size() < window && wants_ < blocks && forecast_.grow())
     apply_window(find);
   while (forecast_.window_size() > window) {
@@ -280,17 +269,20 @@ void QueueNeeds::look(const FindWaiting& find) {
     moved_.clear();
   }
   if (changes_.empty() && moved_.empty() && !unfinished_) return;
-  bool changed = !changes_.empty() || unfinished_;
+  const bool goes_on = unfinished_;
+  bool changed = !changes_.empty();
   marks_left_ = kMarksInALook;
   take_changes(find);
-  unmark_left();
+  unmark_left(kMarksInALook / 2);
   changed = take_turns() || changed;
   apply_window(find);
-  if (changed) fill_window(find);
+  if (changed) look_again(find);
+  if (changed || goes_on) fill_window(find);
   const bool exchanged = forecast_.exchange();
   if (exchanged) apply_window(find);
+  unmark_left(kMarksInALook);
   unfinished_ = exchanged || marks_left_ == 0 || !left_.empty();
-  put_in_order();
+  put_in_order(find);
 }
 
 void QueueNeeds::prefetch() {
@@ -328,10 +320,9 @@ void QueueNeeds::check_invariants(const FindWaiting& find) const {
     }
     LOCI_CHECK(find(waiting.id) != nullptr, "who waits is there and does not run");
   }
-  for (const auto& [arrival, left] : left_) {
-    for (const auto& wanted : left.wants)
-      LOCI_CHECK(wanters_.at(wanted.second).contains({left.place, arrival}),
-                 "a mark stays until it is given up");
+  for (const auto& [place, wants_of] : left_) {
+    for (const auto& wanted : wants_of)
+      LOCI_CHECK(wanters_.at(wanted.second).contains(place), "a mark stays until it is given up");
   }
   LOCI_CHECK(in_window == forecast_.window_size() && in_window == places_.size() && wants == wants_,
              "sums are sums");

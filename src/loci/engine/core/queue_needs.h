@@ -83,11 +83,7 @@ class QueueNeeds {
     std::size_t prefetched = 0;
   };
   using Waitings = std::map<std::uint64_t, Waiting>;  // by arrival
-  // Who has left the window while its blocks are still marked.
-  struct Left {
-    std::uint32_t place = 0;
-    std::vector<std::pair<BlockId, ChainKey>> wants;
-  };
+  using Wants = std::vector<std::pair<BlockId, ChainKey>>;
 
   bool still_there(const std::pair<BlockId, ChainKey>& wanted) const;
   void set_wanted(const std::pair<BlockId, ChainKey>& wanted, std::uint32_t place);
@@ -96,13 +92,13 @@ class QueueNeeds {
   bool take_turns();
   void apply_window(const FindWaiting& find);
   void fill_window(const FindWaiting& find);
+  void list_rest(const FindWaiting& find);
   void look_again(const FindWaiting& find);
-  void put_in_order();
-  void enter(Waitings::iterator entry, const FindWaiting& find);
+  void put_in_order(const FindWaiting& find);
+  void enter(Waitings::iterator entry, std::uint32_t place, const FindWaiting& find);
   void leave(Waitings::iterator entry);
   void unmark(const std::pair<BlockId, ChainKey>& wanted, const QueuePlace& place);
-  void unmark_left();
-  void replace(Waitings::iterator entry, std::uint32_t place);
+  void unmark_left(std::size_t most);
   std::uint32_t place_of_turn(std::uint64_t turn) const;
   std::uint32_t place_for(std::uint64_t arrival);
   void list_wants(Waitings::iterator entry, const FindWaiting& find);
@@ -116,14 +112,14 @@ class QueueNeeds {
   std::set<std::string> moved_;                               // tenants whose turns may have, since look()
   Waitings waiting_;
   AdmissionForecast forecast_;
-  PlaceOrder places_;                   // of the window
-  std::set<QueuePlace> unprefetched_;   // of them those that want something not looked at for a prefetch
-  std::map<std::uint64_t, Left> left_;  // by arrival
-  std::set<std::uint64_t> unlisted_;    // arrivals: they may want more than is marked
-  std::uint64_t first_turn_ = 0;        // which has the place kFirstPlace
-  std::uint64_t wants_ = 0;             // blocks that the window lists
-  std::size_t marks_left_ = 0;          // in this look
-  bool unfinished_ = false;             // the last look left something to the next
+  PlaceOrder places_;                  // of the window
+  std::set<QueuePlace> unprefetched_;  // of them those that want something not looked at for a prefetch
+  std::map<QueuePlace, Wants> left_;   // places that nobody has any more: blocks marked with them
+  std::set<std::uint64_t> unlisted_;   // arrivals: they may want more than is marked
+  std::uint64_t first_turn_ = 0;       // which has the place kFirstPlace
+  std::uint64_t wants_ = 0;            // blocks that the window lists
+  std::size_t marks_left_ = 0;         // in this look
+  bool unfinished_ = false;            // the last look left something to the next
   // Places, the first one's in the block; never iterated.
   std::unordered_map<ChainKey, std::set<QueuePlace>, ChainKeyHash> wanters_;
   bool prefetched_ = true;  // all that they need
