@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/sequence_runner.h"
 
+#include <utility>
+
 #include "loci/base/check.h"
 
 namespace loci {
@@ -33,7 +35,7 @@ std::span<const float> SequenceRunner::run_span(std::span<const TokenId> tokens,
   Pass pass;
   pass.id = OperationId(++passes_);
   pass.spans.push_back(std::move(span));
-  backend_->run(pass, results_);
+  run_pass(*backend_, std::move(pass), results_);
   LOCI_CHECK(results_.size() == 1 && results_[0].status.ok(), "a pass without fills must succeed");
   return results_[0].logits;
 }

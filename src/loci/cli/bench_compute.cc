@@ -9,10 +9,12 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "loci/base/units.h"
 #include "loci/cli/device_flags.h"
+#include "loci/compute/touch_slots.h"
 #include "loci/model/model.h"
 
 namespace loci {
@@ -68,7 +70,7 @@ class Runner {
         room -= count;
         done += count;
       }
-      run(pass, ended);
+      run(std::move(pass), ended);
     }
   }
 
@@ -79,7 +81,7 @@ class Runner {
       add_span(pass, sequences_[s], {sequences_[s].next}, LogitsWanted::kLast);
       all.push_back(s);
     }
-    run(pass, all);
+    run(std::move(pass), all);
   }
 
  private:
@@ -94,8 +96,8 @@ class Runner {
     pass.spans.push_back(std::move(span));
   }
 
-  void run(const Pass& pass, const std::vector<std::size_t>& sequences) {
-    backend_.run(pass, results_);
+  void run(Pass pass, const std::vector<std::size_t>& sequences) {
+    run_pass(backend_, std::move(pass), results_);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       const std::span<const float> logits = results_[i].logits;
       if (logits.empty()) continue;
@@ -112,13 +114,9 @@ class Runner {
 // Blocks whose memory is there before the clock starts, as it is in a server that has run for a while (and
 // as llama.cpp's is).
 Status allocate_touched(Backend& backend, std::uint32_t blocks) {
-  const BackendInfo& info = backend.info();
-  for (std::uint32_t g = 0; g < info.groups.size(); ++g) {
+  for (std::uint32_t g = 0; g < backend.info().groups.size(); ++g) {
     LOCI_RETURN_IF_ERROR(backend.allocate_blocks(g, blocks));
-    const std::vector<std::byte> zeros(info.groups[g].layer_slice_bytes);
-    for (std::uint32_t slot = 0; slot < blocks; ++slot) {
-      for (const std::uint32_t layer : info.groups[g].layers) backend.write_layer(SlotId(slot), layer, zeros);
-    }
+    touch_slots(backend, g, blocks);
   }
   return {};
 }

@@ -16,6 +16,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "loci/compute/cpu/cpu_backend.h"
@@ -57,13 +58,14 @@ Predictions predict(Backend& backend, std::span<const TokenId> window) {
   std::vector<SpanResult> results;
   for (std::uint32_t done = 0; done < predictions;) {
     const std::uint32_t count = std::min(kChunkTokens, predictions - done);
-    Span span;
+    Pass pass;
+    Span& span = pass.spans.emplace_back();
     span.tokens.assign(window.begin() + done, window.begin() + done + count);
     span.position = done;
     span.layers = {0, backend.info().layers};
     span.tables.assign(backend.info().groups.size(), table);
     span.logits = LogitsWanted::kAll;
-    backend.run({{}, {}, {span}}, results);
+    run_pass(backend, std::move(pass), results);
     backend.run_tasks(count, [&](std::uint32_t row) {
       const auto logits = results[0].logits.subspan(std::size_t{row} * vocabulary, vocabulary);
       out.costs[done + row] = cost_of(logits, window[done + row + 1]);

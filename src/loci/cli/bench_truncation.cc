@@ -118,13 +118,18 @@ class Runner {
 
  private:
   void move_block(SlotId from, SlotId to, std::int32_t delta) {
-    for (const LayerGroup& group : backend_.info().groups) {
-      slice_.resize(group.layer_slice_bytes);
-      for (const std::uint32_t layer : group.layers) {
-        backend_.read_layer(from, layer, slice_);
-        backend_.rotate_keys(layer, delta, slice_);
-        backend_.write_layer(to, layer, slice_);
+    for (std::uint32_t g = 0; g < backend_.info().groups.size(); ++g) {
+      const LayerGroup& group = backend_.info().groups[g];
+      const LayerRange all{0, static_cast<std::uint32_t>(group.layers.size())};
+      part_.resize(group.block_bytes);
+      const SavePiece saved{from, part_};
+      backend_.save(g, all, {&saved, 1}, BytesHeld::kDuringCall);
+      for (std::uint32_t i = 0; i < all.end; ++i) {
+        backend_.rotate_keys(group.layers[i], delta,
+                             std::span(part_).subspan(i * group.layer_slice_bytes, group.layer_slice_bytes));
       }
+      const LoadPiece loaded{to, part_};
+      backend_.load(g, all, {&loaded, 1}, BytesHeld::kDuringCall);
     }
   }
 
@@ -147,7 +152,7 @@ class Runner {
       for (const std::size_t s : contexts) {
         add_span(pass, contexts_[s], std::span(tokens[s]).subspan(done, count), LogitsWanted::kNone);
       }
-      backend_.run(pass, results_);
+      run_pass(backend_, std::move(pass), results_);
       done += count;
     }
   }
@@ -162,7 +167,7 @@ class Runner {
       for (const std::size_t s : contexts) {
         add_span(pass, contexts_[s], text.subspan(done, tokens), LogitsWanted::kAll);
       }
-      backend_.run(pass, results_);
+      run_pass(backend_, std::move(pass), results_);
       // Each row's cost in a place of its own, so that sums have one order.
       std::vector<double> rows(contexts.size() * tokens);
       backend_.run_tasks(static_cast<std::uint32_t>(rows.size()), [&](std::uint32_t i) {
@@ -183,7 +188,7 @@ class Runner {
   const std::uint32_t dropped_;  // by a truncation
   std::vector<Context> contexts_;
   std::vector<SpanResult> results_;
-  std::vector<std::byte> slice_;
+  std::vector<std::byte> part_;  // of a block
 };
 
 Status check_options(const BenchTruncationOptions& options) {

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
 #include <utility>
 
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/make_backend.h"
 
 namespace loci {
@@ -85,22 +88,11 @@ TEST(PlanDevice, TheGpuThatWasAskedForOrNone) {
 }
 
 // A backend that is nothing but a name.
-class NamedBackend : public Backend {
- public:
-  explicit NamedBackend(std::string name) { info_.name = std::move(name); }
-  const BackendInfo& info() const override { return info_; }
-  Status allocate_blocks(std::uint32_t, std::uint32_t) override { return {}; }
-  void run(const Pass&, std::vector<SpanResult>&) override {}
-  void begin_fill(std::uint32_t, SlotId) override {}
-  void write_layer(SlotId, std::uint32_t, std::span<const std::byte>) override {}
-  void read_layer(SlotId, std::uint32_t, std::span<std::byte>) const override {}
-  void layer_arrived(SlotId, std::uint32_t) override {}
-  void clear_tokens(std::uint32_t, std::uint32_t, std::span<std::byte>) const override {}
-  void fill_failed(std::uint32_t, SlotId) override {}
-
- private:
-  BackendInfo info_;
-};
+std::unique_ptr<Backend> named_backend(std::string name) {
+  BackendInfo info;
+  info.name = std::move(name);
+  return std::make_unique<EmptyBackend>(std::move(info));
+}
 
 // A machine of two GPUs, whose memory is listed smaller each time; `full` take no model.
 struct Machine {
@@ -121,11 +113,9 @@ struct Machine {
               for (const std::uint32_t one : full) {
                 if (one == ordinal) return resource_exhausted("the weights do not fit");
               }
-              return std::unique_ptr<Backend>(new NamedBackend("cuda"));
+              return named_backend("cuda");
             },
-            .cpu = []() -> Result<std::unique_ptr<Backend>> {
-              return std::unique_ptr<Backend>(new NamedBackend("cpu"));
-            }};
+            .cpu = []() -> Result<std::unique_ptr<Backend>> { return named_backend("cpu"); }};
   }
 };
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "loci/base/units.h"
+#include "loci/compute/touch_slots.h"
 #include "loci/memory/disk/disk_store.h"
 #include "loci/server/profile/aside.h"
 #include "loci/server/profile/profile_rough.h"
@@ -102,14 +103,10 @@ void warm_up(Backend& backend, const std::vector<std::uint32_t>& blocks, std::ui
   passes.run(0, 1, info.layers, LogitsWanted::kLast);
   if (info.name != "cpu") return;  // a device's memory is there from the start
   for (std::uint32_t g = 0; g < info.groups.size(); ++g) {
-    const LayerGroup& group = info.groups[g];
     const std::uint64_t most =
         std::min<std::uint64_t>(kTouchedBytes / std::max<std::uint64_t>(info.block_bytes, 1),
                                 (context_tokens + kBlockTokens - 1) / kBlockTokens);
-    const std::vector<std::byte> zeros(group.layer_slice_bytes);
-    for (std::uint32_t slot = 0; slot < std::min<std::uint64_t>(most, blocks[g]); ++slot) {
-      for (const std::uint32_t layer : group.layers) backend.write_layer(SlotId(slot), layer, zeros);
-    }
+    touch_slots(backend, g, static_cast<std::uint32_t>(std::min<std::uint64_t>(most, blocks[g])));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -52,28 +53,67 @@ class CpuBackend final : public Backend {
   }
 
   const BackendInfo& info() const override { return info_; }
+  Status health() const override { return {}; }
+
   Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
     return blocks_.allocate(group, count);
   }
   void give_back(std::uint32_t group, SlotId slot) override { blocks_.give_back(group, slot); }
-  void run(const Pass& pass, std::vector<SpanResult>& results) override { runner_.run(pass, results); }
+  Result<HostMemory> allocate_host(std::uint64_t bytes) override { return HostMemory::map(bytes); }
+
+  // The pass is computed by whoever waits for its end.
+  void begin(Pass pass) override {
+    LOCI_CHECK(!begun_, "one pass at a time");
+    begun_ = std::move(pass);
+  }
+  void finish(std::vector<SpanResult>& results) override {
+    LOCI_CHECK(begun_.has_value(), "a pass that ends has begun");
+    runner_.run(*begun_, results);
+    begun_.reset();
+  }
   void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
-    if (count < 2) return Backend::run_tasks(count, task);  // less than waking a thread
-    pool_->run([&](std::uint32_t thread) {
-      WorkRange range;
-      while (pool_->claim(thread, count, range)) {
-        for (std::uint32_t i = range.begin; i < range.end; ++i) task(i);
-      }
-    });
+    pool_->run_each(count, task);
   }
+
   void begin_fill(std::uint32_t group, SlotId slot) override { blocks_.begin_fill(group, slot); }
-  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
-    blocks_.write_layer(slot, layer, slice);
+  void load(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces,
+            BytesHeld /*held*/) override {
+    const std::uint64_t slice_bytes = blocks_.layout().slice_bytes();
+    check_layers(group, layers);
+    for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+      const std::uint32_t layer = info_.groups[group].layers[i];
+      for (const LoadPiece& piece : pieces) {
+        LOCI_CHECK(piece.bytes.size() == (layers.end - layers.begin) * slice_bytes, "not layers of a block");
+        blocks_.write_layer(piece.slot, layer,
+                            piece.bytes.subspan((i - layers.begin) * slice_bytes, slice_bytes));
+        blocks_.layer_arrived(piece.slot, layer);
+      }
+    }
   }
-  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
-    projector_.project_up_to(blocks_, slot, layer);
-    blocks_.read_layer(slot, layer, slice);
+  void load_hidden(std::uint32_t group, SlotId slot, std::uint32_t layer, std::uint32_t position,
+                   std::span<const std::byte> rows) override {
+    check_layers(group, {layer, layer + 1});
+    LOCI_CHECK(rows.size() == kBlockTokens * info_.hidden_row_bytes, "a block's rows");
+    blocks_.write_hidden(slot, info_.groups[group].layers[layer], position, rows);
   }
+  void fill_failed(std::uint32_t group, SlotId slot) override { blocks_.fill_failed(group, slot); }
+  void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces,
+            BytesHeld /*held*/) const override {
+    const std::uint64_t slice_bytes = blocks_.layout().slice_bytes();
+    check_layers(group, layers);
+    for (const SavePiece& piece : pieces) {
+      LOCI_CHECK(piece.bytes.size() == (layers.end - layers.begin) * slice_bytes, "not layers of a block");
+      for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+        const std::uint32_t layer = info_.groups[group].layers[i];
+        projector_.project_up_to(blocks_, piece.slot, layer);
+        blocks_.read_layer(piece.slot, layer,
+                           piece.bytes.subspan((i - layers.begin) * slice_bytes, slice_bytes));
+      }
+    }
+  }
+  void after_loads(Copied done) const override { done({}); }
+  void after_saves(Copied done) const override { done({}); }
+
   void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
     LOCI_CHECK(info_.positions != Positions::kAbsolute, "this state cannot be moved to other positions");
     rotation_.rotate(layer, delta, slice);
@@ -84,13 +124,6 @@ class CpuBackend final : public Backend {
         "a layer's slice");
     blocks_.layout().clear_tokens(reinterpret_cast<std::uint8_t*>(slice.data()), first);
   }
-  void layer_arrived(SlotId slot, std::uint32_t layer) override { blocks_.layer_arrived(slot, layer); }
-  void fill_failed(std::uint32_t group, SlotId slot) override { blocks_.fill_failed(group, slot); }
-  void write_hidden(SlotId slot, std::uint32_t layer, std::uint32_t position,
-                    std::span<const std::byte> rows) override {
-    LOCI_CHECK(rows.size() == kBlockTokens * info_.hidden_row_bytes, "a block's rows");
-    blocks_.write_hidden(slot, layer, position, rows);
-  }
   void project(std::uint32_t layer, std::uint32_t position, std::span<const std::byte> rows,
                std::span<std::byte> slice) const override {
     LOCI_CHECK(slice.size() == blocks_.layout().slice_bytes(), "not a layer's slice");
@@ -98,6 +131,12 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  void check_layers(std::uint32_t group, LayerRange layers) const {
+    LOCI_CHECK(group < info_.groups.size() && layers.begin < layers.end &&
+                   layers.end <= info_.groups[group].layers.size(),
+               "not layers of a group");
+  }
+
   const ModelSpec spec_;  // its tensors are views into the file
   std::unique_ptr<ThreadPool> pool_;
   CpuWeights weights_;
@@ -106,6 +145,7 @@ class CpuBackend final : public Backend {
   PassRunner runner_;
   KeyRotation rotation_;
   BackendInfo info_;
+  std::optional<Pass> begun_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 // on the model and the tokens before it alone. The definition is one token a pass, alone, one thread,
 // plain code.
 #include "loci/compute/cpu/cpu_backend.h"
+#include "loci/compute/backend_testing.h"
 
 #include <gtest/gtest.h>
 
@@ -84,7 +85,7 @@ Bits state_of(const Backend& backend, const TestModel& model, StateType type, co
     for (const std::uint32_t layer : backend.info().groups[group].layers) {
       for (std::uint32_t token = 0; token < count; ++token) {
         const std::uint32_t in_block = token % kBlockTokens;
-        if (in_block == 0) backend.read_layer(tables[group].blocks[token / kBlockTokens], layer, slice);
+        if (in_block == 0) save_slice(backend, tables[group].blocks[token / kBlockTokens], layer, slice);
         for (std::uint32_t i = 0; i < spec.kv_width(); ++i) {
           const cpu::HeadState head =
               layout.head(reinterpret_cast<std::uint8_t*>(slice.data()), i / spec.head_dim);
@@ -116,9 +117,9 @@ struct Expected {
     const auto backend = make_backend(model, type, InstructionSet::kPlain, 1, (count + 31) / 32);
     std::vector<SpanResult> results;
     for (std::uint32_t i = 0; i < count; ++i) {
-      backend->run(
-          {{}, {}, {make_span(tokens, i, i + 1, blocks, model.spec.layer_count(), LogitsWanted::kLast)}},
-          results);
+      run_pass(*backend,
+               {{}, {}, {make_span(tokens, i, i + 1, blocks, model.spec.layer_count(), LogitsWanted::kLast)}},
+               results);
       LOCI_CHECK(results[0].status.ok(), "nothing fails here");
       const Bits row = bits_of(results[0].logits);
       logits.insert(logits.end(), row.begin(), row.end());
@@ -201,7 +202,7 @@ TEST_P(BackendTest, AnyChunkingBatchThreadsAndInstructionSet) {
             std::equal(done.begin(), done.end(), expected.begin(),
                        [](std::uint32_t n, const Expected& e) { return n == e.tokens.size(); }))
           break;
-        backend->run(pass, results_);
+        run_pass(*backend, pass, results_);
         ASSERT_EQ(results_.size(), pass.spans.size());
         for (std::size_t i = 0; i < who.size(); ++i) {
           ASSERT_TRUE(results_[i].status.ok());
@@ -236,25 +237,28 @@ TEST_P(BackendTest, LogitsAreFiniteAndDiffer) {
 TEST_P(BackendTest, ACopiedPrefixContinuesAsTheOriginal) {
   const Expected expected(*model_, type_, 64, 5);
   const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, tables(0, 2), layers_, LogitsWanted::kNone)}},
-               results_);
+  run_pass(*backend,
+           {{}, {}, {make_span(expected.tokens, 0, 64, tables(0, 2), layers_, LogitsWanted::kNone)}},
+           results_);
   // Slot 5 held another sequence's state; it becomes tokens 32..48 of this one.
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, tables(5, 1), layers_, LogitsWanted::kNone)}},
-               results_);
+  run_pass(*backend,
+           {{}, {}, {make_span(expected.tokens, 0, 32, tables(5, 1), layers_, LogitsWanted::kNone)}},
+           results_);
   Pass pass;
   for (std::uint32_t group = 0; group < groups_count(); ++group)
     pass.copies.push_back({SlotId(1), SlotId(5), 17, group});
   pass.spans.push_back(make_span(expected.tokens, 49, 64, same_slots(*model_, {SlotId(0), SlotId(5)}),
                                  layers_, LogitsWanted::kAll));
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(49, 64));
 }
 
 TEST_P(BackendTest, StateThatLeftAndCameBackIsTheSame) {
   const Expected expected(*model_, type_, 100, 6);
   const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 96, tables(0, 3), layers_, LogitsWanted::kNone)}},
-               results_);
+  run_pass(*backend,
+           {{}, {}, {make_span(expected.tokens, 0, 96, tables(0, 3), layers_, LogitsWanted::kNone)}},
+           results_);
   std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
   // A mover brings the blocks to slots 5..7, layer by layer, while the pass that reads them waits.
   for (std::uint32_t block = 0; block < 3; ++block) begin_fill(*backend, SlotId(5 + block));
@@ -262,15 +266,14 @@ TEST_P(BackendTest, StateThatLeftAndCameBackIsTheSame) {
     for (std::uint32_t layer = 0; layer < layers_; ++layer) {
       for (std::uint32_t block = 0; block < 3; ++block) {
         std::this_thread::sleep_for(std::chrono::milliseconds(3));
-        backend->read_layer(SlotId(block), layer, slice);
-        backend->write_layer(SlotId(5 + block), layer, slice);
-        backend->layer_arrived(SlotId(5 + block), layer);
+        save_slice(*backend, SlotId(block), layer, slice);
+        load_slice(*backend, SlotId(5 + block), layer, slice);
       }
     }
   });
   const Tables blocks = same_slots(*model_, {SlotId(5), SlotId(6), SlotId(7), SlotId(4)});
-  backend->run({{}, {}, {make_span(expected.tokens, 96, 100, blocks, layers_, LogitsWanted::kAll)}},
-               results_);
+  run_pass(*backend, {{}, {}, {make_span(expected.tokens, 96, 100, blocks, layers_, LogitsWanted::kAll)}},
+           results_);
   mover.join();
   EXPECT_TRUE(results_[0].status.ok());
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(96, 100));
@@ -280,24 +283,24 @@ TEST_P(BackendTest, LowLayersAreRecomputedWhileTheOthersArrive) {
   const Expected expected(*model_, type_, 80, 7);
   for (std::uint32_t split = 1; split < layers_; ++split) {
     const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
-    backend->run({{}, {}, {make_span(expected.tokens, 0, 64, tables(0, 2), layers_, LogitsWanted::kNone)}},
-                 results_);
+    run_pass(*backend,
+             {{}, {}, {make_span(expected.tokens, 0, 64, tables(0, 2), layers_, LogitsWanted::kNone)}},
+             results_);
     std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
     for (std::uint32_t block = 0; block < 2; ++block) begin_fill(*backend, SlotId(4 + block));
     std::thread mover([&] {
       for (std::uint32_t layer = split; layer < layers_; ++layer) {
         for (std::uint32_t block = 0; block < 2; ++block) {
           std::this_thread::sleep_for(std::chrono::milliseconds(2));
-          backend->read_layer(SlotId(block), layer, slice);
-          backend->write_layer(SlotId(4 + block), layer, slice);
-          backend->layer_arrived(SlotId(4 + block), layer);
+          save_slice(*backend, SlotId(block), layer, slice);
+          load_slice(*backend, SlotId(4 + block), layer, slice);
         }
       }
     });
     Pass pass;
     pass.spans.push_back(make_span(expected.tokens, 0, 64, tables(4, 2), split, LogitsWanted::kNone));
     pass.spans.push_back(make_span(expected.tokens, 64, 80, tables(4, 3), layers_, LogitsWanted::kAll));
-    backend->run(pass, results_);
+    run_pass(*backend, pass, results_);
     mover.join();
     EXPECT_EQ(bits_of(results_[1].logits), expected.rows(64, 80)) << split;
     EXPECT_EQ(state_of(*backend, *model_, type_, tables(4, 3), 80), expected.state) << split;
@@ -307,16 +310,16 @@ TEST_P(BackendTest, LowLayersAreRecomputedWhileTheOthersArrive) {
 TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
   const Expected expected(*model_, type_, 64, 8), other(*model_, type_, 20, 9);
   const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, tables(0, 1), layers_, LogitsWanted::kNone)}},
-               results_);
+  run_pass(*backend,
+           {{}, {}, {make_span(expected.tokens, 0, 32, tables(0, 1), layers_, LogitsWanted::kNone)}},
+           results_);
   std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
   begin_fill(*backend, SlotId(3));
   std::thread mover([&] {
     // The first layer arrives, where another one is read by the same spans.
     if (groups_count() == 1) {
-      backend->read_layer(SlotId(0), 0, slice);
-      backend->write_layer(SlotId(3), 0, slice);
-      backend->layer_arrived(SlotId(3), 0);
+      save_slice(*backend, SlotId(0), 0, slice);
+      load_slice(*backend, SlotId(3), 0, slice);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
     for (std::uint32_t group = 0; group < groups_count(); ++group) backend->fill_failed(group, SlotId(3));
@@ -324,15 +327,15 @@ TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
   Pass pass;
   pass.spans.push_back(make_span(expected.tokens, 32, 64, tables(3, 2), layers_, LogitsWanted::kLast));
   pass.spans.push_back(make_span(other.tokens, 0, 20, tables(6, 1), layers_, LogitsWanted::kAll));
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   mover.join();
   EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
   EXPECT_TRUE(results_[0].logits.empty());
   ASSERT_TRUE(results_[1].status.ok());
   EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
   // The slot is used anew: written from its first token, it is whole again.
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 64, tables(3, 2), layers_, LogitsWanted::kAll)}},
-               results_);
+  run_pass(*backend, {{}, {}, {make_span(expected.tokens, 0, 64, tables(3, 2), layers_, LogitsWanted::kAll)}},
+           results_);
   ASSERT_TRUE(results_[0].status.ok());
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(0, 64));
 }
@@ -341,24 +344,24 @@ TEST_P(BackendTest, AFailedFillPoisonsOnlyItsReaders) {
 TEST_P(BackendTest, APassThatRunsOutOfPatiencePoisonsOnlyWhoWaits) {
   const Expected expected(*model_, type_, 64, 8), other(*model_, type_, 20, 9);
   const auto backend = make_backend(*model_, type_, available_instruction_sets().back(), 2, 8);
-  backend->run({{}, {}, {make_span(expected.tokens, 0, 32, tables(0, 1), layers_, LogitsWanted::kNone)}},
-               results_);
+  run_pass(*backend,
+           {{}, {}, {make_span(expected.tokens, 0, 32, tables(0, 1), layers_, LogitsWanted::kNone)}},
+           results_);
   begin_fill(*backend, SlotId(3));
   Pass pass;
   pass.patience = 20 * kNanosPerMilli;
   pass.spans.push_back(make_span(expected.tokens, 32, 64, tables(3, 2), layers_, LogitsWanted::kLast));
   pass.spans.push_back(make_span(other.tokens, 0, 20, tables(6, 1), layers_, LogitsWanted::kAll));
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
   ASSERT_TRUE(results_[1].status.ok());
   EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
   std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
-    backend->read_layer(SlotId(0), layer, slice);
-    backend->write_layer(SlotId(3), layer, slice);
-    backend->layer_arrived(SlotId(3), layer);
+    save_slice(*backend, SlotId(0), layer, slice);
+    load_slice(*backend, SlotId(3), layer, slice);
   }
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   ASSERT_TRUE(results_[0].status.ok());
   EXPECT_EQ(bits_of(results_[0].logits), expected.rows(63, 64));
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "loci/base/random.h"
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/cpu/instruction_set.h"
 #include "loci/compute/cpu/test_shapes.h"
@@ -82,16 +83,17 @@ struct Computed {
       pass.spans.push_back(make_span(*backend, tokens, done, done + count, 0, LogitsWanted::kLast));
       for (Bytes& layer : rows)
         pass.spans[0].capture.push_back(std::span(layer).subspan(done * row_bytes, count * row_bytes));
-      backend->run(pass, results);
+      run_pass(*backend, pass, results);
       done += count;
     }
-    backend->run({{}, {}, {make_span(*backend, tokens, kHidden, kTokens, 0, LogitsWanted::kAll)}}, results);
+    run_pass(*backend, {{}, {}, {make_span(*backend, tokens, kHidden, kTokens, 0, LogitsWanted::kAll)}},
+             results);
     logits = bits_of(results[0].logits);
     slices.assign(layers, std::vector<Bytes>(kBlocks));
     for (std::uint32_t layer = 0; layer < layers; ++layer) {
       for (std::uint32_t block = 0; block < kBlocks; ++block) {
         slices[layer][block].resize(backend->info().groups[0].layer_slice_bytes);
-        backend->read_layer(SlotId(block), layer, slices[layer][block]);
+        save_slice(*backend, SlotId(block), layer, slices[layer][block]);
       }
     }
   }
@@ -116,14 +118,14 @@ class HiddenTest : public testing::TestWithParam<std::tuple<StateType, NamedShap
     return {{}, {}, {make_span(backend, computed_.tokens, kHidden, kTokens, first_slot, LogitsWanted::kAll)}};
   }
   void bring(Backend& backend, std::uint32_t layer, std::uint32_t block, std::uint32_t first_slot) const {
-    backend.write_hidden(SlotId(first_slot + block), layer, block * kBlockTokens,
-                         computed_.block(layer, block));
+    backend.load_hidden(0, SlotId(first_slot + block), layer, block * kBlockTokens,
+                        computed_.block(layer, block));
   }
   void expect_slices(const Backend& backend, std::uint32_t first_slot) const {
     for (std::uint32_t layer = 0; layer < layers_; ++layer) {
       for (std::uint32_t block = 0; block < kBlocks; ++block) {
         Bytes slice(computed_.slices[layer][block].size());
-        backend.read_layer(SlotId(first_slot + block), layer, slice);
+        save_slice(backend, SlotId(first_slot + block), layer, slice);
         ASSERT_EQ(slice, computed_.slices[layer][block]) << "layer " << layer << ", block " << block;
       }
     }
@@ -167,14 +169,14 @@ TEST_P(HiddenInSlotsTest, APassProjectsWhatArrives) {
       pass.spans.push_back(make_span(*to, computed_.tokens, 0, 20, 0, LogitsWanted::kLast));
       pass.spans.push_back(make_span(*to, computed_.tokens, kHidden, kHidden + 1, 4, LogitsWanted::kLast));
       pass.spans[2].tables[0].blocks.back() = SlotId(9);
-      to->run(pass, results_);
+      run_pass(*to, pass, results_);
       mover.join();
       ASSERT_TRUE(results_[0].status.ok());
       ASSERT_EQ(bits_of(results_[0].logits), computed_.logits) << instruction_set_name(set) << " " << threads;
       ASSERT_EQ(bits_of(results_[2].logits),
                 Bits(computed_.logits.begin(), computed_.logits.begin() + model_->spec.vocabulary));
       expect_slices(*to, 4);
-      to->run(pass_behind(*to, 4), results_);  // once more, of slices
+      run_pass(*to, pass_behind(*to, 4), results_);  // once more, of slices
       ASSERT_EQ(bits_of(results_[0].logits), computed_.logits);
     }
   }
@@ -192,7 +194,7 @@ TEST_P(HiddenInSlotsTest, WhatNoPassHasReadYetIsReadAndCopiedAsItWasComputed) {
   // A pass and a mover at once.
   fill(4);
   std::thread mover([&] { expect_slices(*to, 4); });
-  to->run(pass_behind(*to, 4), results_);
+  run_pass(*to, pass_behind(*to, 4), results_);
   mover.join();
   ASSERT_EQ(bits_of(results_[0].logits), computed_.logits);
   // A sequence parts inside the last one.
@@ -202,7 +204,7 @@ TEST_P(HiddenInSlotsTest, WhatNoPassHasReadYetIsReadAndCopiedAsItWasComputed) {
   const std::uint32_t parted = kHidden - kBlockTokens + 20;
   pass.spans.push_back(make_span(*to, computed_.tokens, parted, kTokens, 0, LogitsWanted::kAll));
   pass.spans[0].tables[0].blocks = {SlotId(8), SlotId(9), SlotId(3), SlotId(11)};
-  to->run(pass, results_);
+  run_pass(*to, pass, results_);
   ASSERT_EQ(Bits(results_[0].logits.size()).size(), (kTokens - parted) * model_->spec.vocabulary);
   const Bits all = bits_of(results_[0].logits);
   EXPECT_EQ(Bits(all.end() - static_cast<std::ptrdiff_t>(computed_.logits.size()), all.end()),
@@ -220,18 +222,17 @@ TEST_P(HiddenInSlotsTest, WhatDoesNotArriveFailsItsReadersAlone) {
   to->fill_failed(0, SlotId(5));
   Pass pass = pass_behind(*to, 4);
   pass.spans.push_back(make_span(*to, computed_.tokens, 0, kHidden, 0, LogitsWanted::kNone));
-  to->run(pass, results_);
+  run_pass(*to, pass, results_);
   EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
   ASSERT_TRUE(results_[1].status.ok());
   expect_slices(*to, 0);
   // Another fill of the slots begins anew, as slices or as hidden states.
   for (std::uint32_t block = 0; block < kBlocks; ++block) to->begin_fill(0, SlotId(4 + block));
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
-    to->write_layer(SlotId(4), layer, computed_.slices[layer][0]);
-    to->layer_arrived(SlotId(4), layer);
+    load_slice(*to, SlotId(4), layer, computed_.slices[layer][0]);
     for (std::uint32_t block = 1; block < kBlocks; ++block) bring(*to, layer, block, 4);
   }
-  to->run(pass_behind(*to, 4), results_);
+  run_pass(*to, pass_behind(*to, 4), results_);
   EXPECT_EQ(bits_of(results_[0].logits), computed_.logits);
 }
 

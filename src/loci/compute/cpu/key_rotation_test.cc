@@ -2,6 +2,7 @@
 // Keys that were rotated to another position against float64, for every kind of rotation that the families
 // read from files, and against what the backend itself computes there.
 #include "loci/compute/cpu/key_rotation.h"
+#include "loci/compute/backend_testing.h"
 
 #include <gtest/gtest.h>
 
@@ -280,9 +281,9 @@ TEST_P(KeyRotationTest, GivesWhatTheBackendComputesThere) {
         Span span{tokens, block * kBlockTokens, {0, spec.layer_count()}, {BlockTable{}}};
         for (std::uint32_t i = 0; i <= block; ++i) span.tables[0].blocks.emplace_back(i);
         std::vector<SpanResult> results;
-        (*backend)->run({{}, {}, {span}}, results);
+        run_pass(**backend, {{}, {}, {span}}, results);
         Slice slice((*backend)->info().groups[0].layer_slice_bytes);
-        (*backend)->read_layer(SlotId(block), 0, bytes_of(slice));
+        save_slice(**backend, SlotId(block), 0, bytes_of(slice));
         return slice;
       };
       Slice there = computed(new_block), old = computed(old_block), moved = old;

@@ -38,6 +38,22 @@ class ThreadPool {
                &job);
   }
 
+  // Runs task(i), 0 <= i < count, each once, on all threads in any order; returns when all have ended. A
+  // single task is run by the caller: waking a thread would take longer.
+  template <class Task>
+  void run_each(std::uint32_t count, const Task& task) {
+    if (count < 2 || size_ == 1) {
+      for (std::uint32_t i = 0; i < count; ++i) task(i);
+      return;
+    }
+    run([&](std::uint32_t thread) {
+      WorkRange range;
+      while (claim(thread, count, range)) {
+        for (std::uint32_t i = range.begin; i < range.end; ++i) task(i);
+      }
+    });
+  }
+
   // Inside a job. Every thread passes the same barriers; what was written before one is seen after it.
   void barrier(std::uint32_t thread);
 

@@ -33,6 +33,17 @@ TEST(ThreadPoolTest, SharesEverythingOutOnce) {
   }
 }
 
+TEST(ThreadPoolTest, RunsEachTaskOnce) {
+  for (std::uint32_t threads = 1; threads <= 4; ++threads) {
+    ThreadPool pool(threads);
+    for (const std::uint32_t count : {0u, 1u, 2u, 3u, 100u}) {
+      std::vector<std::atomic<int>> runs(count);
+      pool.run_each(count, [&](std::uint32_t i) { runs[i].fetch_add(1, std::memory_order_relaxed); });
+      for (const std::atomic<int>& each : runs) EXPECT_EQ(each.load(), 1) << threads << ", " << count;
+    }
+  }
+}
+
 TEST(ThreadPoolTest, WhatWasWrittenBeforeABarrierIsSeenAfterIt) {
   constexpr std::uint32_t kPhases = 2000;
   for (std::uint32_t threads = 1; threads <= 4; ++threads) {

@@ -148,52 +148,25 @@ void BlockPool::begin_fill(std::uint32_t group, SlotId slot) {
   state(group, slot).store(0, std::memory_order_release);
 }
 
-void BlockPool::check_slice(SlotId slot, std::uint32_t layer, std::size_t bytes) const {
-  LOCI_CHECK(
-      layer < layers_.size() && slot.value < pools_[layers_[layer].group].count && bytes == slice_bytes_,
-      "not a layer's slice");
-}
-
-void BlockPool::check_pieces(std::uint32_t group, LayerRange layers, std::size_t bytes) const {
-  LOCI_CHECK(group < groups_.size() && layers.begin < layers.end && layers.end <= layers_of(group) &&
-                 bytes == (layers.end - layers.begin) * slice_bytes_,
+void BlockPool::check_piece(std::uint32_t group, SlotId slot, LayerRange layers, std::size_t bytes) const {
+  LOCI_CHECK(group < groups_.size() && slot.value < pools_[group].count && layers.begin < layers.end &&
+                 layers.end <= layers_of(group) && bytes == (layers.end - layers.begin) * slice_bytes_,
              "not layers of a block");
 }
 
-void BlockPool::write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> bytes) {
-  check_slice(slot, layer, bytes.size());
-  const Layer place = layers_[layer];
-  std::byte* staged = staged_loads_.take();
-  std::memcpy(staged, bytes.data(), bytes.size());
-  const CopyPiece piece{slice(place.group, slot, place.index), staged, bytes.size()};
-  const CopyTicket queued = loads_.copy({&piece, 1});
-  staged_loads_.give(staged, queued);
-  ticket(place.group, slot, place.index).store(queued, std::memory_order_relaxed);
-}
-
-void BlockPool::read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> bytes) {
-  check_slice(slot, layer, bytes.size());
-  const Layer place = layers_[layer];
-  std::byte* staged = staged_reads_.take();
-  const CopyPiece piece{staged, slice(place.group, slot, place.index), bytes.size()};
-  reads_.wait(reads_.copy({&piece, 1}, &loads_, ticket(place.group, slot, place.index)));
-  std::memcpy(bytes.data(), staged, bytes.size());
-  staged_reads_.give(staged, 0);
-}
-
-void BlockPool::layer_arrived(SlotId slot, std::uint32_t layer) {
-  LOCI_CHECK(layer < layers_.size(), "no such layer");
-  std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
-  word.store(layers_[layer].index + 1, std::memory_order_release);
+void BlockPool::layers_queued(std::uint32_t group, SlotId slot, std::uint32_t end) {
+  std::atomic<std::uint32_t>& word = state(group, slot);
+  word.store(end, std::memory_order_release);
   word.notify_all();
 }
 
-void BlockPool::load_layers(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces) {
+void BlockPool::load(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces,
+                     BytesHeld held) {
+  for (const LoadPiece& piece : pieces) check_piece(group, piece.slot, layers, piece.bytes.size());
+  if (held == BytesHeld::kDuringCall) return load_staged(group, layers, pieces);
   std::vector<CopyPiece> copies;
   copies.reserve(pieces.size());
   for (const LoadPiece& piece : pieces) {
-    check_pieces(group, layers, piece.bytes.size());
-    static_cast<void>(state(group, piece.slot));
     copies.push_back({slice(group, piece.slot, layers.begin), piece.bytes.data(), piece.bytes.size()});
   }
   const CopyTicket queued = loads_.copy(copies);
@@ -201,20 +174,48 @@ void BlockPool::load_layers(std::uint32_t group, LayerRange layers, std::span<co
     for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
       ticket(group, piece.slot, i).store(queued, std::memory_order_relaxed);
     }
-    layer_arrived(piece.slot, groups_[group].layers[layers.end - 1]);
+    layers_queued(group, piece.slot, layers.end);
   }
 }
 
-void BlockPool::save_layers(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) {
+void BlockPool::load_staged(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces) {
+  for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+    for (const LoadPiece& piece : pieces) {
+      std::byte* staged = staged_loads_.take();
+      std::memcpy(staged, piece.bytes.data() + (i - layers.begin) * slice_bytes_, slice_bytes_);
+      const CopyPiece copy{slice(group, piece.slot, i), staged, slice_bytes_};
+      const CopyTicket queued = loads_.copy({&copy, 1});
+      staged_loads_.give(staged, queued);
+      ticket(group, piece.slot, i).store(queued, std::memory_order_relaxed);
+      layers_queued(group, piece.slot, i + 1);
+    }
+  }
+}
+
+void BlockPool::save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces,
+                     BytesHeld held) {
+  for (const SavePiece& piece : pieces) check_piece(group, piece.slot, layers, piece.bytes.size());
+  if (held == BytesHeld::kDuringCall) return save_staged(group, layers, pieces);
   std::vector<CopyPiece> copies;
   copies.reserve(pieces.size());
   CopyTicket brought = 0;
   for (const SavePiece& piece : pieces) {
-    check_pieces(group, layers, piece.bytes.size());
     brought = std::max(brought, ticket(group, piece.slot, layers.end - 1).load(std::memory_order_relaxed));
     copies.push_back({piece.bytes.data(), slice(group, piece.slot, layers.begin), piece.bytes.size()});
   }
   saves_.copy(copies, &loads_, brought);
+}
+
+void BlockPool::save_staged(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) {
+  for (const SavePiece& piece : pieces) {
+    for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
+      std::byte* staged = staged_reads_.take();
+      const CopyPiece copy{staged, slice(group, piece.slot, i), slice_bytes_};
+      reads_.wait(reads_.copy({&copy, 1}, &loads_, ticket(group, piece.slot, i)));
+      std::memcpy(piece.bytes.data() + (i - layers.begin) * slice_bytes_, staged, slice_bytes_);
+      staged_reads_.give(staged, 0);
+    }
+  }
 }
 
 void BlockPool::fill_failed(std::uint32_t group, SlotId slot) {

@@ -71,12 +71,9 @@ class BlockPool {
 
   Result<HostMemory> allocate_host(std::uint64_t bytes) const;
   void begin_fill(std::uint32_t group, SlotId slot);
-  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice);
-  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice);
-  void layer_arrived(SlotId slot, std::uint32_t layer);
-  void load_layers(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces);
-  void save_layers(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces);
+  void load(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces, BytesHeld held);
   void fill_failed(std::uint32_t group, SlotId slot);
+  void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces, BytesHeld held);
   void after_loads(Copied done) { loads_.when_done(std::move(done)); }
   void after_saves(Copied done) { saves_.when_done(std::move(done)); }
 
@@ -103,8 +100,12 @@ class BlockPool {
   std::byte* slice(std::uint32_t group, SlotId slot, std::uint32_t index) const;
   std::atomic<std::uint32_t>& state(std::uint32_t group, SlotId slot) const;
   std::atomic<CopyTicket>& ticket(std::uint32_t group, SlotId slot, std::uint32_t index) const;
-  void check_slice(SlotId slot, std::uint32_t layer, std::size_t bytes) const;
-  void check_pieces(std::uint32_t group, LayerRange layers, std::size_t bytes) const;
+  void check_piece(std::uint32_t group, SlotId slot, LayerRange layers, std::size_t bytes) const;
+  // Through pinned buffers, a slice at a time, in the layers' order; a save waits for its copies.
+  void load_staged(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces);
+  void save_staged(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces);
+  // The slot's layers of the group before `end` are queued.
+  void layers_queued(std::uint32_t group, SlotId slot, std::uint32_t end);
 
   const Device& device_;
   const std::uint32_t kv_heads_;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "loci/base/random.h"
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/cuda/check/device_testing.h"
 
 namespace loci::cuda {
@@ -53,8 +54,16 @@ class BlockPoolTest : public DeviceTest {
   }
   Bytes read(SlotId slot, std::uint32_t layer) {
     Bytes bytes(slice_bytes());
-    pool_->read_layer(slot, layer, bytes);
+    const LayerPlace place = place_of(pool_->groups(), layer);
+    const SavePiece piece{slot, bytes};
+    pool_->save(place.group, {place.index, place.index + 1}, {&piece, 1}, BytesHeld::kDuringCall);
     return bytes;
+  }
+  // Of bytes that are the caller's again.
+  void load(SlotId slot, std::uint32_t layer, const Bytes& slice) {
+    const LayerPlace place = place_of(pool_->groups(), layer);
+    const LoadPiece piece{slot, slice};
+    pool_->load(place.group, {place.index, place.index + 1}, {&piece, 1}, BytesHeld::kDuringCall);
   }
   Status after_loads() {
     Status told;
@@ -102,7 +111,7 @@ TEST_F(BlockPoolTest, SlicesLieWhereKernelsReadThem) {
   for (std::uint32_t layer = 0; layer < 5; ++layer) {
     const Bytes slice = random_bytes(slice_bytes());
     const SlotId slot(3);
-    pool_->write_layer(slot, layer, slice);
+    load(slot, layer, slice);
     ASSERT_TRUE(after_loads().ok());
     const LayerState state = pool_->layer(layer);
     const Memory out = pinned(state.head_bytes());
@@ -128,7 +137,7 @@ TEST_F(BlockPoolTest, UnpinnedSlicesAreTheCallersAgain) {
   for (std::uint32_t layer = 0; layer < 10; ++layer) {
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
       slice.assign(slice_bytes(), static_cast<std::byte>(layer * kSlots + slot + 1));
-      pool_->write_layer(SlotId(slot), layer, slice);
+      load(SlotId(slot), layer, slice);
     }
   }
   slice.assign(slice_bytes(), std::byte{255});
@@ -146,8 +155,7 @@ TEST_F(BlockPoolTest, AFailureIsToldFromItsLayerOnAndUntilThePassWritesTheSlot) 
     pool_->begin_fill(0, slot);
     EXPECT_FALSE(pool_->is_whole(0, slot));
     for (std::uint32_t i = 0; i < failed; ++i) {
-      pool_->write_layer(slot, pool_->groups()[0].layers[i], Bytes(slice_bytes()));
-      pool_->layer_arrived(slot, pool_->groups()[0].layers[i]);
+      load(slot, pool_->groups()[0].layers[i], Bytes(slice_bytes()));
     }
     pool_->fill_failed(0, slot);
     for (std::uint32_t i = 0; i < layers(0); ++i) {
@@ -180,7 +188,7 @@ TEST_F(BlockPoolTest, PassesSleepUntilCopiesAreQueued) {
           pieces.push_back({slots[s], {host.data() + (s * layers(0) + i) * slice_bytes(), slice_bytes()}});
         }
         if (i == bad_layer) break;
-        pool_->load_layers(0, {i, i + 1}, pieces);
+        pool_->load(0, {i, i + 1}, pieces, BytesHeld::kUntilCopied);
       }
       if (bad_layer < layers(0)) {
         for (const SlotId slot : slots) pool_->fill_failed(0, slot);
@@ -213,13 +221,12 @@ TEST_F(BlockPoolTest, ALostDeviceEndsAll) {
   const LoadPiece piece{SlotId(1), {host.data(), host.size()}};
   pool_->begin_fill(0, SlotId(1));
   device().note(Status(StatusCode::kUnavailable, "the device is lost"));
-  pool_->load_layers(0, {0, layers(0)}, {&piece, 1});
+  pool_->load(0, {0, layers(0)}, {&piece, 1}, BytesHeld::kUntilCopied);
   EXPECT_TRUE(pool_->wait_layer(3, {&piece.slot, 1}, stream()));
   const SavePiece back{SlotId(1), {host.data(), host.size()}};
-  pool_->save_layers(0, {0, layers(0)}, {&back, 1});
-  Bytes slice(slice_bytes());
-  for (int i = 0; i < 100; ++i) pool_->write_layer(SlotId(2), 0, slice);
-  pool_->read_layer(SlotId(2), 0, slice);
+  pool_->save(0, {0, layers(0)}, {&back, 1}, BytesHeld::kUntilCopied);
+  for (int i = 0; i < 100; ++i) load(SlotId(2), 0, Bytes(slice_bytes()));
+  read(SlotId(2), 0);
   EXPECT_EQ(after_loads().code(), StatusCode::kUnavailable);
   EXPECT_EQ(after_saves().code(), StatusCode::kUnavailable);
   EXPECT_FALSE(pool_->allocate_host(4096).ok());
@@ -346,16 +353,15 @@ class World {
       over(first);
       return;
     }
+    const auto end = queued + 1 + static_cast<std::uint32_t>(random_.below(layers(g) - queued));
     if (random_.below(3) == 0) {
-      Bytes slice(host(g, first.block, queued), host(g, first.block, queued + 1));
-      const std::uint32_t layer = pool_.groups()[g].layers[queued];
-      pool_.write_layer(SlotId(first.slot), layer, slice);
-      pool_.layer_arrived(SlotId(first.slot), layer);
-      std::fill(slice.begin(), slice.end(), std::byte{0xee});
-      advance(first, queued + 1);
+      Bytes slices(host(g, first.block, queued), host(g, first.block, end));
+      const LoadPiece piece{SlotId(first.slot), slices};
+      pool_.load(g, {queued, end}, {&piece, 1}, BytesHeld::kDuringCall);
+      std::fill(slices.begin(), slices.end(), std::byte{0xee});
+      advance(first, end);
       return;
     }
-    const auto end = queued + 1 + static_cast<std::uint32_t>(random_.below(layers(g) - queued));
     std::vector<LoadPiece> pieces;
     std::vector<Move> brought;
     for (const Move& load : loads_) {
@@ -363,7 +369,7 @@ class World {
       pieces.push_back({SlotId(load.slot), {host(g, load.block, queued), host(g, load.block, end)}});
       brought.push_back(load);
     }
-    pool_.load_layers(g, {queued, end}, pieces);
+    pool_.load(g, {queued, end}, pieces, BytesHeld::kUntilCopied);
     for (const Move& load : brought) advance(load, end);
   }
   void advance(const Move& load, std::uint32_t queued) {
@@ -389,7 +395,7 @@ class World {
     for (const LayerRange range : {LayerRange{0, middle}, LayerRange{middle, layers(g)}}) {
       if (range.begin == range.end) continue;
       const SavePiece piece{SlotId(slot), {host(g, *block, range.begin), host(g, *block, range.end)}};
-      pool_.save_layers(g, range, {&piece, 1});
+      pool_.save(g, range, {&piece, 1}, BytesHeld::kUntilCopied);
     }
     saves_.push_back({g, slot, *block});
   }
@@ -519,7 +525,7 @@ TEST_F(BlockPoolTest, RandomWorldsReadWhatTheModelSays) {
       for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
         pool_->set_whole(g, SlotId(slot));
         for (const std::uint32_t layer : pool_->groups()[g].layers)
-          pool_->write_layer(SlotId(slot), layer, Bytes(slice_bytes()));
+          load(SlotId(slot), layer, Bytes(slice_bytes()));
       }
     }
     ASSERT_TRUE(after_loads().ok());

@@ -68,14 +68,16 @@ class CudaBackend final : public Backend {
   }
 
   const BackendInfo& info() const override { return info_; }
+  Status health() const override { return parts_->device->status(); }
+
   Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
     return parts_->blocks->allocate(group, count);
   }
-  void run(const Pass& pass, std::vector<SpanResult>& results) override {
-    LOCI_CHECK(begun_ == 0, "a pass that is run has none before it");
-    begin(pass);
-    finish(results);
+  void give_back(std::uint32_t /*group*/, SlotId /*slot*/) override {}  // nobody else could use the memory
+  Result<HostMemory> allocate_host(std::uint64_t bytes) override {
+    return parts_->blocks->allocate_host(bytes);
   }
+
   void begin(Pass pass) override {
     ++begun_;
     parts_->runner->begin(std::move(pass));
@@ -86,37 +88,26 @@ class CudaBackend final : public Backend {
   }
   // Logits that the host samples: there are few threads, for few rows.
   void run_tasks(std::uint32_t count, const std::function<void(std::uint32_t)>& task) override {
-    if (count < 2 || host_threads_.size() == 1) return Backend::run_tasks(count, task);
-    host_threads_.run([&](std::uint32_t thread) {
-      cpu::WorkRange range;
-      while (host_threads_.claim(thread, count, range)) {
-        for (std::uint32_t i = range.begin; i < range.end; ++i) task(i);
-      }
-    });
+    host_threads_.run_each(count, task);
   }
-  Status health() const override { return parts_->device->status(); }
 
-  Result<HostMemory> allocate_host(std::uint64_t bytes) override {
-    return parts_->blocks->allocate_host(bytes);
-  }
   void begin_fill(std::uint32_t group, SlotId slot) override { parts_->blocks->begin_fill(group, slot); }
-  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
-    parts_->blocks->write_layer(slot, layer, slice);
+  void load(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces,
+            BytesHeld held) override {
+    parts_->blocks->load(group, layers, pieces, held);
   }
-  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
-    parts_->blocks->read_layer(slot, layer, slice);
+  void load_hidden(std::uint32_t /*group*/, SlotId /*slot*/, std::uint32_t /*layer*/,
+                   std::uint32_t /*position*/, std::span<const std::byte> /*rows*/) override {
+    refuse_hidden();
   }
-  void layer_arrived(SlotId slot, std::uint32_t layer) override {
-    parts_->blocks->layer_arrived(slot, layer);
-  }
-  void load_layers(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces) override {
-    parts_->blocks->load_layers(group, layers, pieces);
-  }
-  void save_layers(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) const override {
-    parts_->blocks->save_layers(group, layers, pieces);
+  void fill_failed(std::uint32_t group, SlotId slot) override { parts_->blocks->fill_failed(group, slot); }
+  void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces,
+            BytesHeld held) const override {
+    parts_->blocks->save(group, layers, pieces, held);
   }
   void after_loads(Copied done) const override { parts_->blocks->after_loads(std::move(done)); }
   void after_saves(Copied done) const override { parts_->blocks->after_saves(std::move(done)); }
+
   void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
     LOCI_CHECK(info_.positions != Positions::kAbsolute, "learned positions are in all of the state");
     rotate_block_keys(parts_->spec, element_, layer, delta, slice);
@@ -124,9 +115,14 @@ class CudaBackend final : public Backend {
   void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const override {
     clear_block_tokens(parts_->spec, layer, first, slice);
   }
-  void fill_failed(std::uint32_t group, SlotId slot) override { parts_->blocks->fill_failed(group, slot); }
+  void project(std::uint32_t /*layer*/, std::uint32_t /*position*/, std::span<const std::byte> /*rows*/,
+               std::span<std::byte> /*slice*/) const override {
+    refuse_hidden();
+  }
 
  private:
+  static void refuse_hidden() { LOCI_CHECK(false, "the CUDA backend takes no hidden states"); }
+
   const std::unique_ptr<Parts> parts_;
   const ElementType element_;
   BackendInfo info_;

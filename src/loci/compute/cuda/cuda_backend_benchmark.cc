@@ -17,6 +17,7 @@
 #include "loci/base/check.h"
 #include "loci/base/random.h"
 #include "loci/compute/backend.h"
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/cuda/check/bench.h"
 #include "loci/compute/cuda/cuda_backend.h"
 
@@ -145,7 +146,7 @@ class ModelBench {
       span.logits = LogitsWanted::kLast;
       span.sampling = DeviceSampling{};
       const auto begin = std::chrono::steady_clock::now();
-      backend_->run(pass, results_);
+      run_pass(*backend_, pass, results_);
       seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     }
     std::sort(seconds.begin(), seconds.end());
@@ -175,10 +176,10 @@ class ModelBench {
       backend_->begin_fill(0, SlotId(slot));
       pieces.push_back({SlotId(slot), {memory->data(), block_bytes}});
     }
-    backend_->load_layers(0, {0, model_.spec.layer_count()}, pieces);
+    backend_->load(0, {0, model_.spec.layer_count()}, pieces, BytesHeld::kUntilCopied);
     // Waits for the copies: `memory` goes.
     std::vector<std::byte> slice(backend_->info().groups[0].layer_slice_bytes);
-    backend_->read_layer(SlotId(slots_ - 1), model_.spec.layer_count() - 1, slice);
+    save_slice(*backend_, SlotId(slots_ - 1), model_.spec.layer_count() - 1, slice);
     status_ = backend_->health();
   }
   // Scattered: neighbouring blocks of a sequence are far apart.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/cuda/cuda_backend_testing.h"
 #include "loci/compute/cuda/cuda_graphs.h"
@@ -65,9 +66,9 @@ TEST_F(CudaBackendFaultsTest, APoolThatDoesNotFitIsNamedAndASmallerOneServes) {
   EXPECT_TRUE((*backend)->health().ok()) << "the device is well";
   ASSERT_TRUE((*backend)->allocate_blocks(0, 4).ok());
   const std::vector<TokenId> tokens = random_tokens(1, 5, spec_.vocabulary);
-  (*backend)->run(
-      {{}, {}, {make_span(tokens, 0, 5, {{slots(0, 1)}}, spec_.layer_count(), LogitsWanted::kLast)}},
-      results_);
+  run_pass(**backend,
+           {{}, {}, {make_span(tokens, 0, 5, {{slots(0, 1)}}, spec_.layer_count(), LogitsWanted::kLast)}},
+           results_);
   EXPECT_TRUE(results_[0].status.ok());
 }
 
@@ -76,13 +77,13 @@ TEST_F(CudaBackendFaultsTest, APassThatFindsNoPinnedMemoryFailsAloneAndNamesIt) 
   const std::vector<TokenId> tokens = random_tokens(1, 40, spec_.vocabulary);
   const Tables tables = same_slots(*backend, slots(0, 2));
   simulated::set_options({.pinned_bytes = 1});
-  backend->run({{}, {}, {make_span(tokens, 0, 40, tables, spec_.layer_count(), LogitsWanted::kAll)}},
-               results_);
+  run_pass(*backend, {{}, {}, {make_span(tokens, 0, 40, tables, spec_.layer_count(), LogitsWanted::kAll)}},
+           results_);
   EXPECT_EQ(results_[0].status.code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(backend->health().ok());
   simulated::set_options({});
-  backend->run({{}, {}, {make_span(tokens, 0, 40, tables, spec_.layer_count(), LogitsWanted::kAll)}},
-               results_);
+  run_pass(*backend, {{}, {}, {make_span(tokens, 0, 40, tables, spec_.layer_count(), LogitsWanted::kAll)}},
+           results_);
   EXPECT_TRUE(results_[0].status.ok());
 }
 
@@ -112,9 +113,8 @@ TEST_F(CudaBackendFaultsTest, ALostDeviceEndsEverythingClearly) {
       std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
       backend->begin_fill(0, SlotId(7));
       for (std::uint32_t layer = 0; layer < layers; ++layer) {
-        backend->write_layer(SlotId(7), layer, slice);
-        backend->layer_arrived(SlotId(7), layer);
-        backend->read_layer(SlotId(7), layer, slice);
+        load_slice(*backend, SlotId(7), layer, slice);
+        save_slice(*backend, SlotId(7), layer, slice);
       }
     });
     bool lost = false;
@@ -144,8 +144,9 @@ TEST_F(CudaBackendFaultsTest, DecodeStepsAreGraphs) {
   const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
   const auto run = [&](std::uint32_t begin, std::uint32_t end) {
     const std::uint64_t graphs = simulated::counters().graphs;
-    backend->run({{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
-                 results_);
+    run_pass(*backend,
+             {{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
+             results_);
     EXPECT_TRUE(results_[0].status.ok());
     return simulated::counters().graphs - graphs;
   };
@@ -157,9 +158,8 @@ TEST_F(CudaBackendFaultsTest, DecodeStepsAreGraphs) {
   backend->begin_fill(0, SlotId(0));
   std::vector<std::byte> slice(backend->info().groups[0].layer_slice_bytes);
   for (std::uint32_t layer = 0; layer < spec_.layer_count(); ++layer) {
-    backend->read_layer(SlotId(0), layer, slice);
-    backend->write_layer(SlotId(0), layer, slice);
-    backend->layer_arrived(SlotId(0), layer);
+    save_slice(*backend, SlotId(0), layer, slice);
+    load_slice(*backend, SlotId(0), layer, slice);
   }
   EXPECT_EQ(run(23, 24), 0u) << "it waits for layers";
 }
@@ -184,7 +184,8 @@ TEST_P(CudaRefusedCaptureTest, IsSaidOnceAndStepsRunPlainly) {
   const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
   const auto run = [&](Backend& with, std::uint32_t begin, std::uint32_t end) {
     const Tables tables = same_slots(with, slots(0, 2));
-    with.run({{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
+    run_pass(with,
+             {{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
              results_);
     EXPECT_TRUE(results_[0].status.ok()) << results_[0].status.to_string();
     return std::vector<float>(results_[0].logits.begin(), results_[0].logits.end());
@@ -205,8 +206,9 @@ TEST_F(CudaBackendFaultsTest, ARefusedKernelFailsItsPassAlone) {
   const std::vector<TokenId> tokens = random_tokens(3, 40, spec_.vocabulary);
   const auto run = [&](std::uint32_t begin, std::uint32_t end) {
     const Tables tables = same_slots(*backend, slots(0, 2));
-    backend->run({{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
-                 results_);
+    run_pass(*backend,
+             {{}, {}, {make_span(tokens, begin, end, tables, spec_.layer_count(), LogitsWanted::kLast)}},
+             results_);
     return results_[0].status;
   };
   EXPECT_TRUE(run(0, 20).ok());
@@ -236,7 +238,7 @@ TEST_F(CudaBackendFaultsTest, PassesOfTheExpectedSizeTakeNoMemory) {
                                      LogitsWanted::kLast));
       pass.spans.back().sampling = DeviceSampling{.temperature = 1, .top_p = 0.9f};
     }
-    backend->run(pass, results_);
+    run_pass(*backend, pass, results_);
     for (const SpanResult& result : results_) EXPECT_TRUE(result.status.ok()) << result.status.to_string();
   };
   for (const std::uint32_t spans : {1u, 8u, 3u}) {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/cuda/cuda_backend_testing.h"
 
@@ -32,16 +33,18 @@ TEST_P(CudaBackendTest, ACopiedPrefixContinuesAsTheOriginal) {
   const Expected& whole = expected(69);
   const auto backend = make_backend(spec_, deterministic());
   // Slot 5 holds another part of the state; it becomes tokens 32..48.
-  backend->run({{}, {}, {make_span(whole.tokens, 0, 64, same_slots(*backend, slots(0, 2)), layers_, {})}},
-               results_);
-  backend->run({{}, {}, {make_span(whole.tokens, 0, 32, same_slots(*backend, slots(5, 1)), layers_, {})}},
-               results_);
+  run_pass(*backend,
+           {{}, {}, {make_span(whole.tokens, 0, 64, same_slots(*backend, slots(0, 2)), layers_, {})}},
+           results_);
+  run_pass(*backend,
+           {{}, {}, {make_span(whole.tokens, 0, 32, same_slots(*backend, slots(5, 1)), layers_, {})}},
+           results_);
   Pass pass;
   for (std::uint32_t group = 0; group < backend->info().groups.size(); ++group)
     pass.copies.push_back({SlotId(1), SlotId(5), 17, group});
   pass.spans.push_back(make_span(whole.tokens, 49, 64, same_slots(*backend, {SlotId(0), SlotId(5)}), layers_,
                                  LogitsWanted::kAll));
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   EXPECT_EQ(bits_of(results_[0].logits), whole.rows(49, 64));
 }
 
@@ -50,8 +53,9 @@ TEST_P(CudaBackendTest, LayersThatArriveWhileTheirReadersRunAreTheSame) {
   // All layers arrive, or the first ones are recomputed in the same pass.
   for (std::uint32_t split = 0; split < 2; ++split) {
     const auto backend = make_backend(spec_, deterministic());
-    backend->run({{}, {}, {make_span(whole.tokens, 0, 64, same_slots(*backend, slots(0, 2)), layers_, {})}},
-                 results_);
+    run_pass(*backend,
+             {{}, {}, {make_span(whole.tokens, 0, 64, same_slots(*backend, slots(0, 2)), layers_, {})}},
+             results_);
     for (std::uint32_t block = 0; block < 2; ++block) begin_fill(*backend, SlotId(5 + block));
     std::thread mover([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -61,7 +65,7 @@ TEST_P(CudaBackendTest, LayersThatArriveWhileTheirReadersRunAreTheSame) {
     Pass pass;
     if (split > 0) pass.spans.push_back(make_span(whole.tokens, 0, 64, tables, split, LogitsWanted::kNone));
     pass.spans.push_back(make_span(whole.tokens, 64, 69, tables, layers_, LogitsWanted::kAll));
-    backend->run(pass, results_);
+    run_pass(*backend, pass, results_);
     mover.join();
     ASSERT_TRUE(results_.back().status.ok());
     EXPECT_EQ(bits_of(results_.back().logits), whole.rows(64, 69)) << split;
@@ -83,18 +87,18 @@ TEST_P(CudaBackendTest, AFailedFillPoisonsOnlyItsReaders) {
       make_span(whole.tokens, 32, 40, same_slots(*backend, slots(3, 2)), layers_, LogitsWanted::kLast));
   pass.spans.push_back(
       make_span(other.tokens, 0, 20, same_slots(*backend, slots(6, 1)), layers_, LogitsWanted::kAll));
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   mover.join();
   EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
   EXPECT_TRUE(results_[0].logits.empty());
   ASSERT_TRUE(results_[1].status.ok());
   EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
   // The slot is used anew: written from its first token, it is whole again.
-  backend->run(
-      {{},
-       {},
-       {make_span(whole.tokens, 0, 40, same_slots(*backend, slots(3, 2)), layers_, LogitsWanted::kAll)}},
-      results_);
+  run_pass(*backend,
+           {{},
+            {},
+            {make_span(whole.tokens, 0, 40, same_slots(*backend, slots(3, 2)), layers_, LogitsWanted::kAll)}},
+           results_);
   ASSERT_TRUE(results_[0].status.ok());
   EXPECT_EQ(bits_of(results_[0].logits), whole.rows(0, 40));
 }
@@ -102,8 +106,9 @@ TEST_P(CudaBackendTest, AFailedFillPoisonsOnlyItsReaders) {
 TEST_P(CudaBackendTest, APassThatRunsOutOfPatiencePoisonsOnlyWhoWaits) {
   const Expected &whole = expected(69), &other = expected(33);
   const auto backend = make_backend(spec_, deterministic());
-  backend->run({{}, {}, {make_span(whole.tokens, 0, 32, same_slots(*backend, slots(0, 1)), layers_, {})}},
-               results_);
+  run_pass(*backend,
+           {{}, {}, {make_span(whole.tokens, 0, 32, same_slots(*backend, slots(0, 1)), layers_, {})}},
+           results_);
   begin_fill(*backend, SlotId(5));
   Pass pass;
   pass.patience = 20 * kNanosPerMilli;
@@ -111,12 +116,12 @@ TEST_P(CudaBackendTest, APassThatRunsOutOfPatiencePoisonsOnlyWhoWaits) {
       make_span(whole.tokens, 32, 40, same_slots(*backend, slots(5, 2)), layers_, LogitsWanted::kAll));
   pass.spans.push_back(
       make_span(other.tokens, 0, 20, same_slots(*backend, slots(8, 1)), layers_, LogitsWanted::kAll));
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   EXPECT_EQ(results_[0].status.code(), StatusCode::kDataLoss);
   ASSERT_TRUE(results_[1].status.ok());
   EXPECT_EQ(bits_of(results_[1].logits), other.rows(0, 20));
   move_layers(*backend, 0, 5, 1, 0);
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   ASSERT_TRUE(results_[0].status.ok());
   EXPECT_EQ(bits_of(results_[0].logits), whole.rows(32, 40));
 }
@@ -125,12 +130,13 @@ TEST_P(CudaBackendTest, WhatIsThereIsNotWrittenAgain) {
   const Expected& whole = expected(37);
   const auto backend = make_backend(spec_, deterministic());
   Tables tables = same_slots(*backend, slots(0, 2));
-  backend->run({{}, {}, {make_span(whole.tokens, 0, 37, tables, layers_, LogitsWanted::kNone)}}, results_);
+  run_pass(*backend, {{}, {}, {make_span(whole.tokens, 0, 37, tables, layers_, LogitsWanted::kNone)}},
+           results_);
   // Other tokens below write_from: were they written, the state would be theirs.
   for (BlockTable& table : tables) table.write_from = 30;
   std::vector<TokenId> tokens = whole.tokens;
   for (std::uint32_t i = 0; i < 30; ++i) tokens[i] = TokenId((tokens[i].value + 1) % spec_.vocabulary);
-  backend->run({{}, {}, {make_span(tokens, 0, 37, tables, layers_, LogitsWanted::kAll)}}, results_);
+  run_pass(*backend, {{}, {}, {make_span(tokens, 0, 37, tables, layers_, LogitsWanted::kAll)}}, results_);
   const Bits found = bits_of(results_[0].logits);
   const std::size_t rows = 7 * std::size_t{spec_.vocabulary};
   EXPECT_EQ(Bits(found.end() - static_cast<std::ptrdiff_t>(rows), found.end()), whole.rows(30, 37));
@@ -143,12 +149,13 @@ TEST_P(CudaBackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
   const Tables tables = same_slots(*backend, slots(0, 2));
   const std::uint64_t row_bytes = backend->info().hidden_row_bytes;
   ASSERT_EQ(row_bytes, spec_.hidden * 2u);
-  backend->run({{}, {}, {make_span(whole.tokens, 0, 5, tables, layers_, LogitsWanted::kNone)}}, results_);
+  run_pass(*backend, {{}, {}, {make_span(whole.tokens, 0, 5, tables, layers_, LogitsWanted::kNone)}},
+           results_);
   std::vector<std::vector<std::byte>> captured(layers_, std::vector<std::byte>(32 * row_bytes));
   Pass pass;
   pass.spans.push_back(make_span(whole.tokens, 5, 37, tables, layers_, LogitsWanted::kLast));
   for (auto& buffer : captured) pass.spans[0].capture.emplace_back(buffer);
-  backend->run(pass, results_);
+  run_pass(*backend, pass, results_);
   const bool half = backend->info().layout.ends_with(",f16,deterministic");
   const auto value_of = [&](std::uint16_t bits) {
     return static_cast<double>(half ? f16_to_f32(bits) : bf16_to_f32(bits));
@@ -161,7 +168,7 @@ TEST_P(CudaBackendTest, CapturedHiddenStatesProjectToTheStateThatWasThere) {
     const LayerSpec& weights = spec_.layers[layer];
     if (weights.value_bias.present()) decode_row(weights.value_bias, 0, bias);
     const auto* hidden = reinterpret_cast<const std::uint16_t*>(captured[layer].data());
-    backend->read_layer(SlotId(0), layer, slice);
+    save_slice(*backend, SlotId(0), layer, slice);
     const auto* state = reinterpret_cast<const std::uint16_t*>(slice.data());
     for (std::uint32_t i = 0; i < spec_.kv_width(); i += 5) {
       decode_row(weights.value, i, row);
@@ -191,8 +198,9 @@ std::vector<std::uint32_t> continue_greedily(Backend& backend, const ModelSpec& 
   std::vector<SpanResult> results;
   for (std::uint32_t begin = 0; sampled.size() < count;) {
     const auto end = static_cast<std::uint32_t>(tokens.size());
-    backend.run({{}, {}, {make_span(tokens, begin, end, tables, spec.layer_count(), LogitsWanted::kLast)}},
-                results);
+    run_pass(backend,
+             {{}, {}, {make_span(tokens, begin, end, tables, spec.layer_count(), LogitsWanted::kLast)}},
+             results);
     sampled.push_back(greatest(results[0].logits));
     tokens.emplace_back(sampled.back());
     begin = end;
@@ -303,12 +311,13 @@ TEST(CudaBackendCopiesTest, APassOfCopiesAloneCopies) {
   const Expected whole(spec, 32, 51);
   const auto backend = make_backend(spec, deterministic());
   std::vector<SpanResult> results;
-  backend->run(
+  run_pass(
+      *backend,
       {{}, {}, {make_span(whole.tokens, 0, 32, same_slots(*backend, slots(2, 1)), spec.layer_count(), {})}},
       results);
   Pass copies;
   copies.copies.push_back({SlotId(2), SlotId(9), 32, 0});
-  backend->run(copies, results);
+  run_pass(*backend, copies, results);
   EXPECT_TRUE(results.empty());
   EXPECT_EQ(state_of(*backend, spec, same_slots(*backend, slots(9, 1)), 32), whole.state);
 }

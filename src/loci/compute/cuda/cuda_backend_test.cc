@@ -53,8 +53,9 @@ std::vector<float> logits_of(Backend& backend, const ModelSpec& spec, const std:
   const Tables tables = same_slots(backend, slots(0, 4));
   const auto count = static_cast<std::uint32_t>(tokens.size());
   for (std::uint32_t begin = 0, end = prompt; begin < count; begin = end, end = begin + 1) {
-    backend.run({{}, {}, {make_span(tokens, begin, end, tables, spec.layer_count(), LogitsWanted::kAll)}},
-                results);
+    run_pass(backend,
+             {{}, {}, {make_span(tokens, begin, end, tables, spec.layer_count(), LogitsWanted::kAll)}},
+             results);
     EXPECT_TRUE(results[0].status.ok()) << results[0].status.to_string();
     logits.insert(logits.end(), results[0].logits.begin(), results[0].logits.end());
   }
@@ -163,7 +164,7 @@ TEST_P(CudaBackendFormatsTest, AnyChunkingAndBatchGivesTheSameBits) {
                                      static_cast<LogitsWanted>(random.below(3))));
       who.push_back(s);
     }
-    backend->run(pass, results_);
+    run_pass(*backend, pass, results_);
     ASSERT_EQ(results_.size(), pass.spans.size());
     for (std::size_t i = 0; i < who.size(); ++i) {
       ASSERT_TRUE(results_[i].status.ok()) << results_[i].status.to_string();
@@ -202,7 +203,7 @@ TEST_P(CudaBackendGraphsTest, GraphsGiveTheBitsOfPlainIssue) {
           pass.spans.push_back(make_span(tokens, step == 0 ? 0 : end - 1, end,
                                          same_slots(*backend, slots(who, 1)), layers_, LogitsWanted::kLast));
         }
-        backend->run(pass, results_);
+        run_pass(*backend, pass, results_);
         for (const SpanResult& result : results_) {
           ASSERT_TRUE(result.status.ok());
           logits[graphs ? 1 : 0].push_back(bits_of(result.logits));
@@ -236,7 +237,8 @@ TEST(CudaBackendContextTest, ContextsBeyondOneSplitOfAttentionGiveTheSameBits) {
     for (std::uint32_t begin = 0; begin < kTokens;) {
       // The last ones are decode steps.
       const std::uint32_t end = begin < kTokens - 3 ? std::min(kTokens - 3, begin + chunk) : begin + 1;
-      backend->run({{}, {}, {make_span(tokens, begin, end, tables, layers, LogitsWanted::kLast)}}, results);
+      run_pass(*backend, {{}, {}, {make_span(tokens, begin, end, tables, layers, LogitsWanted::kLast)}},
+               results);
       ASSERT_TRUE(results[0].status.ok());
       if (end >= kTokens - 3) {
         const Bits bits = bits_of(results[0].logits);

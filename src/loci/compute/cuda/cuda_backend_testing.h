@@ -16,6 +16,7 @@
 #include "loci/base/check.h"
 #include "loci/base/random.h"
 #include "loci/compute/backend.h"
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/cuda/cuda_backend.h"
 #include "loci/compute/layer_groups.h"
 #include "loci/compute/test_model.h"
@@ -114,7 +115,7 @@ inline std::vector<std::uint16_t> state_of(const Backend& backend, const ModelSp
     for (const std::uint32_t layer : backend.info().groups[group].layers) {
       for (std::uint32_t token = 0; token < count; ++token) {
         if (token % kBlockTokens == 0)
-          backend.read_layer(tables[group].blocks[token / kBlockTokens], layer, slice);
+          save_slice(backend, tables[group].blocks[token / kBlockTokens], layer, slice);
         for (std::uint32_t head = 0; head < 2 * spec.kv_heads; ++head) {
           const auto* at = values + (head * kBlockTokens + token % kBlockTokens) * spec.head_dim;
           all.insert(all.end(), at, at + spec.head_dim);
@@ -136,8 +137,9 @@ struct Expected {
     const auto backend = make_backend(spec, deterministic());
     const Tables tables = same_slots(*backend, slots(0, (count + 31) / 32));
     std::vector<SpanResult> results;
-    backend->run({{}, {}, {make_span(tokens, 0, count, tables, spec.layer_count(), LogitsWanted::kAll)}},
-                 results);
+    run_pass(*backend,
+             {{}, {}, {make_span(tokens, 0, count, tables, spec.layer_count(), LogitsWanted::kAll)}},
+             results);
     LOCI_CHECK(results[0].status.ok(), "nothing fails here");
     logits = bits_of(results[0].logits);
     state = state_of(*backend, spec, tables, count);
@@ -179,9 +181,8 @@ class CudaBackendTest : public testing::TestWithParam<NamedShape> {
     std::vector<std::byte> slice(backend.info().groups[0].layer_slice_bytes);
     for (std::uint32_t layer = first; layer < layers_; ++layer) {
       for (std::uint32_t block = 0; block < count; ++block) {
-        backend.read_layer(SlotId(from + block), layer, slice);
-        backend.write_layer(SlotId(to + block), layer, slice);
-        backend.layer_arrived(SlotId(to + block), layer);
+        save_slice(backend, SlotId(from + block), layer, slice);
+        load_slice(backend, SlotId(to + block), layer, slice);
       }
     }
   }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/compute/backend_testing.h"
 #include "loci/compute/cpu/cpu_backend.h"
 #include "loci/compute/hidden_form.h"
 #include "loci/engine/mover/hidden_captures.h"
@@ -49,7 +50,7 @@ class MoverHiddenTest : public testing::Test {
     span.tables = {BlockTable{{SlotId(0), SlotId(1), SlotId(2)}}};
     captures_->begin(pass);
     std::vector<SpanResult> results;
-    backend_->run(pass, results);
+    run_pass(*backend_, pass, results);
     captures_->end(results);
   }
   Move move(Tier from, std::uint32_t from_slot, Tier to, std::uint32_t to_slot, std::uint32_t block,
@@ -69,7 +70,7 @@ class MoverHiddenTest : public testing::Test {
     std::vector<Bytes> all;
     for (std::uint32_t layer = 0; layer < model_->spec.layer_count(); ++layer) {
       all.emplace_back(backend_->info().groups[0].layer_slice_bytes);
-      backend_->read_layer(SlotId(slot), layer, all.back());
+      save_slice(*backend_, SlotId(slot), layer, all.back());
     }
     return all;
   }

@@ -35,34 +35,33 @@ struct MoverLink {
   }
 
   // A slice of the move, whole and verified, comes to the device: the one place where keys are taken to
-  // another position, in a copy, so that the source keeps what was computed.
-  void arrive(const Move& move, const MovePart& part, std::uint32_t layer,
+  // another position, in a copy, so that the source keeps what was computed. `index`: of the layer in its
+  // group.
+  void arrive(const Move& move, const MovePart& part, std::uint32_t index,
               std::span<const std::byte> slice) const {
-    if (move.form == StateForm::kHidden) return arrive_hidden(move, part, layer, slice);
-    if (move.rotate_by == 0) {
-      backend.write_layer(part.to, layer, slice);
-    } else {
-      std::vector<std::byte> rotated(slice.begin(), slice.end());
-      backend.rotate_keys(layer, move.rotate_by, rotated);
-      backend.write_layer(part.to, layer, rotated);
-    }
-    backend.layer_arrived(part.to, layer);
+    if (move.form == StateForm::kHidden) return arrive_hidden(move, part, index, slice);
+    if (move.rotate_by == 0) return load_slice(part, index, slice);
+    std::vector<std::byte> rotated(slice.begin(), slice.end());
+    backend.rotate_keys(group(part.group).layers[index], move.rotate_by, rotated);
+    load_slice(part, index, rotated);
   }
 
   // The pass that reads them projects them. What is to be rotated is so from what was computed: projecting at
   // the other position would give other bits than the block in its other form.
-  void arrive_hidden(const Move& move, const MovePart& part, std::uint32_t layer,
+  void arrive_hidden(const Move& move, const MovePart& part, std::uint32_t index,
                      std::span<const std::byte> rows) const {
     const std::uint32_t position = (move.entry.depth - 1) * kBlockTokens;  // of the source
-    if (move.rotate_by == 0) {
-      backend.write_hidden(part.to, layer, position, rows);
-      return;
-    }
+    if (move.rotate_by == 0) return backend.load_hidden(part.group, part.to, index, position, rows);
+    const std::uint32_t layer = group(part.group).layers[index];
     std::vector<std::byte> slice(group(part.group).layer_slice_bytes);
     backend.project(layer, position, rows, slice);
     backend.rotate_keys(layer, move.rotate_by, slice);
-    backend.write_layer(part.to, layer, slice);
-    backend.layer_arrived(part.to, layer);
+    load_slice(part, index, slice);
+  }
+
+  void load_slice(const MovePart& part, std::uint32_t index, std::span<const std::byte> slice) const {
+    const LoadPiece piece{part.to, slice};
+    backend.load(part.group, {index, index + 1}, {&piece, 1}, BytesHeld::kDuringCall);
   }
 };
 

@@ -61,8 +61,9 @@ void MoverLoads::bring(Batch& batch, const Place& place) {
     }
     if (!status.ok()) fail(load, status, batch);
   }
-  if (!pieces_.empty())
-    link_.backend.load_layers(place.group, {place.index, place.index + place.run}, pieces_);
+  if (pieces_.empty()) return;
+  const LayerRange layers{place.index, place.index + place.run};
+  link_.backend.load(place.group, layers, pieces_, BytesHeld::kUntilCopied);
 }
 
 // What can be copied as it lies is a piece of the step; the rest is brought at once.
@@ -78,12 +79,12 @@ Status MoverLoads::prepare(const Move& move, const MovePart& part, const Place& 
   }
   for (std::uint32_t i = place.index; i < end; ++i) {
     if (move.from == Tier::kHost) {
-      link_.arrive(move, part, group.layers[i], link_.host.slice(part.group, part.from, i));
+      link_.arrive(move, part, i, link_.host.slice(part.group, part.from, i));
       continue;
     }
-    const auto slice = std::span(scratch_).first(group.layer_slice_bytes);
-    link_.backend.read_layer(part.from, group.layers[i], slice);
-    link_.arrive(move, part, group.layers[i], slice);
+    const SavePiece piece{part.from, std::span(scratch_).first(group.layer_slice_bytes)};
+    link_.backend.save(part.group, {i, i + 1}, {&piece, 1}, BytesHeld::kDuringCall);
+    link_.arrive(move, part, i, piece.bytes);
   }
   return {};
 }

@@ -52,7 +52,7 @@ class MoverReads::Batch final : public BlockReadSink, public std::enable_shared_
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto slice = bytes.subspan(i * slice_bytes, slice_bytes);
       if (read.move.to == Tier::kDevice) {
-        link_.arrive(read.move, part, group.layers[first + i], slice);
+        link_.arrive(read.move, part, first + i, slice);
       } else {
         std::memcpy(link_.host.slice(part.group, part.to, first + i).data(), slice.data(), slice.size());
       }

@@ -173,15 +173,10 @@ Result<bool> MoverSaves::copy(Save& save) {
   if (save.move.from == Tier::kHost) {
     const std::span<const std::byte> source = link_.host.slices(part.group, part.from, layers);
     std::memcpy(target.data(), source.data(), source.size());
-  } else if (save.move.to == Tier::kHost) {
-    const SavePiece piece{part.from, target};
-    link_.backend.save_layers(part.group, layers, {&piece, 1});
   } else {
-    for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
-      link_.backend.read_layer(
-          part.from, group.layers[i],
-          target.subspan((i - layers.begin) * group.layer_slice_bytes, group.layer_slice_bytes));
-    }
+    const SavePiece piece{part.from, target};
+    link_.backend.save(part.group, layers, {&piece, 1},
+                       save.move.to == Tier::kHost ? BytesHeld::kUntilCopied : BytesHeld::kDuringCall);
   }
   save.index = layers.end;
   return layers.end == all;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves, tiers and all links at once: what comes back is what was there.
+#include "loci/compute/backend_testing.h"
 #include "loci/engine/testing/mover_testing.h"
 #include "loci/memory/partial_block.h"
 
@@ -44,7 +45,7 @@ TEST_P(MoverTest, OfTheEndOfASequenceOnlyWhatItHoldsIsWritten) {
   constexpr std::uint32_t kHeld = 5;
   const auto layer_of = [this](std::uint32_t slot, const LayerGroup& group, std::uint32_t layer) {
     std::vector<std::byte> slice(group.layer_slice_bytes);
-    backend_->read_layer(SlotId(slot), layer, slice);
+    save_slice(*backend_, SlotId(slot), layer, slice);
     return slice;
   };
   make_mover();

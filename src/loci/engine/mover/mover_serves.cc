@@ -149,13 +149,13 @@ Result<bool> MoverServes::copy(Serve& serve) const {
       std::span(serve.buffer).subspan(layers.begin * slice_bytes, (layers.end - layers.begin) * slice_bytes);
   for (std::uint32_t i = layers.begin; i < layers.end; ++i) {
     LOCI_RETURN_IF_ERROR(link_.before_slice(serve.move, group.layers[i]));
-    const std::span<std::byte> slice = target.subspan((i - layers.begin) * slice_bytes, slice_bytes);
-    if (serve.move.from == Tier::kHost) {
-      const std::span<const std::byte> source = link_.host.slice(part.group, part.from, i);
-      std::memcpy(slice.data(), source.data(), source.size());
-    } else {
-      link_.backend.read_layer(part.from, group.layers[i], slice);
-    }
+  }
+  if (serve.move.from == Tier::kHost) {
+    const std::span<const std::byte> source = link_.host.slices(part.group, part.from, layers);
+    std::memcpy(target.data(), source.data(), source.size());
+  } else {
+    const SavePiece piece{part.from, target};
+    link_.backend.save(part.group, layers, {&piece, 1}, BytesHeld::kDuringCall);
   }
   serve.index = layers.end;
   return layers.end == all;

@@ -67,10 +67,9 @@ class MoverServesTest : public MoverTest {
         const LayerGroup& group = backend_->info().groups[g];
         std::vector<std::byte>& part = parts[{block, g}];
         part.resize(group.block_bytes);
-        for (std::size_t i = 0; i < group.layers.size(); ++i) {
-          backend_->read_layer(SlotId(first + block), group.layers[i],
-                               std::span(part).subspan(i * group.layer_slice_bytes, group.layer_slice_bytes));
-        }
+        const SavePiece piece{SlotId(first + block), part};
+        backend_->save(g, {0, static_cast<std::uint32_t>(group.layers.size())}, {&piece, 1},
+                       BytesHeld::kDuringCall);
       }
     }
     return parts;

@@ -127,7 +127,7 @@ class EngineCuda : public testing::TestWithParam<Case> {
       done = static_cast<std::uint32_t>(tokens.size());
       Pass pass;
       pass.spans.push_back(std::move(span));
-      reference_->run(pass, results);
+      run_pass(*reference_, pass, results);
       std::uint32_t best = 0;
       for (std::uint32_t i = 0; i < kVocabulary; ++i) {
         if (results[0].logits[i] > results[0].logits[best]) best = i;

@@ -80,7 +80,7 @@ class Reference {
       span.tables.assign(backend_->info().groups.size(), table_);
       Pass pass;
       pass.spans.push_back(std::move(span));
-      backend_->run(pass, results_);
+      run_pass(*backend_, pass, results_);
       if (i + 1 < tokens.size()) continue;
       const Sampled sampled = sampler.sample(results_[0].logits).value();
       reply.tokens.push_back(sampled.token);

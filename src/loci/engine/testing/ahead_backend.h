@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "loci/base/check.h"
-#include "loci/compute/backend.h"
+#include "loci/compute/backend_testing.h"
 #include "loci/engine/run/sampler.h"
 
 namespace loci {
 
-class AheadBackend final : public Backend {
+class AheadBackend final : public WrappedBackend {
  public:
-  explicit AheadBackend(Backend& inner) : inner_(inner), info_(inner.info()) {
+  explicit AheadBackend(Backend& inner) : WrappedBackend(inner) {
     info_.samples = true;
     info_.passes_ahead = 1;
   }
@@ -29,14 +29,6 @@ class AheadBackend final : public Backend {
   void lose_after(std::uint32_t passes) { passes_left_ = passes; }
   std::uint64_t followed() const { return followed_; }  // spans that went on from a sample
 
-  const BackendInfo& info() const override { return info_; }
-  Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
-    return inner_.allocate_blocks(group, count);
-  }
-  void run(const Pass& pass, std::vector<SpanResult>& results) override {
-    begin(pass);
-    finish(results);
-  }
   void begin(Pass pass) override {
     LOCI_CHECK(begun_.size() <= info_.passes_ahead, "one pass ahead");
     begun_.push_back(std::move(pass));
@@ -61,8 +53,8 @@ class AheadBackend final : public Backend {
       }
       sampling.push_back(std::exchange(span.sampling, std::nullopt));
     }
-    inner_.run(pass, results);
-    samples_.assign(pass.spans.size(), std::nullopt);
+    run_pass(inner_, std::move(pass), results);
+    samples_.assign(results.size(), std::nullopt);
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (!sampling[i] || !results[i].status.ok()) continue;
       samples_[i] = results[i].sample = sample_token(results[i].logits, *sampling[i]);
@@ -72,21 +64,6 @@ class AheadBackend final : public Backend {
   Status health() const override {
     return lost_ ? Status(StatusCode::kUnavailable, "the device fell off the bus") : Status();
   }
-  void begin_fill(std::uint32_t group, SlotId slot) override { inner_.begin_fill(group, slot); }
-  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
-    inner_.write_layer(slot, layer, slice);
-  }
-  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
-    inner_.read_layer(slot, layer, slice);
-  }
-  void layer_arrived(SlotId slot, std::uint32_t layer) override { inner_.layer_arrived(slot, layer); }
-  void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const override {
-    inner_.clear_tokens(layer, first, slice);
-  }
-  void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
-    inner_.rotate_keys(layer, delta, slice);
-  }
-  void fill_failed(std::uint32_t group, SlotId slot) override { inner_.fill_failed(group, slot); }
 
  private:
   bool lose_now() {
@@ -97,8 +74,6 @@ class AheadBackend final : public Backend {
     return lost_;
   }
 
-  Backend& inner_;
-  BackendInfo info_;
   std::deque<Pass> begun_;
   std::vector<std::optional<TokenId>> samples_;  // of the pass that ended last
   std::optional<std::uint32_t> passes_left_;

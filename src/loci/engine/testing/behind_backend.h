@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "loci/base/mutex.h"
-#include "loci/compute/backend.h"
+#include "loci/compute/backend_testing.h"
 
 namespace loci {
 
@@ -71,10 +71,10 @@ class CopyThread {
   std::thread thread_;
 };
 
-class BehindBackend final : public Backend {
+class BehindBackend final : public WrappedBackend {
  public:
   BehindBackend(std::unique_ptr<Backend> inner, std::uint64_t copy_bytes)
-      : inner_(std::move(inner)), info_(inner_->info()) {
+      : WrappedBackend(*inner), owned_(std::move(inner)) {
     info_.copy_bytes = copy_bytes;
   }
 
@@ -86,36 +86,28 @@ class BehindBackend final : public Backend {
     health_ = Status(StatusCode::kUnavailable, "the device is lost");
   }
 
-  const BackendInfo& info() const override { return info_; }
-  Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
-    return inner_->allocate_blocks(group, count);
-  }
-  void run(const Pass& pass, std::vector<SpanResult>& results) override { inner_->run(pass, results); }
   Status health() const override {
     const MutexLock lock(mutex_);
     return health_;
   }
-
-  void begin_fill(std::uint32_t group, SlotId slot) override { inner_->begin_fill(group, slot); }
-  void write_layer(SlotId slot, std::uint32_t layer, std::span<const std::byte> slice) override {
-    loads_.post([this, slot, layer, staged = std::vector<std::byte>(slice.begin(), slice.end())] {
-      if (health().ok()) inner_->write_layer(slot, layer, staged);
+  void load(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces,
+            BytesHeld held) override {
+    std::vector<LoadPiece> copied(pieces.begin(), pieces.end());
+    // Bytes that are the caller's again; they stay in place when the task is moved.
+    const auto staged = std::make_shared<std::vector<std::vector<std::byte>>>();
+    if (held == BytesHeld::kDuringCall) {
+      for (LoadPiece& piece : copied)
+        piece.bytes = staged->emplace_back(piece.bytes.begin(), piece.bytes.end());
+    }
+    loads_.post([this, group, layers, copied = std::move(copied), staged] {
+      if (health().ok()) inner_.load(group, layers, copied, BytesHeld::kDuringCall);
     });
   }
-  void read_layer(SlotId slot, std::uint32_t layer, std::span<std::byte> slice) const override {
-    inner_->read_layer(slot, layer, slice);
-  }
-  void layer_arrived(SlotId slot, std::uint32_t layer) override {
-    loads_.post([this, slot, layer] { inner_->layer_arrived(slot, layer); });
-  }
-  void load_layers(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces) override {
-    loads_.post([this, group, layers, copied = std::vector<LoadPiece>(pieces.begin(), pieces.end())] {
-      if (health().ok()) inner_->load_layers(group, layers, copied);
-    });
-  }
-  void save_layers(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) const override {
+  void save(std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces,
+            BytesHeld held) const override {
+    if (held == BytesHeld::kDuringCall) return inner_.save(group, layers, pieces, held);
     saves_.post([this, group, layers, copied = std::vector<SavePiece>(pieces.begin(), pieces.end())] {
-      if (health().ok()) inner_->save_layers(group, layers, copied);
+      if (health().ok()) inner_.save(group, layers, copied, BytesHeld::kDuringCall);
     });
   }
   void after_loads(Copied done) const override {
@@ -124,20 +116,13 @@ class BehindBackend final : public Backend {
   void after_saves(Copied done) const override {
     saves_.post([this, done = std::move(done)] { done(health()); });
   }
-  void clear_tokens(std::uint32_t layer, std::uint32_t first, std::span<std::byte> slice) const override {
-    inner_->clear_tokens(layer, first, slice);
-  }
-  void rotate_keys(std::uint32_t layer, std::int32_t delta, std::span<std::byte> slice) const override {
-    inner_->rotate_keys(layer, delta, slice);
-  }
   // Behind what was begun of the slot.
   void fill_failed(std::uint32_t group, SlotId slot) override {
-    loads_.post([this, group, slot] { inner_->fill_failed(group, slot); });
+    loads_.post([this, group, slot] { inner_.fill_failed(group, slot); });
   }
 
  private:
-  const std::unique_ptr<Backend> inner_;
-  BackendInfo info_;
+  const std::unique_ptr<Backend> owned_;
   mutable Mutex mutex_;
   Status health_ GUARDED_BY(mutex_);
   mutable CopyThread loads_, saves_;

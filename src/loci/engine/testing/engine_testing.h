@@ -12,6 +12,7 @@
 
 #include "loci/base/mutex.h"
 #include "loci/base/random.h"
+#include "loci/compute/backend_testing.h"
 #include "loci/engine/run/engine.h"
 
 namespace loci {
@@ -37,21 +38,17 @@ inline std::vector<TokenId> expected_reply(const std::vector<TokenId>& prompt, s
   return reply;
 }
 
-class PrefixBackend final : public Backend {
+class PrefixBackend final : public EmptyBackend {
  public:
   explicit PrefixBackend(std::chrono::microseconds pass_time = {}, std::uint32_t poison_one_in = 0)
-      : pass_time_(pass_time), poison_one_in_(poison_one_in) {
-    info_.name = "prefix";
-    info_.layers = kLayers;
-    info_.groups = {{.layers = {0, 1}}};
-    info_.vocabulary = kVocabulary;
-  }
-  const BackendInfo& info() const override { return info_; }
+      : EmptyBackend(prefix_info()), pass_time_(pass_time), poison_one_in_(poison_one_in) {}
   Status allocate_blocks(std::uint32_t, std::uint32_t count) override {
     state_.assign(std::size_t{count} * kBlockTokens, 0);
     return {};
   }
-  void run(const Pass& pass, std::vector<SpanResult>& results) override {
+  void begin(Pass pass) override { begun_ = std::move(pass); }
+  void finish(std::vector<SpanResult>& results) override {
+    const Pass pass = std::move(begun_);
     if (pass_time_.count() > 0) std::this_thread::sleep_for(pass_time_);
     for (const BlockCopy& copy : pass.copies) {
       for (std::uint32_t i = 0; i < copy.tokens; ++i) at(copy.to, i) = at(copy.from, i);
@@ -70,14 +67,16 @@ class PrefixBackend final : public Backend {
       results[s].logits = row;
     }
   }
-  void begin_fill(std::uint32_t, SlotId) override {}
-  void write_layer(SlotId, std::uint32_t, std::span<const std::byte>) override {}
-  void read_layer(SlotId, std::uint32_t, std::span<std::byte>) const override {}
-  void layer_arrived(SlotId, std::uint32_t) override {}
-  void clear_tokens(std::uint32_t, std::uint32_t, std::span<std::byte>) const override {}
-  void fill_failed(std::uint32_t, SlotId) override {}
 
  private:
+  static BackendInfo prefix_info() {
+    BackendInfo info;
+    info.name = "prefix";
+    info.layers = kLayers;
+    info.groups = {{.layers = {0, 1}}};
+    info.vocabulary = kVocabulary;
+    return info;
+  }
   std::uint64_t& at(SlotId slot, std::uint32_t offset) {
     return state_.at(std::size_t{slot.value} * kBlockTokens + offset);
   }
@@ -93,7 +92,7 @@ class PrefixBackend final : public Backend {
     return prefix;
   }
 
-  BackendInfo info_;
+  Pass begun_;
   std::vector<std::uint64_t> state_;
   std::vector<float> logits_;
   std::chrono::microseconds pass_time_;

@@ -156,7 +156,7 @@ class MoverTest : public testing::TestWithParam<Case> {
   std::vector<Status> run(std::vector<Span> spans) {
     Pass pass;
     pass.spans = std::move(spans);
-    backend_->run(pass, results_);
+    run_pass(*backend_, pass, results_);
     std::vector<Status> statuses;
     for (const SpanResult& result : results_) statuses.push_back(result.status);
     return statuses;

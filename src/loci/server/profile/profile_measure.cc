@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/server/profile/profile_measure.h"
 #include "loci/compute/hidden_form.h"
+#include "loci/compute/touch_slots.h"
 
 #include <fmt/format.h>
 #include <sys/times.h>
@@ -65,7 +66,6 @@ std::uint32_t blocks_for(std::uint64_t tokens) {
   return static_cast<std::uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
-// Every slot is touched, as it is in a server that has run for a while.
 Status Measurement::allocate() {
   const BackendInfo& info = backend_.info();
   const std::uint32_t least = blocks_for(std::max(options_.batch_tokens, 4 * kChunkMax));
@@ -75,11 +75,7 @@ Status Measurement::allocate() {
                                 std::max<std::uint64_t>(fit, least)));
   for (std::uint32_t group = 0; group < info.groups.size(); ++group) {
     LOCI_RETURN_IF_ERROR(backend_.allocate_blocks(group, blocks_));
-    const std::vector<std::byte> zeros(info.groups[group].layer_slice_bytes);
-    for (std::uint32_t slot = 0; slot < blocks_; ++slot) {
-      for (const std::uint32_t layer : info.groups[group].layers)
-        backend_.write_layer(SlotId(slot), layer, zeros);
-    }
+    touch_slots(backend_, group, blocks_);
   }
   slots_ = {std::vector<std::uint32_t>(info.groups.size(), 0), blocks_};
   passes_.emplace(backend_, slots_);
@@ -134,7 +130,7 @@ void Measurement::measure_projection(CostCurves& curves) {
     for (std::uint32_t block = 0; block < blocks; ++block) {
       backend_.begin_fill(0, SlotId(block));
       for (std::uint32_t layer = 0; layer < backend_.info().layers; ++layer)
-        backend_.write_hidden(SlotId(block), layer, block * kBlockTokens, rows);
+        backend_.load_hidden(0, SlotId(block), layer, block * kBlockTokens, rows);
     }
     best = std::min(best, run_once(tokens, 1, LogitsWanted::kNone));
   }

@@ -127,7 +127,7 @@ Nanos PassTimer::run(std::uint32_t position, std::uint32_t rows, std::uint32_t l
   Pass pass;
   pass.spans.push_back(std::move(span));
   const SteadyClock::time_point begin = SteadyClock::now();
-  backend_.run(pass, results_);
+  run_pass(backend_, std::move(pass), results_);
   return elapsed(begin);
 }
 
@@ -144,14 +144,15 @@ Status measure_host_links(Backend& backend, const SpareSlots& spare, std::uint64
                       [&backend](std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) {
                         std::vector<LoadPiece> loads;
                         for (const SavePiece& piece : pieces) loads.push_back({piece.slot, piece.bytes});
-                        backend.load_layers(group, layers, loads);
+                        backend.load(group, layers, loads, BytesHeld::kUntilCopied);
                       },
                   .after = [&backend](Copied done) { backend.after_loads(std::move(done)); }};
-  const Link save{
-      .copy = [&backend](std::uint32_t group, LayerRange layers,
-                         std::span<const SavePiece> pieces) { backend.save_layers(group, layers, pieces); },
-      .after = [&backend](Copied done) { backend.after_saves(std::move(done)); },
-      .whole = true};
+  const Link save{.copy =
+                      [&backend](std::uint32_t group, LayerRange layers, std::span<const SavePiece> pieces) {
+                        backend.save(group, layers, pieces, BytesHeld::kUntilCopied);
+                      },
+                  .after = [&backend](Copied done) { backend.after_saves(std::move(done)); },
+                  .whole = true};
   const TimedLink loading = measure_link(info, load, slots, host, tries);
   curves.host_load = loading.cost;
   curves.host_charge = info.name == "cpu" ? loading.charge : 0;  // a GPU's computing is not on the processor

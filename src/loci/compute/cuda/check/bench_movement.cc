@@ -50,7 +50,7 @@ struct Movement {
     for (std::uint32_t block = 0; block < shape.blocks; ++block) {
       pieces.push_back({slots[block], at(block, layers)});
     }
-    pool->load_layers(0, layers, pieces);
+    pool->load(0, layers, pieces, BytesHeld::kUntilCopied);
   }
   void load_by_layer() const {
     for (std::uint32_t i = 0; i < shape.layers; ++i) load({i, i + 1});
@@ -60,12 +60,13 @@ struct Movement {
     for (std::uint32_t block = 0; block < shape.blocks; ++block) {
       pieces.push_back({slots[block], at(block, {0, shape.layers})});
     }
-    pool->save_layers(0, {0, shape.layers}, pieces);
+    pool->save(0, {0, shape.layers}, pieces, BytesHeld::kUntilCopied);
   }
   void stage() const {
     for (std::uint32_t i = 0; i < shape.layers; ++i) {
       for (std::uint32_t block = 0; block < shape.blocks; ++block) {
-        pool->write_layer(slots[block], i, at(block, {i, i + 1}));
+        const LoadPiece piece{slots[block], at(block, {i, i + 1})};
+        pool->load(0, {i, i + 1}, {&piece, 1}, BytesHeld::kDuringCall);
       }
     }
   }
