@@ -15,51 +15,25 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <map>
-#include <optional>
 #include <set>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include "loci/base/check.h"
 #include "loci/cluster/peers/peer_calls.h"
 #include "loci/cluster/peers/peer_health.h"
 #include "loci/cluster/peers/peer_places.h"
+#include "loci/cluster/peers/peer_table.h"
 #include "loci/cluster/peers/peer_wire.h"
 
 namespace loci {
 namespace asio = boost::asio;
 
-void PeerList::set(std::vector<PeerAddress> peers) {
-  const MutexLock lock(mutex_);
-  peers_ = std::move(peers);
-  if (hear_) hear_(peers_);
-}
-
-void PeerList::listen(std::function<void(std::vector<PeerAddress>)> hear) {
-  const MutexLock lock(mutex_);
-  hear_ = std::move(hear);
-  if (hear_) hear_(peers_);
-}
-
 namespace {
 
-constexpr Nanos kAnswerLimit =
-    2 * kNanosPerSecond;                     // longer than anybody waits: it tells whether a peer lives
-constexpr std::uint32_t kQuestionsMax = 16;  // to one peer, that it has not answered
-constexpr std::size_t kOpenMax = 1024;       // questions of this server; beyond them nobody is asked
-
-struct Peer {
-  PeerAddress address;
-  std::uint32_t number = 0;  // never given again
-  bool is_listed = true;
-  std::uint32_t questions = 0;  // that it has not answered
-  // Apart: who answers well and gives nothing is left alone too.
-  PeerHealth asks, reads;
-  Nanos found_at = 0;  // when it last had something
-
-  bool is_up(Nanos now) const { return asks.is_up(now) && reads.is_up(now); }
-};
+// Longer than anybody waits: it tells whether a peer lives.
+constexpr Nanos kAnswerLimit = 2 * kNanosPerSecond;
+constexpr std::size_t kOpenMax = 1024;  // questions of this server; beyond them nobody is asked
 
 struct Question {
   explicit Question(asio::io_context& io) : timer(io) {}
@@ -180,11 +154,8 @@ class PeerStore final : public SharedStore {
   }
   void count_peers() {
     const MutexLock lock(stats_mutex_);
-    stats_.known = stats_.up = 0;
-    for (const auto& [number, peer] : peers_) {
-      stats_.known += peer->is_listed;
-      stats_.up += peer->is_listed && peer->is_up(clock_.now());
-    }
+    stats_.known = static_cast<std::uint32_t>(peers_.size());
+    stats_.up = static_cast<std::uint32_t>(peers_.up(clock_.now()));
   }
 
   // --- all below: its thread ---
@@ -204,23 +175,10 @@ class PeerStore final : public SharedStore {
   }
 
   void hear(const std::vector<PeerAddress>& listed) {
-    for (auto& [number, peer] : peers_) peer->is_listed = false;
-    for (const PeerAddress& address : listed) {
-      const auto known = std::find_if(peers_.begin(), peers_.end(),
-                                      [&](const auto& one) { return one.second->address == address; });
-      if (known != peers_.end()) {
-        known->second->is_listed = true;
-        continue;
-      }
-      const auto peer = std::make_shared<Peer>();
-      peer->address = address;
-      peer->number = ++last_number_;
-      peers_.emplace(peer->number, peer);
+    const PeerTable::Change change = peers_.set(listed);
+    for (const std::uint32_t number : change.removed) calls_.drop(number);
+    for (const std::shared_ptr<Peer>& peer : change.added) {
       if (!is_stopping_) spawn(dial(peer));
-    }
-    for (auto at = peers_.begin(); at != peers_.end();) {
-      if (!at->second->is_listed) calls_.drop(at->first);
-      at = at->second->is_listed ? std::next(at) : peers_.erase(at);
     }
     count_peers();
   }
@@ -294,23 +252,6 @@ class PeerStore final : public SharedStore {
 
   // --- questions ---
 
-  // Those who had something lately, and some of the others in turn.
-  std::vector<std::shared_ptr<Peer>> choose_peers() {
-    std::vector<std::shared_ptr<Peer>> up;
-    for (const auto& [number, peer] : peers_) {
-      if (peer->is_up(clock_.now()) && peer->questions < kQuestionsMax) up.push_back(peer);
-    }
-    if (up.size() <= options_.asked_max) return up;
-    std::sort(up.begin(), up.end(), [](const auto& a, const auto& b) {
-      return std::pair(-a->found_at, a->number) < std::pair(-b->found_at, b->number);
-    });
-    const std::size_t known = options_.asked_max - options_.asked_max / 4;
-    std::vector<std::shared_ptr<Peer>> chosen(up.begin(), up.begin() + static_cast<std::ptrdiff_t>(known));
-    while (chosen.size() < options_.asked_max)
-      chosen.push_back(up[known + next_other_++ % (up.size() - known)]);
-    return chosen;
-  }
-
   void begin_question(std::vector<ChainKey> keys, Answer answer, std::chrono::steady_clock::time_point until,
                       Nanos time_limit) {
     auto question = std::make_shared<Question>(io_);
@@ -321,7 +262,8 @@ class PeerStore final : public SharedStore {
     begin();
     questions_.insert(question);
     std::vector<std::shared_ptr<Peer>> peers;
-    if (!is_stopping_ && questions_.size() <= kOpenMax) peers = choose_peers();
+    if (!is_stopping_ && questions_.size() <= kOpenMax)
+      peers = peers_.choose(options_.asked_max, clock_.now());
     const bool asks_store = options_.store != nullptr && !is_stopping_ && store_reads_.is_up(clock_.now());
     question->left = peers.size() + asks_store;
     if (question->left == 0) return finish(*question);
@@ -419,9 +361,9 @@ class PeerStore final : public SharedStore {
     std::vector<std::size_t> of_store;
     for (std::size_t i = 0; i < items.size(); ++i) {
       const PeerPlaceOf place = places_.find(items[i].key);
-      const auto peer = peers_.find(place.peer);
-      const bool has = (place.groups >> items[i].group & 1) != 0 && peer != peers_.end() &&
-                       peer->second->reads.is_up(clock_.now());
+      const std::shared_ptr<Peer> peer = peers_.find(place.peer);
+      const bool has =
+          (place.groups >> items[i].group & 1) != 0 && peer != nullptr && peer->reads.is_up(clock_.now());
       if (has && !is_stopping_) {
         of_peer[place.peer].push_back(i);
       } else if (options_.store != nullptr && store_reads_.is_up(clock_.now())) {
@@ -450,7 +392,7 @@ class PeerStore final : public SharedStore {
         }
         read->sink = sink;
         read->ended.resize(read->items.size());
-        spawn(read_from(peers_.at(number), std::move(read)));
+        spawn(read_from(peers_.find(number), std::move(read)));
       }
     }
   }
@@ -520,9 +462,7 @@ class PeerStore final : public SharedStore {
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   PeerCalls calls_;
-  std::map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by number
-  std::uint32_t last_number_ = 0;
-  std::size_t next_other_ = 0;
+  PeerTable peers_;
   PeerHealth store_reads_;  // of the store behind the peers
   PeerPlaces places_;
   std::set<std::shared_ptr<Question>> questions_;  // open

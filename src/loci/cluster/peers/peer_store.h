@@ -17,34 +17,12 @@
 #include <vector>
 
 #include "loci/base/clock.h"
-#include "loci/base/mutex.h"
+#include "loci/cluster/peers/peer_list.h"
 #include "loci/memory/shared/shared_format.h"
 #include "loci/memory/shared/shared_store.h"
 #include "loci/serve/http/tls.h"
 
 namespace loci {
-
-// A member that serves state.
-struct PeerAddress {
-  std::string id;  // Member::id
-  std::string host;
-  std::uint16_t port = 0;  // Member::peer_port
-  friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
-};
-
-// Who there is, as the one who watches the members says and the store hears. Thread-safe.
-class PeerList {
- public:
-  void set(std::vector<PeerAddress> peers);
-  // Calls `hear` with the list, and with each later one, until the listener is null. Calls come one at a
-  // time, with the list's mutex held: `hear` hands the list on and takes none itself.
-  void listen(std::function<void(std::vector<PeerAddress>)> hear);
-
- private:
-  Mutex mutex_;
-  std::vector<PeerAddress> peers_ GUARDED_BY(mutex_);
-  std::function<void(std::vector<PeerAddress>)> hear_ GUARDED_BY(mutex_);
-};
 
 struct PeerStoreOptions {
   std::shared_ptr<PeerList> peers;

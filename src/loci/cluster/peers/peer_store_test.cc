@@ -2,202 +2,29 @@
 // What asks peers and what answers them, over connections of this machine.
 #include "loci/cluster/peers/peer_store.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/null_sink.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
-#include <condition_variable>
 #include <future>
-#include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "loci/cluster/peers/peer_server.h"
-#include "loci/cluster/peers/peer_tls.h"
+#include "loci/cluster/peers/peer_testing.h"
 
 namespace loci {
 namespace asio = boost::asio;
 namespace {
-
-constexpr Nanos kLong = 20 * kNanosPerSecond;
-const std::vector<SharedGroup> kGroups = {{.layers = 3, .layer_slice_bytes = 5'000},
-                                          {.layers = 2, .layer_slice_bytes = 700}};
-
-ChainKey key_of(std::uint8_t number) {
-  ChainKey key;
-  key.bytes.fill(number);
-  return key;
-}
-
-std::vector<std::byte> state_of(const ChainKey& key, std::uint32_t group) {
-  std::vector<std::byte> state(kGroups[group].layers * kGroups[group].layer_slice_bytes);
-  for (std::size_t i = 0; i < state.size(); ++i)
-    state[i] = static_cast<std::byte>(i * 31 + key.bytes[0] * 7u + group);
-  return state;
-}
-
-std::shared_ptr<spdlog::logger> quiet() {
-  return std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
-}
-
-PeerKey secret_of(std::uint8_t number) {
-  PeerKey key;
-  key.fill(number);
-  return key;
-}
-
-// A server with some blocks.
-class FakePeer final : public PeerSource {
- public:
-  enum class Ways : std::uint8_t { kGives, kForgets, kIsSilent };
-
-  explicit FakePeer(std::set<ChainKey> has, Ways ways = Ways::kGives, std::uint8_t secret = 1,
-                    const std::string& state = "same")
-      : has_(std::move(has)), ways_(ways) {
-    server_ = std::make_unique<PeerServer>(
-        PeerServerOptions{
-            .tls = make_peer_server_tls(secret_of(secret)).value(), .state = state, .group_count = 2},
-        clock_, quiet());
-    EXPECT_TRUE(server_->listen().ok());
-    server_->start(*this);
-  }
-  void ask(PeerQuestion question) override {
-    ++questions_;
-    PeerAnswer answer{.id = question.id, .groups = {}};
-    for (const ChainKey& key : question.keys)
-      answer.groups.push_back(has_.contains(key) ? std::uint8_t{3} : std::uint8_t{0});
-    server_->answered(std::move(answer));
-  }
-  void read(PeerRead read, Nanos) override {
-    ++reads_;
-    for (std::uint32_t i = 0; i < read.wants.size() && ways_ != Ways::kIsSilent; ++i) {
-      const PeerWant& want = read.wants[i];
-      if (ways_ == Ways::kForgets) {
-        server_->gone({{read.id, i}, want.groups});
-        continue;
-      }
-      for (std::uint32_t group = 0; group < 2; ++group) {
-        if ((want.groups >> group & 1) == 0) continue;
-        ++given_;
-        server_->give({read.id, i}, group, state_of(want.key, group), [this] { ++taken_; });
-      }
-    }
-  }
-  void leave(PeerReadId) override { ++left_; }
-  void stop() { server_->stop(); }
-  PeerAddress address(const std::string& id) const {
-    return {.id = id, .host = "127.0.0.1", .port = server_->port()};
-  }
-  int questions() const { return questions_; }
-  int reads() const { return reads_; }
-  int given() const { return given_; }
-  int taken() const { return taken_; }
-  // Whether so many reads were left, soon.
-  bool has_left(int count) const {
-    for (Nanos waited = 0; left_ < count && waited < kLong; waited += kNanosPerMilli)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return left_ == count;
-  }
-
- private:
-  const SystemClock clock_;
-  const std::set<ChainKey> has_;
-  const Ways ways_;
-  std::atomic<int> questions_{0}, reads_{0}, given_{0}, taken_{0}, left_{0};
-  std::unique_ptr<PeerServer> server_;
-};
-
-// Collects what a call of read() brings.
-class Collector final : public BlockReadSink {
- public:
-  explicit Collector(std::vector<BlockRead> items) : items_(std::move(items)), ended_(items_.size()) {}
-  void slices(std::size_t item, std::uint32_t first, std::uint32_t count,
-              std::span<const std::byte> bytes) override {
-    const std::vector<std::byte> state = state_of(items_[item].key, items_[item].group);
-    EXPECT_EQ(first, 0u);
-    EXPECT_EQ(count, kGroups[items_[item].group].layers);
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), state.begin(), state.end()));
-  }
-  void done(std::size_t item, Status status) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(ended_[item].has_value()) << "an item ends once";
-    ended_[item] = status.code();
-    if (++count_ == ended_.size()) all_.set_value();
-  }
-  // The codes, by item.
-  std::vector<StatusCode> wait() {
-    EXPECT_EQ(all_.get_future().wait_for(std::chrono::nanoseconds(kLong)), std::future_status::ready);
-    const std::lock_guard lock(mutex_);
-    std::vector<StatusCode> codes;
-    for (const auto& one : ended_) codes.push_back(one.value_or(StatusCode::kInternal));
-    return codes;
-  }
-
- private:
-  const std::vector<BlockRead> items_;
-  std::mutex mutex_;
-  std::vector<std::optional<StatusCode>> ended_;
-  std::size_t count_ = 0;
-  std::promise<void> all_;
-};
-
-// A store that servers share: has what it has.
-class FakeStore final : public SharedStore {
- public:
-  // `ended_on`: set by its end to the thread. `failed`: it fails to read what it has, and counts that.
-  explicit FakeStore(std::set<ChainKey> has, std::thread::id* ended_on = nullptr,
-                     std::atomic<int>* failed = nullptr)
-      : has_(std::move(has)), ended_on_(ended_on), failed_(failed) {}
-  ~FakeStore() override {
-    if (ended_on_ != nullptr) *ended_on_ = std::this_thread::get_id();
-  }
-  void ask(std::vector<ChainKey> keys, Nanos, Answer answer) override {
-    std::vector<std::uint8_t> groups;
-    for (const ChainKey& key : keys) groups.push_back(has_.contains(key) ? std::uint8_t{3} : std::uint8_t{0});
-    answer(std::move(groups));
-  }
-  void read(std::vector<BlockRead> items, std::uint32_t, std::shared_ptr<BlockReadSink> sink) override {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      const bool there = has_.contains(items[i].key);
-      if (failed_ != nullptr) {
-        ++*failed_;
-        sink->done(i, {StatusCode::kUnavailable, "it does not work"});
-        continue;
-      }
-      if (there) {
-        sink->slices(i, 0, kGroups[items[i].group].layers, state_of(items[i].key, items[i].group));
-        ++read_;
-      }
-      sink->done(i, there ? Status() : Status(StatusCode::kNotFound, "gone"));
-    }
-  }
-  void write(std::uint32_t, SlotId, DiskEntry, std::vector<std::byte>,
-             std::function<void(Status)> done) override {
-    done({});
-  }
-  void note(const DiskNote&) override {}
-  SharedStoreStats stats() const override { return {.parts_read_total = read_.load(), .up = true}; }
-
- private:
-  const std::set<ChainKey> has_;
-  std::thread::id* const ended_on_;
-  std::atomic<int>* const failed_;
-  std::atomic<std::uint64_t> read_{0};
-};
 
 // A proxy between a peer and its reader. A test can have it change one byte of the peer's answer.
 class FlippingProxy {
@@ -339,33 +166,6 @@ TEST_F(PeerStoreTest, WhoLacksTheSecretGetsNothing) {
   EXPECT_EQ(stranger.questions(), 0);
 }
 
-// TLS without the key, and none at all.
-TEST_F(PeerStoreTest, AConnectionWithoutTheKeyEnds) {
-  FakePeer one({key_of(1)});
-  asio::io_context io;
-  const asio::ip::tcp::endpoint at(asio::ip::make_address("127.0.0.1"), one.address("one").port);
-  asio::ssl::context plain(asio::ssl::context::tls_client);
-  asio::ssl::stream<asio::ip::tcp::socket> stream(io, plain);
-  stream.next_layer().connect(at);
-  boost::system::error_code error;
-  stream.handshake(asio::ssl::stream_base::client, error);
-  EXPECT_TRUE(error) << "a handshake without the key";
-  asio::ip::tcp::socket socket(io);
-  socket.connect(at);
-  const std::vector<ChainKey> keys{key_of(1)};
-  const std::string question = write_peer_question(keys);
-  ASSERT_EQ(question.size(), 20u);
-  asio::write(socket,
-              asio::buffer("POST /peers/1/ask HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
-                           "Content-Length: 20\r\n\r\n" +
-                           question),
-              error);
-  std::string got(4096, '\0');
-  const std::size_t bytes = socket.read_some(asio::buffer(got), error);
-  EXPECT_EQ(got.substr(0, bytes).find("200 OK"), std::string::npos) << got.substr(0, bytes);
-  EXPECT_EQ(one.questions(), 0);
-}
-
 // More connections than the port takes, whose other side never greets, keep no member out.
 TEST_F(PeerStoreTest, StrangersWhoHoldConnectionsKeepNoMemberOut) {
   FakePeer one({key_of(1)});
@@ -429,23 +229,6 @@ TEST_F(PeerStoreTest, ASilentPeerEndsItsReads) {
       << "to the engine it is gone";
   EXPECT_EQ(peer_stats().parts_failed_total, 2u);
   EXPECT_TRUE(silent.has_left(1)) << "and what was to be given is let go";
-}
-
-// (It takes kPeerPatience.)
-TEST_F(PeerStoreTest, AReadEndsAtItsTimeLimitThoughItsReaderWaits) {
-  FakePeer silent({key_of(1)}, FakePeer::Ways::kIsSilent);
-  asio::io_context io;
-  const TlsContext tls = make_peer_client_tls(secret_of(1)).value();
-  asio::ssl::stream<asio::ip::tcp::socket> stream(io, *tls);
-  stream.next_layer().connect({asio::ip::address_v4::loopback(), silent.address("silent").port});
-  stream.handshake(asio::ssl::stream_base::client);
-  const std::string wants = write_peer_wants({.time_limit = kNanosPerMilli, .wants = {{key_of(1), 1}}});
-  asio::write(stream,
-              asio::buffer(fmt::format("POST /peers/1/read HTTP/1.1\r\nHost: x\r\nLoci-State: same\r\n"
-                                       "Content-Length: {}\r\n\r\n{}",
-                                       wants.size(), wants)));
-  EXPECT_TRUE(silent.has_left(1));
-  EXPECT_EQ(silent.reads(), 1);
 }
 
 // It goes on answering, which speaks for nothing.
