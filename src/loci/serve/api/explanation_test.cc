@@ -82,7 +82,7 @@ Json last_of(const std::string& events) {
 template <class Format>
 void expect_explained(Format&& make, const char* what) {
   for (const bool wanted : {true, false}) {
-    const Json whole = Json::parse(make().whole({choice()}, usage(wanted)));
+    const Json whole = Json::parse(make()->whole({choice()}, usage(wanted)));
     EXPECT_EQ(whole.contains("loci"), wanted) << what;
     if (wanted) {
       EXPECT_EQ(whole["loci"], kExpected) << what;
@@ -92,9 +92,9 @@ void expect_explained(Format&& make, const char* what) {
 
 TEST(Explanation, IsInEveryFormatWhereItIsWanted) {
   const ReplyHead head{.id = "i", .created = 5, .model = "m", .fingerprint = "f"};
-  expect_explained([&] { return ChatFormat(head); }, "chat");
-  expect_explained([&] { return CompletionFormat(head); }, "completions");
-  expect_explained([&] { return MessagesFormat("msg_1", "m"); }, "messages");
+  expect_explained([&] { return make_chat_format(head); }, "chat");
+  expect_explained([&] { return make_completion_format(head); }, "completions");
+  expect_explained([&] { return make_messages_format("msg_1", "m"); }, "messages");
 }
 
 TEST(Explanation, IsInTheResponseObject) {
@@ -105,16 +105,16 @@ TEST(Explanation, IsInTheResponseObject) {
 
 TEST(Explanation, EndsAStream) {
   ReplyHead head{.id = "i", .created = 5, .model = "m", .fingerprint = "f", .include_usage = true};
-  const Json with_usage = last_of(ChatFormat(head).end({choice()}, usage(true)));
+  const Json with_usage = last_of(make_chat_format(head)->end({choice()}, usage(true)));
   EXPECT_EQ(with_usage["loci"], kExpected);
   EXPECT_EQ(with_usage["usage"]["prompt_tokens"], 296);
   head.include_usage = false;
-  const Json alone = last_of(CompletionFormat(head).end({choice()}, usage(true)));
+  const Json alone = last_of(make_completion_format(head)->end({choice()}, usage(true)));
   EXPECT_EQ(alone["loci"], kExpected);
   EXPECT_FALSE(alone.contains("usage"));
-  EXPECT_TRUE(last_of(ChatFormat(head).end({choice()}, usage(false))).is_null());
+  EXPECT_TRUE(last_of(make_chat_format(head)->end({choice()}, usage(false))).is_null());
   // The event before message_stop has Anthropic's usage.
-  const std::string events = MessagesFormat("msg_1", "m").end({choice()}, usage(true));
+  const std::string events = make_messages_format("msg_1", "m")->end({choice()}, usage(true));
   EXPECT_NE(events.find("\"message_delta\""), std::string::npos);
   EXPECT_LT(events.find("\"loci\""), events.find("message_stop"));
 }

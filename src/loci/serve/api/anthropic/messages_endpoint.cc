@@ -29,7 +29,7 @@ asio::awaitable<void> answer_messages(ApiServices& services, Call& call) {
     co_return;
   }
   auto generation = std::get<PreparedGeneration>(std::move(prepared));
-  generation.format = std::make_unique<MessagesFormat>("msg_" + call.exchange.request_id(), served.model->id);
+  generation.format = make_messages_format("msg_" + call.exchange.request_id(), served.model->id);
   co_await run_generation(services, call, std::move(generation));
 }
 

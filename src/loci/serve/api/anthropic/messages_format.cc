@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/sse.h"
 
@@ -24,6 +29,16 @@ Json messages_usage_json(const ReplyUsage& usage) {
                {"output_tokens", usage.completion_tokens}};
   if (usage.dropped_tokens > 0) json["dropped_input_tokens"] = usage.dropped_tokens;
   return json;
+}
+
+std::string_view stop_reason_name(ReplyFinish finish) {
+  switch (finish) {
+    case ReplyFinish::kStopString: return "stop_sequence";
+    case ReplyFinish::kLength: return "max_tokens";
+    case ReplyFinish::kToolCalls: return "tool_use";
+    case ReplyFinish::kStop: break;
+  }
+  return "end_turn";
 }
 
 Json stop_json(const FinishedChoice& choice) {
@@ -61,17 +76,32 @@ Json content_json(const ModelOutput& output) {
   return content;
 }
 
-}  // namespace
+class MessagesFormat final : public ReplyFormat {
+ public:
+  MessagesFormat(std::string id, std::string model) : id_(std::move(id)), model_(std::move(model)) {}
 
-std::string_view stop_reason_name(ReplyFinish finish) {
-  switch (finish) {
-    case ReplyFinish::kStopString: return "stop_sequence";
-    case ReplyFinish::kLength: return "max_tokens";
-    case ReplyFinish::kToolCalls: return "tool_use";
-    case ReplyFinish::kStop: break;
-  }
-  return "end_turn";
-}
+  std::string begin(const ReplyUsage& prompt) override;
+  std::string begin_choice(std::uint32_t index) override;
+  std::string delta(std::uint32_t index, const OutputDelta& delta) override;
+  std::string finish_choice(const FinishedChoice& choice) override;
+  std::string end(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
+  std::string stream_error(const ApiError& error) override;
+  std::string whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
+
+ private:
+  enum class Block : std::uint8_t { kNone, kText, kThinking, kToolUse };
+
+  Json message() const;
+  // Ends the open block and begins one, which is of `kind` and looks like `json`.
+  std::string start_block(Block kind, Json json);
+  std::string block_delta(Json json) const;
+  std::string end_block();
+
+  std::string id_;
+  std::string model_;
+  Block open_ = Block::kNone;
+  std::uint32_t next_block_ = 0;
+};
 
 Json MessagesFormat::message() const {
   return {{"id", id_},
@@ -151,6 +181,12 @@ std::string MessagesFormat::whole(const std::vector<FinishedChoice>& choices, co
   json["usage"] = messages_usage_json(usage);
   add_explanation(json, usage.explanation);
   return dump_json(json);
+}
+
+}  // namespace
+
+std::unique_ptr<ReplyFormat> make_messages_format(std::string id, std::string model) {
+  return std::make_unique<MessagesFormat>(std::move(id), std::move(model));
 }
 
 }  // namespace loci

@@ -57,15 +57,15 @@ FinishedChoice finished(ReplyFinish finish) {
   return choice;
 }
 
-std::string streamed(MessagesFormat& format, const FinishedChoice& choice) {
-  std::string out = format.begin(kPrompt) + format.begin_choice(0);
-  for (const OutputDelta& delta : deltas()) out += format.delta(0, delta);
-  return out + format.finish_choice(choice) + format.end({choice}, kUsage);
+std::string streamed(const std::unique_ptr<ReplyFormat>& format, const FinishedChoice& choice) {
+  std::string out = format->begin(kPrompt) + format->begin_choice(0);
+  for (const OutputDelta& delta : deltas()) out += format->delta(0, delta);
+  return out + format->finish_choice(choice) + format->end({choice}, kUsage);
 }
 
 TEST(MessagesFormat, WholeHasBlocksInOrder) {
-  MessagesFormat format("msg_1", "m");
-  const Json body = Json::parse(format.whole({finished(ReplyFinish::kToolCalls)}, kUsage));
+  const std::unique_ptr<ReplyFormat> format = make_messages_format("msg_1", "m");
+  const Json body = Json::parse(format->whole({finished(ReplyFinish::kToolCalls)}, kUsage));
   EXPECT_EQ(body, Json::parse(R"({"id": "msg_1", "type": "message", "role": "assistant", "model": "m",
       "content": [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "I see"},
                   {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
@@ -76,7 +76,7 @@ TEST(MessagesFormat, WholeHasBlocksInOrder) {
 }
 
 TEST(MessagesFormat, StreamHasTheEventsInOrder) {
-  MessagesFormat format("msg_1", "m");
+  const std::unique_ptr<ReplyFormat> format = make_messages_format("msg_1", "m");
   const std::vector<Json> list = events(streamed(format, finished(ReplyFinish::kToolCalls)));
   const std::string start = "content_block_start";
   const std::string delta = "content_block_delta";
@@ -94,7 +94,7 @@ TEST(MessagesFormat, StreamHasTheEventsInOrder) {
 
 // As the official client puts a message together.
 TEST(MessagesFormat, StreamAddsUpToTheWhole) {
-  MessagesFormat format("msg_1", "m");
+  const std::unique_ptr<ReplyFormat> format = make_messages_format("msg_1", "m");
   const FinishedChoice choice = finished(ReplyFinish::kToolCalls);
   Json message;
   std::string arguments;
@@ -124,14 +124,14 @@ TEST(MessagesFormat, StreamAddsUpToTheWhole) {
       message["usage"] = event["usage"];
     }
   }
-  EXPECT_EQ(message, Json::parse(format.whole({choice}, kUsage)));
+  EXPECT_EQ(message, Json::parse(format->whole({choice}, kUsage)));
 }
 
 TEST(MessagesFormat, SaysWhyItStopped) {
-  MessagesFormat format("msg_1", "m");
+  const std::unique_ptr<ReplyFormat> format = make_messages_format("msg_1", "m");
   const auto reason = [&](ReplyFinish finish) {
     FinishedChoice choice{.finish = finish, .stop_string = finish == ReplyFinish::kStopString ? "END" : ""};
-    const Json body = Json::parse(format.whole({choice}, kUsage));
+    const Json body = Json::parse(format->whole({choice}, kUsage));
     return std::pair(body["stop_reason"].get<std::string>(), body["stop_sequence"]);
   };
   EXPECT_EQ(reason(ReplyFinish::kStop), std::pair(std::string("end_turn"), Json()));
@@ -141,16 +141,16 @@ TEST(MessagesFormat, SaysWhyItStopped) {
 }
 
 TEST(MessagesFormat, ACallThatWasCutOffStaysReadable) {
-  MessagesFormat format("msg_1", "m");
+  const std::unique_ptr<ReplyFormat> format = make_messages_format("msg_1", "m");
   FinishedChoice choice{.finish = ReplyFinish::kLength, .stop_string = {}};
   choice.output.parts.emplace_back(ToolCall{"c1", "f", "{\"a\": [1,"});
-  const Json body = Json::parse(format.whole({choice}, kUsage));
+  const Json body = Json::parse(format->whole({choice}, kUsage));
   EXPECT_EQ(body["content"][0]["input"], Json({{"unfinished_json", "{\"a\": [1,"}}));
 }
 
 TEST(MessagesFormat, ErrorsInAStreamAreEvents) {
-  MessagesFormat format("msg_1", "m");
-  const std::vector<Json> list = events(format.stream_error(http_error(503, "stopping")));
+  const std::unique_ptr<ReplyFormat> format = make_messages_format("msg_1", "m");
+  const std::vector<Json> list = events(format->stream_error(http_error(503, "stopping")));
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(
       list[0],

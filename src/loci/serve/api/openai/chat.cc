@@ -26,13 +26,12 @@ asio::awaitable<void> answer_chat(ApiServices& services, Call& call) {
     co_return;
   }
   auto generation = std::get<PreparedGeneration>(std::move(prepared));
-  generation.format =
-      std::make_unique<ChatFormat>(ReplyHead{.id = "chatcmpl-" + call.exchange.request_id(),
-                                             .created = seconds_since_1970(),
-                                             .model = served.model->id,
-                                             .fingerprint = served.fingerprint,
-                                             .logprobs = generation.fields.sampling.logprobs,
-                                             .include_usage = generation.fields.include_usage});
+  generation.format = make_chat_format(ReplyHead{.id = "chatcmpl-" + call.exchange.request_id(),
+                                                 .created = seconds_since_1970(),
+                                                 .model = served.model->id,
+                                                 .fingerprint = served.fingerprint,
+                                                 .logprobs = generation.fields.sampling.logprobs,
+                                                 .include_usage = generation.fields.include_usage});
   co_await run_generation(services, call, std::move(generation));
 }
 

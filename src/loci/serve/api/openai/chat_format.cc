@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/api/openai/chat_format.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/sse.h"
 
@@ -28,7 +32,24 @@ Json message_json(const ModelOutput& output) {
   return message;
 }
 
-}  // namespace
+class ChatFormat final : public ReplyFormat {
+ public:
+  explicit ChatFormat(ReplyHead head) : head_(std::move(head)) {}
+
+  std::string begin(const ReplyUsage& prompt) override;
+  std::string begin_choice(std::uint32_t index) override;
+  std::string delta(std::uint32_t index, const OutputDelta& delta) override;
+  std::string finish_choice(const FinishedChoice& choice) override;
+  std::string end(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
+  std::string stream_error(const ApiError& error) override;
+  std::string whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
+
+ private:
+  std::string chunk(std::uint32_t index, Json delta, const std::vector<LogprobEntry>* logprobs);
+
+  ReplyHead head_;
+  std::vector<std::uint32_t> calls_;  // of each choice, so far
+};
 
 std::string ChatFormat::chunk(std::uint32_t index, Json delta, const std::vector<LogprobEntry>* logprobs) {
   Json choice = {{"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}};
@@ -100,6 +121,12 @@ std::string ChatFormat::whole(const std::vector<FinishedChoice>& choices, const 
   json["usage"] = usage_json(usage);
   add_explanation(json, usage.explanation);
   return dump_json(json);
+}
+
+}  // namespace
+
+std::unique_ptr<ReplyFormat> make_chat_format(ReplyHead head) {
+  return std::make_unique<ChatFormat>(std::move(head));
 }
 
 }  // namespace loci

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
-#include "loci/serve/api/openai/chat_format.h"
 #include "loci/serve/wire/json.h"
 #include "loci/serve/wire/sse.h"
 
@@ -87,7 +87,25 @@ std::vector<const FinishedChoice*> likeliest(const FinishedChoice* choices, std:
   return out;
 }
 
-}  // namespace
+class CompletionFormat final : public ReplyFormat {
+ public:
+  CompletionFormat(ReplyHead head, CompletionShape shape)
+      : head_(std::move(head)), shape_(std::move(shape)) {}
+
+  std::string begin(const ReplyUsage& prompt) override;
+  std::string begin_choice(std::uint32_t index) override;
+  std::string delta(std::uint32_t index, const OutputDelta& delta) override;
+  std::string finish_choice(const FinishedChoice& choice) override;
+  std::string end(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
+  std::string stream_error(const ApiError& error) override;
+  std::string whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
+
+ private:
+  std::string echo(std::uint32_t index) const;
+
+  ReplyHead head_;
+  CompletionShape shape_;
+};
 
 std::string CompletionFormat::echo(std::uint32_t index) const {
   return shape_.echoed.empty() ? std::string() : shape_.echoed[index / shape_.generated];
@@ -141,6 +159,12 @@ std::string CompletionFormat::whole(const std::vector<FinishedChoice>& choices, 
   json["usage"] = usage_json(usage);
   add_explanation(json, usage.explanation);
   return dump_json(json);
+}
+
+}  // namespace
+
+std::unique_ptr<ReplyFormat> make_completion_format(ReplyHead head, CompletionShape shape) {
+  return std::make_unique<CompletionFormat>(std::move(head), std::move(shape));
 }
 
 }  // namespace loci

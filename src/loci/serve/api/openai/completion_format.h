@@ -2,6 +2,8 @@
 // Replies of /v1/completions: text as the model wrote it.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,25 +20,6 @@ struct CompletionShape {
                                     // than `generated` only in a reply that is not streamed
 };
 
-// Thread-compatible.
-class CompletionFormat final : public ReplyFormat {
- public:
-  explicit CompletionFormat(ReplyHead head, CompletionShape shape = {})
-      : head_(std::move(head)), shape_(std::move(shape)) {}
-
-  std::string begin(const ReplyUsage& prompt) override;
-  std::string begin_choice(std::uint32_t index) override;
-  std::string delta(std::uint32_t index, const OutputDelta& delta) override;
-  std::string finish_choice(const FinishedChoice& choice) override;
-  std::string end(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
-  std::string stream_error(const ApiError& error) override;
-  std::string whole(const std::vector<FinishedChoice>& choices, const ReplyUsage& usage) override;
-
- private:
-  std::string echo(std::uint32_t index) const;
-
-  ReplyHead head_;
-  CompletionShape shape_;
-};
+std::unique_ptr<ReplyFormat> make_completion_format(ReplyHead head, CompletionShape shape = {});
 
 }  // namespace loci

@@ -69,7 +69,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
     if (!text.ok()) return api_error(text.status());
     shape.echoed.push_back(std::move(*text));
   }
-  prepared->format = std::make_unique<CompletionFormat>(std::move(head), std::move(shape));
+  prepared->format = make_completion_format(std::move(head), std::move(shape));
   return checked;
 }
 

@@ -74,8 +74,8 @@ TEST(ChatFormat, WholeReply) {
   FinishedChoice choice;
   choice.output.parts.emplace_back(TextPiece{"hi"});
   const Json body =
-      Json::parse(ChatFormat(head(false))
-                      .whole({choice}, {.prompt_tokens = 10, .cached_tokens = 8, .completion_tokens = 2}));
+      Json::parse(make_chat_format(head(false))
+                      ->whole({choice}, {.prompt_tokens = 10, .cached_tokens = 8, .completion_tokens = 2}));
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["choices"][0]["message"]["content"], "hi");
   EXPECT_EQ(body["choices"][0]["message"]["role"], "assistant");
@@ -91,10 +91,10 @@ TEST(ChatFormat, StreamAndWholeTellTheSameCalls) {
   delta.pieces = {ReasoningPiece{"so"},    TextPiece{"I "},      TextPiece{"call"}, ToolCallStart{"c1", "f"},
                   ToolCallPiece{"{\"a\""}, ToolCallPiece{":1}"}, ToolCallEnd{},     ToolCallStart{"c2", "g"},
                   ToolCallPiece{"{}"},     ToolCallEnd{}};
-  ChatFormat format(head(false));
+  const std::unique_ptr<ReplyFormat> format = make_chat_format(head(false));
   Json calls = Json::array();
   std::string text;
-  for (const Json& chunk : objects(format.delta(0, delta))) {
+  for (const Json& chunk : objects(format->delta(0, delta))) {
     const Json& got = chunk["choices"][0]["delta"];
     if (got.contains("content")) text += got["content"].get<std::string>();
     if (!got.contains("tool_calls")) continue;
@@ -107,7 +107,7 @@ TEST(ChatFormat, StreamAndWholeTellTheSameCalls) {
   }
   FinishedChoice choice{.output = {}, .finish = ReplyFinish::kToolCalls, .stop_string = {}, .tokens = {}};
   choice.output.append(delta);
-  const Json whole = Json::parse(format.whole({choice}, {}))["choices"][0];
+  const Json whole = Json::parse(format->whole({choice}, {}))["choices"][0];
   EXPECT_EQ(whole["finish_reason"], "tool_calls");
   EXPECT_EQ(whole["message"]["content"], text);
   EXPECT_EQ(whole["message"]["reasoning_content"], "so");
@@ -125,13 +125,13 @@ TEST(Formats, LogprobsInBothShapes) {
   OutputDelta delta;
   delta.pieces.emplace_back(TextPiece{"x"});
   delta.logprobs.push_back(entry);
-  const Json chat = objects(ChatFormat(head(true)).delta(1, delta)).at(0);
+  const Json chat = objects(make_chat_format(head(true))->delta(1, delta)).at(0);
   const Json& token = chat["choices"][0]["logprobs"]["content"][0];
   EXPECT_EQ(token["bytes"], Json::array({0xe2, 0x82}));
   EXPECT_EQ(token["logprob"], -0.5);
   EXPECT_EQ(token["top_logprobs"][1]["token"], "b");
   EXPECT_EQ(chat["choices"][0]["index"], 1);
-  const Json text = objects(CompletionFormat(head(true)).delta(0, delta)).at(0);
+  const Json text = objects(make_completion_format(head(true))->delta(0, delta)).at(0);
   EXPECT_EQ(text["choices"][0]["text"], "x");
   EXPECT_EQ(text["choices"][0]["logprobs"]["text_offset"][0], 3);
   EXPECT_EQ(text["choices"][0]["logprobs"]["top_logprobs"][0]["b"], -1.0);
@@ -146,11 +146,12 @@ FinishedChoice spoken(std::uint32_t index, const std::string& text, std::vector<
 }
 
 TEST(Formats, TheLikeliestOfEachPromptAreKept) {
-  CompletionFormat format(head(false), {.echoed = {}, .generated = 3, .kept = 2});
+  const std::unique_ptr<ReplyFormat> format =
+      make_completion_format(head(false), {.echoed = {}, .generated = 3, .kept = 2});
   const Json body = Json::parse(
-      format.whole({spoken(0, "low", {-3, -3}), spoken(1, "none", {}), spoken(2, "long", {-1, -1, -1, -1}),
-                    spoken(3, "b", {-1}), spoken(4, "a", {-0.5}), spoken(5, "c", {-1})},
-                   {}));
+      format->whole({spoken(0, "low", {-3, -3}), spoken(1, "none", {}), spoken(2, "long", {-1, -1, -1, -1}),
+                     spoken(3, "b", {-1}), spoken(4, "a", {-0.5}), spoken(5, "c", {-1})},
+                    {}));
   std::vector<std::string> texts;
   for (const Json& choice : body["choices"]) {
     EXPECT_EQ(choice["index"], texts.size());
@@ -161,18 +162,19 @@ TEST(Formats, TheLikeliestOfEachPromptAreKept) {
 }
 
 TEST(Formats, EchoBeginsEveryChoice) {
-  CompletionFormat format(head(false), {.echoed = {"One", "Two"}, .generated = 2, .kept = 2});
-  const Json body = Json::parse(
-      format.whole({spoken(0, " a", {}), spoken(1, " b", {}), spoken(2, " c", {}), spoken(3, " d", {})}, {}));
+  const std::unique_ptr<ReplyFormat> format =
+      make_completion_format(head(false), {.echoed = {"One", "Two"}, .generated = 2, .kept = 2});
+  const Json body = Json::parse(format->whole(
+      {spoken(0, " a", {}), spoken(1, " b", {}), spoken(2, " c", {}), spoken(3, " d", {})}, {}));
   EXPECT_EQ(body["choices"][1]["text"], "One b");
   EXPECT_EQ(body["choices"][2]["text"], "Two c");
-  EXPECT_EQ(objects(format.begin_choice(3)).at(0)["choices"][0]["text"], "Two");
-  EXPECT_EQ(objects(format.begin_choice(3)).at(0)["choices"][0]["index"], 3);
+  EXPECT_EQ(objects(format->begin_choice(3)).at(0)["choices"][0]["text"], "Two");
+  EXPECT_EQ(objects(format->begin_choice(3)).at(0)["choices"][0]["index"], 3);
 }
 
 TEST(Formats, ChunksOfAStream) {
-  ChatFormat chat(head(false));
-  const Json role = objects(chat.begin_choice(0)).at(0);
+  const std::unique_ptr<ReplyFormat> chat = make_chat_format(head(false));
+  const Json role = objects(chat->begin_choice(0)).at(0);
   EXPECT_EQ(role["object"], "chat.completion.chunk");
   EXPECT_EQ(role["choices"][0]["delta"]["role"], "assistant");
   EXPECT_TRUE(role["choices"][0]["finish_reason"].is_null());
@@ -180,16 +182,16 @@ TEST(Formats, ChunksOfAStream) {
   FinishedChoice choice;
   choice.index = 2;
   choice.finish = ReplyFinish::kLength;
-  const Json finish = objects(chat.finish_choice(choice)).at(0);
+  const Json finish = objects(chat->finish_choice(choice)).at(0);
   EXPECT_EQ(finish["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(finish["choices"][0]["delta"], Json::object());
-  const Json usage = objects(chat.end({choice}, {.prompt_tokens = 1, .completion_tokens = 2})).at(0);
+  const Json usage = objects(chat->end({choice}, {.prompt_tokens = 1, .completion_tokens = 2})).at(0);
   EXPECT_EQ(usage["choices"], Json::array());
   EXPECT_EQ(usage["usage"]["completion_tokens"], 2);
   ReplyHead quiet = head(false);
   quiet.include_usage = false;
-  EXPECT_FALSE(objects(CompletionFormat(quiet).finish_choice(choice)).at(0).contains("usage"));
-  EXPECT_TRUE(objects(CompletionFormat(quiet).end({choice}, {})).empty());
+  EXPECT_FALSE(objects(make_completion_format(quiet)->finish_choice(choice)).at(0).contains("usage"));
+  EXPECT_TRUE(objects(make_completion_format(quiet)->end({choice}, {})).empty());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "loci/serve/api/responses/endpoints.h"
 #include "loci/serve/api/responses/hold_turn.h"
 #include "loci/serve/api/responses/response_turn.h"
+#include "loci/serve/api/responses/store_answer.h"
 #include "loci/serve/api/responses/stored_objects.h"
 #include "loci/serve/wire/json.h"
 
@@ -16,24 +17,12 @@ namespace http = boost::beast::http;
 
 namespace {
 
-// What a request asks of the store, once its body and query are read. Called on a thread of the store's.
-using StoreJob = std::function<Answer(ConversationStore&, const std::string& tenant)>;
 // Reads a request; on a worker.
 using ReadRequest = std::function<Result<StoreJob>(const Call&)>;
 
 std::string_view target_of(const Call& call) {
   const auto target = call.exchange.request().target();
   return {target.data(), target.size()};
-}
-
-asio::awaitable<void> finish(Call& call, Answer answer) {
-  if (auto* error = std::get_if<ApiError>(&answer)) {
-    ApiError refused = std::move(*error);
-    co_await call.fail(std::move(refused));
-    co_return;
-  }
-  std::string body = std::get<std::string>(std::move(answer));
-  co_await call.answer(std::move(body));
 }
 
 asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadRequest& read) {
@@ -48,9 +37,8 @@ asio::awaitable<void> answer(ApiServices& services, Call& call, const ReadReques
     co_await call.fail(std::move(refused));
     co_return;
   }
-  const auto store_job = [&] { return (*job)(*services.store, call.tenant->id); };
-  Answer result = co_await services.store_thread.run(call.tenant->id, store_job);
-  co_await finish(call, std::move(result));
+  StoreJob read_well = std::move(*job);
+  co_await answer_from_store(services, call, std::move(read_well));
 }
 
 Result<StoreJob> read_create(const Call& call) {
@@ -153,9 +141,10 @@ asio::awaitable<void> remove(ApiServices& services, Call& call) {
     co_return;
   }
   const ForgetSaid forget = [&](const auto& said) { forget_said(services, tenant, salt, said); };
-  const auto job = [&] { return delete_conversation(*services.store, tenant, id, forget); };
-  Answer result = co_await services.store_thread.run(tenant, job);
-  co_await finish(call, std::move(result));
+  StoreJob job = [&](ConversationStore& store, const std::string& owner) {
+    return delete_conversation(store, owner, id, forget);
+  };
+  co_await answer_from_store(services, call, std::move(job));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "loci/serve/api/responses/endpoints.h"
 #include "loci/serve/api/responses/hold_turn.h"
 #include "loci/serve/api/responses/response_turn.h"
+#include "loci/serve/api/responses/store_answer.h"
 #include "loci/serve/api/responses/stored_objects.h"
 #include "loci/serve/call/call_sink.h"
 
@@ -30,21 +31,12 @@ class ResponsesApi {
   asio::awaitable<std::variant<PreparedResponse, ApiError>> prepare(Call& call, HeldTurn& held,
                                                                     bool& background);
   asio::awaitable<void> create_in_background(Call& call, PreparedResponse prepared, HeldTurn held);
-  asio::awaitable<void> finish(Call& call, Answer answer);
+  // Ends the response that the call names, where it is still being made here.
+  asio::awaitable<void> end_run(Call& call);
 
   ApiServices& services_;
   std::shared_ptr<BackgroundResponses> background_;
 };
-
-asio::awaitable<void> ResponsesApi::finish(Call& call, Answer answer) {
-  if (auto* body = std::get_if<std::string>(&answer)) {
-    std::string text = std::move(*body);
-    co_await call.answer(std::move(text));
-  } else {
-    ApiError error = std::get<ApiError>(std::move(answer));
-    co_await call.fail(std::move(error));
-  }
-}
 
 asio::awaitable<std::variant<PreparedResponse, ApiError>> ResponsesApi::prepare(Call& call, HeldTurn& held,
                                                                                 bool& background) {
@@ -167,45 +159,34 @@ asio::awaitable<void> ResponsesApi::show(Call& call) {
                          "long ago, can be streamed again; leave it out to get the whole response",
                          "stream"));
   }
-  co_await finish(call, std::move(answer));
+  co_await answer_call(call, std::move(answer));
+}
+
+asio::awaitable<void> ResponsesApi::end_run(Call& call) {
+  if (services_.store == nullptr) co_return;  // nothing is made in the background
+  if (std::shared_ptr<BackgroundRun> run = background_->find(call.tenant->id, call.parameters[0])) {
+    co_await background_->cancel(std::move(run));
+  }
 }
 
 asio::awaitable<void> ResponsesApi::remove(Call& call) {
-  if (services_.store == nullptr) {
-    co_await call.fail(no_store_error());
-    co_return;
-  }
-  const std::string tenant = call.tenant->id;
-  const std::string id = call.parameters[0];
-  if (std::shared_ptr<BackgroundRun> run = background_->find(tenant, id)) {
-    co_await background_->cancel(std::move(run));
-  }
-  background_->forget(tenant, id);
-  const auto job = [&] { return delete_response(*services_.store, tenant, id); };
-  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
-  co_await finish(call, std::move(answer));
+  co_await end_run(call);
+  background_->forget(call.tenant->id, call.parameters[0]);
+  StoreJob job = [id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
+    return delete_response(store, tenant, id);
+  };
+  co_await answer_from_store(services_, call, std::move(job));
 }
 
 asio::awaitable<void> ResponsesApi::cancel(Call& call) {
-  if (services_.store == nullptr) {
-    co_await call.fail(no_store_error());
-    co_return;
-  }
-  const std::string tenant = call.tenant->id;
-  const std::string id = call.parameters[0];
-  if (std::shared_ptr<BackgroundRun> run = background_->find(tenant, id)) {
-    co_await background_->cancel(std::move(run));
-  }
-  const auto job = [&] { return cancel_ended_response(*services_.store, tenant, id); };
-  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
-  co_await finish(call, std::move(answer));
+  co_await end_run(call);
+  StoreJob job = [id = call.parameters[0]](ConversationStore& store, const std::string& tenant) {
+    return cancel_ended_response(store, tenant, id);
+  };
+  co_await answer_from_store(services_, call, std::move(job));
 }
 
 asio::awaitable<void> ResponsesApi::input_items(Call& call) {
-  if (services_.store == nullptr) {
-    co_await call.fail(no_store_error());
-    co_return;
-  }
   const std::string_view target(call.exchange.request().target().data(),
                                 call.exchange.request().target().size());
   Result<ItemPage> page = read_page(Query(target));
@@ -214,10 +195,11 @@ asio::awaitable<void> ResponsesApi::input_items(Call& call) {
     co_await call.fail(std::move(refused));
     co_return;
   }
-  const std::string tenant = call.tenant->id;
-  const auto job = [&] { return list_input_items(*services_.store, tenant, call.parameters[0], *page); };
-  Answer answer = co_await services_.store_thread.run(call.tenant->id, job);
-  co_await finish(call, std::move(answer));
+  StoreJob job = [id = call.parameters[0], page = *std::move(page)](ConversationStore& store,
+                                                                    const std::string& tenant) {
+    return list_input_items(store, tenant, id, page);
+  };
+  co_await answer_from_store(services_, call, std::move(job));
 }
 
 }  // namespace
