@@ -20,8 +20,7 @@ void put(LogWriter& w, const LinkCost& link) {
 
 void put(LogWriter& w, const CostCurves& costs) {
   w.number(costs.token);
-  w.number(static_cast<std::uint32_t>(costs.attention.size()));
-  for (const Nanos cost : costs.attention) w.number(cost);
+  w.list(costs.attention, [&](Nanos cost) { w.number(cost); });
   w.number(costs.pass);
   w.number(costs.projection);
   w.number(costs.host_charge);
@@ -33,8 +32,7 @@ void put(LogWriter& w, const CostCurves& costs) {
 
 void get(LogReader& r, CostCurves& costs) {
   costs.token = r.number<Nanos>("token");
-  costs.attention.resize(r.count(8, "attention"));
-  for (Nanos& cost : costs.attention) cost = r.number<Nanos>("attention");
+  r.list(costs.attention, 8, "attention", [&](Nanos& cost) { cost = r.number<Nanos>("attention"); });
   if (costs.attention.empty()) r.fail("attention", "expected at least one cost, found none");
   costs.pass = r.number<Nanos>("pass");
   costs.projection = r.number<Nanos>("projection");
@@ -90,15 +88,14 @@ bool hears_keys(const CoreConfig& config) {
 
 void encode_config(const CoreConfig& config, LoggedSecret secret, std::string& out) {
   LogWriter w(out);
-  w.number(static_cast<std::uint32_t>(config.groups.size()));
-  for (const CoreGroup& group : config.groups) {
+  w.list(config.groups, [&](const CoreGroup& group) {
     w.number(group.window);
     w.number(group.block_count);
     w.number(group.host_blocks);
     w.number(group.disk_blocks);
     w.number(group.shared_blocks);
     w.number(group.block_bytes);
-  }
+  });
   w.number(config.layers);
   w.number(config.context_tokens);
   w.number(config.max_batch_tokens);

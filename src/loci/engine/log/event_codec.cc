@@ -23,34 +23,31 @@ void put(LogWriter& w, const Arrival& e) {
   w.number(e.weight);
   w.number(e.queued_max);
   w.flag(e.scope == SharingScope::kPublic);
-  w.number(static_cast<std::uint32_t>(e.dropped.size()));
-  for (const TokenRange& range : e.dropped) {
+  w.list(e.dropped, [&](const TokenRange& range) {
     w.number(range.begin);
     w.number(range.end);
-  }
+  });
   w.flag(e.follows);
   w.text(e.salt);
 }
 void put(LogWriter& w, const Cancel& e) { w.id(e.request); }
 void put(LogWriter& w, const PassDone& e) {
   w.id(e.pass);
-  w.number(static_cast<std::uint32_t>(e.spans.size()));
-  for (const SpanOutcome& span : e.spans) {
+  w.list(e.spans, [&](const SpanOutcome& span) {
     w.flag(span.ok);
     w.number(static_cast<std::uint8_t>((span.sample ? 1 : 0) | (static_cast<int>(span.end) << 1)));
     if (span.sample) w.id(*span.sample);
-  }
+  });
 }
 void put(LogWriter&, const Tick&) {}
 void put(LogWriter& w, const Drain& e) { w.number(e.deadline); }
 void put(LogWriter& w, const Withdraw& e) { w.id(e.prefix); }
 void put(LogWriter& w, const MovesEnded& e) {
-  w.number(static_cast<std::uint32_t>(e.moves.size()));
-  for (const MoveOutcome& move : e.moves) {
+  w.list(e.moves, [&](const MoveOutcome& move) {
     w.id(move.move);
     w.number(static_cast<std::uint8_t>(move.result));
     w.number(move.took);
-  }
+  });
 }
 void put(LogWriter& w, const DiskEntry& e) {
   w.bytes(e.key.bytes);
@@ -62,20 +59,18 @@ void put(LogWriter& w, const DiskEntry& e) {
   w.number(e.used_at);
 }
 void put(LogWriter& w, const Recovered& e) {
-  w.number(static_cast<std::uint32_t>(e.entries.size()));
-  for (const RecoveredEntry& found : e.entries) {
+  w.list(e.entries, [&](const RecoveredEntry& found) {
     put(w, found.entry);
     w.number(found.group);
     w.flag(found.hole);
     w.id(found.slot);
-  }
+  });
   w.number(e.now);
   w.flag(e.last);
 }
 
 void put_slots(LogWriter& w, const std::vector<std::uint32_t>& slots) {
-  w.number(static_cast<std::uint32_t>(slots.size()));
-  for (const std::uint32_t count : slots) w.number(count);
+  w.list(slots, [&](std::uint32_t count) { w.number(count); });
 }
 void put(LogWriter& w, const DiskRoom& e) { put_slots(w, e.slots); }
 void put(LogWriter& w, const MemoryRoom& e) { put_slots(w, e.slots); }
@@ -91,22 +86,19 @@ void put(LogWriter& w, const Pause& e) {
 }
 void put(LogWriter& w, const SharedAnswer& e) {
   w.id(e.request);
-  w.number(static_cast<std::uint32_t>(e.groups.size()));
-  for (const std::uint8_t groups : e.groups) w.number(groups);
+  w.list(e.groups, [&](std::uint8_t groups) { w.number(groups); });
 }
 
 void put(LogWriter& w, const PeerQuestion& e) {
   w.id(e.id);
-  w.number(static_cast<std::uint32_t>(e.keys.size()));
-  for (const ChainKey& key : e.keys) w.bytes(key.bytes);
+  w.list(e.keys, [&](const ChainKey& key) { w.bytes(key.bytes); });
 }
 void put(LogWriter& w, const PeerRead& e) {
   w.id(e.id);
-  w.number(static_cast<std::uint32_t>(e.wants.size()));
-  for (const PeerWant& want : e.wants) {
+  w.list(e.wants, [&](const PeerWant& want) {
     w.bytes(want.key.bytes);
     w.number(want.groups);
-  }
+  });
   w.number(e.deadline);
 }
 void put(LogWriter& w, const PeerLeft& e) { w.id(e.id); }
@@ -122,47 +114,34 @@ void get(LogReader& r, Arrival& e) {
   e.weight = r.number<std::uint32_t>("weight");
   e.queued_max = r.number<std::uint32_t>("queued_max");
   e.scope = r.flag("scope") ? SharingScope::kPublic : SharingScope::kTenant;
-  const auto cuts = r.number<std::uint32_t>("dropped");
-  if (cuts > r.left() / (2 * sizeof(std::uint32_t))) {
-    r.fail("dropped", fmt::format("{} cuts are announced, {} bytes are left", cuts, r.left()));
-    return;
-  }
-  e.dropped.resize(cuts);
-  for (TokenRange& range : e.dropped) {
+  r.list(e.dropped, 8, "dropped", [&](TokenRange& range) {
     range.begin = r.number<std::uint32_t>("dropped");
     range.end = r.number<std::uint32_t>("dropped");
-  }
+  });
   e.follows = r.flag("follows");
   e.salt = r.text("salt");
 }
 void get(LogReader& r, Cancel& e) { e.request.value = r.number<std::uint64_t>("request"); }
 void get(LogReader& r, PassDone& e) {
   e.pass.value = r.number<std::uint64_t>("pass");
-  const auto count = r.number<std::uint32_t>("spans");
-  if (count > r.left() / 2) {
-    r.fail("spans", fmt::format("{} spans are announced, {} bytes are left", count, r.left()));
-    return;
-  }
-  e.spans.resize(count);
-  for (SpanOutcome& span : e.spans) {
+  r.list(e.spans, 2, "spans", [&](SpanOutcome& span) {
     span.ok = r.flag("ok");
     const auto end = r.number<std::uint8_t>("has_sample");
     if ((end & 1u) != 0) span.sample = TokenId(r.number<std::uint32_t>("sample"));
     if (end >> 1 > static_cast<int>(GrammarEnd::kFailed))
       r.fail("has_sample", fmt::format("expected at most 5, found {}", end));
     span.end = static_cast<GrammarEnd>(end >> 1);
-  }
+  });
 }
 void get(LogReader&, Tick&) {}
 void get(LogReader& r, Drain& e) { e.deadline = r.number<Nanos>("deadline"); }
 void get(LogReader& r, Withdraw& e) { e.prefix.value = r.number<std::uint64_t>("prefix"); }
 void get(LogReader& r, MovesEnded& e) {
-  e.moves.resize(r.count(17, "moves"));
-  for (MoveOutcome& move : e.moves) {
+  r.list(e.moves, 17, "moves", [&](MoveOutcome& move) {
     move.move.value = r.number<std::uint64_t>("move");
     move.result = r.choice<MoveResult>(kMoveResults, "result");
     move.took = r.number<Nanos>("took");
-  }
+  });
 }
 void get(LogReader& r, DiskEntry& e) {
   r.bytes(e.key.bytes, "key");
@@ -174,22 +153,20 @@ void get(LogReader& r, DiskEntry& e) {
   e.used_at = r.number<std::int64_t>("used_at");
 }
 void get(LogReader& r, Recovered& e) {
-  e.entries.resize(r.count(190, "entries"));
-  for (RecoveredEntry& found : e.entries) {
+  r.list(e.entries, 190, "entries", [&](RecoveredEntry& found) {
     get(r, found.entry);
     found.group = r.number<std::uint32_t>("group");
     if (found.group >= 2 * kLayerGroupsMax)
       r.fail("group", fmt::format("expected below {}, found {}", 2 * kLayerGroupsMax, found.group));
     found.hole = r.flag("hole");
     found.slot.value = r.number<std::uint32_t>("slot");
-  }
+  });
   e.now = r.number<std::int64_t>("now");
   e.last = r.flag("last");
 }
 
 void get_slots(LogReader& r, std::vector<std::uint32_t>& slots) {
-  slots.resize(r.count(4, "slots"));
-  for (std::uint32_t& count : slots) count = r.number<std::uint32_t>("slots");
+  r.list(slots, 4, "slots", [&](std::uint32_t& count) { count = r.number<std::uint32_t>("slots"); });
 }
 void get(LogReader& r, DiskRoom& e) { get_slots(r, e.slots); }
 void get(LogReader& r, MemoryRoom& e) { get_slots(r, e.slots); }
@@ -205,22 +182,19 @@ void get(LogReader& r, Pause& e) {
 }
 void get(LogReader& r, SharedAnswer& e) {
   e.request.value = r.number<std::uint64_t>("request");
-  e.groups.resize(r.count(1, "groups"));
-  for (std::uint8_t& groups : e.groups) groups = r.number<std::uint8_t>("groups");
+  r.list(e.groups, 1, "groups", [&](std::uint8_t& groups) { groups = r.number<std::uint8_t>("groups"); });
 }
 
 void get(LogReader& r, PeerQuestion& e) {
   e.id.value = r.number<std::uint64_t>("peer");
-  e.keys.resize(r.count(16, "keys"));
-  for (ChainKey& key : e.keys) r.bytes(key.bytes, "keys");
+  r.list(e.keys, 16, "keys", [&](ChainKey& key) { r.bytes(key.bytes, "keys"); });
 }
 void get(LogReader& r, PeerRead& e) {
   e.id.value = r.number<std::uint64_t>("peer");
-  e.wants.resize(r.count(17, "wants"));
-  for (PeerWant& want : e.wants) {
+  r.list(e.wants, 17, "wants", [&](PeerWant& want) {
     r.bytes(want.key.bytes, "wants");
     want.groups = r.number<std::uint8_t>("wants");
-  }
+  });
   e.deadline = r.number<Nanos>("deadline");
 }
 void get(LogReader& r, PeerLeft& e) { e.id.value = r.number<std::uint64_t>("peer"); }

@@ -45,8 +45,13 @@ class LogWriter {
   }
   template <class Tag>
   void ids(const std::vector<StrongId<Tag, std::uint32_t>>& values) {
+    list(values, [this](const auto& value) { id(value); });
+  }
+  // A count, and each value by `put`.
+  template <class T, class Put>
+  void list(const std::vector<T>& values, Put put) {
     number(static_cast<std::uint32_t>(values.size()));
-    for (const auto value : values) id(value);
+    for (const T& value : values) put(value);
   }
   template <std::size_t kSize>
   void bytes(const std::array<std::uint8_t, kSize>& value) {
@@ -83,13 +88,8 @@ class LogReader {
     return std::string(take(size, field));
   }
   std::vector<TokenId> tokens(const char* field) {
-    const auto count = number<std::uint32_t>(field);
-    if (count > in_.size() / 4) {
-      fail(field, fmt::format("{} tokens are announced, {} bytes are left", count, in_.size()));
-      return {};
-    }
-    std::vector<TokenId> values(count);
-    for (TokenId& value : values) value.value = number<std::uint32_t>(field);
+    std::vector<TokenId> values;
+    list(values, 4, field, [&](TokenId& value) { value.value = number<std::uint32_t>(field); });
     return values;
   }
   template <std::size_t kSize>
@@ -111,7 +111,12 @@ class LogReader {
     fail(field, fmt::format("{} are announced, {} bytes are left", value, in_.size()));
     return 0;
   }
-  std::size_t left() const { return in_.size(); }
+  // What LogWriter::list() wrote; a value takes at least so many bytes.
+  template <class T, class Get>
+  void list(std::vector<T>& values, std::size_t value_bytes, const char* field, Get get) {
+    values.resize(count(value_bytes, field));
+    for (T& value : values) get(value);
+  }
   void fail(const char* field, std::string message) {
     if (status_.ok()) status_ = data_loss(std::move(message), field);
     in_ = {};

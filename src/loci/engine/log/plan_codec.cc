@@ -61,15 +61,13 @@ void put_groups(LogWriter& w, const std::vector<BlockTable>& tables) {
 void put(LogWriter& w, const Pass& pass) {
   w.id(pass.id);
   w.number(pass.patience);
-  w.number(static_cast<std::uint32_t>(pass.copies.size()));
-  for (const BlockCopy& copy : pass.copies) {
+  w.list(pass.copies, [&](const BlockCopy& copy) {
     w.id(copy.from);
     w.id(copy.to);
     w.number(copy.tokens);
     if (copy.group > 0) w.number(copy.group);
-  }
-  w.number(static_cast<std::uint32_t>(pass.spans.size()));
-  for (const Span& span : pass.spans) {
+  });
+  w.list(pass.spans, [&](const Span& span) {
     w.ids(span.tokens);
     w.number(span.position);
     w.number(span.layers.begin);
@@ -78,7 +76,7 @@ void put(LogWriter& w, const Pass& pass) {
     w.number(static_cast<std::uint8_t>(span.logits));
     put_groups(w, span.tables);
     if (span.token_of) w.number(*span.token_of);
-  }
+  });
 }
 
 void put(LogWriter& w, const PeerPlace& place) {
@@ -90,12 +88,11 @@ void put(LogWriter& w, const Move& move) {
   w.id(move.id);
   w.number(static_cast<std::uint8_t>(move.from));
   w.number(static_cast<std::uint8_t>(move.to));
-  w.number(static_cast<std::uint32_t>(move.parts.size()));
-  for (const MovePart& part : move.parts) {
+  w.list(move.parts, [&](const MovePart& part) {
     w.number(part.group);
     w.id(part.from);
     w.id(part.to);
-  }
+  });
   w.number(static_cast<std::uint8_t>(move.form));
   w.number(move.rotate_by);
   put_named(w, move.entry);
@@ -115,39 +112,34 @@ void encode_plan(const Plan& plan, std::string& out) {
   LogWriter w(out);
   w.flag(plan.pass.has_value());
   if (plan.pass) put(w, *plan.pass);
-  w.number(static_cast<std::uint32_t>(plan.spans.size()));
-  for (const SpanPlan& span : plan.spans) {
+  w.list(plan.spans, [&](const SpanPlan& span) {
     w.id(span.request);
     w.flag(span.sample);
-  }
-  w.number(static_cast<std::uint32_t>(plan.moves.size()));
-  for (const Move& move : plan.moves) put(w, move);
-  w.number(static_cast<std::uint32_t>(plan.give_back.size()));
-  for (const FreedSlot& freed : plan.give_back) w.number(freed.group), w.id(freed.slot);
-  w.number(static_cast<std::uint32_t>(plan.notes.size()));
-  for (const DiskNote& note : plan.notes) put(w, note);
-  w.number(static_cast<std::uint32_t>(plan.asks.size()));
-  for (const SharedAsk& ask : plan.asks) {
+  });
+  w.list(plan.moves, [&](const Move& move) { put(w, move); });
+  w.list(plan.give_back, [&](const FreedSlot& freed) {
+    w.number(freed.group);
+    w.id(freed.slot);
+  });
+  w.list(plan.notes, [&](const DiskNote& note) { put(w, note); });
+  w.list(plan.asks, [&](const SharedAsk& ask) {
     w.id(ask.request);
     w.number(static_cast<std::uint32_t>(ask.keys.size()));
     w.number(ask.time_limit);
-  }
+  });
   w.number(static_cast<std::uint32_t>(plan.shared_forgets.size()));
-  w.number(static_cast<std::uint32_t>(plan.peer_answers.size()));
-  for (const PeerAnswer& answer : plan.peer_answers) {
+  w.list(plan.peer_answers, [&](const PeerAnswer& answer) {
     w.id(answer.id);
     for (const std::uint8_t groups : answer.groups) w.number(groups);
-  }
-  w.number(static_cast<std::uint32_t>(plan.peer_gone.size()));
-  for (const PeerGone& gone : plan.peer_gone) {
+  });
+  w.list(plan.peer_gone, [&](const PeerGone& gone) {
     put(w, gone.place);
     w.number(gone.groups);
-  }
-  w.number(static_cast<std::uint32_t>(plan.outputs.size()));
-  for (const Output& output : plan.outputs) {
+  });
+  w.list(plan.outputs, [&](const Output& output) {
     w.number(static_cast<std::uint8_t>(output.index()));
     std::visit([&](const auto& o) { put(w, o); }, output);
-  }
+  });
   w.number(plan.wake_at);
   w.flag(plan.drained);
 }
