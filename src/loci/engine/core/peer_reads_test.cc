@@ -4,56 +4,21 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "loci/engine/testing/core_testing.h"
-#include "loci/policy/eviction.h"
+#include "loci/engine/testing/transfers_testing.h"
 
 namespace loci {
 namespace {
 
 constexpr std::uint32_t kBlocks = 256;
 
-class PeerReadsTest : public testing::Test {
+class PeerReadsTest : public TransfersFixture {
  protected:
-  static CoreConfig tiers() {
-    CoreConfig config = config_of(kBlocks);
-    config.groups = {{.block_count = kBlocks, .disk_blocks = kBlocks, .block_bytes = 64}};
-    config.saves_max = 32;
-    return config;
-  }
-  static IndexPools pools(const CoreConfig& config) {
-    const auto costs = std::make_shared<const CostModel>(config.costs);
-    const auto pool = [&](Tier tier) {
-      std::vector<IndexPool> one(1);
-      one[0] = {kBlocks,
-                make_eviction_order("lru", {.tier = tier, .block_bytes = 64, .seed = 1, .holes = true}, costs)
-                    .value(),
-                nullptr};
-      return one;
-    };
-    return {.device = pool(Tier::kDevice),
-            .host = {},
-            .disk = pool(Tier::kDisk),
-            .shared = {},
-            .hole_records = kBlocks,
-            .date_granularity = {}};
-  }
+  PeerReadsTest() : TransfersFixture({.block_count = kBlocks, .disk_blocks = kBlocks}, 32) {}
 
-  BlockPin block(std::uint32_t first) {
-    const Tokens tokens = run_of(first, kBlockTokens);
-    const BlockPin root = index_.open_root(hasher_.root("g"));
-    return index_.open_full(root.block(), hasher_.child(hasher_.root("g"), tokens), tokens);
-  }
-  ChainKey on_device(std::uint32_t first) {
-    BlockPin pin = block(first);
-    EXPECT_TRUE(index_.place(pin, 0));
-    index_.fill(*index_.claim(pin.block()), kBlockTokens);
-    return index_.block(pin.block()).key;
-  }
+  ChainKey on_device(std::uint32_t first) { return index_.block(computed(first).block()).key; }
   ChainKey on_disk(std::uint32_t first) {
     const BlockPin pin = block(first);
     EXPECT_TRUE(index_.reserve_copy(pin.block(), Tier::kDisk, 0));
@@ -92,11 +57,6 @@ class PeerReadsTest : public testing::Test {
         std::count_if(moves.begin(), moves.end(), [tier](const Move& move) { return move.from == tier; }));
   }
 
-  CoreConfig config_ = tiers();
-  CostModel costs_{config_.costs};
-  ChainKeyHasher hasher_{{}, {}};
-  BlockIndex index_{pools(config_)};
-  Transfers transfers_{config_, costs_, index_};
   PeerReads reads_{index_, transfers_};
   std::vector<BlockPin> computed_;
   std::vector<AppendToken> tokens_;  // go before the pins

@@ -4,58 +4,23 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "loci/engine/testing/core_testing.h"
-#include "loci/policy/eviction.h"
+#include "loci/engine/testing/transfers_testing.h"
 
 namespace loci {
 namespace {
 
 constexpr std::uint32_t kDeviceBlocks = 4;
 
-CoreConfig config_of_tiers() {
-  CoreConfig config = config_of(kDeviceBlocks);
-  config.groups = {
-      {.window = 0, .block_count = kDeviceBlocks, .host_blocks = 8, .disk_blocks = 8, .block_bytes = 64}};
-  config.saves_max = 4;
-  return config;
-}
-
-IndexPools pools_of(const CoreConfig& config) {
-  const auto costs = std::make_shared<const CostModel>(config.costs);
-  const auto pool = [&](Tier tier, std::uint32_t slots) {
-    const EvictionPlace place{.tier = tier, .block_bytes = 64, .seed = 1, .holes = true};
-    std::vector<IndexPool> pools(1);
-    pools[0] = {slots, make_eviction_order("lru", place, costs).value(),
-                make_eviction_order("lru", place, costs).value()};
-    return pools;
-  };
-  IndexPools pools;
-  pools.device = pool(Tier::kDevice, config.groups[0].block_count);
-  pools.host = pool(Tier::kHost, config.groups[0].host_blocks);
-  pools.disk = pool(Tier::kDisk, config.groups[0].disk_blocks);
-  pools.disk[0].unsaved = nullptr;
-  pools.hole_records = 8;
-  return pools;
-}
-
-class TransfersTest : public testing::Test {
+class TransfersTest : public TransfersFixture {
  protected:
-  // A block of its own sequence whose state is on the device, or that has no state.
-  BlockPin block(std::uint32_t first) {
-    const Tokens tokens = run_of(first, kBlockTokens);
-    const BlockPin root = index_.open_root(hasher_.root("g"));
-    return index_.open_full(root.block(), hasher_.child(hasher_.root("g"), tokens), tokens);
+  TransfersTest()
+      : TransfersFixture({.window = 0, .block_count = kDeviceBlocks, .host_blocks = 8, .disk_blocks = 8}, 4) {
   }
-  BlockPin computed(std::uint32_t first) {
-    BlockPin pin = block(first);
-    EXPECT_TRUE(index_.place(pin, 0));
-    index_.fill(*index_.claim(pin.block()), kBlockTokens);
-    return pin;
-  }
+
   // What began since the last call ends so.
   std::vector<Transfers::Ended> end_all(MoveResult result = MoveResult::kDone) {
     std::vector<Transfers::Ended> ended;
@@ -84,12 +49,6 @@ class TransfersTest : public testing::Test {
     wanted.load = true;
     return transfers_.load({&wanted, 1}, {&pin, 1});
   }
-
-  CoreConfig config_ = config_of_tiers();
-  CostModel costs_{config_.costs};
-  ChainKeyHasher hasher_{{}, {}};
-  BlockIndex index_{pools_of(config_)};
-  Transfers transfers_{config_, costs_, index_};
 };
 
 TEST_F(TransfersTest, SavesGoFromTierToTierAndToADiskThatIsKnown) {
