@@ -76,7 +76,7 @@ all_suites() {
     suite responses tests/responses_test.py --model "$model" & jobs+=($!)
     export LOCI_PROFILE="$work/deterministic.json" LOCI_DETERMINISTIC=on
     suite live_deterministic tests/live_*test.py --model "$model" & jobs+=($!)
-    suite tiers tests/tiers_test.py --model "$model" & jobs+=($!)
+    suite tiers tests/tiers_test.py tests/tiers_restart_test.py --model "$model" & jobs+=($!)
     suite truncation tests/truncation_test.py --model "$model" & jobs+=($!)
     unset LOCI_PROFILE LOCI_DETERMINISTIC
   fi

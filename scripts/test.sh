@@ -84,7 +84,7 @@ live_suites() {
   beside 30 "Grafana's dashboard asks for what there is" suite tests/dashboard_test.py
   beside_done
   # Alone, as they measure, or have to be as fast as the server.
-  part 100 "tiers: every path, restart, damage" suite tests/tiers_test.py
+  part 100 "tiers: every path, restart, damage" suite tests/tiers_test.py tests/tiers_restart_test.py
   part 60 "hostile clients" suite tests/http_abuse_test.py
   part 60 "HTTPS: certificates, clients, hostile ones" suite tests/tls_test.py
   part 80 "measuring a server: loci bench" suite tests/bench_test.py
