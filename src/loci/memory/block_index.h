@@ -332,7 +332,7 @@ class BlockIndex {
   // A new tail, empty.
   BlockPin open_tail(BlockId parent);
 
-  // --- parts ---
+  // --- parts (block_parts.cc) ---
 
   // Gives a block without part in `group` an empty one, which the pin holds; evicts for it where no slot
   // is free. False: all slots hold what is needed.

@@ -11,71 +11,10 @@
 #include <vector>
 
 #include "loci/base/random.h"
+#include "loci/memory/block_index_testing.h"
 
 namespace loci {
 namespace {
-
-using Tokens = std::vector<TokenId>;
-
-// First in, first out by the time of the last use; enough for the index's own tests.
-class OldestFirst final : public EvictionOrder {
- public:
-  void insert(BlockId block, const EvictionFacts&) override { blocks_.push_back(block); }
-  void erase(BlockId block, const EvictionFacts&) override {
-    blocks_.erase(std::find(blocks_.begin(), blocks_.end(), block));
-  }
-  BlockId choose(Nanos) override { return blocks_.empty() ? kNoBlock : blocks_.front(); }
-  std::size_t size() const override { return blocks_.size(); }
-  bool spares_wanted() const override { return false; }
-
- private:
-  std::vector<BlockId> blocks_;
-};
-
-Tokens tokens_of(std::initializer_list<std::uint32_t> values, std::size_t size = 0) {
-  Tokens tokens;
-  for (const auto value : values) tokens.push_back(TokenId(value));
-  while (tokens.size() < size) tokens.push_back(TokenId(static_cast<std::uint32_t>(1000 + tokens.size())));
-  return tokens;
-}
-
-IndexPools pools(std::initializer_list<std::uint32_t> slots) {
-  IndexPools all;
-  for (const std::uint32_t count : slots)
-    all.device.push_back({count, std::make_unique<OldestFirst>(), nullptr});
-  return all;
-}
-
-class BlockIndexTest : public testing::Test {
- protected:
-  explicit BlockIndexTest(IndexPools all = pools({8})) : index_(std::move(all)) {}
-  ChainKey key(BlockId parent, const Tokens& tokens) {
-    return hasher_.child(index_.block(parent).key, tokens);
-  }
-  BlockPin root(const char* group = "g") { return index_.open_root(hasher_.root(group)); }
-  BlockPin tail(BlockId parent, const Tokens& tokens) {
-    BlockPin pin = index_.open_tail(parent);
-    EXPECT_TRUE(index_.place(pin, 0));
-    const auto token = index_.claim(pin.block());
-    index_.append(*token, tokens);
-    return pin;
-  }
-  BlockPin full(BlockId parent, const Tokens& tokens) {
-    const ChainKey k = key(parent, tokens);
-    BlockPin pin = index_.open_full(parent, k, tokens);
-    if (index_.block(pin.block()).parts[0]) {
-      index_.hold(pin, 0);
-    } else {
-      EXPECT_TRUE(index_.place(pin, 0));
-    }
-    const auto token = index_.claim(pin.block());
-    index_.fill(*token, kBlockTokens);
-    return pin;
-  }
-
-  ChainKeyHasher hasher_{{}, {}};
-  BlockIndex index_;
-};
 
 class DeepestFirst final : public EvictionOrder {
  public:
@@ -486,63 +425,6 @@ TEST(BlockIndexFuzz, AgreesWithAMapOfPrefixes) {
     }
     ASSERT_EQ(index.evictions(), 0u);
   }
-}
-
-// Room for four blocks on the device, two in host memory, four on the disk.
-class BlockTiersTest : public BlockIndexTest {
- protected:
-  BlockTiersTest() : BlockIndexTest(tiers()) {}
-  static IndexPools tiers() {
-    IndexPools all = pools({4});
-    all.host.push_back({2, std::make_unique<OldestFirst>(), nullptr});
-    all.disk.push_back({4, std::make_unique<OldestFirst>(), nullptr});
-    return all;
-  }
-  void copy_to(BlockId id, Tier tier) {
-    const BlockPin pin = index_.pin(id);
-    ASSERT_TRUE(index_.reserve_copy(id, tier, 0).has_value());
-    index_.finish_copy(id, tier, 0, true);
-  }
-  const EvictionFacts& facts(BlockId id, Tier tier) { return index_.block(id).copy(tier, 0)->facts; }
-};
-
-TEST_F(BlockTiersTest, ACopyIsAsWantedAndAsOldAsItsBlock) {
-  BlockId id;
-  {
-    const BlockPin r = root();
-    const BlockPin pin = full(r.block(), tokens_of({1}, kBlockTokens));
-    id = pin.block();
-    index_.advance(10);
-  }
-  index_.set_wanted(id, 3);
-  index_.advance(50);
-  copy_to(id, Tier::kHost);
-  EXPECT_EQ(facts(id, Tier::kHost).wanted, 3u);
-  EXPECT_EQ(facts(id, Tier::kHost).last_used, 10);
-  index_.advance(70);
-  copy_to(id, Tier::kDisk);
-  EXPECT_EQ(facts(id, Tier::kDisk).last_used, 10);
-  index_.set_wanted(id, 1);
-  EXPECT_EQ(facts(id, Tier::kDisk).wanted, 1u);
-  index_.check_invariants();
-}
-
-TEST_F(BlockTiersTest, WhatIsBroughtTakesNoRoomFromWhatIsNeededBefore) {
-  const BlockPin r = root();
-  std::vector<BlockId> ids;
-  for (std::uint32_t i = 0; i < 4; ++i) {
-    const BlockPin pin = full(r.block(), tokens_of({i}, kBlockTokens));
-    ids.push_back(pin.block());
-    index_.set_wanted(ids[i], i);
-  }
-  copy_to(ids[3], Tier::kDisk);
-  copy_to(ids[1], Tier::kHost);
-  copy_to(ids[2], Tier::kHost);
-  const BlockPin last = index_.pin(ids[3]), first = index_.pin(ids[0]);
-  EXPECT_FALSE(index_.reserve_copy(ids[3], Tier::kHost, 0).has_value()) << "both are needed before it";
-  EXPECT_TRUE(index_.reserve_copy(ids[0], Tier::kHost, 0).has_value()) << "it is needed before both";
-  index_.finish_copy(ids[0], Tier::kHost, 0, false);
-  index_.check_invariants();
 }
 
 }  // namespace

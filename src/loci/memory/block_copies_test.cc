@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "loci/memory/block_index_testing.h"
+
+namespace loci {
+namespace {
+
+// Room for four blocks on the device, two in host memory, four on the disk.
+class BlockTiersTest : public BlockIndexTest {
+ protected:
+  BlockTiersTest() : BlockIndexTest(tiers()) {}
+  static IndexPools tiers() {
+    IndexPools all = pools({4});
+    all.host.push_back({2, std::make_unique<OldestFirst>(), nullptr});
+    all.disk.push_back({4, std::make_unique<OldestFirst>(), nullptr});
+    return all;
+  }
+  void copy_to(BlockId id, Tier tier) {
+    const BlockPin pin = index_.pin(id);
+    ASSERT_TRUE(index_.reserve_copy(id, tier, 0).has_value());
+    index_.finish_copy(id, tier, 0, true);
+  }
+  const EvictionFacts& facts(BlockId id, Tier tier) { return index_.block(id).copy(tier, 0)->facts; }
+};
+
+TEST_F(BlockTiersTest, ACopyIsAsWantedAndAsOldAsItsBlock) {
+  BlockId id;
+  {
+    const BlockPin r = root();
+    const BlockPin pin = full(r.block(), tokens_of({1}, kBlockTokens));
+    id = pin.block();
+    index_.advance(10);
+  }
+  index_.set_wanted(id, 3);
+  index_.advance(50);
+  copy_to(id, Tier::kHost);
+  EXPECT_EQ(facts(id, Tier::kHost).wanted, 3u);
+  EXPECT_EQ(facts(id, Tier::kHost).last_used, 10);
+  index_.advance(70);
+  copy_to(id, Tier::kDisk);
+  EXPECT_EQ(facts(id, Tier::kDisk).last_used, 10);
+  index_.set_wanted(id, 1);
+  EXPECT_EQ(facts(id, Tier::kDisk).wanted, 1u);
+  index_.check_invariants();
+}
+
+TEST_F(BlockTiersTest, WhatIsBroughtTakesNoRoomFromWhatIsNeededBefore) {
+  const BlockPin r = root();
+  std::vector<BlockId> ids;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const BlockPin pin = full(r.block(), tokens_of({i}, kBlockTokens));
+    ids.push_back(pin.block());
+    index_.set_wanted(ids[i], i);
+  }
+  copy_to(ids[3], Tier::kDisk);
+  copy_to(ids[1], Tier::kHost);
+  copy_to(ids[2], Tier::kHost);
+  const BlockPin last = index_.pin(ids[3]), first = index_.pin(ids[0]);
+  EXPECT_FALSE(index_.reserve_copy(ids[3], Tier::kHost, 0).has_value()) << "both are needed before it";
+  EXPECT_TRUE(index_.reserve_copy(ids[0], Tier::kHost, 0).has_value()) << "it is needed before both";
+  index_.finish_copy(ids[0], Tier::kHost, 0, false);
+  index_.check_invariants();
+}
+
+}  // namespace
+}  // namespace loci
