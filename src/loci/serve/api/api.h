@@ -26,7 +26,7 @@ class Api {
   boost::asio::awaitable<void> dispatch(Call& call, const Router::Match& match);
   boost::asio::awaitable<void> answer_options(Exchange& exchange, const Router::Match& match);
   void add_common_headers(Exchange& exchange) const;
-  // What the header alone tells of who may not ask this. Errors: 401, 403, 415, 429, 503.
+  // Refuses a call by its header alone, before its body is read. Errors: 401, 403, 415, 429, 503.
   std::optional<ApiError> check_caller(Call& call, const Route& route) const;
   std::optional<ApiError> check_operator(const Call& call) const;
 

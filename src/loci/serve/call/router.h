@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which request is answered by whom: routes with parameters, who may call them, and how their errors look.
+// Finds the handler of a request: routes with parameters, who may call them, and how their errors look.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -28,7 +28,7 @@ enum class Access : std::uint8_t {
 
 // Whether a request counts against its tenant's limits.
 enum class Metering : std::uint8_t {
-  kFree,     // it reads, or ends what runs
+  kFree,     // it reads, or ends a response that is being made
   kRequest,  // it computes or stores
 };
 
@@ -63,7 +63,7 @@ struct Route {
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   BodyKind body = BodyKind::kJson;
   Metering metering = Metering::kFree;
-  bool polled = false;  // programs ask it again and again: what went well is logged for debugging only
+  bool polled = false;  // programs poll it: calls that succeed are logged at the level debug
   Handler handler;
 };
 

@@ -25,7 +25,7 @@ struct ApiOptions {
 // Threads that wait for the store's disk or server: turns that wait together are made durable together.
 inline constexpr unsigned kStoreThreads = 32;
 
-// Beside what generations use. All of it outlives the server. The atomics: any thread.
+// All of it outlives the server. Any thread may use the atomics.
 struct ApiServices : GenerationServices {
   ApiOptions options;
   ConversationStore* store;  // null: nothing is stored, and what needs the store is refused
@@ -34,11 +34,12 @@ struct ApiServices : GenerationServices {
   ConversationLocks conversation_locks;     // the network thread's
   std::shared_ptr<TurnClaims> turn_claims;  // null: nobody shares the store
 
-  // What keeps a request that needs the model from being served now.
+  // The error for a request that needs the model while the model cannot serve it: it still loads, or the
+  // server stops.
   std::optional<ApiError> not_ready() const;
 };
 
-// What a new request gets once the server drains: 503 with Retry-After.
+// The error for a new request once the server drains: 503 with Retry-After.
 ApiError stopping_error();
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was said so far, as one value: each API's parser makes it, and the template's context is made of it
-// (template_context.h). Errors name the client's fields, so they are found by the parsers.
+// (template_context.h). Parsers check it, because errors name the client's fields.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ struct OutputSyntax {
 
   // Marks that open a call or a list of calls.
   std::vector<std::string> call_open;
-  // Marks around several calls; like white space between them.
+  // Marks around a list of calls. Between calls they mean no more than white space.
   std::vector<std::string> wrappers;
   std::vector<std::string> call_close;  // follow a call, in any number
   CallBody body = CallBody::kJson;

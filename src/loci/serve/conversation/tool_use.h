@@ -37,7 +37,7 @@ struct ToolUse {
   bool parallel = true;  // several calls in one reply
 
   bool has(std::string_view name) const;
-  // Errors: kInvalidArgument naming `name_field`: the name is none, or another tool's.
+  // Errors: kInvalidArgument naming `name_field`: it is no valid name, or another tool has it.
   Status add(Tool tool, std::string_view name_field);
 
   // The reply may have calls.

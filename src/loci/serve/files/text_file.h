@@ -11,8 +11,8 @@ namespace loci {
 
 // Errors: kNotFound; kUnavailable. The message names the path.
 Result<std::string> read_text_file(const std::string& path);
-// In place of what is there, at once and on the disk before the return; mode 0600 where it is new.
-// Errors: kUnavailable.
+// Replaces the file's content in one step. The new content is on the disk when this returns. A new file has
+// mode 0600. Errors: kUnavailable.
 Status replace_text_file(const std::string& path, std::string_view text);
 
 }  // namespace loci

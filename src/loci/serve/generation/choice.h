@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One choice of a reply: turns its sampled tokens into what a client may see of it: text, reasoning, calls
-// of tools, log-probabilities. Stop strings are matched on the text (not on reasoning or calls) across the
-// borders of tokens; nothing of one is ever shown.
+// One choice of a reply. Turns its sampled tokens into what a client may see: text, reasoning, calls of
+// tools, log-probabilities. Stop strings are matched on the text (not on reasoning or calls) across the
+// borders of tokens; no part of a stop string is ever shown.
 #pragma once
 
 #include <cstdint>

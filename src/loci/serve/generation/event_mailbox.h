@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the engine's events reach the network thread: the core's thread puts them in, the network thread
-// is woken once for all that wait and takes them out. Who takes none for long (the client does not read, so
-// nothing more is written to it) is told that the mailbox is full, and pauses its requests: no more than a
-// pass's tokens follow.
+// is woken once for all that wait and takes them out. While the client does not read, the network thread
+// takes none; once the mailbox is full, it is told so and pauses the client's requests. After that at most
+// one pass's tokens follow.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

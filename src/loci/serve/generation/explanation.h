@@ -21,7 +21,7 @@ struct ReplyExplanation {
   std::optional<Nanos> first_token;
 };
 
-// Of all reasons.
+// All that were computed, whatever the reason.
 std::uint64_t computed_tokens(const ContextSources& sources);
 void add(ContextSources& sum, const ContextSources& sources);
 

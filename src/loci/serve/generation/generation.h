@@ -54,7 +54,8 @@ class Generation {
   };
 
   void submit();
-  // Has the engine say how likely the prompt is: its tokens after the first are forced.
+  // Makes the engine return the log-probabilities of the prompt's tokens: it samples them all, after the
+  // first, as forced ones.
   void score_prompt(GenerationRequest& request, Slot& slot);
   void on_event(const MailboxEvent& event);
   void on_started(std::uint32_t index, const GenerationStarted& started, Nanos at);
@@ -63,7 +64,7 @@ class Generation {
   void show(std::uint32_t index);
   void close(Slot& slot, ReplyFinish finish);
   void cancel_open();
-  // The client does not read, or reads again: what runs computes nothing meanwhile.
+  // The client has stopped reading, or reads again. Meanwhile its requests are paused.
   void pause_open(bool paused);
   boost::asio::awaitable<bool> flush();
   void remember_tokens();

@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kTopLogprobsMax = 20;
 
 inline constexpr std::size_t kCacheSaltBytesMax = 256;
 
-// What a server says where a request does not.
+// The server's values for fields that a request leaves out.
 struct RequestDefaults {
   SamplingParams sampling;
   UnservedRule unserved = UnservedRule::kRefuse;
@@ -76,7 +76,7 @@ void check_min_tokens(FieldReader& reader, std::string_view name, const Generati
 // The names of all that read_generation_fields() knows, read or accepted and not used.
 std::span<const std::string_view> generation_field_names();
 
-// Refuses what is a field of text completions alone and would change the reply: echo, suffix, best_of.
+// Refuses the fields that only text completions have and that would change the reply: echo, suffix, best_of.
 void refuse_completion_fields(FieldReader& reader, const GenerationFields& fields);
 
 // Array of token ids, each checked to be one of a vocabulary of 2^32 at most; the vocabulary's own size

@@ -31,7 +31,7 @@ struct GenerationServices {
   std::optional<Nanos> time_limit;                  // of a whole generation
   std::atomic<const ServedModel*> served{nullptr};  // null: the model is still loading
   std::atomic<bool> draining{false};
-  std::atomic<bool> stops_at_once{false};  // what ends now was cut off by the server
+  std::atomic<bool> stops_at_once{false};  // generations that end from now on were cut off by the server
   UnknownFieldLog unknown_fields;
   std::atomic<std::size_t> open_work{0};  // generations and their commits; see OpenWork
 };

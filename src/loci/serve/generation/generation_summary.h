@@ -17,7 +17,7 @@ struct GenerationSummary {
   std::optional<Nanos> first_token;  // from the request's last byte
   Nanos duration = 0;
   bool client_left = false;
-  bool cut_off = false;            // by the server, which stops at once: no client's doing
+  bool cut_off = false;            // by the server, which stopped at once; not by the client
   std::string_view finish_reason;  // of the first choice; static storage
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a prompt that its context cannot hold: it is refused, or its oldest part is dropped after
-// the system prompt (policy/truncation.h says where it is cut).
+// What happens to a prompt that the context cannot hold: it is refused, or the oldest part after its system
+// prompt is dropped (policy/truncation.h says where it is cut).
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ namespace loci {
 
 enum class ContextOverflow : std::uint8_t { kRefuse, kTruncate };
 
-// What a server does where a request does not say.
+// What a server does with requests that do not say it.
 struct OverflowRule {
   ContextOverflow overflow = ContextOverflow::kRefuse;
   TruncationRule truncation;
 };
 
-// Prompts up to this length are never cut, whatever stays in front of them.
+// Prompts up to this length are never cut, however long their system prompt is.
 std::uint32_t uncut_tokens(const TruncationRule& rule);
 
-// Tokens at the beginning of a chat's prompt that its system prompt renders to, tools included: what it has
-// in common with a chat of the same instructions in which nothing was said. 0 where the template refuses
-// that. `context`: what `prompt` was rendered from (ChatTemplate::encode). As long as one rendering of the
-// system prompt. Thread-safe.
+// How many tokens at the beginning of a chat's prompt are its system prompt, tools included: those that it
+// has in common with a chat of the same instructions and no messages. 0: the template refuses such a chat.
+// `context`: what `prompt` was rendered from (ChatTemplate::encode). Takes as long as rendering the system
+// prompt once. Thread-safe.
 std::uint32_t system_prompt_tokens(const ChatTemplate& chat_template, std::string_view context,
                                    const std::vector<TokenId>& prompt);
 

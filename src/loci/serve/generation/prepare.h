@@ -23,7 +23,7 @@
 
 namespace loci {
 
-// A conversation that some API was sent, and what its reply is to be.
+// A conversation as a client of one of the APIs sent it, and what the reply is to be.
 struct ChatRequest {
   GenerationFields fields;
   Conversation conversation;
@@ -42,7 +42,7 @@ struct PreparedGeneration {
   std::vector<std::string> unknown_fields;       // of the request, for the log
   // How the reply is read (ServedModel::chat says in which syntax). Absent: all of it is text.
   std::optional<OutputParserOptions> parser;
-  // How likely each of the prompt's tokens is, is computed too: one by one, as a reply's are.
+  // The log-probabilities of the prompt's tokens are computed too: one token after another, as a reply's.
   bool scores_prompt = false;
   bool one_call = false;                // the reply ends with its first call
   std::optional<TenantTicket> ticket;   // of the tenant; set before run_generation()
@@ -61,14 +61,15 @@ using Prepared = std::variant<PreparedGeneration, ApiError>;
 
 // All of these: thread-safe.
 
-// Checks what needs the model, says what ends a reply and compiles what it must be (unless `grammar` is set:
-// tools that must be called come first). `field` names the prompt in errors.
+// Checks the fields whose limits the model sets, fills in the tokens that end a reply, and compiles the
+// reply's constraint (unless `grammar` is set already, by tools that must be called). `field` names the
+// prompt in errors.
 Prepared check_generation(PreparedGeneration prepared, const ServedModel& served, std::string_view field);
 // 404 where `name` is not the served model; "" and "default" are.
 std::optional<ApiError> check_model(const std::string& name, const ServedModel& served);
 
 // A conversation, rendered and tokenised. `field` holds its messages: what an error of theirs names.
-// `overflow`: what its request says of one that outgrows the context.
+// `overflow`: the request's wish for a conversation that outgrows the context.
 Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedModel& served,
                       TokenHistory& history, std::string_view tenant,
                       std::optional<ContextOverflow> overflow = {});

@@ -50,7 +50,7 @@ struct FinishedChoice {
   std::vector<TokenId> tokens;  // as sampled, the one that ended the reply included
 };
 
-// Thread-compatible: the network thread, but whole(), which a worker may call.
+// Thread-compatible. The network thread calls it; a worker may call whole().
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;

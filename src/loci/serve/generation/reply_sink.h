@@ -38,10 +38,10 @@ class ReplySink {
   const ReplyOrigin& origin() const { return origin_; }
   virtual int status() const = 0;  // of HTTP; 0 before the answer
 
-  // Of HTTP, with whatever is answered.
+  // A header of HTTP, for whatever the answer is.
   virtual void add_header(const std::string& /*name*/, const std::string& /*value*/) {}
 
-  // False: nobody waits for more.
+  // False: the client has gone.
   virtual boost::asio::awaitable<bool> respond(std::string json) = 0;
   virtual boost::asio::awaitable<bool> begin_stream() = 0;  // of server-sent events
   // `events` stays valid until it has returned.
@@ -49,7 +49,8 @@ class ReplySink {
   virtual boost::asio::awaitable<bool> end_stream() = 0;
   virtual boost::asio::awaitable<void> fail(ApiError error) = 0;
 
-  // Nobody waits any more: what runs is cancelled. `on_gone` is called once, when that becomes so.
+  // Whether the client has gone; then the generation is cancelled. `on_gone` is called once, when the client
+  // goes.
   virtual bool gone() const = 0;
   virtual void watch(std::function<void()> on_gone) = 0;
 

@@ -53,7 +53,8 @@ class TokenHistory {
   // (StoredResponse::tokens, made with this model's tokenizer) whose prompt's length is not known all is
   // given as `reply`. Time: the sequence's length.
   void remember(std::string_view tenant, std::span<const TokenId> prompt, std::span<const TokenId> reply);
-  // What was said is deleted: of the tenant's sequence stays what begins others. Time: the sequence's length.
+  // Forgets the tenant's sequence, except the beginning that other sequences share. Time: the sequence's
+  // length.
   void forget(std::string_view tenant, std::span<const TokenId> tokens);
 
   std::size_t size_bytes() const { return bytes_.load(); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A bound on the bytes of all requests' bodies together, so that many connections can't fill the memory with
-// what is small enough for each. Bodies are charged as they arrive, not as they are announced: who sends
-// nothing holds nothing. A body's first kFreeBytes are not charged (connections bound them), so that small
-// requests are served while large ones wait.
+// what is small enough for each. A body is charged as its bytes arrive, not when its length is announced: a
+// client that sends nothing holds nothing. A body's first kFreeBytes are not charged (connections bound
+// them), so that small requests are served while large ones wait.
 //
 // Thread-compatible: the network thread.
 #pragma once

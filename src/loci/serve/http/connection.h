@@ -46,7 +46,7 @@ class Exchange {
 
   const HttpRequest& request() const { return request_; }
   HttpRequest& request() { return request_; }
-  // Its values are elsewhere now: frees the body, and what it holds of the budget of all bodies.
+  // Frees the body and its share of the budget of all bodies; its values have been read.
   void drop_body();
   std::string_view path() const { return path_; }  // the target without its query
   // The client's X-Request-Id where it is acceptable, else one of our own.
@@ -67,7 +67,7 @@ class Exchange {
   boost::asio::awaitable<bool> begin_stream(std::string_view content_type, int status = 200);
   boost::asio::awaitable<bool> stream(std::string_view data);
   boost::asio::awaitable<bool> end_stream();
-  // In place of a stream's end: the connection ends, and the client sees that something is missing.
+  // Ends the connection instead of the stream, so that the client sees that something is missing.
   void cut_stream();
 
   // From now on the connection is read (what a client sends ahead is kept for its next request), so that
@@ -131,17 +131,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Reads past a body that nobody wants. False: the connection is to end.
   boost::asio::awaitable<bool> skip_body();
   bool may_skip_body();
-  // Before an answer: it says so where the connection does not go on after it.
+  // Called before an answer, whose header says if the connection ends after it.
   void before_answer();
   // A client that sends again as soon as it was refused would have the network thread refuse hundreds of
   // requests a second. So the first 64 of those that were refused by their header alone wait a little for
   // their answer.
   boost::asio::awaitable<void> hold_refusal();
-  // What a request is answered that cannot be read; nothing where nobody is there to be answered.
+  // The answer to a request that cannot be read; absent: the client has gone.
   std::optional<ApiError> reason(boost::system::error_code error);
   boost::asio::awaitable<void> refuse(boost::system::error_code error);
   boost::asio::awaitable<void> linger();
-  // The client is told that nothing more comes, if it can be told soon.
+  // Tells the client that nothing more comes, unless that would take long.
   boost::asio::awaitable<void> end_sending();
   boost::asio::awaitable<bool> write(std::array<boost::asio::const_buffer, 3> buffers);
 

@@ -32,8 +32,8 @@ struct CallRequest {
 };
 
 struct HttpAnswer {
-  // Not ok: no connection, or it broke, or time ran out. Of a server that is not trusted, or does not speak
-  // TLS although it was called so: kInvalidArgument.
+  // Not ok: no connection was made, it broke, or time ran out. kInvalidArgument: the server's certificate is
+  // not trusted, or the call is to speak TLS and the server does not.
   Status status;
   int code = 0;
   std::string body;  // of an answer other than 200, or where there is no sink; cut at 16 MiB

@@ -29,8 +29,8 @@ struct HttpLimits {
   std::uint64_t bodies_bytes_max = std::uint64_t{256} << 20;  // of all requests together; see body_budget.h
   std::uint32_t header_bytes_max = 64 << 10;
   std::size_t connections_max = 1024;
-  // Of connections in their TLS handshake, beside those: the oldest gives way to one more. 0: they count as
-  // all do.
+  // Connections in their TLS handshake, which do not count among those; a new one closes the oldest. 0: there
+  // is no such limit, and they count as all others.
   std::size_t greetings_max = 0;
   Nanos header_timeout = 10 * kNanosPerSecond;      // from a request's first byte (or the connection's start)
   Nanos body_timeout = 60 * kNanosPerSecond;        // from the body's first wait to its end

@@ -15,7 +15,7 @@
 
 namespace loci {
 
-// Stays where it is while something goes on.
+// It is not moved while a read or a write goes on.
 class HttpSocket {
  public:
   using executor_type = boost::asio::ip::tcp::socket::executor_type;

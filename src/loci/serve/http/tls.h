@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What either side of a TLS connection needs before it: a server its certificate and key, a client those whom
-// it trusts. TLS 1.2 and 1.3; of 1.2 only ciphers that authenticate and whose keys are forgotten (ECDHE with
-// AES-GCM or ChaCha20).
+// What the two sides of a TLS connection are set up with: a server with its certificate and key, a client
+// with the authorities that it trusts. TLS 1.2 and 1.3; of 1.2 only authenticated ciphers with forward
+// secrecy (ECDHE with AES-GCM or ChaCha20).
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>

@@ -118,7 +118,7 @@ class ConversationStore {
  public:
   virtual ~ConversationStore() = default;
 
-  // An item's id is unique in its conversation: for those that have no such item yet.
+  // The conversation and its first items. The items' ids are unique in their conversation.
   virtual Status create_conversation(std::string_view tenant, const StoredConversation& conversation,
                                      const std::vector<StoredItem>& items) = 0;
   virtual Result<StoredConversation> conversation(std::string_view tenant, std::string_view id) = 0;

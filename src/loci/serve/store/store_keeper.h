@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to the store while a server runs: what is over the limits is deleted, at start and every
-// few minutes, and /metrics is told its size.
+// Upkeep of the store while a server runs: at its start and every few minutes it deletes what exceeds the
+// limits, and tells /metrics the store's size.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -26,8 +26,8 @@ struct StoreKeeping {
   Nanos period = 300 * kNanosPerSecond;
 };
 
-// Says in the log whose conversations made room for newer ones (StoreOptions::made_room), of each tenant
-// at once and then once in a period with what went meanwhile. Thread-safe.
+// Logs whose conversations were deleted to make room for newer ones (StoreOptions::made_room): a tenant's
+// first deletion at once, later ones once in a period, together. Thread-safe.
 class QuotaLog {
  public:
   QuotaLog(const Clock& clock, Nanos period, std::shared_ptr<spdlog::logger> log)
@@ -47,12 +47,14 @@ class QuotaLog {
   std::map<std::string, Entry, std::less<>> entries_ GUARDED_BY(mutex_);  // of tenants that were ever over
 };
 
-// Which servers have surely ended. One look tells too little: after a restart of the database nobody holds a
-// lock there, and while it stands still all members' rows grow old. Who seemed to have ended at every look
-// for five seconds has, where each look was answered within a second and none was missed. Thread-compatible.
+// Tells which servers have surely ended. One look at the database tells too little: after its restart nobody
+// holds a lock there, and while it stands still all members' rows grow old. A server has surely ended if it
+// seemed so at every look for five seconds, none of which was missed or took longer than a second.
+// Thread-compatible.
 class EndedServers {
  public:
-  // A look that began and ended then, and who seemed to have ended. Returns who surely has.
+  // A look began and ended at these times, and these servers seemed to have ended. Returns those that surely
+  // have.
   std::vector<std::string> look(Nanos begin, Nanos end, const std::vector<std::string>& seem);
 
  private:

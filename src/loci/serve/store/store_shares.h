@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may keep how much in the store, and who gives when there is too much. Pure.
+// How much each tenant may keep in the store, and of whom something is deleted when it holds too much. Pure.
 //
-// Example: the store may hold 100; a has 70, b 40, c 10. a alone gives, 20, and keeps 50 (the level): b and c
-// have less than that. Had b 50, a and b would both be taken down to 45.
+// Example: the store may hold 100; a has 70, b 40, c 10. 20 of a's are deleted, which leaves it 50 (the
+// level); b and c have less than that and keep all. Had b 50, a and b would both be taken down to 45.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct StoreUsage {
   std::uint64_t bytes = 0;
 };
 
-// What a tenant is to give: both, where both are not 0.
+// How much of a tenant's is to be deleted: as many threads and as many bytes.
 struct StoreSurplus {
   std::uint64_t threads = 0;
   std::uint64_t bytes = 0;
@@ -39,8 +39,8 @@ struct StoreSurplus {
 
 StoreSurplus surplus_over(const StoreUsage& usage, const StoreQuota& quota);
 
-// The most that each tenant may keep so that all keep at most `bytes_max`: who has less keeps all of it,
-// whoever has more is taken down to this. UINT64_MAX: all fits. O(n log n).
+// The most that each tenant may keep so that all together keep at most `bytes_max`. A tenant that has less
+// keeps all of it; one that has more is taken down to this. UINT64_MAX: all fits. O(n log n).
 std::uint64_t share_level(const std::vector<StoreUsage>& usages, std::uint64_t bytes_max);
 
 }  // namespace loci

@@ -20,8 +20,8 @@
 
 namespace loci {
 
-// Renews what this server has claimed, and gives back what is dropped. Thread-safe. Held by those who may
-// have to give something back after the store's threads have ended.
+// Renews this server's claims, and gives back those of turns that have ended. Thread-safe. Turns share it,
+// because one may end after the store's threads have.
 class TurnClaims : public std::enable_shared_from_this<TurnClaims> {
  public:
   TurnClaims(WorkerPool& store_thread, ConversationStore& store, std::shared_ptr<spdlog::logger> log)
@@ -33,8 +33,7 @@ class TurnClaims : public std::enable_shared_from_this<TurnClaims> {
   void hold(std::int64_t claim);
   // Gives the claim back, on a thread of the store's. Where that fails it ends with its lease.
   void release(std::string tenant, std::string conversation, std::int64_t claim);
-  // Nothing is asked of the store's threads any more: what is claimed ends with its lease, or with this
-  // server.
+  // Gives the store's threads no more work. Claims then end with their leases, or with this server.
   void stop();
 
  private:

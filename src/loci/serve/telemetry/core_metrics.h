@@ -11,7 +11,7 @@
 
 namespace loci {
 
-// Every label's every value is there from the start.
+// Every value of every label is listed from the start, so that no series begins in the middle.
 std::vector<prometheus::MetricFamily> core_metrics(const CoreStats& stats);
 
 }  // namespace loci

@@ -25,10 +25,10 @@ class PublicPrefixes {
  public:
   // Takes the name for a prefix that is being computed. False: it is taken.
   bool begin(const std::string& name);
-  // The prefix is there, or is not.
+  // The prefix has been computed; or it has not, and the name is free.
   void finish(NamedPrefix prefix);
   void abandon(const std::string& name);
-  // Gives the name free; absent: there is no such prefix (or it is not there yet).
+  // Frees the name and returns its prefix; absent: there is no such prefix, or it is still being computed.
   std::optional<NamedPrefix> take(const std::string& name);
   std::vector<NamedPrefix> list() const;
 

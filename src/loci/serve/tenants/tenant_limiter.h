@@ -28,7 +28,7 @@ class TenantTicket {
   TenantTicket(const TenantTicket&) = delete;
   TenantTicket& operator=(const TenantTicket&) = delete;
   ~TenantTicket();
-  // The tokens of prompts and replies that it came to; none if this is never called.
+  // How many tokens its prompts and replies really had; 0 if this is never called.
   void set_used(std::uint64_t tokens) { used_ = tokens; }
 
  private:
@@ -40,8 +40,8 @@ class TenantTicket {
   std::uint64_t used_ = 0;
 };
 
-// Thread-safe. Outlives its tickets. Meters of tenants that ask for nothing for long are kept: there are
-// as many as tenants have keys.
+// Thread-safe. Outlives its tickets. Meters are never dropped: there are no more of them than tenants that
+// have keys.
 class TenantLimiter {
  public:
   explicit TenantLimiter(const Clock& clock) : clock_(clock) {}
@@ -50,7 +50,7 @@ class TenantLimiter {
     std::variant<TenantTicket, ApiError> result;  // the error: 429
     HttpHeaders headers;                          // x-ratelimit-..., of the limits that there are
   };
-  // Takes a request: by its header, before anything is spent on it.
+  // Admits a request by its header, before anything is spent on it.
   Admission begin(const Tenant& tenant);
 
   struct Refusal {

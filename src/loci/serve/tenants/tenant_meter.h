@@ -21,7 +21,7 @@ class RateBucket {
   // A bucket with a new limit keeps what was used.
   void set_limit(std::uint32_t per_minute, Nanos now);
   std::uint32_t limit() const { return limit_; }
-  // Whole units there are; less than zero where more was used than had been taken.
+  // How many whole units are left; below zero if more was used than had been taken.
   std::int64_t available(Nanos now);
   // The time until `amount` (at most the limit) is there; 0: it is.
   Nanos wait_for(std::uint64_t amount, Nanos now);

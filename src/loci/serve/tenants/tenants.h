@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who asks. A key belongs to a tenant: it names the sharing group of the index, owns conversations, and
-// carries limits. A server without keys has one tenant, "default", without limits.
+// Finds the tenant that a request's key belongs to. A tenant is a sharing group of the index, owns
+// conversations, and has limits. A server without keys has one tenant, "default", without limits.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -24,7 +24,7 @@
 
 namespace loci {
 
-// Where keys come from. All empty: none are asked for.
+// Where keys come from. All empty: requests need no key.
 struct KeySources {
   std::string file;                        // docs/tenants.md; empty: none
   std::vector<std::string> keys;           // of the tenant "default", as they are

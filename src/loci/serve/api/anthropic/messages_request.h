@@ -13,8 +13,8 @@ namespace loci {
 // Whether the request asks for a reply (max_tokens is required then) or for its length in tokens.
 enum class MessagesPurpose : std::uint8_t { kReply, kCount };
 
-// `defaults`: of what the request does not say. Errors: kInvalidArgument naming Anthropic's field, value and
-// limit.
+// `defaults`: for the fields that the request leaves out. Errors: kInvalidArgument naming Anthropic's field,
+// value and limit.
 Result<ChatRequest> parse_messages_request(const Json& request, MessagesPurpose purpose,
                                            const RequestDefaults& defaults = {});
 

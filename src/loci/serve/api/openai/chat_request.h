@@ -10,7 +10,8 @@
 
 namespace loci {
 
-// `defaults`: of what the request does not say. Errors: kInvalidArgument naming field, value and limit.
+// `defaults`: for the fields that the request leaves out. Errors: kInvalidArgument naming field, value and
+// limit.
 Result<ChatRequest> parse_chat_request(const Json& request, const RequestDefaults& defaults = {});
 
 // Of a request that holds "messages" and maybe "tools" (/tokenize takes them too).

@@ -24,7 +24,7 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;  // at least one; fields.choices (best_of) are generated for each
   std::uint32_t kept = 1;       // n: so many of them, the likeliest, are in the reply
   bool echo = false;            // each choice's text begins with its prompt
-  // The log-probabilities begin with the prompt's.
+  // The log-probabilities of the prompt's tokens come before those of the reply's.
   bool scores_prompt() const { return echo && fields.sampling.logprobs; }
 };
 

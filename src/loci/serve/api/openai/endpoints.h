@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The endpoints of OpenAI's API that need no store, and what clients of it know from vLLM and llama.cpp.
+// The endpoints of OpenAI's API that need no store, and those that vLLM and llama.cpp have beside them.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,7 @@ void add_completions_endpoints(Router& router, ApiServices& services);  // /v1/c
 void add_tokenize_endpoints(Router& router, ApiServices& services);     // /tokenize, /detokenize
 void add_unserved_endpoints(Router& router, ApiServices& services);     // /v1/embeddings
 
-// What to tell who asked for a path at which nothing is.
+// The message for a request whose path leads nowhere.
 std::string_view hint_for(std::string_view path);
 
 }  // namespace loci

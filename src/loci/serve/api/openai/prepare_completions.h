@@ -13,7 +13,8 @@ namespace loci {
 
 Prepared prepare_chat_completion(std::string_view body, const ServedModel& served, TokenHistory& history,
                                  std::string_view tenant);
-// `head` names the reply; what the request says of it is filled in. The format is set here.
+// `head` has the reply's id, time and model; the request's wishes are filled in. Sets the generation's
+// format.
 Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head);
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Responses that are made without a connection: they run, can be cancelled and watched, and their outcome is
-// in the store.
+// Responses that are made while no client has to wait for them. A client can watch or cancel one that runs,
+// and reads its outcome from the store.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -24,7 +24,7 @@
 
 namespace loci {
 
-// One that runs, or has ended not long ago. Network thread only.
+// A response that is being made, or that ended a short time ago. Network thread only.
 class BackgroundRun {
  public:
   explicit BackgroundRun(boost::asio::io_context& io);
@@ -36,12 +36,12 @@ class BackgroundRun {
   void append(std::string_view events);
 
   bool ended() const { return ended_; }
-  void end();  // also where the server stops in the middle of it
+  void end();  // also when the server stops before the response is complete
   bool cancelled() const { return cancelled_; }
   void cancel();
   void on_cancel(std::function<void()> callback) { on_cancel_ = std::move(callback); }
 
-  // Until something has changed, or wake() was called.
+  // Returns when something has changed, or when wake() is called.
   boost::asio::awaitable<void> wait();
   void wake();
 
@@ -62,14 +62,15 @@ class BackgroundResponses : public std::enable_shared_from_this<BackgroundRespon
 
   explicit BackgroundResponses(ApiServices& services) : services_(services) {}
 
-  // Stores the response as queued and starts it. `origin` says for whom. Errors: of the store.
+  // Stores the response as queued and starts it. `origin`: the tenant and request that it is for. Errors: the
+  // store's.
   boost::asio::awaitable<std::optional<ApiError>> start(ReplyOrigin origin, PreparedResponse prepared,
                                                         HeldTurn held);
-  // Null: none of that id runs here, nor ended lately.
+  // Null: no response of that id is being made here, or ended a short time ago.
   std::shared_ptr<BackgroundRun> find(const std::string& tenant, const std::string& id) const;
-  // Cancels one that runs and waits for its end in the store.
+  // Cancels a response that is being made. Returns when the store has its end.
   boost::asio::awaitable<void> cancel(std::shared_ptr<BackgroundRun> run);
-  // Drops what is kept of one that has ended.
+  // Drops the events that are kept of a response that has ended.
   void forget(const std::string& tenant, const std::string& id);
   // Streams the run's events from number `first` on to the call's client, to the end.
   static boost::asio::awaitable<void> follow(Call& call, std::shared_ptr<BackgroundRun> run,

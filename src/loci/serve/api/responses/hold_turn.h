@@ -12,8 +12,8 @@
 
 namespace loci {
 
-// Begins a turn of the conversation, or says why it can't begin: 409 (`field` and `busy` say what to do)
-// where one is being made here or elsewhere, and the store's errors.
+// Begins a turn of the conversation. Errors: 409 while another turn of it is being made, by this server or
+// another one (the error has the field `field` and the message `busy`); the store's.
 boost::asio::awaitable<std::variant<HeldTurn, ApiError>> hold_turn(ApiServices& services, std::string tenant,
                                                                    std::string conversation,
                                                                    std::string field, std::string busy);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Items of the Responses API, what a conversation is made of: messages, calls of functions, their results,
+// Items of the Responses API, of which a conversation consists: messages, calls of functions, their results,
 // reasoning. Read from a request, kept by the store, and turned into the messages of a chat template.
 // Thread-safe; no networking here.
 #pragma once
@@ -21,10 +21,9 @@ using Item = Json;
 inline constexpr std::size_t kItemIdBytesMax = 256;
 
 // Items as a client writes them, in the form in which the API shows them: a message without a type or with a
-// string for its content is written out, and what has no id has "" until assign_ids(). An
-// {"type": "item_reference", "id"} stays one.
-// Errors: kInvalidArgument naming field, value and what is taken; kinds that are not served are refused by
-// name.
+// string for its content is written out, and an item without an id has the id "" until assign_ids(). A
+// reference ({"type": "item_reference", "id"}) stays a reference. Errors: kInvalidArgument naming field,
+// value and what is taken; kinds that are not served are refused by name.
 Result<std::vector<Item>> parse_items(const Json& items, std::string_view field);
 // A request's input: a string is one message of the user.
 Result<std::vector<Item>> parse_input(const Json& input, std::string_view field);

@@ -15,7 +15,7 @@ namespace loci {
 
 class Query {
  public:
-  // Of a whole target; one without '?' has no values.
+  // `target`: a request's whole target. Without a '?' it has no values.
   explicit Query(std::string_view target);
 
   // The last value of that name.

@@ -35,9 +35,9 @@ struct ResponseRequest {
   Json template_arguments = Json::object();  // as a conversation's
 };
 
-// `can_store`: the server has a store; without one `store` is false unless it is asked for. `defaults`: of
-// what the request does not say. Errors: kInvalidArgument naming field, value and limit; kUnimplemented for
-// what is not served.
+// `can_store`: the server has a store; without one `store` is false unless it is asked for. `defaults`: for
+// the fields that the request leaves out. Errors: kInvalidArgument naming field, value and limit;
+// kUnimplemented for what is not served.
 Result<ResponseRequest> parse_response_request(const Json& request, bool can_store,
                                                const RequestDefaults& defaults = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One turn of the Responses API, from a request's body to a generation that makes itself durable. What is
-// done where: parsing and preparing on a worker, the store's calls on its thread.
+// One turn of the Responses API, from a request's body to a generation that stores its result. Workers parse
+// and prepare; the store's threads make the store's calls.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ struct ResponseTurn {
 
 struct PreparedResponse {
   std::shared_ptr<const ResponseTurn> turn;
-  PreparedGeneration generation;  // its commit is set where the response is stored; its format is not set
+  PreparedGeneration generation;  // `commit` is set if the response is to be stored; `format` is not set yet
 };
 
 // All of these: thread-safe.

@@ -13,15 +13,15 @@
 
 namespace loci {
 
-// One response on its way: made once from what the model said, and then the same for the store, the stream's
-// last event and the body. Thread-compatible: whoever commits the turn and whoever writes the reply follow
-// one another.
+// A response and how it ended. The end is made once, from what the model said; the store, the stream's last
+// event and the body all show that one. Thread-compatible: the turn is
+// committed before the reply's end is written.
 class ResponseRecord {
  public:
   explicit ResponseRecord(ResponseHead head) : head_(std::move(head)) {}
 
   const ResponseHead& head() const { return head_; }
-  // Of the first call; later ones return what it made.
+  // The first call of these three makes the end; later calls return it.
   const ResponseEnd& finish(const FinishedChoice& choice, const ReplyUsage& usage);
   const ResponseEnd& fail(const ApiError& error);
   const ResponseEnd& cancel();
@@ -55,7 +55,7 @@ class ResponsesFormat final : public ReplyFormat {
  private:
   enum class Kind : std::uint8_t { kNone, kText, kReasoning, kCall };
 
-  // One event: its number is put behind its type.
+  // One event. Its sequence number stands after its type.
   std::string event(std::string_view type, Json fields);
   std::string response_event(std::string_view type, Json response);
   // An event of the open item.

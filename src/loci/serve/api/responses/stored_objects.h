@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the endpoints of stored responses and conversations answer: the store's calls, as JSON. No networking
-// here; what takes a store runs on a thread of the store's.
+// Answers of the endpoints of stored responses and conversations: results of the store's calls, as JSON. No
+// networking. Functions that take a store are called on the store's threads.
 #pragma once
 
 #include <functional>
@@ -17,23 +17,23 @@
 
 namespace loci {
 
-// A body, or an error. What belongs to another tenant is not found, in the same words as what never was.
+// A body, or an error. The error for another tenant's object is the same as for an object that never existed.
 using Answer = std::variant<std::string, ApiError>;
 
 inline constexpr std::size_t kItemsAddedMax = 20;  // by one request, as OpenAI's
 
 inline constexpr std::size_t kTitleBytesMax = 80;
 
-// Its metadata's "title", else the beginning of what its user said first; empty: neither.
+// The "title" in its metadata, else the beginning of its first user message; empty: it has neither.
 std::string title_of(const ConversationSummary& summary);
 
 // 404: "there is no {kind} 'id'".
 ApiError no_such(std::string_view kind, std::string_view id);
-// The error of a store's call about one thing: what it does not find is that thing.
+// The error of a store's call about one object: kNotFound is said of that object.
 ApiError store_error(const Status& status, std::string_view kind, std::string_view id);
 // 409: a turn of the conversation is being made. `field` may be empty.
 ApiError conversation_locked(std::string_view field, std::string_view message);
-// What needs the store of a server that has none.
+// 400: the request needs a store, and the server has none.
 ApiError no_store_error();
 
 // --- responses ---
@@ -42,7 +42,7 @@ Answer show_response(ConversationStore& store, std::string_view tenant, std::str
 Answer delete_response(ConversationStore& store, std::string_view tenant, std::string_view id);
 Answer list_input_items(ConversationStore& store, std::string_view tenant, std::string_view id,
                         const ItemPage& page);
-// Of a response that does not run: what was cancelled already is shown, the rest is refused.
+// For a response that is not being made: shows it if it was cancelled before, and refuses the call otherwise.
 Answer cancel_ended_response(ConversationStore& store, std::string_view tenant, std::string_view id);
 
 // --- conversations ---
@@ -60,12 +60,12 @@ Result<Json> parse_metadata_update(std::string_view body);
 
 Answer create_conversation(ConversationStore& store, std::string_view tenant,
                            const NewConversation& conversation);
-// The tenant's, the last active first; `page.after` and `page.limit` count.
+// The tenant's conversations, the last active first. Of `page` only `after` and `limit` are used.
 Answer list_conversations(ConversationStore& store, std::string_view tenant, const ItemPage& page);
 Answer show_conversation(ConversationStore& store, std::string_view tenant, std::string_view id);
 Answer update_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
                            const Json& metadata);
-// `forget` is told what was said there, once it is gone.
+// Calls `forget` with the tokens of what was said, once the conversation is deleted.
 using ForgetSaid = std::function<void(const std::vector<StoredTokens>& said)>;
 Answer delete_conversation(ConversationStore& store, std::string_view tenant, std::string_view id,
                            const ForgetSaid& forget);
