@@ -6,37 +6,37 @@
 // hold it.
 //
 // A whole block's parts may also have *copies* in slower tiers: host memory and disk, each group's in a pool
-// of slots of its own. A copy is whole or not there yet (its target is being written). What has a copy is
-// *reachable* in that group: it can be brought back into a part. The disk may hold copies in two forms, each
-// with pools of its own; a part has one copy there, in one of them.
+// of slots of its own. A copy is whole, or it is still being written and nobody may read it. A block that has
+// a whole copy of a group's part is *reachable* in that group: the part can be brought back. The disk may
+// hold copies in two forms, each with pools of its own; a part has one copy there, in one of them.
 //
 // A *full* node has a chain key and the tokens of a whole block; its parts may still be filling, or be
 // gone. A *tail* has no key: a partially filled leaf whose tokens are those that its parts hold, all of
 // them the same. A full node without parts is a *hole*; it stays while it is pinned or a descendant has
 // state. So a node that is absent has no descendants, and a lookup that probes block by block until the
-// first absent one has seen all that there is, holes or not. Roots have no tokens and no parts. A *gate*
-// is a root below a full node: what is below it belongs to one sharing group, what is beside it to all, and
-// matching among a node's children never sees what is behind a gate.
+// first absent one has seen all that there is, holes or not. Roots have no tokens and no parts. A *gate* is a
+// root below a full node of a public prefix. Blocks below the gate belong to one sharing group, blocks beside
+// it to all groups; matching among a node's children never finds those below a gate.
 //
 // Children with complete state are ordered by its tokens, so the longest run that any child shares with a
-// text is found next to the text's own place in that order. Full nodes are so a second time, wherever their
-// state is: that tells which copy in a slower tier begins like a text. A full node may be *partial*
-// (partial_block.h): the end of a sequence, as slower tiers keep it.
+// text is found next to the text's own place in that order. Full nodes are ordered by their tokens a second
+// time, wherever their state is: so a copy in a slower tier that begins like the text is found too. A full
+// node may be *partial* (partial_block.h): the end of a sequence, as slower tiers keep it.
 //
 // Parts are filled from the left. Only who holds the block's move-only AppendToken writes past what is
 // filled; tokens below that never change while the part is held, so whoever holds it may read them.
 //
-// What a leaf that nobody pins lacks in one group, in every tier, makes its other parts and copies useless:
-// to have that part again its tokens are computed through all layers. So such a leaf ends, and with it those
-// above it that lead nowhere else; one part of a tail takes the others with it.
+// If a leaf that nobody pins has lost a group's part in every tier, its other parts and copies are useless:
+// to make that part again its tokens go through all layers. So such a leaf is removed, and with it the nodes
+// above it that lead nowhere else. A tail is removed as soon as it loses one part.
 //
-// The disk outlives the process, and so must the way to what is there: a full node without a copy on the disk
-// that leads to one that has keeps a record there, of its tokens alone (a hole's). What the disk's records
-// are to become is told by take_notes().
+// The disk outlives the process, so after a restart its blocks must be found again. A full node without a
+// copy on the disk, above one that has a copy, therefore has a record there of its tokens alone (a hole's
+// record). take_notes() tells which records the disk is to write or drop.
 //
 // Invariants (numbered as in the design; check_invariants() tests each):
 //   1. Each slot is free or belongs to exactly one part.
-//   2. What is held is not in the eviction order of its group; every part that nobody holds is.
+//   2. A part that a pin holds is not in the eviction order of its group; every other part is.
 //   4. A node's key is that of its parent's key and its tokens (tested by the core, which has the
 //      hasher); keys are unique, and lead to the node by its tokens, too; a tail's parts are all there and
 //      filled alike.
@@ -214,18 +214,19 @@ struct Completion {
   std::array<std::optional<SlotReservation>, kLayerGroupsMax> dropped;
 };
 
-// How a part is let go.
+// Why a part is let go.
 enum class Release : std::uint8_t {
   kWanted,  // a sequence ends or parts here: what goes on from it needs the part
   kBehind,  // EvictionFacts::behind
-  kUnused,  // a transfer held it, which is no use of it
+  kUnused,  // a transfer held it, which does not count as a use
 };
 
-// One tier's pool of slots for one group, and who gives up a slot when none is free.
+// One tier's pool of slots for one group, and the order in which slots are given up when none is free.
 struct IndexPool {
   std::uint32_t slots = 0;
   std::unique_ptr<EvictionOrder> eviction;
-  // The same of those alone that no slower tier has a copy of: who is to be saved next. May be null.
+  // The same order over those blocks only that no slower tier has a copy of: the first is to be saved next.
+  // May be null.
   std::unique_ptr<EvictionOrder> unsaved;
 };
 
@@ -237,7 +238,8 @@ struct IndexPools {
   std::vector<IndexPool> disk;
   std::vector<IndexPool> shared;   // slots: of how many parts what the store said is remembered
   std::uint32_t hole_records = 0;  // of the disk
-  // A use that is so much later than the date of the disk's record dates it again (DiskNote::kUsed).
+  // A use that is later than the date in the disk's record by at least this gives the record a new date
+  // (DiskNote::kUsed).
   std::optional<Nanos> date_granularity;  // absent: never
 };
 
@@ -258,8 +260,8 @@ class BlockIndex {
   // The time that uses from now on are recorded with.
   void advance(Nanos now) { now_ = now; }
 
-  // What is given up next of the tier's copies in the group, and saved next, follows these orders from now
-  // on. O(blocks · log).
+  // From now on these orders say which of the tier's copies in the pool is given up next, and which is saved
+  // next. O(blocks · log).
   void set_orders(Tier tier, std::uint32_t pool, std::unique_ptr<EvictionOrder> eviction,
                   std::unique_ptr<EvictionOrder> unsaved);
 
@@ -289,7 +291,7 @@ class BlockIndex {
   // Slots that are free or can be freed.
   std::uint32_t available(std::uint32_t group) const { return free_count(group) + evictable_count(group); }
   std::uint64_t evictions() const { return evictions_; }  // of device parts
-  // Slots of the device that were used and not given back: the system holds memory for no others.
+  // Slots of the device that were used and not given back: only for these does the system hold memory.
   std::uint32_t used_slots(std::uint32_t group) const { return device()[group].slots.used_count(); }
   bool has_tier(Tier tier) const { return !tiers_[static_cast<std::size_t>(tier)].empty(); }
   // Pools of the tier: of the groups' keys and values, then of their hidden states.
@@ -297,7 +299,7 @@ class BlockIndex {
     return static_cast<std::uint32_t>(tiers_[static_cast<std::size_t>(tier)].size());
   }
   TierUse use(Tier tier, std::uint32_t pool) const;
-  // All groups' state can be had from parts that are whole, or from copies.
+  // Every group's state is there as a whole part or as a copy.
   bool reachable(BlockId id) const { return reachable(id, Tier::kShared); }
   // The same, from copies in tiers not slower than `slowest`.
   bool reachable(BlockId id, Tier slowest) const;
@@ -311,12 +313,12 @@ class BlockIndex {
   std::uint32_t mean_session_blocks() const {
     return end_count_ == 0 ? 0 : (full_count_ + end_count_ - 1) / end_count_;
   }
-  // Ids are below it.
+  // All ids are below it.
   std::uint32_t id_bound() const { return static_cast<std::uint32_t>(blocks_.size()); }
 
   // --- pins and nodes ---
 
-  // Of the node alone.
+  // A pin of the node, which holds none of its parts.
   BlockPin pin(BlockId id);
   // The pin holds a part that is there, from now on.
   void hold(BlockPin& pin, std::uint32_t group);
@@ -341,13 +343,13 @@ class BlockIndex {
   // see check_invariants()); absent: all slots hold what is needed.
   std::optional<SlotReservation> reserve(std::uint32_t group);
   void place(BlockPin& pin, std::uint32_t group, SlotReservation slot);
-  // From now on what nobody needs is evicted before more than so many of the group's slots are used, and
-  // give_back() has slots while more are.
+  // Limits how many of the group's slots are used, as far as parts that nobody needs can be evicted. While
+  // more are used, give_back() returns slots.
   void limit_used_slots(std::uint32_t group, std::uint32_t slots) { device()[group].limit = slots; }
-  // A slot beyond that limit that nobody needs any more, evicted where it must be: nobody takes it before all
-  // others, and its memory may go. Absent: there is none.
+  // A slot beyond that limit whose memory may go back to the system; evicts for it if none is free. It is
+  // taken again only after all other slots. Absent: all slots hold what is needed.
   std::optional<SlotId> give_back(std::uint32_t group);
-  // Absent: someone else has it. The block is pinned.
+  // The right to append to the block, which is pinned. Absent: somebody else has it.
   std::optional<AppendToken> claim(BlockId id);
   // All parts of a full node hold at least the first `filled` tokens.
   void fill(const AppendToken& token, std::uint32_t filled);
@@ -361,22 +363,23 @@ class BlockIndex {
   // --- copies in slower tiers (block_copies.cc) ---
   // The node is pinned.
 
-  // A slot for a copy that does not exist yet; evicts for it where none is free. Absent: all hold what is
-  // in use, or the next victim is also in the tier `spare`: then saving the one would make the other unsaved.
+  // A slot for a copy that does not exist yet; evicts for it where none is free. Absent: all slots are in
+  // use; or the next victim is whole in the tier `spare` too, where giving this copy up would leave it
+  // unsaved.
   std::optional<SlotId> reserve_copy(BlockId id, Tier tier, std::uint32_t group,
                                      std::optional<Tier> spare = std::nullopt,
                                      StateForm form = StateForm::kKeysAndValues);
-  // The copy that was reserved is there, or will not be.
+  // The copy that was reserved is whole now, or will not come.
   void finish_copy(BlockId id, Tier tier, std::uint32_t group, bool whole);
   void begin_read(BlockId id, Tier tier, std::uint32_t group);
   void end_read(BlockId id, Tier tier, std::uint32_t group);
-  // A copy that nobody reads is no more.
+  // Drops a copy that nobody reads.
   void drop_copy(BlockId id, Tier tier, std::uint32_t group, MissReason reason);
   // A copy that was found on the disk, in one of its pools. False: the slot or the copy is taken.
   bool recover_copy(BlockId id, std::uint32_t pool, SlotId slot, Nanos last_used);
   // The same of a hole's record.
   bool recover_hole(BlockId id, SlotId slot);
-  // Whose copy or part is to be saved next, as no slower tier has one; kNoBlock: none.
+  // The block whose part or copy is to be saved next, because no slower tier has one; kNoBlock: none.
   BlockId next_unsaved(Tier tier, std::uint32_t group);
   // Slots of the tier that are free, or hold what a slower tier has too and nobody uses.
   std::uint32_t reclaimable(Tier tier, std::uint32_t group) const;
@@ -384,7 +387,7 @@ class BlockIndex {
   void limit(Tier tier, std::uint32_t pool, std::uint32_t slots);
   // ...and gives up what it has beyond them, in the order of eviction, where nobody reads or writes it.
   void trim(Tier tier, std::uint32_t pool);
-  // The holes' records that are found again are not wanted any more where nothing below them was.
+  // Drops a hole's record that was found after a restart, if nothing was found below the hole.
   void settle_hole(BlockId id) { update_hole(id); }
   // Drops the parts and copies of a node that nobody pins and that was last used before `before`.
   void expire(BlockId id, Nanos before);
@@ -392,7 +395,7 @@ class BlockIndex {
   void forget(BlockId id);
   // The place in the queue of the first that needs the node (EvictionFacts::wanted).
   void set_wanted(BlockId id, std::uint32_t wanted);
-  // What the disk's records are to become, since the last call.
+  // How the disk's records are to change, since the last call.
   std::vector<DiskNote> take_notes() { return std::exchange(notes_, {}); }
 
   // --- changes of kind ---
@@ -466,7 +469,7 @@ class BlockIndex {
   bool evict_copy(BlockId by, Tier tier, std::uint32_t pool, std::optional<Tier> spare);
   // Whether a copy of `by` in the tier may take the victim's room.
   bool may_displace(BlockId by, BlockId victim, Tier tier, std::uint32_t group) const;
-  // When the group's state of the block was last used, by what there is of it; 0: there is none.
+  // When the block's state in the group was last used, wherever it is; 0: it is nowhere.
   Nanos last_use(BlockId id, std::uint32_t group) const;
   void update_disk(BlockId id);
   void update_hole(BlockId id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between the movers and whoever keeps blocks outside this process's memory: reading and writing
-// them by slot and key. The disk store is the first of them; a store that instances share, or a peer, would
-// be others.
+// The seam between the movers and a store that keeps blocks outside this process's memory: it reads and
+// writes them by slot and key. There are the disk store, a store that servers share, and other members of the
+// cluster.
 //
 // A source decides nothing: which slot holds what is the core's business. A block is read with the key that
 // it must have, and one that does not verify is reported, never served.
@@ -30,7 +30,7 @@ struct BlockRead {
   ChainKey key;  // that the entry must have
 };
 
-// Where the slices of a read go.
+// Receives the slices of a read.
 class BlockReadSink {
  public:
   virtual ~BlockReadSink() = default;

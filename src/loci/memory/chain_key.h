@@ -19,7 +19,8 @@
 
 namespace loci {
 
-// The provenance of a copy's bits; grows when a kernel's order of operations changes.
+// The version of the numerics, which decides the bits of state; grows when a kernel's order of operations
+// changes.
 inline constexpr std::uint32_t kNumericsVersion = 2;
 
 struct ChainKey {

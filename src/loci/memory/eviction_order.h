@@ -16,22 +16,22 @@ inline constexpr BlockId kNoBlock{UINT32_MAX};
 
 inline constexpr std::uint32_t kNotWanted = UINT32_MAX;
 
-// What a policy may judge a copy of a block's part by. All of one order's are of one tier and group.
+// What a policy knows of a copy of a block's part. All copies in one order are of one tier and group.
 struct EvictionFacts {
-  Nanos last_used = 0;      // when the last one that used it let go
+  Nanos last_used = 0;      // when its last user let it go
   Nanos born = 0;           // when it got its slot
   std::uint32_t depth = 0;  // 1: the first block of a sequence
-  // The window of the last one that used it has moved past: only who parts from the sequence near here
-  // would need it again.
+  // The window of the sequence that used it last has moved past it: only a sequence that parts from that one
+  // near here would need it again.
   bool behind = false;
-  // Other tiers that hold the part: bit 1 << Tier. What remains when this copy goes.
+  // The other tiers that hold the part: bit 1 << Tier is set for each. They remain when this copy goes.
   std::uint8_t elsewhere = 0;
   // The place in the queue of the first waiting request that needs it (AttentionStore §3.3.2's look-ahead
   // window): the least is expected to be admitted next. kNotWanted: none in the window.
   std::uint32_t wanted = kNotWanted;
 };
 
-// One tier's copies of one group's parts that nobody needs, in the order in which to give them up.
+// One tier's copies of one group's parts that may be given up, in the order in which they are.
 // Thread-compatible. Deterministic.
 class EvictionOrder {
  public:
@@ -42,7 +42,7 @@ class EvictionOrder {
   // The next victim, which stays until it is erased; kNoBlock where there is none.
   virtual BlockId choose(Nanos now) = 0;
   virtual std::size_t size() const = 0;
-  // What a waiting request needs goes last: where it is chosen, nothing else is there.
+  // Copies that waiting requests need come last: choose() returns one only if there is nothing else.
   virtual bool spares_wanted() const = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is remembered of blocks that are gone: why they went, so that a miss can be explained. Bounded: the
-// oldest are forgotten. Nothing is decided by it.
+// Remembers why blocks have gone, so that a miss can be explained. Bounded: the oldest are forgotten. No
+// decision depends on it.
 #pragma once
 
 #include <cstdint>

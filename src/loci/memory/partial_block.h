@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that lower tiers keep with less than kBlockTokens tokens: the ends of sequences
 // (docs/decisions/partial-blocks.md). Such a block has a name like any other. Its tokens are those that it
-// holds, and then kNoToken up to the block's end, so nothing else is ever taken for it, and no prompt for
-// more than what it holds.
+// holds, then kNoToken up to the block's end. So no other block is taken for it, and no prompt matches more
+// than it holds.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slots of one tier's pool: which are free. Metadata only; the bytes are the tier's own. The same
 // calls give the same slots: the slot that was freed last is taken first (its memory is warm), and fresh
-// slots are taken in ascending order. A fresh slot was never taken, or is at rest since: the system need not
-// hold memory for it.
+// slots are taken in ascending order. A fresh slot was never taken, or was made fresh again: the system need
+// not hold memory for it.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class SlotPool {
 
   // Absent: all slots are taken.
   std::optional<SlotReservation> take();
-  // That one, while a tier's content is found again; absent where it is taken already. Calls of take()
-  // between those to it may cost O(slots), once.
+  // Takes this slot, while a tier's content is found again after a restart. Absent: it is taken already.
+  // Calls of take() between those to it may cost O(slots), once.
   std::optional<SlotReservation> take(SlotId slot);
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(taken_.size()); }
@@ -54,7 +54,8 @@ class SlotPool {
   // Slots that are not fresh.
   std::uint32_t used_count() const { return used_count_; }
 
-  // Makes a free slot that was used a fresh one, which is taken after all others. Absent: there is none.
+  // Makes a free slot that was used fresh, so that it is taken after all others. Absent: there is no such
+  // slot.
   std::optional<SlotId> rest();
 
  private:

@@ -7,8 +7,8 @@
 
 namespace loci {
 
-// kShared: a store that servers share. What the index has there is what the store said that it has, for which
-// no tier accounts, and on which nothing but a load may count.
+// kShared: a store that servers share, or peers. The index remembers which blocks they said that they have.
+// They may have dropped them since, so only a load, which may fail, relies on it.
 enum class Tier : std::uint8_t { kDevice, kHost, kDisk, kShared };
 inline constexpr std::size_t kTiers = 4;
 

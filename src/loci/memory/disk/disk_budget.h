@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How models share the space of one directory. Each holds no more than it was granted, and the grants
-// together are no more than the directory's budget. What nobody has is granted to whoever fills up. When
-// nothing is left, the model whose state was unused for longest gives some of its own up: a model that no
-// server has open at once, another when its server next looks (DiskKeeper).
+// together are no more than the directory's budget. Space that no model has is granted to the first that
+// fills up. When none is left, the model whose state was unused for longest gives up some of its own: at once
+// if no server has it open, else when its server next looks (DiskKeeper).
 //
-// The grants stand in the file DIR/budget, which a server locks for the moment in which it reads and changes
-// it. What the file does not say follows from the models' folders, so it may be lost.
+// The grants are in the file DIR/budget, which a server locks while it reads and changes it. The file may be
+// lost: its content follows from the models' folders.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct ModelShare {
 struct ShareDecision {
   std::uint64_t granted = 0;        // from now on
   std::uint64_t room = 0;           // that it may fill now; less than `granted` while it gives some up
-  bool gave_all = false;            // what was asked of it is given: nothing is asked any more
+  bool gave_all = false;            // it has given up what was asked of it
   std::optional<std::size_t> from;  // of another model some is wanted...
   std::uint64_t wanted = 0;         // ...so many bytes
 };

@@ -37,11 +37,12 @@ struct RecoveredEntry {
   SlotId slot;  // of the group's slots, or of the holes' records
 };
 
-// A record that the core wants changed; no completion follows, as what is lost costs time alone.
+// A change of a record that the core wants. Its end is not told, because a lost record costs no more than
+// time.
 struct DiskNote {
   enum class Kind : std::uint8_t {
     kHole,        // write a hole's record into `slot`
-    kForgetHole,  // the hole of `slot` is one no more
+    kForgetHole,  // drop the hole's record in `slot`
     kForget,      // what is in the group's `slot` must not be found again
     kUsed,        // what is in the group's `slot` under the entry's key was used: its record gets a new date
   };

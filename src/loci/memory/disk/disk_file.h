@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files under a disk store, as a seam: the real ones (open_disk_folder), and ones that a test breaks.
+// The seam between a disk store and its files: real ones (open_disk_folder()), or ones that a test breaks.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ class DiskFolder {
   virtual Result<std::shared_ptr<DiskFile>> create(std::string_view name, std::uint64_t bytes,
                                                    FileCaching caching) = 0;
   virtual Status remove(std::string_view name) = 0;  // no error where it is not there
-  // That may be taken of the file system.
+  // How many bytes of the file system are free for it.
   virtual std::uint64_t free_bytes() const = 0;
 };
 

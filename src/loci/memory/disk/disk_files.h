@@ -31,7 +31,7 @@ struct DiskFileSet {
   std::array<std::uint8_t, 32> secret{};
   std::vector<Directory> directories;
   std::vector<std::string> notes;
-  std::vector<std::string> losses;  // what was there and could not be kept
+  std::vector<std::string> losses;  // what was in the directory and could not be kept
 
   // Where a record is: of a group's slot, or (kHoleGroup) of a hole.
   struct Place {

@@ -5,8 +5,8 @@
 // A *lane* is a directory's queue, so that a disk which is slow or dead holds up nothing but itself. An
 // operation that does not answer in time ends with -ETIME; its memory stays untouched until the disk does
 // answer, or for ever. A lane that left kUnansweredMax reads in a row without an
-// answer is closed: its reads end so at once, but for one in each answer_limit, until any of its operations
-// is answered.
+// answer is closed: until one of its operations is answered, its reads end with -ETIME at once, except one in
+// each answer_limit.
 //
 // Thread-compatible: the store's thread owns it (but for wake()).
 #pragma once
@@ -83,7 +83,7 @@ class DiskQueue {
   void push(DiskOperation operation);
   // Begins what may begin, waits at most `most` for answers or wake(), and ends what has ended.
   void poll(Nanos most);
-  // Nothing is queued, and nothing in flight that anybody waits for.
+  // Nothing is queued, and nobody waits for anything in flight.
   bool idle() const;
   void wake() { engine_->wake(); }  // thread-safe
   const char* engine() const { return engine_->name(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading all records back after a start: headers and holes, in big sequential reads.
+// Reads all records after a start: headers and holes, in big sequential reads.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ RecoveryScan scan_files(const DiskFileSet& files, const std::function<bool()>& s
 // among the holes) the one that was used last is kept.
 std::vector<std::uint32_t> recovery_order(const std::vector<RecoveredEntry>& entries);
 
-// Gives each of them the date of the youngest entry of its block and of all blocks below, so that nobody
-// drops a block for its age under one that is kept. `order`: recovery_order()'s. O(entries).
+// Gives each entry the latest date among the entries of its block and of all blocks below it. So a block is
+// never dropped for its age while one that follows it is kept. `order`: recovery_order()'s. O(entries).
 void date_by_youngest(std::vector<RecoveredEntry>& entries, const std::vector<std::uint32_t>& order);
 
 }  // namespace loci

@@ -8,7 +8,7 @@
 // an entry verifies itself when it is read, so one that is torn, flipped or foreign (another model, another
 // version) is reported as kDataLoss and never served.
 //
-// The store decides nothing: which slot holds what is the core's business. It takes reads before writes.
+// The store decides nothing: the core says which slot holds what. Reads go before writes.
 //
 // Thread-safe. Callbacks run on the store's own threads, must not block, and may call the store.
 #pragma once
@@ -78,8 +78,8 @@ struct DiskStoreStats {
   std::uint64_t writes_total = 0, write_bytes_total = 0, write_errors_total = 0;
   std::uint64_t damaged_total = 0;  // entries that did not verify
   std::uint64_t foreign_total = 0;  // entries of another model or version, found at start
-  // When the least recently used of what it holds was last used, as far as the records know (milliseconds
-  // since 1970); 0: it holds nothing.
+  // When its least recently used entry was last used, by the dates of the records (milliseconds since 1970);
+  // 0: it holds nothing.
   std::int64_t oldest_used_at = 0;
 };
 
@@ -94,8 +94,8 @@ class DiskStore : public BlockSource {
 
   virtual const std::vector<DiskGroup>& groups() const = 0;  // with slots
   virtual std::uint32_t hole_records() const = 0;            // slots of holes
-  // What an operator should know of how it was opened (O_DIRECT or io_uring refused): a line of the log
-  // each.
+  // Lines for the log about how it was opened that an operator should know (O_DIRECT or io_uring was
+  // refused).
   virtual const std::vector<std::string>& notes() const = 0;
   // What was there before and could not be kept, and why: a warning each.
   virtual const std::vector<std::string>& losses() const = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing entries, forgetting them, and holes. What concerns one slot is carried out in the order of the
-// calls. Belongs to the store's thread.
+// Writes entries, forgets them, and writes holes' records. Calls for one slot are carried out in their order.
+// Belongs to the store's thread.
 //
 // An entry's old header is invalidated before its slices are overwritten, and the new header is written
-// after them. That is for a process that is killed, whose writes the system keeps; what a power loss does to
-// the order is found by the checksums.
+// after them. So a process that is killed leaves no wrong entry, because the system keeps its writes in
+// order. After a loss of power, which may reorder writes, the checksums find damaged entries.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reads and writes together may move in a second (option io_limit): a bucket of time. An operation may
-// begin while what began before it has been paid for, but for kAhead; so the disk is kept busy between two
-// polls. Where a poll comes late, as threads that compute had the processors, what waited for the rate alone
-// makes up for as much as kLate of it: a disk would not have waited for that poll. So over any time t no more
-// than rate * (t + kAhead + kLate) and one operation is begun.
+// Limits how much reads and writes together move in a second (option io_limit). Each operation takes the time
+// that its bytes take at the rate. The next one may begin when all but kAhead of the time taken so far has
+// passed, so that the disk is busy between two polls. If a poll comes late, because threads that compute had
+// the processors, operations that waited for the rate alone make up for at most kLate of it. So in any time t
+// no more than rate * (t + kAhead + kLate) bytes and one operation are begun.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits for one of a store's threads. Its users bound it.
+// Jobs that wait for one of a store's threads. The users bound their number.
 #pragma once
 
 #include <chrono>

@@ -29,7 +29,7 @@ struct RedisReply {
   std::string_view text() const { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 };
 
-// Wakes whoever waits for a connection's bytes, for good. Thread-safe.
+// Ends all waiting for a connection's bytes, for good. Thread-safe.
 class RedisStop {
  public:
   RedisStop();
@@ -58,7 +58,7 @@ class RedisConnection {
                                                        Nanos deadline);
   virtual ~RedisConnection() = default;
 
-  // Nothing has come that nobody asked for, and the store has not closed it, as far as is known.
+  // As far as is known, the store has not closed it and has sent nothing that was not asked for.
   virtual bool is_open() const = 0;
   virtual Status send(const Words& command, Nanos deadline) = 0;
   // `reply`: its memory is used again. Errors: kDataLoss (not the protocol, or a reply of more than

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a connection apart from whoever needs it. A question may wait for 20 ms, and a connection over TLS to
-// another city takes longer: while one is made questions go without, which says nothing of the store, and the
-// first one after that finds it made.
+// Makes a connection on a thread of its own. A question may wait for 20 ms, and a connection over TLS to
+// another city takes longer. While the connection is being made questions end without an answer, which does
+// not count as a failure of the store; the first question after that finds it made.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ class RedisDialer {
   RedisDialer(const RedisDialer&) = delete;
   RedisDialer& operator=(const RedisDialer&) = delete;
 
-  // One is made, unless there is one.
+  // Begins to make a connection, unless there is one.
   void begin();
   // begin(), then waits for it. Null: not by `deadline`, or it failed.
   std::unique_ptr<RedisConnection> take(Nanos deadline);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a store is asked at all: after kFailuresMax failures in a row, whoever met them, it is left alone
-// until a probe succeeds, one every kPause. So a store that is dead or silent costs a few operations their
-// deadlines, and nobody anything after that.
+// Whether a store is asked at all. After kFailuresMax failures in a row, of any operations, it is left alone
+// until a probe succeeds; there is one every kPause. So a dead or silent store makes a few operations wait
+// for their deadlines, and no others.
 #pragma once
 
 #include <cstdint>

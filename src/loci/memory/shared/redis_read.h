@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading some values over one connection: the first packs of all of them, then the second ones, so that
-// layers come in order; so many bytes are asked for ahead that the connection is never idle, and no more, so
-// that neither side holds much. A pack is opened before the sink sees it.
+// Reads some values over one connection: the first packs of all of them, then the second ones, so that layers
+// come in order. It asks for enough bytes ahead to keep the connection busy, and for no more, so that neither
+// side holds much. A pack is opened before the sink sees it.
 #pragma once
 
 #include <cstdint>

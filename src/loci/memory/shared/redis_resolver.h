@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses of the store's host. The system's resolver knows no deadline and cannot be stopped, so a name
-// is looked up by a thread of its own, one at a time: while a lookup hangs, who asks waits for that one as
-// long as they like, and no other begins.
+// The addresses of the store's host. The system's resolver knows no deadline and cannot be stopped, so a
+// thread of its own looks names up, one at a time. While a lookup hangs no other begins; callers wait for it
+// as long as they like.
 #pragma once
 
 #include <netdb.h>
@@ -29,11 +29,11 @@ class RedisResolver {
   RedisResolver(const RedisResolver&) = delete;
   RedisResolver& operator=(const RedisResolver&) = delete;
 
-  // What a lookup under way brings, or one that begins now. An answer that came after everyone had given up
-  // is the next one's, who asks once. Numbers need no lookup. Errors: kUnavailable (the name is nobody's),
-  // kDeadlineExceeded, kCancelled (stop()).
+  // The result of the lookup under way, or of one that begins now. A result that came after all callers had
+  // given up goes to the next caller, and to no other. Numbers need no lookup. Errors: kUnavailable (the name
+  // is nobody's), kDeadlineExceeded, kCancelled (stop()).
   Result<Addresses> resolve(Nanos deadline);
-  // Who waits gives up at once, and whoever asks later.
+  // Waiting callers, and later ones, give up at once.
   void stop();
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a block's part is called in a shared store, and how it is sealed. docs/shared-store.md has the bytes.
 //
-// A value is a sequence of *packs*, each of some layers' slices, sealed by itself: who reads a range of the
-// value has whole packs, verifies each before anyone sees it, and has the first layers before the last ones.
+// A value is a sequence of *packs*, each of some layers' slices, sealed by itself. So a reader of a part of
+// the value gets whole packs, verifies each before it is used, and gets the first layers first.
 //
 //     30 layers of 24 KiB   | pack 0: layers 0-4 | pack 1: 5-9 | ... | pack 5: 25-29 |
 //     a pack                | nonce, 12 bytes | 120 KiB, encrypted | tag, 16 bytes |

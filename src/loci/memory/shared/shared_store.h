@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A store beyond the machines, which servers of one cluster share: whole blocks, found by their chain keys
-// (docs/shared-store.md). What the disk store is to one server it is to all of them, but for this: nobody
-// accounts for what it holds. It forgets when it likes, so that something was written never means that it is
-// there; who wants a block asks, and who reads it may find it gone.
+// (docs/shared-store.md). It is to all servers what the disk store is to one, with a difference: nobody
+// accounts for what it holds. It forgets when it likes, so a block that was written need not be there. A
+// server asks before it reads, and may still find the block gone.
 //
 // Thread-safe. Callbacks run on the store's own threads, must not block, and may call the store. Every call
 // comes to an end within a bound, with the store dead or silent too.
