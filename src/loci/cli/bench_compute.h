@@ -45,7 +45,7 @@ struct BenchComputeResult {
 Result<BenchComputeResult> bench_compute(const BenchComputeOptions& options);
 std::string format_bench_compute(const BenchComputeOptions& options, const BenchComputeResult& result);
 
-// The command: `arguments` as after `loci bench-compute`. Prints to standard output or standard error;
+// The command. `arguments`: those after `loci bench-compute`. Prints to standard output or standard error;
 // returns the exit code.
 int run_bench_compute(int count, const char* const* arguments);
 

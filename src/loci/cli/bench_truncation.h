@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What truncation costs in quality: perplexity of texts that are longer than the context, by what becomes of
-// the kept tokens' state each time the context is full and its oldest part is dropped (AttentionStore
+// What truncation costs in quality: the perplexity of texts that are longer than the context, for each way to
+// treat the kept tokens' state when the context is full and its oldest part is dropped (AttentionStore
 // §4.3.7).
 //
 //   recomputed  the kept tokens' state is computed from scratch (the paper's TT)
-//   rotated     the state that was there stays, its keys rotated to their new positions (Loci; the paper's
-//   AS) naive       it stays with keys of the old positions, as if they had been computed at the new ones
-//   (NKVT)
+//   rotated     the state stays, its keys rotated to their new positions (Loci; the paper's AS)
+//   naive       the state stays with the keys of the old positions, which are then wrong (the paper's NKVT)
 //
 // each with and without the context's first block kept (attention sinks). All six run over the backend beside
 // each other, a span each in every pass; what is scored is every token after the first time that the context

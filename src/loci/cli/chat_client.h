@@ -54,7 +54,8 @@ class ChatStream {
 // The message of an error object, or the body itself where it is none.
 std::string error_message(int http_status, std::string_view body);
 
-// kAbsent: nobody answers there. kUnsuited: somebody does, who is not trusted or speaks something else.
+// kAbsent: no server answers there. kUnsuited: a server answers, but its certificate is not trusted or it
+// speaks something else.
 enum class ServerHealth : std::uint8_t { kReady, kLoading, kDraining, kAbsent, kUnsuited };
 
 // Thread-compatible.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `loci --help` and `loci serve --help` print: what a person wants to do first, and how.
-// Lines have at most 80 columns.
+// What `loci --help` and `loci serve --help` print, sorted by what a person wants to do. Lines have at most
+// 80 columns.
 #pragma once
 
 #include <cstdint>

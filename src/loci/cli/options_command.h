@@ -13,7 +13,7 @@ class App;
 
 namespace loci {
 
-// What the command line said; its texts are checked by configuration().
+// What the command line said. configuration() checks its values.
 class ServeArguments {
  public:
   // Adds a flag for each option, and --config, --print-config.

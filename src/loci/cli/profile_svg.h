@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A profile as a picture, for `loci profile --svg`: two panels with logarithmic axes.
 //
-//   left    a block of 32 tokens: what computing it takes over the tokens before it, and loading it from each
-//   tier.
-//           Where the lines cross, bringing state back begins to be worth it.
-//   right   what the links reach over the size of a transfer: latency counts for little ones.
+//   left    how long a block of 32 tokens takes to compute, over the number of tokens before it, and to load
+//           from each tier. Where the lines cross, loading begins to be faster.
+//   right   the speed of each link over the size of a transfer: small ones are slow, because of the latency.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 
 namespace loci {
 
-// "device_memory", as the floors below call an option, is "--device-memory" here. What is no option's name
-// stays what it is.
+// The flag for a field that a lower floor names: "--device-memory" for "device_memory". A name that is no
+// option's is returned as it is.
 std::string flag_of(const std::string& option);
 
 // The flag or field at fault, then what is wrong with it; no code.

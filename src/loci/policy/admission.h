@@ -4,18 +4,19 @@
 // Start-time fair queuing (Goyal, Vin, Cheng, 1996) over what tenants were given, as in the virtual token
 // counter of "Fairness in Serving Large Language Models" (Sheng et al., 2024, §4.1): each tenant has a
 // virtual time, the tokens computed for it divided by its weight, and the one that is furthest behind comes
-// first. A tenant that had nothing here begins at the virtual time of the one that is furthest behind, so
-// nobody saves up credit by being idle; and as whoever is served moves on, nobody waits for ever.
+// first. A tenant that had nothing here begins at the virtual time of the one that is furthest behind, so no
+// tenant saves up credit by being idle. The virtual time of a tenant that is served goes on, so no other
+// waits for ever.
 //
-// Of the places in the batch each tenant has a share by weight among those who are active. Who is below it
-// comes before who is not, whatever their virtual times.
+// Each active tenant has a share of the places in the batch, by its weight. A tenant below its share comes
+// before one that is not, whatever their virtual times.
 //
 // Inside a tenant a request that was suspended comes before all that have not begun, whatever the order: its
-// reply has begun, and its client waits in the midst of it. It is suspended again only for others that have
+// reply has begun, and its client waits in the middle of it. It is suspended again only for others that have
 // begun or for other tenants, and every reply ends, so those that have not begun still get their turn.
 //
-// An order that looks at distances sees so many of the earliest arrivals of a tenant as it is told; who
-// stands behind them gets its turn as they leave. Integers alone: the same calls give the same order.
+// An order that looks at distances sees a bounded number of each tenant's earliest arrivals; later ones are
+// seen as those leave. Integers alone: the same calls give the same order.
 #pragma once
 
 #include <cstddef>
@@ -163,9 +164,9 @@ class FairQueue {
   std::uint64_t virtual_now_ = 0;  // of the active tenant that is furthest behind; never goes back
 };
 
-// How `budget` is divided by weight among those who want some of it: nobody gets more than they want, and
-// whoever gets less than they want gets no less for their weight than anybody else (but for rounding).
-// What rounding leaves goes to the first. `wanted` and `weights` are parallel; O(n log n).
+// How `budget` is divided by weight among those who want some of it. Nobody gets more than they want; one who
+// gets less than they want gets at least as much for their weight as anybody else, except for rounding. The
+// first get what rounding leaves. `wanted` and `weights` are parallel; O(n log n).
 std::vector<std::uint64_t> divide_fairly(std::uint64_t budget, const std::vector<std::uint64_t>& wanted,
                                          const std::vector<std::uint32_t>& weights);
 

@@ -3,12 +3,12 @@
 // from the device the state of their prompts is, in the mean over their tokens:
 //
 //   fcfs         first come, first served; distances are not looked at
-//   fpf          the nearest prefix first, earlier arrivals first among equals. The most state is found where
-//                it is fast; under load a request whose state is far may never come
-//   relaxed-fpf  the highest priority first: (now - arrival) * (4 - N), N the distance in tiers. Nobody waits
-//   for ever: who has
-//                waited for a time W is passed only by those who arrived within the first 3/4 W of it, so its
-//                place comes as soon as those are served, also where requests arrive as fast as they leave.
+//   fpf          the nearest prefix first, earlier arrivals first among equals. The most state is found
+//                where it is fast; under load a request whose state is far may never be admitted
+//   relaxed-fpf  the highest priority first: (now - arrival) * (4 - N), N the distance in tiers. No request
+//                waits for ever: one that has waited for a time W is passed only by requests that arrived
+//                within the first 3/4 W of it, so its turn comes when those are served, even if requests
+//                arrive as fast as they leave
 //
 // Pure and stateless; integers alone. (Fairness among tenants comes first: admission.h.)
 #pragma once
@@ -26,8 +26,8 @@ namespace loci {
 inline constexpr std::array<std::string_view, 3> kAdmissionOrders = {"fcfs", "fpf", "relaxed-fpf"};
 
 // The mean over a prompt's tokens of where their state is: 0 on the device, kTierStep on the host, 2
-// kTierStep on a disk, kNowhere where it is nowhere. So what a prompt shares with all others (a system
-// prompt) makes it no nearer than the part of it that this is.
+// kTierStep on a disk, kNowhere where it is nowhere. So a beginning that all prompts share (a system prompt)
+// brings a prompt nearer only by its part of the prompt.
 inline constexpr std::uint32_t kTierStep = 1024;
 inline constexpr std::uint32_t kNowhere = 3 * kTierStep;
 
@@ -40,7 +40,7 @@ struct WaitingRequest {
 class AdmissionOrder {
  public:
   virtual ~AdmissionOrder() = default;
-  // Where it does not, distances need not be known.
+  // False: distances need not be known.
   virtual bool looks_at_distance() const = 0;
   // A strict weak order at each `now`, which is not before either has arrived.
   virtual bool comes_first(const WaitingRequest& a, const WaitingRequest& b, Nanos now) const = 0;

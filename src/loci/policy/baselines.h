@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policies of the papers, as sets of this server's: what to compare with. A paper's set has each policy
-// that the paper names; of what it does not say, the choice is written beside it. Mechanisms that no switch
+// The papers' policies as sets of this server's policies, to compare with. A paper's set has each policy that
+// the paper names; where the paper says nothing, the code says what was chosen. Mechanisms that no switch
 // turns off (blocks of 32 tokens, prefixes shared within a tenant, loads layer by layer) are the same under
 // every set.
 #pragma once

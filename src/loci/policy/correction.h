@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is predicted, corrected by what it took: the cost model's curves were measured when the machine was
-// quiet, or never. A prediction is multiplied by the median ratio of time taken to time predicted among the
-// last observations, so that one that was disturbed changes nothing, and a disk that became slower is
-// believed after kObservations / 2 + 1 of them.
+// Corrects predictions by what things really took, because the cost model's curves were measured when the
+// machine was quiet, or never. A prediction is multiplied by the median, over the last observations, of the
+// time taken divided by the time predicted. So one disturbed observation changes nothing, and a disk that
+// became slower is noticed after kObservations / 2 + 1 observations.
 //
 // An example, with kObservations = 9: a link that was measured at 1 GB/s now reaches 250 MB/s. The first
 // eight loads after the change find ratios of 4 beside ratios of 1 from before; with the fifth of them the
@@ -29,8 +29,8 @@ class Correction {
   // Something took `took` that the model, uncorrected, had predicted to take `predicted`. Where nothing was
   // predicted (0) nothing is learnt.
   void observe(Nanos predicted, Nanos took);
-  // Believes half of how much longer things took: what was slow for a while may not be asked for any more,
-  // and would never be seen to be fast again.
+  // Halves the correction of what took longer than predicted. A link that was slow for a while may not be
+  // used any more, and so would never be seen to be fast again.
   void relax();
   // What the model predicts, corrected; at most kCostMax.
   Nanos apply(Nanos predicted) const;

@@ -59,8 +59,8 @@ inline constexpr Nanos kCostMax = std::numeric_limits<Nanos>::max() / 4;
 // nanosecond a token) it never falls where tokens, the context before them or bytes grow.
 class CostModel {
  public:
-  // Curves that cannot be are made so: what is negative is 0, a curve that falls stays where it was, nothing
-  // moves at less than a byte a second.
+  // Impossible curves are mended: negative costs become 0, a curve that falls stays level instead, and every
+  // link moves at least a byte a second.
   explicit CostModel(CostCurves curves);
   const CostCurves& curves() const { return curves_; }
 
@@ -76,7 +76,7 @@ class CostModel {
   Nanos load(Tier from, std::uint64_t bytes) const;
   // Projecting a block's hidden states; 0: nobody measured it.
   Nanos project_block() const;
-  // Of computing, what loading `bytes` from the tier takes away; 0 from the device.
+  // How much computing time loading `bytes` from the tier takes away; 0 from the device.
   Nanos load_charge(Tier from, std::uint64_t bytes) const;
   // Occupation of the link to the tier.
   Nanos save(Tier to, std::uint64_t bytes) const;

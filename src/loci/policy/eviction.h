@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the blocks that nobody needs to give up first: the policies, by name. All but random give up
-// before all else what lies behind every window, as it is needed only by who parts from the sequence there.
+// The eviction policies, by name: which of the blocks that nobody needs to give up first. All but random
+// first give up blocks behind every window, which only a sequence that parts from theirs there would need.
 //
 //   lru        least recently used
 //   fifo       the oldest copy first
 //   random     any, from a seed
 //   retention  Pensieve: what is cheap to compute again and has long been idle
 //   lookahead  AttentionStore: least recently used, but last what the queue needs
-//   value      what loses least time to restore for the time it has been idle, but last what the queue needs
+//   value      what costs least time to restore, divided by the time it has been idle; but last what the
+//   queue needs
 //
 // Each is a class of its own under eviction/. Integers alone: the same calls give the same order.
 #pragma once
@@ -32,8 +33,8 @@ struct EvictionPlace {
   Tier tier = Tier::kDevice;
   std::uint64_t block_bytes = 0;  // of a copy; 0 where it does not matter
   std::uint64_t seed = 0;
-  // A block that is missing inside a sequence can be computed by itself. Not so where some layers have a
-  // window: all behind it is computed again (docs/decisions/layer-groups.md).
+  // A block that is missing inside a sequence can be computed by itself. If some layers have a window it
+  // cannot: all tokens after it are computed again (docs/decisions/layer-groups.md).
   bool holes = true;
   // Blocks are judged in runs of so many of a sequence, by the first of each: swap_chunk_tokens.
   std::uint32_t chunk_blocks = 1;

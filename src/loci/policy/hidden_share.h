@@ -23,8 +23,8 @@
 // blocks are computed that both end together. Where C is beyond all bounds this is HCache's closed form: all
 // blocks where C_H <= IO_H, else IO_KV / (IO_KV + C_H - IO_H) of them.
 //
-// Projecting is computing, which all who run lose, while a link is free: so nothing is stored as hidden
-// states that would not be restored in nine tenths of the time.
+// Projecting takes computing time from all running requests, while a link is otherwise idle. So blocks are
+// stored as hidden states only if that restores them in at most nine tenths of the time.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@
 
 namespace loci {
 
-// Of 100; 0 where nobody measured projecting, or the form is not smaller. Sizes are a block's.
+// Percent; 0 if projecting was not measured, or hidden states are not smaller. Sizes are of a block.
 std::uint32_t hidden_share_percent(const CostModel& costs, std::uint64_t kv_bytes,
                                    std::uint64_t hidden_bytes);
 

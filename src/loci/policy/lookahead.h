@@ -18,14 +18,14 @@ std::uint32_t prefetch_window(std::uint64_t host_bytes, std::uint64_t session_by
 std::uint32_t eviction_window(std::uint64_t host_bytes, std::uint64_t disk_bytes,
                               std::uint64_t session_bytes);
 
-// What of a history of `bytes`, which takes `load` to bring, has to be there before new tokens that take
-// `prefill` to compute begin, so that no layer of them waits: S_buf = B (T_load L_hist - T_pref L_new)
-// (§3.2.1), rounded up; 0 where computing hides the loading.
+// How much of a history of `bytes`, which takes `load` to bring, must be on the device before computing the
+// new tokens begins, which takes `prefill`, so that no layer of them waits: S_buf = B (T_load L_hist - T_pref
+// L_new) (§3.2.1), rounded up; 0 where computing hides the loading.
 std::uint64_t read_buffer(std::uint64_t bytes, Nanos load, Nanos prefill);
 
 // State that nobody has used for longer than `ttl` (§4.3.5). A TTL below 0 is 0: at once.
 bool expired(Nanos last_used, Nanos now, Nanos ttl);
-// When it will be; the latest time there is where that is not before the end of time.
+// When it will have expired; the latest representable time if that would be later.
 Nanos expires_at(Nanos last_used, Nanos ttl);
 
 }  // namespace loci

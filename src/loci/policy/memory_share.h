@@ -2,14 +2,14 @@
 // How much of the machine's memory state may keep, on a machine that others use too. Pure.
 //
 // A sixteenth of what the machine (or the control group) has stays free of state. So of 16 GiB, with 4 GiB of
-// state and 3 GiB available, state may keep 4 + 3 - 1 = 6 GiB. When others take 4 GiB, of which the system
-// finds one by giving up files, 0 are available: state may keep 3, and gives the fourth back. While programs
-// stand still for want of memory it gives an eighth of what it has at each look, down to an eighth of its
-// pool, whatever is said to be available; stalls of the whole machine count only where less than an eighth of
-// its memory is available, as they may be those of a group under a limit of its own. It takes memory again
-// when there was no shortage for a while, half of what there is at a look. Less
-// than a 64th of the pool is not taken again before all of the pool has room, so near its limit the room does
-// not follow every change of what others use.
+// state and 3 GiB available, state may keep 4 + 3 - 1 = 6 GiB. When other programs take 4 GiB, one of which
+// the system gains by dropping cached files, 0 are available: state may keep 3, and gives the fourth back.
+// While programs stand still for want of memory it gives an eighth of what it has at each look, down to an
+// eighth of its pool, whatever is said to be available; stalls of the whole machine count only where less
+// than an eighth of its memory is available, as they may be those of a group under a limit of its own. After
+// a while without a shortage it takes memory again, half of what is available at each look. It does not take
+// less than a 64th of the pool at a time, unless then the whole pool has room: so near its limit the room
+// does not follow every change of what others use.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pass has a time, not only a size: how many tokens of prompts join a pass that running decodes wait for.
+// Bounds the time of a pass, not only its size: says how many tokens of prompts join a pass that running
+// decodes wait for.
 //
 // An example: 4 decodes behind 1,000 tokens each, a token costs 1 ms and its attention to 1,000 others 0.2
 // ms, and a pass may take 100 ms. The decodes' rows take 4.8 ms. A prompt of 400 tokens has 300 of them

@@ -15,11 +15,11 @@
 
 namespace loci {
 
-// When state is copied to slower tiers: as it fills (AttentionStore §3.2.2); what is next to be evicted,
-// while too little of a pool could be had at once (Pensieve §4.3.2); never.
+// When state is copied to slower tiers: when a block is full (AttentionStore §3.2.2); when it is next to be
+// evicted and too little of a pool is free or evictable at once (Pensieve §4.3.2); never.
 inline constexpr std::array<std::string_view, 3> kSaveRules = {"through", "ahead", "off"};
 
-// What of a request's state begins to move to the device while it waits: nothing; as much as would otherwise
+// How much of a waiting request's state begins to move to the device: nothing; as much as would otherwise
 // hold up its first pass, S_buf (AttentionStore §3.2.1); all of it.
 inline constexpr std::array<std::string_view, 3> kPreloadRules = {"off", "buffer", "unbounded"};
 

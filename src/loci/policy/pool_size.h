@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many blocks of state the device's pool holds, and how large the host tier is. Pure functions of what
-// the operator asked for and of what is available: whoever calls has read the machine.
+// the operator asked for and of what is available; the caller has asked the machine.
 #pragma once
 
 #include <cstdint>

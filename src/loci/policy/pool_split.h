@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How memory for state is split over the pools of layer groups.
 //
-// A conversation of n tokens that is kept needs, to be gone on with, ceil(n / 32) blocks in groups without
-// window and the blocks of one window in the others; so does a request that runs. The pools should run
-// out together: state in one that lacks its counterpart in another is of no use. So slots are in
-// proportion to what a conversation of an expected length needs: 2,048 tokens, or two of the widest
-// windows where that is more, or the context where that is less. (Expecting longer ones costs those that
-// are shorter: a window that is lost takes all of its conversation with it, while a slot too many costs
-// its memory alone.)
+// To continue a conversation of n tokens, ceil(n / 32) blocks are needed in groups without a window, and the
+// blocks of one window in the others; a running request needs the same. The pools should run out together,
+// because state in one pool is of no use without its counterpart in the others. So slots are in proportion to
+// what a conversation of an expected length needs: 2,048 tokens, or two of the widest windows where that is
+// more, or the context where that is less. (If longer ones were expected, shorter ones would suffer: a window
+// that is lost makes its whole conversation useless, while a slot too many costs only its memory.)
 #pragma once
 
 #include <cstdint>

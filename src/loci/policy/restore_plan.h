@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a request's missing state is loaded, and what is computed: one plan, by which computing and all
-// links end together.
+// Decides which of a request's missing state is loaded and which is computed: one plan, by which computing
+// and all links end together.
 //
 // An example: blocks 0 to 5 are on the disk, and six new tokens follow. The disk brings a block in 2 ms;
 // computing one takes 2 ms at the begin, more further on, as later tokens attend to more.
@@ -14,7 +14,7 @@
 //     order, and a pass waits for one only when it gets there, so only the last layer is computed behind the
 //     last load.
 //
-// The model. Of each tier the blocks are computed up to some block and loaded from there on. With
+// The model. The blocks of each tier are computed up to some block, and loaded from there on. With
 //     compute = what is computed in any case + the chosen blocks + what loading takes from the processor
 //     link    = what is booked on it + its latency + its loads; nothing where it brings nothing
 // the request is ready at the latest of
@@ -23,13 +23,13 @@
 //     the slowest link's last layer + the last layer of the first pass that reads it + the passes after.
 // (A tier holds a block in one form, so today's callers give one: `only_hidden`.)
 // A block that the disk has in both forms is loaded in either: hidden states come sooner, and projecting them
-// is computing. Which blocks are hidden makes no difference, but how many: they are the last ones.
+// is computing. Only the number of hidden blocks matters, not which ones they are: they are the last ones.
 //
 //     block     0  1  2  3  4  5  new       compute  |0-|p3|p4|p5|new|      p: projecting
 //     source    c  L  L  H  H  H  c         disk     |1---|2---|3-|4-|5-|
 //
-// Whoever else runs or waits is delayed by what is computed. Nor is it free where nobody does, as those who
-// load need the processor too: an eighth of it counts. A plan's price is what all lose by it:
+// Computing delays all other requests that run or wait. If there are none it is still not free, because loads
+// need the processor too: an eighth of it counts. A plan's price is the time that all requests lose by it:
 //     ready + (others + 1/8) * compute.
 //
 // Integers alone: the same problem has the same plan everywhere.

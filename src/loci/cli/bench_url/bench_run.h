@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run of `loci bench`: the conversations of a workload spoken with one server, or with two in turns.
+// A run of `loci bench`: it holds the conversations of a workload with one server, or with two in turns.
 //
-// Two servers: rounds of as many turns as `concurrency` lets be open go to the one, and when all have ended
-// the same turns go to the other; who is first alternates. So only one is loaded at a time, what disturbs the
-// machine for longer than a round meets both, and each request of the one has its pair at the other.
+// With two servers, a round of as many turns as `concurrency` allows goes to one server; when all have ended,
+// the same turns go to the other. Which server is first alternates. So only one is loaded at a time, a
+// disturbance of the machine that lasts longer than a round meets both, and each request to one server has
+// its pair at the other.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,9 @@ struct ServerRun {
   std::string url;
   std::string model;
   std::vector<TurnRecord> turns;  // in the order in which they ended
-  Nanos busy = 0;                 // while requests of this server were under way: what throughput counts by
-  std::vector<Nanos> rounds;      // where two are compared
-  std::uint32_t skipped = 0;      // turns behind one that failed
+  Nanos busy = 0;  // while this server had requests under way: throughput is counted over this time
+  std::vector<Nanos> rounds;  // where two are compared
+  std::uint32_t skipped = 0;  // turns behind one that failed
 };
 
 struct BenchResult {

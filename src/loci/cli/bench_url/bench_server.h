@@ -25,7 +25,7 @@ struct RequestOptions {
   BenchApi api = BenchApi::kChat;
   std::string model;  // empty: the first that the server names
   std::string api_key;
-  std::string tls_ca;  // of https: whom to trust; empty: as the system does
+  std::string tls_ca;  // PEM file of the authorities to trust for https; empty: those of the system
   std::uint32_t max_tokens = 64;
   bool ignore_eos = false;  // replies of exactly max_tokens, where the server heeds it
   double temperature = 0;

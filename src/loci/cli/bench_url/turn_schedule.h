@@ -3,8 +3,8 @@
 //
 // Closed loop: at most `concurrency` are open at once; when one ends the next one is sent.
 //   turns     turn 1 of every conversation, then turn 2 of every one ...: a conversation's state must outlive
-//             those of all others. What counts is requests in flight.
-//   sessions  a conversation is held to its end, thinking included, before another takes its place.
+//   a turn of every other one. Requests in flight count. sessions  a conversation is held to its end,
+//   thinking included, before another takes its place.
 // Open loop: conversations begin as a Poisson process of `rate` a second, however busy the server is.
 // In both a conversation's turn is sent after the reply to the one before and a time of thinking, which is
 // drawn from an exponential distribution.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The effective configuration of a server: flags go before the environment, the environment before the
-// file, the file before the defaults. Whatever was given is checked, also where something else prevails.
+// file, the file before the defaults. Every value that was given is checked, even if another one goes before
+// it.
 #pragma once
 
 #include <map>

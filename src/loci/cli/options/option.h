@@ -2,8 +2,8 @@
 // One option of `loci serve`: the row of the table from which come its flag, its environment variable, its
 // key in the TOML file, --help, --print-config and docs/options.md.
 //
-// Names are mechanical, so that one tells the others: "--max-body" of the group "network" is
-// LOCI_MAX_BODY in the environment and network.max_body in the file.
+// Names follow a rule, so that one tells the others: "--max-body" of the group "network" is LOCI_MAX_BODY in
+// the environment and network.max_body in the file.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ enum class OptionKind : std::uint8_t {
 struct Option {
   std::string group;  // one of option_groups()
   std::string flag;   // "--max-body"
-  std::string help;   // for people; what an odd value means stands here
+  std::string help;   // for people; also says what special values mean
   OptionKind kind = OptionKind::kText;
   std::string type;                  // what --help shows for a value: "SIZE"
   std::vector<std::string> choices;  // kChoice: all that is accepted
@@ -43,7 +43,7 @@ struct Option {
   // Takes the text of a value. Errors: kInvalidArgument without a field; the message says what was
   // expected and found.
   std::function<Status(ServerConfig&, const std::string&)> set;
-  // A text that set() takes and that gives the same value; nothing where none is set.
+  // The value as text, which set() would take; absent: none is set.
   std::function<std::optional<std::string>(const ServerConfig&)> get;
 
   std::string environment() const;  // "LOCI_MAX_BODY"

@@ -27,9 +27,10 @@ std::string file_url(const HubAccess& access, const RepoReference& repo, const s
 Status refusal(const HttpReply& reply, const HubAccess& access, const RepoReference& repo,
                const std::string& path);
 
-// In a row, without a byte gained.
+// Failures in a row, without a byte gained.
 inline constexpr int kAttempts = 5;
-// Longer with each failure (a quarter of a second, doubled), and as long as the server asks, up to a minute.
+// How long to wait before the next try: a quarter of a second, doubled with each failure, or as long as the
+// server asks; at most a minute.
 void wait_before_retry(int failures, const std::string& retry_after);
 
 }  // namespace loci

@@ -44,7 +44,7 @@ std::vector<PulledRepo> list_pulled(const std::string& models);
 // The file or folder that serves the reference, if all of it is there; nothing is asked of any server.
 std::optional<std::string> find_pulled(const std::string& models, const RepoReference& repo);
 
-// Held while a repo's folder is changed. Movable; letting go unlocks.
+// Held while a repo's folder is changed. Movable; its destructor unlocks the folder.
 class RepoLock {
  public:
   // Makes the folder. Errors: kUnavailable (another process has it), kInternal.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is seen of a pull: on a terminal one line that is drawn anew, elsewhere a line now and then.
+// Shows how far a pull is: on a terminal as one line that is drawn again and again, elsewhere as a line now
+// and then.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pulling a repo's files: what is missing is fetched by several connections at once, each file goes on where
-// it was broken off, is checked against the registry's hash, and appears under its name only when it is
-// whole.
+// Pulls a repo's files. Several connections fetch what is missing; a file that was interrupted is continued.
+// Each file is checked against the registry's hash, and gets its name only when it is whole.
 #pragma once
 
 #include <string>

@@ -20,8 +20,8 @@ struct RepoReference {
 // Errors: kInvalidArgument naming what was expected.
 Result<RepoReference> parse_repo_reference(std::string_view text);
 
-// A path that a server says is a file of a repo, where following it stays inside the repo's folder and does
-// not touch what is ours there (names that begin with ".loci"). Errors: kDataLoss naming the path.
+// Checks a path that a server calls a file of a repo: it must stay inside the repo's folder, and must not
+// name a file of Loci's own there (".loci..."). Errors: kDataLoss naming the path.
 Status check_repo_path(std::string_view path);
 
 // Percent-encodes all that is not unreserved in a URL, but keeps slashes where `keep_slashes`.

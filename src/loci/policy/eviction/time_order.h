@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// lru and fifo: by one of the facts' times alone, the earliest first. What lies behind every window goes
-// before all else. Ties are broken by depth, the deepest first. A block's users use all blocks before it
-// too, so lru makes no holes.
+// lru and fifo: by one of the facts' times alone, the earliest first. Blocks behind every window go before
+// all others. Ties are broken by depth, the deepest first. A block's users use all blocks before it too, so
+// lru makes no holes.
 #pragma once
 
 #include <set>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// value: the one that weighs all of it. A copy is worth the time that it saves whoever comes for it: the
-// restore time from where the block would remain (the fastest other tier that holds it, or computing it
-// again at its depth, whichever is faster) less the restore time from here; divided by the time since
+// value: weighs everything that is known. A copy is worth the time that it saves the next request that needs
+// it: the restore time from where the block would remain (the fastest other tier that holds it, or computing
+// it again at its depth, whichever is faster) less the restore time from here; divided by the time since
 // anybody last used it. (And by its bytes: those of one order's copies are equal.)
 //
 // First goes what lies behind every window; then what no waiting request of the look-ahead window needs, the

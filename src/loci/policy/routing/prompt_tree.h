@@ -5,8 +5,9 @@
 //
 // A prompt is a row of keys, one for each whole chunk of its text, and each key stands for all text up to the
 // chunk's end. So a path from the root is a key, and the tree needs no links: one table of pairs of a key and
-// an instance is all. Who was sent a chunk was sent all before it, and not longer ago, so what an instance
-// has of a prompt is found by halving. An example with chunks of a word, routed to instances 1, 1 and 2:
+// an instance is all. An instance that was sent a chunk was sent all chunks before it, at least as recently,
+// so binary search finds how much of a prompt it has. An example with chunks of a word, routed to instances
+// 1, 1 and 2:
 //
 //   "a b c"   a:{1}  ab:{1}    abc:{1}
 //   "a b d"   a:{1}  ab:{1}    abd:{1}
@@ -14,8 +15,8 @@
 //
 // "a b c e" then matches 3 chunks at 1 and at 2, "a b d" 3 at 1 and 2 at 2.
 //
-// What it approximates: an instance may have evicted what it was sent, and may hold what another front sent
-// or a disk kept; instances do not tell fronts which blocks they hold.
+// It is an approximation: an instance may have evicted what it was sent, and may hold what another front sent
+// or a disk kept. Instances do not tell fronts which blocks they hold.
 //
 // Bounded: beyond `entries_max` the entry longest unused goes (of one prompt the end first). Deterministic.
 // Thread-compatible.
