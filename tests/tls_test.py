@@ -46,8 +46,8 @@ def test_wrong_files_end_the_start(place):
     certificate, key = place.certificate("start")
     other = place.certificate("other")[1]
     missing = os.path.join(place.folder, "missing.pem")
-    for flags, parts in ((("--tls-cert", certificate), ("--tls-key", "is needed beside tls_cert")),
-                         (("--tls-key", key), ("--tls-cert", "is needed beside tls_key")),
+    for flags, parts in ((("--tls-cert", certificate), ("--tls-key", "the option tls_cert needs the key")),
+                         (("--tls-key", key), ("--tls-cert", "the option tls_key needs the certificate")),
                          (("--tls-cert", missing, "--tls-key", key), ("--tls-cert", missing, "is not there")),
                          (("--tls-cert", certificate, "--tls-key", place.folder), ("--tls-key", place.folder, "can't be read")),
                          (("--tls-cert", key, "--tls-key", key), ("--tls-cert", key, "PEM")),

@@ -200,11 +200,13 @@ Status check_options(const BenchTruncationOptions& options) {
   const double blocks = options.window / kBlockTokens;
   if (!(std::lround(blocks * options.ratio) >= 1 && std::lround(blocks * options.ratio) + 2 <= blocks)) {
     return invalid_argument(
-        fmt::format("expected a part that leaves two blocks and drops one, found {}", options.ratio),
+        fmt::format("expected a ratio at which at least one block is dropped and at least two stay, found {}",
+                    options.ratio),
         "ratio");
   }
-  if (options.truncations == 0) return invalid_argument("expected at least one", "truncations");
-  if (options.chunk_tokens == 0) return invalid_argument("expected at least one token", "chunk-tokens");
+  if (options.truncations == 0) return invalid_argument("expected at least 1, found 0", "truncations");
+  if (options.chunk_tokens == 0)
+    return invalid_argument("expected at least 1 token, found 0", "chunk-tokens");
   return {};
 }
 

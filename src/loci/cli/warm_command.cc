@@ -71,7 +71,7 @@ Status run_warm(const WarmFlags& flags) {
   if (flags.file.empty()) return invalid_argument("expected a file, --list or --release NAME", "FILE");
   // What would be warmed for one tenant alone is what its first request does by itself.
   if (!flags.is_public)
-    return invalid_argument("is required: what is warmed is shared by all tenants", "--public");
+    return invalid_argument("is missing: say by it that all tenants may share the prefix", "--public");
   LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
   const std::string name =
       flags.name.empty() ? std::filesystem::path(flags.file).stem().string() : flags.name;

@@ -11,9 +11,8 @@ Result<HiddenForm> hidden_form(const BackendInfo& backend) {
   }
   if (backend.groups.size() > 1 || backend.groups.front().window != 0) {
     return invalid_argument(
-        "this model's layers have windows, whose state is not kept as hidden states: the rows that they "
-        "would "
-        "take are wanted for a window alone");
+        "expected a model whose layers see all tokens; this one's have windows, whose state is not kept as "
+        "hidden states");
   }
   const HiddenForm form{backend.hidden_row_bytes, backend.groups.front().layer_slice_bytes / kBlockTokens};
   if (form.hidden_bytes < form.kv_bytes) return form;

@@ -79,7 +79,8 @@ Result<PoolSizes> size_pools(const PoolsRequest& request) {
   const bool own_memory = request.memory == PoolMemory::kDevice;
   const auto unknown = [](const char* option) {
     return Status(StatusCode::kUnavailable,
-                  "this machine does not tell how much memory is available: say how much to take", option);
+                  "this machine does not tell how much memory is available: give a size, such as 8GiB",
+                  option);
   };
   PoolSizes sizes;
   if (request.host_bytes) {

@@ -21,10 +21,11 @@ Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendIn
   const Result<HiddenForm> form = hidden_form(info);
   Status refused = form.status();
   if (refused.ok() && request.host_bytes > 0)
-    refused =
-        invalid_argument("hidden states go to the disk from the device; there is a tier of host memory");
+    refused = invalid_argument(
+        "hidden states need a server without a tier of host memory (host_memory 0), found one");
   if (refused.ok() && request.save != "through")
-    refused = invalid_argument("hidden states are saved while blocks fill, which is `save` through");
+    refused =
+        invalid_argument("hidden states are saved while blocks fill: expected the option save to be through");
   if (!refused.ok() && request.wanted == "on") return Status(refused.code(), refused.message(), "hidden");
   if (!refused.ok()) return HiddenChoice{.reason = "none: " + refused.message()};
   HiddenChoice choice{.percent = 100, .slice_bytes = form->slice_bytes()};

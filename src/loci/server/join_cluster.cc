@@ -49,10 +49,11 @@ Status check_advertised(const ServerConfig& config, spdlog::logger& log) {
     return {};
   }
   return invalid_argument(
-      fmt::format("the cluster's database is on another machine, and this server would tell its fronts that "
-                  "it is at {}, where each of them finds its own machine: give HOST:PORT as they reach this "
-                  "one, or let it listen on another address (host 0.0.0.0)",
-                  address),
+      fmt::format(
+          "the cluster's database is on another machine, but this server's address would be {}, which "
+          "every machine takes for itself: give the HOST:PORT at which others reach this server, or let "
+          "it listen on another address (option host: 0.0.0.0)",
+          address),
       "advertise");
 }
 

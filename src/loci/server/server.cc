@@ -71,8 +71,8 @@ Status warm_public(ServerParts& parts) {
   const std::string& file = parts.config.public_prefix;
   if (file.empty()) return {};
   if (!parts.config.policies.reuse)
-    return invalid_argument("expected none where no request uses another one's state (`reuse` is off)",
-                            "public");
+    return invalid_argument(
+        "expected no public prefix while the option reuse is off: no request would use its state", "public");
   LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(file));
   const std::string name = std::filesystem::path(file).stem().string();
   LOCI_RETURN_IF_ERROR(check_name(name, "public"));

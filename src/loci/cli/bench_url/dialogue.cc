@@ -85,7 +85,8 @@ Result<Dialogue> read_dialogue(const Json& line) {
   } else {
     return invalid_argument("expected one of 'messages', 'conversations' and 'turns'");
   }
-  if (dialogue.turns.empty()) return invalid_argument("the user says nothing");
+  if (dialogue.turns.empty())
+    return invalid_argument("expected at least one message of the user, found none");
   return dialogue;
 }
 
@@ -107,7 +108,8 @@ Result<std::vector<Dialogue>> pick(std::vector<Dialogue> file, const WorkloadOpt
     out.push_back(std::move(dialogue));
   }
   if (out.size() < options.conversations) {
-    return invalid_argument(fmt::format("the file's {} dialogues make {} conversations; {} are wanted",
+    return invalid_argument(fmt::format("the file has {} dialogues, which are enough for {} conversations; "
+                                        "expected enough for {}: ask for fewer, or for fewer turns",
                                         file.size(), out.size(), options.conversations),
                             "--conversations");
   }

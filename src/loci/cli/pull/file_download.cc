@@ -97,7 +97,9 @@ Status fetch_once(HttpClient& client, const HubAccess& access, const RepoReferen
   if (reply->status == 416) {
     // What is there is not what the server has.
     if (!start_over()) return internal_error("a partial file cannot be emptied");
-    return Status(StatusCode::kUnavailable, "the server has no such range");
+    return Status(
+        StatusCode::kUnavailable,
+        "the part of the file that is here is longer than the file on the server; it is fetched anew");
   }
   if (reply->status != 200 && reply->status != 206) return refusal(*reply, access, repo, file.path);
   learn_hash(*reply, file);

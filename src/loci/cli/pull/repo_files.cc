@@ -136,7 +136,7 @@ Result<std::vector<RepoFile>> parse_repo_tree(std::string_view json) {
     LOCI_RETURN_IF_ERROR(check_repo_path(file.path));
     const auto size = entry.find("size");
     if (size == entry.end() || !size->is_number_unsigned()) {
-      return data_loss(fmt::format("the registry tells no size of {}", file.path));
+      return data_loss(fmt::format("the registry's list of files gives no size for {}", file.path));
     }
     file.size = size->get<std::uint64_t>();
     if (const auto large = entry.find("lfs"); large != entry.end() && large->is_object()) {

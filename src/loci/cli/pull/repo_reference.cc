@@ -67,14 +67,17 @@ Result<RepoReference> parse_repo_reference(std::string_view text) {
 }
 
 Status check_repo_path(std::string_view path) {
-  const auto refuse = [path](const char* why) {
+  const auto refuse = [path](const std::string& why) {
     std::string shown(path.substr(0, 200));
     for (char& c : shown) {
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
     }
     return data_loss(fmt::format("the file name \"{}\" {}", shown, why));
   };
-  if (path.empty() || path.size() > kPathBytesMax) return refuse("is empty or too long");
+  if (path.empty() || path.size() > kPathBytesMax)
+    return refuse(path.empty()
+                      ? "is empty"
+                      : fmt::format("has {} bytes, at most {} are allowed", path.size(), kPathBytesMax));
   if (std::any_of(path.begin(), path.end(),
                   [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\'; })) {
     return refuse("has a control character or a backslash");

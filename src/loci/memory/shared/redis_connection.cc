@@ -197,7 +197,10 @@ class SocketConnection final : public RedisConnection {
     for (std::uint64_t fed = 0;;) {
       void* whole = nullptr;
       if (redisReaderGetReply(reader_.get(), &whole) != REDIS_OK)
-        return data_loss(fmt::format("what answers does not speak Redis's protocol: {}", reader_->errstr));
+        return data_loss(
+            fmt::format("expected a server that speaks Redis's protocol, found another one ({}): check the "
+                        "address and the port",
+                        reader_->errstr));
       if (whole != nullptr) return {};
       // (What has come and is no reply yet is within the limit, and so is what is read at once.)
       if (fed > bytes_max + kReadBytes)

@@ -79,7 +79,8 @@ Result<SafetensorsTensor> read_tensor(const std::string& name, const json& entry
   LOCI_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> offsets, read_numbers(fields, "data_offsets"));
   const std::uint64_t data_bytes = file.size() - data_begin;
   if (offsets.size() != 2 || offsets[0] > offsets[1])
-    return data_loss("expected a begin and an end that is not before it", fields.field("data_offsets"));
+    return data_loss("expected two offsets, the begin and an end that is not before it",
+                     fields.field("data_offsets"));
   if (offsets[1] > data_bytes) {
     return data_loss(
         fmt::format("expected an end within the {} bytes of tensors (which begin at byte {} of the "

@@ -118,7 +118,7 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
   }
   if (match.allowed.empty()) {
     co_await call.fail(http_error(404,
-                                  fmt::format("there is nothing at '{}'; {}",
+                                  fmt::format("there is no endpoint at '{}'; {}",
                                               utf8_prefix(exchange.path(), 200), hint_for(exchange.path())),
                                   "not_found"));
   } else if (exchange.request().method() == http::verb::options) {

@@ -68,7 +68,10 @@ Status replace_text_file(const std::string& path, std::string_view text) {
     ::unlink(fresh.c_str());
     return status;
   }
-  if (!sync_folder_of(path)) return unavailable(path, "its folder can't be written to the disk");
+  if (!sync_folder_of(path))
+    return unavailable(
+        path,
+        "its folder could not be synchronised with the disk, so the change may be lost if the machine fails");
   return {};
 }
 

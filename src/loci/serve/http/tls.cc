@@ -90,8 +90,10 @@ Status use_key(asio::ssl::context& context, const TlsFiles& files) {
 }  // namespace
 
 Result<TlsContext> make_server_tls(const TlsFiles& files) {
-  if (files.key.empty()) return invalid_argument("is needed beside tls_cert", "tls_key");
-  if (files.certificate.empty()) return invalid_argument("is needed beside tls_key", "tls_cert");
+  if (files.key.empty())
+    return invalid_argument("is missing: the option tls_cert needs the key of its certificate", "tls_key");
+  if (files.certificate.empty())
+    return invalid_argument("is missing: the option tls_key needs the certificate of its key", "tls_cert");
   LOCI_ASSIGN_OR_RETURN(TlsContext context, make_context(asio::ssl::context::tls_server));
   // Clients resume by tickets, which they keep themselves.
   SSL_CTX_set_session_cache_mode(context->native_handle(), SSL_SESS_CACHE_OFF);

@@ -236,8 +236,10 @@ Result<std::string> add_key(std::string_view text, const KeyEntry& key) {
   if (!key.created.empty()) out += fmt::format("created = \"{}\"\n", key.created);
   LOCI_ASSIGN_OR_RETURN(const KeysFile after, parse_keys_file(out));
   if (after.keys.size() != before.keys.size() + 1) {
-    return invalid_argument("the keys stand in another form than [[keys]] tables; add this one by hand",
-                            "keys");
+    return invalid_argument(
+        "the file's keys are not written as [[keys]] tables, so none can be added at its end: add this one "
+        "by hand",
+        "keys");
   }
   return out;
 }
@@ -256,7 +258,10 @@ Result<std::string> remove_key(std::string_view text, std::string_view name) {
   if (!after.ok() ||
       !std::equal(after->keys.begin(), after->keys.end(), file.keys.begin(), file.keys.end(), same) ||
       after->tenants != file.tenants || after->default_limits != file.default_limits) {
-    return invalid_argument("the key does not stand in lines of its own; remove it by hand", "keys");
+    return invalid_argument(
+        "the key is not written as a [[keys]] table of its own, so it cannot be removed without changing "
+        "others: remove it by hand",
+        "keys");
   }
   return out;
 }

@@ -7,9 +7,9 @@
 //               model's context, the memory for state and the time allow
 //   token       a full pass from the begin of a prompt, less its attention
 //   projection  a pass of one row behind blocks that came as hidden states, less one behind their keys and
-//   values links       many blocks into the device's slots and out of them, as movers bring and take them,
-//   until the
-//               last byte is there; the latency: a single slice
+//               values
+//   links       many blocks into the device's slots and out of them, as movers bring and take them, until
+//               the last byte is there; the latency: a single slice
 #pragma once
 
 #include <cstdint>

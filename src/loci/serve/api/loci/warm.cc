@@ -65,7 +65,8 @@ asio::awaitable<void> compute(ApiServices& services, Call& call, std::string nam
   if (!ended.status.ok() || ended.reason != FinishReason::kStop) {
     services.public_prefixes.abandon(name);
     ApiError error = ended.status.ok()
-                         ? api_error(Status(StatusCode::kUnavailable, "the prefix was not computed"))
+                         ? api_error(Status(StatusCode::kUnavailable,
+                                            "the request ended before the prefix was computed; try again"))
                          : api_error(ended.status, ended.retry_after);
     co_await call.fail(std::move(error));
     co_return;

@@ -44,8 +44,10 @@ constexpr std::array<Hint, 24> kHints = {{
 }};
 
 asio::awaitable<void> refuse_embeddings(Call& call) {
-  ApiError error = http_error(400, "the model that is served here writes text; it makes no embeddings",
-                              "unsupported_endpoint");
+  ApiError error = http_error(
+      400,
+      "this server's model writes text and makes no embeddings; ask a server with a model for embeddings",
+      "unsupported_endpoint");
   co_await call.fail(std::move(error));
 }
 
