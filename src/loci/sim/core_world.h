@@ -24,6 +24,7 @@
 
 #include "loci/engine/core/core.h"
 #include "loci/engine/core/plan.h"
+#include "loci/sim/core_world_device.h"
 
 namespace loci {
 
@@ -124,11 +125,6 @@ class World {
     std::set<std::size_t> doomed;  // spans that read what has not come since
     std::set<RequestId> goes_on;   // requests that the pass before, in flight then, has spans of
   };
-  struct Row {
-    std::uint64_t content = 0;  // hash of the prefix; 0: nothing, or garbage
-    std::uint64_t writer_pass = 0;
-    std::uint64_t writer = 0;  // request
-  };
 
   bool one_in(std::uint64_t n) { return choose_(n) == 0; }
   // All of them are enumerated, so only events and what a crash leaves are chosen.
@@ -155,6 +151,7 @@ class World {
   void release_one();
   void forget_one();
   bool is_public_state(const std::vector<TokenId>& tokens, std::size_t count) const;
+  // Passes (core_world_passes.cc).
   void finish_pass();
   Nanos time_of(const Pass& pass);
   void begin_pass(const Plan& plan);
@@ -165,8 +162,6 @@ class World {
   TokenId token_of(const Span& span, RequestId request) const;
   bool follows_poisoned(const Flight& flight, RequestId request) const;
   void check_span(const Flight& flight, const Span& span, const SpanPlan& plan) const;
-  void copy_blocks(const Pass& pass);
-  Row& row(const Span& span, std::uint32_t group, std::size_t position);
   void write_span(Flight& flight, std::size_t index, bool garbage);
   void read_span(const Pass& pass, std::size_t index, const SpanPlan& plan);
   std::size_t length_max() const;
@@ -231,10 +226,10 @@ class World {
   std::uint64_t next_request_ = 1;
   std::map<RequestId, Client> clients_;
   std::vector<RequestId> live_;
-  std::vector<std::vector<std::array<Row, kBlockTokens>>> device_;  // by group and slot
-  std::set<std::uint64_t> committed_;                               // prefixes whose state was computed
-  std::set<std::uint64_t> published_;                               // prefixes that were ever public
-  std::vector<RequestId> public_;                                   // that are
+  WorldDevice device_;
+  std::set<std::uint64_t> committed_;  // prefixes whose state was computed
+  std::set<std::uint64_t> published_;  // prefixes that were ever public
+  std::vector<RequestId> public_;      // that are
   bool had_publics_ = false;
   std::deque<Flight> flights_;  // the first to end first
   Flight last_run_;             // the pass that ran last

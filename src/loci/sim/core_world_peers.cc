@@ -48,7 +48,7 @@ void World::act_as_peer() {
         .id = PeerReadId(++last_read_), .wants = {}, .deadline = now_ + static_cast<Nanos>(choose_(60))};
     std::vector<std::uint8_t>& wanted = peer_reads_[read.id];
     for (std::uint64_t left = 1 + choose_(12); left > 0; --left) {
-      const auto groups = static_cast<std::uint8_t>(1 + choose_((1u << device_.size()) - 1));
+      const auto groups = static_cast<std::uint8_t>(1 + choose_((1u << device_.groups()) - 1));
       read.wants.push_back({some_key(), groups});
       wanted.push_back(groups);
     }
@@ -71,7 +71,7 @@ void World::see_peers(const Plan& plan) {
   for (const PeerAnswer& answer : plan.peer_answers) {
     require(answer.id == PeerReadId(last_read_), "a peer's question is answered at once");
     for (const std::uint8_t groups : answer.groups)
-      require(groups >> device_.size() == 0, "an answer is of groups that there are");
+      require(groups >> device_.groups() == 0, "an answer is of groups that there are");
   }
   for (const PeerGone& gone : plan.peer_gone) end_parts(gone.place, gone.groups);
   for (const Move& move : plan.moves) {

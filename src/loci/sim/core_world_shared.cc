@@ -51,7 +51,7 @@ void World::answer_one() {
   SharedAnswer answer{.request = ask.request, .groups = {}};
   for (const ChainKey& key : ask.keys) {
     std::uint8_t bits = 0;
-    for (std::uint32_t group = 0; group < device_.size(); ++group)
+    for (std::uint32_t group = 0; group < device_.groups(); ++group)
       bits |= static_cast<std::uint8_t>(shared_.contains({key, group}) << group);
     answer.groups.push_back(one_in(20) ? static_cast<std::uint8_t>(choose_(256)) : bits);
   }

@@ -28,10 +28,10 @@ World::Contents World::contents(const Move& move, const MovePart& part) {
     return lower(move.from, pool_of(move, move.from, part.group), part.from).rows;
   // Behind what it holds there may be anything, which is not saved.
   const std::uint32_t held = tokens_held(move.entry.tokens);
-  require(part.from.value < device_[part.group].size(), "slots are of the pool");
+  const WorldDevice::Block& block = device_.block(part.group, part.from);
   Contents rows;
   rows.fill(0);
-  for (std::size_t i = 0; i < held; ++i) rows[i] = device_[part.group][part.from.value][i].content;
+  for (std::size_t i = 0; i < held; ++i) rows[i] = block[i].content;
   return rows;
 }
 
@@ -76,7 +76,7 @@ void World::see(const Move& move) {
       history_.after_restart += move.to == Tier::kDevice && source.saved_in != history_.restarts;
     }
     if (move.to == Tier::kDevice) {
-      for (Row& row : device_[part.group][part.to.value]) row = {};
+      device_.block(part.group, part.to) = {};
     } else if (move.to != Tier::kShared) {
       lower(move.to, pool_of(move, move.to, part.group), part.to) = {};
     }
@@ -109,7 +109,7 @@ bool World::decide(WorldMove& begun) {
       shared_[{move.entry.key, part.group}] = begun.source[i];
     } else if (move.to == Tier::kDevice) {
       for (std::size_t r = 0; r < kBlockTokens; ++r) {
-        device_[part.group][part.to.value][r] = {begun.source[i][r], 0, 0};
+        device_.block(part.group, part.to)[r] = {begun.source[i][r], 0, 0};
       }
     } else {
       lower(move.to, pool_of(move, move.to, part.group), part.to) = {begun.source[i], move.entry,
@@ -191,7 +191,7 @@ void World::restart() {
   last_pass_ = last_move_ = 0;
   draining_ = drained_ = false;
   drain_deadline_ = kNever;
-  for (auto& group : device_) group.assign(group.size(), {});
+  device_.clear();
   for (auto& group : lower_[1]) group.assign(group.size(), {});
   if (has_shared() && one_in(2)) {  // it is another server, with a disk of its own
     for (auto& group : lower_[2]) group.assign(group.size(), {});
