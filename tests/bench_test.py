@@ -128,6 +128,59 @@ def test_an_open_loop(binary, model):
     expect_equal(out["workload"]["rate"], 10.0, "rate")
 
 
+TRACE = "\n".join(json.dumps(line) for line in (
+    {"time_ms": 0, "conversation": "a", "prompt_tokens": 60, "reply_tokens": 5},
+    {"time_ms": 200, "prompt_tokens": 70, "reply_tokens": 3, "block_tokens": 32, "hashes": [1, 2, 3]},
+    {"time_ms": 600, "prompt_tokens": 80, "reply_tokens": 4, "block_tokens": 32, "hashes": [1, 2, 4]},
+    {"time_ms": 900, "conversation": "a", "prompt_tokens": 100, "reply_tokens": 6, "think_ms": 800}))
+
+
+def test_a_trace_at_its_times(binary, model, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(TRACE)
+    with Server(binary, model, *SMALL) as server:
+        out = bench_json(binary, server.url, "--trace", str(path), "--time-scale", "0.5", "--ignore-eos", "--warmup", "0",
+                         "--objective", "ttft=1h,latency=1h")
+        table = bench(binary, server.url, "--trace", str(path), "--trace-requests", "2", "--ignore-eos")
+        path.write_text('{"time_ms": 2000, "conversation": "a", "prompt_tokens": 6, "reply_tokens": 5}')
+        refused = bench(binary, server.url, "--trace", str(path), "--time-scale", "1e9")
+    expect_equal(table.returncode, 0, table.stderr)
+    expect("ms late on average" in table.stdout and "2 turns of" in table.stdout, table.stdout)
+    expect_equal(refused.returncode, 2, refused.stderr)
+    expect("expected turns due within 10^12 ms of the begin, found one at 2e+12 ms" in refused.stderr, refused.stderr)
+    run = out["servers"][0]
+    turns = {(turn["conversation"], turn["turn"]): turn for turn in run["turns"]}
+    expect_equal({place: turn["output_tokens"] for place, turn in turns.items()},
+                 {(0, 0): 5, (1, 0): 3, (2, 0): 4, (0, 1): 6}, "replies as long as the trace says")
+    due = [turns[place]["due_ns"] / 1e6 for place in ((0, 0), (1, 0), (2, 0))]
+    expect_equal(due, [0, 100, 300], "times are scaled")
+    after = turns[0, 1]["due_ns"] - turns[0, 0]["ended_ns"]
+    expect(400e6 <= after < 450e6, f"the second turn is due as long after the reply as the client thought: {after}")
+    for turn in turns.values():
+        expect(turn["due_ns"] <= turn["sent_ns"] < turn["first_ns"], f"none is sent before it is due: {turn}")
+    expect(turns[2, 0]["cached_tokens"] >= 32, "equal hashes are equal words")
+    ttft = sorted((turn["first_ns"] - turn["due_ns"]) / 1e6 for turn in turns.values())
+    expect(abs(run["all_turns"]["ttft_ms"]["mean"] - sum(ttft) / 4) < 1e-6, "times count from when a turn was due")
+    expect_equal(run["lateness_ms"]["count"], 4, "lateness")
+    expect_equal((run["goodput"]["good"], run["goodput"]["of"]), (4, 4), "goodput")
+
+
+def test_responses_go_on_by_their_ids(binary, model):
+    with Server(binary, model, *SMALL) as server:
+        out = bench_json(binary, server.url, "--api", "responses", "--conversations", "6", "--turns", "3", "--max-tokens", "4",
+                         "--ignore-eos", "--warmup", "0")
+    run = out["servers"][0]
+    expect_equal(run["requests"], {"completed": 18, "failed": 0, "skipped": 0}, "requests")
+    expect_equal(run["remarks"], [], "remarks")
+    prompts = {(turn["conversation"], turn["turn"]): turn["prompt_tokens"] for turn in run["turns"]}
+    for (conversation, turn), tokens in prompts.items():
+        expect(turn == 0 or tokens > prompts[conversation, turn - 1] + 4, "a turn is behind all before it")
+    interval = run["all_turns"]["latency_ms"]["interval_95"]
+    for figure in ("mean", "p50", "p90", "p99"):
+        low, high = interval[figure]
+        expect(low <= run["all_turns"]["latency_ms"][figure] <= high, f"{figure} is in its interval")
+
+
 def test_two_servers_in_turns(binary, model):
     with Server(binary, model, *SMALL) as one, Server(binary, model, *SMALL) as two:
         arguments = ("--compare", two.url, "--conversations", "4", "--turns", "3", "--max-tokens", "4", "--concurrency",
@@ -242,8 +295,26 @@ def test_llama_cpps_counts_and_history(binary):
     expect(second["turn"] == 1, "order")
 
 
+def test_responses_of_a_stand_in(binary):
+    def reply(handler, number):
+        done = {"id": f"resp_{number}", "usage": {"input_tokens": 9, "output_tokens": 1, "input_tokens_details": {"cached_tokens": 8}}}
+        handler.events(json.dumps({"type": "response.created", "response": {"id": f"resp_{number}"}}),
+                       json.dumps({"type": "response.output_text.delta", "delta": "x"}),
+                       json.dumps({"type": "response.completed" if number < 3 else "response.failed", "response": done}))
+    with StandIn(reply) as server:
+        out = bench_json(binary, server.url, "--api", "responses", "--conversations", "1", "--turns", "4", "--warmup", "0",
+                         "--objective", "ttft=1h", code=1)
+    expect_equal([body.get("previous_response_id") for body in server.bodies], [None, "resp_1", "resp_2"], "ids")
+    run = out["servers"][0]
+    expect_equal(run["requests"], {"completed": 2, "failed": 1, "skipped": 1}, "requests")
+    expect_equal(run["turns"][2]["error"], "the response failed", "error")
+    expect_equal((run["goodput"]["good"], run["goodput"]["of"]), (2, 4), "what failed or was not sent is not good")
+
+
 def test_bad_flags_and_no_server(binary):
-    for arguments in (("ftp://x",), ("http://x:port",), ("http://127.0.0.1:1", "--compare", "http://y", "--rate", "1"),
+    for arguments in (("http://127.0.0.1:1", "--objective", "ttft"), ("http://127.0.0.1:1", "--trace", "/nowhere"),
+                      ("http://127.0.0.1:1", "--trace", "/nowhere", "--rate", "1"), ("http://127.0.0.1:1", "--time-scale", "2"),
+                      ("ftp://x",), ("http://x:port",), ("http://127.0.0.1:1", "--compare", "http://y", "--rate", "1"),
                       ("http://127.0.0.1:1", "--dialogues", "/nowhere"), ("http://127.0.0.1:1", "--turns", "0"), ()):
         done = bench(binary, *arguments)
         expect_equal(done.returncode, 2, f"{arguments}: {done.stderr}")

@@ -18,9 +18,12 @@
 #include "loci/cli/bench_url/bench_report.h"
 #include "loci/cli/bench_url/bench_run.h"
 #include "loci/cli/bench_url/dialogue.h"
+#include "loci/cli/bench_url/objective.h"
+#include "loci/cli/bench_url/trace_dialogues.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/status_text.h"
+#include "loci/sim/trace.h"
 
 namespace loci {
 namespace {
@@ -29,6 +32,10 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct BenchFlags {
   std::string url, compare, dialogues, json;
+  std::string trace, trace_format = "loci", objective_text;
+  std::uint32_t trace_requests = 0;
+  double time_scale = 1;
+  Objective objective;
   WorkloadOptions workload;
   RequestOptions request;
   ScheduleOptions schedule{.concurrency = 4};
@@ -51,7 +58,37 @@ Status check(const BenchFlags& flags) {
   if (flags.schedule.rate) return invalid_argument("cannot be combined with --compare", "--rate");
   if (flags.schedule.think_seconds > 0)
     return invalid_argument("cannot be combined with --compare", "--think-time");
+  if (!flags.trace.empty()) return invalid_argument("cannot be combined with --compare", "--trace");
   return {};
+}
+
+// The requests of a trace, and when they are due.
+Result<std::vector<Dialogue>> read_trace(BenchFlags& flags) {
+  Result<sim::Trace> trace =
+      flags.trace_format == "mooncake" ? sim::read_mooncake(flags.trace) : sim::read_trace(flags.trace);
+  if (!trace.ok()) return trace.status();
+  if (flags.trace_requests > 0) sim::keep_first(*trace, flags.trace_requests);
+  LOCI_RETURN_IF_ERROR(sim::scale_times(*trace, flags.time_scale));
+  LOCI_ASSIGN_OR_RETURN(TraceDialogues load, dialogues_of(*trace));
+  if (load.cancels > 0)
+    fmt::print(stderr, "{} requests of the trace were left by their clients; here they go on to their ends\n",
+               load.cancels);
+  flags.schedule.times = std::move(load.times);
+  return std::move(load.dialogues);
+}
+
+Result<std::vector<Dialogue>> read_requests(BenchFlags& flags) {
+  if (!flags.trace.empty()) return read_trace(flags);
+  std::vector<Dialogue> dialogues;
+  if (!flags.dialogues.empty()) {
+    LOCI_ASSIGN_OR_RETURN(const std::string text, read_input(flags.dialogues));
+    LOCI_ASSIGN_OR_RETURN(dialogues, read_dialogues(text, flags.dialogues));
+  }
+  return make_workload(std::move(dialogues), flags.workload);
+}
+
+const char* api_name(BenchApi api) {
+  return api == BenchApi::kChat ? "chat" : api == BenchApi::kResponses ? "responses" : "completions";
 }
 
 OrderedJson workload_json(const BenchFlags& flags, const std::vector<Dialogue>& dialogues) {
@@ -66,8 +103,13 @@ OrderedJson workload_json(const BenchFlags& flags, const std::vector<Dialogue>& 
                      {"max_tokens", flags.request.max_tokens},
                      {"ignore_eos", flags.request.ignore_eos},
                      {"temperature", flags.request.temperature},
-                     {"api", flags.request.api == BenchApi::kChat ? "chat" : "completions"},
+                     {"api", api_name(flags.request.api)},
                      {"think_seconds", schedule.think_seconds}};
+  if (!flags.trace.empty()) {
+    out["trace"] = flags.trace;
+    out["time_scale"] = flags.time_scale;
+    return out;
+  }
   if (flags.dialogues.empty()) out["turn_tokens"] = flags.workload.prompt_tokens;
   if (schedule.rate) {
     out["rate"] = *schedule.rate;
@@ -83,6 +125,12 @@ std::string describe(const BenchFlags& flags, const std::vector<Dialogue>& dialo
   for (const Dialogue& dialogue : dialogues) turns += dialogue.turns.size();
   std::string load = fmt::format("{} at a time, in the order of {}", flags.schedule.concurrency,
                                  flags.schedule.order == TurnOrder::kTurns ? "turns" : "sessions");
+  if (!flags.trace.empty()) {
+    return fmt::format(
+        "{} conversations, {} turns of {}, due at {:g} times its times; replies {} as long as its own",
+        format_count(dialogues.size()), format_count(turns), flags.trace, flags.time_scale,
+        flags.request.ignore_eos ? "exactly" : "at most");
+  }
   if (flags.schedule.rate) load = fmt::format("{} conversations/s", *flags.schedule.rate);
   const std::string document = flags.workload.private_prefix_tokens > 0
                                    ? fmt::format(", each behind a document of about {} tokens",
@@ -126,12 +174,10 @@ bool is_whole(const BenchResult& result) {
 
 Result<bool> run(BenchFlags flags) {
   LOCI_RETURN_IF_ERROR(check(flags));
-  std::vector<Dialogue> dialogues;
-  if (!flags.dialogues.empty()) {
-    LOCI_ASSIGN_OR_RETURN(const std::string text, read_input(flags.dialogues));
-    LOCI_ASSIGN_OR_RETURN(dialogues, read_dialogues(text, flags.dialogues));
+  if (!flags.objective_text.empty()) {
+    LOCI_ASSIGN_OR_RETURN(flags.objective, parse_objective(flags.objective_text));
   }
-  LOCI_ASSIGN_OR_RETURN(dialogues, make_workload(std::move(dialogues), flags.workload));
+  LOCI_ASSIGN_OR_RETURN(const std::vector<Dialogue> dialogues, read_requests(flags));
   flags.schedule.seed = flags.workload.seed;
   flags.request.timeout = static_cast<Nanos>(flags.timeout_seconds * kNanosPerSecond);
   BenchOptions options{.urls = {flags.url},
@@ -148,11 +194,12 @@ Result<bool> run(BenchFlags flags) {
   // The table goes where the JSON does not.
   if (flags.json != "-") {
     fmt::print("{}\n{}{}", describe(flags, dialogues),
-               result.interrupted ? "interrupted: what had ended\n" : "", format_report(result, options));
+               result.interrupted ? "interrupted: what had ended\n" : "",
+               format_report(result, options, flags.objective));
   }
   if (!flags.json.empty()) {
-    LOCI_RETURN_IF_ERROR(
-        write_json(flags.json, report_json(result, options, workload_json(flags, dialogues))));
+    LOCI_RETURN_IF_ERROR(write_json(
+        flags.json, report_json(result, options, flags.objective, workload_json(flags, dialogues))));
   }
   return is_whole(result);
 }
@@ -179,17 +226,46 @@ void add_workload_options(CLI::App& command, BenchFlags& flags) {
   command.add_option("--seed", workload.seed, "of texts, choices and times")->capture_default_str();
 }
 
+CLI::Option* add_trace_options(CLI::App& command, BenchFlags& flags) {
+  auto* trace =
+      command
+          .add_option("--trace", flags.trace,
+                      "open loop: the requests of a trace (docs/traces.md) at their times, in made words")
+          ->type_name("FILE");
+  command.add_option("--trace-format", flags.trace_format)
+      ->check(CLI::IsMember({"loci", "mooncake"}))
+      ->capture_default_str()
+      ->needs(trace);
+  command.add_option("--trace-requests", flags.trace_requests, "the first so many")
+      ->check(CLI::Range(1u, static_cast<std::uint32_t>(sim::kTraceRequestsMax)))
+      ->default_str("all")
+      ->needs(trace);
+  command
+      .add_option("--time-scale", flags.time_scale,
+                  "the trace's times are multiplied by this: 0.5 is twice as fast")
+      ->check(CLI::Range(1e-9, 1e9))
+      ->capture_default_str()
+      ->needs(trace);
+  return trace;
+}
+
 void add_load_options(CLI::App& command, BenchFlags& flags) {
   ScheduleOptions& schedule = flags.schedule;
+  auto* trace = add_trace_options(command, flags);
+  for (const char* name :
+       {"--dialogues", "--conversations", "--turns", "--turn-tokens", "--private-prefix-tokens"})
+    command.get_option(name)->excludes(trace);
   auto* concurrency =
       command.add_option("--concurrency", schedule.concurrency, "closed loop: so many at a time")
           ->check(CLI::Range(1, 100'000))
-          ->capture_default_str();
+          ->capture_default_str()
+          ->excludes(trace);
   command
       .add_option("--rate", schedule.rate,
                   "open loop: conversations that begin in a second, a Poisson process")
       ->check(CLI::PositiveNumber)
-      ->excludes(concurrency);
+      ->excludes(concurrency)
+      ->excludes(trace);
   const std::map<std::string, TurnOrder> orders = {{"turns", TurnOrder::kTurns},
                                                    {"sessions", TurnOrder::kSessions}};
   command
@@ -201,17 +277,22 @@ void add_load_options(CLI::App& command, BenchFlags& flags) {
   command
       .add_option("--think-time", schedule.think_seconds, "mean seconds between a reply and the next turn")
       ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      ->capture_default_str()
+      ->excludes(trace);
   command.add_option("--warmup", flags.warm_ups, "requests before those that count")->capture_default_str();
 }
 
 void add_request_options(CLI::App& command, BenchFlags& flags) {
   RequestOptions& request = flags.request;
   const std::map<std::string, BenchApi> apis = {{"chat", BenchApi::kChat},
-                                                {"completions", BenchApi::kCompletions}};
-  command.add_option("--api", request.api, "completions: the turns as plain text")
+                                                {"completions", BenchApi::kCompletions},
+                                                {"responses", BenchApi::kResponses}};
+  command
+      .add_option(
+          "--api", request.api,
+          "completions: the turns as plain text; responses: each turn alone, with previous_response_id")
       ->transform(CLI::CheckedTransformer(apis).description(""))
-      ->type_name("chat|completions")
+      ->type_name("chat|completions|responses")
       ->default_str("chat");
   command.add_option("--model", request.model, "as the server knows it")->default_str("its first");
   command.add_option("--api-key", request.api_key, "sent as a bearer")->envname("LOCI_API_KEY");
@@ -244,6 +325,10 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   add_workload_options(*command, *flags);
   add_load_options(*command, *flags);
   add_request_options(*command, *flags);
+  command
+      ->add_option("--objective", flags->objective_text,
+                   "goodput: which turns kept these limits, such as ttft=500ms,tbt=50ms,latency=10s")
+      ->type_name("LIMITS");
   command->add_option("--json", flags->json, "all figures and every request; - is standard output")
       ->type_name("FILE");
   command->footer(
@@ -254,6 +339,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       "  loci bench http://127.0.0.1:8080 --dialogues mt-bench-101.jsonl --turns 6 "
       "--private-prefix-tokens 1000 --ignore-eos\n"
       "  loci bench http://127.0.0.1:8080 --rate 2 --think-time 5 --json result.json\n"
+      "  loci bench http://127.0.0.1:8080 --trace requests.jsonl --time-scale 0.5 --objective "
+      "ttft=2s,tbt=100ms\n"
       "  loci bench http://127.0.0.1:8080 --compare http://127.0.0.1:9000");
   command->callback([flags, &exit_code] {
     const Result<bool> whole = run(*flags);
@@ -263,7 +350,9 @@ void add_bench_command(CLI::App& app, int& exit_code) {
     }
     const Status& status = whole.status();
     fmt::print(stderr, "loci bench: {}\n", for_people(status));
-    exit_code = status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+    const bool wrong_input = status.code() == StatusCode::kInvalidArgument ||
+                             status.code() == StatusCode::kNotFound || status.code() == StatusCode::kDataLoss;
+    exit_code = wrong_input ? 2 : 1;
   });
 }
 

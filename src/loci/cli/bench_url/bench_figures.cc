@@ -27,14 +27,14 @@ double mean_gap_ms(const TurnRecord& turn) {
 
 // Of TBT the request's mean. nullopt: the request has none.
 std::optional<double> value_of(const TurnRecord& turn, const Figure& figure) {
-  if (&figure == &kTtft) return ms(turn.first - turn.sent);
+  if (&figure == &kTtft) return ms(turn.first - turn.due);
   if (&figure == &kTbt) return turn.gaps.empty() ? std::nullopt : std::optional(mean_gap_ms(turn));
-  if (&figure == &kLatency) return ms(turn.ended - turn.sent);
+  if (&figure == &kLatency) return ms(turn.ended - turn.due);
   if (&figure == &kPromptTokens) return static_cast<double>(turn.prompt_tokens);
   if (&figure == &kCachedTokens) return static_cast<double>(turn.cached_tokens);
   if (&figure == &kOutputTokens) return static_cast<double>(turn.output_tokens);
   if (turn.output_tokens == 0) return std::nullopt;
-  return ms(turn.ended - turn.sent) / static_cast<double>(turn.output_tokens);
+  return ms(turn.ended - turn.due) / static_cast<double>(turn.output_tokens);
 }
 
 using ByTurn = std::map<std::pair<std::uint32_t, std::uint32_t>, const TurnRecord*>;
@@ -55,16 +55,47 @@ double sum_of(const std::vector<double>& values) {
 
 }  // namespace
 
-std::vector<double> samples_of(const ServerRun& run, const Figure& figure, TurnKind kind) {
-  std::vector<double> out;
+std::vector<ClusteredSample> clustered_samples_of(const ServerRun& run, const Figure& figure, TurnKind kind) {
+  std::vector<ClusteredSample> out;
   for (const TurnRecord& turn : run.turns) {
     if (!counts(turn, kind)) continue;
     if (&figure == &kTbt) {
-      for (const Nanos gap : turn.gaps) out.push_back(ms(gap));
+      for (const Nanos gap : turn.gaps) out.push_back({ms(gap), turn.id.conversation});
     } else if (const std::optional<double> value = value_of(turn, figure)) {
-      out.push_back(*value);
+      out.push_back({*value, turn.id.conversation});
     }
   }
+  return out;
+}
+
+std::vector<double> samples_of(const ServerRun& run, const Figure& figure, TurnKind kind) {
+  std::vector<double> out;
+  for (const ClusteredSample& sample : clustered_samples_of(run, figure, kind)) out.push_back(sample.value);
+  return out;
+}
+
+std::vector<double> lateness_of(const ServerRun& run) {
+  std::vector<double> out;
+  for (const TurnRecord& turn : run.turns) {
+    if (turn.sent > 0) out.push_back(ms(turn.sent - turn.due));
+  }
+  return out;
+}
+
+Goodput goodput_of(const ServerRun& run, const Objective& objective) {
+  Goodput out{.of = run.turns.size() + run.skipped};
+  const auto within = [](const std::optional<double>& value, const std::optional<double>& most) {
+    return !most || !value || *value <= *most;
+  };
+  for (const TurnRecord& turn : run.turns) {
+    if (!turn.error.empty()) continue;
+    out.good += within(value_of(turn, kTtft), objective.ttft_ms) &&
+                within(value_of(turn, kTbt), objective.tbt_ms) &&
+                within(value_of(turn, kLatency), objective.latency_ms);
+  }
+  if (out.of > 0) out.share = static_cast<double>(out.good) / static_cast<double>(out.of);
+  const double seconds = static_cast<double>(run.busy) / kNanosPerSecond;
+  if (seconds > 0) out.requests_per_second = static_cast<double>(out.good) / seconds;
   return out;
 }
 
@@ -115,7 +146,8 @@ std::vector<std::string> remarks(const ServerRun& run, const RequestOptions& req
       continue;
     }
     uncounted += turn.counts_known ? 0 : 1;
-    odd += request.ignore_eos && turn.output_tokens != request.max_tokens ? 1 : 0;
+    const std::uint32_t asked = turn.asked_tokens > 0 ? turn.asked_tokens : request.max_tokens;
+    odd += request.ignore_eos && turn.output_tokens != asked ? 1 : 0;
     silent += turn.first == turn.ended ? 1 : 0;
     pieces += turn.gaps.size() + 1;
     tokens += turn.output_tokens;
@@ -133,9 +165,9 @@ std::vector<std::string> remarks(const ServerRun& run, const RequestOptions& req
   }
   if (odd > 0) {
     out.push_back(
-        fmt::format("{} replies were not of {} tokens: the server does not heed ignore_eos, or its "
+        fmt::format("{} replies were not as long as was asked: the server does not heed ignore_eos, or its "
                     "context was full",
-                    format_count(odd), format_count(request.max_tokens)));
+                    format_count(odd)));
   }
   if (silent > 0) {
     out.push_back(

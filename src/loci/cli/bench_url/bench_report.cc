@@ -40,7 +40,30 @@ std::string throughput_line(const ServerRun& run) {
                      number(rate.output_tokens_per_second), number(rate.prompt_tokens_per_second));
 }
 
+std::string goodput_line(const ServerRun& run, const Objective& objective) {
+  const Goodput goodput = goodput_of(run, objective);
+  return fmt::format("goodput: {} of {} turns ({:.1f} %), {} requests/s, had {}\n",
+                     format_count(goodput.good), format_count(goodput.of), 100 * goodput.share,
+                     number(goodput.requests_per_second), describe(objective));
+}
+
+std::string lateness_line(const ServerRun& run) {
+  const std::vector<double> late = lateness_of(run);
+  const Summary s = summarise(late);
+  return fmt::format(
+      "turns were sent {} ms late on average, p99 {}, at most {}; times count from when a turn was due\n",
+      number(s.mean), number(s.p99), number(late.empty() ? 0 : *std::ranges::max_element(late)));
+}
+
 std::size_t turns_of(const ServerRun& run, TurnKind kind) { return samples_of(run, kLatency, kind).size(); }
+
+std::string interval_text(const std::optional<SummaryIntervals>& all, Interval SummaryIntervals::* one) {
+  return all ? fmt::format("{} to {}", number((*all.*one).low), number((*all.*one).high)) : std::string("-");
+}
+
+std::optional<SummaryIntervals> intervals_of(const ServerRun& run, const Figure& figure, TurnKind kind) {
+  return bootstrap(clustered_samples_of(run, figure, kind));
+}
 
 std::string one_table(const ServerRun& run) {
   std::string out;
@@ -48,12 +71,15 @@ std::string one_table(const ServerRun& run) {
     const std::size_t turns = turns_of(run, kind.kind);
     // The same as another part of the table.
     if (turns == 0 || (kind.kind == TurnKind::kAll && turns == turns_of(run, TurnKind::kFirst))) continue;
-    out += fmt::format("\n{:<24}{:>10}{:>10}{:>10}{:>10}\n",
-                       fmt::format("{} ({})", kind.label, format_count(turns)), "mean", "p50", "p90", "p99");
+    out += fmt::format("\n{:<24}{:>10}{:>18}{:>10}{:>10}{:>18}{:>10}\n",
+                       fmt::format("{} ({})", kind.label, format_count(turns)), "mean", "95 % interval",
+                       "p50", "p90", "95 % interval", "p99");
     for (const Figure* figure : kFigures) {
       const Summary s = summarise(samples_of(run, *figure, kind.kind));
-      out += fmt::format("  {:<22}{:>10}{:>10}{:>10}{:>10}\n", figure->label, number(s.mean), number(s.p50),
-                         number(s.p90), number(s.p99));
+      const std::optional<SummaryIntervals> intervals = intervals_of(run, *figure, kind.kind);
+      out += fmt::format("  {:<22}{:>10}{:>18}{:>10}{:>10}{:>18}{:>10}\n", figure->label, number(s.mean),
+                         interval_text(intervals, &SummaryIntervals::mean), number(s.p50), number(s.p90),
+                         interval_text(intervals, &SummaryIntervals::p90), number(s.p99));
     }
   }
   return out;
@@ -83,9 +109,24 @@ OrderedJson summary_json(const Summary& s) {
   return {{"count", s.count}, {"mean", s.mean}, {"p50", s.p50}, {"p90", s.p90}, {"p99", s.p99}};
 }
 
+OrderedJson figure_json(const ServerRun& run, const Figure& figure, TurnKind kind) {
+  OrderedJson out = summary_json(summarise(samples_of(run, figure, kind)));
+  const std::optional<SummaryIntervals> intervals = intervals_of(run, figure, kind);
+  if (!intervals) return out;
+  const auto add = [&](const char* name, const Interval& one) {
+    out["interval_95"][name] = {one.low, one.high};
+  };
+  add("mean", intervals->mean);
+  add("p50", intervals->p50);
+  add("p90", intervals->p90);
+  add("p99", intervals->p99);
+  return out;
+}
+
 OrderedJson turn_json(const TurnRecord& turn) {
   OrderedJson out = {{"conversation", turn.id.conversation},
                      {"turn", turn.id.turn},
+                     {"due_ns", turn.due},
                      {"sent_ns", turn.sent},
                      {"first_ns", turn.first},
                      {"ended_ns", turn.ended},
@@ -96,7 +137,7 @@ OrderedJson turn_json(const TurnRecord& turn) {
   return out;
 }
 
-OrderedJson server_json(const ServerRun& run, const RequestOptions& request) {
+OrderedJson server_json(const ServerRun& run, const RequestOptions& request, const Objective& objective) {
   const Throughput rate = throughput_of(run);
   OrderedJson out = {{"url", run.url}, {"model", run.model}};
   out["requests"] = {
@@ -107,8 +148,17 @@ OrderedJson server_json(const ServerRun& run, const RequestOptions& request) {
                        {"prompt_tokens_per_second", rate.prompt_tokens_per_second}};
   for (const KindName& kind : kKinds) {
     for (const Figure* figure : kFigures) {
-      out[kind.key][figure->key] = summary_json(summarise(samples_of(run, *figure, kind.kind)));
+      out[kind.key][figure->key] = figure_json(run, *figure, kind.kind);
     }
+  }
+  out["lateness_ms"] = summary_json(summarise(lateness_of(run)));
+  if (objective.asks()) {
+    const Goodput goodput = goodput_of(run, objective);
+    out["goodput"] = {{"objective", describe(objective)},
+                      {"good", goodput.good},
+                      {"of", goodput.of},
+                      {"share", goodput.share},
+                      {"requests_per_second", goodput.requests_per_second}};
   }
   out["remarks"] = remarks(run, request);
   out["turns"] = OrderedJson::array();
@@ -123,26 +173,32 @@ OrderedJson ratio_json(const std::optional<PairedRatio>& ratio) {
 
 }  // namespace
 
-std::string format_report(const BenchResult& result, const BenchOptions& options) {
+std::string format_report(const BenchResult& result, const BenchOptions& options,
+                          const Objective& objective) {
   std::string out;
   const bool two = result.servers.size() == 2;
   for (std::size_t i = 0; i < result.servers.size(); ++i) {
     const ServerRun& run = result.servers[i];
     const char* which = !two ? "" : i == 0 ? "first server: " : "second server: ";
     out += fmt::format("{}{}, model {}\n  {}\n", which, run.url, run.model, throughput_line(run));
+    if (objective.asks()) out += "  " + goodput_line(run, objective);
+    if (options.schedule.is_open_loop()) out += "  " + lateness_line(run);
     for (const std::string& remark : remarks(run, options.request)) out += "  note: " + remark + "\n";
   }
   if (two) {
     out += fmt::format("throughput, second / first: {}; all ratios with a 95 % interval over pairs\n",
                        ratio_text(throughput_ratio(result)));
   }
+  if (!two) out += "95 % intervals: by bootstrap over conversations, whose turns are alike\n";
   return out + (two ? two_tables(result) : one_table(result.servers[0]));
 }
 
-OrderedJson report_json(const BenchResult& result, const BenchOptions& options, const OrderedJson& workload) {
+OrderedJson report_json(const BenchResult& result, const BenchOptions& options, const Objective& objective,
+                        const OrderedJson& workload) {
   OrderedJson out = {{"loci_bench", 1}, {"workload", workload}, {"interrupted", result.interrupted}};
   out["servers"] = OrderedJson::array();
-  for (const ServerRun& run : result.servers) out["servers"].push_back(server_json(run, options.request));
+  for (const ServerRun& run : result.servers)
+    out["servers"].push_back(server_json(run, options.request, objective));
   if (result.servers.size() < 2) return out;
   OrderedJson& ratios = out["second_over_first"];
   ratios["throughput"] = ratio_json(throughput_ratio(result));

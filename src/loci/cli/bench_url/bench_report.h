@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "loci/cli/bench_url/bench_run.h"
+#include "loci/cli/bench_url/objective.h"
 #include "loci/cli/bench_url/samples.h"
 
 namespace loci {
@@ -33,6 +34,10 @@ inline constexpr const Figure* kFigures[] = {&kTtft,         &kTbt,          &kL
 
 // The samples of a figure in the turns that have a whole reply. One value a request; of TBT one a gap.
 std::vector<double> samples_of(const ServerRun& run, const Figure& figure, TurnKind kind);
+// The same with their conversations.
+std::vector<ClusteredSample> clustered_samples_of(const ServerRun& run, const Figure& figure, TurnKind kind);
+// Milliseconds between when each turn was due and when it was sent.
+std::vector<double> lateness_of(const ServerRun& run);
 
 struct Throughput {
   std::uint64_t requests = 0;
@@ -43,6 +48,15 @@ struct Throughput {
 };
 Throughput throughput_of(const ServerRun& run);
 
+// The turns that kept the objective, of all that there were to send.
+struct Goodput {
+  std::uint64_t good = 0;
+  std::uint64_t of = 0;
+  double share = 0;
+  double requests_per_second = 0;
+};
+Goodput goodput_of(const ServerRun& run, const Objective& objective);
+
 // Of two servers, second / first, by request; of throughput by round.
 std::optional<PairedRatio> ratio_of(const BenchResult& result, const Figure& figure, TurnKind kind);
 std::optional<PairedRatio> throughput_ratio(const BenchResult& result);
@@ -50,9 +64,10 @@ std::optional<PairedRatio> throughput_ratio(const BenchResult& result);
 // What a reader must know to judge the figures; each is one sentence.
 std::vector<std::string> remarks(const ServerRun& run, const RequestOptions& request);
 
-std::string format_report(const BenchResult& result, const BenchOptions& options);
+// Figures of one server have 95 % intervals, by bootstrap over its conversations.
+std::string format_report(const BenchResult& result, const BenchOptions& options, const Objective& objective);
 // All figures, and every request's record. `options` go in as they are.
 nlohmann::ordered_json report_json(const BenchResult& result, const BenchOptions& options,
-                                   const nlohmann::ordered_json& workload);
+                                   const Objective& objective, const nlohmann::ordered_json& workload);
 
 }  // namespace loci

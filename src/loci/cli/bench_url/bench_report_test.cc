@@ -13,7 +13,7 @@ TurnRecord turn(std::uint32_t conversation, std::uint32_t number, Nanos at, Nano
                 Nanos tokens) {
   TurnRecord out;
   out.id = {.conversation = conversation, .turn = number};
-  out.sent = at * kNanosPerMilli;
+  out.due = out.sent = at * kNanosPerMilli;
   out.first = out.sent + ttft * kNanosPerMilli;
   out.gaps.assign(static_cast<std::size_t>(tokens - 1), gap * kNanosPerMilli);
   out.ended = out.first + (tokens - 1) * gap * kNanosPerMilli;
@@ -86,6 +86,26 @@ TEST(Ratios, GoByRequestAndByRound) {
   EXPECT_DOUBLE_EQ(throughput_ratio(result)->ratio, 2);
 }
 
+// Who sends late waits for the reply since the turn was due.
+TEST(Figures, CountFromWhenATurnWasDue) {
+  ServerRun run = sample_run();
+  run.turns[2].due -= 30 * kNanosPerMilli;
+  EXPECT_EQ(samples_of(run, kTtft, TurnKind::kLater), (std::vector<double>{40}));
+  EXPECT_EQ(samples_of(run, kLatency, TurnKind::kLater), (std::vector<double>{90}));
+  EXPECT_EQ(lateness_of(run), (std::vector<double>{30})) << "of those that have a time of sending";
+}
+
+TEST(Figures, CountAsGoodWhatKeepsTheWholeObjective) {
+  const ServerRun run = sample_run();
+  const auto good = [&](const char* text) { return goodput_of(run, parse_objective(text).value()); };
+  EXPECT_EQ(good("ttft=50ms").good, 2u);
+  EXPECT_EQ(good("ttft=50ms").of, 7u) << "what failed or was never sent is not good";
+  EXPECT_EQ(good("ttft=50ms,tbt=4ms").good, 0u);
+  EXPECT_EQ(good("ttft=60ms,tbt=5ms,latency=99ms").good, 1u);
+  EXPECT_DOUBLE_EQ(good("latency=1h").requests_per_second, 1.5);
+  EXPECT_NEAR(good("latency=1h").share, 3.0 / 7, 1e-12);
+}
+
 bool holds(const std::vector<std::string>& remarks, const std::string& text) {
   return std::ranges::any_of(remarks, [&](const std::string& one) { return one.find(text) != one.npos; });
 }
@@ -99,8 +119,8 @@ TEST(Remarks, SayWhatMakesFiguresDoubtful) {
   run.turns.pop_back();
   EXPECT_TRUE(remarks(run, request).empty());
   run.turns[0].output_tokens = 10;
-  EXPECT_TRUE(holds(remarks(run, request), "1 replies were not of 11 tokens"));
-  EXPECT_FALSE(holds(remarks(run, {.max_tokens = 11}), "were not of"));
+  EXPECT_TRUE(holds(remarks(run, request), "1 replies were not as long as was asked"));
+  EXPECT_FALSE(holds(remarks(run, {.max_tokens = 11}), "were not as long"));
   run.turns[0].cached_tokens = run.turns[1].cached_tokens = 99;
   EXPECT_TRUE(holds(remarks(run, request), "another --seed"));
   run.turns[2].counts_known = false;
@@ -114,11 +134,11 @@ TEST(Report, HasATableAndJson) {
   one.servers = {sample_run()};
   BenchOptions options;
   options.request.max_tokens = 11;
-  const std::string table = format_report(one, options);
+  const std::string table = format_report(one, options, {});
   EXPECT_NE(table.find("first turns (2)"), std::string::npos) << table;
   EXPECT_NE(table.find("later turns (1)"), std::string::npos);
   EXPECT_NE(table.find("TTFT, ms"), std::string::npos);
-  const auto json = report_json(one, options, {{"seed", 1}});
+  const auto json = report_json(one, options, {}, {{"seed", 1}});
   EXPECT_DOUBLE_EQ(json["servers"][0]["first_turns"]["ttft_ms"]["mean"].get<double>(), 60);
   EXPECT_EQ(json["servers"][0]["requests"]["failed"], 1);
   EXPECT_EQ(json["servers"][0]["requests"]["skipped"], 3);
@@ -129,9 +149,9 @@ TEST(Report, HasATableAndJson) {
 
 TEST(Report, ComparesTwo) {
   const BenchResult result = pair_of_runs();
-  const std::string table = format_report(result, {});
+  const std::string table = format_report(result, {}, {});
   EXPECT_NE(table.find("2.00 (2.00 to 2.00)"), std::string::npos) << table;
-  const auto json = report_json(result, {}, {});
+  const auto json = report_json(result, {}, {}, {});
   EXPECT_DOUBLE_EQ(json["second_over_first"]["all_turns"]["ttft_ms"]["ratio"].get<double>(), 2);
   EXPECT_TRUE(json["second_over_first"]["later_turns"]["ttft_ms"].is_null());
 }

@@ -115,7 +115,9 @@ Status Run::prepare() {
 
 void Run::send(std::size_t server, TurnId turn) {
   ++state_.in_flight;
-  asio::co_spawn(io_, servers_[server]->run_turn(turn),
+  std::optional<Nanos> due;
+  if (options_.schedule.is_open_loop()) due = schedule_.due(turn.conversation);
+  asio::co_spawn(io_, servers_[server]->run_turn(turn, due),
                  [this, server](const std::exception_ptr& failure, TurnRecord record) {
                    if (failure) std::rethrow_exception(failure);
                    on_end(server, std::move(record));

@@ -125,10 +125,18 @@ void BenchServer::begin(const std::vector<Dialogue>& dialogues, Nanos epoch) {
 
 void BenchServer::say(History& history, const Dialogue& dialogue, std::uint32_t turn) const {
   const std::string& words = dialogue.turns[turn];
-  if (options_.api == BenchApi::kCompletions) {
-    if (turn == 0 && !dialogue.system.empty()) history.transcript = dialogue.system + "\n\n";
-    history.transcript += "User: " + words + "\n\nAssistant:";
-    return;
+  if (!dialogue.alone.empty() && dialogue.alone[turn]) history = {};
+  history.reply_tokens = dialogue.reply_tokens.empty() ? options_.max_tokens : dialogue.reply_tokens[turn];
+  switch (options_.api) {
+    case BenchApi::kCompletions:
+      if (turn == 0 && !dialogue.system.empty()) history.transcript = dialogue.system + "\n\n";
+      history.transcript += "User: " + words + "\n\nAssistant:";
+      return;
+    case BenchApi::kResponses:
+      history.system = dialogue.system;  // instructions are of one response alone
+      history.words = words;
+      return;
+    case BenchApi::kChat: break;
   }
   if (turn == 0 && !dialogue.system.empty()) {
     history.messages.push_back({{"role", "system"}, {"content", dialogue.system}});
@@ -136,35 +144,48 @@ void BenchServer::say(History& history, const Dialogue& dialogue, std::uint32_t 
   history.messages.push_back({{"role", "user"}, {"content", words}});
 }
 
-void BenchServer::hear(History& history, const std::string& reply) const {
-  if (options_.api == BenchApi::kCompletions)
-    history.transcript += reply + "\n\n";
-  else
-    history.messages.push_back({{"role", "assistant"}, {"content", reply}});
+void BenchServer::hear(History& history, const ReplyStream& reply) const {
+  switch (options_.api) {
+    case BenchApi::kCompletions: history.transcript += reply.text() + "\n\n"; return;
+    case BenchApi::kResponses: history.last_response = reply.id(); return;
+    case BenchApi::kChat: break;
+  }
+  history.messages.push_back({{"role", "assistant"}, {"content", reply.text()}});
 }
 
-CallRequest BenchServer::make_request(const History& history) const {
-  Json body = {{"model", options_.model},
-               {"stream", true},
-               {"stream_options", {{"include_usage", true}}},
-               {"max_tokens", options_.max_tokens},
-               {"temperature", options_.temperature}};
+Json BenchServer::body_of(const History& history) const {
+  Json body = {{"model", options_.model}, {"stream", true}, {"temperature", options_.temperature}};
   if (options_.ignore_eos) {
     body["ignore_eos"] = true;
-    body["min_tokens"] = options_.max_tokens;
+    body["min_tokens"] = history.reply_tokens;
   }
-  const bool chat = options_.api == BenchApi::kChat;
-  if (chat)
+  if (options_.api == BenchApi::kResponses) {
+    body["max_output_tokens"] = history.reply_tokens;
+    body["input"] = history.words;
+    if (!history.system.empty()) body["instructions"] = history.system;
+    if (!history.last_response.empty()) body["previous_response_id"] = history.last_response;
+    return body;
+  }
+  body["max_tokens"] = history.reply_tokens;
+  body["stream_options"] = {{"include_usage", true}};
+  if (options_.api == BenchApi::kChat)
     body["messages"] = history.messages;
   else
     body["prompt"] = history.transcript;
+  return body;
+}
+
+CallRequest BenchServer::make_request(const History& history) const {
+  const char* path = options_.api == BenchApi::kChat        ? "/chat/completions"
+                     : options_.api == BenchApi::kResponses ? "/responses"
+                                                            : "/completions";
   return {.method = boost::beast::http::verb::post,
-          .path = prefix_ + (chat ? "/chat/completions" : "/completions"),
-          .body = to_text(body),
+          .path = prefix_ + path,
+          .body = to_text(body_of(history)),
           .timeout = options_.timeout};
 }
 
-asio::awaitable<TurnRecord> BenchServer::run_turn(TurnId id) {
+asio::awaitable<TurnRecord> BenchServer::run_turn(TurnId id, std::optional<Nanos> due) {
   History& history = histories_[id.conversation];
   say(history, (*dialogues_)[id.conversation], id.turn);
   CallRequest request = make_request(history);
@@ -177,10 +198,12 @@ asio::awaitable<TurnRecord> BenchServer::run_turn(TurnId id) {
   TurnRecord record;
   record.id = id;
   record.sent = answer.sent == 0 ? 0 : answer.sent - epoch_;
+  record.due = due.value_or(record.sent);
+  record.asked_tokens = history.reply_tokens;
   record.ended = answer.ended - epoch_;
   record.error = failure_of(answer, stream);
   fill(record, stream);
-  hear(history, stream.text());
+  hear(history, stream);
   co_return record;
 }
 

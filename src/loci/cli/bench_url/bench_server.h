@@ -36,6 +36,9 @@ struct RequestOptions {
 struct TurnRecord {
   TurnId id;
   std::string error;  // empty: there is a whole reply
+  // When it was to be sent; in a closed loop when it was. Its times count from here: a client that comes late
+  // to send makes no server look faster.
+  Nanos due = 0;
   Nanos sent = 0;
   Nanos first = 0;  // the first piece of the reply; its end where nothing of it was text
   Nanos ended = 0;
@@ -43,7 +46,8 @@ struct TurnRecord {
   std::uint64_t prompt_tokens = 0;
   std::uint64_t cached_tokens = 0;
   std::uint64_t output_tokens = 0;
-  bool counts_known = false;  // false: the server does not count; output_tokens are pieces
+  std::uint32_t asked_tokens = 0;  // the most that its reply was to have; 0: as the run's options say
+  bool counts_known = false;       // false: the server does not count; output_tokens are pieces
 };
 
 class BenchServer {
@@ -62,20 +66,24 @@ class BenchServer {
   boost::asio::awaitable<void> warm_up(std::string text);
   // From here on `dialogues` are spoken (they outlive the server) and times count from `epoch`.
   void begin(const std::vector<Dialogue>& dialogues, Nanos epoch);
-  // Sends one turn. A conversation's turns must follow each other.
-  boost::asio::awaitable<TurnRecord> run_turn(TurnId id);
+  // Sends one turn, which was `due` then; nullopt: now. A conversation's turns must follow each other.
+  boost::asio::awaitable<TurnRecord> run_turn(TurnId id, std::optional<Nanos> due);
 
  private:
-  // What has been said in a conversation; one of the two is used.
+  // What has been said in a conversation: messages of chats, a transcript of completions. Of responses the
+  // server has it, and the last one's id continues it.
   struct History {
     nlohmann::json messages = nlohmann::json::array();
     std::string transcript;
+    std::string system, words, last_response;
+    std::uint32_t reply_tokens = 0;  // of the turn that is open
   };
   BenchServer(std::string url, std::string prefix, CalledServer http, RequestOptions options,
               const Clock& clock);
   void say(History& history, const Dialogue& dialogue, std::uint32_t turn) const;
-  void hear(History& history, const std::string& reply) const;
+  void hear(History& history, const ReplyStream& reply) const;
   CallRequest make_request(const History& history) const;
+  nlohmann::json body_of(const History& history) const;
 
   std::string url_;
   std::string prefix_;  // of paths: "/v1"

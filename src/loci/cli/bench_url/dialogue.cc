@@ -141,6 +141,8 @@ Result<std::vector<Dialogue>> read_dialogues(std::string_view text, std::string_
   return out;
 }
 
+const char* common_word(std::uint64_t number) { return kWords[number % kWords.size()]; }
+
 std::string make_words(Random& random, std::uint32_t tokens) {
   std::string out;
   std::uint64_t sentence = 0;

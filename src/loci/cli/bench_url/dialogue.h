@@ -17,6 +17,10 @@ namespace loci {
 struct Dialogue {
   std::string system;              // empty: none
   std::vector<std::string> turns;  // what the user says, at least one
+  // Of each turn; empty: as long as the run's options say.
+  std::vector<std::uint32_t> reply_tokens = {};
+  // Turns that are all of their prompt, whatever was said before; empty: none is.
+  std::vector<bool> alone = {};
 };
 
 // One JSON object a line, of any of these forms; other fields are not looked at:
@@ -26,6 +30,8 @@ struct Dialogue {
 // Empty lines are skipped. Errors: kInvalidArgument naming `name` and the line.
 Result<std::vector<Dialogue>> read_dialogues(std::string_view text, std::string_view name);
 
+// One of some common words; equal numbers give equal words.
+const char* common_word(std::uint64_t number);
 // About `tokens` tokens of common English words in sentences: the usual vocabularies have each word (with its
 // space) and each full stop as one token.
 std::string make_words(Random& random, std::uint32_t tokens);

@@ -45,6 +45,7 @@ void ReplyStream::on_event(const std::string& data, Nanos now) {
     error_ = error_message(200, data);
     return;
   }
+  if (api_ == BenchApi::kResponses) return on_response_event(event, now);
   const auto choices = event.find("choices");
   if (choices == event.end() || !choices->is_array()) {
     error_ = "the server sent an event without 'choices'";
@@ -52,6 +53,43 @@ void ReplyStream::on_event(const std::string& data, Nanos now) {
   }
   if (!choices->empty() && (*choices)[0].is_object() && read_choice((*choices)[0])) pieces_.push_back(now);
   read_counts(event);
+}
+
+void ReplyStream::on_response_event(const Json& event, Nanos now) {
+  const std::string type = text_of(event, "type");
+  const auto response = event.find("response");
+  if (response != event.end() && response->is_object()) id_ = text_of(*response, "id");
+  if (type == "error") {
+    error_ = text_of(event, "message");
+    if (error_.empty()) error_ = "the server sent an error without a message";
+  } else if (type == "response.output_text.delta" || type == "response.reasoning_text.delta" ||
+             type == "response.function_call_arguments.delta") {
+    const std::string piece = text_of(event, "delta");
+    if (type == "response.output_text.delta") text_ += piece;
+    if (!piece.empty()) pieces_.push_back(now);
+  } else if (type == "response.completed" || type == "response.incomplete" || type == "response.failed") {
+    done_ = true;
+    if (response == event.end() || !response->is_object()) {
+      error_ = "the server ended a response without saying what it was";
+      return;
+    }
+    if (type == "response.failed") {
+      const auto error = response->find("error");
+      error_ = error != response->end() && error->is_object() ? text_of(*error, "message") : std::string();
+      if (error_.empty()) error_ = "the response failed";
+    }
+    end_response(*response);
+  }
+}
+
+void ReplyStream::end_response(const Json& response) {
+  const auto usage = response.find("usage");
+  if (usage == response.end() || !usage->is_object()) return;
+  if (const auto prompt = count_of(*usage, "input_tokens")) prompt_tokens_ = prompt;
+  if (const auto output = count_of(*usage, "output_tokens")) output_tokens_ = output;
+  const auto details = usage->find("input_tokens_details");
+  if (details == usage->end() || !details->is_object()) return;
+  if (const auto cached = count_of(*details, "cached_tokens")) cached_tokens_ = cached;
 }
 
 bool ReplyStream::read_choice(const Json& choice) {

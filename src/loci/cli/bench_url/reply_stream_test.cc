@@ -45,6 +45,39 @@ TEST(ReplyStream, ReadsCompletionsAndLlamaCppsTimings) {
   EXPECT_EQ(reply.cached_tokens(), 6u);
 }
 
+TEST(ReplyStream, ReadsResponses) {
+  ReplyStream reply(BenchApi::kResponses);
+  reply.push("event: response.created\n" + event(R"({"type":"response.created","response":{"id":"resp_1"}})"),
+             1);
+  reply.push(event(R"({"type":"response.reasoning_text.delta","delta":"hm"})"), 2);
+  reply.push(event(R"({"type":"response.output_text.delta","delta":"good"})"), 3);
+  reply.push(event(R"({"type":"response.output_text.delta","delta":" day"})"), 4);
+  reply.push(event(R"({"type":"response.output_text.done","text":"good day"})"), 5);
+  EXPECT_FALSE(reply.done());
+  reply.push(event(R"({"type":"response.incomplete","response":{"id":"resp_1","usage":{"input_tokens":9,)"
+                   R"("output_tokens":3,"input_tokens_details":{"cached_tokens":5}}}})"),
+             6);
+  EXPECT_TRUE(reply.done());
+  EXPECT_EQ(reply.error(), "");
+  EXPECT_EQ(reply.id(), "resp_1");
+  EXPECT_EQ(reply.text(), "good day");
+  EXPECT_EQ(reply.pieces(), (std::vector<Nanos>{2, 3, 4}));
+  EXPECT_EQ(reply.prompt_tokens(), 9u);
+  EXPECT_EQ(reply.output_tokens(), 3u);
+  EXPECT_EQ(reply.cached_tokens(), 5u);
+  for (const auto& [text, error] :
+       {std::pair{R"({"type":"response.failed","response":{"error":{"message":"out of memory"}}})",
+                  "out of memory"},
+        std::pair{R"({"type":"response.failed","response":{"error":null}})", "the response failed"},
+        std::pair{R"({"type":"response.completed"})",
+                  "the server ended a response without saying what it was"},
+        std::pair{R"({"type":"error","message":"no"})", "no"}}) {
+    ReplyStream wrong(BenchApi::kResponses);
+    wrong.push(event(text), 1);
+    EXPECT_EQ(wrong.error(), error);
+  }
+}
+
 TEST(ReplyStream, KnowsNoCountsThatAreNotSaid) {
   ReplyStream reply(BenchApi::kChat);
   reply.push(event(R"({"choices":[{"delta":{"content":"a"}}]})") + event("[DONE]"), 1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,6 +22,24 @@ struct Summary {
 // The q-quantile (0 … 1) of sorted samples, interpolated between neighbours (NumPy's default, type 7).
 double quantile(const std::vector<double>& sorted, double q);
 Summary summarise(std::vector<double> samples);
+
+// A sample, and what it has in common with others: a conversation's turns are alike.
+struct ClusteredSample {
+  double value = 0;
+  std::uint32_t cluster = 0;
+};
+struct Interval {
+  double low = 0;
+  double high = 0;
+};
+struct SummaryIntervals {
+  Interval mean, p50, p90, p99;
+};
+inline constexpr std::size_t kClustersMin = 5;
+// 95 % intervals of summarise(), by the bootstrap's percentiles: whole clusters are drawn with replacement,
+// as many as there are, 200 to 1,000 times; always the same draws. nullopt: fewer than kClustersMin clusters.
+// O(1,000 samples), and at most 2 * 10^8 beyond 10^6 of them.
+std::optional<SummaryIntervals> bootstrap(std::vector<ClusteredSample> samples);
 
 // second / first, where both come in pairs: the geometric mean of the pairs' ratios with its 95 % confidence
 // interval, by Student's t on their logarithms.

@@ -79,5 +79,50 @@ TEST(PairedRatio, IntervalsHoldTheTruthAsOftenAsTheySay) {
   EXPECT_NEAR(static_cast<double>(held) / kRuns, 0.95, 0.015);
 }
 
+TEST(Bootstrap, OfASampleADrawIsTheSummary) {
+  // Each cluster is the same, so every draw is, too.
+  std::vector<ClusteredSample> samples;
+  std::vector<double> values;
+  for (std::uint32_t cluster = 0; cluster < 7; ++cluster) {
+    for (const double value : {3.0, 1.0, 10.0, 4.0}) {
+      samples.push_back({value, cluster * 100});
+      values.push_back(value);
+    }
+  }
+  const Summary whole = summarise(values);
+  const auto intervals = bootstrap(samples);
+  ASSERT_TRUE(intervals);
+  EXPECT_DOUBLE_EQ(intervals->mean.low, whole.mean);
+  EXPECT_DOUBLE_EQ(intervals->p50.low, whole.p50);
+  EXPECT_DOUBLE_EQ(intervals->p50.high, whole.p50);
+  EXPECT_DOUBLE_EQ(intervals->p90.high, whole.p90);
+  EXPECT_DOUBLE_EQ(intervals->p99.low, whole.p99);
+}
+
+TEST(Bootstrap, NeedsSomeClusters) {
+  EXPECT_FALSE(bootstrap({}));
+  EXPECT_FALSE(bootstrap({{1, 0}, {2, 0}, {3, 1}, {4, 2}, {5, 3}}));
+  EXPECT_TRUE(bootstrap({{1, 0}, {2, 1}, {3, 2}, {4, 3}, {5, 4}}));
+}
+
+// Turns of a conversation are alike: whole conversations are drawn, or intervals would be far too narrow.
+TEST(Bootstrap, IntervalsHoldTheTruthAboutAsOftenAsTheySay) {
+  Random random(5);
+  int mean_held = 0, median_held = 0;
+  constexpr int kRuns = 300;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<ClusteredSample> samples;
+    for (std::uint32_t cluster = 0; cluster < 40; ++cluster) {
+      const double level = random.unit();
+      for (int turn = 0; turn < 5; ++turn) samples.push_back({level + 0.1 * random.unit(), cluster});
+    }
+    const auto intervals = bootstrap(samples);
+    mean_held += intervals->mean.low <= 0.55 && 0.55 <= intervals->mean.high ? 1 : 0;
+    median_held += intervals->p50.low <= 0.55 && 0.55 <= intervals->p50.high ? 1 : 0;
+  }
+  EXPECT_NEAR(static_cast<double>(mean_held) / kRuns, 0.94, 0.04);
+  EXPECT_NEAR(static_cast<double>(median_held) / kRuns, 0.94, 0.04);
+}
+
 }  // namespace
 }  // namespace loci

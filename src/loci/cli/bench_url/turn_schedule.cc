@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/bench_url/turn_schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -21,7 +22,9 @@ TurnSchedule::TurnSchedule(const ScheduleOptions& options, const std::vector<std
   LOCI_CHECK(options.concurrency > 0, "a closed loop needs room for one");
   Random arrivals(mix64(options.seed) ^ 1);
   Nanos arrival = 0;
+  LOCI_CHECK(options.times.empty() || options.times.size() == turns.size(), "each turn has its time");
   for (const std::uint32_t count : turns) {
+    if (!options.times.empty()) arrival = options.times[conversations_.size()].front().at;
     if (options.rate) arrival += exponential(1 / *options.rate, arrivals.next());
     conversations_.push_back({.turns = count, .ready_at = arrival});
     remaining_ += count;
@@ -29,7 +32,7 @@ TurnSchedule::TurnSchedule(const ScheduleOptions& options, const std::vector<std
 }
 
 bool TurnSchedule::has_room(const Conversation& one) const {
-  if (options_.rate) return true;
+  if (options_.is_open_loop()) return true;
   if (options_.order == TurnOrder::kSessions) return one.begun || begun_ < options_.concurrency;
   return in_flight_ < options_.concurrency;
 }
@@ -37,7 +40,7 @@ bool TurnSchedule::has_room(const Conversation& one) const {
 bool TurnSchedule::comes_before(std::uint32_t a, std::uint32_t b) const {
   const Conversation& x = conversations_[a];
   const Conversation& y = conversations_[b];
-  if (options_.rate) return std::tuple(x.ready_at, a) < std::tuple(y.ready_at, b);
+  if (options_.is_open_loop()) return std::tuple(x.ready_at, a) < std::tuple(y.ready_at, b);
   if (options_.order == TurnOrder::kSessions) return a < b;
   return std::tuple(x.next, a) < std::tuple(y.next, b);
 }
@@ -77,6 +80,10 @@ void TurnSchedule::end(std::uint32_t conversation, Nanos now) {
     return;
   }
   one.ready_at = now;
+  if (!options_.times.empty()) {
+    const TurnTime& time = options_.times[conversation][one.next];
+    one.ready_at = std::max(time.at, now + time.after);
+  }
   if (options_.think_seconds > 0) {
     const std::uint64_t index = (std::uint64_t{conversation} << 32) + one.next;
     one.ready_at += exponential(options_.think_seconds, random_word(options_.seed, index));

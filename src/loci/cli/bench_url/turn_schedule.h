@@ -3,11 +3,11 @@
 //
 // Closed loop: at most `concurrency` are open at once; when one ends the next one is sent.
 //   turns     turn 1 of every conversation, then turn 2 of every one ...: a conversation's state must outlive
-//   a turn of every other one. Requests in flight count. sessions  a conversation is held to its end,
-//   thinking included, before another takes its place.
-// Open loop: conversations begin as a Poisson process of `rate` a second, however busy the server is.
-// In both a conversation's turn is sent after the reply to the one before and a time of thinking, which is
-// drawn from an exponential distribution.
+//             a turn of every other one. Requests in flight count.
+//   sessions  a conversation is held to its end, thinking included, before another takes its place.
+// Open loop: conversations begin as a Poisson process of `rate` a second, or turns are due at a trace's
+// times, however busy the server is. In all but a trace a conversation's turn is sent after the reply to the
+// one before and a time of thinking, which is drawn from an exponential distribution.
 //
 // Thread-compatible. take() is linear in the number of conversations.
 #pragma once
@@ -20,6 +20,12 @@
 
 namespace loci {
 
+// A turn is due when both have come: `at`, and `after` the conversation's last reply.
+struct TurnTime {
+  Nanos at = 0;
+  Nanos after = 0;
+};
+
 enum class TurnOrder : std::uint8_t { kTurns, kSessions };
 
 struct ScheduleOptions {
@@ -27,6 +33,9 @@ struct ScheduleOptions {
   std::uint32_t concurrency = 1;  // of the closed loop; at least 1
   std::optional<double> rate;     // conversations a second, > 0: open loop
   double think_seconds = 0;       // mean
+  // By conversation and turn. Not empty: open loop, without rate and thinking.
+  std::vector<std::vector<TurnTime>> times;
+  bool is_open_loop() const { return rate.has_value() || !times.empty(); }
   std::uint64_t seed = 1;
 };
 
@@ -43,6 +52,8 @@ class TurnSchedule {
 
   // The next turn to send, if one may be sent now. It is open until end() or abandon().
   std::optional<TurnId> take(Nanos now);
+  // When the open turn of this conversation was to be sent. Of the open loop.
+  Nanos due(std::uint32_t conversation) const { return conversations_[conversation].ready_at; }
   // When take() might give a turn without an end before; kWaiting: not before one.
   static constexpr Nanos kWaiting = -1;
   Nanos next_at() const;

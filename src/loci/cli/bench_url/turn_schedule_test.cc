@@ -137,6 +137,21 @@ TEST(TurnSchedule, IsTheSameForTheSameSeed) {
   EXPECT_NE(run(1), run(2));
 }
 
+TEST(TurnSchedule, ATracesTurnsAreDueAtItsTimes) {
+  ScheduleOptions options;
+  options.times = {
+      {{.at = 5000}, {.at = 0, .after = 300}, {.at = 9000, .after = 1}}, {{.at = 100}}, {{.at = 5000}}};
+  TurnSchedule schedule(options, {3, 1, 1});
+  EXPECT_FALSE(schedule.take(99));
+  EXPECT_EQ(schedule.next_at(), 100);
+  ASSERT_EQ(schedule.take(700), (TurnId{1, 0}));
+  EXPECT_EQ(schedule.due(1), 100) << "however late it is sent";
+  schedule.end(1, 800);
+  const Played rest = play(schedule, 1000);
+  EXPECT_EQ(names(rest), "a0 c0 a1 a2 ");
+  EXPECT_EQ(rest.at, (std::vector<Nanos>{5000, 5000, 6300, 9000}));
+}
+
 TEST(TurnSchedule, SkipsWhatComesAfterAFailure) {
   TurnSchedule schedule({.order = TurnOrder::kSessions, .concurrency = 1}, {3, 1});
   ASSERT_EQ(schedule.take(0), (TurnId{0, 0}));
