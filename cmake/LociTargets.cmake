@@ -2,7 +2,8 @@
 # One way to declare each kind of target, so that flags and conventions live here alone.
 
 add_library(loci_options INTERFACE)
-target_include_directories(loci_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+# deps/include before the system's: it mends what libraries' headers lack.
+target_include_directories(loci_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/deps/include)
 target_compile_options(loci_options INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough
   -Wno-missing-field-initializers  # designated initialisers leave the rest at its default
