@@ -52,10 +52,14 @@ endfunction()
 find_program(LOCI_ADDR2LINE addr2line)  # the linker's, not what came with another clang
 # All test programs, and what they start.
 add_custom_target(all_tests)
+# Those that `make test` runs as a server is compiled too, and not under sanitizers alone: of the floors where a server
+# spends its time, and what compares them with references. What those above do wrong shows under sanitizers, and the
+# live suites run all of it as it is compiled; those on the simulated GPU are gpu_tests.
+add_custom_target(optimised_tests)
 # Those that start threads of their own: what the thread sanitizer is for.
 add_custom_target(threaded_tests)
-# Under sanitizers those on the simulated GPU are a target of their own: with the kernels they are a quarter of it, and
-# `make test-changed` runs them where their sources changed.
+# Those on the simulated GPU: with the kernels they are a quarter of a sanitizers' build, and `make test-changed` runs
+# them where their sources changed.
 add_custom_target(gpu_tests)
 
 # loci_test_program(PROGRAM [THREADS] [GPU]): makes the program a part of the targets above.
@@ -73,11 +77,12 @@ function(loci_test_program program)
   endif()
 endfunction()
 
-# loci_test(NAME [SLOW] [THREADS] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the
-# label "fast" (all of them together take about a minute) or "slow", "threads" where it has several, and "gpu" where it
-# runs on the simulated one.
+# loci_test(NAME [SLOW] [THREADS] [PUBLISHED] SOURCES ... DEPENDS ...): a GoogleTest program, run by ctest with the
+# label "fast" (all of them together take about a minute) or "slow", "threads" where it has several, "gpu" where it
+# runs on the simulated one, "published" where it has cases for published vocabularies or templates, and "optimised"
+# where it is one of optimised_tests.
 function(loci_test name)
-  cmake_parse_arguments(ARG "SLOW;THREADS" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW;THREADS;PUBLISHED" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT LOCI_TESTS)
     return()
   endif()
@@ -101,6 +106,15 @@ function(loci_test name)
   if("loci_cuda_simulated" IN_LIST ARG_DEPENDS)
     list(APPEND kinds GPU)
     list(APPEND labels gpu)
+  endif()
+  if(ARG_PUBLISHED)
+    list(APPEND labels published)
+  endif()
+  # serve/history matches tokens, and its tests repeat (base/test_rounds.h).
+  if(ARG_PUBLISHED OR CMAKE_CURRENT_SOURCE_DIR MATCHES "/serve/history$"
+     OR NOT (GPU IN_LIST kinds OR CMAKE_CURRENT_SOURCE_DIR MATCHES "/src/loci/(serve|cluster|server|cli)(/|$)"))
+    list(APPEND labels optimised)
+    add_dependencies(optimised_tests ${name})
   endif()
   loci_test_program(${name} ${kinds})
   set_tests_properties(${name} PROPERTIES

@@ -11,7 +11,7 @@ for group in "$@"; do
                       libgtest-dev libtomlplusplus-dev libcurl4-openssl-dev libssl-dev libsqlite3-dev libpqxx-dev libhiredis-dev zlib1g-dev) ;;
     test) packages+=(python3 python3-pip python3-venv librapidcheck-dev libbenchmark-dev zlib1g-dev postgresql redis-server openssl) ;;
     model) packages+=(python3 python3-pip) ;;
-    fuzz) packages+=(clang-19 libclang-rt-19-dev) ;;
+    fuzz) packages+=(clang-19 lld-19 libclang-rt-19-dev) ;;
     arm) [[ "$(uname -m)" == aarch64 ]] || packages+=(g++-aarch64-linux-gnu qemu-user-static googletest libfmt-dev) ;;
     # Whoever has a newer one keeps it.
     node) command -v npm >/dev/null || packages+=(nodejs npm) ;;

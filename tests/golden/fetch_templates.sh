@@ -3,7 +3,7 @@
 # Fetches the chat templates of published models, as llama.cpp's tests keep them, into FOLDER, for the test
 # Templates.* (tools_template_test):
 #   tests/golden/fetch_templates.sh build/templates
-#   LOCI_TEMPLATES=$PWD/build/templates ctest --test-dir build/release -R tools_template_test
+#   LOCI_TEMPLATES=$PWD/build/templates ctest --test-dir build/release -R prepare_test
 set -euo pipefail
 folder=${1:?usage: fetch_templates.sh FOLDER}
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -4,7 +4,7 @@ loci_library(text
   SOURCES chat_template.cc ascii_classes.cc gbnf.cc grammar.cc tokenizer.cc tokenizer_json.cc utf8.cc vocabulary.cc
   DEPENDS loci_gguf loci_text_rust fmt::fmt)
 
-loci_test(text_test SOURCES chat_template_test.cc tokenizer_json_test.cc tokenizer_test.cc utf8_test.cc
+loci_test(text_test PUBLISHED SOURCES chat_template_test.cc tokenizer_json_test.cc tokenizer_test.cc utf8_test.cc
   DEPENDS loci_text nlohmann_json::nlohmann_json)
 if(LOCI_TESTS)
   # A real vocabulary, kept compressed.
@@ -19,7 +19,7 @@ if(LOCI_TESTS)
   add_dependencies(text_test text_testdata)
 endif()
 
-loci_test(grammar_test SOURCES ascii_classes_test.cc gbnf_test.cc grammar_test.cc grammar_walk_test.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
+loci_test(grammar_test PUBLISHED SOURCES ascii_classes_test.cc gbnf_test.cc grammar_test.cc grammar_walk_test.cc DEPENDS loci_text nlohmann_json::nlohmann_json)
 if(LOCI_TESTS)
   add_dependencies(grammar_test text_testdata)
 endif()

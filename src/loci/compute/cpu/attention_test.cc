@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "loci/base/test_rounds.h"
 #include "loci/compute/cpu/test_values.h"
 
 namespace loci::cpu {
@@ -239,7 +240,9 @@ TEST_P(AttentionTest, WindowsSoftcapsAndSinks) {
   Random random(head_dim + 1);
   Context context(type, 600, head_dim, random);
   const std::vector<float> sinks = normal_values(random, 12, 3);
-  for (const std::uint32_t window : {1u, 2u, 5u, 33u, 256u, 300u, 1000u}) {
+  std::vector<std::uint32_t> windows = {1, 2, 33, 300};
+  if (!kSlowed) windows.insert(windows.end(), {5, 256, 1000});
+  for (const std::uint32_t window : windows) {
     for (const std::uint32_t position : {0u, 30u, 254u, 300u, 511u, 580u}) {
       const View view{window, window % 2 == 0 ? 8.0f : 0.0f, window % 3 == 0 ? sinks.data() : nullptr};
       std::vector<std::uint32_t> seen;

@@ -177,10 +177,13 @@ void begin_fill(Backend& backend, SlotId slot) {
 TEST_P(BackendTest, AnyChunkingBatchThreadsAndInstructionSet) {
   const std::vector<Expected> expected = {
       {*model_, type_, kTokens, 1}, {*model_, type_, 70, 2}, {*model_, type_, 33, 3}};
+  const std::vector<InstructionSet> sets = available_instruction_sets();
   std::uint64_t seed = 0;
-  for (const InstructionSet set : available_instruction_sets()) {
+  for (const InstructionSet set : sets) {
     for (std::uint32_t threads = 1; threads <= 4; ++threads) {
       Random random(++seed);
+      // How work is shared out knows nothing of instructions: the other sets have two threads.
+      if (set != sets.back() && threads != 2) continue;
       const auto backend = make_backend(*model_, type_, set, threads, 64);
       const std::vector<Tables> blocks = scattered(expected, random);
       std::vector<std::uint32_t> done(expected.size(), 0);
