@@ -17,7 +17,7 @@ namespace loci {
 
 // The version of the format, and of the decisions: a core that decides otherwise for the same events has
 // another one. Logs of other versions are refused, as nothing could be learnt from replaying them.
-inline constexpr std::uint32_t kLogVersion = 20;
+inline constexpr std::uint32_t kLogVersion = 21;
 
 // A secret that is left out is zero when it is read: no plan depends on it but those that follow a disk's
 // entries, or what peers ask for by key.
