@@ -15,8 +15,10 @@ void World::see(const Plan& plan) {
   }
   require(!drained_ || plan.drained, "drained stays");
   drained_ = plan.drained;
-  require(plan.drained == (draining_ && live_.empty() && moves_.empty() && flights_.empty()),
-          "drained when nothing is left");
+  const bool is_idle = draining_ && live_.empty() && moves_.empty() && flights_.empty();
+  require(!plan.drained || is_idle, "drained when nothing is left");
+  // (What is to be deleted is, before it stops.)
+  require(plan.drained || !is_idle || core_.stats().forgets_waiting > 0, "drained once nothing is left");
 }
 
 // The most tokens of a sequence: a pool holds all of it, or all that any token sees.

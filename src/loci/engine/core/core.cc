@@ -213,7 +213,9 @@ Plan Core::State::step(Nanos now, const Event& event) {
   if (forgotten_.has_more() || queue_needs_.has_more())
     plan.wake_at = std::min(plan.wake_at, now_ + kPortionPause);
   if (device_memory_.has_more()) plan.wake_at = std::min(plan.wake_at, now_ + kGiveBackPause);
-  drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle());
+  // (What is to be deleted is deleted first: the disk would have it again at the next start.)
+  drained_ = drained_ || (drain_deadline_ && requests_.empty() && in_flight_.empty() && transfers_.idle() &&
+                          !forgotten_.has_more());
   plan.drained = drained_;
   return plan;
 }
@@ -323,7 +325,7 @@ void Core::State::on(const Arrival& event, Plan& plan) {
   std::sort(request->stop_tokens.begin(), request->stop_tokens.end());
   request->deadline = event.deadline;
   request->follows = event.follows;
-  if (!event.keys.empty()) prefixes_.take_keys(*request, event);
+  prefixes_.take_keys(*request, event);
   if (event.deadline != kNever) deadlines_.emplace(event.deadline, event.request);
   if (!ask(*request, plan) && !await_beginning(*request)) enqueue(*request);
   requests_.emplace(event.request, std::move(request));

@@ -2,6 +2,7 @@
 #include "loci/engine/core/forgotten.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace loci {
@@ -12,11 +13,25 @@ void Forgotten::forget(const Forget& event) {
     Path path{.nodes = std::move(names.keys), .tokens = {first, event.tokens.end()}};
     if (recovers_ || !try_to_drop(path)) wait(event.group, std::move(path));
   }
-  for (; waiting_paths_ > kForgottenMax || waiting_tokens_ > kForgottenTokensMax; ++given_up_)
-    pop(most_waiting());
+  keep_bounds();
 }
 
+void Forgotten::keep_bounds() {
+  while (waiting_paths_ > kForgottenMax || waiting_tokens_ > kForgottenTokensMax) {
+    Path path = pop(most_waiting());
+    if (recovers_ || is_pinned(path.waits_for)) {
+      ++given_up_;
+      continue;
+    }
+    const std::size_t left = std::exchange(drops_left_, SIZE_MAX);
+    if (!try_to_drop(path)) ++given_up_;
+    drops_left_ = left;
+  }
+}
+
+// (What is dropped of it needs its tokens no more.)
 void Forgotten::wait(const SharingGroup& tenant, Path path) {
+  path.tokens.resize(std::min(path.tokens.size(), path.nodes.size() * kBlockTokens));
   Waiting& waiting = waiting_[tenant];
   waiting.tokens += path.tokens.size();
   waiting_tokens_ += path.tokens.size();
@@ -45,7 +60,8 @@ Forgotten::Tenants::iterator Forgotten::most_waiting() {
 }
 
 void Forgotten::retry() {
-  for (std::size_t left = std::min(waiting_paths_, kRetriesMax); left > 0 && !recovers_; --left) {
+  std::size_t left = std::min(waiting_paths_, kRetriesMax);
+  for (; left > 0 && drops_left_ > 0 && !recovers_; --left) {
     auto next = waiting_.upper_bound(tried_last_);
     if (next == waiting_.end()) next = waiting_.begin();
     if (next == waiting_.end()) break;

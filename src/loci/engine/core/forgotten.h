@@ -16,10 +16,11 @@
 // has it may go on using it, and a block that somebody else computes anew under the same name is theirs.
 // Until all that the disk has from before is known every path waits, since its nodes may still come.
 //
-// It owns what is still to be dropped, at most kForgottenMax paths of kForgottenTokensMax tokens. Beyond, the
-// oldest of the tenant that has most of them are given up and counted, so nobody's deletions are given up for
-// another's; tenants take turns in what is tried again. It calls nobody but the index and Prefixes, which
-// knows the names of blocks.
+// It owns what is still to be dropped, at most kForgottenMax paths of kForgottenTokensMax tokens. Beyond, it
+// is the turn of the oldest of the tenant that has most of them: one that waited for nobody but its portions
+// is dropped in this step, whatever that costs; another one is given up and counted, so nobody's deletions
+// are given up for another's. Tenants take turns in what is tried again. It calls nobody but the index and
+// Prefixes, which knows the names of blocks.
 #pragma once
 
 #include <cstddef>
@@ -105,6 +106,7 @@ class Forgotten {
   using Tenants = std::map<SharingGroup, Waiting>;
 
   void wait(const SharingGroup& tenant, Path path);
+  void keep_bounds();
   Path pop(Tenants::iterator tenant);
   // The tenant whose oldest path is given up: the one with most paths where there are too many paths, with
   // most tokens where there are too many tokens.

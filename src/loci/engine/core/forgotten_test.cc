@@ -76,6 +76,42 @@ TEST(Forgotten, AConversationIsDroppedInPortionsDownToWhatAnotherHangsFrom) {
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 240);
 }
 
+// More than may wait for their portions: nothing is given up of what nobody uses.
+TEST(Forgotten, ManyDeletionsAtOnceAreNotGivenUp) {
+  const TwoConversations world;
+  TierDriver d = world.driver();
+  for (std::uint32_t i = 0; i < 6000; ++i)
+    d.step(Forget{.group = "group", .salt = {}, .tokens = tokens_of(3 + i, std::size_t{80} * kBlockTokens)});
+  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  EXPECT_GT(d.core.stats().forgets_waiting, 0u);
+  EXPECT_LE(d.core.stats().forgets_waiting, kForgottenTokensMax / (80 * kBlockTokens) * 2);
+  for (int i = 0; i < 20'000 && d.core.stats().forgets_waiting > 0; ++i) d.step(Tick{});
+  EXPECT_EQ(d.core.stats().forgets_given_up_total, 0u);
+  EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
+}
+
+TEST(Forgotten, TenantsTakeTurnsInPortions) {
+  const TwoConversations world;
+  TierDriver d = world.driver();
+  for (std::uint32_t i = 0; i < 40; ++i)
+    d.step(Forget{.group = "much", .salt = {}, .tokens = tokens_of(3 + i, std::size_t{400} * kBlockTokens)});
+  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  for (std::size_t i = 0; i < 6 * (kOfTheFirst + 200) / kDropsInAStep; ++i) d.step(Tick{});
+  EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
+  EXPECT_GT(d.core.stats().forgets_waiting, 0u) << "the other one's go on";
+}
+
+TEST(Forgotten, AStopWaitsForThePortions) {
+  const TwoConversations world;
+  TierDriver d = world.driver();
+  d.step(Forget{.group = "group", .salt = {}, .tokens = world.common});
+  d.step(Drain{.deadline = d.now});
+  EXPECT_FALSE(d.plan.drained);
+  for (int i = 0; i < 200 && !d.plan.drained; ++i) d.step(Tick{});
+  EXPECT_TRUE(d.plan.drained);
+  EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst);
+}
+
 // Somebody ends between two portions who has gone on with it: what that leaves goes, too.
 TEST(Forgotten, WhatIsLeftBetweenPortionsGoesToo) {
   TwoConversations world;

@@ -150,10 +150,11 @@ const std::vector<ChainKey>& Prefixes::keys_of(CoreRequest& request) const {
 void Prefixes::take_keys(CoreRequest& request, const Arrival& event) const {
   const std::uint32_t shared = (request.length() - 1) / kBlockTokens;
   if (request.is_public || request.lineage || !config_.reuse) return;
-  LOCI_CHECK(event.keys.size() == shared, "a key for each whole block");
+  LOCI_CHECK(event.keys.empty() || event.keys.size() == shared, "a key for each whole block");
   CoreProbes probes;
   probe_public(request, probes);
-  if (probes.public_blocks == 0) request.keys = event.keys;
+  if (probes.public_blocks > 0) return;
+  request.keys = event.keys.empty() ? prompt_keys(hasher_, event) : event.keys;
 }
 
 // The root of the request's first block.

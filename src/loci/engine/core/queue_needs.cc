@@ -66,7 +66,7 @@ void QueueNeeds::list_wants(Waitings::iterator entry, const FindWaiting& find) {
     if (block == kNoBlock) block = prefixes_.original_of(request, number);
     if (block == kNoBlock) break;
     if (marks_left_ == 0) {
-      unlisted_.insert(arrival);
+      unlisted_.insert({waiting.place, arrival});
       break;
     }
     --marks_left_;
@@ -93,8 +93,9 @@ void QueueNeeds::leave(Waitings::iterator entry) {
   auto& [arrival, waiting] = *entry;
   wants_ -= waiting.wants.size();
   unprefetched_.erase({waiting.place, arrival});
+  again_.erase({waiting.place, arrival});
   places_.erase({waiting.place, arrival});
-  unlisted_.erase(arrival);
+  unlisted_.erase({waiting.place, arrival});
   if (!waiting.wants.empty()) left_.emplace(QueuePlace{waiting.place, arrival}, std::move(waiting.wants));
   waiting = {.id = waiting.id, .wants = {}};
 }
@@ -132,6 +133,8 @@ std::uint32_t QueueNeeds::place_for(std::uint64_t arrival) {
   if (places_.empty()) first_turn_ = at.turn.value_or(first_turn_);
   std::uint32_t out = low ? behind(*low) : 0;
   if (at.turn) out = std::max(out, place_of_turn(*at.turn));
+  // (Of those who come back together the last may be placed first: nobody is before it, its turn is unknown.)
+  if (!low && !at.turn) out = high.value_or(place_of_turn(first_turn_));
   if (high && out >= *high) out = low ? *low + (*high - std::min(*low, *high)) / 2 : before(*high);
   return out;
 }
@@ -226,15 +229,14 @@ void QueueNeeds::look_again(const FindWaiting& find) {
     const auto entry = waiting_.find(turn.arrival);
     list_wants(entry, find);
     if (looked++ >= kPrefetchAgain || entry->second.wants.empty()) continue;
-    entry->second.prefetched = 0;
-    unprefetched_.emplace(entry->second.place, turn.arrival);
+    if (again_.emplace(entry->second.place, turn.arrival).second) entry->second.prefetched_again = 0;
   }
 }
 
 // Of those who have been in the window for a while.
 void QueueNeeds::list_rest(const FindWaiting& find) {
   while (!unlisted_.empty() && marks_left_ > 0)
-    list_wants(waiting_.find(unlisted_.extract(unlisted_.begin()).value()), find);
+    list_wants(waiting_.find(unlisted_.extract(unlisted_.begin()).value().second), find);
 }
 
 void QueueNeeds::fill_window(const FindWaiting& find) {
@@ -286,21 +288,35 @@ void QueueNeeds::look(const FindWaiting& find) {
 }
 
 void QueueNeeds::prefetch() {
+  looks_ran_out_ = false;
   if (!index_.has_tier(Tier::kHost) || prefetched_ || transfers_.slowest_own() != Tier::kDisk) return;
   std::size_t looks = kPrefetchLooks;
-  while (!unprefetched_.empty() && places_.in_first(*unprefetched_.begin())) {
-    Waiting& waiting = waiting_.at(unprefetched_.begin()->second);
-    for (; waiting.prefetched < waiting.wants.size(); ++waiting.prefetched) {
-      if (!transfers_.may_begin() || looks-- == 0) return;
-      const auto& wanted = waiting.wants[waiting.prefetched];
+  if (prefetch_all(unprefetched_, &Waiting::prefetched, looks) &&
+      prefetch_all(again_, &Waiting::prefetched_again, looks))
+    prefetched_ = true;
+}
+
+// What the requests in these places want, as far as `done` says that it was not looked at. False: the rest is
+// for later.
+bool QueueNeeds::prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting::* done, std::size_t& looks) {
+  while (!places.empty() && places_.in_first(*places.begin())) {
+    Waiting& waiting = waiting_.at(places.begin()->second);
+    for (; waiting.*done < waiting.wants.size(); ++(waiting.*done)) {
+      if (!transfers_.may_begin()) return false;
+      if (looks == 0) {
+        looks_ran_out_ = true;
+        return false;
+      }
+      --looks;
+      const auto& wanted = waiting.wants[waiting.*done];
       if (still_there(wanted) && !transfers_.prefetch(wanted.first)) {
         prefetched_ = true;  // what comes later has no more right to room
-        return;
+        return false;
       }
     }
-    unprefetched_.erase(unprefetched_.begin());
+    places.erase(places.begin());
   }
-  prefetched_ = true;
+  return true;
 }
 
 void QueueNeeds::check_invariants(const FindWaiting& find) const {

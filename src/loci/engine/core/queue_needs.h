@@ -63,8 +63,8 @@ class QueueNeeds {
   void served(const std::string& tenant);
   // Takes up what was said to have changed. O((changes + the few that look again) · their blocks · log).
   void look(const FindWaiting& find);
-  // The last look left something to the next, which is wanted soon.
-  bool has_more() const { return unfinished_; }
+  // The last look or prefetch left something to the next, which is wanted soon.
+  bool has_more() const { return unfinished_ || looks_ran_out_; }
   // Brings to host memory what is wanted of the disk, as far as transfers may begin; goes on where it left
   // off.
   void prefetch();
@@ -81,6 +81,7 @@ class QueueNeeds {
     // them have been looked at for a prefetch.
     std::vector<std::pair<BlockId, ChainKey>> wants;
     std::size_t prefetched = 0;
+    std::size_t prefetched_again = 0;  // where it is in QueueNeeds::again_
   };
   using Waitings = std::map<std::uint64_t, Waiting>;  // by arrival
   using Wants = std::vector<std::pair<BlockId, ChainKey>>;
@@ -102,6 +103,7 @@ class QueueNeeds {
   std::uint32_t place_of_turn(std::uint64_t turn) const;
   std::uint32_t place_for(std::uint64_t arrival);
   void list_wants(Waitings::iterator entry, const FindWaiting& find);
+  bool prefetch_all(std::set<QueuePlace>& places, std::size_t Waiting::* done, std::size_t& looks);
 
   const CoreConfig& config_;
   BlockIndex& index_;
@@ -115,11 +117,13 @@ class QueueNeeds {
   PlaceOrder places_;                  // of the window
   std::set<QueuePlace> unprefetched_;  // of them those that want something not looked at for a prefetch
   std::map<QueuePlace, Wants> left_;   // places that nobody has any more: blocks marked with them
-  std::set<std::uint64_t> unlisted_;   // arrivals: they may want more than is marked
+  std::set<QueuePlace> again_;         // that are looked at for a prefetch once more, behind those
+  std::set<QueuePlace> unlisted_;      // of the window those that may want more than is marked
   std::uint64_t first_turn_ = 0;       // which has the place kFirstPlace
   std::uint64_t wants_ = 0;            // blocks that the window lists
   std::size_t marks_left_ = 0;         // in this look
   bool unfinished_ = false;            // the last look left something to the next
+  bool looks_ran_out_ = false;         // the last prefetch did
   // Places, the first one's in the block; never iterated.
   std::unordered_map<ChainKey, std::set<QueuePlace>, ChainKeyHash> wanters_;
   bool prefetched_ = true;  // all that they need
