@@ -91,8 +91,9 @@ class Prefixes {
   // The keys of a waiting request's whole blocks, which it keeps; those that are public are so as of the
   // first call.
   const std::vector<ChainKey>& keys_of(CoreRequest& request) const;
-  // Those that its arrival brought, where they are its blocks' names: nothing of it is public. An arrival that
-  // brings none, as from a log, has them made here, so that a replay knows the same names at the same event.
+  // Those that its arrival brought, where they are its blocks' names: nothing of it is public. An arrival
+  // that brings none, as from a log, has them made here, so that a replay knows the same names at the same
+  // event.
   void take_keys(CoreRequest& request, const Arrival& event) const;
 
   struct Names {
