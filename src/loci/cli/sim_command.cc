@@ -199,8 +199,9 @@ int run_sim(const SimFlags& flags) {
   return report->stopped ? 130 : 0;
 }
 
-void add_advice_options(CLI::App& command, SimFlags& flags) {
-  auto* advise =
+// --advise itself.
+CLI::Option* add_advice_options(CLI::App& command, SimFlags& flags) {
+  CLI::Option* const advise =
       command.add_flag("--advise", flags.advice.wanted,
                        "find the cheapest host memory and disk that meet --ttft, in at most five minutes");
   command.add_option("--ttft", flags.advice.ttft, "the target: 90 % of first tokens within two seconds")
@@ -211,6 +212,7 @@ void add_advice_options(CLI::App& command, SimFlags& flags) {
                   "what memory costs, and its sizes on offer (docs/simulation.md)")
       ->type_name("FILE")
       ->needs(advise);
+  return advise;
 }
 
 }  // namespace
@@ -234,14 +236,16 @@ void add_sim_command(CLI::App& app, int& exit_code) {
                    "the requests of a server's event log (`loci serve --event-log`) instead of a workload")
       ->type_name("FILE")
       ->excludes(trace);
-  add_advice_options(*command, *flags);
+  CLI::Option* const advise = add_advice_options(*command, *flags);
   command
       ->add_option("--export", flags->export_to,
                    "write the requests as a trace (docs/traces.md) instead of running them: hashes under a "
                    "fresh key, no tokens")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->excludes(advise);
   command->add_option("--output", flags->output, "write the report as JSON");
-  command->add_option("--event-log", flags->event_log, "write the core's events for `loci replay`");
+  command->add_option("--event-log", flags->event_log, "write the core's events for `loci replay`")
+      ->excludes(advise);
   command->add_option("--memory-limit", flags->memory_limit,
                       "refuse a run that needs more of this machine's memory");
   command->add_flag("--presets", flags->list,

@@ -99,8 +99,9 @@ class Backend {
 
   // --- computing; from one thread ---
 
-  // Begins a pass. At most 1 + info().passes_ahead have begun and not ended. A pass that breaks this header's
-  // rules (no tokens, a slot outside the pool, a table that is too short) is a bug of the caller and aborts.
+  // Begins a pass. At most 1 + info().passes_ahead have begun and not ended. A pass that breaks the
+  // rules of pass.h (no tokens, a slot outside the pool, a table that is too short) is a bug of the caller
+  // and aborts.
   virtual void begin(Pass pass) = 0;
   // Waits for the end of the pass that began first; `results` gets one entry a span.
   virtual void finish(std::vector<SpanResult>& results) = 0;

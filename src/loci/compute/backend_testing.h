@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of and around backends share: bases for backends that are no backend's whole, and one layer of a
-// block moved at a time, by the model's number of the layer.
+// What tests of and around backends share: bases for fake backends, and functions that move one layer of a
+// block, by the model's number of the layer.
 #pragma once
 
 #include <algorithm>

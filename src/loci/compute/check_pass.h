@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of backend.h that every pass keeps, whatever processor computes it.
+// The rules of pass.h that every pass keeps, whatever processor computes it.
 #pragma once
 
 #include <cstdint>

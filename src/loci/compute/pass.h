@@ -47,8 +47,9 @@ constexpr std::uint32_t first_visible(std::uint32_t window, std::uint32_t positi
   return window == 0 || position < window ? 0 : position - window + 1;
 }
 
-// Layers [begin, end). Spans start at layer 0: a span that ends below the model's last layer recomputes
-// the state of its first layers only, and has no logits.
+// Layers [begin, end): of the model in a span, of the group in Backend::load() and save(). Spans start at
+// layer 0: a span that ends below the model's last layer recomputes the state of its first layers only, and
+// has no logits.
 struct LayerRange {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -116,7 +117,8 @@ struct Pass {
 };
 
 struct SpanResult {
-  // kDataLoss: a block that the span read failed to arrive; nothing it computed may be used.
+  // Nothing that the span computed may be used where it is kDataLoss (a block that it read failed to arrive)
+  // or kUnavailable (the device is lost).
   Status status;
   // [rows, vocabulary], float32; one row (kLast), one a token (kAll) or none. Valid until the
   // backend's next finish().

@@ -34,13 +34,14 @@
 // copy on the disk, above one that has a copy, therefore has a record there of its tokens alone (a hole's
 // record). take_notes() tells which records the disk is to write or drop.
 //
-// Invariants (numbered as in the design; check_invariants() tests each):
+// Invariants, which check_invariants() tests:
 //   1. Each slot is free or belongs to exactly one part.
 //   2. A part that a pin holds is not in the eviction order of its group; every other part is.
+//   3. A copy that is being written or read has a pin on its block; nobody reads one that is being written.
 //   4. A node's key is that of its parent's key and its tokens (tested by the core, which has the
 //      hasher); keys are unique, and lead to the node by its tokens, too; a tail's parts are all there and
 //      filled alike.
-//   6. A node without parts, copies, pin or children does not exist. A leaf that nobody pins is reachable in
+//   5. A node without parts, copies, pin or children does not exist. A leaf that nobody pins is reachable in
 //      all groups, and if it is a tail has complete state.
 #pragma once
 

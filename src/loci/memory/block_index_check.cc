@@ -53,10 +53,10 @@ void BlockIndex::check_block(BlockId id) const {
   }
   // 6.
   LOCI_CHECK(b.has_part() || !b.copies.empty() || b.pins > 0 || b.children > 0,
-             "invariant 6: a node without use ends");
+             "invariant 5: a node without use ends");
   if (b.pins == 0 && b.children == 0) {
     LOCI_CHECK(b.kind == BlockKind::kFull ? b.filled == kBlockTokens || reachable(id) : b.filled > 0,
-               "invariant 6: an unused leaf has complete state");
+               "invariant 5: an unused leaf has complete state");
   }
   check_copies(id);
 }
@@ -96,7 +96,7 @@ void BlockIndex::check_parts(BlockId id) const {
     if (b.kind == BlockKind::kTail) {
       LOCI_CHECK(part.filled == b.filled, "invariant 4: a tail's parts are filled alike");
     }
-    if (b.pins == 0) LOCI_CHECK(part.filled > 0, "invariant 6: an unused part has state");
+    if (b.pins == 0) LOCI_CHECK(part.filled > 0, "invariant 5: an unused part has state");
   }
 }
 

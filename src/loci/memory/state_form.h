@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 namespace loci {
 
@@ -11,10 +10,6 @@ enum class StateForm : std::uint8_t {
   kKeysAndValues = 0,
   kHidden = 1,  // what the products of K and V consume, which are projected (HCache §3.2)
 };
-
-constexpr std::string_view state_form_name(StateForm form) {
-  return form == StateForm::kHidden ? "hidden" : "kv";
-}
 
 // Slots are of pools: one for each layer group, and behind those, where hidden states are kept, one more for
 // each group's hidden states. The disk store's groups are these pools.

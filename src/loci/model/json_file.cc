@@ -124,9 +124,6 @@ Result<std::string> JsonFields::get_string(std::string_view name) const {
 Result<std::uint64_t> JsonFields::get_uint_or(std::string_view name, std::uint64_t otherwise) const {
   return has(name) ? get_uint(name) : Result<std::uint64_t>(otherwise);
 }
-Result<double> JsonFields::get_number_or(std::string_view name, double otherwise) const {
-  return has(name) ? get_number(name) : Result<double>(otherwise);
-}
 Result<bool> JsonFields::get_bool_or(std::string_view name, bool otherwise) const {
   return has(name) ? get_bool(name) : Result<bool>(otherwise);
 }

@@ -34,7 +34,6 @@ class JsonFields {
   Result<bool> get_bool(std::string_view name) const;
   Result<std::string> get_string(std::string_view name) const;
   Result<std::uint64_t> get_uint_or(std::string_view name, std::uint64_t otherwise) const;
-  Result<double> get_number_or(std::string_view name, double otherwise) const;
   Result<bool> get_bool_or(std::string_view name, bool otherwise) const;
   Result<std::string> get_string_or(std::string_view name, std::string otherwise) const;
 

@@ -48,7 +48,6 @@ class AdmissionForecast {
   bool contains(std::uint64_t arrival) const { return requests_.contains(arrival); }
   const std::string& tenant_of(std::uint64_t arrival) const { return requests_.at(arrival).tenant->first; }
   std::size_t size() const { return requests_.size(); }
-  std::size_t tenants() const { return tenants_.size(); }
 
   // --- the window ---
 

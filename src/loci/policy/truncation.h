@@ -5,7 +5,8 @@
 // prompt. A *cut* drops a fixed number of whole blocks after it, and each further cut as many more:
 //
 //   history   | front | cut 1 | cut 2 | ... kept ...        tokens
-//   computed  | front | ... kept ...                        at most limit(), which leaves room for a reply
+//   computed  | front | ... kept ...                        at most limit_tokens(), which leaves room for a
+//   reply
 //
 // Cuts depend on the history's length (and on what stays the same from turn to turn: the context, the front,
 // the class of room) alone, so a client that sends a history that has grown finds the state of the turn

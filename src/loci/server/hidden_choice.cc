@@ -24,8 +24,9 @@ Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendIn
     refused = invalid_argument(
         "hidden states need a server without a tier of host memory (host_memory 0), found one");
   if (refused.ok() && request.save != "through")
-    refused =
-        invalid_argument("hidden states are saved while blocks fill: expected the option save to be through");
+    refused = invalid_argument(fmt::format(
+        "hidden states are saved while blocks fill: expected the option save to be through, found {}",
+        request.save));
   if (!refused.ok() && request.wanted == "on") return Status(refused.code(), refused.message(), "hidden");
   if (!refused.ok()) return HiddenChoice{.reason = "none: " + refused.message()};
   HiddenChoice choice{.percent = 100, .slice_bytes = form->slice_bytes()};

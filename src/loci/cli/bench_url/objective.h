@@ -18,6 +18,6 @@ struct Objective {
 
 // "ttft=2s", "ttft=500ms,tbt=50ms,latency=10s". Errors: kInvalidArgument, which says how it is written.
 Result<Objective> parse_objective(std::string_view text);
-std::string describe(const Objective& objective);  // "TTFT of at most 500 ms and TBT of at most 50 ms"
+std::string describe(const Objective& objective);  // "TTFT of at most 500 ms and mean TBT of at most 50 ms"
 
 }  // namespace loci

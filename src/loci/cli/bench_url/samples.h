@@ -38,7 +38,7 @@ struct SummaryIntervals {
 inline constexpr std::size_t kClustersMin = 5;
 // 95 % intervals of summarise(), by the bootstrap's percentiles: whole clusters are drawn with replacement,
 // as many as there are, 200 to 1,000 times; always the same draws. nullopt: fewer than kClustersMin clusters.
-// O(1,000 samples), and at most 2 * 10^8 beyond 10^6 of them.
+// O(draws · samples): 1,000 draws of up to 2 · 10^5 samples, 200 of 10^6 and more.
 std::optional<SummaryIntervals> bootstrap(std::vector<ClusteredSample> samples);
 
 // second / first, where both come in pairs: the geometric mean of the pairs' ratios with its 95 % confidence

@@ -4,7 +4,7 @@
 // those that end below it, the deepest first; so a layer's rows are [0, rows_in_layer()), and what the
 // last layer computes after its keys and values are written is [0, wanted_rows()).
 //
-// Thread-compatible; made once a pass, by the thread that calls Backend::run().
+// Thread-compatible; made once a pass, by the thread that calls Backend::finish().
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ struct AttentionShares {
 
 class PassPlan {
  public:
-  // Aborts where `pass` breaks the rules of backend.h.
+  // Aborts where `pass` breaks the rules of pass.h.
   void make(const Pass& pass, std::uint32_t layers, const BlockStorage& blocks, const AttentionShape& shape,
             std::uint32_t threads);
 

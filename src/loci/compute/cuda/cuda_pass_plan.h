@@ -73,7 +73,7 @@ class PassPlan {
  public:
   explicit PassPlan(const PassShape& shape) : shape_(shape) {}
 
-  // Aborts where `pass` breaks the rules of backend.h. `slots`: of each group's pool.
+  // Aborts where `pass` breaks the rules of pass.h. `slots`: of each group's pool.
   void make(const Pass& pass, std::span<const std::uint32_t> slots);
 
   // Decode steps alone, of one token whose logits are wanted: what a graph can run.

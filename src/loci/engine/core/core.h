@@ -186,7 +186,7 @@ class Core {
 
   CoreStats stats() const;
   std::vector<PublicPrefix> public_prefixes() const;
-  // Tests every invariant of the design's list; aborts on a broken one.
+  // Tests the invariants of every owner; aborts on a broken one.
   void check_invariants() const;
 
  private:

@@ -10,7 +10,7 @@
 // less than a block.
 //
 // A step drops about kDropsInAStep nodes, however much a conversation holds; has_more() says that the next
-// one goes on where it stopped, and is wanted soon.
+// one goes on where it stopped, and is wanted soon. Only beyond the bounds below a path is dropped whole.
 //
 // A node that a request or a move pins is waited for: retry() goes on where forget() stopped. Meanwhile who
 // has it may go on using it, and a block that somebody else computes anew under the same name is theirs.
@@ -51,7 +51,7 @@ class Forgotten {
       : prefixes_(prefixes), index_(index), recovers_(recovers), shares_(shares) {}
 
   // O(tokens), for their names, and kDropsInAStep nodes · log(children); a node's children are all looked up
-  // together.
+  // together. Beyond the bounds all nodes of the paths that leave.
   void forget(const Forget& event);
   // All that the disk has from before is known.
   void recovered() { recovers_ = false; }

@@ -46,12 +46,12 @@ void QueueNeeds::served(const std::string& tenant) {
 // --- marks ---
 
 // The block's id may be another one's by now.
-bool QueueNeeds::still_there(const std::pair<BlockId, ChainKey>& wanted) const {
+bool QueueNeeds::still_there(const Want& wanted) const {
   const Block& block = index_.block(wanted.first);
   return block.kind == BlockKind::kFull && block.key == wanted.second;
 }
 
-void QueueNeeds::set_wanted(const std::pair<BlockId, ChainKey>& wanted, std::uint32_t place) {
+void QueueNeeds::set_wanted(const Want& wanted, std::uint32_t place) {
   if (still_there(wanted)) index_.set_wanted(wanted.first, place);
 }
 
@@ -81,7 +81,7 @@ void QueueNeeds::list_wants(Waitings::iterator entry, const FindWaiting& find) {
   prefetched_ = false;
 }
 
-void QueueNeeds::unmark(const std::pair<BlockId, ChainKey>& wanted, const QueuePlace& place) {
+void QueueNeeds::unmark(const Want& wanted, const QueuePlace& place) {
   const auto wanters = wanters_.find(wanted.second);
   wanters->second.erase(place);
   const bool last = wanters->second.empty();
@@ -206,6 +206,7 @@ void QueueNeeds::enter(Waitings::iterator entry, std::uint32_t place, const Find
   auto& [arrival, waiting] = *entry;
   if (const auto left = left_.find({place, arrival}); left != left_.end()) {  // it comes back
     for (const auto& wanted : left->second) unmark(wanted, left->first);
+    marks_left_ -= std::min(marks_left_, left->second.size());
     left_.erase(left);
   }
   waiting.place = place;

@@ -61,7 +61,8 @@ class QueueNeeds {
   void queue_changed(std::uint64_t arrival, RequestId id) { changes_.emplace_back(arrival, id); }
   // The tenant was given tokens.
   void served(const std::string& tenant);
-  // Takes up what was said to have changed. O((changes + the few that look again) · their blocks · log).
+  // Takes up what was said to have changed. O((changes + the few that look again + kMarksInALook) · log):
+  // who wants nothing that the index knows costs no mark, so a look may take in many.
   void look(const FindWaiting& find);
   // The last look or prefetch left something to the next, which is wanted soon.
   bool has_more() const { return unfinished_ || looks_ran_out_; }
@@ -72,6 +73,8 @@ class QueueNeeds {
   void check_invariants(const FindWaiting& find) const;
 
  private:
+  using Want = std::pair<BlockId, ChainKey>;  // the block and its key: the id may be another one's by now
+  using Wants = std::vector<Want>;
   struct Waiting {
     RequestId id;
     bool in_window = false;
@@ -79,15 +82,14 @@ class QueueNeeds {
     std::uint32_t place = 0;
     // Its blocks that the index has, or what they are rotated from, up to the first that it lacks; so many of
     // them have been looked at for a prefetch.
-    std::vector<std::pair<BlockId, ChainKey>> wants;
+    Wants wants;
     std::size_t prefetched = 0;
     std::size_t prefetched_again = 0;  // where it is in QueueNeeds::again_
   };
   using Waitings = std::map<std::uint64_t, Waiting>;  // by arrival
-  using Wants = std::vector<std::pair<BlockId, ChainKey>>;
 
-  bool still_there(const std::pair<BlockId, ChainKey>& wanted) const;
-  void set_wanted(const std::pair<BlockId, ChainKey>& wanted, std::uint32_t place);
+  bool still_there(const Want& wanted) const;
+  void set_wanted(const Want& wanted, std::uint32_t place);
   std::uint64_t cost_of(CoreRequest& request) const;
   void take_changes(const FindWaiting& find);
   bool take_turns();
@@ -98,7 +100,7 @@ class QueueNeeds {
   void put_in_order(const FindWaiting& find);
   void enter(Waitings::iterator entry, std::uint32_t place, const FindWaiting& find);
   void leave(Waitings::iterator entry);
-  void unmark(const std::pair<BlockId, ChainKey>& wanted, const QueuePlace& place);
+  void unmark(const Want& wanted, const QueuePlace& place);
   void unmark_left(std::size_t most);
   std::uint32_t place_of_turn(std::uint64_t turn) const;
   std::uint32_t place_for(std::uint64_t arrival);

@@ -2,11 +2,11 @@
 // Which instance gets a request (MemServe, section 6): pure decisions over what a front knows.
 //
 // - kFirstToken predicts the time to the first token. An instance first computes what it was sent before and
-// has not answered yet, then the part of this request that it has not seen. Both are counted in bytes of
-// text, because all instances of a model are taken to compute alike; replies that are being written slow an
-// instance down a little. An example: 6,000 bytes, of
-//   which A has seen 5,000. A has 2,000 bytes before it, B nothing: A is predicted to take 3,000, B 6,000.
-//   With 8,000 bytes before it A would take 9,000, and B gets the request.
+//   has not answered yet, then the part of this request that it has not seen. Both are counted in bytes of
+//   text, because all instances of a model are taken to compute alike; replies that are being written slow an
+//   instance down a little. An example: 6,000 bytes, of which A has seen 5,000. A has 2,000 bytes before it,
+//   B nothing: A is predicted to take 3,000, B 6,000. With 8,000 bytes before it A would take 9,000, and B
+//   gets the request.
 // - kSession keeps a conversation where it is; a new one goes where its key's rank is highest (rendezvous
 //   hashing), so that fronts agree without asking one another and few conversations move when instances come
 //   and go.

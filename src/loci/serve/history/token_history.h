@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens are the truth (the design's idea 7): where tokens that the server has seen or sampled spell a
+// Tokens are the truth: where tokens that the server has seen or sampled spell a
 // prefix of what a template renders, they are used as they are instead of tokenising that text again
 // (history_match.h says how). So a conversation goes on with the tokens that its state was computed from,
 // although its client sends text alone.

@@ -134,8 +134,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Called before an answer, whose header says if the connection ends after it.
   void before_answer();
   // A client that sends again as soon as it was refused would have the network thread refuse hundreds of
-  // requests a second. So the first 64 of those that were refused by their header alone wait a little for
-  // their answer.
+  // requests a second. So the first 64 of those that were refused by their header alone wait 50 ms for their
+  // answer.
   boost::asio::awaitable<void> hold_refusal();
   // The answer to a request that cannot be read; absent: the client has gone.
   std::optional<ApiError> reason(boost::system::error_code error);

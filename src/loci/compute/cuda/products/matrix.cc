@@ -108,11 +108,6 @@ Status check_tensor(const TensorView& tensor, const TensorView& first, std::uint
 
 }  // namespace
 
-const char* matrix_format_name(MatrixFormat format) {
-  static constexpr std::array kNames = {"f16", "bf16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"};
-  return kNames[static_cast<std::size_t>(format)];
-}
-
 MatrixFormat format_of(TensorType type, ElementType element) {
   switch (type) {
     case TensorType::kQ8_0:

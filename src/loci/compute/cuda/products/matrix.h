@@ -25,8 +25,6 @@
 
 namespace loci::cuda {
 
-const char* matrix_format_name(MatrixFormat format);
-
 // The format in which a tensor of `type` is held where elements are `element`.
 MatrixFormat format_of(TensorType type, ElementType element);
 
