@@ -162,7 +162,7 @@ def test_who_cannot_join_says_why(place):
     cases = {(place.url,): ("--cluster-secret", "keys cluster"),
              ("mysql://x", "--cluster-secret", place.secret): ("--join", "postgresql://"),
              ("postgresql://127.0.0.1:1/x", "--cluster-secret", place.secret): ("--join", "127.0.0.1"),
-             ("postgresql://192.0.2.1/x", "--cluster-secret", place.secret): ("--advertise", "at 127.0.0.1,"),
+             ("postgresql://192.0.2.1/x", "--cluster-secret", place.secret): ("--advertise", "would be 127.0.0.1,"),
              (place.url, "--cluster-secret", place.secret, "--advertise", "nowhere"): ("--advertise", "HOST:PORT")}
     for flags, parts in cases.items():
         ended = place.command(*start, *flags)
