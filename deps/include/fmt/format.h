@@ -7,7 +7,7 @@
 
 #include_next <fmt/format.h>
 
-#if FMT_VERSION / 10000 == 9 && !defined(FMT_HEADER_ONLY)
+#if FMT_VERSION / 10000 == 9 && !defined(FMT_HEADER_ONLY) && !defined(__clang__)
 extern template void fmt::detail::vformat_to(buffer<char>&, string_view,
                                              basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
 #endif
