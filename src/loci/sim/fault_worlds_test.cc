@@ -40,7 +40,7 @@ TEST(FaultWorlds, LoseNothingWhateverGoesWrong) {
   }
   // Or they show nothing.
   EXPECT_GT(failed, seeds);
-  EXPECT_GT(poisoned, seeds / 10);
+  EXPECT_GT(poisoned, seeds / 40);
   EXPECT_GT(restarts, seeds / 2);
   EXPECT_GT(recovered, seeds / 2);
   EXPECT_GT(from_disk, seeds);
