@@ -16,7 +16,8 @@ namespace {
 
 // What a step gives back of the device's memory takes its executor about a millisecond.
 constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
-// Between portions of what is deleted, or of what is looked ahead to, other events have their turn.
+// The core deletes and looks ahead in portions. So long it waits between two, so that it can take other
+// events.
 constexpr Nanos kPortionPause = kNanosPerMilli / 2;
 
 }  // namespace

@@ -46,7 +46,7 @@ class CoreLookahead : public testing::Test {
   static Tokens next_turn(std::uint32_t number) { return run_of(1000 * number, 70); }
   static Tokens unknown(std::uint32_t number) { return run_of(500'000 + 1000 * number, 70); }
 
-  // The first tokens of what is on its way from the disk to the host.
+  // Of each block that is being loaded from the disk to the host, the first token.
   static std::vector<std::uint32_t> prefetched(const TierDriver& d) {
     std::vector<std::uint32_t> first;
     for (const Move& move : d.moves) {

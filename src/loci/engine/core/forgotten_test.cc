@@ -76,7 +76,7 @@ TEST(Forgotten, AConversationIsDroppedInPortionsDownToWhatAnotherHangsFrom) {
   EXPECT_EQ(d.core.stats().tiers[2].free, 2 * kOfTheFirst - 240);
 }
 
-// More than may wait for their portions: nothing is given up of what nobody uses.
+// More conversations are deleted at once than may wait. As nobody uses them, all are dropped.
 TEST(Forgotten, ManyDeletionsAtOnceAreNotGivenUp) {
   const TwoConversations world;
   TierDriver d = world.driver();

@@ -68,8 +68,8 @@ struct Arrival {
   bool follows = false;
   // Requests share state only where this is the same too; the tenant's share of the machine is one.
   std::string salt;
-  // prompt_keys() of it, which whoever hands it over may make on another thread: they are the most of what an
-  // arrival costs. Empty: the core makes them. Logs do not record them.
+  // prompt_keys() of this arrival, or nothing; then the core makes them. Making them is most of what an
+  // arrival costs, so the engine does it on the thread that submits. Logs do not record them.
   std::vector<ChainKey> keys;
 };
 
