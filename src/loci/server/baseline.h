@@ -12,10 +12,10 @@
 namespace loci {
 
 struct ServerBaseline {
-  // The defaults, and what the baseline decides.
+  // The defaults, with the options that the baseline decides set.
   ServerConfig config;
-  // What it decides, by the options' names in the configuration file ("eviction"). How much memory there is,
-  // is the operator's but where the paper's system lacks a tier.
+  // The options that the baseline decides, by their names in the configuration file ("eviction"). The
+  // operator still decides how much memory there is, except for a tier that the paper's system lacks.
   std::vector<std::string_view> options;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store of conversations as a server opens and keeps it.
+// Opens the store of conversations for a server, looks after it while the server runs, and closes it.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@ struct ServerParts;
 // are marked failed. Errors name store.
 Status open_conversations(ServerParts& parts);
 
-// Begins what is done to the store while the server runs: deletion beyond the limits, and, where other
-// servers use it too, renewal of this one's claims. After the services are there.
+// Begins the store's regular work: deletion beyond the limits and, where other servers use the store too,
+// renewal of this server's claims. Call it after the services are there.
 void keep_conversations(ServerParts& parts);
 
-// Ends `thread`, the store's, with the calls that run there. Those of a database server that stands still are
-// given up after some seconds: what they were about to write is not known to be there, and nobody is told
-// that it is. `store` may be null.
+// Ends `thread`, on which the store's calls run. Calls to a database server that does not answer are given up
+// after some seconds. Nobody knows whether their writes took place, so nobody is told that they did. `store`
+// may be null.
 void end_conversations(std::unique_ptr<WorkerPool>& thread, ConversationStore* store);
 
 }  // namespace loci

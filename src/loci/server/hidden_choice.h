@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which share of the blocks goes to the disk as hidden states (HCache): none, all, or what is best for this
-// model on this machine; and whether they can.
+// Chooses which share of the blocks goes to the disk as hidden states (HCache): none, all, or the best one
+// for this model on this machine. Also says whether hidden states are possible.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace loci {
 
 struct HiddenRequest {
   std::string wanted;            // "off", "auto" or "on"
-  std::string save;              // as of CoreConfig
+  std::string save;              // as in CoreConfig
   std::uint64_t host_bytes = 0;  // of the tier of host memory
 };
 
@@ -25,12 +25,12 @@ struct HiddenChoice {
   std::string reason;  // for people
 };
 
-// Errors: kInvalidArgument naming hidden, where they are asked for and cannot be.
+// Errors: kInvalidArgument naming hidden, if hidden states were asked for and are not possible.
 Result<HiddenChoice> choose_hidden(const HiddenRequest& request, const BackendInfo& info,
                                    const CostCurves& curves);
 
-// Blocks that a few passes complete, whose hidden states wait to be written; at most an eighth of the
-// device's memory.
+// How many blocks' hidden states may wait in memory to be written: those of the blocks that a few passes
+// complete, but at most an eighth of the device's memory.
 std::uint32_t capture_places(const CoreConfig& core);
 
 }  // namespace loci

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a server, a front and `loci cluster` come to the members of a cluster.
+// How a server, a front and `loci cluster` find the members of a cluster, and how a server becomes one.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -21,21 +21,22 @@ namespace loci {
 // The members in that database. Errors name join or cluster_secret.
 Result<std::unique_ptr<MemberTable>> open_members(const std::string& url, const std::string& secret_file);
 
-// Checks that who reads the members there can reach this server where it says it is; logs a warning where
-// only this machine can. Errors: kInvalidArgument naming advertise (a loopback address that nobody asked
-// for, while the database is on another machine: a member there would ask whatever listens on its own), or
-// join.
+// Checks that other members can reach this server at the address that it advertises. Logs a warning if only
+// this machine can reach it. Errors: kInvalidArgument naming join, or naming advertise: a loopback address
+// that nobody asked for, while the database is on another machine. Members on other machines would connect to
+// themselves at that address.
 Status check_advertised(const ServerConfig& config, spdlog::logger& log);
 
-// The server, which listens on `port` and serves `served`, becomes a member; `store` is its name in the store
-// of conversations. `peers` learns who the others are. Errors: as of MemberTable::join(), naming join.
+// Makes the server a member; it listens on `port`, serves `served`, and is called `store` in the store of
+// conversations. `peers` learns who the other members are. Errors: those of MemberTable::join(), naming join.
 Result<std::unique_ptr<Membership>> join_cluster(std::unique_ptr<MemberTable> table,
                                                  const ServerConfig& config, std::uint16_t port,
                                                  const ServedModel& served, std::string store,
                                                  PeerState& peers, std::shared_ptr<spdlog::logger> log);
 
-// While this server runs, responses fail that other servers of its store left in the middle. `store`, which
-// may be null, outlives `store_thread`; `membership`: null: of no cluster.
+// While this server runs it marks responses as failed that other servers of the same store began and left
+// unfinished. `store`, which may be null, outlives `store_thread`. `membership` is null if the server belongs
+// to no cluster.
 void watch_other_servers(WorkerPool& store_thread, ConversationStore* store,
                          const std::shared_ptr<Membership>& membership, std::shared_ptr<spdlog::logger> log);
 

@@ -9,8 +9,8 @@
 
 namespace loci {
 
-// Fills in model, backend, engine, disk_keeper, memory_keeper and served. Blocks while weights are read and
-// packed. Errors name the option at fault, or what is wrong with the model.
+// Fills in these parts: model, backend, engine, disk_keeper, memory_keeper and served. Blocks while weights
+// are read and packed. Errors name the option at fault, or what is wrong with the model.
 Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model);
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps state within its share of the machine's memory (policy/memory_share.h) while a model is served on the
-// CPU: it looks once a second, and whenever the kernel says that programs stand still for want of memory.
+// CPU. It looks once a second, and whenever the kernel reports that programs wait for memory.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -24,7 +24,7 @@ class MemoryKeeper {
  public:
   // `engine` outlives it.
   MemoryKeeper(Engine& engine, std::shared_ptr<spdlog::logger> log);
-  // Stops looking; the engine keeps to what it was last told.
+  // Stops looking; the engine keeps the last limit that it was given.
   ~MemoryKeeper();
 
  private:
@@ -37,12 +37,12 @@ class MemoryKeeper {
   MemoryShare share_;
   MemoryPressure pressure_;
   MemoryRoom told_;
-  bool short_ = false;  // as the log was last told
+  bool short_ = false;  // what the log was told last
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
 
-// Of `pool_bytes` the room, as slots of each group's pool.
+// `room`, out of `pool_bytes` bytes in all pools, as a number of slots of each group's pool.
 MemoryRoom room_of(const std::vector<CoreGroup>& groups, std::uint64_t pool_bytes, std::uint64_t room);
 
 }  // namespace loci

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a sequence may be, and what becomes of one that is longer.
+// How long a sequence may be, and what happens to a longer one.
 #pragma once
 
 #include "loci/engine/core/core.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that the members of a cluster give one another, as a server takes part in it: what answers them, what
-// asks them, and who they are.
+// A server's part in the exchange of state between members of a cluster: it answers other members, asks them,
+// and knows who they are.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -19,7 +19,7 @@
 
 namespace loci {
 
-// All null: it takes no part.
+// All null: the server takes no part.
 struct PeerState {
   std::shared_ptr<PeerServer> server;
   std::shared_ptr<PeerList> list;
@@ -27,20 +27,21 @@ struct PeerState {
   std::unique_ptr<PeerSource> source;
 
   std::uint16_t port() const { return server ? server->port() : 0; }
-  // Members are answered from now on.
+  // From now on other members get answers.
   void start(Engine& engine);
-  // Before the engine goes.
+  // Call it before the engine is destroyed.
   void stop();
 };
 
-// A server that joins a cluster, and is not told otherwise.
+// True if the server joins a cluster and peer_port is not absent.
 bool takes_part_in_peers(const ServerConfig& config);
-// Of one that takes part, whose `secret` is there: listens, and puts the source of blocks that
-// asks the peers before the shared store of `options`. Errors name peer_port or host.
+// For a server that takes part and has a `secret`: listens, and wraps the shared store of `options` in a
+// source of blocks that asks the peers first. Errors name peer_port or host.
 Result<PeerState> open_peer_state(const ServerConfig& config, const std::optional<ClusterSecret>& secret,
                                   const ModelSpec& spec, const BackendInfo& backend, EngineOptions& options,
                                   const Clock& clock, std::shared_ptr<spdlog::logger> log);
-// From now on it knows its peers: the members but `self` that serve the same state. Errors: open_members()'s.
+// From now on the server knows its peers: all members but `self` that serve the same state. Errors: those of
+// open_members().
 Status watch_peers(PeerState& peers, const ServerConfig& config, const Member& self,
                    std::shared_ptr<spdlog::logger> log);
 

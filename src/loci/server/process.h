@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands that serve are as processes: their log, their limits, an operator's signals.
+// The process around a command that serves: its log, its limits, and an operator's signals.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -13,23 +13,23 @@
 
 namespace loci {
 
-// To standard error, by a thread of its own: the network thread logs too, and must not wait for whoever
-// reads.
+// Logs to standard error on a thread of its own, because the network thread logs too and must not wait for a
+// slow reader.
 std::shared_ptr<spdlog::logger> make_logger(LogFormat format, const std::string& level);
 
-// As many connections as the system lets us have.
+// Allows as many connections as the system permits.
 void raise_descriptor_limit();
 
-// Before any thread starts, so that every thread inherits it.
+// Call it before any thread starts, so that every thread inherits it.
 void block_operator_signals();
 
-// The signals of an operator, which are blocked and taken by waiting for them: SIGINT and SIGTERM stop,
-// SIGUSR1 and SIGUSR2 make the log tell more and less.
+// The signals of an operator. They are blocked, and taken by waiting for them. SIGINT and SIGTERM stop the
+// server; SIGUSR1 makes the log tell more, SIGUSR2 less.
 class OperatorSignals {
  public:
   explicit OperatorSignals(spdlog::logger& log);
 
-  // Waits for at most `time`, and sees to what is not a stop.
+  // Waits for a signal for at most `time`; true: the operator wants to stop. Carries out other signals.
   bool stop_within(std::chrono::milliseconds time) const;
 
  private:

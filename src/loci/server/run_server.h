@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server's life in a process of its own: it opens, loads, serves until an operator's signal, and drains.
+// Runs a server as a process: it opens, loads, serves until an operator's signal, and drains.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,9 @@
 
 namespace loci {
 
-// Returns when the server has stopped; kCutOff where a second signal came while it drained. A signal while
-// the model loads ends the process at once, with exit code 0: loading cannot be interrupted. `ready` is
-// called once requests are served. Errors: Server::open()'s and load()'s.
+// Returns when the server has stopped; kCutOff if a second signal came while it drained. A signal while the
+// model loads ends the process at once, with exit code 0: loading cannot be interrupted. `ready` is called
+// once requests are served. Errors: those of Server::open() and load().
 Result<ServerEnd> run_server(const ServerConfig& config, const FindModel& find_model,
                              std::shared_ptr<spdlog::logger> log, const OperatorSignals& signals,
                              const std::function<void(const ServerReport&)>& ready);

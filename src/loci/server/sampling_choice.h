@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How tokens are drawn where a request does not say: as the operator, the model's file or Loci itself says.
+// How tokens are drawn if a request does not say: the operator decides, else the model's file, else Loci.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace loci {
 
-// What the operator says; absent: as the model's makers say.
+// What the operator chose; what is absent is as the model's makers say.
 struct GivenSampling {
   std::optional<float> temperature, top_p, min_p, repeat_penalty;
   std::optional<std::uint32_t> top_k;
@@ -22,9 +22,9 @@ struct SamplingChoice {
   std::string text;  // "temperature 0.6, top-p 0.95, top-k 20, min-p 0 (the model's)"
 };
 
-// The operator wins over the file. A file that says anything is taken as its makers meant it: what it leaves
-// out is off. Without a word from it: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, as llama.cpp's
-// server has it, with which small models stay sane.
+// The operator wins over the file. A file that names any of these values is taken as its makers meant it:
+// values that it leaves out are off. If the file names none, the values are those of llama.cpp's server, with
+// which small models stay coherent: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05.
 SamplingChoice choose_sampling(const GivenSampling& given, const SamplingDefaults& file);
 
 }  // namespace loci

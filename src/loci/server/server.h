@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server from a plain configuration: what `loci serve` runs, and what a test can run without a process of
-// its own. Its life is
+// A server from a plain configuration: `loci serve` runs one, and a test can run one without a process of its
+// own. Its life is
 //
 //     open()    the store, the keys and the port; requests are answered 503 from here on
 //     load()    the model, the engine, its tiers; then requests are served
 //     drain()   running replies end, new requests are refused
 //
-// run_server.h walks through it and heeds an operator's signals.
+// run_server.h goes through these and obeys an operator's signals.
 #pragma once
 
 #include <chrono>
@@ -25,16 +25,17 @@ namespace loci {
 
 struct ServerParts;
 
-// Returns the path of the model's file or directory; may take long (a download), and tells `say` of it.
+// Returns the path of the model's file or directory. It may take long (a download), and reports its progress
+// to `say`.
 using FindModel = std::function<Result<std::string>(const std::function<void(const std::string&)>& say)>;
 
-// Waits for at most so long; true: the operator wants the server to stop (to stop at once, while it drains).
+// Waits for at most this time. True: the operator wants the server to stop; while it drains: to stop at once.
 using StopWithin = std::function<bool(std::chrono::milliseconds)>;
 
 enum class ServerEnd : std::uint8_t { kDrained, kCutOff };  // kCutOff: replies were cut off, as asked
 
-// Thread-compatible: one thread opens, loads and drains; what it serves has threads of its own. The
-// destructor stops whatever runs, and cuts replies off.
+// Thread-compatible: one thread opens, loads and drains; requests are served by other threads. The destructor
+// stops everything that runs and cuts replies off.
 class Server {
  public:
   // Errors name the option at fault: cluster_secret, join, advertise, store, api_keys, host, port, tls_cert,
@@ -44,10 +45,10 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Once. Cannot be interrupted. Errors name the option at fault, or what is wrong with the model; then the
-  // server is of no more use.
+  // Call it once. Cannot be interrupted. Errors name the option at fault, or what is wrong with the model;
+  // after one only the destructor may be called.
   Status load(const FindModel& find_model);
-  // Of a server that was loaded.
+  // After load().
   const ServerReport& report() const { return report_; }
   std::uint16_t port() const;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a server can be told, as plain values: flags, variables and files are read above this floor.
+// All of a server's configuration, as plain values. Flags, environment variables and files are read above
+// this floor.
 //
 // Errors of the server floor and of those below it name the option at fault as the configuration file does
-// ("device_memory"); who reads a command line calls it by its flag.
+// ("device_memory"). The command line shows it as a flag.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +25,19 @@
 
 namespace loci {
 
-// Where a server puts what nobody named a place for.
+// Where a server puts files if the configuration names no place.
 struct ServerFolders {
   std::string state;     // a directory: the disk tier
-  std::string profiles;  // a directory: costs that were measured, a file for each model; empty: nowhere
+  std::string profiles;  // a directory: measured costs, a file for each model; empty: nowhere
 };
 
 struct ServerConfig {
-  std::string model;  // a file or directory, or what FindModel makes one of (server.h)
-  bool pull = true;   // a model of a registry that is not here
+  std::string model;  // a file or directory, or a name that FindModel (server.h) turns into one
+  bool pull = true;   // fetch a model of a registry if it is not here
   LoadOptions load;
   HttpServer::Options http;
   std::vector<std::string> cors_origins;   // whose web pages may use the server
-  std::vector<std::string> allowed_hosts;  // names of this server that it cannot know itself
+  std::vector<std::string> allowed_hosts;  // further names of this server, which it cannot find out itself
   std::optional<Nanos> request_timeout = 3600 * kNanosPerSecond;
   Nanos drain_timeout = 30 * kNanosPerSecond;
   unsigned workers = 2;
@@ -44,7 +45,7 @@ struct ServerConfig {
   GivenSampling sampling;
   std::vector<std::string> aliases;  // other names of the model
   bool any_model = false;            // requests for any model are served
-  bool lenient = false;              // fields that are not served are ignored
+  bool lenient = false;              // ignore fields that are not supported
 
   DeviceChoice device;
   bool deterministic = false;  // on a GPU; the CPU always is
@@ -52,7 +53,7 @@ struct ServerConfig {
   std::optional<InstructionSet> instruction_set;
   std::optional<StateType> state_type;  // absent: the backend's own
   std::optional<std::uint64_t> device_memory;
-  bool yield_memory = true;            // on a CPU: state gives memory back while other programs lack it
+  bool yield_memory = true;            // on a CPU: give state's memory back while other programs lack memory
   std::uint32_t context_tokens = 0;    // 0: the model's
   std::uint32_t max_batch_tokens = 0;  // 0: what suits the device
   std::optional<Nanos> pass_time = 100 * kNanosPerMilli;  // absent: no limit
@@ -62,7 +63,8 @@ struct ServerConfig {
   std::uint32_t truncation_percent = 50;    // of the context, that a cut drops
   std::optional<std::string> baseline;      // whose policies (policy/baselines.h) are in `policies`
   PolicySet policies;
-  // File of measured costs; "none": assumed ones; empty: the model's own, or else measured when idle.
+  // A file of measured costs. "none": costs are assumed. Empty: the model's own file, or costs measured when
+  // idle.
   std::string profile;
   std::uint64_t seed = 0;
   std::optional<std::uint64_t> host_memory;    // absent: none on a CPU, half of what is free on a GPU
@@ -72,18 +74,19 @@ struct ServerConfig {
   std::string hidden = "off";  // how much of the disk's state is kept as hidden states: off, auto or on
   std::optional<Nanos> state_ttl = 30 * 86'400 * kNanosPerSecond;
   std::string cluster_secret;  // file; empty: none
-  std::string join;            // a database's URL; empty: no cluster
-  std::string advertise;       // host:port; empty: as it listens
-  // Where members of the cluster read this server's state, and this one asks others; absent: neither.
-  std::optional<std::uint16_t> peer_port = 0;                  // 0: one that is free
+  std::string join;            // the URL of the cluster's database; empty: no cluster
+  std::string advertise;       // host:port at which members reach this server; empty: where it listens
+  // The port at which members of the cluster read this server's state. Absent: they do not, and it does not
+  // ask them either.
+  std::optional<std::uint16_t> peer_port = 0;                  // 0: any free port
   std::string shared;                                          // a URL; empty: none
   std::optional<Nanos> shared_ttl = 86'400 * kNanosPerSecond;  // absent: no limit
   std::string event_log;
   bool event_log_secret = false;
   std::string public_prefix;         // file; empty: none
   KeySources keys;                   // who may use the server; empty: everybody
-  std::optional<std::string> store;  // conversations: a file or a URL; absent or empty: they are not kept
-  std::optional<Nanos> store_age = 30 * 86'400 * kNanosPerSecond;  // absent: no limit, so too below
+  std::optional<std::string> store;  // of conversations: a file or a URL; absent or empty: they are not kept
+  std::optional<Nanos> store_age = 30 * 86'400 * kNanosPerSecond;  // absent: no limit, as in the fields below
   std::optional<std::uint64_t> store_size = std::uint64_t{10} << 30;
   std::string log_level = "info";
   LogFormat log_format = LogFormat::kText;

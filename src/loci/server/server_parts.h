@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a server consists of, and the order in which it goes.
+// All parts of a server, and the order in which they are destroyed.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -30,7 +30,7 @@
 
 namespace loci {
 
-// What is null is not made yet. The destructor stops the threads in the order in which they use each other.
+// A part that is null has not been made yet. The destructor stops a thread before the parts that it uses.
 struct ServerParts {
   ServerConfig config;
   SystemClock clock;
@@ -40,14 +40,14 @@ struct ServerParts {
   std::unique_ptr<Backend> backend;
   PeerState peers;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<DiskKeeper> disk_keeper;  // asks the engine's store
+  std::unique_ptr<DiskKeeper> disk_keeper;  // uses the engine's store
   std::unique_ptr<MemoryKeeper> memory_keeper;
   ServedModel served;
   Tenants tenants;
   TenantLimiter limiter{clock};
   PublicPrefixes public_prefixes;
   TokenHistory history;
-  StoreClaim store_claim;  // goes after the store
+  StoreClaim store_claim;  // is destroyed after the store
   std::unique_ptr<QuotaLog> quota_log;
   std::unique_ptr<ConversationStore> store;
   std::unique_ptr<HttpServer> http;
@@ -55,8 +55,8 @@ struct ServerParts {
   std::unique_ptr<WorkerPool> store_thread;
   std::unique_ptr<ApiServices> services;
   std::unique_ptr<Api> api;
-  std::unique_ptr<MemberTable> members;    // until it has joined
-  std::shared_ptr<Membership> membership;  // null: of no cluster
+  std::unique_ptr<MemberTable> members;    // null once the server has joined
+  std::shared_ptr<Membership> membership;  // null: the server belongs to no cluster
 
   ~ServerParts() {
     membership.reset();

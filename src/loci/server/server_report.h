@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server that is ready says of itself: the configuration in effect, and where it answers.
+// What a server reports about itself when it is ready: the configuration in effect, and where it answers.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace loci {
 
-// "context  8,192 tokens  (context)". A row without a name tells more of the row before.
+// "context 8,192 tokens (context)". A row without a name continues the row before.
 struct ReportRow {
   std::string name, value;
-  std::vector<std::string> options;  // what changes it, by the options' names in the configuration file
+  std::vector<std::string> options;  // the options that change it, by their names in the configuration file
 };
 
 struct ServerReport {
@@ -28,7 +28,7 @@ struct ServerReport {
   Nanos loading = 0;  // how long it took
 };
 
-// What was found and chosen while the server was loaded.
+// What was found and chosen while the server loaded.
 struct LoadedEngine {
   CoreConfig core;
   BackendInfo backend;
@@ -36,13 +36,13 @@ struct LoadedEngine {
   std::string pool_reason;
   std::string host_tier, disk_tier;  // StateTiers
   std::string shared_tier;           // SharedTier::summary
-  std::uint16_t peer_port = 0;       // 0: it gives members no state
+  std::uint16_t peer_port = 0;       // 0: it gives no state to members
   std::string costs_source;
   std::string hidden;    // HiddenChoice::reason
   std::string sampling;  // SamplingChoice
 };
 
-// `port`: on which the server listens.
+// The server listens on `port`.
 ServerReport server_report(const ServerConfig& config, const LoadedEngine& loaded, const ServedModel& served,
                            std::uint16_t port, Nanos loading);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store that servers of a cluster share, as a server opens it.
+// Opens the store that the servers of a cluster share.
 #pragma once
 
 #include <functional>
@@ -17,10 +17,10 @@ namespace loci {
 
 struct SharedTierRequest {
   std::string url;                    // empty: none
-  std::optional<Nanos> time_to_live;  // absent: as long as the store likes
-  std::optional<SharedKeys> keys;     // of the cluster's secret; absent: there is none
+  std::optional<Nanos> time_to_live;  // absent: the store decides
+  std::optional<SharedKeys> keys;     // derived from the cluster's secret; absent: there is none
   const BackendInfo* backend = nullptr;
-  std::function<void(const std::string&)> warn = [](const std::string&) {};  // on the store's threads
+  std::function<void(const std::string&)> warn = [](const std::string&) {};  // called on the store's threads
 };
 
 struct SharedTier {
@@ -28,13 +28,15 @@ struct SharedTier {
   std::string summary = "none";        // for people; without the password
 };
 
-// What can be said without the model: that the URL is one, and that there is a secret. Errors: as below.
+// Checks what needs no model: that the URL is valid, and that there is a secret. Errors: as of
+// open_shared_tier().
 Status check_shared_options(const std::string& url, bool has_secret);
-// `clock` must outlive it. Errors: kInvalidArgument naming shared (the URL, or the store refuses us) or
-// cluster_secret (there is none).
+// `clock` must outlive the tier. Errors: kInvalidArgument naming shared (the URL is wrong, or the store
+// refuses the login) or cluster_secret (there is none).
 Result<SharedTier> open_shared_tier(SharedTierRequest request, const Clock& clock);
 
-// Of how many parts of each group what the store said is remembered, beside a device of so many blocks.
+// For how many parts of each group the server remembers whether the store has them, if the device has
+// `device_blocks` blocks.
 std::uint32_t shared_blocks_remembered(std::uint32_t device_blocks);
 
 }  // namespace loci

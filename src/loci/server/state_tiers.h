@@ -27,37 +27,38 @@ struct TierRequest {
   std::uint64_t io_limit = 0;  // bytes a second of the disk tier; 0: none
   std::string default_folder;
   const BackendInfo* backend = nullptr;
-  // Of 100 blocks so many are to be stored as hidden states, whose slices have so many bytes
-  // (hidden_share.h).
+  // How many of 100 blocks are stored as hidden states, and the bytes of a slice of these (hidden_share.h).
   std::uint32_t hidden_percent = 0;
   std::uint64_t hidden_slice_bytes = 0;
   std::uint32_t context_tokens = 0;
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::optional<ClusterSecret> cluster_secret;  // chain keys follow from it
   ModelName model_name;                         // for `loci inspect` and `loci forget`
-  std::function<void(const std::string&)> say = [](const std::string&) {};  // of room made for this model
+  std::function<void(const std::string&)> say = [](const std::string&) {};  // of room that other models give
+                                                                            // up for this one
 };
 
 struct StateTiers {
   std::vector<std::uint32_t> host_blocks;  // by group; empty: no host tier
   std::unique_ptr<DiskStore> disk;         // null: no disk tier
-  std::unique_ptr<DiskKeeper> keeper;      // of the disk tier; may outlive the store
+  std::unique_ptr<DiskKeeper> keeper;      // of the disk tier; it may outlive the store
   std::string disk_folder;                 // the disk tier's first directory; empty: no disk tier
-  // Keys the chain keys: of the cluster, else of the disk, else of this process.
+  // The key of the chain keys' hash: the cluster's, else the disk's, else one of this process.
   std::array<std::uint8_t, 32> chain_secret{};
-  std::optional<SharedKeys> shared_keys;  // of the cluster; absent: there is no secret
-  std::uint64_t room = 0;                 // bytes in each directory that the model may fill to begin with
+  std::optional<SharedKeys> shared_keys;  // the cluster's; absent: there is no secret
+  std::uint64_t room = 0;                 // bytes that the model may fill in each directory at first
   std::string host, disk_summary;         // for people
-  std::vector<std::string> notes;         // a line of the log each
+  std::vector<std::string> notes;         // each is a line of the log
   std::vector<std::string> warnings;
 };
 
-// A disk tier that was not asked for and cannot be had is a warning. Errors: kInvalidArgument naming
-// host_memory; DiskStore::open()'s, naming disk or disk_io.
+// If the default disk tier cannot be opened, that is only a warning. Errors: kInvalidArgument naming
+// host_memory; those of DiskStore::open(), naming disk or disk_io.
 Result<StateTiers> open_state_tiers(const TierRequest& request);
 
-// What a directory gets without a size: a tenth of what is free on its file system, up to 16 GiB; once it
-// was used, what that was, so that the budget does not shrink as it fills.
+// The size of a directory's budget if none is given: a tenth of the free space of its file system, up to 16
+// GiB. If the directory was used before, it keeps its earlier budget, so that the budget does not shrink as
+// the directory fills.
 std::uint64_t default_disk_bytes(const std::string& folder);
 
 }  // namespace loci

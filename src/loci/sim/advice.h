@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much host memory and disk to buy: runs a trace with pairs of sizes on offer until the cheapest pair is
-// known that meets a target for the time to the first token (tier_search.h chooses which pairs are run).
+// Advises how much host memory and disk to buy. It runs a trace with pairs of sizes on offer until it knows
+// the cheapest pair that meets a target for the time to the first token (tier_search.h chooses the pairs to
+// run).
 #pragma once
 
 #include <array>
@@ -22,71 +23,74 @@
 
 namespace loci::sim {
 
-// So many percent of the requests have their first token within `most` of their arrival.
+// `percent` of the requests have their first token within `most` after their arrival.
 struct TtftTarget {
   Nanos most = 0;
   double percent = 90;
 };
-// "2s@p90", "350ms@p99.9". Errors: kInvalidArgument, which says how it is written.
+// "2s@p90", "350ms@p99.9". Errors: kInvalidArgument, which shows the form.
 Result<TtftTarget> parse_ttft_target(std::string_view text);
 
-// The time that `percent` of the counted requests stayed within; kNever: more than the others had no first
-// token. Left out are prompts that fit no memory and clients that left before. nullopt: no request counts.
+// The time within which `percent` of the counted requests had their first token; kNever: fewer requests than
+// that had one at all. Prompts that fit no memory and clients that left before do not count. nullopt: no
+// request counts.
 std::optional<Nanos> ttft_within(const WorldReport& report, std::uint64_t warm_up, double percent);
 
-// What one run gave.
+// The result of one run.
 struct SizedRun {
   double host_gb = 0;
   double disk_gb = 0;
-  double cost_hour = 0;  // with the machine
-  Nanos ttft = kNever;   // within which the target's percentage of requests stayed
+  double cost_hour = 0;  // of everything, the machine included
+  Nanos ttft = kNever;   // within which the target's percentage of requests had their first token
   bool meets = false;
-  double hits_of_turns = 0;           // that found at least half of their history, of all turns
-  double hits_of_returning = 0;       // of those that have a history
-  std::array<double, kTiers> from{};  // of the prompts' tokens, found in each tier
+  double hits_of_turns = 0;           // share of all turns that found at least half of their history
+  double hits_of_returning = 0;       // the same share of the turns that have a history
+  std::array<double, kTiers> from{};  // share of the prompts' tokens that was found in each tier
   std::uint64_t too_long = 0;         // requests that fit no memory or context
 };
 
 enum class Verdict : std::uint8_t {
   kFound,        // `cheapest` is the answer
-  kFoundSoFar,   // it meets the target; the search was ended before all cheaper pairs were ruled out
-  kNoneOnOffer,  // the largest pair misses; with all state in device memory the target would be met
-  kComputing,    // with all state in device memory it is missed too: computing alone takes longer
-  kUnknown,      // the search was ended before anything was known
+  kFoundSoFar,   // `cheapest` meets the target; the search ended before all cheaper pairs were ruled out
+  kNoneOnOffer,  // the largest pair misses the target; with all state in device memory it would be met
+  kComputing,    // even with all state in device memory the target is missed: computing alone takes too long
+  kUnknown,      // the search ended before anything was known
 };
 const char* verdict_name(Verdict verdict);
 
 struct Advice {
   Verdict verdict = Verdict::kUnknown;
   std::optional<SizedRun> cheapest;
-  std::optional<SizedRun> less_host, less_disk;  // one step below it; none where there is no smaller size
-  std::optional<SizedRun> largest;               // of the sizes on offer
-  std::optional<SizedRun> all_on_device;         // only where the largest misses
+  std::optional<SizedRun> less_host, less_disk;  // one size smaller than the cheapest; absent if there is
+                                                 // none
+  std::optional<SizedRun> largest;               // with the largest sizes on offer
+  std::optional<SizedRun> all_on_device;         // present only if the largest misses the target
   std::size_t pairs = 0;                         // on offer
-  std::size_t open = 0;                          // of them, not ruled out when the search was ended
+  std::size_t open = 0;                          // of these, not ruled out when the search ended
   std::size_t runs = 0;
 };
 
-// Before a run `done` is null, after it what it gave. `open` pairs might still be the answer.
+// Called before each run with `done` null, and after it with its result. `open` pairs may still be the
+// answer.
 using AdviceListener =
     std::function<void(double host_gb, double disk_gb, std::size_t open, const SizedRun* done)>;
 
-// A scenario whose tiers are to be chosen. `json` gets the device's memory where it names none: nine tenths
-// of what the model's weights leave of a known machine's. Errors: those of parse_scenario(); kInvalidArgument
-// where host memory or disk is given, or the device's memory is neither given nor known.
+// A scenario whose tiers are to be chosen. If `json` names no device memory, it gets nine tenths of what the
+// model's weights leave free on a known machine. Errors: those of parse_scenario(); kInvalidArgument if host
+// memory or disk is given, or the device's memory is neither given nor known.
 Result<Scenario> parse_open_scenario(nlohmann::json& json, const std::string& file);
-// 10^9 bytes of state that all prompts and replies of a trace come to, if nothing were shared.
+// The state of all prompts and replies of a trace in units of 10^9 bytes, if nothing were shared.
 double state_gb(const Trace& trace, const ModelShape& model);
 
 struct AdviceInput {
   Trace trace;
   nlohmann::json scenario;  // as parse_open_scenario() left it
-  std::string file;         // for its errors
+  std::string file;         // its name in errors
   Prices prices;
   TtftTarget target;
 };
-// `stop`, when set, ends the search and the run that is under way, whose result is dropped. Errors: those of
-// parse_scenario() and run_world(); kInvalidArgument where no request of the trace counts.
+// `stop`, when set, ends the search and drops the run under way. Errors: those of parse_scenario() and
+// run_world(); kInvalidArgument if no request of the trace counts.
 Result<Advice> advise(const AdviceInput& input, const std::atomic<bool>& stop,
                       const AdviceListener& listener);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Belady's bound: the most blocks that any placement can find again in so many slots, if it knows what comes.
+// Belady's bound: the largest number of blocks that any policy can find again in a given number of slots,
+// even if it knows the future.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,16 @@
 
 namespace loci::sim {
 
-// Somebody needs a block, or it is only made (a reply's), in the order of a run. A block that was needed and
-// not there is made.
+// One use of a block, in the order of a run. Either a request needs the block, and computes it if it is not
+// there; or a reply makes it.
 struct BlockUse {
   std::uint64_t block = 0;
   bool needed = true;
 };
 
-// Of the uses that need a block, so many find it, at most: MIN with bypass (who has the farthest next use
-// goes, or does not come in). Counts blocks alike, whatever each costs to make. O(uses log slots).
+// The largest number of uses that can find the block that they need. This is MIN with bypass: the block whose
+// next use is farthest away is evicted, or is not taken in. All blocks count alike, whatever each costs to
+// compute. O(uses log slots).
 std::uint64_t most_found(std::span<const BlockUse> uses, std::uint64_t slots);
 
 }  // namespace loci::sim

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients of unequal load on the production core, in virtual time: what each request waits for its first
-// token, when a pass takes a fixed time and a time for each of its tokens. For the test and the benchmark
-// of fairness. Deterministic.
+// Runs clients of unequal load on the production core in virtual time, and tells how long each request waits
+// for its first token. A pass takes a fixed time and a further time for each of its tokens. For the test and
+// the benchmark of fairness. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -25,30 +25,30 @@ struct ClientLoadOptions {
   CoreConfig core;
   Nanos pass_fixed = 20 * kNanosPerMilli;
   Nanos pass_per_token = 400'000;
-  bool one_tenant = false;  // all clients are one: first come, first served
+  bool one_tenant = false;  // all clients are one tenant: first come, first served
   // The longest that a pass may take.
   Nanos longest_pass() const { return pass_fixed + pass_per_token * core.max_batch_tokens; }
 };
 ClientLoadOptions default_load_options();
 
 struct LoadReport {
-  // Of each request, in their order, from its arrival; kNever: it was refused.
+  // For each request, in order, the time from its arrival to its first token; kNever: it was refused.
   std::vector<Nanos> first_token;
   std::uint64_t suspensions = 0;
   Nanos duration = 0;
 };
-// `requests`: by time.
+// `requests` are ordered by time.
 LoadReport run_load(const std::vector<LoadRequest>& requests, const ClientLoadOptions& options);
 
-// The clients of the arena trace (its README says what it is), from $LOCI_SHARED_DATA or ../shared/data
-// beside the sources. Absent: it is not there.
+// The clients of the arena trace (described in its README), from $LOCI_SHARED_DATA or ../shared/data beside
+// the sources. Absent: the file is not there.
 std::optional<std::vector<LoadRequest>> arena_clients();
-// Clients as unequal as those, drawn from a seed: the first sends a fifth of all, each one less than the
-// one before it.
+// Clients as unequal as those, drawn from a seed. The first sends a fifth of all requests, and each one sends
+// fewer than the one before it.
 std::vector<LoadRequest> drawn_clients(std::uint64_t seed);
 
 inline constexpr std::uint32_t kHeavyClient = 1000;
-// The same and a heavy client, which sends `times` times what the busiest one does.
+// `requests`, and those of a heavy client that sends `times` times as many as the busiest one.
 std::vector<LoadRequest> with_heavy_client(const std::vector<LoadRequest>& requests, std::uint32_t times);
 
 // The time within which `percent` of the requests of all clients but the heavy one had their first token.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world for the core's tests: clients that come, leave and continue conversations, and a modelled
-// device that stores for each token of each slot of each group of layers which prefix its state is of. So
-// a span that would read another prefix's state, or state that is not there, or a slot that is written
-// while others read it, is seen at once; what lies behind a group's window is not looked at. The "model"
-// derives the next token from the state that a span reads, so wrong state shows as wrong tokens too.
+// A world for the core's tests. Its clients come, leave and continue conversations. Its modelled device
+// stores, for each token of each slot of each layer group, which prefix the state there belongs to. So the
+// world sees at once when a span reads another prefix's state or missing state, and when a slot is written
+// while others read it. It does not look at tokens behind a group's window. The "model" derives the next
+// token from the state that a span reads, so wrong state also shows as wrong tokens.
 //
-// With passes ahead the device computes a pass at any time after those before it, at the latest when its end
-// is told: so a slot that is given away while a pass that reads or writes it is in flight is seen, too.
+// With passes ahead, the device computes a pass at any time after the passes before it, at the latest when
+// the core is told of its end. So the world also sees when a slot is given away while a pass in flight reads
+// or writes it.
 //
 // Everything is chosen by a Chooser: a seed or a fuzzer's bytes. A violation aborts with a message.
 #pragma once
@@ -33,65 +34,66 @@ using Chooser = std::function<std::uint64_t(std::uint64_t bound)>;
 
 struct CoreWorldOptions {
   CoreConfig config;
-  std::uint32_t events = 0;  // before the world only finishes what is there
+  std::uint32_t events = 0;  // then the world only finishes what is running
   std::uint32_t vocabulary = 3;
   std::uint32_t groups = 1;
   std::uint32_t live_max = 8;          // clients at once
-  std::uint32_t turn_tokens_max = 40;  // that a turn adds to its history
-  std::uint32_t first_tokens_max = 0;  // that a conversation begins with; 0: as any turn
+  std::uint32_t turn_tokens_max = 40;  // that a turn adds at most to its history
+  std::uint32_t first_tokens_max = 0;  // that a conversation begins with at most; 0: as in any turn
   std::uint32_t new_tokens_max = 60;
   bool cancels = true;
   bool deadlines = true;
-  std::uint32_t poison_one_in = 0;       // spans; 0: none
-  std::uint32_t grammar_end_one_in = 0;  // samples; 0: none
+  std::uint32_t poison_one_in = 0;       // one in so many spans is poisoned; 0: none
+  std::uint32_t grammar_end_one_in = 0;  // one in so many samples ends its grammar; 0: none
   bool drain = false;
-  std::uint32_t move_fails_one_in = 0;  // moves; 0: none
-  bool memory_rooms = false;            // the machine's memory is short now and then
-  bool pauses = false;                  // clients stop taking what is said, and go on
-  // Passes take between half and twice of what the costs say, so that loading and computing are weighed by
-  // times that prove right; else no time.
+  std::uint32_t move_fails_one_in = 0;  // one in so many moves fails; 0: none
+  bool memory_rooms = false;            // now and then the machine's memory is short
+  bool pauses = false;                  // clients stop reading their replies now and then, and go on later
+  // Passes take between half and twice the time that the costs predict, so that predictions are roughly right
+  // when the core chooses between loading and computing. Else passes take no time.
   bool passes_take_time = false;
   bool restarts = false;            // the process ends now and then, and the disk stays
   bool publics = false;             // some arrivals are public prefixes, which are released later
-  bool nothing_is_evicted = false;  // the pool holds all: then what is cached is known exactly
-  // Not empty: a small world, for enumerating all of them. Clients send one of these; each event is one
-  // choice among those that are possible, and there are at most live_max clients in all. Moves end in the
-  // order in which they began; there is at most one restart.
+  bool nothing_is_evicted = false;  // the pool holds everything, so the world knows exactly what is cached
+  // Not empty: a small world, so that all such worlds can be enumerated. Clients send one of these prompts;
+  // each event is one choice among the possible ones, and at most live_max clients come in all. Moves end in
+  // the order in which they began; there is at most one restart.
   std::vector<std::vector<TokenId>> prompts;
-  // Public from the start, in a small world; its clients are of two tenants then.
+  // In a small world: a prompt that is public from the start. Clients then belong to two tenants.
   std::vector<TokenId> public_prompt;
 };
 
-// What was done, for replays and reports.
+// What happened, for replays and reports.
 struct WorldHistory {
   std::vector<std::pair<Nanos, Event>> events;
   std::vector<std::uint64_t> plan_digests;
-  std::uint64_t digest = 0;  // of all plans, those before a restart too, and of each process's last counters
+  std::uint64_t digest = 0;  // of all plans, including those before a restart, and of each process's last
+                             // counters
   CoreStats stats;
-  std::uint64_t holes = 0;  // spans that were not the last of their request
+  std::uint64_t holes = 0;  // spans that sample nothing, because more of their prompt follows
   std::uint64_t copies = 0;
-  std::uint64_t public_rows = 0;  // that spans of others than the prefix itself have read
-  std::uint64_t kept_rows = 0;    // of spans, that were in one group and lacked in another
+  std::uint64_t public_rows = 0;  // of public prefixes, read by spans of other requests
+  std::uint64_t kept_rows = 0;    // rows of spans that were there in one group and missing in another
   std::uint64_t loads = 0;        // of blocks, that succeeded
-  std::uint64_t early_reads = 0;  // spans that read what was still being loaded
-  // Requests of which a tier had more than was loaded, by the plan that was forced.
+  std::uint64_t early_reads = 0;  // spans that read blocks that were still being loaded
+  // Requests that loaded only some of the blocks that a tier had, by the plan that was forced.
   std::array<std::uint64_t, kRestoreRules.size()> partial_loads{};
-  std::uint64_t partial_holes = 0;   // of them, that also lacked what no tier had
-  std::uint64_t partial_copies = 0;  // of them, that also had some of a block copied
+  std::uint64_t partial_holes = 0;   // of these, requests that also lacked blocks that no tier had
+  std::uint64_t partial_copies = 0;  // of these, requests that also had a part of a block copied
   std::uint64_t failed_loads = 0;    // of blocks
   std::uint64_t saves = 0;
-  std::uint64_t ends_saved = 0;   // of them, partial blocks
-  std::uint64_t ends_loaded = 0;  // of loads, partial blocks
+  std::uint64_t ends_saved = 0;   // partial blocks among the saved
+  std::uint64_t ends_loaded = 0;  // partial blocks among the loads
   std::uint64_t pauses = 0;
   std::uint64_t given_back = 0;  // slots
   std::uint64_t restarts = 0;
-  std::uint64_t after_restart = 0;      // loads of what an earlier process had saved
-  std::uint64_t followed = 0;           // spans that went on from a sample on the device
-  std::uint64_t gone_on = 0;            // spans of prompts that went on behind a pass in flight
-  std::uint64_t shared_loads = 0;       // of loads, those from the shared store
-  std::uint64_t shared_lies = 0;        // loads of what it was said to have and had not
+  std::uint64_t after_restart = 0;      // loads of blocks that an earlier process had saved
+  std::uint64_t followed = 0;           // spans that continued from a sample that only the device had
+  std::uint64_t gone_on = 0;            // spans of prompts that continued behind a pass in flight
+  std::uint64_t shared_loads = 0;       // loads from the shared store
+  std::uint64_t shared_lies = 0;        // loads of blocks that the store had claimed to have and had not
   std::uint64_t peer_parts_wanted = 0;  // blocks that other servers read
-  std::uint64_t peer_parts_given = 0;   // to them, by group
+  std::uint64_t peer_parts_given = 0;   // blocks that they got, each group counted
 };
 
 class World {
@@ -118,16 +120,16 @@ class World {
   struct Flight {
     Plan plan;  // its pass and spans
     bool ran = false;
-    PassDone done;                                             // once it ran
-    std::set<RequestId> poisoned;                              // then
-    std::vector<std::pair<RequestId, std::uint64_t>> written;  // prefixes whose state it brings
+    PassDone done;                                             // set once it ran
+    std::set<RequestId> poisoned;                              // requests with poisoned spans, once it ran
+    std::vector<std::pair<RequestId, std::uint64_t>> written;  // prefixes whose state the pass computes
     std::set<RequestId> requests;
-    std::set<std::size_t> doomed;  // spans that read what has not come since
-    std::set<RequestId> goes_on;   // requests that the pass before, in flight then, has spans of
+    std::set<std::size_t> doomed;  // spans that read blocks whose load has failed since
+    std::set<RequestId> goes_on;   // requests that also have spans in the pass before, if that was in flight
   };
 
   bool one_in(std::uint64_t n) { return choose_(n) == 0; }
-  // All of them are enumerated, so only events and what a crash leaves are chosen.
+  // In a small world only events, and what a crash leaves, are chosen; so all such worlds can be enumerated.
   bool is_small() const { return !options_.prompts.empty(); }
   std::uint64_t prefix_begin(const std::string& group) const;
   static std::uint64_t extend(std::uint64_t prefix, TokenId token);
@@ -170,14 +172,14 @@ class World {
   // Tiers (core_world_tiers.cc).
   using Contents = std::array<std::uint64_t, kBlockTokens>;
   struct LowerSlot {
-    Contents rows{};  // zeros: nothing
+    Contents rows{};  // 0: nothing is there
     DiskEntry entry;
-    std::uint64_t saved_in = 0;  // the process, counted
+    std::uint64_t saved_in = 0;  // the number of the process that saved it
   };
   struct WorldMove {
     Move move;
-    std::vector<Contents> source;      // by part, when it began
-    std::optional<MoveResult> result;  // decided
+    std::vector<Contents> source;      // by part: the contents when the move began
+    std::optional<MoveResult> result;  // the result, once it is decided
   };
   LowerSlot& lower(Tier tier, std::uint32_t pool, SlotId slot);
   std::uint32_t pool_of(const Move& move, Tier tier, std::uint32_t group) const;
@@ -228,10 +230,10 @@ class World {
   std::vector<RequestId> live_;
   WorldDevice device_;
   std::set<std::uint64_t> committed_;  // prefixes whose state was computed
-  std::set<std::uint64_t> published_;  // prefixes that were ever public
-  std::vector<RequestId> public_;      // that are
+  std::set<std::uint64_t> published_;  // prefixes that have ever been public
+  std::vector<RequestId> public_;      // requests whose prefixes are public now
   bool had_publics_ = false;
-  std::deque<Flight> flights_;  // the first to end first
+  std::deque<Flight> flights_;  // the pass that ends first comes first
   Flight last_run_;             // the pass that ran last
   std::uint64_t last_pass_ = 0;
   bool draining_ = false;
@@ -243,26 +245,28 @@ class World {
   std::map<SlotId, DiskEntry> holes_;
   std::vector<WorldMove> moves_;
   std::map<std::pair<ChainKey, std::uint32_t>, Contents> shared_;  // by key and group
-  std::vector<SharedAsk> asks_;                                    // that are not answered
+  std::vector<SharedAsk> asks_;                                    // questions that are not answered yet
   std::uint64_t last_move_ = 0;
-  std::vector<ChainKey> known_keys_;                            // some of those that moves had
-  std::map<PeerReadId, std::vector<std::uint8_t>> peer_reads_;  // groups of each block that have no end yet
+  std::vector<ChainKey> known_keys_;                            // some of the keys that moves had
+  std::map<PeerReadId, std::vector<std::uint8_t>> peer_reads_;  // for each block: groups whose read has not
+                                                                // ended
   std::set<PeerReadId> left_reads_;
   std::uint64_t last_read_ = 0;
 };
 
-// Options for a world of the chooser's taste: tiny pools, every policy.
+// Options for a world that the chooser draws: tiny pools, any policy.
 CoreWorldOptions random_world(const Chooser& choose);
-// The same with windows of a few blocks: one group that has one, or two or three groups.
+// The same with windows of a few blocks: either one group, which has a window, or two or three groups.
 CoreWorldOptions random_window_world(const Chooser& choose);
-// Either with host memory, a disk or both, on which moves fail and take any time, and restarts.
+// Either of these with host memory, a disk or both, and with restarts; moves take any time and may fail.
 CoreWorldOptions random_tier_world(const Chooser& choose);
 // Conversations of many blocks that do not fit the device together, on tiers that bring a block in about the
 // time of computing one: every plan loads some of a request's blocks and computes others.
 CoreWorldOptions random_restore_world(const Chooser& choose);
-// The same with a store that servers share, which lies, lags and loses; some restarts are of another server.
+// The same with a store that servers share. The store is late, loses blocks and claims to have blocks that it
+// lacks. After some restarts the process is another server.
 CoreWorldOptions random_shared_world(const Chooser& choose);
-// Any of them with passes ahead.
+// Any of these worlds with passes ahead.
 CoreWorldOptions random_ahead_world(const Chooser& choose);
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The modelled device of a world: for each token of each slot of each group, the prefix whose state is there.
-// It sees at once when a pass copies or writes what it must not, or when a slot is not of the pool.
+// It sees at once when a pass copies or writes a slot that it must not, or names a slot outside the pool.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class WorldDevice {
   struct Row {
     std::uint64_t content = 0;  // hash of the prefix; 0: nothing, or garbage
     std::uint64_t writer_pass = 0;
-    std::uint64_t writer = 0;  // request
+    std::uint64_t writer = 0;  // the request that wrote it
   };
   using Block = std::array<Row, kBlockTokens>;
 
@@ -34,11 +34,11 @@ class WorldDevice {
     require(slot.value < groups_[group].size(), "slots are of the pool");
     return groups_[group][slot.value];
   }
-  // Of the span's sequence.
+  // The device's row for a position of the span's sequence.
   Row& row(const Span& span, std::uint32_t group, std::size_t position) {
     return block(group, span.tables[group].blocks[position / kBlockTokens])[position % kBlockTokens];
   }
-  // What the pass does before its first layer.
+  // Makes the copies that the pass begins with, before its first layer.
   void copy(const Pass& pass) {
     for (const BlockCopy& copy : pass.copies) {
       require(copy.from != copy.to, "copies are between different slots");
@@ -53,7 +53,7 @@ class WorldDevice {
       }
     }
   }
-  // The process has ended: nothing is in any slot.
+  // Empties all slots, because the process has ended.
   void clear() {
     for (std::vector<Block>& group : groups_) group.assign(group.size(), {});
   }

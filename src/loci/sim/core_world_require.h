@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the world's own files: what must hold, or the process ends with a message.
+// For the world's own files: ends the process with a message if something does not hold.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a modelled disk holds, as a process that begins finds it: the entries of its slots and its holes.
+// The contents of a modelled disk, as a starting process finds them: the entries of its slots, and its holes.
 // Dates are virtual milliseconds. Thread-compatible; entries() is O(n log n), the rest O(log n).
 #pragma once
 
@@ -14,12 +14,12 @@ namespace loci::sim {
 
 class DiskRecords {
  public:
-  // A write begins: what was in its slots is gone. To the disk alone.
+  // A write begins, so what its slots held is gone. Only for moves to the disk.
   void begin(const Move& move);
-  // It has ended well.
+  // The write has succeeded.
   void end(const Move& move, Nanos now);
   void see(const DiskNote& note, Nanos now);
-  // All that there is, parents before children.
+  // All entries, parents before children.
   Recovered entries(Nanos now) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs on modelled hardware on which things go wrong, of a chooser's taste: slow and failing links and disks,
-// bursts of requests, clients that leave, processes that end. A broken invariant ends the program.
+// Random runs on modelled hardware that fails: slow and failing links and disks, bursts of requests, clients
+// that leave, processes that end. A broken invariant ends the program.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct FaultWorld {
 
 // The same generator gives the same world.
 FaultWorld random_fault_world(Random& random, WorldSize size);
-// Runs it, and tests that all requests of the trace are accounted for.
+// Runs the world, and tests that all requests of the trace are accounted for.
 WorldReport run_fault_world(const FaultWorld& world);
 
 }  // namespace loci::sim

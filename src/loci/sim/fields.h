@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the fields of a JSON object and complains by name about what is wrong, missing or unknown. The first
-// error stays; what is read after it keeps its default.
+// Reads the fields of a JSON object. Errors name the field that is wrong, missing or unknown. The first error
+// is kept; fields that are read after it keep their defaults.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,7 @@ class Fields {
   Fields(const nlohmann::json& json, std::string file, std::string path, Status& status);
 
   bool has(const char* name);
-  // Leave `value` as it is where the field is absent.
+  // These leave `value` as it is if the field is absent.
   void read(const char* name, double& value, double least, double most);
   void read(const char* name, std::uint32_t& value, std::uint64_t least, std::uint64_t most);
   void read(const char* name, std::uint64_t& value, std::uint64_t least, std::uint64_t most);
@@ -40,10 +40,10 @@ class Fields {
   void read(const char* name, std::string& value);
   // One of `names`.
   void read(const char* name, std::string& value, std::initializer_list<std::string_view> names);
-  // The object of that name; an empty one where it is absent.
+  // The object of that name; an empty one if it is absent.
   Fields object(const char* name);
   const nlohmann::json& raw(const char* name);
-  // Complains about fields that nobody asked for. Called last.
+  // Reports fields that were never read, unless there was an error before. Call it last.
   void finish();
 
   void wrong(std::string_view name, std::string_view expected, std::string_view found);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modelled hardware: what a pass takes, and what moving state takes. Plain values and closed forms, no clock.
+// Modelled hardware: how long a pass takes, and how long moving state takes. Plain values and closed forms,
+// no clock.
 //
 //   pass = fixed + max(weights / memory, 2 parameters rows / products) + sum over spans of their attention
 //   attention of a span = max(4 count (context before it + count / 2) width layers / attention,
 //                             state that it reads / memory)
 //
-// where products, attention and memory are what the machine reaches of its peaks. A machine that has several
-// processors works as one with the sum of their rates.
+// Here products, attention and memory are the rates that the machine reaches in practice. A machine with
+// several processors counts as one with the sum of their rates.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,11 @@
 
 namespace loci::sim {
 
-// A model as its costs see it.
+// The properties of a model that determine its costs.
 struct ModelShape {
   std::string name;
-  double parameters = 0;    // that a token passes through
-  double weight_bytes = 0;  // that a pass reads
+  double parameters = 0;    // that one token uses
+  double weight_bytes = 0;  // that one pass reads
   std::uint32_t layers = 1;
   std::uint32_t width = 1;        // of the queries of all heads: heads * size of one
   std::uint32_t state_width = 1;  // of keys (and of values): KV heads * size of one
@@ -34,7 +35,7 @@ struct ModelShape {
   std::uint64_t token_bytes() const { return std::uint64_t{2} * layers * state_width * state_bytes; }
 };
 
-// What a machine reaches, not its peaks.
+// The rates that a machine reaches in practice, not its peak rates.
 struct Machine {
   std::string name;
   double product_flops = 1e12;     // of products with weights, a second
@@ -43,10 +44,10 @@ struct Machine {
   Nanos fixed = 0;                 // of a pass: starting kernels, sampling
   bool split_passes = false;       // prompts and decodes are passes of their own, one after the other
   LinkCost host_load, host_save, disk_read, disk_write;
-  double duplex_percent = 81;  // of a direction's rate that is left while the other one moves
-  bool disk_shared = true;     // one read or write at a time; else reads beside writes
-  // What was measured instead of the rates above (`loci profile`): a pass takes the longer of its row's cost
-  // and its rows' tokens, and its attention.
+  double duplex_percent = 81;  // of a direction's rate that is left while the other direction is busy
+  bool disk_shared = true;     // one read or write at a time; else reads run beside writes
+  // Measured costs (`loci profile`) that replace the rates above. A pass then takes the longer of the cost of
+  // one row and that of its tokens, plus its attention.
   std::optional<CostCurves> measured = std::nullopt;
 };
 
@@ -58,20 +59,20 @@ struct SpanShape {
 };
 
 struct PassTime {
-  Nanos prompts = 0;  // what the spans of prompts cost
-  Nanos decodes = 0;  // what those of decodes cost
+  Nanos prompts = 0;  // cost of the spans of prompts
+  Nanos decodes = 0;  // cost of the spans of decodes
   Nanos total() const { return prompts + decodes; }
 };
 
-// Immutable; thread-safe. Where prompts and decodes share a pass, its common part (weights, fixed, products)
-// is divided between them by their rows.
+// Immutable; thread-safe. If prompts and decodes share a pass, the common part of its cost (weights, fixed,
+// products) is divided between them in proportion to their rows.
 class PassModel {
  public:
   PassModel(const ModelShape& model, const Machine& machine);
   PassTime time(std::span<const SpanShape> spans) const;
-  // One pass over one prompt of `count` tokens behind `before`.
+  // The time of one pass over `count` tokens of one prompt after `before` tokens.
   Nanos prefill(std::uint32_t before, std::uint32_t count) const;
-  // The same as curves: what a core that has measured this machine believes.
+  // The same costs as curves, as a core would have measured them on this machine.
   CostCurves curves() const;
 
  private:
@@ -82,8 +83,8 @@ class PassModel {
   std::optional<CostModel> measured_;
 };
 
-// The papers' models and machines. A machine's rates are for one processor at its peak; `efficiency` and the
-// number of processors make a Machine of it.
+// The models and machines of the papers. A machine's rates are the peak rates of one processor; `efficiency`
+// and the number of processors turn them into a Machine.
 struct MachinePreset {
   std::string_view name;
   double peak_flops;             // fp16, dense, of one processor

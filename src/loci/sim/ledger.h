@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts what a run gives its core and gets from it, so that nothing is lost and nothing made up: requests,
-// tokens and bytes. What does not add up ends the program, as a broken invariant of the core does.
+// Counts the requests, tokens and bytes that go into a run's core and come out of it, to show that none is
+// lost and none is made up. If the counts do not add up the program ends, as with a broken invariant of the
+// core.
 //
 //   1. each request that arrived is live or has ended, and the core has as many live as the run
 //   2. tokens of prompts, cached ones, sampled ones and rows of passes are as many as the core says
 //   3. each move is in flight or has ended, of each link and with each result as the core says
 //   4. of each link the bytes that began to move have ended, or were lost when a process ended
-//   5. when all is over nothing is live, pinned or in flight
+//   5. at the end of the run nothing is live, pinned or in flight
 //
 // Thread-compatible. All but the checks is O(1).
 #pragma once
@@ -40,20 +41,20 @@ class Ledger {
     over_[place(link)] += bytes;
   }
 
-  // 1 to 3, after any step.
+  // Checks 1 to 3; may be called after any step.
   void check(const CoreStats& stats) const;
-  // 4 and 5 too: nothing happens any more.
+  // Checks 4 and 5 too; call it when the run is over.
   void check_end(const CoreStats& stats) const;
-  // After check(): the process ends, with its requests and what it was moving.
+  // Call it after check(): the process ends, and with it its requests and moves.
   void restart();
 
  private:
   static std::size_t place(CoreLink link) { return static_cast<std::size_t>(link); }
-  // Of the process.
+  // Counts of the present process.
   std::uint64_t live_ = 0, rejected_ = 0, prompt_ = 0, cached_ = 0, sampled_ = 0, passes_ = 0, rows_ = 0;
   std::uint64_t in_flight_ = 0;
   std::array<std::array<std::uint64_t, kMoveResults>, kCoreLinks> results_{};
-  // Of the run, by link.
+  // Counts of the whole run, by link.
   std::array<std::uint64_t, kCoreLinks> begun_{}, over_{};
 };
 

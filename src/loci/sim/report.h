@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run gave, as numbers: a JSON object (docs/simulation.md describes its fields) and lines for people.
+// A run's results: as a JSON object (docs/simulation.md describes its fields) and as lines for people.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefixes in whole blocks that a run's prompts and replies had, by hash: what a request could find at most.
+// Prefixes of whole blocks of a run's prompts and replies, by hash: the most that a request could find.
 // Thread-compatible. Each call is O(tokens).
 #pragma once
 
@@ -16,7 +16,8 @@ namespace loci::sim {
 
 class SeenPrefixes {
  public:
-  // The tokens of the longest prefix that was seen; the last token is computed in any case.
+  // The length in tokens of the longest prefix that was seen; it is less than the prompt, whose last token is
+  // always computed.
   std::uint32_t find(const std::vector<TokenId>& tokens) const {
     std::uint32_t found = 0;
     walk(tokens, [&](std::uint64_t hash, std::uint32_t end) {
@@ -32,7 +33,8 @@ class SeenPrefixes {
       return true;
     });
   }
-  // What a prompt needs; or, of a prompt of `prompt` tokens with its reply, what the reply made.
+  // Records the blocks that a prompt needs; or, for a prompt of `prompt` tokens with its reply, the blocks
+  // that the reply made.
   static void record(const std::vector<TokenId>& tokens, std::size_t prompt, std::vector<BlockUse>& uses) {
     const bool needed = prompt == tokens.size();
     walk(tokens, [&](std::uint64_t hash, std::uint32_t end) {

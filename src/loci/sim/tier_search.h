@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the cheapest pair of sizes, of host memory and of the disk, that meets a target, by few trials. Pure:
-// what a pair gives is asked of the caller. Four sizes each, the target met by those marked +:
+// Finds the cheapest pair of sizes of host memory and disk that meets a target, by few trials. Pure: the
+// caller makes the trials. An example with four sizes each; pairs that meet the target are marked +:
 //
 //           disk 0    1    2    3        The largest pair is tried first. If it misses, none meets.
 //   host 0       .    .    .    +        Else each trial rules out pairs: one that meets rules out all that
@@ -8,9 +8,9 @@
 //   host 2       .    +    +    +        either size. The next trial is the pair that rules out most
 //   host 3       .    +    +    +        whichever way it goes; when no cheaper pair is left, it is found.
 //
-// That a smaller pair is no better is taken for granted where pairs are ruled out by a miss. At the end the
-// two pairs one step below the answer are tried all the same: what they give is what a reader asks next, and
-// if one of them meets the target, the search goes on from there.
+// A miss rules out smaller pairs, because smaller pairs are assumed to be no better. At the end the two pairs
+// that are one size smaller than the answer are tried nevertheless: a reader wants to know their results. If
+// one of them meets the target the search goes on from there.
 #pragma once
 
 #include <cstddef>
@@ -20,31 +20,32 @@
 
 namespace loci::sim {
 
-// Which of the sizes on offer, counted from the smallest.
+// Indices of the sizes on offer, the smallest first.
 struct TierSizes {
   std::size_t host = 0;
   std::size_t disk = 0;
   friend auto operator<=>(const TierSizes&, const TierSizes&) = default;
 };
 
-// What each size on offer costs an hour: ascending, at least one of each.
+// The cost of each size on offer an hour: ascending, at least one for each tier.
 struct TierCosts {
   std::vector<double> host;
   std::vector<double> disk;
   double of(TierSizes sizes) const { return host[sizes.host] + disk[sizes.disk]; }
 };
 
-// Whether these sizes meet the target; nullopt ends the search. `open` pairs might still be the answer.
+// Whether these sizes meet the target; nullopt ends the search. `open` pairs may still be the answer.
 using TierTrial = std::function<std::optional<bool>(TierSizes sizes, std::size_t open)>;
 
 struct TierSearch {
-  // Of the cheapest pairs that meet the target the one with the least host memory; nullopt: none was found.
+  // The cheapest pair that meets the target; of equally cheap ones that with the least host memory. nullopt:
+  // none was found.
   std::optional<TierSizes> cheapest = std::nullopt;
   // Pairs that were not ruled out when a trial ended the search; 0: the search is complete.
   std::size_t open = 0;
 };
 
-// No pair is tried twice. O(pairs^2) for each trial beside the trial itself.
+// No pair is tried twice. Each trial costs O(pairs^2) beside the trial itself.
 TierSearch find_cheapest(const TierCosts& costs, const TierTrial& trial);
 
 }  // namespace loci::sim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests as the simulator replays them, and the file format for them (docs/traces.md): JSON lines, plain or
-// gzip. Other projects' traces are read by readers of their own into the same values.
+// gzip. Traces of other projects have readers of their own, which give the same values.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace loci::sim {
 
 inline constexpr std::uint64_t kTraceRequestsMax = 10'000'000;
-inline constexpr std::uint32_t kTraceTokensMax = 1u << 24;  // of a prompt or a reply
+inline constexpr std::uint32_t kTraceTokensMax = 1u << 24;  // in a prompt or a reply
 
-// So many tokens of `content`, behind its first `skip`: the same content has the same tokens everywhere.
+// `tokens` tokens of `content`, after its first `skip`. The same content has the same tokens everywhere.
 struct Piece {
   std::uint64_t content = 0;
   std::uint32_t tokens = 0;
@@ -25,17 +25,18 @@ struct Piece {
 std::uint64_t tokens_of(const std::vector<Piece>& pieces);
 
 struct Turn {
-  // A turn is due when both have come: `at`, from the trace's begin, and `after` the conversation's last
-  // reply.
+  // A turn is due when both times have come: `at`, counted from the trace's beginning, and `after`, counted
+  // from the conversation's last reply.
   Nanos at = 0;
   Nanos after = 0;
-  bool appends = true;  // the prompt is the last one with its reply and these pieces; else the pieces alone
+  bool appends = true;  // the prompt is the last prompt with its reply and these pieces; else only the pieces
   std::vector<Piece> pieces;
-  std::vector<Piece> reply;  // its reply_tokens tokens; empty: tokens that are in no prompt but by `appends`
+  std::vector<Piece> reply;  // its reply_tokens tokens; empty: tokens that occur in prompts only through
+                             // `appends`
   std::uint32_t reply_tokens = 1;
   Nanos cancel_after = -1;  // from its arrival; negative: never
-  // When it came where the trace was taken; negative: nobody knows. Orders an exported trace; a run does not
-  // depend on it.
+  // When the turn came while the trace was recorded; negative: unknown. It orders an exported trace; a run
+  // does not depend on it.
   Nanos noted = -1;
 };
 
@@ -50,19 +51,19 @@ struct Trace {
   std::uint64_t requests() const;
 };
 
-// A turn and when it was noted; else when it would be due if replies took no time.
+// A turn with its `noted` time, or else the time at which it would be due if replies took no time.
 struct TurnInTime {
   Nanos at = 0;
   std::uint32_t conversation = 0;
   std::uint32_t turn = 0;
   friend auto operator<=>(const TurnInTime&, const TurnInTime&) = default;
 };
-// All turns by these times, those of one conversation in their order.
+// All turns, ordered by these times; turns of one conversation stay in their order.
 std::vector<TurnInTime> in_time_order(const Trace& trace);
-// Leaves the first `requests` of them.
+// Drops all but the first `requests` requests.
 void keep_first(Trace& trace, std::uint64_t requests);
 
-// Multiplies the times of turns and of thinking. Errors: kInvalidArgument where a turn would be due more than
+// Multiplies the times of turns and of thinking. Errors: kInvalidArgument if a turn would be due more than
 // 10^12 ms after the begin, the most that a trace's times may be.
 Status scale_times(Trace& trace, double scale);
 

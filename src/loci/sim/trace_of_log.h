@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server was asked, from its event log (docs/event-log.md), as a trace: when requests came, how long
-// their prompts and replies were, which began alike, and which one went on from which. The log is replayed
-// for that, since only the core knows whose a sample is.
+// Makes a trace of the requests in a server's event log (docs/event-log.md): when they came, how long their
+// prompts and replies were, which prompts began alike, and which request continued which. The log is replayed
+// for this, because only the core knows to which request a sample belongs.
 #pragma once
 
 #include <string>
@@ -11,10 +11,9 @@
 
 namespace loci::sim {
 
-// Requests that were refused are left out, as is what an operator made public; the trace's notes say how
-// many. A request goes on from another one that had ended when its prompt begins with all of that one's: it
-// comes as long after that one's end as it did. Errors: those of replay(), naming the file; kInvalidArgument
-// where nobody asked anything.
+// Refused requests and public prefixes are left out; the trace's notes say how many. A request continues an
+// earlier one that had ended if its prompt begins with all tokens of the earlier one; the time between them
+// is kept. Errors: those of replay(), naming the file; kInvalidArgument if the log has no request.
 Result<Trace> trace_of_log(const std::string& path);
 
 }  // namespace loci::sim

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workloads of which only statistics are known, drawn from a seed: conversations whose lengths and turns are
-// fitted to what a paper says of them, documents that many requests share, and what stands in prompts by
-// rank. Each trace says in its notes what was fitted and what was assumed.
+// fitted to a paper's figures, and documents or contexts that many requests share, some more often than
+// others. Each trace's notes say what was fitted and what was assumed.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,20 @@
 
 namespace loci::sim {
 
-// Turns: one with probability `single_share`, else two and more, geometric; lengths of what a turn adds and
-// of its reply log-normal. A conversation has a level of its own, a log-normal factor of all its lengths, so
-// that some are long throughout.
+// A conversation has one turn with probability `single_share`, else two or more, geometrically distributed.
+// The lengths of a turn's input and of its reply are log-normal. Each conversation has a level, a log-normal
+// factor of all its lengths, so that some are long throughout.
 struct ConversationShape {
   double turns_mean = 5;
   double single_share = 0.2;
   double input_mean = 40;  // tokens that a turn adds
   double reply_mean = 200;
-  double sigma = 1.0;        // of a length's logarithm, inside a conversation
-  double level_sigma = 0.5;  // of a conversation's level
+  double sigma = 1.0;        // of the logarithm of a length within a conversation
+  double level_sigma = 0.5;  // of the logarithm of a conversation's level
   double turns_sigma = 0;    // above 0: turns beyond the second are log-normal instead of geometric
-  // Where over_share[0] > 0: the level's mean and sigma are fitted so that these shares of conversations have
-  // more than these tokens in all; input_mean and reply_mean then only give the ratio.
+  // If over_share[0] > 0, the level's mean and sigma are fitted so that a share over_share[i] of the
+  // conversations has more than over_tokens[i] tokens in all. input_mean and reply_mean then only give the
+  // ratio of the two.
   double over_tokens[2] = {2048, 4096};
   double over_share[2] = {0, 0};
 };
@@ -36,9 +37,9 @@ struct WorkloadOptions {
   std::uint32_t conversations = 1000;
   double rate = 1;                    // conversations a second, Poisson
   double think_s = 60;                // exponential, from a reply's end to the next turn
-  std::uint32_t tokens_max = 16'384;  // conversations end before they are longer; 0: they do not
+  std::uint32_t tokens_max = 16'384;  // a conversation ends before it gets longer; 0: no limit
   std::uint64_t seed = 1;
-  ConversationShape shape;  // of kind "conversations"
+  ConversationShape shape;  // for the kind "conversations"
   // Kinds "text-analysis" and "documents": contexts, requests' bodies and replies in tokens.
   std::uint32_t contexts = 128;
   std::uint32_t context_tokens = 1024;
@@ -49,7 +50,7 @@ struct WorkloadOptions {
 };
 
 std::vector<std::string_view> workload_kinds();
-// The shape that a kind of conversations has; kNotFound where it is none.
+// The shape of a kind of conversations. Errors: kNotFound if there is no such kind.
 Result<ConversationShape> conversation_shape(std::string_view kind);
 // Errors: kInvalidArgument naming the field and its limit, or the known kinds.
 Result<Trace> make_workload(const WorkloadOptions& options);

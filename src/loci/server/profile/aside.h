@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call that a disk may never answer, made on a thread of its own, for which nobody waits without a bound: a
-// thread that hangs inside the kernel can't be stopped, so it is left where it is, with all it uses.
+// Makes a call that may never return, such as one to a broken disk, on a thread of its own. Nobody waits for
+// it without a bound. A thread that hangs inside the kernel cannot be stopped, so it is abandoned with
+// everything that it uses.
 #pragma once
 
 #include <chrono>
@@ -14,12 +15,12 @@
 
 namespace loci {
 
-// Thread-compatible. Its end waits for nothing.
+// Thread-compatible. The destructor does not wait for the call.
 template <typename Answer>
 class Aside {
  public:
-  // `call` owns what it uses, since it may outlive everybody else; it must not throw. `patience`: from now
-  // on, after which it is not waited for.
+  // `call` owns what it uses, because it may outlive everything else; it must not throw. wait() gives up
+  // `patience` after this.
   Aside(std::function<Answer()> call, Nanos patience)
       : until_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience)) {
     std::packaged_task<Answer()> task(std::move(call));
@@ -27,7 +28,8 @@ class Aside {
     std::thread(std::move(task)).detach();
   }
 
-  // True: it has answered, or its time is up. False: `stop`, which is asked every kGlance, said so.
+  // True: the call has returned, or its time is up. False: `stop`, which is asked every kGlance, returned
+  // true.
   bool wait(const std::function<bool()>& stop) const {
     while (answer_.wait_for(kGlance) != std::future_status::ready) {
       if (std::chrono::steady_clock::now() >= until_) return true;
@@ -35,7 +37,7 @@ class Aside {
     }
     return true;
   }
-  // Once. Empty: it has not answered.
+  // The answer; call it once. Empty: the call has not returned.
   std::optional<Answer> take() {
     if (answer_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return std::nullopt;
     return answer_.get();

@@ -15,24 +15,24 @@
 namespace loci {
 
 struct DiskMeasureOptions {
-  std::string directory;                                // made if it is not there
-  std::uint64_t request_bytes = 1 << 20;                // about a read's, of the disk store
-  std::vector<std::uint64_t> read_sizes;                // of others, whose rates are measured too
-  std::uint64_t file_bytes = std::uint64_t{256} << 20;  // of the file, which is gone afterwards
+  std::string directory;                                // created if it does not exist
+  std::uint64_t request_bytes = 1 << 20;                // about the size of the disk store's reads
+  std::vector<std::uint64_t> read_sizes;                // other sizes of reads to measure
+  std::uint64_t file_bytes = std::uint64_t{256} << 20;  // of the test file, which is deleted afterwards
   Nanos time_limit = 4 * kNanosPerSecond;               // of writing, and of reading in each size
-  std::function<bool()> stop;  // asked again and again; true: it ends with kCancelled. Empty: never
+  std::function<bool()> stop;  // asked often; true ends the measurement with kCancelled. May be empty
 };
 
 struct DiskMeasurement {
   LinkCost read;
   LinkCost write;
   std::vector<ReadRate> reads;  // by size, ascending
-  Nanos charge = 0;             // of computing, that reading and verifying a MiB takes away
-  bool direct = true;           // false: the file system refuses O_DIRECT, and the page cache may have helped
+  Nanos charge = 0;             // time of computing that is lost to reading and verifying a MiB
+  bool direct = true;           // false: the file system refused O_DIRECT, so the page cache may have helped
 };
 
-// Errors: kCancelled (it was stopped), kUnavailable (the file can't be made, or fails), kResourceExhausted
-// (less than four times the file's size is free); the message names the directory.
+// Errors: kCancelled (it was stopped), kUnavailable (the file cannot be made, read or written),
+// kResourceExhausted (less than four times the file's size is free); the message names the directory.
 Result<DiskMeasurement> measure_disk(const DiskMeasureOptions& options);
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file that `loci profile` writes and `loci serve` reads: measured costs, with the machine and the model
-// that they are of. JSON; docs/policies.md describes it.
+// The file that `loci profile` writes and `loci serve` reads: measured costs, and the machine and model that
+// they belong to. It is JSON; docs/policies.md describes it.
 #pragma once
 
 #include <array>
@@ -15,10 +15,11 @@
 
 namespace loci {
 
-// What costs depend on beside the model. (Not the disk: which directory is used may change without them.)
+// What the costs of computing depend on beside the model. The disk is not part of it: a server may change to
+// another directory and keep these costs.
 struct MachineId {
   std::string cpu;            // the processor's name
-  std::uint32_t threads = 0;  // that this process may run at once
+  std::uint32_t threads = 0;  // how many this process may run at once
   std::string backend;        // BackendInfo::description
   friend bool operator==(const MachineId&, const MachineId&) = default;
 };
@@ -29,8 +30,8 @@ struct CostProfile {
   std::string model;              // for people
   std::string model_fingerprint;  // hexadecimal
   std::string measured_at;        // for people, UTC
-  std::string disk_directory;     // empty: the disk's costs were not measured
-  bool rough = false;             // by a server, in two seconds (profile_rough.h)
+  std::string disk_directory;     // empty: the disk was not measured
+  bool rough = false;             // measured by a server in two seconds (profile_rough.h)
   CostCurves curves;
   std::vector<ReadRate> disk_reads;  // by size, ascending; may be empty
   friend bool operator==(const CostProfile&, const CostProfile&) = default;
@@ -50,31 +51,33 @@ Status write_profile(const std::string& path, const CostProfile& profile);
 // Errors: kNotFound; as parse_profile(), naming the file.
 Result<CostProfile> read_profile(const std::string& path);
 
-// kInvalidArgument, saying what differs, where the profile is another machine's or model's.
+// Errors: kInvalidArgument, saying what differs, if the profile belongs to another machine or model.
 Status check_profile(const CostProfile& profile, const MachineId& machine,
                      const std::string& model_fingerprint);
 
-// What a server goes by, and where it comes from, for people.
+// The costs that a server uses, and where they come from, for people.
 struct ChosenCosts {
   CostCurves curves;
   std::string source;
   bool measured = false;
-  // Where nothing is measured, and it is not asked for that nothing be: where the server is to write what it
-  // measures. A file there that cannot be used is left alone: nothing is written.
+  // The path to which the server is to write costs that it measures itself. Absent: it is not to measure.
+  // Empty: it measures and writes nothing: there is no folder, or the file there cannot be used and is left
+  // alone.
   std::optional<std::string> measure_into;  // empty text: nowhere
 };
 inline constexpr const char* kNoProfile = "none";
-// `file`: it must be this machine's and this model's; errors name profile. kNoProfile: `assumed`. Empty: the
-// model's file in `folder`, if it is there and is this machine's; else `assumed`, with the reason.
+// With a `file`, it must belong to this machine and this model; errors name profile. With kNoProfile:
+// `assumed`. With neither: the model's file in `folder` if it exists and belongs to this machine, else
+// `assumed`, with the reason.
 struct ProfilePlace {
   std::string file;
-  std::string folder;  // empty: nothing is read or kept by default
+  std::string folder;  // empty: no file is read or written by default
 };
 Result<ChosenCosts> choose_costs(const ProfilePlace& place, const MachineId& machine,
                                  const std::array<std::uint8_t, 16>& model_fingerprint,
                                  const CostCurves& assumed);
-// What is assumed of a backend that was not measured: of a CPU the curves' defaults, of a GPU what its sizes
-// tell.
+// The costs that are assumed for a backend that was not measured: the curves' defaults for a CPU, an estimate
+// from its sizes for a GPU.
 CostCurves assumed_costs(const BackendInfo& backend);
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `loci profile` measures: the curves of the cost model (policy/cost_model.h) on this machine with one
-// model. Each figure is the best of a few tries: what else the machine does only adds.
+// model. Each figure is the best of a few tries, because other work on the machine only makes a try slower.
 //
 //   pass        one row behind a short context: reading the weights
 //   attention   a chunk of a prompt behind contexts of powers of two (Pensieve §4.3.1), as far as the
@@ -27,17 +27,18 @@ namespace loci {
 struct MeasureOptions {
   std::uint32_t batch_tokens = 512;                        // of a full pass
   std::uint32_t context_tokens = 0;                        // the longest that is measured
-  std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // that the measurement may take
-  Nanos time_limit = 30 * kNanosPerSecond;                 // for computing; each figure gets one try at least
+  std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // bytes of state; the measurement takes no more
+  Nanos time_limit = 30 * kNanosPerSecond;                 // for computing; each figure gets at least one try
   std::function<void(const std::string&)> say;             // progress, for people
 };
 
-// Fills in all but the disk. Allocates the backend's blocks, so nothing else may have. Errors: as
-// Backend::allocate_blocks() and allocate_host().
+// Fills in all but the disk. Allocates the backend's blocks, so nobody may have allocated them before.
+// Errors: those of Backend::allocate_blocks() and allocate_host().
 Status measure_backend(Backend& backend, const MeasureOptions& options, CostCurves& curves);
 
-// Of the processors that this process may use, the share that others have taken since the machine was asked
-// last (all of /proc/stat's time but what is idle or this process's own), in percent; the first call begins.
+// The share of this process's processors that other processes have taken since the last call, in percent. It
+// is all of the time in /proc/stat that was neither idle nor this process's own. The first call starts the
+// measurement.
 class BusyMachine {
  public:
   BusyMachine() { percent(); }
@@ -47,14 +48,15 @@ class BusyMachine {
   std::int64_t busy_ = 0, all_ = 0, own_ = 0;  // ticks
 };
 
-// A row's time in a chunk whose rows have `context` tokens before them in the mean.
+// The time of a row in a chunk whose rows have `context` tokens before them on average.
 struct AttentionSample {
   std::uint32_t context = 0;
   Nanos row = 0;
 };
-// attention[i] from samples at powers of two, ascending: what a row takes longer than the straight line
-// through all samples does at no context. Below a tenth of that it cannot be told from noise: there it is the
-// line's slope. At least two samples.
+// Makes attention[i] from samples at powers of two, ascending; there are at least two. A straight line
+// through all samples says how long a row takes without context. attention[i] is how much longer a row of
+// sample i takes. Contexts that lengthen a row by less than a tenth cannot be told from noise; for them the
+// line is used.
 std::vector<Nanos> fit_attention(const std::vector<AttentionSample>& samples);
 
 }  // namespace loci

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times single passes and copies on a backend's slots: what `loci profile` (profile_measure.h) and a server's
-// own rough profile (profile_rough.h) measure with.
+// Times single passes and copies on a backend's slots. `loci profile` (profile_measure.h) and a server's own
+// rough profile (profile_rough.h) are made of these.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace loci {
 
-// Slots that nobody else uses, so many in every group's pool.
+// Slots that nobody else uses: `count` in every group's pool.
 struct SpareSlots {
   std::vector<std::uint32_t> first;  // by group
   std::uint32_t count = 0;           // at least 2
 };
 
-// Time of the processor that this process has used, all its threads together.
+// Processor time that all threads of this process have used together.
 Nanos processor_time();
-// Of computing, that work takes away which costs so much of the processor for so many bytes: the cost model's
-// charge of a MiB. The work is anywhere on the machine's processors, and computing is on all of them.
+// The cost model's charge: how much time of computing is lost for each MiB of work that used `processor` time
+// for `bytes` bytes. The work ran on any of the machine's processors, while computing uses all of them.
 Nanos charge_per_mib(Nanos processor, std::uint64_t bytes);
 
-// Thread-compatible; the backend's passes are this one's while it runs.
+// Thread-compatible. Nobody else may run passes on the backend while this does.
 class PassTimer {
  public:
   PassTimer(Backend& backend, SpareSlots slots) : backend_(backend), slots_(std::move(slots)) {}
@@ -43,9 +43,9 @@ class PassTimer {
   std::vector<SpanResult> results_;
 };
 
-// Fills in host_load, host_save and host_charge: many blocks into the slots and out of them, as movers bring
-// and take them, until the last byte is there; the latency: a single slice. `bytes`: about so many at once.
-// Errors: as Backend::allocate_host().
+// Fills in host_load, host_save and host_charge. For the rate, copies many blocks into the slots and out of
+// them as movers do, and waits for the last byte; for the latency, copies a single slice. Copies about
+// `bytes` at once. Errors: those of Backend::allocate_host().
 Status measure_host_links(Backend& backend, const SpareSlots& slots, std::uint64_t bytes, int tries,
                           CostCurves& curves);
 
